@@ -21,6 +21,7 @@ _DEFINING_SHARE = 1.0  # what a chunk is worth to show for defining the name: as
 _OPENING_SHARE = (
     0.03  # of chunks of prose that are nearly as good, the one that opens its section says what it is about
 )
+_OPENING_READ = 64  # chunks above one among which its section's beginning is looked for: thirty pages
 _FURTHER_SHARE = 0.5  # of the best passage's worth; a further one that is worth less is not shown
 _SECTION_CHARS = 2200  # of a chunk of prose and its neighbours, shown as one: what a passage of the index has
 _REWRITTEN_READ = 200  # chunks looked at of a document that changed under the index: a hundred pages
@@ -146,14 +147,22 @@ def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> lis
 
     A chunk is worth what it says of the query, rare words more, and how near it is in meaning, weighted as the two legs are. One
     that defines the name asked for is worth more; a heading alone, front matter or a label gives way to what stands behind it.
+    Words that stand in a heading or the title alone mean the beginning of what is below it.
     """
     matcher, alpha = request.matcher, stage.alpha
     nearness = _nearness(stage.semantic, number) if alpha else {}
     names = request.question.names if number in request.defining else ()
-    entries: list[tuple[ChunkRow, float, Terms]] = []
-    for row in rows.listed(number, _hits(number, stage, request)):
+
+    unsaid: dict[
+        int, tuple[Terms, Terms]
+    ] = {}  # of a chunk: what its heading alone has, and what its text has
+
+    def weighed(row: ChunkRow) -> tuple[ChunkRow, float, Terms]:
         heading, text = row.heading, row.text
-        terms = matcher.terms_in(f"{heading}\n{text}")
+        terms = said = matcher.terms_in(text)
+        if heading:
+            terms |= matcher.terms_in(heading)
+        unsaid[row.chunk_no] = terms & ~said, said
         worth = (1.0 - alpha) * matcher.share(terms)
         if nearness:
             worth += alpha * nearness.get(row.chunk_no, 0.0)
@@ -161,12 +170,63 @@ def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> lis
             worth += _DEFINING_SHARE
         if heading and text.lstrip("# ").startswith(heading.rsplit(" > ", 1)[-1]):
             worth += _OPENING_SHARE
-        entries.append((row, worth, terms))
+        return row, worth, terms
+
+    entries = [weighed(row) for row in rows.listed(number, _hits(number, stage, request))]
     entries.sort(key=itemgetter(1), reverse=True)
+    best = entries[0][0] if entries else None
+    opening = _opening(number, best, *unsaid[best.chunk_no], rows, matcher) if best is not None else None
+    if opening is not None:
+        _, worth, terms = weighed(opening)
+        others = [entry for entry in entries if entry[0] is not opening]
+        entries = [(opening, worth + _OPENING_SHARE, terms), *others]
+        entries.sort(key=itemgetter(1), reverse=True)
     choices = records(Choice, entries)
     if choices and is_bare(_text(choices[0].row)):
         return _without_bare(number, choices, rows)
     return choices
+
+
+def _opening(
+    number: int, row: ChunkRow, unsaid: Terms, said: Terms, rows: "Rows", matcher: Matcher
+) -> ChunkRow | None:
+    """Where the section begins whose heading has words of the query that this chunk of it lacks, or the document, where only
+    its title has any. None where that is this chunk, or far above.
+
+    The index gives the shortest of the chunks that a heading stands above, which says least of it.
+    """
+    if not row.ordinal or (said and not unsaid):
+        return None
+    section = ""
+    if unsaid:
+        parts = row.heading.split(" > ")
+        depth = max((i for i, part in enumerate(parts, 1) if matcher.terms_in(part) & unsaid), default=0)
+        section = " > ".join(parts[:depth])
+    elif not matcher.terms_in(row.title):
+        return None
+    opening = _first_of(number, section, row, rows)
+    if opening is not None and is_bare(_text(opening)):
+        opening = rows.of(number, opening.chunk_no + 1)
+    return None if opening is row else opening
+
+
+def _first_of(number: int, section: str, row: ChunkRow, rows: "Rows") -> ChunkRow | None:
+    """The first chunk of the section, told by its path of headings, in which a chunk is; of the document for ""."""
+    first_no = row.chunk_no - row.ordinal
+    if not section:
+        rows.read([first_no, first_no + 1])
+        return rows.of(number, first_no)
+    low = max(first_no, row.chunk_no - _OPENING_READ)
+    first = row
+    for chunk_no in range(row.chunk_no - 1, low - 1, -1):
+        above = rows.of(number, chunk_no)
+        if above is None and first.chunk_no >= row.chunk_no - 1:  # nothing but its neighbour is read
+            rows.read(range(low, chunk_no + 1))
+            above = rows.of(number, chunk_no)
+        if above is None or not (above.heading == section or above.heading.startswith(f"{section} > ")):
+            return first
+        first = above
+    return first if low == first_no else None
 
 
 _worth = attrgetter("worth")

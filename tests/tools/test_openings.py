@@ -1,0 +1,62 @@
+"""Words that stand in a heading or a title alone lead to the beginning of what they stand above."""
+
+from pathlib import Path
+
+import pytest
+
+import ctx
+
+FRONT = "---\ntitle: Kestrel handbook\n---\n\n"
+FILLING = "What is said here is said at length, since nobody reads what is short and all want it. "
+INTRODUCTION = "The daemon reads one file at its start and refuses what it does not know. "
+
+
+def section(name: str, times: int) -> str:
+    return f"## {name}\n\n{FILLING * times}\n\n"
+
+
+HANDBOOK = (
+    f"{FRONT}# Configuring the kestrel daemon\n\n{INTRODUCTION * 12}\n\n"
+    + "".join(section(name, 14) for name in ("Ports", "Logging", "Users", "Storage"))
+    + "## Limits\n\nShort words on limits.\n\n"
+    + f"# Appendix\n\n{FILLING * 40}\n\nAt last.\n"
+)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ctx.Project:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "kestrel.md").write_text(HANDBOOK)
+    (folder / "other.md").write_text(f"# Other\n\n{FILLING * 3}\n")
+    project = ctx.open(folder)
+    project.index(embed=False)
+    return project
+
+
+@pytest.mark.parametrize(
+    ("query", "heading", "words"),
+    [
+        ("configuring kestrel daemon", "Configuring the kestrel daemon", "The daemon reads one file"),
+        ("handbook", "Configuring the kestrel daemon", "The daemon reads one file"),
+        ("limits", "Configuring the kestrel daemon > Limits", "Short words on limits"),
+        ("kestrel limits", "Configuring the kestrel daemon > Limits", "Short words on limits"),
+        ("kestrel storage", "Configuring the kestrel daemon > Storage", "What is said here"),
+        ("refuses", "Configuring the kestrel daemon", "refuses what it does not know"),
+    ],
+)
+def test_the_passage_begins_where_its_section_does(
+    project: ctx.Project, query: str, heading: str, words: str
+) -> None:
+    with project:
+        (result,) = project.search(query).results
+        assert (result.heading, words in result.snippet) == (heading, True), result.snippet
+        assert words in project.passage(result)
+
+
+def test_of_a_long_section_its_beginning_is_shown(project: ctx.Project) -> None:
+    with project:
+        (result,) = project.search("appendix").results
+        heading_line = HANDBOOK.count("\n", 0, HANDBOOK.index("# Appendix")) + 1
+        assert heading_line <= result.start_line <= heading_line + 2
