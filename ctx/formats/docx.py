@@ -11,10 +11,11 @@ from ctx.formats.base import Parsed
 from ctx.formats.manuscript import Manuscript
 from ctx.formats.package import Package, properties
 
-_LEFT_OUT = frozenset(("Fallback", "del", "moveFrom", "instrText", "rPr", "sectPr", "tblPr", "tcPr"))
+_LEFT_OUT = frozenset(("Fallback", "del", "moveFrom", "instrText", "rPr", "sectPr", "tblPr"))
 _CONTAINERS = frozenset(("sdt", "sdtContent", "ins", "moveTo", "customXml", "smartTag"))
 _BREAKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 _HEADING_STYLE = re.compile(r"heading ([1-9])", re.IGNORECASE)
+MAX_COLUMNS = 63  # of a table, as Word has it
 _NOTES = ("footnotes", "endnotes", "comments")
 
 
@@ -128,7 +129,15 @@ class _Reader:
                 for cell in cells:
                     self.blocks(cell)
             return
-        self.manuscript.table([[" ".join(map(_text, cell.iter("p"))) for cell in cells] for cells in rows])
+        self.manuscript.table([list(_texts(cells)) for cells in rows])
+
+
+def _texts(cells: list[Element]) -> Iterator[str]:
+    """The texts of a row, each below the name of its column: a cell that covers several is followed by empty ones."""
+    for cell in cells:
+        yield " ".join(map(_text, cell.iter("p")))
+        span = _value(cell.find("tcPr/gridSpan"))
+        yield from [""] * (min(int(span), MAX_COLUMNS) - 1 if span.isdigit() and len(span) < 6 else 0)
 
 
 def _blocks(parent: Element | None) -> Iterator[Element]:

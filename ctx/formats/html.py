@@ -19,6 +19,10 @@ MIN_MAIN_CHARS = (
 )
 MAX_ATTRIBUTES = 4000  # characters of a tag in which attributes are looked for
 
+MAX_COLUMNS, MAX_ROWS = 100, 10_000  # that one cell may cover
+MAX_PADDING = 20_000  # empty cells of a page
+
+_WORD = re.compile(r"\w+")
 _NAME = re.compile(r"[A-Za-z][^\s/>\"'<=]{0,60}")
 _STOP = re.compile(r"[>\"']")
 _ATTRIBUTE = re.compile(
@@ -51,8 +55,8 @@ class _Tag(NamedTuple):
 
 
 def parse(text: str) -> Parsed:
-    """An HTML page. Its title is its first heading, else its `<title>`; both and the description are
-    metadata. Never fails.
+    """An HTML page. Its title is its first heading of level 1, else its `<title>`; where that says something
+    else, it is the body's first line. `<title>` and the description are metadata. Never fails.
     """
     page = _Page()
     position = 0
@@ -157,6 +161,9 @@ class _Page:
         self.lists: list[int] = []  # the next number, or -1 for a list without numbers
         self.rows: list[list[str]] | None = None
         self.tables = 0
+        self.pending = 0  # columns that the cell at hand covers beside its own
+        self.covered: dict[int, int] = {}  # column -> the last row that a cell from above covers
+        self.padding = MAX_PADDING  # empty cells that may still be put in for covered places
         self.dropped = ""  # the element that is left out, and how deep in others of its name
         self.dropped_depth = 0
         self.never_closed: set[str] = set()
@@ -306,6 +313,7 @@ class _Page:
             if not self.tables:
                 self._flush()
                 self.rows = []
+                self.covered = {}
             self.tables += 1
         elif self.tables:
             self.tables -= 1
@@ -319,8 +327,26 @@ class _Page:
             self._cell()
             if tag.name == "tr" or not self.rows:
                 self.rows.append([])
+                self.pending = 0
             if tag.name != "tr":
-                self.rows[-1].append("")
+                self._begin_cell(self.rows[-1], len(self.rows) - 1, tag)
+
+    def _begin_cell(self, row: list[str], row_no: int, tag: _Tag) -> None:
+        """A cell stands below the name of its column, whatever cells before and above it cover."""
+        begin = len(row) + self.pending
+        while self.covered.get(begin, -1) >= row_no:
+            begin += 1
+        padding = min(begin - len(row), self.padding)
+        self.padding -= padding
+        row += [""] * (padding + 1)
+        self.pending = 0
+        if "span" in tag.attributes.lower():
+            width, height = _span(tag, "colspan", MAX_COLUMNS), _span(tag, "rowspan", MAX_ROWS)
+            self.pending = width - 1
+            if height > 1:
+                self.covered.update(
+                    dict.fromkeys(range(len(row) - 1, len(row) - 1 + width), row_no + height - 1)
+                )
 
     # -- output --------------------------------------------------------------------------------------------------
     def _put(self, text: str, close: bool = False) -> int:
@@ -416,8 +442,14 @@ class _Page:
                 Heading(h.start - start, h.level, h.title) for h in headings if start <= h.start < end
             ]
             atoms = [(a - start, b - start) for a, b in atoms if start <= a and b <= end]
-        declared = self.metadata.get("title")
-        title = first_title(headings) or first_title(self.headings) or (str(declared) if declared else None)
+        declared = str(self.metadata.get("title") or "")
+        top = next((h.title for h in (*headings, *self.headings) if h.level == 1 and h.title), None)
+        title = top or declared or first_title(headings) or first_title(self.headings)
+        if top and declared and _differ(top, declared):
+            shift = len(declared) + 2
+            body = f"{declared}\n\n{body}"
+            headings = [Heading(h.start + shift, h.level, h.title) for h in headings]
+            atoms = [(a + shift, b + shift) for a, b in atoms]
         return Parsed(body, tuple(headings), tuple(atoms), title, self.metadata)
 
     def _main_span(self, body: str) -> tuple[int, int] | None:
@@ -431,6 +463,18 @@ class _Page:
             start += 1
         headed = any(start <= heading.start < end for heading in self.headings)
         return (start, end) if headed or end - start >= MIN_MAIN_CHARS else None
+
+
+def _differ(heading: str, declared: str) -> bool:
+    """Whether neither of two titles has all words of the other: "Installing" and "Installing - the site" do not."""
+    first, second = (set(_WORD.findall(title.casefold())) for title in (heading, declared))
+    return not (first <= second or second <= first)
+
+
+def _span(tag: _Tag, name: str, most: int) -> int:
+    """How many columns or rows a cell covers."""
+    text = _attributes(tag.attributes).get(name, "").strip()
+    return max(1, min(int(text), most)) if text.isascii() and text.isdigit() and len(text) < 6 else 1
 
 
 def _is_dropped(tag: _Tag) -> bool:

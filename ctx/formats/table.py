@@ -48,7 +48,7 @@ MARKDOWN = Format(
     ("text/x-markdown", "text/x-web-markdown"),
 )
 RST = Format("text/x-rst", "rst", ("rst", "rest"), ("text/rst", "text/prs.fallenstein.rst"))
-HTML = Format("text/html", "html", ("html", "htm", "xhtml", "shtml"), ("application/xhtml+xml",), version=2)
+HTML = Format("text/html", "html", ("html", "htm", "xhtml", "shtml"), ("application/xhtml+xml",), version=3)
 NOTEBOOK = Format("application/x-ipynb+json", "notebook", ("ipynb",), ("application/vnd.jupyter",))
 ORG = Format("text/x-org", "org", ("org",), ("text/org",))
 ASCIIDOC = Format("text/asciidoc", "asciidoc", ("adoc", "asciidoc", "asc"), ("text/x-asciidoc",))
@@ -71,7 +71,7 @@ ODS = _document(f"{_ODF}spreadsheet", "sheets", "ods", "ots", paged=True)
 FORMATS: tuple[Format, ...] = (
     *(MARKDOWN, RST, HTML, NOTEBOOK, ORG, ASCIIDOC, LATEX, CSV, TSV, JSON, JSON_LINES, PLAIN, CODE),
     *(PDF, EPUB, ODT, ODP, ODS),
-    _document(f"{_OOXML}wordprocessingml.document", "docx", "docx", "docm", "dotx"),
+    _document(f"{_OOXML}wordprocessingml.document", "docx", "docx", "docm", "dotx", version=2),
     _document(f"{_OOXML}presentationml.presentation", "pptx", "pptx", "pptm", "ppsx", paged=True),
     _document(f"{_OOXML}spreadsheetml.sheet", "sheets", "xlsx", "xlsm", paged=True),
     _document("application/vnd.ms-excel.sheet.binary.macroenabled.12", "sheets", "xlsb", paged=True),

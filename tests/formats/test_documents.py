@@ -133,3 +133,16 @@ def test_documents_that_did_not_change_are_not_read_again(library: Path) -> None
     run = ctx("index", "--json", cwd=library)
     report = json.loads(run.stdout)
     assert f'"unchanged": {len(DOCUMENTS)}' in json.dumps(report)
+
+
+def test_a_merged_cell_of_a_word_table_leaves_the_others_below_their_columns() -> None:
+    merged = made_of.word_paragraph("absent")
+    row = (
+        f"<w:tr><w:tc>{made_of.word_paragraph('Alice')}</w:tc>"
+        f'<w:tc><w:tcPr><w:gridSpan w:val="2"/></w:tcPr>{merged}</w:tc>'
+        f"<w:tc>{made_of.word_paragraph('700')}</w:tc></w:tr>"
+    )
+    table = made_of.word_table([["Who", "First", "Second", "Bonus"], ["Bob", "1", "2", "3"]])
+    extracted = extract(Content(made_of.docx(table.replace("</w:tbl>", f"{row}</w:tbl>"))), "merged.docx")
+    assert extracted is not None
+    assert extracted.body.split("\n")[-1] == "- Who: Alice; First: absent; Bonus: 700"

@@ -70,12 +70,47 @@ def test_a_short_main_part_with_a_heading_is_the_page() -> None:
     assert parse(page).body == "# API\n\nascend()"
 
 
-def test_the_title_is_the_first_heading_then_the_title_element() -> None:
-    parsed = parse("<title>Page &mdash; Site</title><h2>Part¶</h2>")
-    assert parsed.title == "Part"
+def test_the_title_is_the_first_heading_of_level_1_then_the_title_element() -> None:
+    parsed = parse("<title>Page &mdash; Site</title><h2>Part</h2><h1>Page¶</h1>")
+    assert (parsed.title, parsed.body) == ("Page", "## Part\n\n# Page")
     assert parsed.metadata == {"title": "Page — Site"}
+    assert parse("<title>Page</title><h2>Monday</h2><p>x").title == "Page"
     assert parse("<title>Page</title><p>x").title == "Page"
+    assert parse("<h2>Monday</h2><p>x").title == "Monday"
     assert parse("<p>x").title is None
+
+
+def test_a_title_element_that_says_something_else_is_read_too() -> None:
+    parsed = parse("<title>Ferries of the Comoros</title><h1>Departures</h1><table><tr><td>a<td>b</table>")
+    assert parsed.title == "Departures"
+    assert parsed.body.split("\n\n") == ["Ferries of the Comoros", "# Departures", "| a | b |\n| --- | --- |"]
+    assert [parsed.body[heading.start :][:12] for heading in parsed.headings] == ["# Departures"]
+    assert [parsed.body[start:end][:9] for start, end in parsed.atoms] == ["| a | b |"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [
+        ("<tr><td>Al<td colspan=2>absent<td>7", ["| Al | absent |  | 7 |"]),
+        (
+            "<tr><td rowspan='2'>Al<td>1<td>2<td>3<tr><td>4<td>5<td>6",
+            ["| Al | 1 | 2 | 3 |", "|  | 4 | 5 | 6 |"],
+        ),
+        (
+            '<tr><td>Al<td colspan="2" rowspan="2">x<td>3<tr><td>Bo<td>6<tr><td>Cy<td>7<td>8<td>9',
+            ["| Al | x |  | 3 |", "| Bo |  |  | 6 |", "| Cy | 7 | 8 | 9 |"],
+        ),
+        ("<tr><td colspan=0>Al<td colspan=many>1<td rowspan=-1>2<td>3", ["| Al | 1 | 2 | 3 |"]),
+    ],
+)
+def test_merged_cells_leave_the_others_below_their_columns(rows: str, lines: list[str]) -> None:
+    body = parse(f"<table><tr><th>who<th>a<th>b<th>c{rows}</table>").body
+    assert body.split("\n")[2:] == lines
+
+
+def test_covered_places_are_not_written_without_end() -> None:
+    row = "<tr>" + "<td colspan=100 rowspan=9999>x" * 40
+    assert len(parse("<table>" + row * 400).body) < 8 * len(row) * 400
 
 
 def test_a_description_is_metadata() -> None:
