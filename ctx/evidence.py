@@ -153,16 +153,14 @@ def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> lis
     nearness = _nearness(stage.semantic, number) if alpha else {}
     names = request.question.names if number in request.defining else ()
 
-    unsaid: dict[
-        int, tuple[Terms, Terms]
-    ] = {}  # of a chunk: what its heading alone has, and what its text has
+    own_terms: dict[int, tuple[Terms, Terms]] = {}  # what a chunk's heading alone has, and its text
 
     def weighed(row: ChunkRow) -> tuple[ChunkRow, float, Terms]:
         heading, text = row.heading, row.text
-        terms = said = matcher.terms_in(text)
+        terms = text_terms = matcher.terms_in(text)
         if heading:
             terms |= matcher.terms_in(heading)
-        unsaid[row.chunk_no] = terms & ~said, said
+        own_terms[row.chunk_no] = terms & ~text_terms, text_terms
         worth = (1.0 - alpha) * matcher.share(terms)
         if nearness:
             worth += alpha * nearness.get(row.chunk_no, 0.0)
@@ -175,7 +173,7 @@ def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> lis
     entries = [weighed(row) for row in rows.listed(number, _hits(number, stage, request))]
     entries.sort(key=itemgetter(1), reverse=True)
     best = entries[0][0] if entries else None
-    opening = _opening(number, best, *unsaid[best.chunk_no], rows, matcher) if best is not None else None
+    opening = _opening(number, best, *own_terms[best.chunk_no], rows, matcher) if best is not None else None
     if opening is not None:
         _, worth, terms = weighed(opening)
         others = [entry for entry in entries if entry[0] is not opening]
@@ -188,19 +186,21 @@ def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> lis
 
 
 def _opening(
-    number: int, row: ChunkRow, unsaid: Terms, said: Terms, rows: "Rows", matcher: Matcher
+    number: int, row: ChunkRow, heading_terms: Terms, text_terms: Terms, rows: "Rows", matcher: Matcher
 ) -> ChunkRow | None:
     """Where the section begins whose heading has words of the query that this chunk of it lacks, or the document, where only
     its title has any. None where that is this chunk, or far above.
 
     The index gives the shortest of the chunks that a heading stands above, which says least of it.
     """
-    if not row.ordinal or (said and not unsaid):
+    if not row.ordinal or (text_terms and not heading_terms):
         return None
     section = ""
-    if unsaid:
+    if heading_terms:
         parts = row.heading.split(" > ")
-        depth = max((i for i, part in enumerate(parts, 1) if matcher.terms_in(part) & unsaid), default=0)
+        depth = max(
+            (i for i, part in enumerate(parts, 1) if matcher.terms_in(part) & heading_terms), default=0
+        )
         section = " > ".join(parts[:depth])
     elif not matcher.terms_in(row.title):
         return None

@@ -3,6 +3,7 @@ are named, not read.
 """
 
 import re
+from base64 import b64decode
 from collections.abc import Iterator
 from email import message_from_bytes
 from email.errors import HeaderParseError
@@ -23,6 +24,13 @@ MAX_HEADER_BYTES = 1 << 20  # of one message: the library reads them in more tha
 
 _SEPARATOR = re.compile(rb"^From [^\n]{1,1000}\n", re.MULTILINE)
 _QUOTED_SEPARATOR = re.compile(rb"^>(>*From )", re.MULTILINE)
+_EVENT = {
+    "SUMMARY": "Event",
+    "LOCATION": "Where",
+    "DTSTART": "Begins",
+    "DTEND": "Ends",
+    "DESCRIPTION": "About",
+}
 _SHOWN = ("From", "To", "Cc", "Date")
 _HEADER = re.compile(rb"(?:[!-9;-~]{1,100}:|From )")
 
@@ -71,6 +79,7 @@ class _Parts:
         self.texts: list[Message] = []
         self.attachments: list[str] = []
         self.forwarded: list[Message] = []
+        self.invitations: list[Message] = []
         self._room = MAX_PARTS
         self._add(message, 0)
 
@@ -80,7 +89,9 @@ class _Parts:
             return
         children = _children(part)
         if part.get_content_type() == "message/rfc822":
-            self.forwarded += children
+            self.forwarded += map(_unpacked, children) if "content-transfer-encoding" in part else children
+        elif part.get_content_type() == "text/calendar":
+            self.invitations.append(part)
         elif depth and (name := part.get_filename()):
             self._name(name)
         elif part.get_content_type() == "multipart/alternative":
@@ -91,6 +102,8 @@ class _Parts:
                 else:
                     for each in islice(child.walk(), MAX_PARTS):
                         self._name(each.get_filename())
+                        if each.get_content_type() == "text/calendar":
+                            self.invitations.append(each)
         elif children:
             for child in children:
                 self._add(child, depth + 1)
@@ -100,6 +113,17 @@ class _Parts:
     def _name(self, name: str | None) -> None:
         if name:
             self.attachments.append(" ".join(readable(_decoded(name)).split()))
+
+
+def _unpacked(message: Message) -> Message:
+    """A forwarded message that is encoded as a whole, which no standard allows and some gateways do."""
+    payload = message.get_payload(decode=False)
+    if message.keys() or not isinstance(payload, str):
+        return message
+    try:
+        return message_from_bytes(_bounded(b64decode(payload, validate=False)))
+    except ValueError:
+        return message
 
 
 def _children(part: Message) -> list[Message]:
@@ -138,10 +162,24 @@ def _write(message: Message, level: int, manuscript: Manuscript) -> None:
             manuscript.insert(html.parse(_content(text)), level)
         else:
             manuscript.paragraph(_content(text))
+    for invitation in parts.invitations:
+        manuscript.paragraph(_event(_content(invitation)))
     if parts.attachments:
         manuscript.paragraph("Attachments: " + ", ".join(parts.attachments))
     for forwarded in parts.forwarded if level < MAX_DEPTH else ():
         _write(forwarded, level + 1, manuscript)
+
+
+def _event(calendar: str) -> str:
+    """What an invitation says, a line each: what, where and when (RFC 5545)."""
+    lines = calendar.replace("\n ", "").replace("\n\t", "").split("\n")
+    values: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        label = _EVENT.get(name.partition(";")[0].upper())
+        if label is not None and value.strip():
+            values.setdefault(label, value.replace("\\n", " ").replace("\\", "").strip())
+    return "\n".join(f"{label}: {value}" for label, value in values.items())
 
 
 def _content(part: Message) -> str:

@@ -1,5 +1,6 @@
 """E-mail: messages under their subjects, whatever they are encoded in."""
 
+from base64 import b64encode
 from email import message_from_bytes
 from email.message import EmailMessage
 
@@ -74,6 +75,29 @@ def test_every_text_of_a_message_is_read_and_of_several_forms_the_one_with_words
     body = parse(message.as_bytes()).body
     assert body == "# Parts\n\nfirst\n\nsecond\n\nAttachments: a.pdf"
     assert "only here" in parse(written(" \n", "<p>only here</p>", "b.pdf")).body
+
+
+def test_a_forwarded_message_that_is_encoded_whole_is_read() -> None:
+    inner = b64encode(written("The panettone is in the oven")).decode()
+    head = "Subject: outer\nContent-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: message/rfc822\n"
+    parsed = parse(f"{head}Content-Transfer-Encoding: base64\n\n{inner}\n\n--b--\n".encode())
+    assert [heading.title for heading in parsed.headings] == ["outer", "Größe der Schleuse"]
+    assert "panettone" in parsed.body
+    plain = parse(f"{head}Content-Transfer-Encoding: 7bit\n\nSubject: inner\n\nwords\n--b--\n".encode())
+    assert [heading.title for heading in plain.headings] == ["outer", "inner"]
+
+
+def test_an_invitation_says_what_where_and_when() -> None:
+    message = EmailMessage()
+    message["Subject"] = "Invitation"
+    message.set_content("Please come.")
+    event = (
+        "BEGIN:VEVENT\r\nSUMMARY;LANGUAGE=en:Butterscotch\r\n  tasting\\, second\r\nDTSTART:20260314T150000Z"
+    )
+    message.add_alternative(f"{event}\r\nLOCATION:Room 7\r\nEND:VEVENT\r\n", subtype="calendar")
+    lines = parse(message.as_bytes()).body.split("\n")
+    assert lines[-3:] == ["Event: Butterscotch tasting, second", "Begins: 20260314T150000Z", "Where: Room 7"]
+    assert "Please come." in lines
 
 
 def test_messages_in_messages_come_to_an_end() -> None:
