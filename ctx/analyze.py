@@ -200,14 +200,22 @@ def _counted(text: str) -> Mapping[str, int]:
 def query_phrases(text: str) -> list[list[str]]:
     """Words that a query wants side by side: those in quotes, and the parts of compounds (`foo_bar`, `os.path`, `fooBar`)."""
     text = composed(text[:MAX_QUERY_CHARS])
-    pieces: list[str] = []
-    if '"' in text or not text.isascii():
-        pieces += ("".join(groups) for groups in _QUOTED.findall(text))
+    pieces = _quoted(text)
     if not _JOINTS.isdisjoint(text):
         pieces += _JOINED.findall(text)
     pieces += [" ".join(_parts(word)) for word in _humped(text)] if _compound(text) else []
     phrases = [_analyzer.analyze(phrase) for phrase in pieces]
     return [list(phrase) for phrase in dict.fromkeys(tuple(phrase) for phrase in phrases if len(phrase) > 1)]
+
+
+def quoted_phrases(text: str) -> list[list[str]]:
+    """Of each piece in quotes its words, where it has several."""
+    phrases = [_analyzer.analyze(piece) for piece in _quoted(composed(text[:MAX_QUERY_CHARS]))]
+    return [phrase for phrase in phrases if len(phrase) > 1]
+
+
+def _quoted(text: str) -> list[str]:
+    return ["".join(groups) for groups in _QUOTED.findall(text)] if '"' in text or not text.isascii() else []
 
 
 def exact_words(text: str) -> list[str]:

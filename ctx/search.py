@@ -216,7 +216,7 @@ class Searcher:
             bool(analyze.exact_words(query)),
             vector,
             question,
-            Matcher(list(weights), weights, self._settings.snippet_chars),
+            Matcher(list(weights), weights, self._settings.snippet_chars, analyze.quoted_phrases(query)),
             definitions,
             per_document,
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 
 from ctx import analyze
-from ctx.lean import NamedTuple, records
+from ctx.lean import NamedTuple, pattern, records
 
 SNIPPET_CHARS = 240
 _LONG_CHARS = 600  # no heading and no label is so long
@@ -86,6 +86,8 @@ _TAGS = frozenset(
 )
 
 
+_WORDS = pattern(r"[^\W_]+")  # as the index parts them
+
 Terms = int  # a set of a query's terms: bit i says that the i-th is in it. A search unites thousands of them
 
 
@@ -110,12 +112,18 @@ class Matcher:
     """Finds a query's terms in texts, fast enough to be done for every chunk that may be shown.
 
     A stem begins its word but for a last letter (happi, happy), so texts are looked through for beginnings, and only the words
-    found so are analysed. `weights` tell how much each term says (its rarity); one that they lack counts 1.
+    found so are analysed. `weights` tell how much each term says (its rarity); one that they lack counts 1. `phrases` are
+    terms that are asked for side by side.
     """
 
     def __init__(
-        self, terms: Sequence[str], weights: Mapping[str, float], snippet_chars: int = SNIPPET_CHARS
+        self,
+        terms: Sequence[str],
+        weights: Mapping[str, float],
+        snippet_chars: int = SNIPPET_CHARS,
+        phrases: Sequence[Sequence[str]] = (),
     ) -> None:
+        self.phrases = [list(phrase) for phrase in phrases]
         self.terms = list(dict.fromkeys(terms))
         self._weights = [weights.get(term, 1.0) for term in self.terms]
         self._snippet_chars = snippet_chars
@@ -137,6 +145,20 @@ class Matcher:
             elif start >= 0:
                 terms |= bit
         return terms
+
+    def phrase_at(self, text: str) -> int | None:
+        """Where the first phrase stands that was asked for; None where none does."""
+        if not self.phrases:
+            return None
+        stems = analyze.words(text)
+        places = [match.start() for match in _WORDS.finditer(text)]
+        if len(places) != len(stems):  # a word that is too long for the index is none of its terms
+            return None
+        for phrase in self.phrases:
+            for i in range(len(stems) - len(phrase) + 1):
+                if stems[i : i + len(phrase)] == phrase:
+                    return places[i]
+        return None
 
     def listed(self, terms: Terms) -> list[str]:
         """The terms of a set, in the query's order."""
@@ -207,7 +229,8 @@ class Matcher:
         """[start, end) of the `snippet_chars` characters that say most of the query, begun at a sentence where one is near."""
         if len(text) <= self._snippet_chars:
             return 0, len(text)
-        first = self._densest(marks)
+        phrase = self.phrase_at(text)
+        first = self._densest(marks) if phrase is None else phrase
         start = 0
         if first > self._snippet_chars // 2:
             sentences = _sentences(text, max(0, first - 2 * _LEAD_CHARS), first)

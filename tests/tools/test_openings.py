@@ -60,3 +60,29 @@ def test_of_a_long_section_its_beginning_is_shown(project: ctx.Project) -> None:
         (result,) = project.search("appendix").results
         heading_line = HANDBOOK.count("\n", 0, HANDBOOK.index("# Appendix")) + 1
         assert heading_line <= result.start_line <= heading_line + 2
+
+
+SOCKETS = "\n\n".join(
+    [
+        "# Sockets",
+        "A socket has a timeout. The timeout of a socket is in seconds; a socket may lack a timeout. " * 9,
+        FILLING * 6 + "Where nothing is said the socket timeouts are ten seconds. " + FILLING * 3,
+        "A timeout ends what the socket does. " * 12,
+    ]
+)
+
+
+@pytest.mark.parametrize("query", ['"socket timeout"', '"Socket Timeouts" seconds', "„socket timeout“"])
+def test_words_in_quotes_stand_side_by_side_in_what_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "sockets.md").write_text(SOCKETS)
+    with ctx.open(tmp_path / "notes") as project:
+        project.index(embed=False)
+        (result,) = project.search(query).results
+        assert "socket timeouts are ten" in result.snippet
+        assert "socket timeouts are ten" in project.passage(result)
+        marked = {result.snippet[start:end] for start, end in result.highlights}
+        assert {"socket", "timeouts"} <= marked
