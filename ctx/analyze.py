@@ -38,6 +38,8 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 # Compiled when first needed: a plain query from the command line needs none. Each can begin at the start of a
 # word only: tried at every letter, a word of 4000 would take a second.
+# Soft hyphen, zero-width non-joiner and joiner, word joiner, byte order mark. Not the zero-width space, which parts words.
+_UNSEEN = dict.fromkeys((0xAD, 0x200C, 0x200D, 0x2060, 0xFEFF))
 _SURROGATE = pattern("[\ud800-\udfff]")
 _SNAKE = pattern(r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+")
 _QUOTED = pattern(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」')
@@ -84,13 +86,17 @@ _unstemmed = tokenizer(stemmed=False)
 def composed(text: str) -> str:
     """The text in Unicode's composed form (NFC), so that a word is one run of letters however its accents were typed.
 
-    Lone surrogates, which no tokenizer takes, become U+FFFD.
+    Lone surrogates, which no tokenizer takes, become U+FFFD. A capital I with a dot (İzmir) is an I, whose lower case would be
+    two characters, and a sigma at the end of a word is a sigma. What joins letters unseen, or says where a word may be broken, is
+    left out.
     """
     if text.isascii():
         return text
     import unicodedata  # only text beyond ASCII pays for its tables
 
-    return _SURROGATE.sub("\ufffd", unicodedata.normalize("NFC", text))
+    text = _SURROGATE.sub("\ufffd", unicodedata.normalize("NFC", text))
+    text = text.replace("\u0130", "I").replace("i\u0307", "i").replace("\u03c2", "\u03c3")
+    return text.translate(_UNSEEN)
 
 
 def words(text: str) -> list[str]:
@@ -145,9 +151,9 @@ class _Folding(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
-        letters = "" if "\u0300" <= char <= "\u036f" else char.lower()
+        letters = "" if "\u0300" <= char <= "\u036f" or code in _UNSEEN else char.lower()
         if char.isalnum():
-            letters = "".join(_unstemmed.analyze(char)) or letters
+            letters = "".join(plain_words(char)) or letters
         self[code] = letters
         return letters
 

@@ -18,7 +18,7 @@ _PASSAGES, _NEAREST = (
     2,
 )  # of a document, among whose chunks the one to show is looked for, where one is shown
 _DEFINING_SHARE = 1.0  # what a chunk is worth to show for defining the name: as much as saying all words
-_PHRASE_SHARE = 1.0  # and for saying a phrase in quotes as it was written
+_PHRASE_SHARE = 1.0  # and for saying the query, or what it has in quotes, as it was written
 _OPENING_SHARE = (
     0.03  # of chunks of prose that are nearly as good, the one that opens its section says what it is about
 )
@@ -167,7 +167,7 @@ def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> lis
             worth += alpha * nearness.get(row.chunk_no, 0.0)
         if names and _defines(text, names):
             worth += _DEFINING_SHARE
-        if matcher.phrases and matcher.phrase_at(text) is not None:
+        if matcher.quotes(text, text_terms):
             worth += _PHRASE_SHARE
         if heading and text.lstrip("# ").startswith(heading.rsplit(" > ", 1)[-1]):
             worth += _OPENING_SHARE

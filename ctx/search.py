@@ -216,7 +216,9 @@ class Searcher:
             bool(analyze.exact_words(query)),
             vector,
             question,
-            Matcher(list(weights), weights, self._settings.snippet_chars, analyze.quoted_phrases(query)),
+            Matcher(
+                list(weights), weights, self._settings.snippet_chars, analyze.quoted_phrases(query), query
+            ),
             definitions,
             per_document,
         )

@@ -86,6 +86,10 @@ _TAGS = frozenset(
 )
 
 
+_LINE_WORDS = (
+    3  # from so many on a query with punctuation may be a line that was copied; without it, of twice as many
+)
+_LINE_SHARE = 0.5  # of what it says, which a text has at least that has the line: not every part of a name stands alone in it
 _WORDS = pattern(r"[^\W_]+")  # as the index parts them
 
 Terms = int  # a set of a query's terms: bit i says that the i-th is in it. A search unites thousands of them
@@ -113,7 +117,7 @@ class Matcher:
 
     A stem begins its word but for a last letter (happi, happy), so texts are looked through for beginnings, and only the words
     found so are analysed. `weights` tell how much each term says (its rarity); one that they lack counts 1. `phrases` are
-    terms that are asked for side by side.
+    terms that are asked for side by side, `line` is a query that may have been copied from a text.
     """
 
     def __init__(
@@ -122,7 +126,11 @@ class Matcher:
         weights: Mapping[str, float],
         snippet_chars: int = SNIPPET_CHARS,
         phrases: Sequence[Sequence[str]] = (),
+        line: str = "",
     ) -> None:
+        words = line.lower().split()
+        marked = any(not (char.isalnum() or char in " ?") for char in line)
+        self.line = " ".join(words) if len(words) >= (_LINE_WORDS if marked else 2 * _LINE_WORDS) else ""
         self.phrases = [list(phrase) for phrase in phrases]
         self.terms = list(dict.fromkeys(terms))
         self._weights = [weights.get(term, 1.0) for term in self.terms]
@@ -146,8 +154,17 @@ class Matcher:
                 terms |= bit
         return terms
 
+    def quotes(self, text: str, terms: Terms) -> bool:
+        """Whether a text that has these terms says the query, or a phrase of it, as it was written."""
+        if not self.phrases and (not self.line or self.share(terms) < _LINE_SHARE):
+            return False
+        return self.phrase_at(" ".join(text.split())) is not None
+
     def phrase_at(self, text: str) -> int | None:
-        """Where the first phrase stands that was asked for; None where none does."""
+        """Where a text on one line says the query, or a phrase that it has in quotes; None where it does not."""
+        position = text.lower().find(self.line) if self.line else -1
+        if position >= 0:
+            return position
         if not self.phrases:
             return None
         stems = analyze.words(text)
@@ -230,30 +247,37 @@ class Matcher:
         if len(text) <= self._snippet_chars:
             return 0, len(text)
         phrase = self.phrase_at(text)
-        first = self._densest(marks) if phrase is None else phrase
+        first, until = self._densest(marks) if phrase is None else (phrase, phrase)
         start = 0
         if first > self._snippet_chars // 2:
             sentences = _sentences(text, max(0, first - 2 * _LEAD_CHARS), first)
-            start = sentences[0] if sentences else text.find(" ", max(0, first - _LEAD_CHARS), first) + 1
+            near = [begin for begin in sentences if until - begin <= self._snippet_chars]
+            start = near[0] if near else text.find(" ", max(0, first - _LEAD_CHARS), first) + 1
             start = start or first
+        elif until > self._snippet_chars:  # what is asked for ends beyond the first ones
+            start = text.find(" ", until - self._snippet_chars, first) + 1 or first
         end = _window_end(text, start, marks, self._snippet_chars)
         while end > start and text[end - 1] == " ":
             end -= 1
         return start, end
 
-    def _densest(self, marks: list[Mark]) -> int:
-        """Where the words begin that say most together within a window; the first of several equals."""
-        position, highest, last = 0, 0.0, 0
+    def _densest(self, marks: list[Mark]) -> tuple[int, int]:
+        """Where the words begin that say most together within a window, and until where each was said once; of several equals the
+        first.
+        """
+        first_at = until = last = 0
+        highest = 0.0
         for i, first in enumerate(marks):
             while last < len(marks) and marks[last].start < first.start + self._snippet_chars - _LEAD_CHARS:
                 last += 1
-            terms = 0
+            terms = complete = 0
             for mark in marks[i:last]:
-                terms |= mark.terms
+                if mark.terms & ~terms:
+                    terms, complete = terms | mark.terms, mark.end
             value = self.share(terms) + 0.001 * (last - i)
             if value > highest:
-                position, highest = first.start, value
-        return position
+                first_at, until, highest = first.start, complete, value
+        return first_at, until
 
 
 def begins_word(low: str, part: str, text: str, start: int) -> bool:

@@ -19,6 +19,24 @@ def repository_texts() -> list[str]:
             if path.suffix in (".md", ".py", ".toml", ".lua")]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("written", "asked"),
+    [
+        ("İstanbul", "istanbul"),
+        ("DİYARBAKIR", "diyarbakır"),
+        ("i\u0307zmir", "IZMIR"),
+        ("ΣΊΣΥΦΟΣ", "σίσυφος"),
+        ("Donau\u00addampf\u00adschiff", "Donaudampfschiff"),
+        ("می\u200cخواهم", "میخواهم"),
+        ("\ufeffferry", "ferry"),
+    ],
+)
+def test_a_word_is_the_same_however_its_letters_are_written(written: str, asked: str) -> None:
+    assert analyze.words(written) == analyze.words(asked) != []
+    assert analyze.folded(written) == analyze.folded(asked)
+    assert analyze.words("two\u200bwords") == ["two", "word"]
+
+
 def test_words_are_lowered_folded_and_stemmed() -> None:
     assert analyze.words("The Indexes were INDEXING Café résumés") == [
         "the",

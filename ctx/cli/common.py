@@ -164,12 +164,19 @@ def plain(text: str) -> str:
     return one_line(text, len(text))
 
 
+# Line ends and tabs; soft hyphen, zero-width space, non-joiner and joiner, marks of direction, word joiner. Not what turns a text round.
+_HARMLESS = "\n\t\u00ad\u200b\u200c\u200d\u200e\u200f\u2060"
+
+
 def prose(text: str) -> str:
-    """A text of lines that cannot drive the terminal: control characters as `?`, odd spaces as plain ones."""
+    """A text of lines that cannot drive the terminal: control characters as `?`, odd spaces as plain ones.
+
+    What scripts and emoji are joined and parted by stays: without it they are other words.
+    """
     if text.isprintable():
         return text
     return "".join(
-        char if char.isprintable() or char in "\n\t" else " " if char.isspace() else "?" for char in text
+        char if char.isprintable() or char in _HARMLESS else " " if char.isspace() else "?" for char in text
     )
 
 

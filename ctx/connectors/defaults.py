@@ -15,13 +15,18 @@ _CODE = """
 """
 _CODE_NAMES = "Makefile Dockerfile CMakeLists.txt Justfile justfile"
 
+_SUFFIXES = (*_PROSE.split(), *DOCUMENT_SUFFIXES, *_CODE.split())
+
 DEFAULT_INCLUDE_GLOBS: tuple[str, ...] = tuple(
-    f"**/{prefix}{word}"
-    for prefix, words in (
-        *(("*.", _PROSE.split()), ("*.", DOCUMENT_SUFFIXES), ("", _PROSE_NAMES.split())),
-        *(("*.", _CODE.split()), ("", _CODE_NAMES.split())),
+    dict.fromkeys(
+        (
+            *(f"**/*.{suffix}" for suffix in _SUFFIXES),
+            *(
+                f"**/*.{suffix.upper()}" for suffix in _SUFFIXES
+            ),  # REPORT.PDF, as cameras, scanners and old systems name files
+            *(f"**/{name}" for name in (*_PROSE_NAMES.split(), *_CODE_NAMES.split())),
+        )
     )
-    for word in words
 )
 """What people write: prose, documents (PDF, Office, mail), notebooks, source code, settings; not data (JSON, CSV) or media."""
 

@@ -58,7 +58,7 @@ def _underlined(lines: str, at: int, width: int, level: int) -> Heading | None:
     if start < 0:
         return None
     words = lines[start + 1 : at].strip()
-    if not words or abs(width - (at - start - 1)) > max(3, width // 3) or not any(map(str.isalnum, words)):
+    if not words or abs(width - (at - start - 1)) > max(3, width // 3) or not any(map(str.isalpha, words)):
         return None
     if start and lines[start - 1] != "\n":
         before = lines.rfind("\n", 0, start)

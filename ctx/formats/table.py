@@ -59,10 +59,10 @@ JSON = Format("application/json", "records", ("json",), prose=False)
 JSON_LINES = Format(
     "application/jsonl", "records", ("jsonl", "ndjson"), ("application/x-ndjson",), prose=False
 )
-PLAIN = Format("text/plain", "plain", ("txt", "text", "log"))
+PLAIN = Format("text/plain", "plain", ("txt", "text", "log"), version=2)
 CODE = Format("text/x-code", "code", (), prose=False)  # its languages are a table of their own, in code.py
 
-PDF = _document("application/pdf", "pdf", "pdf", paged=True)
+PDF = _document("application/pdf", "pdf", "pdf", paged=True, version=2)
 EPUB = _document("application/epub+zip", "epub", "epub")
 ODT = _document(f"{_ODF}text", "odf", "odt", "ott")
 ODP = _document(f"{_ODF}presentation", "odf", "odp", "otp", paged=True)

@@ -57,6 +57,16 @@ def test_in_a_pipe_a_snippet_is_one_line(tmp_path: Path) -> None:
     assert len(ctx("search", "xylophone", cwd=tmp_path).stdout.splitlines()) == 4
 
 
+def test_what_joins_letters_is_printed_and_what_turns_text_round_is_not(tmp_path: Path) -> None:
+    project(tmp_path, {"a.md": "# A\n\nxylophone می\u200cخواهم \u200fשלום a\u00adb evil\u202etxt.exe\n"})
+    assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
+    for words in (("get", "a.md"), ("search", "xylophone")):
+        printed = ctx(*words, cwd=tmp_path).stdout
+        assert "می\u200cخواهم" in printed
+        assert "evil?txt.exe" in printed
+    assert ctx("search", "ab", cwd=tmp_path).stdout.startswith(" 1. A")
+
+
 COUNTING = """\
 tool = {
   name = "count",

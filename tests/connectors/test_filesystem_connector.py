@@ -489,6 +489,15 @@ def test_a_new_ignore_rule_takes_files_out_and_its_removal_brings_them_back(
     assert (read - {"a.md"}, deleted) == ({"b.md"}, set())
 
 
+def test_endings_in_capitals_are_taken_without_globs(root: Path) -> None:
+    for name in ("REPORT.PDF", "README.MD", "Setup.PY", "DATA.CSV"):
+        (root / name).write_text("words")
+    connector = FilesystemConnector("filesystem", str(root))
+    items = {item.source_id for item in connector.scan({}, ScanLog())}
+    assert {"REPORT.PDF", "README.MD", "Setup.PY"} <= items
+    assert "DATA.CSV" not in items
+
+
 def test_the_signature_changes_with_what_a_scan_would_yield(root: Path) -> None:
     base = FilesystemConnector("filesystem", str(root)).signature
     assert (

@@ -16,6 +16,10 @@ def test_underlined_lines_are_headings() -> None:
     assert parsed.title == "Title"
 
 
+def test_a_line_without_letters_is_no_heading() -> None:
+    assert parse("------- >8 -------\n==================\n\ntext\n").headings == ()
+
+
 def test_the_title_is_a_heading_only_at_the_top() -> None:
     assert parse("words first\n\nPART\n\nmore\n").title is None
 
