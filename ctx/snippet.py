@@ -248,6 +248,8 @@ class Matcher:
             return 0, len(text)
         phrase = self.phrase_at(text)
         first, until = self._densest(marks) if phrase is None else (phrase, phrase)
+        space = text.find(" ", until, until + _LEAD_CHARS)
+        until = until if space < 0 else space  # a window ends between words, and a name may go on
         start = 0
         if first > self._snippet_chars // 2:
             sentences = _sentences(text, max(0, first - 2 * _LEAD_CHARS), first)

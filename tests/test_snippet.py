@@ -115,7 +115,7 @@ def test_a_term_begins_a_word_or_a_hump_and_is_not_within_one() -> None:
 
 
 def test_a_snippet_has_the_rarest_of_what_is_asked_for() -> None:
-    filling = "def one(): pass " + "x = call(y) " * 16 + "def conditional_def(): pass" + " z = 1" * 20
+    filling = "x = 1 " * 18 + "def one(): " + "y = 2 " * 20 + "def conditional_def(): pass" + " z = 3" * 20
     matcher = Matcher(analyze.query_terms("conditional_def"), {})
     snippet, highlights = matcher.snippet(Text(filling, "t", "", prose=False))
     assert "conditional_def" in snippet
