@@ -46,6 +46,7 @@ _QUOTED = pattern(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)
 # `don't` and the `'s` of `it's`; what follows must end a word for every reading of Unicode.
 _CRUMB = pattern(r"(?:\b[A-Za-z]+n['’]t|(?<=[A-Za-z])['’](?:s|re|ve|ll|d|m))(?![A-Za-z0-9]|[^\x00-\x7f])")
 _JOINED = pattern(r"(?<![^\W_])[^\W_]++(?:[_.:/\\@#]++[^\W_]++)+")  # foo_bar, os.path, std::vec, a/b
+_OPTION = pattern(r"(?<!\S)--[A-Za-z0-9]+(?:-[A-Za-z0-9]+)+")  # --no-verify
 _JOINTS = frozenset("_.:/\\@#")
 _OPENING_QUOTES = '"“„«「'
 _PUNCTUATION = "()[]{}<>,;:.!?\"'`"  # around a name in a sentence
@@ -204,12 +205,13 @@ def _counted(text: str) -> Mapping[str, int]:
 
 
 def query_phrases(text: str) -> list[list[str]]:
-    """Words that a query wants side by side: those in quotes, and the parts of compounds (`foo_bar`, `os.path`, `fooBar`)."""
+    """Words that a query wants side by side: those in quotes, and the parts of compounds (`foo_bar`, `os.path`, `fooBar`, `--no-verify`)."""
     text = composed(text[:MAX_QUERY_CHARS])
     pieces = _quoted(text)
     if not _JOINTS.isdisjoint(text):
         pieces += _JOINED.findall(text)
     pieces += [" ".join(_parts(word)) for word in _humped(text)] if _compound(text) else []
+    pieces += _OPTION.findall(text) if "--" in text else []
     phrases = [_analyzer.analyze(phrase) for phrase in pieces]
     return [list(phrase) for phrase in dict.fromkeys(tuple(phrase) for phrase in phrases if len(phrase) > 1)]
 

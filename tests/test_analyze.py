@@ -146,6 +146,7 @@ def test_quotes_and_identifiers_want_their_words_side_by_side() -> None:
     assert analyze.query_phrases("call os.path.join here") == [["os", "path", "join"]]
     assert analyze.query_phrases("a well-known either/or") == [["either", "or"]]
     assert analyze.query_phrases("nothing of the kind") == []
+    assert analyze.query_phrases("push --no-verify --force now") == [["no", "verifi"]]
 
 
 def test_a_text_without_letters_has_no_terms() -> None:

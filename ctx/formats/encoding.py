@@ -37,6 +37,8 @@ _NOT_WESTERN = pattern(
     r"[²³±¼½¾·×¶][^\W\d_]|[^\W\d_][¿¡¶±]"
 )  # signs within words are letters of another encoding
 _LATIN = ["cp1250", "iso8859_2", "cp1252", "cp1254", "cp1257"]
+_MIXED_SHARE = 0.1  # of bytes beyond ASCII at most, where lines are told apart
+_ASCII = bytes(range(128))
 _KATAKANA_HALF = pattern("[\uff61-\uff9f]")
 
 
@@ -69,6 +71,9 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
                 continue  # the text is not what it says it is
     if _mostly_utf8(data):
         return data.decode("utf-8", "replace")
+    mixed = _line_by_line(data)
+    if mixed is not None:
+        return mixed
     return data.decode(_guess(data, first_bad), "replace")
 
 
@@ -117,6 +122,32 @@ def _mostly_utf8(data: bytes) -> bool:
     misfits = text.count("\ufffd")
     fits = len(sample) - len(text) - misfits  # at least: each takes two bytes or more
     return fits >= 4 * misfits
+
+
+def _line_by_line(data: bytes) -> str | None:
+    """A text of some lines of UTF-8 among others, as one that several programs write to; None where no line is.
+
+    Only where nearly all of it is ASCII: in other scripts lines are of two encodings by chance.
+    """
+    sample = data[: 64 * _SAMPLE]
+    if len(sample.translate(None, _ASCII)) > len(sample) * _MIXED_SHARE:
+        return None
+    lines: list[str | None] = []
+    others = []
+    has_utf8 = False
+    for line in data.split(b"\n"):
+        text = line.decode("utf-8", "replace")
+        # Each byte that fits nothing is a character, so what is shorter than its bytes has characters of several.
+        fits, misfits = len(line) - len(text), text.count("\ufffd")
+        has_utf8 |= fits > 0 and fits >= misfits
+        lines.append(text if fits >= misfits else None)
+        if fits < misfits:
+            others.append(line)
+    if not has_utf8:
+        return None
+    encoding = _guess(b"\n".join(others), 0)
+    rest = iter(others)
+    return "\n".join(next(rest).decode(encoding, "replace") if text is None else text for text in lines)
 
 
 def _guess(data: bytes, first_bad: int) -> str:

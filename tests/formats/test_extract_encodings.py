@@ -79,6 +79,14 @@ def test_utf8_with_a_few_bad_bytes_stays_utf8() -> None:
     assert decode("déjà vu à l'été".encode() + b"\xff") == "déjà vu à l'été\ufffd"
 
 
+@pytest.mark.parametrize("other", ["latin-1", "cp1250"])
+def test_lines_of_utf8_among_others_are_read_each_as_what_it_is(other: str) -> None:
+    plain = "nothing but ASCII is said in nearly all of these lines\n" * 40
+    author = "Author: Jörg Müller, für alle\n" if other == "latin-1" else "Autor: Zażółć gęślą jaźń\n"
+    data = plain.encode() + "Entwickler: Jörg Müller\n".encode() + author.encode(other) + plain.encode()
+    assert decode(data) == f"{plain}Entwickler: Jörg Müller\n{author}{plain}"
+
+
 def test_binary_data_is_no_text() -> None:
     assert decode(b"\x00\x01\x02\x03" * 100) is None
     assert decode(b"\x00" * 64) is None

@@ -62,6 +62,20 @@ def test_of_a_long_section_its_beginning_is_shown(project: ctx.Project) -> None:
         assert heading_line <= result.start_line <= heading_line + 2
 
 
+def test_an_option_is_the_words_it_is_made_of_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "openssl.md").write_text("# verify\n\nTo verify a chain, verify each. No more.\n")
+    (tmp_path / "notes" / "git.md").write_text(
+        f"# commit\n\n{FILLING * 4}\n\nWith --no-verify the hook is left out. {FILLING}\n"
+    )
+    with ctx.open(tmp_path / "notes") as project:
+        project.index(embed=False)
+        assert next(result.source_id for result in project.search("--no-verify").results) == "git.md"
+
+
 SOCKETS = "\n\n".join(
     [
         "# Sockets",
