@@ -61,7 +61,11 @@ class Project:
         if source is not None:
             _check_type("source", source, str)
         chosen = resolve_sources([source] if source else [], self._workspace.source_names())
-        return self._workspace.searcher.search(query, mode, limit, Filters(sources=chosen))
+        reply = self._workspace.searcher.search(query, mode, limit, Filters(sources=chosen))
+        if source and not chosen:
+            known = ", ".join(self._workspace.source_names()) or "none"
+            reply = reply._replace(note=f"no source is called '{source[:80]}' (known: {known})")
+        return reply
 
     def get(self, id: str) -> Document:
         """The whole document that a result names. Raises `NotFound`."""

@@ -36,6 +36,10 @@ def test_a_folder_is_opened_indexed_searched_and_read(notes: Path) -> None:
         assert project.get(reply.results[0].id).body == NOTES["auth.md"]
         assert [status.doc_count for status in project.sources()] == [2]
         assert project.search("tag", source="git").results == []
+        assert (
+            project.search("tag", source="git").note == "no source is called 'git' (known: filesystem:docs)"
+        )
+        assert project.search("token", source="filesystem").note is None
 
 
 def test_a_configuration_above_the_folder_counts_and_the_environments_does_not(

@@ -5,16 +5,19 @@ that one is to be searched), or the question and a path parted by a tab. A path 
 """
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ctx.cli.common import configuration, parser, plain, print_json
 from ctx.errors import BadRequest
+from ctx.store.base import Catalog
 from ctx.tools.base import Toolbox
 from ctx.types import JSON, MODES, Caller
 from ctx.workspace import open_workspace
 
 DEPTH = 100  # how far down an answer is looked for
+_PAGE = 5000  # documents looked through at a time for paths that none has
 ABOVE = 3  # documents told of that stood above a missed one
 
 
@@ -134,9 +137,15 @@ def run(command: str, argv: list[str]) -> int:
             mode: [outcome(question, ask(workspace.toolbox, question, mode)) for question in questions]
             for mode in modes
         }
+        misses = [miss for outcomes in by_mode.values() for miss in outcomes if miss.rank is None]
+        expected = {path for miss in misses for path in miss.question.expect}
+        absent = sorted(_absent(workspace.catalog, expected))
     if args.json:
-        print_json({"modes": [_mode_json(mode, outcomes, args.within) for mode, outcomes in by_mode.items()]})
+        rows = [_mode_json(mode, outcomes, args.within) for mode, outcomes in by_mode.items()]
+        print_json({"modes": rows, "not_indexed": absent})
         return 0
+    for path in absent:
+        print(f"Note: no document is called {plain(path)}; what wants it cannot be met", file=sys.stderr)
     print(f"{'mode':<10}{'first':>8}{'in 5':>8}{'in 12':>8}{'MRR':>8}   of {len(questions)} questions")
     for mode, outcomes in by_mode.items():
         _, first, in_5, in_12, mrr = summary(mode, outcomes)
@@ -145,6 +154,18 @@ def run(command: str, argv: list[str]) -> int:
         for miss in _misses(outcomes, args.within):
             _show_miss(mode, miss)
     return 0
+
+
+def _absent(catalog: Catalog, paths: set[str]) -> set[str]:
+    """Those of some expected paths that no document of the index has."""
+    absent, after = set(paths), None
+    while absent:
+        page = catalog.list_documents(after, _PAGE)
+        absent -= {path for listing in page for path in absent if fits(listing.source_id, path)}
+        if len(page) < _PAGE:
+            break
+        after = (page[-1].source, page[-1].source_id)
+    return absent
 
 
 def _misses(outcomes: Sequence[Outcome], within: int) -> list[Outcome]:

@@ -43,11 +43,15 @@ def test_hits_and_misses_are_told_with_what_stood_above(
     questions = tmp_path / "questions.tsv"
     questions.write_text("swimming otters\totter.md\notters\tzebra.md\n")
     assert run("eval", [str(questions), "--config", str(config)]) == 0
-    output = capsys.readouterr().out
+    printed = capsys.readouterr()
+    output = printed.out
+    assert printed.err == "Note: no document is called zebra.md; what wants it cannot be met\n"
     assert "keyword       0.50" in output
     assert "wanted zebra.md: not among 100" in output
     assert "1. otter.md" in output
     assert "keyword rank 1" in output
     assert run("eval", [str(questions), "--config", str(config), "--json"]) == 0
-    (figures,) = json.loads(capsys.readouterr().out)["modes"]
+    reply = json.loads(capsys.readouterr().out)
+    (figures,) = reply["modes"]
+    assert reply["not_indexed"] == ["zebra.md"]
     assert (figures["mode"], figures["mrr"], figures["misses"][0]["rank"]) == ("keyword", 0.5, None)
