@@ -3,6 +3,7 @@
 import argparse
 import json
 import logging
+import math
 import os
 import re
 import sys
@@ -416,12 +417,20 @@ def _rule(schema: JSON, name: str) -> JSON:
     return properties.get(name) if isinstance(properties, dict) else None
 
 
+def _finite(text: str) -> float:
+    """A number that JSON has. Raises `ValueError` for what is beyond it: `1e400`, `NaN`."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
+
+
 def _read_value(text: str, rule: JSON) -> JSON:
     types = _types(rule)
     if types == {"string"}:
         return text
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_float=_finite, parse_constant=_finite)
     except ValueError:
         return text
     scalar = not isinstance(value, dict | list) and value is not None

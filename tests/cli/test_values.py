@@ -48,6 +48,9 @@ SCHEMA = {
         ('filters={"since": "x"}', {"since": "x"}),
         ("unheard=7", 7),
         ("unheard=of", "of"),
+        ("unheard=1e400", "1e400"),
+        ("unheard=NaN", "NaN"),
+        ("tags=[1e999]", "[1e999]"),
     ],
 )
 def test_the_schema_decides_what_a_value_is(pair: str, value: object) -> None:
