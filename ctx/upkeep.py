@@ -1,7 +1,10 @@
 """What goes on in the background of a server beside following its sources, each until it is told to stop."""
 
+import logging
+import os
 from collections.abc import Callable
 
+from ctx import files
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import CtxError
 from ctx.lean import TYPE_CHECKING, Protocol
@@ -12,6 +15,8 @@ if TYPE_CHECKING:
     from ctx.indexing.indexer import Indexer
     from ctx.memory import MemoryStore
     from ctx.store.base import Catalog
+
+logger = logging.getLogger(__name__)
 
 STORE_LOOK_S = 1.0  # between two looks at whether the store's files are still there: one `stat`
 LEFT_BEHIND_LOOKS = 3  # so often the index stands still behind the catalog before nobody is taken to be at it
@@ -35,12 +40,46 @@ class Attached(Protocol):
     def attach(self) -> bool: ...
 
 
-def look_after_store(
-    catalog: Attached, indexer: "Indexer", on_return: Callable[[], None], stopping: "threading.Event"
+class Configuration:
+    """A configuration's file, which somebody may edit while a server goes by what it says now."""
+
+    def __init__(self, path: str | None) -> None:
+        """`path` None: there is no file, and nothing to be told."""
+        self.path = path or os.devnull
+        self._stamp = files.stamp(self.path)
+        self._content = self._read()
+        self._differs = False
+
+    def differs(self) -> bool:
+        """Whether it says something else now, or is gone."""
+        stamp = files.stamp(self.path)
+        if stamp != self._stamp:
+            self._stamp, self._differs = stamp, self._read() != self._content
+        return self._differs
+
+    def _read(self) -> bytes:
+        try:
+            with open(self.path, "rb") as file:
+                return file.read()
+        except OSError:
+            return b""
+
+
+def look_after_files(
+    catalog: Attached,
+    indexer: "Indexer",
+    configuration: Configuration,
+    on_return: Callable[[], None],
+    stopping: "threading.Event",
 ) -> None:
-    """Takes up the store again where somebody deleted or replaced it; `/health` tells. `on_return()` then reads anew."""
+    """Takes up the store again where somebody deleted or replaced it, `on_return()` then reads anew; `/health` tells, and where
+    the configuration was changed.
+    """
     returned_ms = catalog.returned_ms
     while not stopping.wait(STORE_LOOK_S):
+        reason = "its file was changed since the start: restart ctx to take it up"
+        if indexer.degrade("configuration", reason if configuration.differs() else None):
+            logger.warning("configuration file=%s changed=%s", configuration.path, configuration.differs())
         try:
             catalog.attach()
         except CtxError as error:

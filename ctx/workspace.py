@@ -525,19 +525,18 @@ class Workspace:
         self.scripts.watch()
         self._follow_sources(None)
         self.toolbox.observe(self._mend_after)
-        from ctx.upkeep import embed_memories, follow_catalog, look_after_index, look_after_store
+        from ctx import upkeep
 
-        self._in_background(
-            "ctx-store", partial(look_after_store, self.catalog, self.indexer, self._read_anew)
-        )
+        configuration = upkeep.Configuration(self.config.path)
+        look = partial(upkeep.look_after_files, self.catalog, self.indexer, configuration, self._read_anew)
+        self._in_background("ctx-files", look)
         if not self.plane.remote:  # a search engine is nobody's to delete by hand, and each look would ask it
-            self._in_background(
-                "ctx-behind", partial(look_after_index, self.catalog, self.index, self.catch_up)
-            )
+            look = partial(upkeep.look_after_index, self.catalog, self.index, self.catch_up)
+            self._in_background("ctx-behind", look)
         if self.config.store.url:
-            self._in_background("ctx-follow", partial(follow_catalog, self.catalog, self.indexer))
+            self._in_background("ctx-follow", partial(upkeep.follow_catalog, self.catalog, self.indexer))
         if self.packs and self.embedder is not None:
-            self._in_background("ctx-memories", partial(embed_memories, self.memory))
+            self._in_background("ctx-memories", partial(upkeep.embed_memories, self.memory))
 
     def _follow_sources(self, on_report: "Callable[[IndexReport], None] | None") -> None:
         from ctx.indexing.watch import Intervals, Watcher
