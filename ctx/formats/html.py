@@ -466,9 +466,9 @@ class _Page:
 
 
 def _differ(heading: str, declared: str) -> bool:
-    """Whether neither of two titles has all words of the other: "Installing" and "Installing - the site" do not."""
+    """Whether two titles have no word in common: "Installing" and "Installing - the site" do not differ."""
     first, second = (set(_WORD.findall(title.casefold())) for title in (heading, declared))
-    return not (first <= second or second <= first)
+    return first.isdisjoint(second)
 
 
 def _span(tag: _Tag, name: str, most: int) -> int:
