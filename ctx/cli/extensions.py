@@ -221,7 +221,8 @@ def _try_connector(connector: ScriptConnector, as_json: bool) -> int:
             )
     if as_json:
         problems = [problem._asdict() for problem in log.problems]
-        print_json({"items": count, "first": items, "problems": problems})
+        notes = [note._asdict() for note in log.notes]
+        print_json({"items": count, "first": items, "problems": problems, "notes": notes})
         return 0
     print(f"{count:,} items in {time.monotonic() - began_s:.1f} s")
     for row in items:
@@ -231,6 +232,8 @@ def _try_connector(connector: ScriptConnector, as_json: bool) -> int:
         print(f"  ... and {count - len(items):,} more")
     for problem in log.problems[:20]:
         print(f"  skipped {plain(problem.source_id)}: {plain(problem.message)}", file=sys.stderr)
+    for note in log.notes[:20]:
+        print(f"  note: {plain(note.source_id)}: {plain(note.message)}", file=sys.stderr)
     return 0
 
 

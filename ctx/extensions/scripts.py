@@ -329,16 +329,14 @@ def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> Source
         log.withheld.append(source_id)
         return None
     source_ids.add(source_id)
-    metadata = item.get("metadata")
-    if not isinstance(metadata, dict):
-        metadata = {}
-        if isinstance(item.get("metadata_json"), str):
-            try:
-                loaded = json.loads(item["metadata_json"])
-                metadata = loaded if isinstance(loaded, dict) else {}
-            except ValueError:
-                log.problem(source_id, "metadata_json is not JSON; the item is kept without it")
+    metadata = _metadata(item, source_id, log)
     created_ms, updated_ms = moment_ms(item.get("created_at")), moment_ms(item.get("updated_at"))
+    for name, moment in (("created_at", created_ms), ("updated_at", updated_ms)):
+        if item.get(name) not in (None, "") and moment is None:
+            log.note(source_id, f"{name} is no time (ISO 8601, or seconds since 1970), and is left out")
+    for name in _TEXTS:
+        if not isinstance(item.get(name), str | None):
+            log.note(source_id, f"{name} is no text, and is left out")
     # The fingerprint is of what the script said: an item without a date is not new merely because time has
     # passed.
     fingerprint = hashlib.sha256(
@@ -355,6 +353,23 @@ def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> Source
         metadata=metadata,
     )
     return SourceItem(source_id, fingerprint, now_ms() if updated_ms is None else updated_ms, lambda: content)
+
+
+def _metadata(item: Mapping[str, JSON], source_id: str, log: ScanLog) -> dict[str, JSON]:
+    metadata = item.get("metadata")
+    if isinstance(metadata, dict):
+        return metadata
+    if metadata not in (None, []):  # Lua's empty table is either
+        log.note(source_id, "metadata is no table, and is left out")
+    try:
+        loaded = json.loads(item.get("metadata_json") or "{}")
+    except (ValueError, TypeError):
+        log.note(source_id, "metadata_json is not JSON, and is left out")
+        return {}
+    return loaded if isinstance(loaded, dict) else {}
+
+
+_TEXTS = ("title", "author", "content_type", "source_url", "url")
 
 
 def _text(value: JSON) -> str | None:

@@ -136,9 +136,25 @@ def test_a_bad_item_is_a_line_of_the_report_and_keeps_what_is_indexed_of_it(proj
         ]
         project.rows([*rows, ticket(3), ticket(3, body="twice"), ticket(4, metadata_json="{")])
         report = project.index(space)
-        assert counts(report) == (True, 2, 0, 0, 1, 9)
+        assert counts(report) == (True, 2, 0, 0, 1, 8)
         assert ids(space) == ["T-1", "T-3", "T-4"]
         assert "item 1: is not a table (and 8 more)" in [status.note for status in space.statuses()]
+
+
+def test_a_field_that_is_none_is_noted_and_its_item_indexed(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    wrong = {"updated_at": "yesterday", "title": True, "metadata": "text", "metadata_json": "{a"}
+    fields = [ticket(number, **{name: value}) for number, (name, value) in enumerate(wrong.items())]
+    project.rows([*fields, ticket(9, created_at="", metadata=[])])
+    with workspace(project.config) as space:
+        (report,) = space.indexer.run(["script:tickets"])
+        assert (report.added, list(report.problems)) == (5, [])
+        assert [(note.source_id, note.message) for note in report.notes] == [
+            ("T-0", "updated_at is no time (ISO 8601, or seconds since 1970), and is left out"),
+            ("T-1", "title is no text, and is left out"),
+            ("T-2", "metadata is no table, and is left out"),
+            ("T-3", "metadata_json is not JSON, and is left out"),
+        ]
 
 
 def test_an_item_that_json_cannot_say_is_a_line_and_deletes_nothing(tmp_path: Path) -> None:
