@@ -165,7 +165,7 @@ def plain(text: str) -> str:
 
 
 # Line ends and tabs; soft hyphen, zero-width space, non-joiner and joiner, marks of direction, word joiner. Not what turns a text round.
-_HARMLESS = "\n\t\u00ad\u200b\u200c\u200d\u200e\u200f\u2060"
+HARMLESS = "\n\t\u00ad\u200b\u200c\u200d\u200e\u200f\u2060"
 
 
 def prose(text: str) -> str:
@@ -176,7 +176,7 @@ def prose(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        char if char.isprintable() or char in _HARMLESS else " " if char.isspace() else "?" for char in text
+        char if char.isprintable() or char in HARMLESS else " " if char.isspace() else "?" for char in text
     )
 
 

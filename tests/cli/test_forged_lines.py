@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from faults import eventually, serving
 from kit import ctx, project
 
-from ctx.cli.common import json_printable, plain, prose, table
+from ctx.cli.common import HARMLESS, json_printable, plain, prose, table
 from ctx.cli.logs import JsonLines, Lines
 from ctx.text import one_line
 
@@ -42,6 +43,7 @@ HOSTILE = [
     "\ud800lone",
     "\U000e0041tag",
 ]
+TURNING = frozenset(["LRE", "LRO", "RLE", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"])  # classes of what turns text round
 
 
 @pytest.fixture
@@ -69,7 +71,8 @@ def test_a_name_in_a_log_line_stays_in_its_line(log: tuple[logging.Logger, io.St
 def test_a_value_on_a_terminal_stays_in_its_line(name: str) -> None:
     assert plain(name).isprintable()
     assert table([[name, "1"]], ("NAME", "COUNT")).count("\n") == 1
-    assert all(char.isprintable() or char in "\n\t" for char in prose(name))
+    assert all(char.isprintable() or char in HARMLESS for char in prose(name))
+    assert not any(unicodedata.bidirectional(char) in TURNING for char in prose(name))
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
