@@ -154,20 +154,20 @@ def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> lis
     nearness = _nearness(stage.semantic, number) if alpha else {}
     names = request.question.names if number in request.defining else ()
 
+    verbatim = matcher.verbatim
     own_terms: dict[int, tuple[Terms, Terms]] = {}  # what a chunk's heading alone has, and its text
 
     def weighed(row: ChunkRow) -> tuple[ChunkRow, float, Terms]:
         heading, text = row.heading, row.text
-        terms = text_terms = matcher.terms_in(text)
-        if heading:
-            terms |= matcher.terms_in(heading)
+        text_terms = matcher.terms_in(text)
+        terms = text_terms | matcher.terms_of_heading(heading)
         own_terms[row.chunk_no] = terms & ~text_terms, text_terms
         worth = (1.0 - alpha) * matcher.share(terms)
         if nearness:
             worth += alpha * nearness.get(row.chunk_no, 0.0)
         if names and _defines(text, names):
             worth += _DEFINING_SHARE
-        if matcher.quotes(text, text_terms):
+        if verbatim and matcher.quotes(text, text_terms):
             worth += _PHRASE_SHARE
         if heading and text.lstrip("# ").startswith(heading.rsplit(" > ", 1)[-1]):
             worth += _OPENING_SHARE
@@ -202,10 +202,11 @@ def _opening(
     if heading_terms:
         parts = row.heading.split(" > ")
         depth = max(
-            (i for i, part in enumerate(parts, 1) if matcher.terms_in(part) & heading_terms), default=0
+            (i for i, part in enumerate(parts, 1) if matcher.terms_of_heading(part) & heading_terms),
+            default=0,
         )
         section = " > ".join(parts[:depth])
-    elif not matcher.terms_in(row.title):
+    elif not matcher.terms_of_heading(row.title):
         return None
     opening = _first_of(number, section, row, rows)
     if opening is not None and is_bare(_text(opening)):

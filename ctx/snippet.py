@@ -141,6 +141,7 @@ class Matcher:
         self._parts = sorted({part for _, part in self._beginnings}, key=len, reverse=True)
         self._terms_of: dict[str, Terms] = {}  # a word of a text -> which terms of the query it is
         self._shares: dict[Terms, float] = {0: 0.0}
+        self._terms_of_headings: dict[str, Terms] = {"": 0}
 
     def terms_in(self, text: str) -> Terms:
         """The terms that words of the text seem to begin with."""
@@ -154,9 +155,14 @@ class Matcher:
                 terms |= bit
         return terms
 
+    @property
+    def verbatim(self) -> bool:
+        """Whether the query may ask for words as they were written."""
+        return bool(self.phrases or self.line)
+
     def quotes(self, text: str, terms: Terms) -> bool:
         """Whether a text that has these terms says the query, or a phrase of it, as it was written."""
-        if not self.phrases and (not self.line or self.share(terms) < _LINE_SHARE):
+        if not self.phrases and self.share(terms) < _LINE_SHARE:
             return False
         return self.phrase_at(" ".join(text.split())) is not None
 
@@ -176,6 +182,13 @@ class Matcher:
                 if stems[i : i + len(phrase)] == phrase:
                     return places[i]
         return None
+
+    def terms_of_heading(self, heading: str) -> Terms:
+        """`terms_in` of a heading, or a path of them, which many chunks have."""
+        terms = self._terms_of_headings.get(heading)
+        if terms is None:
+            terms = self._terms_of_headings[heading] = self.terms_in(heading)
+        return terms
 
     def listed(self, terms: Terms) -> list[str]:
         """The terms of a set, in the query's order."""

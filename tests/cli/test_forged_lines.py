@@ -43,7 +43,9 @@ HOSTILE = [
     "\ud800lone",
     "\U000e0041tag",
 ]
-TURNING = frozenset(["LRE", "LRO", "RLE", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"])  # classes of what turns text round
+TURNING = frozenset(
+    ["LRE", "LRO", "RLE", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"]
+)  # classes of what turns text round
 
 
 @pytest.fixture

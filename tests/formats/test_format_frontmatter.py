@@ -2,7 +2,7 @@
 
 import pytest
 
-from ctx.formats.frontmatter import read_front_matter
+from ctx.formats.frontmatter import front_title, read_front_matter
 from ctx.types import JSON
 
 
@@ -110,6 +110,14 @@ def test_a_block_that_is_not_quite_yaml_still_gives_its_title() -> None:
         _metadata("---\ntitle: Caching: how and why\ntags: [a, b\n---\nbody")["title"]
         == "Caching: how and why"
     )
+
+
+@pytest.mark.parametrize("title", ["[broken yaml", "{{ page.title }}: {", "{% block title: %}"])
+def test_a_title_that_a_template_would_fill_or_yaml_cannot_read_is_none(title: str) -> None:
+    front = read_front_matter(f"---\nauthor: Ann: Bo\ntitle: {title}\n---\n# After\n")
+    assert front is not None
+    assert front_title(front) is None
+    assert front.metadata == {"author": "Ann: Bo"}
 
 
 def test_a_block_that_repeats_itself_by_aliases_is_text() -> None:
