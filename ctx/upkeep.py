@@ -114,6 +114,9 @@ def look_after_index(
             if looks >= patience:
                 looks, patience = 0, 2 * patience  # what fails, on a full disk say, is not tried all the time
                 catch_up()
+                applied = index.applied_seq()
+                if applied >= catalog.seq():  # now: by the next look it may have been deleted once more
+                    patience = LEFT_BEHIND_LOOKS
         except CtxError:
             pass  # a store or a search engine that does not answer: whoever asks it tells
 

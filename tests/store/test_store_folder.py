@@ -14,6 +14,7 @@ from faults import eventually
 from kit import project, workspace
 from store_tree import make
 
+from ctx import upkeep
 from ctx.errors import StoreError
 from ctx.server.keys import KeyRing
 from ctx.store.local import LocalIndex
@@ -392,6 +393,22 @@ def test_an_index_that_is_deleted_under_a_server_is_built_anew_without_a_change(
         )  # it comes back while it is being emptied
         eventually(lambda: bool(space.index.keyword("alpha", Filters(), 1)))
         assert space.health()["index_behind"] == 0
+    finally:
+        space.close()
+
+
+def test_an_index_deleted_again_and_again_is_built_anew_as_soon_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "STORE_LOOK_S", 0.02)
+    space = workspace(project(tmp_path, {"a.md": "alpha beta"}))
+    try:
+        space.indexer.run()
+        space.start()
+        for _ in range(14):  # twice as long each time, the last one would take five minutes
+            eventually(lambda: bool(space.index.keyword("alpha", Filters(), 1)))
+            shutil.rmtree(tmp_path / ".ctx" / "index", ignore_errors=True)
+        eventually(lambda: bool(space.index.keyword("alpha", Filters(), 1)))
     finally:
         space.close()
 
