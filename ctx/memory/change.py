@@ -409,13 +409,20 @@ def replaces(earlier: Statement, later: Statement, cosine: float | None) -> str 
         return None
     if told_by_slot(earlier.slot, later.slot):
         return "value"  # whatever the words: who is engaged is single no more, and a number is another number
-    if same_slot(earlier.slot, later.slot):
+    if same_slot(earlier.slot, later.slot) and not _shares_slot(earlier, later):
         reason = "value"
     elif later.changes and _names_what_ended(earlier, later) and not _beside(earlier, later):
         reason = "change"
     else:
         return None
     return reason if likeness(earlier, later, cosine) >= PLAIN_COSINE else None
+
+
+def _shares_slot(earlier: Statement, later: Statement) -> bool:
+    """Whether what both fill may have room for both, and the later one does not say that there is another now."""
+    assert earlier.slot is not None
+    assert later.slot is not None
+    return (earlier.slot.shared or later.slot.shared) and not (later.slot.single and later.changes)
 
 
 def _beside(earlier: Statement, later: Statement) -> bool:

@@ -91,14 +91,14 @@ class Asked(NamedTuple):
             )
         for (modifier, head), (told_modifier, told_head) in itertools.product(self.kinds, told.kinds):
             unlike = head not in told.terms and told_head not in self.terms
-            if modifier == told_modifier and modifier in attributes() and unlike:
+            if modifier == told_modifier and modifier in attributes(language(told.text)) and unlike:
                 yield spellings[head], told_spellings[told_head]
 
     def shares_attributes_alone(self, told: Statement) -> bool:
         """Whether the words of the question that a statement holds name only what all things have, a name or
         a number, and what that is asked of is none of them."""
         shared = self.content & told.terms
-        return bool(shared) and shared <= attributes() and shared < self.content
+        return bool(shared) and shared <= attributes(language(told.text)) and shared < self.content
 
     def _asks_for_another_person(self, older: Statement, newer: Statement) -> bool:
         named = bool(self.relatives & older.others) and newer.others.isdisjoint(self.relatives)

@@ -3,12 +3,14 @@
 """
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
-from ctx.analyze import terms
+from ctx.analyze import STOP_WORDS, terms
 from ctx.memory.gist import first_person
 from ctx.memory.language import language, sexless, silent_terms
+from ctx.memory.persons import one_of_a_kind, several
 
 PERSON_TITLE = re.compile(r"\b(?:Frau|Herrn?|Dr|Prof|Mrs?|Ms|Sra?|Mme|(?i:do[ck]t(?:or|ora|eur|eure)))\b")
 VALUE_TYPES = (
@@ -18,16 +20,23 @@ VALUE_TYPES = (
     ("name", re.compile(r"(?<!^)\b[A-ZÄÖÜ]\w")),
     ("person", PERSON_TITLE),
 )  # fmt: skip
-_ATTRIBUTES_WORDS = """
-    colour color name number address email mail birthday date time deadline budget limit price cost rate
-    password version port url size favourite favorite preferred default primary main current owner lead
-    leader manager boss landlord doctor dentist therapist language timezone salary title position role job
-    weight height status goal target theme font location office hometown diet plan nummer telefonnummer
-    handynummer adresse geburtstag passwort chef chefin vermieter vermieterin hausarzt hausärztin zahnarzt
-    zahnärztin lieblingsfarbe lieblingsessen schuhgröße kontonummer número teléfono dirección nombre
-    cumpleaños contraseña jefe jefa médico médica dentista casero casera color talla
-"""
-_ATTRIBUTES = frozenset(_ATTRIBUTES_WORDS.split())
+_ATTRIBUTE_WORDS = {
+    "en": """
+        colour color name number address email mail birthday date time deadline budget limit price cost rate
+        password version port url size favourite favorite preferred default primary main current owner lead
+        leader manager boss landlord doctor dentist therapist language timezone salary title position role job
+        weight height status goal target theme font location office hometown diet plan
+    """,
+    "de": """
+        nummer telefonnummer handynummer adresse geburtstag passwort chef chefin vermieter vermieterin hausarzt
+        hausärztin zahnarzt zahnärztin lieblingsfarbe lieblingsessen schuhgröße kontonummer
+    """,
+    "es": """
+        número teléfono dirección nombre cumpleaños contraseña jefe jefa médico médica dentista casero casera
+        color talla
+    """,
+    "fr": "",
+}
 _SELF = r"i(?:\s+(?:am|be|is|are)|['’]m)?(?:\s+(?:now|currently))?"
 _LIVING = r"(?:lives?|lived|living|resides?|stays?|based|located|situated)\s+(?:in|at|near)"
 _WORKING = r"(?:works?|working|employed)\s+(?:at|for|with|by)"
@@ -67,6 +76,7 @@ _NAMED = {
     12: "work",
 }  # of the forms above: those that are put in several ways
 _SINGLE = (0, 1, 2, 4)  # of the forms above: one lives in one place, and has one way of doing a thing
+_NAMES_OF_OURS = 5  # of the forms above: "Alex is my brother"
 # States of which somebody has one at a time, by what they are states of.
 STATES = {
     **dict.fromkeys(("single", "engaged", "married", "divorced", "widowed", "separated"), "married"),
@@ -83,26 +93,45 @@ _STATE = re.compile(
 
 
 @cache
-def attributes() -> frozenset[str]:
-    """The attributes as keys of slots have them."""
-    names = terms(" ".join(_ATTRIBUTES))
-    return frozenset(names).union(sexless(term, name) for term in names for name in ("de", "es", "fr"))
+def attributes(name: str) -> frozenset[str]:
+    """The attributes as keys of slots in the language of that name have them: those of English, and its own."""
+    own = terms(_ATTRIBUTE_WORDS[name])
+    return frozenset((*terms(_ATTRIBUTE_WORDS["en"]), *own, *(sexless(term, name) for term in own)))
 
 
 _WITHIN = re.compile(
     r"(?i)\s(?:(?:on|at|in|during|over)\s+(?:the\s+)?(?:week(?:end|day)?s?|(?:mon|tues|wednes|thurs|fri|satur|sun)days?|mornings?|afternoons?|evenings?|nights?"
-    r"|spring|summers?|autumn|winters?|work|home|school)|to\s+(?:work|school))\b"
+    r"|spring|summers?|autumn|winters?|work|home|school)|to\s+(?:work|school)"
+    r"|los\s+(?:lunes|martes|miércoles|jueves|viernes|sábados|domingos)|le\s+(?:(?:lun|mar|mercre|jeu|vendre|same)di|dimanche)"
+    r"|(?:montag|dienstag|mittwoch|donnerstag|freitag|samstag|sonntag)s)\b"
+)
+
+# For what, where or for whom a value is the one: "12 minutes on Linux".
+_CIRCUMSTANCE = re.compile(
+    r"(?i)(?<=[\w.,!%€$£])\s+(?P<how>(?:up|down)stairs|(?:in|out)(?:side|doors)|abroad|on|in|at|for|with(?:in|out)?|under|from|to|per|before|after|during|against"
+    r"|bei|unter|für|auf|im|an|am|vor|nach|zu[mr]?|ab|mit|ohne|pour|dans|sur|sous|avant|après|à|chez|avec|sans|para|en|con|bajo|sin)\b(?:\s+(?P<what>[^,;]+))?$"
+)
+_PURPOSES = frozenset(("for", "für", "pour", "para"))
+_OPPOSED = frozenset(("before", "after", "with", "without", "vor", "nach", "mit", "ohne", "avant", "après"))
+_MEASURES = frozenset(("number", "time", "day"))
+_BARE_NUMBER = re.compile(r"\d[\d.,:]*(?![\w-])")
+_DEFINITE = re.compile(r"(?i)(?:the|der|die|das|dem|den|el|la|los|las|le|les)\s+|l['’]")
+_INDEFINITE = re.compile(
+    r"(?i)(?:an?|my|our|his|her|their|one|eine[mnrs]?|meine[mnrs]?|una?|mi|une?|mon|ma)\s"
 )
 
 
 class Slot(NamedTuple):
     """What a statement gives a value to, and the value; `types` are the kinds of value it looks like.
-    `single`: whatever the value is, there is one at a time."""
+    `single`: whatever the value is, there is one at a time. `of_attribute`: it is named by what everybody has
+    one of, a number, an address. `shared`: it may be said of several at once, as of one's brothers."""
 
     key: tuple[str, ...]
     value: str
     types: frozenset[str]
     single: bool
+    of_attribute: bool = False
+    shared: bool = False
 
     @property
     def lasting(self) -> bool:
@@ -116,11 +145,6 @@ class Slot(NamedTuple):
         match = _WITHIN.search(self.value)
         return "" if match is None else match[0].strip().casefold()
 
-    @property
-    def of_attribute(self) -> bool:
-        """Whether it is named by what everybody has one of: a number, an address."""
-        return not attributes().isdisjoint(self.key)
-
 
 def slot(text: str) -> Slot | None:
     """The slot that a text fills, where it has the form of such a statement."""
@@ -133,7 +157,14 @@ def slot(text: str) -> Slot | None:
         if match is None:
             continue
         if name := _named_slot(number, match["slot"]):
-            return Slot((name,), match["value"].strip(), frozenset(), True)
+            value = match["value"].strip()
+            return Slot(
+                (name,),
+                value,
+                frozenset(),
+                True,
+                shared=not _is_name(value, text) or match["slot"].endswith("with"),
+            )
         silent = silent_terms(sentence)
         purpose = match["purpose"] if "purpose" in pattern.groupindex else ""
         key = tuple(
@@ -148,13 +179,31 @@ def slot(text: str) -> Slot | None:
         types = frozenset(name for name, form in VALUE_TYPES if form.search(" " + value))
         if language(sentence) == "de":  # where all nouns have a capital
             types -= {"name"}
-        return Slot(key, value, types, number in _SINGLE) if key and value else None
+        of_attribute = not attributes(language(sentence)).isdisjoint(key)
+        named = types == {"name"} or (not types and language(sentence) == "de")
+        shared = named and not of_attribute and _may_be_shared(number, match["slot"], key)
+        return Slot(key, value, types, number in _SINGLE, of_attribute, shared) if key and value else None
     return None
 
 
 def _named_slot(number: int, words: str) -> str:
     """The name of a slot that is put in several ways: "I live in", "I'm based in"; else ""."""
     return "" if "stay" in words.casefold() else _NAMED.get(number, "")  # in a hotel, for a week
+
+
+def _is_name(value: str, text: str) -> bool:
+    """Whether a value is the name of a place or an employer, and not "a shared flat" or "night"; as far as the text that
+    it is of spells names with capitals.
+    """
+    word = _DEFINITE.sub("", value)[:1]
+    return not _INDEFINITE.match(value) and (word.isupper() or not text.lstrip()[:1].isupper())
+
+
+def _may_be_shared(number: int, words: str, key: Iterable[str]) -> bool:
+    """Whether more than one may be that: "our client", "the tester"; not "my wife"."""
+    if one_of_a_kind(key):
+        return False
+    return number == _NAMES_OF_OURS or several(key) or words.casefold().startswith(("my ", "our "))
 
 
 def same_slot(earlier: Slot | None, later: Slot | None) -> bool:
@@ -165,7 +214,41 @@ def same_slot(earlier: Slot | None, later: Slot | None) -> bool:
         return False
     if later.within not in ("", earlier.within):
         return False  # who lives elsewhere at weekends has not moved
+    if _for_another(earlier, later):
+        return False
     return earlier.lasting or bool(earlier.types & later.types)
+
+
+def _for_another(earlier: Slot, later: Slot) -> bool:
+    """Whether the value of a slot is said to be of something of which the earlier one is not: "12 minutes on Linux" and
+    "19 minutes on macOS".
+    """
+    matches = _CIRCUMSTANCE.search(earlier.value), _CIRCUMSTANCE.search(later.value)
+    how, what = ("", "") if matches[0] is None else (matches[0]["how"].casefold(), matches[0]["what"] or "")
+    if matches[1] is None:
+        return False
+    later_how, later_what = matches[1]["how"].casefold(), matches[1]["what"] or ""
+    if later_how in _PURPOSES and how not in _PURPOSES:
+        return True  # of a part only: "with N26 for travel"
+    measured = later_how in _PURPOSES or bool(earlier.types & later.types & _MEASURES)
+    if not how or not measured:
+        return False
+    if how != later_how and {how, later_how} <= _OPPOSED:
+        return True
+    content, later_content = _content(how, what), _content(later_how, later_what)
+    # A time is a value itself: what was at nine on Monday is at ten on Tuesday, and "9 to 5" is one.
+    return not (_timed(what) or _timed(later_what)) and bool(
+        content - later_content and later_content - content
+    )
+
+
+def _timed(text: str) -> bool:
+    forms = [form for name, form in VALUE_TYPES if name in ("time", "day")]
+    return _BARE_NUMBER.match(text) is not None or any(form.search(text) for form in forms)
+
+
+def _content(how: str, what: str) -> frozenset[str]:
+    return frozenset(terms(what or how)) - STOP_WORDS - silent_terms(what)
 
 
 def told_by_slot(earlier: Slot | None, later: Slot | None) -> bool:

@@ -32,6 +32,11 @@ def bank(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterat
         ("I am employed by Acme", "The user works at Globex"),
         ("My landline is 030 55 12", "Actually, my landline is 030 55 13"),
         ("I live in Oslo", "Sorry, wait: I live in Bergen"),
+        ("i live in oslo", "i live in bergen"),
+        ("I live in a shared flat", "I live in a small house now"),
+        ("The shop is open from 9 to 5", "The shop is open from 10 to 6"),
+        ("The build takes 12 minutes on Linux", "The build takes 9 minutes on Linux"),
+        ("My wife is called Ana", "My wife is called Ana Maria"),
     ],
 )
 def test_a_statement_takes_the_place_of_the_one_it_changes(earlier: str, later: str) -> None:
@@ -49,6 +54,27 @@ def test_a_statement_takes_the_place_of_the_one_it_changes(earlier: str, later: 
         ("The standup starts at 9:30", "The retro starts at 10:15"),
         ("My brother is tall", "My brother is clever"),
         ("I have a dog called Rex", "I have a cat called Mia"),
+        # Of whom one may have several, whoever says it first.
+        ("Ida is my cousin", "Noor is my cousin"),
+        ("My nephew is Ole", "My nephew is Per"),
+        ("Our lodger is Mara", "Our lodger is Sven"),
+        ("Jana ist meine Tochter", "Lotte ist meine Tochter"),
+        ("Mon chat s'appelle Biscuit", "Mon chat s'appelle Moka"),
+        # Of one thing each for another purpose, place or time.
+        ("The export takes 4 minutes on staging", "The export takes 9 minutes on production"),
+        ("The ferry costs 12 euros for adults", "The ferry costs 5 euros for children"),
+        ("The sauna opens at 8 in May", "The sauna opens at 10 in November"),
+        ("The dose is 3 drops before meals", "The dose is 6 drops after meals"),
+        ("The cellar is 12 degrees inside", "The cellar is 30 degrees outside"),
+        ("The exam begins at 9 in room B2", "The exam begins at 11 in room C4"),
+        ("Der Code ist 4711 für die Garage", "Der Code ist 8282 für den Keller"),
+        ("El curso empieza a las 9 los lunes", "El curso empieza a las 10 los jueves"),
+        # No place one moved to, and no employer.
+        ("I live in Turin", "I live in a shared flat"),
+        ("I work at night", "I work at Fiat"),
+        ("Ich wohne in Mainz", "Ich wohne in einer WG"),
+        ("J'habite à Metz", "J'habite au troisième étage"),
+        ("I bank with Triodos", "I bank with Revolut for travel"),
     ],
 )
 def test_a_statement_beside_another_leaves_it_alone(earlier: str, later: str) -> None:
