@@ -55,7 +55,7 @@ class RandomEmbedder:
         self._random = np.random.default_rng(1)
         self.spent_s = 0.0
 
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
+    def embed(self, texts: Sequence[str], stop: object = None) -> np.ndarray:
         began_s = time.perf_counter()
         vectors: np.ndarray = self._random.standard_normal((len(texts), DIM), np.float32)
         self.spent_s += time.perf_counter() - began_s

@@ -74,6 +74,19 @@ NO_PROJECT = (
 )
 
 
+def amount(text: str) -> int:
+    """An option's whole number, 1 or more."""
+    import argparse
+
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"a whole number of 1 or more is needed, not '{plain(text)[:40]}'")
+    return number
+
+
 def configuration(explicit: str | None, *, required: bool = True, remember: bool = False) -> Config:
     """The configuration that counts here. Raises `ConfigError` where there is none and one is `required`.
 

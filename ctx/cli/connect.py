@@ -12,18 +12,23 @@ import re
 import sys
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from ctx.cli.clients import CLIENTS, Client, Server, expanded, installed
 from ctx.cli.common import NO_PROJECT, configuration_at, parser, plain, print_json, table
-from ctx.cli.entries import Entry, edited, entries, removed
+from ctx.cli.entries import Entry, edited, entries, legible, removed
 from ctx.cli.foreign import Outcome, difference, file_at, give_back, own_command, read_text, write_text
 from ctx.cli.hooks import connect_memory
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
+from ctx.memory.records import check_nameable
 from ctx.project import Location, find_config, project_root
 from ctx.server.address import remote
+from ctx.server.policy import is_loopback
 from ctx.text import did_you_mean
 from ctx.types import JSON
 
+_WAYS = ("url", "httpUrl", "serverUrl", "uri", "command", "cmd", "args", "type")  # of leading somewhere
+_OWN_STARTS = (["ctx", "mcp"], ["ctx.exe", "mcp"])
 MAX_NAME = 32  # characters: clients put it before every tool's name, which models allow 64
 
 
@@ -39,7 +44,7 @@ def run(command: str, argv: list[str]) -> int:
     if args.memory:
         outcome = connect_memory(location, args)
     elif args.remove:
-        outcome = _remove(args.client, name, args)
+        outcome = _remove(args.client, location, name, args)
     else:
         outcome = _connect(args.client, location, name, args)
     if args.json:
@@ -64,7 +69,9 @@ def _options() -> Any:
         "--name", help="what the client calls the server (default: ctx-PROJECT; in a project's own file ctx)"
     )
     options.add_argument(
-        "--replace", action="store_true", help="replace an entry of that name that leads elsewhere"
+        "--replace",
+        action="store_true",
+        help="replace an entry of that name that leads elsewhere, or take it out",
     )
     options.add_argument("--url", help="the server's address (default: [server] bind)")
     options.add_argument("--bank", help="a memory bank, as /mcp/BANK of that address")
@@ -115,6 +122,8 @@ def _check(args: Any) -> None:
         raise BadRequest("--budget-tokens is of --memory, from 50 to 20,000")
     if args.stdio and (args.url or args.key_env):
         raise BadRequest("--stdio is without a server; leave --url and --key-env out")
+    if args.bank is not None:
+        check_nameable(args.bank)  # what the server refuses would never answer
 
 
 def entry_name(location: Location | None, args: Any) -> str:
@@ -140,12 +149,14 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
         return Outcome(key, "shown", path, f"# {path}\n{snippet}")
     content = read_text(path)
     present = entries(client.form, client.key, content)
-    if not args.replace:
-        _check_replaced(client, present.get(name), entry, name)
+    if not args.replace and name in present:
+        _check_replaced(client, present[name], entry, name)
+        entry = _with_own(client, present[name], entry)
     revised = edited(client.form, client.key, content, name, entry)
     if revised is None:
-        form = client.form.upper()
-        reason = f"{path} is not strict {form} (comments?), so it was left alone. Put this into it:"
+        reason = (
+            f"{_illegible(client, path)}, so it was left alone. Put this into it, if it is not there yet:"
+        )
         return Outcome(key, "by hand", path, snippet, preface=reason, code=1)
     if revised == content:
         return Outcome(key, "unchanged", path, f"{client.title} is connected already: '{name}' in {path}")
@@ -204,12 +215,39 @@ def target(entry: JSON) -> str:
 
 
 def _check_replaced(client: Client, present: JSON, entry: Entry, name: str) -> None:
-    """Raises `Conflict` where an entry of that name is there and leads elsewhere."""
-    if present is not None and target(present) != target(entry):
+    """Raises `Conflict` where an entry of that name leads elsewhere."""
+    if target(present) != target(entry):
         raise Conflict(
             f"{client.title} has an entry '{name}' already, which leads to {plain(target(present))[:200]}: "
             "--replace puts this one in its place, --name NAME puts it beside"
         )
+
+
+def _check_ours(client: Client, present: JSON, location: Location | None, name: str, args: Any) -> None:
+    """Raises `Conflict` where an entry leads neither to this project's server nor to any ctx on this machine."""
+    led = target(present)
+    if led == remote(args.url or _bound(location), args.bank) or led.split(" ")[:2] in _OWN_STARTS:
+        return
+    parts = urlsplit(led)
+    if is_loopback(parts.hostname or "") and (parts.path == "/mcp" or parts.path.startswith("/mcp/")):
+        return
+    raise Conflict(
+        f"{client.title} has an entry '{name}' that leads to {plain(led)[:200]}, which is not this project's: "
+        "--url with that address, or --replace, takes it out all the same"
+    )
+
+
+def _with_own(client: Client, present: JSON, entry: Entry) -> Entry:
+    """Our entry with what its user has set beside (that it is off, say), where both lead there in one way."""
+    ways = [{key for key in _WAYS if key in row} for row in (present, entry) if isinstance(row, dict)]
+    if len(ways) < 2 or ways[0] != ways[1] or client.form == "yaml":  # a file of ours alone
+        return entry
+    tables = {
+        key: {**present[key], **row}
+        for key, row in entry.items()
+        if isinstance(row, dict) and isinstance(present.get(key), dict)
+    }
+    return {**present, **entry, **tables}
 
 
 def _twins(present: dict[str, JSON], entry: Entry, name: str) -> list[str]:
@@ -240,7 +278,7 @@ def _connect_all(location: Location | None, name: str, args: Any) -> int:
 
 def _one_of_all(key: str, location: Location | None, name: str, args: Any) -> Outcome:
     try:
-        return _remove(key, name, args) if args.remove else _connect(key, location, name, args)
+        return _remove(key, location, name, args) if args.remove else _connect(key, location, name, args)
     except CtxError as error:
         reason = f"{CLIENTS[key].title}: {plain(error.message)}"
         absent = args.remove and isinstance(error, NotFound)
@@ -250,9 +288,17 @@ def _one_of_all(key: str, location: Location | None, name: str, args: Any) -> Ou
 def _list(name: str, as_json: bool) -> int:
     """Prints every client, whether it is here, and what it calls this project's server."""
     rows: list[dict[str, JSON]] = []
+    notes: list[str] = []
     for key, client in sorted(CLIENTS.items()):
         path = _path(client, client.user, name) if client.user else None
-        present = entries(client.form, client.key, read_text(path)) if path else {}
+        present: dict[str, JSON] = {}
+        try:
+            content = read_text(path) if path else None
+            present = entries(client.form, client.key, content)
+            if not legible(client.form, content):
+                notes.append(_illegible(client, path))
+        except ConfigError as error:
+            notes.append(error.message)
         rows.append(
             {
                 "client": key,
@@ -265,6 +311,8 @@ def _list(name: str, as_json: bool) -> int:
                 "checked": client.checked,
             }
         )
+    for note in notes:
+        print(f"Note: {plain(note)}", file=sys.stderr)
     if as_json:
         print_json({"name": name, "clients": rows})
         return 0
@@ -281,7 +329,11 @@ def _list(name: str, as_json: bool) -> int:
     return 0
 
 
-def _remove(key: str, name: str, args: Any) -> Outcome:
+def _illegible(client: Client, path: str | None) -> str:
+    return f"{path} is not strict {client.form.upper()} (comments?)"
+
+
+def _remove(key: str, location: Location | None, name: str, args: Any) -> Outcome:
     """Takes the entry out; where the file is ours alone it goes, and where its `.bak` is what it was before,
     that comes back.
     """
@@ -292,11 +344,16 @@ def _remove(key: str, name: str, args: Any) -> Outcome:
     path = _path(client, template, name, shared=args.scope == "project")
     content = read_text(path)
     present = entries(client.form, client.key, content)
+    if not legible(client.form, content):
+        raise ConfigError(f"{_illegible(client, path)}, so it was left alone; delete '{name}' in it")
     if content is None or name not in present:
         labels = f" (it has: {', '.join(sorted(present))})" if present else ""
         raise NotFound(f"{client.title} has no entry '{plain(name)}'{plain(labels)}")
+    if not args.replace:
+        _check_ours(client, present[name], location, name, args)
     backup = read_text(f"{path}.bak")
-    if backup is not None and edited(client.form, client.key, backup, name, present[name]) == content:
+    as_it_was = edited(client.form, client.key, backup, name, present[name]) if backup is not None else None
+    if as_it_was == content and name not in entries(client.form, client.key, backup):
         revised: str | None = backup
     else:
         revised = removed(client.form, client.key, content, name)

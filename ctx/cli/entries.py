@@ -31,44 +31,55 @@ def removed(form: str, key: str, text: str, name: str) -> str | None:
 
 def entries(form: str, key: str, text: str | None) -> dict[str, JSON]:
     """The entries of a file by name; none where it cannot be read as what it should be."""
-    if form == "yaml":
-        return _yaml_entries(text or "", key)
     try:
-        document: JSON
-        if form == "toml":
-            import tomllib  # 8 ms, and one client in eight has TOML
-
-            document = tomllib.loads(text or "")
-        else:
-            document = json.loads(text or "{}", object_pairs_hook=distinct)
-    except (ValueError, RecursionError):
+        document = _parsed(form, text or "")
+    except ValueError:
         return {}
-    table = document.get(key, {}) if isinstance(document, dict) else {}
+    table = document.get(key) if isinstance(document, dict) else None
+    if form == "yaml":
+        rows = [row for row in table if isinstance(row, dict)] if isinstance(table, list) else []
+        return {str(row.get("name")): row for row in rows}
     return table if isinstance(table, dict) else {}
+
+
+def legible(form: str, text: str | None) -> bool:
+    """Whether a file parses as what it should be; one that is not there does."""
+    try:
+        _parsed(form, text or "")
+    except ValueError:
+        return False
+    return True
+
+
+def _parsed(form: str, text: str) -> JSON:
+    """What a file says. Raises `ValueError`."""
+    if form == "yaml":
+        import yaml  # 20 ms, and one client has YAML
+
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(str(error)) from error
+    if form == "toml":
+        import tomllib  # 8 ms, and one client in eight has TOML
+
+        return tomllib.loads(text)
+    try:
+        return json.loads(text if text.strip() else "{}", object_pairs_hook=distinct)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
 
 
 def _holds_only(text: str, key: str, name: str) -> bool:
     """Whether YAML is a file as `_yaml` writes it, or empty."""
-    return not text.strip() or _yaml_entries(text, key).keys() == {name}
-
-
-def _yaml_entries(text: str, key: str) -> dict[str, JSON]:
-    import yaml  # 20 ms, and one client has YAML
-
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return {}
-    listed = document.get(key) if isinstance(document, dict) else None
-    rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
-    return {str(row.get("name")): row for row in rows}
+    return not text.strip() or entries("yaml", key, text).keys() == {name}
 
 
 def _edit_json(text: str, key: str, name: str, entry: JSON) -> str | None:
     before_text = text
     text = text if text.strip() else "{}\n"
     try:
-        before = json.loads(text, object_pairs_hook=distinct)
+        before = _parsed("json", text)
     except ValueError:
         return None
     if not isinstance(before, dict) or not isinstance(before.get(key, {}), dict):

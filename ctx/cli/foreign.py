@@ -3,6 +3,7 @@ diff."""
 
 import os
 import shutil
+import stat
 import sys
 from typing import NamedTuple
 
@@ -75,7 +76,10 @@ def file_at(path: str, *, shared: bool) -> str:
 def read_text(path: str) -> str | None:
     """The text of a file, its line ends as they are; None where there is no file. Raises `ConfigError`."""
     try:
-        with open(path, encoding="utf-8", newline="") as file:
+        # Not waited for: a pipe in its place would never be read.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8", newline="") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigError(f"{path} cannot be read: it is no file")
             return file.read()
     except FileNotFoundError:
         return None
@@ -101,6 +105,8 @@ def write_text(path: str, text: str, *, before: str | None, private: bool) -> No
             raise ConfigError(f"{path} was changed meanwhile, and is as it was: run this again")
         if before is not None:
             mode = os.stat(path).st_mode & 0o777
+            if not mode & 0o222:
+                raise ConfigError(f"{path} is write-protected, so it was left alone: `chmod u+w` it first")
             files.replace(path + ".bak", before.encode(), mode=mode)
         files.replace(path, text.encode(), mode=mode)
     except OSError as error:

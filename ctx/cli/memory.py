@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ctx.cli.common import (
     NO_PROJECT,
     action,
+    amount,
     counted,
     memory_configuration,
     parser,
@@ -63,12 +64,12 @@ def _with_filter(options: argparse.ArgumentParser) -> None:
 
 def _reading_options(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     banks = action(actions, "banks", "list the banks, and how much is in them")
-    banks.add_argument("--limit", type=int, default=200, help="at most so many (default: 200)")
+    banks.add_argument("--limit", type=amount, default=200, help="at most so many (default: 200)")
     listing = with_bank(action(actions, "list", "list memories, the latest first"))
     searching = with_bank(action(actions, "search", "find memories"))
     searching.add_argument("query", nargs="+", help="a question, or words")
     for options in (listing, searching):
-        options.add_argument("--limit", type=int, default=20, help="at most so many (default: 20)")
+        options.add_argument("--limit", type=amount, default=20, help="at most so many (default: 20)")
         options.add_argument("--as-of", metavar="DATE", help="what held at that time")
         options.add_argument("--superseded", action="store_true", help="also what a later statement replaced")
         _with_filter(options)
@@ -313,6 +314,7 @@ def _rename(workspace: Workspace, args: argparse.Namespace) -> int:
 
 def _merge(workspace: Workspace, args: argparse.Namespace) -> int:
     source = Provenance(transport="cli", tool="ctx memory")
+    bank_there(workspace.memory, args.into)  # a mistyped name shall not become a bank
     counts = workspace.memory.merge(args.name, args.into, source, dry_run=args.dry_run)
     verb = "Would move" if args.dry_run else "Moved"
     sentence = f"{verb} {counted(counts['imported'], 'memory')} into '{args.into}'; {counts['skipped']:,} were there already."

@@ -10,6 +10,7 @@ from ctx.cli.common import action, counted, plain, print_json
 from ctx.cli.output import Output, output_path
 from ctx.cli.sessions import DEFAULT_BANK, bank_of
 from ctx.errors import BadRequest, NotFound
+from ctx.identity import OWN_BANK
 from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.folder import Folder
 from ctx.memory.products import PRODUCTS, import_from, piped_source, read_source
@@ -148,7 +149,6 @@ def _import(workspace: Workspace, args: argparse.Namespace) -> int:
             f"{plain(args.file)} is empty, or a folder: --folder reads a folder of memories, --from NAME another product's"
         )
     # They bring the sandbox and its HTTP along, 0.3 s that no other action needs.
-    from ctx.packs.packs import OWN_BANK
     from ctx.settings import SHIPPED_PACKS
 
     private = (

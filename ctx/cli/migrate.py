@@ -28,6 +28,10 @@ def run(command: str, argv: list[str]) -> int:
     config = configuration(args.config)
     origin_place = _place(args.origin) if args.origin else config.store.url or config.db.path
     target_place = _place(args.to)
+    if "://" not in origin_place + target_place:
+        raise BadRequest(
+            "one of the two stores must be a database; `ctx backup` and `ctx restore` copy one that is a file"
+        )
     if origin_place == target_place:
         raise BadRequest("--to names the store that is to be moved; name another")
     if "://" not in origin_place and not os.path.exists(origin_place):

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ctx.cli.common import memory_configuration, plain
+from ctx.cli.common import amount, counted, memory_configuration, plain, print_json
 from ctx.cli.hooks import BUDGET_TOKENS
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, CtxError
@@ -93,7 +93,9 @@ def _recall(workspace: Workspace, args: argparse.Namespace, payload: JSON) -> in
     prompt = payload.get("prompt")
     query = " ".join(args.query) or (prompt if isinstance(prompt, str) else "")
     lines = recalled(bank, query, args.budget_tokens)
-    if args.hook is None:
+    if args.hook is None and args.json:
+        print_json({"bank": bank.id, "lines": lines})
+    elif args.hook is None:
         print("\n".join(lines) if lines else "No memories.")
     elif lines:
         print(_reply(args.hook, payload, "\n".join([_HEADING, *lines])))
@@ -155,8 +157,10 @@ def _capture(workspace: Workspace, args: argparse.Namespace, payload: JSON) -> i
         for message in said(payload)
         for statement in lasting(message.text)
     )
-    if args.hook is None:
-        print(f"Captured {count:,} memories.")
+    if args.hook is None and args.json:
+        print_json({"bank": bank.id, "captured": count})
+    elif args.hook is None:
+        print(f"Captured {counted(count, 'memory')}.")
     return 0
 
 
@@ -177,7 +181,7 @@ def _store(bank: MemoryBank, statement: str, message: Message, payload: JSON) ->
         statement,
         type="world",
         context=sound(project)[:200] or None,
-        tags=[TAG],
+        birth_tags=[TAG],
         timestamp=message.timestamp,
         idempotency_key=f"{TAG}:{key}",
     )
@@ -282,7 +286,7 @@ def session_options(options: argparse.ArgumentParser, *, recalling: bool) -> Non
         )
         options.add_argument(
             "--budget-tokens",
-            type=int,
+            type=amount,
             default=BUDGET_TOKENS,
             help=f"at most so many (default: {BUDGET_TOKENS})",
         )

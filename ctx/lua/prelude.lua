@@ -340,7 +340,7 @@ local THROWN = {
   end,
 }
 local KINDS = { not_found = true, invalid_params = true, conflict = true, forbidden = true, storage = true }
-local WORDS = { not_found = "not_found", bad_request = "invalid_params", embeddings_disabled = "invalid_params", unauthorized = "forbidden",
+local WORDS = { not_found = "not_found", bad_request = "invalid_params", embeddings_disabled = "invalid_params", unauthorized = "forbidden", conflict = "conflict",
   store_error = "storage", busy = "storage" }
 local typed = false -- whether this script's errors may carry a kind
 

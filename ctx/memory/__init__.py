@@ -35,7 +35,16 @@ numpy's 70 ms.
 from ctx.memory.bank import MemoryBank
 from ctx.memory.embedding import Embedder
 from ctx.memory.ops import OPS, call
-from ctx.memory.records import Provenance, check_bank_id
+from ctx.memory.records import Provenance, check_bank_id, check_nameable
 from ctx.memory.store import MemoryStore
 
-__all__ = ["OPS", "Embedder", "MemoryBank", "MemoryStore", "Provenance", "call", "check_bank_id"]
+__all__ = [
+    "OPS",
+    "Embedder",
+    "MemoryBank",
+    "MemoryStore",
+    "Provenance",
+    "call",
+    "check_bank_id",
+    "check_nameable",
+]

@@ -31,8 +31,8 @@ class Embedder(Protocol):
     @property
     def model(self) -> str: ...
 
-    def embed(self, texts: Sequence[str]) -> Iterable[Floats]:
-        """A vector for each text, in order."""
+    def embed(self, texts: Sequence[str], stop: threading.Event | None = None) -> Iterable[Floats]:
+        """A vector for each text, in order. Once `stop` is set it ends early."""
         ...
 
     def embed_query(self, text: str) -> Floats: ...
@@ -62,9 +62,11 @@ class Embedding:
         with self._lock:
             self._banks.clear()
 
-    def packed(self, texts: Sequence[str], *, patient: bool = False) -> list[list[bytes]]:
+    def packed(
+        self, texts: Sequence[str], *, patient: bool = False, stop: threading.Event | None = None
+    ) -> list[list[bytes]]:
         """The packed vectors of each text's passages; [] for each where there is no embedder, or it failed, and unless `patient`
-        for a long text."""
+        for a long text, or once `stop` is set, soon."""
         if self.embedder is None or not texts:
             return [[] for _ in texts]
         passages = [embedding_texts(text) for text in texts]
@@ -74,12 +76,15 @@ class Embedding:
                 for text, entry in zip(texts, passages, strict=True)
             ]
         try:
-            vectors = self.embedder.embed([passage for entry in passages for passage in entry])
-            packed = iter([pack(np.asarray(vector, np.float32)) for vector in vectors])
+            listed = [passage for entry in passages for passage in entry]
+            vectors = [pack(np.asarray(vector, np.float32)) for vector in self.embedder.embed(listed, stop)]
         except CtxError as error:
             # A memory without a vector is found by its words, and embedded later; one not stored is lost.
             logger.warning("memory=embed outcome=%s texts=%d", error.word, len(texts))
             return [[] for _ in texts]
+        if len(vectors) < len(listed):
+            return [[] for _ in texts]  # it was stopped
+        packed = iter(vectors)
         return [[next(packed) for _ in entry] for entry in passages]
 
     def stored(self, vectors: Sequence[Sequence[bytes]]) -> None:

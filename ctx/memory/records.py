@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest
-from ctx.identity import BANK, BANK_RULE, RESERVED_BANKS, TEXT_HASH_BYTES
+from ctx.identity import BANK, BANK_RULE, OWN_BANK, RESERVED_BANKS, TEXT_HASH_BYTES
 from ctx.memory.columns import (
     CHECKS,
     COLUMNS,
@@ -53,6 +53,13 @@ def check_bank_id(bank: str) -> str:
     if not isinstance(bank, str) or not BANK.fullmatch(bank):
         raise BadRequest(f"a bank id has {BANK_RULE}")
     if bank in RESERVED_BANKS:
+        raise BadRequest(f"the bank id '{bank}' is reserved; choose another")
+    return bank
+
+
+def check_nameable(bank: str) -> str:
+    """As `check_bank_id`. Raises `BadRequest` for a pack's own bank too, which no caller can name."""
+    if check_bank_id(bank).startswith(OWN_BANK):
         raise BadRequest(f"the bank id '{bank}' is reserved; choose another")
     return bank
 

@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 from ctx.clock import now_ms
 from ctx.errors import BadRequest, Conflict, CtxError, NotFound
+from ctx.identity import OWN_BANK
 from ctx.memory.bank import MemoryBank
 from ctx.memory.bank.base import Resources
 from ctx.memory.columns import Memory
 from ctx.memory.embedding import VECTOR_CACHE_MB, Embedder, Embedding
 from ctx.memory.health import problems
-from ctx.memory.records import UNKNOWN, Provenance, check_bank_id
+from ctx.memory.records import UNKNOWN, Provenance, check_bank_id, check_nameable
 from ctx.memory.rows import MemoryRows, SqliteRows
 from ctx.memory.screen import POLICIES
 from ctx.memory.wording import LanguageModel
@@ -95,7 +96,11 @@ class MemoryStore:
         names = self.banks()
         if id not in names:
             raise NotFound(f"no memory bank called '{id[:80]}'")
-        if check_bank_id(name) in names:
+        if id.startswith(OWN_BANK):
+            raise BadRequest(
+                f"'{id}' is a pack's own, which would begin anew without it: merge it into another"
+            )
+        if check_nameable(name) in names:
             raise Conflict(f"a bank called '{name}' exists; merge the two instead")
         self.rows.rename_bank(id, name)
 
@@ -139,7 +144,9 @@ class MemoryStore:
         """Embeds memories that were stored while no embedder, or another, was there; how many."""
         count = 0
         while count < limit and (batch := self._unread(min(_EMBED_BATCH, limit - count))):
-            packed = self.embedding.packed([memory.text for _, memory in batch], patient=True)
+            packed = self.embedding.packed(
+                [memory.text for _, memory in batch], patient=True, stop=self._closing
+            )
             if not all(packed):
                 break
             for bank in {bank for bank, _ in batch}:

@@ -24,9 +24,10 @@ from ctx.errors import (
 )
 from ctx.extensions.parameters import parameters_schema
 from ctx.extensions.scripts import Runner, ScriptFile, annotations
+from ctx.identity import OWN_BANK
 from ctx.lua.host import Policy
 from ctx.lua.pool import Job
-from ctx.memory import MemoryStore, Provenance, check_bank_id
+from ctx.memory import MemoryStore, Provenance, check_bank_id, check_nameable
 from ctx.memory.columns import check_numbers
 from ctx.packs.context import CallContext
 from ctx.packs.manifest import Manifest, PackAgent, PackRouteSpec, PackTool, read_manifest
@@ -41,7 +42,6 @@ from ctx.types import JSON, Caller
 
 logger = logging.getLogger(__name__)
 
-OWN_BANK = "pack:"  # how the banks of packs begin that have their own; no caller can name one
 NO = ("false", "0", "no", "off")
 BANK_OF_PATH = "bank_id"  # of a route: {bank_id} in its path fixes the bank
 ROUTE_TIMEOUT_S = 30.0
@@ -77,7 +77,7 @@ class Pack:
         check_settings(self.name, settings)
         self.keys = keys(manifest, settings, environ)
         named = settings.get("default_bank") or manifest.variable(environ, "bank") or manifest.default_bank
-        self.default_bank = _nameable(str(named))
+        self.default_bank = check_nameable(str(named))
         self.mcp_enabled = (manifest.variable(environ, "mcp_enabled") or "").lower() not in NO
         self.rate = Rate(rate_limit(manifest, settings, environ))
         self.sessions = sessions(self.name, _sessions_path(manifest, settings, home))
@@ -208,13 +208,13 @@ class Pack:
 
     def _named(self, caller: Caller) -> str:
         """The bank of a call that names none: the URL's or the header's, else the pack's default."""
-        return _nameable(caller.bank or self.default_bank)
+        return check_nameable(caller.bank or self.default_bank)
 
     def _bank_id(self, spec: PackTool, arguments: dict[str, JSON], caller: Caller) -> str:
         if spec.bank_parameter is None:
             return self._opened_bank(self._named(caller), caller)
         argument = arguments.get(spec.bank_parameter)
-        bank = _nameable(argument if isinstance(argument, str) else "")
+        bank = check_nameable(argument if isinstance(argument, str) else "")
         if caller.bank_fixed and bank != caller.bank:
             raise BadRequest(f"{spec.bank_parameter} '{bank}' is not available on this endpoint")
         return self._opened_bank(bank, caller)
@@ -333,7 +333,7 @@ class Pack:
 
         def answer(texts: Mapping[str, list[str]], body: dict[str, JSON], caller: Caller) -> JSON:
             if BANK_OF_PATH in texts:
-                caller = caller._replace(bank=_nameable(texts[BANK_OF_PATH][-1]), bank_fixed=True)
+                caller = caller._replace(bank=check_nameable(texts[BANK_OF_PATH][-1]), bank_fixed=True)
             passed = {name: values for name, values in texts.items() if name not in (BANK_OF_PATH, "tool")}
             if spec.script is not None:
                 return self._answer_script(spec.script, passed, body, caller)
@@ -407,13 +407,6 @@ class Pack:
 def _session_argument(arguments: dict[str, JSON]) -> str | None:
     value = arguments.get(SESSION_ARGUMENT)
     return value if isinstance(value, str) and 0 < len(value) <= 128 else None
-
-
-def _nameable(bank: str) -> str:
-    """The bank, checked. Raises `BadRequest` for what is none, and for a pack's own."""
-    if check_bank_id(bank).startswith(OWN_BANK):
-        raise BadRequest(f"the bank id '{bank}' is reserved; choose another")
-    return bank
 
 
 def _sessions_path(manifest: Manifest, settings: Mapping[str, JSON], home: str) -> str | None:

@@ -12,6 +12,7 @@ def remote(url: str, bank: str | None = None) -> str:
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        valid = valid and url.isprintable() and " " not in url
     except ValueError:  # a port that is no number
         valid = False
     if not valid:

@@ -266,3 +266,44 @@ def test_a_bank_lives_in_a_folder_that_a_person_edits(folder: Path) -> None:
     assert (typo.returncode, typo.stderr) == (2, "Error: --folder: nodes is no folder that is there\n")
     contradiction = ctx("memory", "export", "--bank", "alice", "--format", "markdown", cwd=folder)
     assert contradiction.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mend"),
+    [
+        (("list", "--limit", "0"), "1 or more"),
+        (("search", "tea", "--limit", "-1"), "1 or more"),
+        (("recall", "--budget-tokens", "0"), "1 or more"),
+        (("banks", "--limit", "x"), "1 or more"),
+        (("rename", "pack:sekha", "mine"), "pack's own"),
+        (("rename", "bob", "pack:sekha"), "reserved"),
+        (("merge", "bob", "alic"), "no memory bank called 'alic'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_changes_nothing(
+    folder: Path, arguments: tuple[str, ...], mend: str
+) -> None:
+    with workspace(folder / "ctx.toml") as space:
+        space.memory.bank("pack:sekha").put("kept")
+        banks = space.memory.banks()
+    process = ctx("memory", *arguments, cwd=folder)
+    assert process.returncode in (2, 3)
+    assert mend in process.stderr
+    with workspace(folder / "ctx.toml") as space:
+        assert space.memory.banks() == banks
+
+
+def test_recall_and_capture_answer_in_json(folder: Path) -> None:
+    payload = json.dumps({"prompt": "Remember that the kettle is in the cellar."})
+    process = ctx("memory", "capture", "--json", cwd=folder, input_text=payload)
+    assert json.loads(process.stdout) == {"bank": "default", "captured": 1}
+    reply = json.loads(ctx("memory", "recall", "--json", cwd=folder).stdout)
+    assert reply["bank"] == "default"
+    assert "kettle is in the cellar" in reply["lines"][0]
+
+
+def test_a_file_is_not_migrated_to_a_file(folder: Path) -> None:
+    process = ctx("migrate", "--to", "other.db", "--json", cwd=folder)
+    assert process.returncode == 2
+    assert "`ctx backup`" in json.loads(process.stdout)["error"]["message"]
+    assert not (folder / "other.db").exists()

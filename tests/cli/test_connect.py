@@ -466,3 +466,98 @@ def test_a_folder_without_a_project_is_told_where_its_entry_leads(tmp_path: Path
     assert "no ctx.toml here" in reply.stderr
     named = ("connect", "windsurf", "--url", "http://127.0.0.1:7332")
     assert ctx(*named, cwd=tmp_path / "home" / "nowhere", env=environ).stderr == ""
+
+
+OTHERS = '{"mcpServers": {"ctx": {"url": "https://other.example/mcp"}, "github": {"command": "npx", "env": {"TOKEN": "t"}}}}'
+
+
+@pytest.mark.parametrize("name", ["ctx", "github"])
+@pytest.mark.parametrize("arguments", [("cursor",), ("--all",)], ids=["one", "all"])
+def test_what_another_wrote_is_not_taken_out(folder: Path, name: str, arguments: tuple[str, ...]) -> None:
+    path = _home(folder, "cursor")
+    path.parent.mkdir(parents=True)
+    path.write_text(OTHERS)
+    reply = _connect(folder, *arguments, "--remove", "--name", name)
+    assert "not this project's" in reply.stderr
+    assert reply.returncode == (2 if arguments == ("cursor",) else 1)
+    assert path.read_text() == OTHERS
+    assert _connect(folder, "cursor", "--remove", "--replace", "--name", name).returncode == 0
+    assert name not in json.loads(path.read_text())["mcpServers"]
+
+
+def test_an_entry_with_the_address_that_is_named_is_taken_out(folder: Path) -> None:
+    path = _home(folder, "cursor")
+    path.parent.mkdir(parents=True)
+    path.write_text(OTHERS)
+    assert _connect(folder, "cursor", "--remove", "--url", "https://other.example").returncode == 0
+    assert list(json.loads(path.read_text())["mcpServers"]) == ["github"]
+
+
+def test_what_the_user_set_in_our_entry_stays_and_goes_with_it(folder: Path) -> None:
+    path = _home(folder, "cursor")
+    path.parent.mkdir(parents=True)
+    entry = {"url": "http://127.0.0.1:7331/mcp", "disabled": True, "headers": {"X": "y"}}
+    path.write_text(json.dumps({"mcpServers": {"ctx": entry}}))
+    before = path.read_text()
+    assert "connected already" in _connect(folder, "cursor").stdout
+    assert path.read_text() == before
+    assert _connect(folder, "cursor", "--key-env", "KEY").returncode == 0
+    assert _entry(path) == {
+        **entry,
+        "headers": {"X": "y", "Authorization": "Bearer ${env:KEY}"},
+    }
+    assert _connect(folder, "cursor", "--remove").returncode == 0
+    assert not path.exists()
+    assert _connect(folder, "cursor", "--remove").returncode == 3
+
+
+def test_a_file_that_cannot_be_read_does_not_keep_the_others_from_the_list(folder: Path) -> None:
+    _home(folder, "cursor").mkdir(parents=True)
+    _home(folder, "claude-code").write_text('{"mcpServers": {}, // mine\n}')
+    codex = _home(folder, "codex")
+    codex.parent.mkdir(parents=True)
+    os.mkfifo(codex)
+    assert _connect(folder, "windsurf").returncode == 0
+    reply = _connect(folder, "--list")
+    assert reply.returncode == 0
+    assert "Is a directory" in reply.stderr
+    assert "config.toml cannot be read: it is no file" in reply.stderr
+    assert ".claude.json is not strict JSON" in reply.stderr
+    assert "mcp_config.json" in reply.stdout
+    for client in ("cursor", "codex"):
+        assert "cannot be read" in _connect(folder, client).stderr
+    assert "delete 'ctx' in it" in _connect(folder, "claude-code", "--remove").stderr
+
+
+def test_a_file_nested_too_deep_is_left_alone(folder: Path) -> None:
+    path = _home(folder, "cursor")
+    path.parent.mkdir(parents=True)
+    path.write_text('{"a":' * 5000 + "1" + "}" * 5000)
+    reply = _connect(folder, "cursor")
+    assert (reply.returncode, "is not strict JSON" in reply.stderr) == (1, True)
+
+
+def test_a_write_protected_file_is_left_alone(folder: Path) -> None:
+    path = _home(folder, "cursor")
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    path.chmod(0o444)
+    assert "chmod u+w" in _connect(folder, "cursor").stderr
+    assert path.read_text() == "{}"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "mend"),
+    [
+        ("--bank", "a b", "a bank id has"),
+        ("--bank", "pack:sekha", "is reserved"),
+        ("--url", "http://a b", "--url must be an address"),
+        ("--url", "http://a/\u202e", "--url must be an address"),
+    ],
+)
+def test_an_entry_that_could_never_answer_is_not_written(
+    folder: Path, option: str, value: str, mend: str
+) -> None:
+    reply = _connect(folder, "cursor", option, value)
+    assert (reply.returncode, mend in reply.stderr) == (2, True)
+    assert not _home(folder, "cursor").exists()

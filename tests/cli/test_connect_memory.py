@@ -191,7 +191,7 @@ def _hook(command: str, payload: str, folder: Path) -> "subprocess.CompletedProc
 
 def test_what_was_forgotten_is_not_captured_again(folder: Path) -> None:
     payload = json.dumps({"session_id": "s", "prompt": "Remember that the door code is on the fridge."})
-    assert _run(folder, "memory", "capture", input_text=payload).stdout == "Captured 1 memories.\n"
+    assert _run(folder, "memory", "capture", input_text=payload).stdout == "Captured 1 memory.\n"
     assert _run(folder, "memory", "forget", "--tag", "captured").returncode == 0
     _run(folder, "memory", "capture", "--hook", "codex", input_text=payload)
     assert "No memories" in _run(folder, "memory", "list").stdout

@@ -250,3 +250,41 @@ def test_of_edits_at_once_that_name_one_version_one_is_made(bank: MemoryBank) ->
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(edit, range(1, 9))) == 1
     assert len(bank.history(id)) == 2
+
+
+def test_what_two_documents_say_stays_with_the_other_when_one_goes(store: MemoryStore) -> None:
+    bank = store.bank("alice")
+    for document in ("one", "two", None):
+        assert bank.put("The tulips are red", document_id=document)["created"]
+    assert not bank.put("The tulips are red.", document_id="two")["created"]
+    bank.delete_where({"document_id": "one"})
+    assert [record["document_id"] for record in bank.browse()["items"]] == [None, "two"]
+
+
+def test_what_two_sessions_said_goes_with_neither(store: MemoryStore) -> None:
+    first, second = (store.bank("alice", Provenance(session=name)) for name in ("first", "second"))
+    first.put("Only I know")
+    first.put("We know the peonies")
+    repeat = second.put("We know the peonies.")
+    assert first.delete_where({"session": "first"})["count"] == 1
+    assert [record["text"] for record in second.browse()["items"]] == ["We know the peonies"]
+    second.undo(repeat["op_id"])
+    assert first.delete_where({"session": "first"})["count"] == 1
+
+
+def test_what_is_said_again_after_its_contrary_is_the_latest_word(store: MemoryStore, clock: Clock) -> None:
+    bank = store.bank("alice")
+    for text in ("The office is open on Fridays", "The office is not open on Fridays"):
+        bank.put(text)
+        clock.pass_ms(1000)
+    assert not bank.put("The office is open on Fridays.")["created"]
+    assert texts(bank, "Is the office open on Fridays?")[0] == "The office is open on Fridays"
+
+
+def test_tags_of_birth_are_put_on_nothing_that_was_there(store: MemoryStore) -> None:
+    bank = store.bank("alice")
+    bank.put("I prefer tabs", tags=["mine"])
+    bank.put("I prefer tabs.", birth_tags=["captured"])
+    bank.put("I prefer tea", birth_tags=["captured"])
+    tags = {record["text"]: record["tags"] for record in bank.browse()["items"]}
+    assert tags == {"I prefer tabs": ["mine"], "I prefer tea": ["captured"]}

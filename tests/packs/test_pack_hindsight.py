@@ -466,3 +466,23 @@ def test_hindsights_own_rest_is_answered(server: PackServer) -> None:
     assert server.client.get(f"{base}/memories/{result['id']}").json()["text"] == result["text"]
     assert server.client.delete(f"{base}/memories/{result['id']}").json()["deleted_count"] == 1
     assert server.client.get(f"{base}/memories/{result['id']}").status_code == 404
+
+
+def test_an_operation_id_that_is_used_for_something_else_is_the_callers_mistake(server: PackServer) -> None:
+    path = "/v1/default/banks/hs-op/memories"
+    for content, status in (("Tulips are red", 200), ("Tulips are red", 200), ("Tulips are blue", 400)):
+        body = {"items": [{"content": content}], "operation_id": "once"}
+        reply = server.client.post(path, json=body)
+        assert reply.status_code == status, reply.text
+    assert "idempotency key" in reply.text
+    assert ".lua" not in reply.text
+
+
+def test_a_document_keeps_what_another_one_says_too(server: PackServer) -> None:
+    path = "/v1/default/banks/hs-shared"
+    for document in ("one", "two"):
+        item = {"content": "The shared sentence is about tulips.", "document_id": document}
+        assert server.client.post(f"{path}/memories", json={"items": [item]}).status_code == 200
+    assert server.client.get(f"{path}/documents/two").status_code == 200
+    assert server.client.delete(f"{path}/documents/one").status_code == 200
+    assert "tulips" in server.client.get(f"{path}/documents/two").text

@@ -28,7 +28,7 @@ DEDUPES = ("exact", "near", "off")
 MAX_ITEMS = 1000  # of one put_many
 MAX_KEY_CHARS = 200
 # Besides the gist: what two memories must share to be one.
-_PLACE = ("kind", "parent", "role", "type", "folder", "label", "event_ms")
+_PLACE = ("kind", "parent", "role", "type", "folder", "label", "event_ms", "document_id")
 _SCREENED = ("text", "metadata", "label", "context")
 
 
@@ -91,6 +91,7 @@ class Writing(Searching, BankView):
         supersedes: Sequence[str] = (),
         alias: str | None = None,
         idempotency_key: str | None = None,
+        birth_tags: Sequence[str] = (),
         **fields: JSON,
     ) -> JSON:
         """Stores a memory: `{"id", "created", "duplicate_of", "superseded", "near", "flags", "op_id"}`.
@@ -98,7 +99,8 @@ class Writing(Searching, BankView):
         `dedupe`: "exact" (facts' default) answers with the id of a memory that says the same, and stores nothing but what is new of
         it (a context, a tag); "near" stores and links what is almost the same; "off" (the default of other kinds) only stores.
         `supersedes` names memories whose place this takes: they are kept, and found `as_of` their time. A second call with the same
-        `idempotency_key` has the reply of the first. Other fields are those of `ctx.memory.columns.SETTABLE`.
+        `idempotency_key` has the reply of the first. `birth_tags` are put on a memory that this makes, and on none that was there.
+        Other fields are those of `ctx.memory.columns.SETTABLE`.
         """
         if dedupe is not None and dedupe not in DEDUPES:
             raise BadRequest(f"dedupe: one of {', '.join(DEDUPES)}")
@@ -123,6 +125,7 @@ class Writing(Searching, BankView):
             if twin is not None:
                 memory = _merged(writer, twin, memory)
             else:
+                memory = memory._replace(tags=[*memory.tags, *birth_tags])
                 memory = writer.insert(memory, self._embedding.model, vectors)
                 if alias is not None:
                     writer.alias(memory, alias)
@@ -437,8 +440,11 @@ def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
         changes["expires_ms"] = memory.expires_ms
     uttered_ms = memory.created_ms if memory.said_ms is None else memory.said_ms
     earlier_ms = twin.created_ms if twin.said_ms is None else twin.said_ms
-    if uttered_ms - earlier_ms > DAY_MS:  # within a day it is a retry
+    again = writer.bank.seq != twin.seq  # else nothing was said in between, and within a day it is a retry
+    if uttered_ms - earlier_ms > (0 if again else DAY_MS):
         changes["said_ms"] = uttered_ms
+    if memory.session and twin.session != memory.session:
+        changes["session"] = None  # it is not one session's alone any more, and does not go with that
     changes["content_hash"] = content_hash(twin._replace(**changes))
     return writer.patch(twin, changes)
 
