@@ -10,7 +10,7 @@ Python could. An engine with another tokenizer is given `terms(text)` to store a
 for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise
 
@@ -57,6 +57,7 @@ _KINDS = b" " * 48 + b"0" * 10 + b" " * 7 + b"A" * 26 + b" " * 6 + b"a" * 26 + b
 # Where identifiers have humps: a capital after a small letter or digit (`getUser`), and the last capital before a word
 # (`HTTPServer`; but not `URLs`).
 _HUMPS = (b"aA", b"0A", b"AAaa")
+_PLURAL = b"AAa "  # how the plural of an acronym ends: `JWTs`
 # Runs of Thai, Lao, Myanmar, Khmer, kana, Han and Hangul: letters only, since a tone mark ends a word in the tokenizer.
 _UNSPACED = pattern(
     "[\u0e01-\u0e3a\u0e40-\u0e46\u0e81-\u0eb9\u0ebb-\u0ec6\u1000-\u1036\u1038\u103b-\u103f\u1780-\u17b3\u17b6-\u17c8"
@@ -114,7 +115,7 @@ def plain_words(text: str) -> list[str]:
 def additions(text: str) -> str:
     """Words that `text` (composed) implies beyond its own, parted by spaces; usually "".
 
-    They are the parts of identifiers in humps, the wholes of those with underscores (`get_user` as `getuser`, which `getUser`
+    They are the parts of identifiers in humps, acronyms in the plural without its ending (`JWTs`), the wholes of those with underscores (`get_user` as `getuser`, which `getUser`
     is too), and of scripts without spaces each character and each pair, and the words glued to them.
     """
     implied = _identifiers(text)
@@ -210,7 +211,7 @@ def query_phrases(text: str) -> list[list[str]]:
     pieces = _quoted(text)
     if not _JOINTS.isdisjoint(text):
         pieces += _JOINED.findall(text)
-    pieces += [" ".join(_parts(word)) for word in _humped(text)] if _compound(text) else []
+    pieces += [" ".join(_parts(word)) for word in _humped(text, _kinds(text))] if _compound(text) else []
     pieces += _OPTION.findall(text) if "--" in text else []
     phrases = [_analyzer.analyze(phrase) for phrase in pieces]
     return [list(phrase) for phrase in dict.fromkeys(tuple(phrase) for phrase in phrases if len(phrase) > 1)]
@@ -240,7 +241,7 @@ def identifiers(text: str) -> list[str]:
     text = text[:MAX_QUERY_CHARS]
     if not _compound(text):
         return []
-    return list(dict.fromkeys([*_humped(text), *_snakes(text)]))
+    return list(dict.fromkeys([*_humped(text, _kinds(text)), *_snakes(text)]))
 
 
 def members(text: str) -> list[tuple[str, str]]:
@@ -271,9 +272,28 @@ def _compound(text: str) -> bool:
     return "_" in text or any(word[1:] != word[1:].lower() for word in text.split())
 
 
-def _humped(text: str) -> list[str]:
+def _acronyms(text: str, kinds: bytes) -> Iterator[str]:
+    """Those that stand in the plural, without its ending, where stemming would not take that off: it does so behind a vowel alone."""
+    kinds += _BREAK
+    position = kinds.find(_PLURAL)
+    while position >= 0:
+        end = position + 2
+        begin = kinds.rfind(_BREAK, 0, position) + 1
+        whole = kinds.count(_CAPITAL, begin, end) == end - begin and not (begin and text[begin - 1].isalnum())
+        if text[end] == "s" and whole:
+            acronym = text[begin:end]
+            if not _same_stem(acronym):
+                yield acronym
+        position = kinds.find(_PLURAL, end)
+
+
+@lru_cache(4096)
+def _same_stem(acronym: str) -> bool:
+    return words(acronym) == words(acronym + "s")
+
+
+def _humped(text: str, kinds: bytes) -> list[str]:
     """The identifiers in humps: runs of ASCII letters and digits."""
-    kinds = _kinds(text)
     spans: set[tuple[int, int]] = set()
     for hump in _HUMPS:
         position = kinds.find(hump)
@@ -307,7 +327,9 @@ def _parts(identifier: str) -> tuple[str, ...]:
 
 
 def _identifiers(text: str) -> list[str]:
-    implied = [part for identifier in _humped(text) for part in _parts(identifier)]
+    kinds = _kinds(text)
+    implied = [part for identifier in _humped(text, kinds) for part in _parts(identifier)]
+    implied += _acronyms(text, kinds)
     if "_" in text:
         implied += (snake.replace("_", "") for snake in _snakes(text))
     return implied

@@ -88,6 +88,18 @@ def test_plural_acronyms_have_no_parts() -> None:
     assert analyze.additions("the URLs of two APIs and some IDs") == ""
 
 
+@pytest.mark.parametrize(
+    "text", ["JWTs", "Signed JWTs.", "(PDFs, JWTs)", "JWTs\nexpire", "our GPUs take JWTs"]
+)
+def test_an_acronym_is_found_in_the_plural_that_stemming_leaves(text: str) -> None:
+    assert "jwt" in analyze.terms(text)
+    assert "jwt" in analyze.query_terms(text)
+
+
+def test_what_is_no_plural_of_an_acronym_implies_nothing() -> None:
+    assert analyze.additions("HTTPS, ÄWTs, As and Is") == ""
+
+
 def test_plain_prose_adds_nothing() -> None:
     assert analyze.additions("An ordinary sentence, with a Name in it. It ends (here)!") == ""
 

@@ -29,7 +29,7 @@ SCALE = 2.2  # k1 + 1: what tantivy's BM25 has in front and Lucene's has not
 FIELDS = ("text", "head")
 _PROBE = (
     "The getUserName of os.path.join(HTTPServer) runs naïvely: don't; prices are 3.14 and 東京入門 in Zürich.\n"
-    "class ThingFactory: happily_running_things = Straße × Œuvre · ﬁne ¼ İzmir Σίσυφος relational conditional"
+    "class ThingFactory: happily_running_things = Straße × Œuvre · ﬁne ¼ İzmir Σίσυφος relational conditional JWTs"
 )
 
 _NUMBER = {"type": "long"}
