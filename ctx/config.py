@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 
 from ctx.declaration import Key, Section
-from ctx.errors import ConfigError
+from ctx.errors import ConfigError, StoreError
 from ctx.lean import TYPE_CHECKING, Any, pattern
 from ctx.moving import base_folder, own_database
 from ctx.project import project_root, shown_path
@@ -88,8 +88,20 @@ class Config(Section):
 
     @property
     def stored(self) -> bool:
-        """Whether there is a catalog to read: a file, or a database that is asked."""
-        return self.store.url is not None or os.path.exists(self.db.path)
+        """Whether there is a catalog to read: a file, or a database that is asked. Raises `StoreError` where that may not be
+        looked at.
+        """
+        if self.store.url is not None:
+            return True
+        try:
+            os.stat(self.db.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise StoreError(
+                f"the store in {shown_path(self.folder)} cannot be read: {error.strerror}; check the permissions of that folder"
+            ) from error
+        return True
 
 
 def load_config(path: str, environ: Mapping[str, str], *, remember: bool = False) -> Config:

@@ -31,7 +31,7 @@ def _back_up(argv: list[str]) -> int:
         raise BadRequest(
             "the catalog is in the database of [store] url: back that up (pg_dump, or its own archive)"
         )
-    if not os.path.exists(config.db.path):
+    if not config.stored:
         raise StoreError("nothing is indexed yet, so there is nothing to back up; run `ctx index` first")
     path = os.path.abspath(os.path.expanduser(args.file))
     if not os.path.isdir(os.path.dirname(path)):

@@ -111,7 +111,12 @@ def _git() -> Finding:
 
 
 def _store(config: Config, *, fix: bool) -> Iterator[Finding]:
-    if not config.stored:
+    try:
+        stored = config.stored
+    except StoreError as error:
+        yield Finding("catalog", FAILED, error.message)
+        return
+    if not stored:
         yield Finding("catalog", WARNING, "nothing is indexed yet; run `ctx index`")
         return
     yield _catalog(config, fix=fix)

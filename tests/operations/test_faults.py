@@ -120,6 +120,23 @@ def test_in_a_folder_that_may_not_be_written_index_says_so_and_search_answers(tm
             path.chmod(0o700)
 
 
+@pytest.mark.parametrize(
+    "command", [["search", "quokka"], ["stats"], ["backup", "x.zip"], ["doctor"]], ids=" ".join
+)
+def test_a_store_that_may_not_be_looked_at_is_not_called_empty(tmp_path: Path, command: list[str]) -> None:
+    project(tmp_path, WORDS)
+    (tmp_path / ".ctx").mkdir(mode=0)
+    run = [*unprivileged(), sys.executable, "-m", "ctx", *command]
+    environ = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "none")}
+    try:
+        completed = subprocess.run(run, cwd=tmp_path, env=environ, capture_output=True, text=True)
+    finally:
+        (tmp_path / ".ctx").chmod(0o700)
+    assert completed.returncode in (1, 4)
+    assert "check the permissions" in completed.stderr + completed.stdout
+    assert "indexed yet" not in completed.stderr + completed.stdout
+
+
 def test_a_file_that_may_not_be_read_is_a_line_of_the_report_and_keeps_its_last_version(
     tmp_path: Path,
 ) -> None:
