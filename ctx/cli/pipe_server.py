@@ -2,7 +2,10 @@
 
 import asyncio
 import gc
+import logging
 import os
+from collections.abc import Coroutine
+from typing import Any
 
 from ctx.assemble import mcp_server
 from ctx.cli.logs import log_to_stderr
@@ -16,6 +19,8 @@ from ctx.server.stdio import Wire, enter_pipe, serve_pipes
 from ctx.server.work import Work
 from ctx.types import Caller
 from ctx.workspace import open_workspace
+
+logger = logging.getLogger(__name__)
 
 
 def serve(
@@ -46,9 +51,17 @@ def serve(
         server = mcp_server(workspace, work, enter_pipe(caller))
         wire = Wire(frames, lenient=chosen_pack is not None, early=early, opening=opening)
         gc.enable()
-        asyncio.run(serve_pipes(server, wire))
+        _run_until_closed(serve_pipes(server, wire))
     work.close()
     return 0
+
+
+def _run_until_closed(serving: Coroutine[Any, Any, None]) -> None:
+    """Runs what serves a client; one that reads no more has closed its end too."""
+    try:
+        asyncio.run(serving)
+    except* BrokenPipeError:
+        logger.info("the client reads no more")
 
 
 def carry(url: str, bank: str | None, key_env: str | None, log_level: str) -> int:
@@ -62,5 +75,5 @@ def carry(url: str, bank: str | None, key_env: str | None, log_level: str) -> in
     frames = Frames(*take_wire())
     log_to_stderr(log_level)
     gc.enable()
-    asyncio.run(serve_remote(Wire(frames), address, key))
+    _run_until_closed(serve_remote(Wire(frames), address, key))
     return 0

@@ -7,6 +7,7 @@ import threading
 from typing import BinaryIO
 
 MAX_LINE_BYTES = 16 << 20
+TOO_LONG = b"\0"  # in place of a longer line, which is read over; no message is this
 
 
 def take_wire() -> tuple[BinaryIO, BinaryIO]:
@@ -65,13 +66,18 @@ class Frames:
         return None
 
     def _line(self) -> bytes | None:
-        while (end := self._buffer.find(b"\n")) < 0:
-            if not self._fill() or len(self._buffer) > MAX_LINE_BYTES:
+        too_long, looked_to = False, 0
+        while (end := self._buffer.find(b"\n", looked_to)) < 0:
+            if len(self._buffer) > MAX_LINE_BYTES:
+                too_long = True
+                self._buffer.clear()
+            looked_to = len(self._buffer)
+            if not self._fill():
                 tail, self._buffer = bytes(self._buffer), bytearray()
-                return tail or None
+                return TOO_LONG if too_long else tail or None
         line = bytes(self._buffer[:end]).rstrip(b"\r")
         del self._buffer[: end + 1]
-        return line
+        return TOO_LONG if too_long else line
 
     def _take(self, size: int) -> bytes | None:
         while len(self._buffer) < size:

@@ -15,7 +15,7 @@ from typing import Any
 import mcp_types as types
 from mcp.server.stdio import stdio_server
 
-from ctx.server.frames import Frames
+from ctx.server.frames import MAX_LINE_BYTES, TOO_LONG, Frames
 from ctx.server.mcp import Context, Entrance, McpServer, Progress
 from ctx.server.mcp_shapes import NAMELESS, has_no_name
 from ctx.server.opening import CHANGES, Early, Opening, Requests
@@ -196,7 +196,10 @@ class Wire:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError) as error:
-            self._refuse(None, types.PARSE_ERROR, "Parse error", str(error)[:200])
+            reason = (
+                f"a message has at most {MAX_LINE_BYTES:,} bytes" if line == TOO_LONG else str(error)[:200]
+            )
+            self._refuse(None, types.PARSE_ERROR, "Parse error", reason)
             return None
         if not isinstance(message, dict):
             self._refuse(

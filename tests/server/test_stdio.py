@@ -246,3 +246,35 @@ def test_what_was_called_off_leaves_nothing_that_another_reply_is_recorded_as(tm
 
     asyncio.run(converse())
     assert not opening
+
+
+def test_a_line_that_is_too_long_is_refused_once_and_the_next_one_is_answered(folder: Path) -> None:
+    pipe = Pipe(folder)
+    pipe.shake_hands()
+    pipe.say('{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": "' + "x" * (40 << 20) + '"}}')
+    assert pipe.hear()["error"]["data"]["details"] == "a message has at most 16,777,216 bytes"
+    assert pipe.ask("ping", id=2)["result"] == {}
+    code, out, _ = pipe.end()
+    assert (code, out) == (0, "")
+
+
+def test_a_client_that_reads_no_more_ends_it_without_a_traceback(folder: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "ctx", "mcp"],
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(json.dumps(message("initialize", HELLO, 1)).encode() + b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        process.stdout.close()
+        process.stdin.write(json.dumps(message("ping", {}, 2)).encode() + b"\n")
+        process.stdin.flush()
+        errors = process.stderr.read()
+    assert (process.returncode, b"Traceback" in errors) == (0, False), errors
