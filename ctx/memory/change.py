@@ -56,8 +56,8 @@ _CUE = re.compile(
     r"|settled\s+on|opted\s+for|decided\s+on|divorced|(?:went|gone|going|go)\s+back|again|married|graduated|promoted|started|finished|moved\s+on|actually|correction"
     r"|jetzt|inzwischen|mittlerweile|nicht\s+mehr|statt(?:dessen)?|(?:um)?gezogen|gewechselt|wechselte|geändert|ersetzt|verschoben"
     r"|ya\s+no|ahora|en\s+(?:lugar|vez)\s+de|cambi(?:é|ó|ado|amos)|mudado|mudé|dej(?:é|ó|ado|amos)|aplazad[oa]|nuev[oa]s?"
-    r"|maintenant|désormais|dorénavant|(?:ne|n['’])\s*\w+\s+plus|au\s+lieu\s+de|déménagé|changé|remplacé|arrêté|quitté|reporté|nouve(?:au|l|lle)s?"
-    r"|verlegt|umbenannt|gekündigt|abgelöst|aufgehört|übernommen|künftig|neuerdings|ab\s+(?:sofort|heute|morgen|jetzt)|seit)\b"
+    r"|maintenant|désormais|dorénavant|depuis|décalée?s?|avancée?s?|repoussée?s?|(?:ne|n['’])\s*\w+\s+plus|au\s+lieu\s+de|déménagé|changé|remplacé|arrêté|quitté|reporté|nouve(?:au|l|lle)s?"
+    r"|verlegt|umbenannt|gekündigt|abgelöst|aufgehört|übernommen|künftig|neuerdings|ab\s+(?:sofort|heute|morgen|jetzt|(?:dem\s+)?\d|januar|februar|märz|april|mai|juni|juli|august|september|oktober|november|dezember|(?:mon|diens|donners|frei|sams|sonn)tag|mittwoch)|seit)\b"
 )
 _EMPTY = frozenset(
     ("user", "from", "into", "than", "doe", "did", "our", "over", "with", "off", "out", "away")
@@ -84,7 +84,7 @@ _LEAVER = re.compile(
 )
 # What is denied and used not to be: "I don't need contacts any more".
 _DENIED = re.compile(
-    r"(?i)\b(?:not|never|[a-z]+n['’]t)\s+((?:[\w'’-]+\s+){1,4}?)(?:any\s?more|any\s+longer|again)\b"
+    r"(?i)\b(?:not|never|[a-z]+n['’]t|keine?[nmrs]?)\s+((?:[\w'’-]+\s+){1,4}?)(?:any\s?more|any\s+longer|again|mehr)\b"
 )
 # What is denied of a thing that stands before it.
 _NO_MORE = re.compile(
@@ -175,7 +175,7 @@ class Statement:
     def changes(self) -> bool:
         """Whether it says by itself that something is no longer as it was."""
         change = self._without_cues != self.text or _GONE.search(self.text) is not None
-        return change and _ADDING.search(self.text) is None
+        return change and not self.adds
 
     @cached_property
     def switch(self) -> bool:
@@ -216,6 +216,11 @@ class Statement:
         return frozenset() if self.foreign or not _OWNED.match(self.text) else subject(self._without_cues)
 
     @cached_property
+    def adds(self) -> bool:
+        """Whether it says that something comes on top of what there is."""
+        return _ADDING.search(self.text) is not None
+
+    @cached_property
     def counted(self) -> bool:
         """Whether it says how much."""
         return _COUNT.search(self.text) is not None
@@ -251,7 +256,7 @@ class Statement:
     @cached_property
     def ending_words(self) -> frozenset[str]:
         """The terms by which it says that something is over."""
-        sayings = (self.text[match.start() : match.start(1)] for match in _ENDED.finditer(self.text))
+        sayings = (self.text[match.start() : match.start(1)] for match in _endings(self.text))
         return frozenset(terms(" ".join(sayings))) - STOP_WORDS
 
     @cached_property

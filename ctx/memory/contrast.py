@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from itertools import pairwise
 
 from ctx.analyze import STOP_WORDS, terms
-from ctx.memory.language import language, sexless
+from ctx.memory.language import language, sexless, silent_terms
 
 # What stands before a noun without telling it from another of its kind.
 _DETERMINERS = frozenset(
@@ -49,7 +49,16 @@ _FIRST_COMPLEMENT = re.compile(
     r"(?i)(?:(?:the|our|my)\s+)?(\w{3,})\s+(?:of|to|for|in|at|on|with)\s+(?:(?:the|our|my|a)\s+)?(\w{3,})"
 )
 _DETERMINED = re.compile(r"(?i)\b(?:the|our|my|his|her|their|this)\s+(\w{3,})\s+(\w{3,})")
-_FIRST_LABEL = re.compile(r"(?:(?i:the|our|my)\s+)?([^\W\d_]\w+)\s+(\d[\w.]*|[A-Z]|\w+-\w+)(?=\s)")
+_FIRST_LABEL = re.compile(r"(?:(?i:the|our|my)\s+)?([^\W\d_]\w+)\s+(\d[\w.]*|[A-Z]|\w+-\w+)(?=\s|['’]s\s)")
+_ORDINAL = re.compile(
+    r"\b(?:second|third|fourth|fifth|zweite[nmrs]?|dritte[nmrs]?|segund[oa]|tercer[oa]?|deuxième|second[e]?|troisième)\b"
+)
+_PAST = re.compile(
+    r"(?i)\b(?:was|were|did|had|used\s+to|war(?:en)?|hatten?|era|fue|tenía|était|avait|avais)\b"
+)
+_PRESENT = re.compile(
+    r"(?i)\b(?:is|are|am|have|has|['’](?:m|re|s)|now|ist|sind|bin|habe|hat|haben|es|soy|son|tengo|est|suis|sont|ai)\b"
+)
 _FIRST_AGE = re.compile(r"(?i)(?:(?:the|our|my)\s+)?(old|new)\s+(\w+)")
 _SCOPE = re.compile(
     r"(?i)\b(?:(for)\s+(?:(?:the|my|our|a)\s+)?(\w{3,})|(in)\s+(?:the|my|our)\s+(\w{3,})|(at)\s+(home|work|school|uni))\b"
@@ -86,6 +95,7 @@ _DEED = re.compile(
 )
 _PHRASE_END = re.compile(r"[^\w\s'’-]+\s*|\s[-–—]\s")
 _WORD = re.compile(r"[^\W\d_]\w*")
+NUMBER_TERMS = frozenset(terms("number nummer numero"))  # which tell nothing from what has one
 _SUBJECT_WORDS = 3
 _SHORTEST_ROOT = 6  # letters, of which a longer word may be made
 _KEY_WORDS = 2  # at most, in which two such statements name what they are about
@@ -132,7 +142,7 @@ def _of_another(earlier: str, later: str) -> frozenset[str]:
 def _missing(words: Iterable[str], text: str) -> frozenset[str]:
     """The terms of words that a text has not, not even as a calling of the other sex."""
     name = language(text)
-    held_terms = {sexless(term, name) for term in terms(text)}
+    held_terms = {sexless(term, name) for term in (*terms(text), *NUMBER_TERMS)} | silent_terms(text)
     return frozenset(
         term
         for term in terms(" ".join(words))
@@ -168,8 +178,9 @@ def kinds(text: str) -> frozenset[tuple[str, str]]:
     """The terms of every two neighbouring words that may be a thing and what tells it from others of its kind:
     "the release branch" is (release, branch)."""
     pairs: set[tuple[str, str]] = set()
+    silent = silent_terms(text)
     for phrase in _PHRASE_END.split(_DEED.sub(", ", text)):
-        words = [_telling(word) for word in _WORD.findall(phrase)]
+        words = [word if (word := _telling(name)) not in silent else "" for name in _WORD.findall(phrase)]
         pairs.update((modifier, head) for modifier, head in pairwise(words) if modifier and head)
     return frozenset(pairs)
 
@@ -194,6 +205,21 @@ def begins_with_another(earlier: str, later: str) -> bool:
         if modifier and later_modifier and head == later_head and modifier != later_modifier:
             return True
     return False
+
+
+def label(text: str) -> str:
+    """The number, letter or id that tells the thing which a text begins with from others: of "Team A's standup" a; "" without one."""
+    return _first_label(text)[0]
+
+
+def ordinals(text: str) -> frozenset[str]:
+    """The words by which a text says which of several it is of."""
+    return frozenset(_ORDINAL.findall(text.casefold()))
+
+
+def of_past(text: str) -> bool:
+    """Whether a text says what was, and not what is."""
+    return _PAST.search(text) is not None and _PRESENT.search(text) is None
 
 
 def of_another(earlier: str, later: str) -> bool:

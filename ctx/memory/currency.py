@@ -204,6 +204,9 @@ def current(
     cosines = _cosines(vectors_of([best[index].memory.no for index in facts]))
     question = Asked.of(query)
     updated_by: dict[int, set[int]] = {}
+    asked_for: dict[
+        int, set[int]
+    ] = {}  # what the question names, by the later ones that are of something else
     for earlier, later in itertools.permutations(facts, 2):
         if best[earlier].memory.uttered_ms >= best[later].memory.uttered_ms:
             continue
@@ -211,15 +214,19 @@ def current(
             continue  # it answers the question too little, whatever it says
         older, newer = statements[earlier], statements[later]
         cosine = cosines.get((best[earlier].memory.no, best[later].memory.no))
-        if best[later].signals.get("ends") == best[earlier].memory.id or (
-            _updates(best[earlier], best[later], older, newer, cosine, question)
-            and not question.tells_apart(older, newer)
-        ):
+        if best[later].signals.get("ends") == best[earlier].memory.id:
             updated_by.setdefault(earlier, set()).add(later)
+        elif not _updates(best[earlier], best[later], older, newer, cosine, question):
+            continue
+        elif not question.tells_apart(older, newer):
+            updated_by.setdefault(earlier, set()).add(later)
+        elif best[earlier].score >= best[later].score and question.is_of_older(older, newer):
+            asked_for.setdefault(later, set()).add(earlier)
     for earlier, laters in updated_by.items():
         laters -= _of_its_topic(earlier, laters, best, statements)
     ordered = []
-    for index in newest_first(len(best), updated_by):
+    before = {index: updated_by.get(index, set()) | asked_for.get(index, set()) for index in range(len(best))}
+    for index in newest_first(len(best), before):
         later_ids: JSON = [best[later].memory.id for later in sorted(updated_by.get(index, ()))]
         ordered.append(_with_signals(best[index], updated_by=later_ids) if later_ids else best[index])
     return [*ordered, *further]
@@ -248,6 +255,8 @@ def _updates(
 ) -> bool:
     """Whether a later memory is to stand before an earlier one."""
     worth = likeness(older, newer, cosine)
+    if newer.adds:
+        return False  # it comes on top of what there is
     if _overshadowed(earlier, later) and worth < OVERSHADOWED and not tied(older, newer):
         return False
     if worth >= RELATED and of_same_people(older, newer) and _answers(earlier, later, NO_CUE_SHARE):

@@ -7,7 +7,17 @@ from typing import NamedTuple
 
 from ctx.analyze import terms
 from ctx.memory.change import Statement
-from ctx.memory.contrast import choices, contrasted, denies, kinds_apart, of_other_kinds, set_apart
+from ctx.memory.contrast import (
+    choices,
+    contrasted,
+    denies,
+    kinds_apart,
+    label,
+    of_other_kinds,
+    of_past,
+    ordinals,
+    set_apart,
+)
 from ctx.memory.language import language
 from ctx.memory.persons import may_be
 from ctx.memory.slots import attributes
@@ -17,6 +27,7 @@ _MEASURED = re.compile(
     r"|wann|wie\s*(?:viele?|lange|oft|alt|weit|groß|hoch)|um\s+wie\s*viel|cuándo|cuánt[oa]s?|qué\s+(?:hora|día)|quand|combien|quelle\s+heure|quel\s+jour)\b"
 )
 _COUNTED = re.compile(r"(?i)\b(?:how\s+(?:many|much)|wie\s*viele?|cuánt[oa]s?|combien)\b")
+_WORD = re.compile(r"\w+")
 _SIGNS = re.compile(r"\b(?:[A-Z]{2,}\w*|[a-z]+[A-Z]\w*)\b")  # API, iOS: names in every language
 
 
@@ -33,6 +44,8 @@ class Asked(NamedTuple):
     measured: bool  # it asks when, how often or how much
     counted: bool  # it asks how much
     alternative: bool  # it names one of several: the evening, Tuesday, upstairs
+    past: bool  # it asks what was
+    words: frozenset[str]  # as they are written, in lower case
 
     @classmethod
     def of(cls, query: str) -> "Asked":
@@ -52,6 +65,8 @@ class Asked(NamedTuple):
             _MEASURED.search(query) is not None,
             _COUNTED.search(query) is not None,
             bool(choices(asked_terms)),
+            of_past(query),
+            frozenset(_WORD.findall(query.casefold())),
         )
 
     def tells_apart(self, older: Statement, newer: Statement) -> bool:
@@ -68,7 +83,32 @@ class Asked(NamedTuple):
             or (self.counted and older.counted and not newer.counted)
             or (self.denied and denies(older.text) and not denies(newer.text))
             or self.terms & contrasted(older.text, newer.text)
+            or self.is_of_older(older, newer)
         )
+
+    def is_of_older(self, older: Statement, newer: Statement) -> bool:
+        """Whether the question is plainly of the older statement: it asks what was, or for the other one of two ends or of
+        several that bear a label."""
+        return (
+            (self.past and of_past(older.text) and not of_past(newer.text))
+            or self._ended_alike(older, newer)
+            or self._labelled_apart(older, newer)
+        )
+
+    def _ended_alike(self, older: Statement, newer: Statement) -> bool:
+        """Whether two statements tell in the same words of two ends, and the question names the older one's: who quit smoking
+        and quit drinking did both."""
+        alike = not older.ending_words.isdisjoint(newer.ending_words)
+        return alike and bool(self.terms & older.ended - newer.terms)
+
+    def _labelled_apart(self, older: Statement, newer: Statement) -> bool:
+        """Whether the newer statement is of another one of several by its label ("Team B") or place (the second), which the
+        question does not name."""
+        names = label(older.text), label(newer.text)
+        if all(names) and names[0] != names[1]:
+            return names[0] in self.words and names[1] not in self.words
+        further = ordinals(newer.text) - ordinals(older.text)
+        return bool(further) and further.isdisjoint(self.words)
 
     def asks_for_others(self, told: Statement) -> bool:
         """Whether the question is of a person, and a statement of another one, or of the speaker alone."""

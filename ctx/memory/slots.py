@@ -8,6 +8,7 @@ from functools import cache
 from typing import NamedTuple
 
 from ctx.analyze import STOP_WORDS, terms
+from ctx.memory.contrast import NUMBER_TERMS
 from ctx.memory.gist import first_person
 from ctx.memory.language import language, sexless, silent_terms
 from ctx.memory.persons import one_of_a_kind, several
@@ -121,6 +122,9 @@ _INDEFINITE = re.compile(
 )
 
 
+_NUMBER_TERMS = NUMBER_TERMS | {sexless(term, "es") for term in NUMBER_TERMS}
+
+
 class Slot(NamedTuple):
     """What a statement gives a value to, and the value; `types` are the kinds of value it looks like.
     `single`: whatever the value is, there is one at a time. `of_attribute`: it is named by what everybody has
@@ -208,7 +212,7 @@ def _may_be_shared(number: int, words: str, key: Iterable[str]) -> bool:
 
 def same_slot(earlier: Slot | None, later: Slot | None) -> bool:
     """Whether both fill one slot, with values of one kind that differ."""
-    if earlier is None or later is None or earlier.key != later.key:
+    if earlier is None or later is None or not _same_key(earlier, later):
         return False
     if terms(earlier.value) == terms(later.value):
         return False
@@ -217,6 +221,15 @@ def same_slot(earlier: Slot | None, later: Slot | None) -> bool:
     if _for_another(earlier, later):
         return False
     return earlier.lasting or bool(earlier.types & later.types)
+
+
+def _same_key(earlier: Slot, later: Slot) -> bool:
+    """Whether two slots are named alike; of two numbers one need not be called so: "my phone" beside "my phone number"."""
+    if earlier.key == later.key:
+        return True
+    numbers = "number" in earlier.types & later.types and earlier.of_attribute and later.of_attribute
+    keys = ([term for term in slot.key if term not in _NUMBER_TERMS] for slot in (earlier, later))
+    return numbers and next(keys) == next(keys) != []
 
 
 def _for_another(earlier: Slot, later: Slot) -> bool:

@@ -343,3 +343,42 @@ def test_what_denies_is_told_by_its_words_and_not_by_its_letters() -> None:
     assert [
         denies(text) for text in ("The restaurant is new", "I want an ant farm", "Ich esse eine Birne")
     ] == [False] * 3
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "question"),
+    [
+        ("I gave up rowing in 2018", "I gave up fencing in 2020", "When did I give up rowing?"),
+        (
+            "I have stopped feeding the ducks at the pond",
+            "I have stopped feeding the cats",
+            "Do I feed the ducks?",
+        ),
+        ("Ich trinke keine Limonade mehr", "Ich trinke keinen Rotwein mehr", "Trinke ich Limonade?"),
+        ("Crew A's shift is at 6:00", "Crew B's shift moved to 7:30", "When is Crew A's shift?"),
+        ("I was engaged to Ruth", "I am engaged to Olga", "Who was I engaged to?"),
+        ("Mika is the goalkeeper", "Mika is the captain too", "Is Mika the goalkeeper?"),
+    ],
+)
+def test_the_one_of_two_ends_labels_or_times_that_is_asked_for_stands_first(
+    bank: MemoryBank, clock: Clock, earlier: str, later: str, question: str
+) -> None:
+    assert best_a_day_after(bank, clock, earlier, later, question) == earlier
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "question"),
+    [
+        (
+            "La réunion est à 14 heures",
+            "La réunion a été décalée à 16 heures",
+            "À quelle heure est la réunion ?",
+        ),
+        ("Mi número de teléfono es 600 11", "Mi nuevo teléfono es el 655 33", "¿Cuál es mi teléfono?"),
+        ("Je ne bois pas de vin", "Je bois du vin depuis mai", "Est-ce que je bois du vin ?"),
+    ],
+)
+def test_what_changed_in_french_and_spanish_stands_first(
+    bank: MemoryBank, clock: Clock, earlier: str, later: str, question: str
+) -> None:
+    assert best_a_day_after(bank, clock, earlier, later, question) == later
