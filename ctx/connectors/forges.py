@@ -45,6 +45,13 @@ class Remote(NamedTuple):
             return False
         return any(_secret_parts(urlsplit(self.url), self.transport))
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether it is a repository of this machine whose own history is cut, as `git clone --depth` leaves it."""
+        if self.transport not in ("local", "file"):
+            return False
+        return any(os.path.exists(os.path.join(self.path, folder, "shallow")) for folder in ("", ".git"))
+
     def redact(self, text: str) -> str:
         """The text without the address's credentials, and without any user part of any address in it."""
         for secret in self.secrets:

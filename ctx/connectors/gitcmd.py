@@ -24,6 +24,8 @@ from ctx.errors import SourceError
 OLDEST_GIT = (2, 31)  # the first that takes configuration from the environment
 QUICK_TIMEOUT_S = 60.0  # a call that reads no more than our own copy, or asks a remote for its branches
 CHUNK_BYTES = 1 << 16
+MAX_PROCESSES = 64  # of one call: git, what it starts and what answers it are ten at most
+CROWD_LOOK_S = 0.5
 MAX_STDERR_BYTES = 1 << 16  # of its beginning (a trace) and of its end (where git says why)
 
 # What a surrounding git (a hook, an alias) leaves in the environment would point our calls at its own
@@ -203,6 +205,7 @@ class Git:
         assert process.stderr is not None
         out: list[bytes] = []
         err = b""
+        look_s = time.monotonic() + CROWD_LOOK_S
         with selectors.DefaultSelector() as selector:
             for stream in (process.stdout, process.stderr):
                 os.set_blocking(stream.fileno(), False)
@@ -213,7 +216,10 @@ class Git:
                     raise SourceError(
                         f"{self._name}: git {verb} did not finish in {timeout_s:g} s and was stopped"
                     )
-                events = selector.select(min(left_s, 0.5))
+                if time.monotonic() >= look_s:
+                    self._check_crowd(process.pid, verb)
+                    look_s = time.monotonic() + CROWD_LOOK_S
+                events = selector.select(min(left_s, CROWD_LOOK_S))
                 if not events and process.poll() is not None:
                     break
                 for key, _ in events:
@@ -235,6 +241,15 @@ class Git:
                 f"{self._name}: git {verb} did not finish in {timeout_s:g} s and was stopped"
             ) from error
         return b"".join(out), err
+
+    def _check_crowd(self, group: int, verb: str) -> None:
+        """Raises `SourceError` where git starts itself again and again: to fetch what a fetch of its own lacks, which a remote
+        whose history is cut may never give it."""
+        if _running(group) > MAX_PROCESSES:
+            raise SourceError(
+                f"{self._name}: git {verb} started more than {MAX_PROCESSES} processes for what the remote does not give, and was "
+                "stopped: its history may be cut; `shallow = false` asks for nothing single"
+            )
 
     def _report(self, data: bytes, progress: Progress) -> None:
         lines = _PROGRESS.findall(data)
@@ -274,6 +289,23 @@ def _upload_pack(path: str) -> str:
     ]
     options = " ".join(f"-c {shlex.quote(setting)}" for setting in settings)
     return f"GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL=none git {options} upload-pack"
+
+
+def _running(group: int) -> int:
+    """How many processes a group has; 0 where the system does not tell (no `/proc`)."""
+    count = 0
+    try:
+        numbers = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return 0
+    for number in numbers:
+        try:
+            with open(f"/proc/{number}/stat", "rb") as file:
+                fields = file.read().rpartition(b") ")[2].split()
+        except OSError:
+            continue  # it has ended
+        count += int(fields[2]) == group  # behind its name, which may hold anything: state, parent, group
+    return count
 
 
 def kill(process: "subprocess.Popen[bytes]") -> None:

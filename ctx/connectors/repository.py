@@ -92,11 +92,19 @@ class Repository:
                 raise SourceError(f"{self.name}: the branch could not be fetched; try again")
             tip = tip._replace(oid=oid)  # it may have moved on since we asked
         if os.path.exists(os.path.join(self.git.repository, "shallow")):
+            reason, mend = (
+                "the remote serves no partial copies, so its history was cut",
+                "`shallow = false` fetches everything",
+            )
+            if self.remote.is_cut:
+                reason, mend = (
+                    "the remote's own history is cut",
+                    "`git fetch --unshallow` there brings all of it",
+                )
             log.note(
                 "",
-                "the remote serves no partial copies, so its history was cut: a file that has not changed "
-                "since the first index run bears the date of the commit that was newest then; "
-                "`shallow = false` fetches everything",
+                f"{reason}: a file that has not changed since the first index run bears the date of the commit that was newest "
+                f"then; {mend}",
             )
         return tip
 
@@ -168,7 +176,9 @@ class Repository:
         """Brings the branch over; its commits and folders come whole where the remote allows it."""
         refspec = f"+{tip.ref}:{tip.copied}"
         depth: list[str] = []
-        if self.partial and tip.filters:
+        if self.remote.is_cut:
+            pass  # it lacks the commits that git would look for, before it asks for them without an end
+        elif self.partial and tip.filters:
             depth = [f"--filter={self.partial}"]
         elif self.partial and self.remote.transport not in ("local", "file") and self._have(tip) is None:
             depth = ["--depth=1"]
@@ -203,6 +213,7 @@ class Repository:
             "--no-write-fetch-head",
             "--no-recurse-submodules",
             "--no-auto-gc",
+            "--update-shallow",  # where the remote's own history is cut, so is the copy's
         ]
         self.git.run(
             [*settings, "fetch", *options, *arguments],

@@ -7,8 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from faults import eventually
 from git_kit import TOKEN, Scan, Upstream, connector, git, use_instead
 
+from ctx.connectors import gitcmd
+from ctx.connectors.forges import Remote
 from ctx.errors import ConfigError, SourceError
 
 pytestmark = pytest.mark.usefixtures("plain_git")
@@ -235,3 +238,60 @@ def test_another_token_uses_the_same_copy(upstream: Upstream, tmp_path: Path, we
     with pytest.raises(SourceError):
         Scan(connector(f"http://bo:other@{web}/upstream.git", tmp_path), scan.known)
     assert len(list((tmp_path / "cache").glob("*.git"))) == 1
+
+
+@pytest.mark.parametrize("form", ["bare", "worktree"])
+@pytest.mark.parametrize("shallow", [True, False])
+def test_a_remote_whose_own_history_is_cut_is_read_and_followed(
+    upstream: Upstream, tmp_path: Path, form: str, shallow: bool
+) -> None:
+    for number in range(3):
+        upstream.commit({"a.md": f"version {number}", f"{number}.md": "x"})
+    cut = tmp_path / "cut"
+    bare = ["--bare"] if form == "bare" else []
+    git(tmp_path, "clone", "-q", *bare, "--depth", "2", f"file://{upstream.bare}", str(cut))
+    url = str(cut)
+    scan = Scan(connector(url, tmp_path, shallow=shallow))
+    assert scan.data["a.md"] == b"version 2"
+    assert ["own history is cut" in note.message for note in scan.log.notes] == [True]
+    upstream.commit({"a.md": "version 3"})
+    refspec = "+refs/heads/*:refs/heads/*" if bare else "+refs/heads/*:refs/remotes/origin/*"
+    git(cut, "fetch", "-q", "origin", refspec)
+    if not bare:
+        git(cut, "reset", "-q", "--hard", "@{u}")
+    assert Scan(connector(url, tmp_path, shallow=shallow)).data["a.md"] == b"version 3"
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="processes are counted under /proc")
+def test_a_git_that_starts_itself_without_an_end_is_stopped_with_all_it_started(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A remote of another machine whose history is cut cannot be told beforehand.
+    monkeypatch.setattr(Remote, "is_cut", False)
+    monkeypatch.setattr(gitcmd, "CROWD_LOOK_S", 0.02)
+    monkeypatch.setattr(gitcmd, "MAX_PROCESSES", 30)
+    for number in range(3):
+        upstream.commit({"a.md": f"version {number}"})
+    cut = tmp_path / "cut"
+    git(tmp_path, "clone", "-q", "--bare", "--depth", "1", f"file://{upstream.bare}", str(cut))
+    outcome = ""
+    try:
+        outcome = Scan(connector(str(cut), tmp_path)).data["a.md"].decode()
+    except SourceError as error:
+        outcome = error.message
+    # A later git than 2.39 may know better.
+    assert outcome == "version 2" or "its history may be cut" in outcome
+    eventually(
+        lambda: not [line for line in _commands() if str(cut) in line]
+    )  # whoever is killed is gone soon
+
+
+def _commands() -> list[str]:
+    """The command lines of all processes."""
+    lines = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            lines.append(Path(f"/proc/{name}/cmdline").read_text(errors="replace"))
+        except OSError:
+            pass  # it has ended
+    return lines
