@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from ctx.cli.bars import add_options, shown_progress
-from ctx.cli.common import amount, configuration, counted, parser, plain, print_json
+from ctx.cli.common import configuration, counted, parser, plain, print_json
 from ctx.cli.index import print_embedded
 from ctx.errors import BadRequest
 from ctx.pruning import prunable_models, prune_models, replaced_models
@@ -50,7 +50,7 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
     options.add_argument(
         "models", nargs="*", default=[], metavar="MODEL", help="prune only these, as `ctx stats` names them"
     )
-    options.add_argument("--limit", type=amount, help="stop after so many chunks")
+    options.add_argument("--limit", type=int, help="stop after so many chunks")
     options.add_argument("--dry-run", action="store_true", help="only count")
     options.add_argument("--batch-size", type=int, help="texts a request, for ollama and openai")
     add_options(options)

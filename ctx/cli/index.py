@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from ctx.cli.bars import FORMS, add_options, json_line, shown_progress
-from ctx.cli.common import amount, configuration, counted, json_printable, parser, plain, print_json
+from ctx.cli.common import configuration, counted, json_printable, parser, plain, print_json
 from ctx.cli.logs import without_the_reported
 from ctx.clock import parse_ms
 from ctx.config import Config
@@ -80,9 +80,7 @@ def _parsed(command: str, argv: list[str]) -> _Options:
     )
     options.add_argument("--since", metavar="DATE", help="only what was updated at or after this date")
     options.add_argument("--until", metavar="DATE", help="only what was updated at or before this date")
-    options.add_argument(
-        "--limit", type=amount, help="at most so many new or changed documents of each source"
-    )
+    options.add_argument("--limit", type=int, help="at most so many new or changed documents of each source")
     add_options(options)
     return options.parse_args(argv, namespace=_Options())
 

@@ -202,10 +202,11 @@ def said(payload: JSON) -> Iterator[Message]:
 def _transcript(path: str) -> Iterator[Message]:
     """The person's messages of a JSONL transcript; lines that say nothing of the kind are passed over."""
     descriptor = os.open(os.path.expanduser(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise BadRequest(f"transcript_path: {path} is no file")
     with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise BadRequest(f"{path} is not a file")
         file.seek(max(0, status.st_size - MAX_TRANSCRIPT_BYTES))
         content = file.read(MAX_TRANSCRIPT_BYTES)
     for line in content.split(b"\n"):

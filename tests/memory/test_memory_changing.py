@@ -288,3 +288,25 @@ def test_tags_of_birth_are_put_on_nothing_that_was_there(store: MemoryStore) -> 
     bank.put("I prefer tea", birth_tags=["captured"])
     tags = {record["text"]: record["tags"] for record in bank.browse()["items"]}
     assert tags == {"I prefer tabs": ["mine"], "I prefer tea": ["captured"]}
+
+
+def test_what_is_dated_in_the_future_is_not_the_latest_word_for_good(
+    store: MemoryStore, clock: Clock
+) -> None:
+    bank = store.bank("alice")
+    planned = bank.put("I live in Ulm", timestamp="9999-01-01")
+    record = bank.get(planned["id"])
+    assert (record["timestamp"], record["event_date"]) == (START_MS, 253_370_764_800_000)
+    clock.pass_ms(SECOND_MS)
+    assert bank.put("I live in Bonn")["superseded"] == [planned["id"]]
+    assert texts(bank, "Where do I live?")[0] == "I live in Bonn"
+
+
+def test_who_looks_into_a_bank_that_is_not_there_makes_none(store: MemoryStore) -> None:
+    ghost = store.bank("ghost")
+    assert ghost.search("anything")["total"] == 0
+    assert ghost.browse()["items"] == []
+    with pytest.raises(NotFound):
+        ghost.delete("fact_1")
+    assert ghost.delete_where({"tags": {"has": "x"}})["count"] == 0
+    assert store.banks() == []

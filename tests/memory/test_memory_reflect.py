@@ -385,10 +385,10 @@ def test_what_a_model_adds_to_its_cited_sentences_is_left_out(answer: str, text:
 
 
 def test_a_reflection_leads_with_the_newest_statement_and_tells_what_it_replaced(bank: MemoryBank) -> None:
-    bank.put("I live in Berlin", timestamp="2026-01-05")
-    bank.put("I moved from Berlin to Paris", timestamp="2026-06-07")
+    bank.put("I live in Berlin", timestamp="2025-01-05")
+    bank.put("I moved from Berlin to Paris", timestamp="2025-06-07")
     answer = bank.synthesize("Where does the user live, in Berlin?")
-    assert answer["text"].startswith("“I moved from Berlin to Paris” (7 June 2026)")
+    assert answer["text"].startswith("“I moved from Berlin to Paris” (7 June 2025)")
     assert [entry["text"] for entry in answer["based_on"]] == ["I moved from Berlin to Paris"]
-    assert "“I live in Berlin” (5 January 2026)" in answer["text"]
+    assert "“I live in Berlin” (5 January 2025)" in answer["text"]
     assert len(json.dumps(answer)) < 2000

@@ -96,6 +96,8 @@ class BankView:
         return [to_json(memory, self.id, aliases.get(memory.no, ())) for memory in memories]
 
     def _count_reading(self, nos: Sequence[int]) -> None:
+        if not nos:
+            return  # who looks into a bank that is not there makes none
         try:
             with self._writing("touch", durable=False) as writer:
                 writer.touch(nos, self.source.session)

@@ -287,15 +287,17 @@ class Writing(Searching, BankView):
                 'filter: an empty one would delete the whole bank; for that, give {"id": {"exists": true}}'
             )
         conditions = [visible(self._now(), superseded=True), condition]
-        if dry_run:
-            with self._view() as view:
+        with self._view() as view:
+            if not view.exists:  # nor is it made
+                return {"count": 0, "op_id": None}
+            if dry_run:
                 doomed = {
                     member.no
                     for memory in view.select(conditions)
                     for member in view.with_contents(memory)
                     if member.deleted_ms is None
                 }
-            return {"count": len(doomed), "op_id": None}
+                return {"count": len(doomed), "op_id": None}
         with self._writing("delete_where") as writer:
             if reason is not None:
                 writer.detail(reason=short_text("reason", reason))
@@ -359,6 +361,10 @@ class Writing(Searching, BankView):
         if "text" not in columns:
             raise BadRequest("text: a text with at least one character is needed")
         said_ms = columns.get("said_ms")
+        if said_ms is not None and said_ms > self._now() + DAY_MS:
+            # Nobody has said it then: it is to happen then, and what is said next is later all the same.
+            columns |= {"said_ms": None, "event_ms": columns.get("event_ms") or said_ms}
+            said_ms = None
         span = happened(columns["text"], self._now() if said_ms is None else said_ms)
         if columns.get("event_ms") is None and span is not None:
             columns |= {"event_ms": span.first_ms, "event_last_ms": span.last_ms}
