@@ -102,10 +102,7 @@ class Writing(Searching, BankView):
         `idempotency_key` has the reply of the first. `birth_tags` are put on a memory that this makes, and on none that was there.
         Other fields are those of `ctx.memory.columns.SETTABLE`.
         """
-        if dedupe is not None and dedupe not in DEDUPES:
-            raise BadRequest(f"dedupe: one of {', '.join(DEDUPES)}")
-        if not isinstance(supersedes, list | tuple) or not all(isinstance(id, str) for id in supersedes):
-            raise BadRequest("supersedes: a list of ids")
+        _check_options(dedupe, supersedes)
         alias = given_name("alias", alias)
         arguments = {"text": text, "dedupe": dedupe, "supersedes": list(supersedes), "alias": alias, **fields}
         request = Request.of(idempotency_key, "put", arguments)
@@ -462,6 +459,13 @@ def _states_before(writer: Writer, op_no: int) -> dict[int, tuple[int, dict[str,
         last, later = states.get(no, (version, {}))
         states[no] = (last, None if before is None else {**(later or {}), **before})
     return states
+
+
+def _check_options(dedupe: JSON, supersedes: JSON) -> None:
+    if dedupe is not None and dedupe not in DEDUPES:
+        raise BadRequest(f"dedupe: one of {', '.join(DEDUPES)}")
+    if not isinstance(supersedes, list | tuple) or not all(isinstance(id, str) for id in supersedes):
+        raise BadRequest("supersedes: a list of ids")
 
 
 def _check_items(items: Sequence[JSON], container: JSON) -> None:
