@@ -53,9 +53,7 @@ _FIRST_LABEL = re.compile(r"(?:(?i:the|our|my)\s+)?([^\W\d_]\w+)\s+(\d[\w.]*|[A-
 _ORDINAL = re.compile(
     r"\b(?:second|third|fourth|fifth|zweite[nmrs]?|dritte[nmrs]?|segund[oa]|tercer[oa]?|deuxième|second[e]?|troisième)\b"
 )
-_PAST = re.compile(
-    r"(?i)\b(?:was|were|did|had|used\s+to|war(?:en)?|hatten?|era|fue|tenía|était|avait|avais)\b"
-)
+_PAST = re.compile(r"(?i)\b(?:was|were|had|used?\s+to|war(?:en)?|hatten?|era|fue|tenía|était|avait|avais)\b")
 _PRESENT = re.compile(
     r"(?i)\b(?:is|are|am|have|has|['’](?:m|re|s)|now|ist|sind|bin|habe|hat|haben|es|soy|son|tengo|est|suis|sont|ai)\b"
 )

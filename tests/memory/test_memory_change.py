@@ -382,3 +382,11 @@ def test_what_changed_in_french_and_spanish_stands_first(
     bank: MemoryBank, clock: Clock, earlier: str, later: str, question: str
 ) -> None:
     assert best_a_day_after(bank, clock, earlier, later, question) == later
+
+
+def test_a_question_of_what_somebody_did_is_not_one_of_what_was(bank: MemoryBank, clock: Clock) -> None:
+    later = "The keys are on the hook now"
+    assert (
+        best_a_day_after(bank, clock, "The keys were in the drawer", later, "Where did I put the keys?")
+        == later
+    )
