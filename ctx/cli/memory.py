@@ -1,6 +1,7 @@
 """`ctx memory`: look into the memories, correct and forget them, move them."""
 
 import argparse
+import shlex
 import sys
 from collections.abc import Iterator
 
@@ -279,17 +280,15 @@ def _forget(workspace: Workspace, args: argparse.Namespace) -> int:
     if bool(args.id) == (filter is not None):
         raise BadRequest("forget: give ids, or options that choose (--tag, --context, --until ...), not both")
     ids = args.id or ([record["id"] for record in _every(bank, filter)] if args.purge else [])
-    if args.purge and not args.dry_run:
-        replies = [bank.purge(ids, reason="ctx memory")]
-    elif ids:
-        replies = [bank.delete(id, hard=args.purge, dry_run=args.dry_run, reason="ctx memory") for id in ids]
+    if ids or args.purge:
+        done = bank.delete_all(ids, hard=args.purge, dry_run=args.dry_run, reason="ctx memory")
     else:
-        replies = [bank.delete_where(filter, dry_run=args.dry_run, reason="ctx memory")]
-    count = sum(reply["count"] for reply in replies)
-    op_ids = [reply["op_id"] for reply in replies if reply["op_id"]]
+        done = bank.delete_where(filter, dry_run=args.dry_run, reason="ctx memory")
+    op_ids = [done["op_id"]] if done["op_id"] else []
     verb = "Would forget" if args.dry_run else "Erased" if args.purge else "Forgot"
-    reply: JSON = {"count": count, "op_ids": op_ids, "dry_run": args.dry_run, "purged": args.purge}
-    return _report(args, reply, f"{verb} {count:,} memories.", None if args.purge else " ".join(op_ids))
+    reply: JSON = {"count": done["count"], "op_ids": op_ids, "dry_run": args.dry_run, "purged": args.purge}
+    sentence = f"{verb} {counted(done['count'], 'memory')}."
+    return _report(args, reply, sentence, None if args.purge else done["op_id"])
 
 
 def _every(bank: MemoryBank, filter: JSON) -> Iterator[JSON]:
@@ -340,7 +339,9 @@ def _report(args: argparse.Namespace, reply: JSON, sentence: str, op_id: str | N
     else:
         print(sentence)
         if op_id:
-            print(f"`ctx memory undo {op_id} --bank {args.bank}` takes it back.", file=sys.stderr)
+            print(
+                f"`ctx memory undo {op_id} --bank {shlex.quote(args.bank)}` takes it back.", file=sys.stderr
+            )
     return 0
 
 

@@ -230,6 +230,9 @@ def test_a_person_looks_inside_corrects_forgets_and_takes_it_back(folder: Path) 
     assert run("list")["memories"] == []
     run("undo", forgotten["op_ids"][0])  # type: ignore[index]
     assert run("show", id)["text"] == "Bob's own"
+    beside = ctx("memory", "forget", id, "fact_000000000000", "--bank", "bob", cwd=folder)
+    assert (beside.returncode, "no memory with the id 'fact_000000000000'" in beside.stderr) == (3, True)
+    assert len(run("list")["memories"]) == 1  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -310,3 +310,17 @@ def test_who_looks_into_a_bank_that_is_not_there_makes_none(store: MemoryStore) 
         ghost.delete("fact_1")
     assert ghost.delete_where({"tags": {"has": "x"}})["count"] == 0
     assert store.banks() == []
+
+
+def test_several_are_forgotten_in_one_operation_or_none_is(bank: MemoryBank) -> None:
+    tea, coffee, cocoa = (
+        bank.put(f"There is {drink} in the cupboard")["id"] for drink in ("tea", "coffee", "cocoa")
+    )
+    with pytest.raises(NotFound, match="no memory with the id 'nobody'"):
+        bank.delete_all([tea, "nobody"])
+    assert bank.count() == 3
+    assert bank.delete_all([tea, tea, coffee], dry_run=True) == {"count": 2, "op_id": None}
+    reply = bank.delete_all([tea, tea, coffee])
+    assert (reply["count"], bank.count()) == (2, 1)
+    assert bank.undo(reply["op_id"])["count"] == 2
+    assert [bank.get(id) is not None for id in (tea, coffee, cocoa)] == [True, True, True]

@@ -11,6 +11,7 @@ from ctx.memory.bank.base import BankView
 from ctx.memory.bank.search import Searching
 from ctx.memory.columns import UPDATABLE, Memory, check_json, checked, short_text
 from ctx.memory.dates import happened
+from ctx.memory.engine import IN_NUMBERS, listed
 from ctx.memory.filters import EVERYTHING, Condition, compile_filter
 from ctx.memory.findings import Disposition
 from ctx.memory.gist import gist
@@ -239,23 +240,31 @@ class Writing(Searching, BankView):
     def delete(
         self, id: str, *, reason: str | None = None, hard: bool = False, dry_run: bool = False
     ) -> JSON:
-        """Forgets a memory and what it contains: `{"count", "op_id"}`. Soft unless `hard`, which nothing brings back: text, words,
-        vectors and history are overwritten in the file, and its id alone stays in the journal. A dry run only counts."""
+        """Forgets a memory and what it contains, as `delete_all` does several."""
+        return self.delete_all([id], reason=reason, hard=hard, dry_run=dry_run)
+
+    def delete_all(
+        self, ids: Sequence[str], *, reason: str | None = None, hard: bool = False, dry_run: bool = False
+    ) -> JSON:
+        """Forgets memories and what they contain, in one operation: `{"count", "op_id"}`. Soft unless `hard`, which nothing brings
+        back: text, words, vectors and history are overwritten in the file, and the ids alone stay in the journal. A dry run only
+        counts. Raises `NotFound` where one is not there; then none is forgotten."""
         if not isinstance(hard, bool) or not isinstance(dry_run, bool):
             raise BadRequest("hard, dry_run: true or false")
         if dry_run:
             with self._view() as view:
-                memory = self._must_find(view, id, deleted=hard)
-                members = view.with_contents(memory)
-            return {"count": sum(hard or member.deleted_ms is None for member in members), "op_id": None}
+                memories = [self._must_find(view, id, deleted=hard) for id in ids]
+                members = {member.no: member for memory in memories for member in view.with_contents(memory)}
+            count = sum(hard or member.deleted_ms is None for member in members.values())
+            return {"count": count, "op_id": None}
         if hard:
-            return self.purge([id], reason=reason)
+            return self.purge(ids, reason=reason)
         with self._writing("delete") as writer:
-            memory = self._must_find(writer, id)
+            nos = {self._must_find(writer, id).no for id in ids}
             if reason is not None:
                 writer.detail(reason=short_text("reason", reason))
-            count = writer.delete_under([Condition("m.no = ?", (memory.no,))], writer.at_ms)
-            return {"count": count, "op_id": writer.op_id}
+            chosen = Condition(f"m.no {IN_NUMBERS}", (listed(list(nos)),))
+            return {"count": writer.delete_under([chosen], writer.at_ms), "op_id": writer.op_id}
 
     def purge(self, ids: Sequence[str], *, reason: str | None = None) -> JSON:
         """Erases memories and what they contain, in one operation: `{"count", "op_id"}`. Raises `NotFound`."""
