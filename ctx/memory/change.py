@@ -17,15 +17,20 @@ from ctx.analyze import STOP_WORDS, terms
 from ctx.analyze import words as whole_terms
 from ctx.memory.contrast import (
     begins_with_another,
+    denies,
     determined,
+    frame,
     kinds,
+    limited,
     of_another,
     of_another_time,
     of_one_kind_apart,
     scoped_otherwise,
     spellings,
     subject,
+    wishes,
 )
+from ctx.memory.facets import facets
 from ctx.memory.gist import first_person, normal_words
 from ctx.memory.language import foreign, inflected, language, sexless, silent_terms
 from ctx.memory.persons import owners, relatives
@@ -333,6 +338,26 @@ class Statement:
     def places(self) -> frozenset[str]:
         """Whose home it names, or whose work: one has one at a time, however it is put."""
         return places(self.text)
+
+    @cached_property
+    def facets(self) -> frozenset[str]:
+        """What it tells of the speaker that one has one of at a time, however it is put: the editor, the manager."""
+        return facets(self.text, self.content) if self.short and not self.adds else frozenset()
+
+    @cached_property
+    def frame(self) -> frozenset[str]:
+        """The terms of when or where it holds, where it begins with that."""
+        return frame(self.text)
+
+    @cached_property
+    def denies(self) -> bool:
+        """Whether it says what is not."""
+        return denies(self.text)
+
+    @cached_property
+    def partial(self) -> bool:
+        """Whether it says what holds in some cases, or is not so yet."""
+        return limited(self.text) or wishes(self.text)
 
     @cached_property
     def owners(self) -> frozenset[str]:

@@ -23,7 +23,8 @@ _DETERMINERS = frozenset(
 _COPULAS = frozenset(("is", "are", "was", "were", "be", "ist", "sind", "war", "has", "have", "hat"))
 # Whoever speaks names nothing that a statement is about by saying what they do: "We fly" beside "Our flight goes".
 _SPEAKERS = frozenset(("i", "i'm", "i’m", "we", "we're", "we’re", "ich", "wir"))
-_UNNAMING = STOP_WORDS - _SPEAKERS  # what no name of a thing ends with
+_POSSESSIVE = "s"  # what is left of "API's" where an apostrophe parts words
+_UNNAMING = (STOP_WORDS | {_POSSESSIVE}) - _SPEAKERS  # what no name of a thing ends with
 # Where speakers are left out, a deed begins with its auxiliary: "Han aplazado el informe".
 _AUXILIARIES = frozenset(("he", "ha", "hemos", "han"))
 # Alternatives of which a thing falls under one: whoever asks for the evening is not answered with the morning.
@@ -61,6 +62,19 @@ _FIRST_AGE = re.compile(r"(?i)(?:(?:the|our|my)\s+)?(old|new)\s+(\w+)")
 _SCOPE = re.compile(
     r"(?i)\b(?:(for)\s+(?:(?:the|my|our|a)\s+)?(\w{3,})|(in)\s+(?:the|my|our)\s+(\w{3,})|(at)\s+(home|work|school|uni))\b"
 )
+# When or where something holds, said first: "On Sundays I wake up at 9". Not since when: "In March I moved".
+_FRAME = re.compile(
+    r"(?i)(?:on|at|in|during|for)\s+(?!(?:the\s+)?(?:moment|meantime|end|future|fact|general|case|march|april|may|june|july|august|january|february|september|october|november|december)\b)"
+    r"((?:(?:the|my|our)\s+)?[a-z][\w-]*(?:\s+[a-z]+)?),?\s+(?:i|we)\b(?!\s+(?:\w+\s+)?(?:moved|switched|changed|started|decided|\w+ed)\b)"
+)
+# What holds in some cases only.
+_LIMITED = re.compile(
+    r"(?i)\b(?:when(?:ever\b|\s+it(?:['’]s\b|\s+\w+s\b))|if\b|unless\b|except\b|sometimes\b|occasionally\b)"
+)
+# What is wished, weighed or tried, and is not so yet.
+_WISH = re.compile(
+    r"(?i)\b(?:i|we|user)(?:['’](?:m|re|d|ll|ve)|\s+(?:am|are|is|have|has))?\s+(?:\w+ly\s+)?(?:considering|considers?|thinking\s+(?:of|about)|think\s+about|might|may|would\s+(?:like|love)|wish|hope|hoping|dream|tempted|tried|trying|test(?:ed|ing)|look(?:ed|ing)\s+at|curious)\b"
+)
 # What denies: a question of what one does not like is answered by what one does not like.
 _NEGATION = re.compile(
     r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|allergic|intolerant|[a-z]+n['’]t|cannot"
@@ -71,6 +85,7 @@ _POLITE = frozenset(("please", "kindly", "bitte"))
 # What stands before a thing and tells it from none of its kind.
 _UNTELLING = frozenset(
     (
+        _POSSESSIVE,
         "new",
         "newer",
         "old",
@@ -218,6 +233,22 @@ def ordinals(text: str) -> frozenset[str]:
 def of_past(text: str) -> bool:
     """Whether a text says what was, and not what is."""
     return _PAST.search(text) is not None and _PRESENT.search(text) is None
+
+
+def frame(text: str) -> frozenset[str]:
+    """The terms of when or where something is said to hold, where a text begins with that: "At work I have to use Edge"."""
+    match = _FRAME.match(text)
+    return frozenset() if match is None else frozenset(terms(match[1])) - STOP_WORDS
+
+
+def limited(text: str) -> bool:
+    """Whether a text says of something that it holds in some cases: "when it snows", "sometimes"."""
+    return _LIMITED.search(text) is not None
+
+
+def wishes(text: str) -> bool:
+    """Whether somebody says in a text what they weigh, would like or tried."""
+    return _WISH.search(text) is not None
 
 
 def of_another(earlier: str, later: str) -> bool:

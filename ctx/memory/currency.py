@@ -23,7 +23,7 @@ from ctx.memory.change import (
     tied,
     updates,
 )
-from ctx.memory.contrast import denies, set_apart
+from ctx.memory.contrast import set_apart
 from ctx.memory.dates import Window
 from ctx.memory.language import silent_terms
 from ctx.memory.legs import MemoryHit, rank_key
@@ -176,7 +176,7 @@ def _denials(
     shared = [asked_terms & statement.terms for statement in statements]
     wordless = not any(shared)
     share = NO_CUE_SHARE if wordless else CUE_SHARE
-    denying = {index for index in short if (wordless or shared[index]) and denies(statements[index].text)}
+    denying = {index for index in short if (wordless or shared[index]) and statements[index].denies}
     return {
         index: {
             denial
@@ -257,7 +257,8 @@ def _updates(
     worth = likeness(older, newer, cosine)
     if newer.adds:
         return False  # it comes on top of what there is
-    if _overshadowed(earlier, later) and worth < OVERSHADOWED and not tied(older, newer):
+    faint = worth < OVERSHADOWED and _overshadowed(earlier, later)
+    if faint and not (older.denies != newer.denies or tied(older, newer)):
         return False
     if worth >= RELATED and of_same_people(older, newer) and _answers(earlier, later, NO_CUE_SHARE):
         return True

@@ -81,8 +81,9 @@ class Asked(NamedTuple):
             or newer.owners - older.others - self.relatives
             or (self.measured and older.measured and not newer.measured and not newer.changes)
             or (self.counted and older.counted and not newer.counted)
-            or (self.denied and denies(older.text) and not denies(newer.text))
+            or (self.denied and older.denies and not newer.denies)
             or self.terms & contrasted(older.text, newer.text)
+            or self._asks_for_no_part(older, newer)
             or self.is_of_older(older, newer)
         )
 
@@ -94,6 +95,17 @@ class Asked(NamedTuple):
             or self._ended_alike(older, newer)
             or self._labelled_apart(older, newer)
         )
+
+    def _asks_for_no_part(self, older: Statement, newer: Statement) -> bool:
+        """Whether the newer statement is of some days, places or cases, of one of several things of a kind ("my work phone")
+        or of a wish, and neither the question nor the older one is."""
+        if newer.changes:
+            return False
+        known = self.terms | older.terms
+        special = any(
+            head in self.terms & older.terms and modifier not in known for modifier, head in newer.things
+        )
+        return special or bool(newer.frame - known) or (newer.partial and not older.partial)
 
     def _ended_alike(self, older: Statement, newer: Statement) -> bool:
         """Whether two statements tell in the same words of two ends, and the question names the older one's: who quit smoking

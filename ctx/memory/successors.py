@@ -1,11 +1,12 @@
-"""Later statements to which the names in a found memory lead: "Replaced Jest with Vitest" holds no word of
-"How do we run the tests?", and answers it, since what is found ("Tests are run with Jest") names what it
-ends."""
+"""Later statements to which a found memory leads. "Replaced Jest with Vitest" holds no word of "How do we run the tests?",
+and answers it, since what is found ("Tests are run with Jest") names what it ends; so does "I report to Daniel" of "Who is
+my manager?", since both tell of one facet."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 
 from ctx.analyze import terms
 from ctx.memory.change import Statement, ends_by_name
+from ctx.memory.facets import asked_facets, facet_clues
 from ctx.memory.filters import Condition
 from ctx.memory.legs import MemoryHit, unranked
 from ctx.memory.reader import Candidate, Reader
@@ -18,11 +19,29 @@ COMMON_NAME = 200  # memories from which on a name tells little, and reading its
 def with_successors(
     view: Reader, hits: Sequence[MemoryHit], conditions: Sequence[Condition], query: str
 ) -> list[MemoryHit]:
-    """Hits in order of rank, with those statements behind the best that say that is over what these name.
-    They are as sure as what they end."""
+    """Hits in order of rank, with those statements behind the best that say that is over what these name, or tell anew of
+    the facet that the question asks for. They are as sure as what they end."""
     asked_terms = frozenset(terms(query))
     naming = [hit for hit in hits[:NAMING_HITS] if Statement.of(hit.memory.text).names - asked_terms]
-    later_hits = _later_hits(view, naming, hits, conditions, asked_terms)
+    question = Statement.of(query)
+    facets = asked_facets(query, question.content) if question.short else frozenset[str]()
+    telling = [hit for hit in hits[:NAMING_HITS] if facets & Statement.of(hit.memory.text).facets]
+    later_hits: dict[int, list[MemoryHit]] = {}
+    if telling:
+        _add_later(
+            later_hits,
+            telling,
+            hits,
+            _latest_of_facets(view, facets, conditions),
+            lambda earlier, later: bool(facets & earlier.facets & later.facets),
+        )
+    _add_later(
+        later_hits,
+        naming,
+        hits,
+        _holders(view, naming, conditions, asked_terms),
+        lambda earlier, later: ends_by_name(earlier, later, asked_terms),
+    )
     moved = {later.memory.no for laters in later_hits.values() for later in laters}
     ordered: list[MemoryHit] = []
     pending = [hit for hit in reversed(hits) if hit.memory.no not in moved]
@@ -32,33 +51,43 @@ def with_successors(
     return ordered
 
 
-def _later_hits(
-    view: Reader,
-    naming: Sequence[MemoryHit],
+def _add_later(
+    later_hits: dict[int, list[MemoryHit]],
+    leading: Sequence[MemoryHit],
     hits: Sequence[MemoryHit],
-    conditions: Sequence[Condition],
-    asked_terms: frozenset[str],
-) -> dict[int, list[MemoryHit]]:
-    """The hits that say that is over what one of these names, each by the first such one."""
+    candidates: Sequence[Candidate],
+    succeeds: Callable[[Statement, Statement], bool],
+) -> None:
+    """Adds to the later hits, by the number of what they succeed, those candidates that succeed one of the leading hits,
+    each by the first such one."""
     present = {hit.memory.no: hit for hit in hits}
-    candidates = _holders(view, naming, conditions, asked_terms)
-    later_hits: dict[int, list[MemoryHit]] = {}
-    for hit in naming:
+    taken = {later.memory.no for laters in later_hits.values() for later in laters}
+    for hit in leading:
         earlier = Statement.of(hit.memory.text)
-        for no, later in list(candidates.items()):
+        for later in candidates:
             if (
-                later.kind == hit.memory.kind == "fact"
+                later.no not in taken
+                and later.kind == hit.memory.kind == "fact"
                 and later.uttered_ms > hit.memory.uttered_ms
-                and ends_by_name(earlier, Statement.of(later.text), asked_terms)
+                and succeeds(earlier, Statement.of(later.text))
             ):
-                del candidates[no]
-                successor = present.get(no) or unranked(later)
+                taken.add(later.no)
+                successor = present.get(later.no) or unranked(later)
                 score = max(successor.score, hit.score)
                 signals = {**successor.signals, "ends": hit.memory.id}
                 later_hits.setdefault(hit.memory.no, []).append(
                     successor._replace(score=score, signals=signals)
                 )
-    return later_hits
+
+
+def _latest_of_facets(view: Reader, facets: Set[str], conditions: Sequence[Condition]) -> list[Candidate]:
+    """Of each of these facets the memory that told of it last."""
+    frequencies = view.frequencies(frozenset[str]().union(*map(facet_clues, facets)))
+    rare = {term: count for term, count in frequencies.items() if count <= COMMON_NAME}
+    holders = view.candidates(view.by_words(rare, conditions, MAX_HOLDERS)) if rare else {}
+    by_age = sorted(holders.values(), key=lambda holder: holder.uttered_ms)
+    latest = {facet: holder for holder in by_age for facet in facets & Statement.of(holder.text).facets}
+    return list(latest.values())
 
 
 def _holders(
@@ -66,9 +95,9 @@ def _holders(
     naming: Sequence[MemoryHit],
     conditions: Sequence[Condition],
     asked_terms: frozenset[str],
-) -> dict[int, Candidate]:
+) -> list[Candidate]:
     """The memories that hold a name of these, but for what the question names."""
     names = frozenset[str]().union(*(Statement.of(hit.memory.text).names for hit in naming)) - asked_terms
     frequencies = view.frequencies(names) if names else {}
     rare = {name: count for name, count in frequencies.items() if 1 < count <= COMMON_NAME}
-    return view.candidates(view.by_words(rare, conditions, MAX_HOLDERS)) if rare else {}
+    return list(view.candidates(view.by_words(rare, conditions, MAX_HOLDERS)).values()) if rare else []

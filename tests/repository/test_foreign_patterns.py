@@ -20,6 +20,7 @@ ALLOWED = {
     "ctx/tools/schema_patterns.py re2.compile": "RE2, whose time is linear in the text, and its product with the size is capped",
     "ctx/cli/entries.py re.match": "names of clients' tables, ours; the user's own file; no two repetitions meet",
     "ctx/memory/dates.py re.compile": "the names of days near by, ours, as alternatives",
+    "ctx/memory/facets.py re.compile": "names of products, ours, as alternatives; looked for in 300 characters",
     "ctx/memory/evidence.py re.finditer": "64 terms of a question, escaped: literals, looked for where a word begins",
     "ctx/memory/sqlite_engine.py re.compile": "a bank's number behind a space: nothing in it repeats",
     "ctx/formats/code.py re.compile": "a number of spaces, put into a pattern of ours",

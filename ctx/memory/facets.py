@@ -1,0 +1,252 @@
+"""Facets: what somebody has one of at a time, an editor, a manager, a way to work, told by what it is whatever the words.
+
+"I've moved over to Brave" shares no word with "I use Firefox as my browser", and is of the same thing since both are browsers;
+so is "I report to Daniel these days" with "My manager is Priya". A text is of a facet where it says nothing besides: who uses
+Chrome at work, or Vim for Python, has not told what they use. What is wanted is that a question for the facet finds the last
+that was said of it, so a mistake costs a rank and no memory.
+"""
+
+import re
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+from ctx.analyze import STOP_WORDS, terms
+from ctx.memory.contrast import denies, limited, wishes
+from ctx.memory.gist import first_person
+from ctx.memory.language import silent_terms
+from ctx.memory.places import places
+
+# Facets of which the value is a product: what they are called, and the best known ones as their makers spell them.
+_PRODUCTS = {
+    "editor": (
+        "editor ide coding code programming programmieren",
+        "Vim|Neovim|Emacs|VS Code|VSCode|Visual Studio Code|Zed|Sublime Text|Sublime|IntelliJ|IntelliJ IDEA|PyCharm|WebStorm|Helix|Eclipse|Xcode|Cursor|Nano",
+    ),
+    "browser": (
+        "browser browsing web surfing navigateur navegador",
+        "Firefox|Chrome|Chromium|Safari|Brave|Edge|Opera|Vivaldi|Arc|LibreWolf",
+    ),
+    "system": (
+        "operating system os laptop computer betriebssystem",
+        "Linux|Ubuntu|Debian|Fedora|Arch Linux|Arch|Windows|macOS|NixOS|Mint",
+    ),
+    "shell": ("shell", "bash|zsh|Bash|Zsh|Fish|fish|Nushell|PowerShell"),
+    "hosting": (
+        "hosting hosted host cloud provider infrastructure deploy deploys deployed server servers",
+        "AWS|Azure|GCP|Google Cloud|Hetzner|DigitalOcean|Heroku|Linode|Vercel|Netlify|Fly.io|Render|Cloudflare|OVH|Scaleway|Railway",
+    ),
+    "builds": (
+        "ci build builds pipeline pipelines continuous integration",
+        "Jenkins|GitHub Actions|GitLab CI|CircleCI|Travis|Travis CI|Buildkite|TeamCity|Drone|Woodpecker|Azure Pipelines",
+    ),
+    "database": (
+        "database db datenbank base datos",
+        "MySQL|MariaDB|Postgres|PostgreSQL|SQLite|MongoDB|Oracle|SQL Server|CockroachDB|DynamoDB|Cassandra",
+    ),
+    "notes": (
+        "note notes note-taking app notizen",
+        "Notion|Obsidian|Evernote|Apple Notes|OneNote|Logseq|Roam|Joplin|Google Keep",
+    ),
+    "passwords": (
+        "password passwords manager",
+        "1Password|Bitwarden|LastPass|KeePass|KeePassXC|Dashlane|Proton Pass",
+    ),
+    "mail": (
+        "mail email e-mail inbox client provider",
+        "Gmail|Outlook|Proton Mail|ProtonMail|Fastmail|Thunderbird|Apple Mail",
+    ),
+    "chat": (
+        "chat messaging messenger talk communicate team",
+        "Slack|Microsoft Teams|Teams|Discord|Mattermost|Zulip|Rocket.Chat",
+    ),
+    "tickets": (
+        "ticket tickets issue issues task tasks tracker tracking track",
+        "Jira|Linear|Trello|Asana|YouTrack|ClickUp|GitHub Issues|Redmine",
+    ),
+    "tests": (
+        "test tests testing unit framework runner",
+        "Jest|Vitest|Mocha|pytest|unittest|nose|JUnit|RSpec",
+    ),
+    "packages": ("package packages manager dependencies", "npm|yarn|pnpm|Yarn|Bun|pip|Poetry|Pipenv|uv|conda"),
+    "monitoring": ("monitoring monitor metrics", "Datadog|Grafana|New Relic|Prometheus|Zabbix|Nagios"),
+    "music": (
+        "music listen stream streaming musik musique música",
+        "Spotify|Apple Music|Tidal|Deezer|YouTube Music|Qobuz",
+    ),
+    "phone": (
+        "phone mobile smartphone handy telefon téléphone portable móvil teléfono",
+        "iPhone|Pixel|Galaxy|Samsung|Fairphone|OnePlus|Xiaomi|Nokia|Motorola",
+    ),
+    "car": (
+        "car drive drives auto wagen fahre voiture coche conduzco conduis",
+        "Volvo|BMW|Audi|VW|Volkswagen|Golf|Toyota|Honda|Ford|Tesla|Kia|Hyundai|Skoda|Škoda|Renault|Peugeot|Citroën|Fiat|Mazda|Nissan|Subaru|Mercedes|Opel|Seat|Dacia|Polestar",
+    ),
+    "bank": (
+        "bank banking account konto girokonto banque banco",
+        "N26|Revolut|Monzo|Barclays|HSBC|Chase|Sparkasse|Commerzbank|ING|Lloyds|NatWest|Santander|Starling|DKB|BBVA",
+    ),
+}  # fmt: skip
+# Verbs and the like by which one says of any of these that one has it.
+_HAVING = """
+    use uses used using have has got get own run runs running live lives manage managed keep kept write written do done move moved
+    work works everything all always now main daily default prefer preferred favourite favorite choice go-to over
+    buy bought
+    benutze nutze verwende habe utilise uso tengo
+"""
+# Facets that are told by what somebody does; each with how a question asks for it.
+_DEEDS = (
+    (
+        "manager",
+        re.compile(
+            r"\bI (?:\w+ly )?(?:now )?(?:report|answer)s? to (?=[A-Z])|\b[Mm]y (?:\w+ )?(?:manager|boss|supervisor)(?: is| was| be|['’]s name is|:)"
+            r"|^[A-Z]\w+(?: [A-Z]\w+)? (?:is|became|has become|took over as) (?:now )?my (?:\w+ )?(?:manager|boss|supervisor)\b"
+        ),
+        re.compile(r"(?i)\bmy (?:\w+ )?(?:manager|boss|supervisor)\b|\bdo i (?:report|answer) to\b"),
+    ),
+    (
+        "commute",
+        re.compile(
+            r"\b(?:I|We) (?:(?:usually|always|mostly|now) )?(?:take|catch|ride|drive|cycle|bike|walk|commute|run|goe?|get|travel)s?\b[\w\s-]*\bto (?:work|the office)\b|\bmy commute\b",
+            re.I,
+        ),
+        re.compile(
+            r"(?i)\bhow do (?:i|we) (?:get|go|travel|commute|come)\b[\w\s]*\b(?:work|office)\b|\bcommute\b"
+        ),
+    ),
+    (
+        "rising",
+        re.compile(r"\bI (?:\w+ )?(?:wakes? up|gets? up|rises?)\b|\bmy alarm\b[\w\s]*\d", re.I),
+        re.compile(r"(?i)\b(?:do i (?:\w+ )?(?:wake|get) up|my alarm)\b"),
+    ),
+    (
+        "pay",
+        re.compile(
+            r"\bmy (?:\w+ )?(?:salary|pay|wage)\b|\bI (?:now )?(?:earns?|makes?|gets? paid)\b(?=.*\d)"
+            r"|\bI (?:was given|was granted|got|received) (?:a|my) (?:pay )?(?:raise|rise)\b(?=.*\d)|\bpays? me\b(?=.*\d)",
+            re.I,
+        ),
+        re.compile(
+            r"(?i)\bmy (?:\w+ )?(?:salary|pay|wage)\b|\bdo i (?:earn|get paid)\b|\bdo i make a (?:month|year)\b"
+        ),
+    ),
+    (
+        "diet",
+        re.compile(
+            r"\bI(?:['’]m| am| be| became| went| turned)? (?:\w+ )?(?:a )?(?:vegetarian|vegan|pesc[ae]tarian)\b|\bI (?:\w+ ){0,2}eat(?:s|ing)? (?:\w+ )?meat\b|\bI (?:gave up|stopped eating|quit) meat\b",
+            re.I,
+        ),
+        re.compile(r"(?i)\bi (?:a )?(?:vegetarian|vegan)\b|\bi eat meat\b|\bmy diet\b"),
+    ),
+    (
+        "weight",
+        re.compile(
+            r"\bI (?:\w+ )?weighs?\b|\bmy weight\b|\bscales? (?:say|said|show|showed)\b(?=.*\d)", re.I
+        ),
+        re.compile(r"(?i)\bdo i weigh\b|\bmy weight\b"),
+    ),
+    (
+        "home",
+        re.compile(
+            r"\b(?:I|We)(?:['’](?:m|re|ve)| (?:am|are|have|be))? (?:now |just |finally )?(?:lives?|living|settled|moved)(?: with(?: \w+){1,2})?"
+            r"(?: (?:in|into) (?:an?|the|our|my) (?:\w+ )?(?:flat|house|apartment|room|place|home)(?: on [A-Z]\w+(?: [A-Z]\w+)?)?)? (?:in|into|to) (?=[A-Z])"
+            r"|\b(?:I|We)(?:['’]ve| have)? (?:got|found|bought|rent(?:ed)?) (?:my|our|an?) (?:\w+ )?(?:flat|house|apartment|room|place|home) in (?=[A-Z])"
+        ),
+        re.compile(r"(?i)^where (?:do|am) (?:i|we) (?:currently )?(?:live|living|based)\b"),
+    ),
+    (
+        "work",
+        re.compile(
+            r"(?:\bI (?:have |just )?j|^J)oined an? (?:\w+ )?(?:start-?up|company|firm|agency|bank|studio)\b"
+        ),
+        re.compile(
+            r"(?i)^(?:where|who|for whom|for which company) do i (?:currently )?work\b|\bmy employer\b"
+        ),
+    ),
+)
+# What is said of some days, of a time that is over or of one of several things to do.
+_OF_A_PART = re.compile(
+    r"(?i)\b(?:only|weekends?|(?:mon|tues|wednes|thurs|fri|satur|sun)days?|summer|winter|holidays?|abroad|once)\b|\bon the \w+ (?:project|team)\b"
+)
+# A question of this kind asks for no product.
+_OF_WAYS = re.compile(r"(?i)\s*(?:how|when|why|who|wie|wann|warum|wer|cómo|cuándo|quién|comment|quand|qui)\b")
+_MODEL = r"(?:\s+(?:[A-Z]\w*|\w*\d\w*))*"  # "Volvo V60", "iPhone 15 Pro"
+
+
+class _Product(NamedTuple):
+    """A facet by what its values are called."""
+
+    name: str
+    asked: frozenset[str]  # the terms by which it is asked for
+    form: re.Pattern[str]
+    clues: frozenset[str]  # the terms that its statements may hold
+
+
+@cache
+def _products() -> tuple[_Product, ...]:
+    forms = []
+    for name, (words, products) in _PRODUCTS.items():
+        alternatives = sorted(map(re.escape, products.split("|")), key=len, reverse=True)
+        form = re.compile(rf"(?<![\w-])(?:{'|'.join(alternatives)})(?![\w-]){_MODEL}")
+        forms.append(
+            _Product(
+                name,
+                frozenset(terms(words)),
+                form,
+                frozenset(terms(f"{words} {products.replace('|', ' ')}")) - STOP_WORDS,
+            )
+        )
+    return tuple(forms)
+
+
+@cache
+def _having() -> frozenset[str]:
+    return frozenset(terms(_HAVING)) | STOP_WORDS | {"i", "s", "ve", "m", "user"}
+
+
+@lru_cache(maxsize=4096)  # a search asks it of its best hits, mostly the same ones again
+def facets(text: str, content: frozenset[str]) -> frozenset[str]:
+    """What a statement of somebody about themselves tells of; `content` are its terms without what says of a change."""
+    if limited(text) or wishes(text) or _OF_A_PART.search(text):
+        return frozenset()
+    sentence = first_person(text)
+    names = {name for name, form, _ in _DEEDS if form is not None and form.search(sentence)}
+    if denies(text):
+        return frozenset(names & {"diet"})
+    names |= places(text) & {"home", "work"}
+    for product in _products():
+        if product.form.search(text):
+            values = frozenset(terms(" ".join(product.form.findall(text))))
+            if content - values - product.asked <= _having() | silent_terms(text):
+                return frozenset((product.name,))  # who has moved over to Brave has not moved house
+    return frozenset(names)
+
+
+def asked_facets(query: str, content: frozenset[str]) -> frozenset[str]:
+    """The facets that a question asks for, and nothing besides; `content` as of `facets`."""
+    sentence = first_person(query)
+    names = {name for name, _, question in _DEEDS if question.search(sentence)}
+    asked_terms = content - _having() - silent_terms(query)
+    if asked_terms and not _OF_WAYS.match(query):
+        names |= {product.name for product in _products() if asked_terms <= product.asked}
+    return frozenset(names)
+
+
+@cache
+def facet_clues(name: str) -> frozenset[str]:
+    """Terms of which a statement of a facet holds one."""
+    for product in _products():
+        if product.name == name:
+            return product.clues
+    return frozenset(terms(_CLUES.get(name, ""))) - STOP_WORDS
+
+
+_CLUES = {
+    "manager": "manager boss supervisor report reports answer answers",
+    "commute": "work office commute",
+    "rising": "wake wakes get gets rise alarm",
+    "pay": "salary pay pays wage earn earns make makes paid raise rise",
+    "diet": "vegetarian vegan pescatarian meat",
+    "weight": "weigh weighs weight scale scales",
+    "home": "live lives living moved relocated settled based flat house apartment home place room rent bought",
+    "work": "work works working started joined employed hired job company startup",
+}
