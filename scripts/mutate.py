@@ -63,6 +63,7 @@ ROOMS = {
     "memory": Room(
         (
             "ctx/memory/change.py",
+            "ctx/memory/statement.py",
             "ctx/memory/filters.py",
             "ctx/memory/reader.py",
             "ctx/memory/records.py",

@@ -8,10 +8,10 @@ never captured.
 
 import re
 
-from ctx.memory.change import Statement
 from ctx.memory.evidence import sentences
 from ctx.memory.gist import first_person
 from ctx.memory.slots import slot
+from ctx.memory.statement import Statement
 
 MIN_WORDS = 3
 MAX_CHARS = 300  # of a sentence: what is longer is a report, not a wish

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from ctx.memory.change import Statement, likeness, updates
+from ctx.memory.change import likeness, updates
 from ctx.memory.contrast import contrasted, denies
 from ctx.memory.evidence import Evidence, Vector, day, sentences, shortened
+from ctx.memory.statement import Statement
 from ctx.types import JSON
 
 OVERLAP = 0.5  # share of terms at which a negation contradicts

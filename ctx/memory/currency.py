@@ -14,7 +14,6 @@ from ctx.analyze import query_terms
 from ctx.clock import DAY_MS
 from ctx.memory.change import (
     RELATED,
-    Statement,
     likeness,
     linked,
     newest_first,
@@ -29,6 +28,7 @@ from ctx.memory.language import silent_terms
 from ctx.memory.legs import MemoryHit, rank_key
 from ctx.memory.question import Asked
 from ctx.memory.reader import Candidate
+from ctx.memory.statement import Statement
 from ctx.memory.vectors import Floats
 from ctx.types import JSON
 

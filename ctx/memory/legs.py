@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.analyze import query_counts
-from ctx.memory.change import MAX_CHARS
 from ctx.memory.compounds import compounds
 from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition
@@ -13,6 +12,7 @@ from ctx.memory.language import callings, foreign, inflected, language, sexless,
 from ctx.memory.passages import MAX_PASSAGE_CHARS
 from ctx.memory.reader import Candidate, Reader
 from ctx.memory.scores import WordQuery, bm25, calibrated, calibration, coverage, either, word_query
+from ctx.memory.statement import MAX_CHARS
 from ctx.memory.vectors import BankVectors, Floats
 from ctx.ranking import SYMBOL_ALPHA, fuse, semantic_weight
 from ctx.types import JSON

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from ctx.analyze import terms
 from ctx.identity import embedding_text
-from ctx.memory.change import MAX_STATEMENT_CHARS, TURN
 from ctx.memory.columns import Memory
 from ctx.memory.gist import first_person
 from ctx.memory.records import all_contexts
+from ctx.memory.statement import MAX_STATEMENT_CHARS, TURN
 
 ABOUT_WEIGHT = 2  # of a word in label, heading, context or tags: +0.01 NDCG@10 on cacm and cranfield, where a title is the heading
 NO_CONTEXT = ("general",)  # categories that say nothing: not words to be found by

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ctx.analyze import terms
-from ctx.memory.change import Statement
 from ctx.memory.contrast import (
     choices,
     contrasted,
@@ -21,9 +20,10 @@ from ctx.memory.contrast import (
 from ctx.memory.language import language
 from ctx.memory.persons import may_be
 from ctx.memory.slots import attributes
+from ctx.memory.statement import Statement
 
 _MEASURED = re.compile(
-    r"(?i)\b(?:when|how\s+(?:many|much|long|often|old|far|big|large|high|tall)|what\s+time|(?:which|what)\s+(?:day|date|month|year)"
+    r"(?i)\b(?:when|how\s+(?:many|much|long|often|old|far|big|large|high|tall)|what\s+time\b|(?:which|what)\s+(?:day|date|month|year)"
     r"|wann|wie\s*(?:viele?|lange|oft|alt|weit|groß|hoch)|um\s+wie\s*viel|cuándo|cuánt[oa]s?|qué\s+(?:hora|día)|quand|combien|quelle\s+heure|quel\s+jour)\b"
 )
 _COUNTED = re.compile(r"(?i)\b(?:how\s+(?:many|much)|wie\s*viele?|cuánt[oa]s?|combien)\b")
@@ -82,7 +82,7 @@ class Asked(NamedTuple):
             or (self.measured and older.measured and not newer.measured and not newer.changes)
             or (self.counted and older.counted and not newer.counted)
             or (self.denied and older.denies and not newer.denies)
-            or self.terms & contrasted(older.text, newer.text)
+            or (self.terms & contrasted(older.text, newer.text) and not newer.sets_anew(older))
             or self._asks_for_no_part(older, newer)
             or self.is_of_older(older, newer)
         )
@@ -162,6 +162,7 @@ class Asked(NamedTuple):
         asked_for = older.subject & self.terms
         return bool(
             asked_for
+            and not newer.sets_anew(older)
             and newer.subject
             and asked_for.isdisjoint(newer.terms)
             and newer.subject.isdisjoint(older.terms | self.terms)

@@ -5,11 +5,12 @@ my manager?", since both tell of one facet."""
 from collections.abc import Callable, Sequence, Set
 
 from ctx.analyze import terms
-from ctx.memory.change import Statement, ends_by_name
+from ctx.memory.change import ends_by_name
 from ctx.memory.facets import asked_facets, facet_clues
 from ctx.memory.filters import Condition
 from ctx.memory.legs import MemoryHit, unranked
 from ctx.memory.reader import Candidate, Reader
+from ctx.memory.statement import Statement
 
 NAMING_HITS = 5  # the best, whose names are looked for: what answers a question stands there
 MAX_HOLDERS = 50  # memories that hold such a name, looked at one by one

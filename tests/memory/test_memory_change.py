@@ -8,8 +8,9 @@ from memory_kit import DAY_MS, Clock, WordEmbedder, best_a_day_after, texts
 
 from ctx.analyze import terms
 from ctx.memory import MemoryBank, MemoryStore
-from ctx.memory.change import MAX_STATEMENT_CHARS, Statement, newest_first, replaces
+from ctx.memory.change import newest_first, replaces
 from ctx.memory.contrast import contrasted, denies, set_apart
+from ctx.memory.statement import MAX_STATEMENT_CHARS, Statement
 
 
 @pytest.fixture(params=[False, True], ids=["words", "hybrid"])
@@ -390,3 +391,31 @@ def test_a_question_of_what_somebody_did_is_not_one_of_what_was(bank: MemoryBank
         best_a_day_after(bank, clock, "The keys were in the drawer", later, "Where did I put the keys?")
         == later
     )
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "question"),
+    [
+        (
+            "The API's rate limit is 100 requests per minute",
+            "The rate limit of the API was raised to 250 requests a minute",
+            "What is the API's rate limit?",
+        ),
+        (
+            "The app's primary colour is teal",
+            "Design changed the primary colour to indigo",
+            "What is the app's primary colour?",
+        ),
+        ("We use Webpack for bundling", "Bundling is done with Vite now", "What do we use for bundling?"),
+    ],
+)
+def test_whose_something_is_need_not_be_said_again(
+    bank: MemoryBank, clock: Clock, earlier: str, later: str, question: str
+) -> None:
+    assert best_a_day_after(bank, clock, earlier, later, question) == later
+
+
+def test_what_another_thing_was_changed_to_leaves_this_one(bank: MemoryBank, clock: Clock) -> None:
+    earlier = "The app's primary colour is teal"
+    later = "Design changed the primary colour of the website to indigo"
+    assert best_a_day_after(bank, clock, earlier, later, "What is the app's primary colour?") == earlier

@@ -7,8 +7,9 @@ import pytest
 from memory_kit import DAY_MS, Clock, WordEmbedder, best_a_day_after, texts
 
 from ctx.memory import MemoryBank, MemoryStore
-from ctx.memory.change import Statement, likeness, replaces, tied, updates
+from ctx.memory.change import likeness, replaces, tied, updates
 from ctx.memory.contrast import begins_with_another, kinds, subject
+from ctx.memory.statement import Statement
 
 
 @pytest.fixture(params=["words", "model"])

@@ -4,8 +4,8 @@ import pytest
 from memory_kit import Clock, best_a_day_after
 
 from ctx.memory import MemoryBank
-from ctx.memory.change import Statement
 from ctx.memory.facets import asked_facets
+from ctx.memory.statement import Statement
 
 
 @pytest.mark.parametrize(

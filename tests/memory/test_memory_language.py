@@ -7,9 +7,10 @@ import pytest
 from memory_kit import DAY_MS, Clock, WordEmbedder, best_a_day_after, texts
 
 from ctx.memory import MemoryBank, MemoryStore
-from ctx.memory.change import Statement, likeness, updates
+from ctx.memory.change import likeness, updates
 from ctx.memory.compounds import compounds
 from ctx.memory.language import foreign, language, silent_terms
+from ctx.memory.statement import Statement
 
 
 @pytest.fixture(params=["words", "model"])

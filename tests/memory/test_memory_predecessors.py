@@ -8,9 +8,10 @@ import pytest
 from memory_kit import Clock, WordEmbedder
 
 from ctx.memory import MemoryBank, MemoryStore, predecessors
-from ctx.memory.change import Statement, replaces
+from ctx.memory.change import replaces
 from ctx.memory.legs import neighbours
 from ctx.memory.reader import Candidate, Reader, visible
+from ctx.memory.statement import Statement
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SETS = ("memory_life.tsv", "memory_changes.tsv", "memory_values.tsv", "memory_phrased.tsv")

@@ -5,8 +5,9 @@ from memory_kit import Clock, best_a_day_after, texts
 
 from ctx.analyze import terms
 from ctx.memory import MemoryBank
-from ctx.memory.change import Statement, ends_by_name, of_one_subject
+from ctx.memory.change import ends_by_name, of_one_subject
 from ctx.memory.question import Asked
+from ctx.memory.statement import Statement
 
 NOTHING_ASKED: frozenset[str] = frozenset()
 

@@ -7,8 +7,8 @@ import pytest
 from memory_kit import Clock, WordEmbedder
 
 from ctx.memory import MemoryBank, MemoryStore
-from ctx.memory.change import Statement
 from ctx.memory.question import Asked
+from ctx.memory.statement import Statement
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from memory_kit import Clock, WordEmbedder
 
 from ctx.memory import MemoryStore
 from ctx.memory import vectors as vectors_module
-from ctx.memory.change import MAX_STATEMENT_CHARS
 from ctx.memory.packing import pack, unpack
 from ctx.memory.passages import MAX_PASSAGE_CHARS, embedding_texts
+from ctx.memory.statement import MAX_STATEMENT_CHARS
 from ctx.memory.vectors import BankVectors
 
 
