@@ -100,12 +100,18 @@ def word_table(rows: Iterable[Iterable[str]]) -> str:
     return "<w:tbl>" + "".join(f"<w:tr>{row}</w:tr>" for row in cells) + "</w:tbl>"
 
 
-def docx(body: str, **parts: str) -> bytes:
-    """A Word document; `parts` are further parts of its folder, by stem."""
-    styles = "".join(
-        f'<w:style w:styleId="{name.replace(" ", "")}"><w:name w:val="{name}"/></w:style>'
-        for name in ("Title", "heading 1", "heading 2")
+def word_style(name: str, base: str = "", properties: str = "") -> str:
+    """A style, called by its name without blanks."""
+    based = f'<w:basedOn w:val="{base}"/>' if base else ""
+    return (
+        f'<w:style w:styleId="{name.replace(" ", "")}"><w:name w:val="{name}"/>{based}'
+        f"<w:pPr>{properties}</w:pPr></w:style>"
     )
+
+
+def docx(body: str, further_styles: str = "", **parts: str) -> bytes:
+    """A Word document; `parts` are further parts of its folder, by stem."""
+    styles = "".join(map(word_style, ("Title", "heading 1", "heading 2"))) + further_styles
     targets = [("styles", "styles.xml"), *((stem, f"{stem}.xml") for stem in parts)]
     return zipped(
         {

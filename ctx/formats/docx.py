@@ -4,7 +4,7 @@ under review is left out.
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from xml.etree.ElementTree import Element
 
 from ctx.formats.base import Parsed
@@ -15,6 +15,7 @@ _LEFT_OUT = frozenset(("Fallback", "del", "moveFrom", "instrText", "rPr", "sectP
 _CONTAINERS = frozenset(("sdt", "sdtContent", "ins", "moveTo", "customXml", "smartTag"))
 _BREAKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 _HEADING_STYLE = re.compile(r"heading ([1-9])", re.IGNORECASE)
+_MAX_BASES = 11  # styles that one stands on, as Word has it
 MAX_COLUMNS = 63  # of a table, as Word has it
 _NOTES = ("footnotes", "endnotes", "comments")
 
@@ -36,19 +37,38 @@ def parse(data: bytes) -> Parsed:
 
 
 def _levels(styles: Element | None) -> dict[str, int]:
-    """Style id -> heading level; 0 for the title's."""
-    levels = {}
+    """Style id -> heading level, a style's own or that of the one it is based on; 0 for the title's."""
+    levels: dict[str, int | None] = {}
+    bases: dict[str, str] = {}
     for style in styles.iter("style") if styles is not None else ():
+        style_id = style.get(":styleId", "")
         name = _value(style.find("name")).strip().lower()
         match = _HEADING_STYLE.fullmatch(name)
         outline = _value(style.find("pPr/outlineLvl"))
         if name == "title":
-            levels[style.get(":styleId", "")] = 0
+            levels[style_id] = 0
         elif match:
-            levels[style.get(":styleId", "")] = int(match[1])
-        elif outline.isdigit() and int(outline) < 9:
-            levels[style.get(":styleId", "")] = int(outline) + 1
-    return levels
+            levels[style_id] = int(match[1])
+        elif outline.isdigit():
+            levels[style_id] = int(outline) + 1 if int(outline) < 9 else None
+        else:
+            bases[style_id] = _value(style.find("basedOn"))
+    return {
+        style_id: level
+        for style_id in (*levels, *bases)
+        if (level := _level_of(style_id, levels, bases)) is not None
+    }
+
+
+def _level_of(style_id: str, levels: Mapping[str, int | None], bases: Mapping[str, str]) -> int | None:
+    base = style_id
+    for _ in range(_MAX_BASES):
+        if base in levels:
+            return (
+                levels[base] if base == style_id else levels[base] or None
+            )  # what looks like the title is none
+        base = bases.get(base, "")
+    return None
 
 
 def _lists(styles: Element | None) -> set[str]:

@@ -26,6 +26,8 @@ _HTML_HEAD = pattern(
     re.I | re.S,
 )
 _MARKDOWN_SIGN = pattern(r"(?:\A|\n)(?:#{1,3} \S|```|- \[[ x]\] |\[[^\]\n]{1,100}\]: )")
+# A picture or a font that a text carries in itself. Its bytes in letters are nothing that anybody looks for.
+_CARRIED = pattern(r"(data:[\w.+-]{1,60}/[\w.+-]{1,80}(?:;[\w.=-]{1,60}){0,5};base64,)[A-Za-z0-9+/=_-]{100,}")
 _HEAD = 1024  # bytes within which a PDF says what it is
 _PDF_MARK = b"%PDF-"
 _ZIP_MARKS = (b"PK\x03\x04", b"PK\x05\x06")
@@ -38,8 +40,8 @@ def extract(content: Content, source_id: str) -> Extracted | None:
     """Reads one item; None where there is nothing to index: binary data, or neither text nor title.
 
     The title is the connector's, else the front matter's, else the first heading, else the name's stem. The
-    body has "\\n" for every line end. Raises `SourceError` for a document (PDF, Office, mail) or a compressed
-    file that cannot be read.
+    body has "\\n" for every line end, and "…" for the bytes of a `data:` URI. Raises `SourceError` for a document
+    (PDF, Office, mail) or a compressed file that cannot be read.
     """
     name = source_id.rsplit("/", 1)[-1]
     data = content.data
@@ -71,7 +73,7 @@ def _read_text(
     text = sound(data) if isinstance(data, str) else decode(data, charset)
     if text is None:
         return None
-    text = _normalised(text)
+    text = _without_carried(_normalised(text))
     media_type, parse = _reader(declared, name, text)
     return media_type, parse(text)
 
@@ -109,6 +111,11 @@ def _normalised(text: str) -> str:
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     return text.replace("\0", "\ufffd") if "\0" in text else text  # a NUL ends a text for some that read it
+
+
+def _without_carried(text: str) -> str:
+    """The text with "…" for the bytes of what it carries in itself; lines stay where they are."""
+    return _CARRIED.sub(r"\1…", text) if ";base64," in text else text
 
 
 def _media_type(declared: str | None) -> tuple[str | None, str | None]:

@@ -30,12 +30,16 @@ def parse(text: str) -> Parsed:
 
 def _value(text: str) -> JSON:
     try:
-        return json.loads(text)
+        return _loads(text)
     except ValueError:
         lines = [line for line in text.split("\n") if line.strip()]
         if len(lines) < 2:
             raise
-        return [json.loads(line) for line in lines]
+        return [_loads(line) for line in lines]
+
+
+def _loads(text: str) -> JSON:
+    return json.loads(text, parse_float=str)  # a price of 7.50 is looked for as it is written
 
 
 def _written(value: JSON, room: int) -> Parsed:

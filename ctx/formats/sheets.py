@@ -12,6 +12,7 @@ from ctx.formats.package import Package, properties
 
 MAX_UNPACKED_BYTES = 512 << 20  # as the file itself declares; more than it declares, the memory's cap ends
 
+_EXACT_BELOW = 2.0**53  # whole numbers, of which a cell keeps every digit; of others a sheet shows 15
 _META = ("docProps/core.xml", "meta.xml")
 
 
@@ -60,7 +61,7 @@ def _shown(cell: object) -> str:
     if isinstance(cell, bool):
         return "true" if cell else "false"
     if isinstance(cell, float):
-        return str(int(cell)) if cell.is_integer() and abs(cell) < 1e15 else f"{cell:.12g}"
+        return str(int(cell)) if cell.is_integer() and abs(cell) < _EXACT_BELOW else f"{cell:.15g}"
     if isinstance(cell, datetime.datetime):
         return cell.isoformat(" ", "minutes").removesuffix(" 00:00")
     return str(cell)

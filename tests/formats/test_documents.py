@@ -146,3 +146,40 @@ def test_a_merged_cell_of_a_word_table_leaves_the_others_below_their_columns() -
     extracted = extract(Content(made_of.docx(table.replace("</w:tbl>", f"{row}</w:tbl>"))), "merged.docx")
     assert extracted is not None
     assert extracted.body.split("\n")[-1] == "- Who: Alice; First: absent; Bonus: 700"
+
+
+def test_a_style_that_stands_on_a_heading_is_one_unless_it_says_that_it_is_none() -> None:
+    styles = (
+        made_of.word_style("Company Head", "heading2")
+        + made_of.word_style("Deep", "CompanyHead")
+        + made_of.word_style("Contents", "heading1", '<w:outlineLvl w:val="9"/>')
+        + made_of.word_style("Under", "Title")
+        + made_of.word_style("Round", "Turn")
+        + made_of.word_style("Turn", "Round")
+    )
+    names = ("heading1", "CompanyHead", "Deep", "Contents", "Under", "Round", "absent")
+    extracted = extract(
+        Content(made_of.docx("".join(made_of.word_paragraph(name, name) for name in names), styles)), "a.docx"
+    )
+    assert extracted is not None
+    assert [(heading.title, heading.level) for heading in extracted.headings] == [
+        ("heading1", 1),
+        ("CompanyHead", 2),
+        ("Deep", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (4111111111111110.0, "4111111111111110"),
+        (0.1234567890123, "0.1234567890123"),
+        (0.1 + 0.2, "0.3"),
+        (-7.5, "-7.5"),
+        (1e300, "1e+300"),
+    ],
+)
+def test_a_number_of_a_sheet_is_shown_with_the_digits_that_it_has(number: float, shown: str) -> None:
+    extracted = extract(Content(made_of.xlsx({"Cards": [["name", "sum"], ["Ada", number]]})), "cards.xlsx")
+    assert extracted is not None
+    assert extracted.body.split("\n")[-1].endswith(f"sum: {shown}")

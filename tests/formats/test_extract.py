@@ -110,3 +110,23 @@ def test_a_nul_deep_in_a_text_does_not_end_it() -> None:
 def test_metadata_of_front_matter_is_kept() -> None:
     extracted = _extract("---\ntitle: T\ntags: [a, b]\ndraft: true\n---\nbody\n", "a.md")
     assert extracted.metadata == {"title": "T", "tags": ["a", "b"], "draft": True}
+
+
+@pytest.mark.parametrize("name", ["a.md", "a.css", "a.html", "a.txt", "a.json"])
+def test_the_bytes_of_what_a_text_carries_in_itself_are_left_out(name: str) -> None:
+    letters = "QUJD" * 10_000
+    page = f"before\n\n![map](data:image/png;charset=x;base64,{letters}==) beside\n\nafter\n"
+    text = f'{{"page": "{page}"}}'.replace("\n", "\\n") if name.endswith("json") else page
+    extracted = extract(Content(text), name)
+    assert extracted is not None
+    assert "QUJD" not in extracted.body
+    assert [word in extracted.body for word in ("before", "beside", "after")] == [True] * 3
+    if name == "a.md":
+        assert extracted.body.count("\n") == page.count("\n")
+
+
+def test_what_only_looks_like_something_carried_stays() -> None:
+    text = "Write data:image/png;base64,QUJD or data:;base64, and " + "QUJD" * 50
+    extracted = extract(Content(text), "a.md")
+    assert extracted is not None
+    assert extracted.body == text

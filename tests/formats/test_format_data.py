@@ -104,3 +104,14 @@ def test_deeply_nested_data_does_not_grow_into_blanks() -> None:
 def test_a_scalar_is_its_own_text() -> None:
     assert read("17", "a.json").body == "17"
     assert read('"words"', "a.json").body == "words"
+
+
+def test_a_number_is_spelt_as_in_the_file() -> None:
+    text = '{"price": 7.50, "many": 1e3, "more": 1e400, "tiny": -0.1e-7, "ids": [123456789012345678901, 2.0]}'
+    assert [line for line in read(text, "prices.json").body.split("\n") if line] == [
+        "price: 7.50",
+        "many: 1e3",
+        "more: 1e400",
+        "tiny: -0.1e-7",
+        "ids: 123456789012345678901, 2.0",
+    ]
