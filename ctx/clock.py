@@ -7,11 +7,19 @@ from ctx.lean import pattern
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY_MS = 86_400_000
+_FIRST_MS, _LAST_MS = (
+    -62_135_596_800_000,
+    253_402_300_799_999,
+)  # of the years 1 to 9999, which ISO 8601 writes in four digits
 _DATE = pattern(r"\d{4}-\d{2}-\d{2}")
 
 
 def iso_utc(ms: int) -> str:
-    """ISO 8601 in UTC with `Z`; milliseconds only where there are any. 0 gives `1970-01-01T00:00:00Z`."""
+    """ISO 8601 in UTC with `Z`; milliseconds only where there are any. 0 gives `1970-01-01T00:00:00Z`.
+
+    What lies before the year 1 or behind 9999 is the first or the last moment of these.
+    """
+    ms = min(max(ms, _FIRST_MS), _LAST_MS)
     moment = _EPOCH + timedelta(milliseconds=ms)
     spec = "milliseconds" if ms % 1000 else "seconds"
     return moment.replace(tzinfo=None).isoformat(timespec=spec) + "Z"
@@ -20,7 +28,8 @@ def iso_utc(ms: int) -> str:
 def parse_ms(text: str, *, end_of_day: bool = False) -> int:
     """Milliseconds since the epoch of an ISO 8601 date or time; a time without a zone is UTC.
 
-    A bare date is its first millisecond, or its last with `end_of_day`. Raises `ValueError`.
+    A bare date is its first millisecond, or its last with `end_of_day`. Raises `ValueError`, also for what
+    is no time of the years 1 to 9999 in UTC.
     """
     moment = datetime.fromisoformat(text.strip())
     if moment.tzinfo is None:
@@ -28,6 +37,8 @@ def parse_ms(text: str, *, end_of_day: bool = False) -> int:
     ms = (moment - _EPOCH) // timedelta(milliseconds=1)
     if end_of_day and _DATE.fullmatch(text.strip()):
         ms += DAY_MS - 1
+    if not _FIRST_MS <= ms <= _LAST_MS:
+        raise ValueError("a time before the year 1 or behind 9999 in UTC")
     return ms
 
 

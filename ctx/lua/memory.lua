@@ -2,7 +2,7 @@
 --
 -- A part of the prelude (see there), loaded with what it needs as arguments; returns a function that adds it to an environment.
 local ask, ask_json, argument, optional_table, dates, THROWN, KINDS, plain_error, type, next, rawget, rawset, tostring,
-  tonumber, select, setmetatable, find, format, floor = ...
+  tonumber, select, setmetatable, find, format, gsub, floor = ...
 
 -- A function whose arguments go to the parent as one JSON array: what the memory packs call.
 local function remote(op)
@@ -45,9 +45,10 @@ return function(env, context)
     iso = function(ms, pattern)
       ms = tonumber(ms) or tonumber(ask("time.now", "", 2))
       local second = floor(ms / 1000)
-      if pattern ~= nil then return dates().strftime(argument(pattern, "iso", 2), dates().civil(second)) end
-      local rest = floor(ms - second * 1000)
-      return dates().strftime("%Y-%m-%dT%H:%M:%S", dates().civil(second)) .. (rest > 0 and format(".%03dZ", rest) or "Z")
+      local moment, rest = dates().civil(second), floor(ms - second * 1000)
+      local whole = pattern == nil and "%Y-%m-%dT%H:%M:%S" or argument(pattern, "iso", 2)
+      whole = gsub(whole, "%%Y", format("%04d", moment.year)) -- os.date leaves the year 500 at three digits, as C does
+      return dates().strftime(whole, moment) .. (pattern ~= nil and "" or rest > 0 and format(".%03dZ", rest) or "Z")
     end,
   }
 end

@@ -673,7 +673,7 @@ local function new_environment(kind, context, grants)
   if find(grants, " memory ", 1, true) then
     typed = true
     local add_memory = part("memory")(ask, ask_json, argument, optional_table, dates, THROWN, KINDS, error, type, next, rawget, rawset,
-      tostring, tonumber, select, setmetatable, find, format, floor)
+      tostring, tonumber, select, setmetatable, find, format, gsub, floor)
     add_memory(env, context)
   end
   return env

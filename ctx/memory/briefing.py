@@ -22,6 +22,8 @@ def briefing(bank: MemoryBank, topic: str = "", category: str = "context", limit
     between marks that no memory can hold, under a sentence that they are notes. What looks like a secret or
     like an instruction is left out: nobody asked for it, and the reader does what it is told.
     """
+    if not isinstance(topic, str):
+        raise BadRequest("topic: a text is needed")
     if category not in CATEGORIES:
         raise BadRequest(f"category: one of {', '.join(CATEGORIES)}")
     limit = whole("limit", limit, 1, MAX_BRIEFED)

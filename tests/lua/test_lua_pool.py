@@ -396,6 +396,10 @@ def test_a_pack_has_a_clock(pool: WatchedPool) -> None:
         "2024-02-29T12:34:56.789Z",
         "1970",
     ]
+    old = (
+        "return {time.iso(-46378137600000), time.iso(-46378137600000, '%Y-%m'), os.date('!%Y', -46378137600)}"
+    )
+    assert run(pool, old, grants=grants) == ["0500-05-03T00:00:00Z", "0500-05", "500"]
     before_s = time.time()
     assert int(before_s * 1000) <= run(pool, "return time.now()", grants=grants) <= time.time() * 1000
     assert 0 < run(pool, "return context.request.remaining_ms()", grants=grants) <= 10_000
