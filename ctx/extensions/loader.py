@@ -15,6 +15,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from ctx.errors import Busy, ConfigError, CtxError, ScriptTimeout, ToolError
@@ -26,6 +27,7 @@ from ctx.tools.base import RESERVED, Toolbox
 
 logger = logging.getLogger(__name__)
 
+_LOADED_AT_ONCE = 8  # scripts, where one hung
 POLL_S = 0.5  # how soon a file that came or went counts, and an edit where nobody calls the tool meanwhile
 
 
@@ -149,8 +151,12 @@ class Scripts:
         """
         self._drop_gone()
         self._find_new()
-        for entry in self._all():
-            self._look(entry)
+        entries = self._all()
+        while entries and not self._look(entries.pop(0)):
+            pass
+        if entries:  # one took all the time it had; that others may do so too shall not add up
+            with ThreadPoolExecutor(_LOADED_AT_ONCE, "ctx-load") as pool:
+                list(pool.map(self._look, entries))
 
     def statuses(self) -> list[ScriptStatus]:
         """Every script, by kind and name, those that could not have their name among them."""
@@ -271,22 +277,24 @@ class Scripts:
         if entry is not None:
             self._look(entry)
 
-    def _look(self, entry: _Loaded) -> None:
-        """Loads the script if its file is not what was loaded last."""
+    def _look(self, entry: _Loaded) -> bool:
+        """Loads the script if its file is not what was loaded last; whether it took all the time it had for that."""
         if entry.stamp is not None and entry.script.stamp() == entry.stamp:
-            return
+            return False
         with entry.lock:
             stamp = entry.script.stamp()
             if entry.stamp is not None and stamp == entry.stamp:
-                return  # another caller has just loaded it
+                return False  # another caller has just loaded it
             if stamp is None and entry.error is not None:
-                return  # gone, and said so already
+                return False  # gone, and said so already
+            timed_out = False
             level = logging.DEBUG if entry.stamp is None else logging.INFO
             try:
                 self._load(entry)
             except Busy:
-                return  # says nothing of the script; the next look tries again
+                return False  # says nothing of the script; the next look tries again
             except CtxError as error:
+                timed_out = isinstance(error, ScriptTimeout)
                 self._refuse(entry, error)
             except Exception as error:
                 # Whatever a script can declare that our own code is not ready for must not take the others
@@ -301,6 +309,7 @@ class Scripts:
                     level, "%s loaded name=%s file=%s", entry.kind, entry.script.name, entry.script.where
                 )
             entry.stamp = stamp  # of before it was read: an edit meanwhile is seen by the next look
+            return timed_out
 
     def _load(self, entry: _Loaded) -> None:
         if entry.kind == "tool":

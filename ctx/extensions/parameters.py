@@ -20,7 +20,7 @@ def parameters_schema(declared: JSON, where: str) -> JSON:
         return {"type": "object", "properties": {}}
     if isinstance(declared, dict):
         if declared.get("type") == "object":
-            return _with_lists(declared)
+            return with_lists(declared)
         # `parameters = {query = {type = "string"}}`: by name instead of in a list
         declared = [
             {"name": name, **rule} if isinstance(rule, dict) else {"name": name, "type": rule}
@@ -55,19 +55,19 @@ def _rule(entry: Mapping[str, JSON], what: str) -> dict[str, JSON]:
         if not isinstance(entry["enum"], list):
             raise ToolError(f"{what} has an enum that is no list")
         rule["enum"] = entry["enum"]
-    return rule | {key: _with_lists(entry[key]) for key in _ALSO if entry.get(key) is not None}
+    return rule | {key: with_lists(entry[key]) for key in _ALSO if entry.get(key) is not None}
 
 
-def _with_lists(schema: JSON, depth: int = 0) -> JSON:
+def with_lists(schema: JSON, depth: int = 0) -> JSON:
     """A schema as it was meant: `{}` in Lua is a table without a kind, and where JSON Schema wants a list it is an empty one."""
     if depth > MAX_DEPTH:
         return schema
     if isinstance(schema, list):
-        return [_with_lists(entry, depth + 1) for entry in schema]
+        return [with_lists(entry, depth + 1) for entry in schema]
     if not isinstance(schema, dict):
         return schema
     whole = {
-        key: _with_lists(value, depth + 1)
+        key: with_lists(value, depth + 1)
         for key, value in schema.items()
         if not (key == "enum" and value == {})
     }

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from ctx.clock import iso_utc, now_ms
 from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError, CtxError, SourceError, ToolError
-from ctx.extensions.parameters import parameters_schema
+from ctx.extensions.parameters import parameters_schema, with_lists
 from ctx.extensions.trust import NotTrusted, Voucher
 from ctx.text import one_line
 from ctx.tools.agents import Agent, AgentArgument, Prompt
 from ctx.tools.base import NAME, RESERVED, Annotations, Tool
+from ctx.tools.schema import compile_output_check
 from ctx.types import JSON, NO_METADATA, Caller, Content, SourceItem
 
 if TYPE_CHECKING:  # they bring a client of HTTP, 50 ms that a server without scripts need not wait for
@@ -157,16 +158,19 @@ def load_tool(runner: Runner, script: ScriptFile) -> Tool:
     source = script.source()
     fields = runner.metadata(script, source, "tool")
     schema = parameters_schema(fields.get("parameters"), script.where)
-    output = fields.get("output")
-    if output is not None and not isinstance(output, dict):
-        raise ToolError(f"{script.where}: output must be a JSON Schema")
+    output = with_lists(fields.get("output"))
+    output_fault = _output_check(script, output)
     policy = script.policy()
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
         job = runner.job(script, source, "tool", "execute", arguments, {}, output)._replace(
             caller=caller.share, ends_s=caller.ends_s
         )
-        return runner.pool.run(job, runner.bridge.host_for(policy, caller), script.timeout_s)
+        result = runner.pool.run(job, runner.bridge.host_for(policy, caller), script.timeout_s)
+        fault = output_fault(result)
+        if fault is not None:  # MCP's clients refuse it, and do not say what to mend
+            raise ToolError(f"{script.where}: the result does not fit the tool's `output`: {fault}")
+        return result
 
     title = fields.get("title")
     return Tool(
@@ -180,6 +184,18 @@ def load_tool(runner: Runner, script: ScriptFile) -> Tool:
         origin=script.where,
         named=script.named,
     )
+
+
+def _output_check(script: ScriptFile, output: JSON) -> Callable[[JSON], str | None]:
+    """What says where a result does not fit what the script declares of it. Raises `ToolError` for what is no schema."""
+    if output is None:
+        return lambda result: None
+    if not isinstance(output, dict):
+        raise ToolError(f"{script.where}: output must be a JSON Schema")
+    try:
+        return compile_output_check(output)
+    except ConfigError as error:
+        raise ToolError(f"{script.where}: {error.message}") from error
 
 
 def _described(fields: Mapping[str, JSON]) -> str:

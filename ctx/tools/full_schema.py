@@ -52,14 +52,14 @@ Keyword = Callable[[JSON, JSON, JSON, JSON], Iterator[JSON] | None]
 class FullCheck:
     """A schema ready to check. Raises `ConfigError` where it is no schema, refers outside itself, or never ends."""
 
-    def __init__(self, schema: JSON) -> None:
+    def __init__(self, schema: JSON, subject: str = "parameters are") -> None:
         _refuse_what_is_no_json(schema)
         try:
             # Without a format checker, whose "regex" would compile patterns in Python's dialect.
             jsonschema.Draft202012Validator.check_schema(schema, format_checker=jsonschema.FormatChecker(()))
         except jsonschema.SchemaError as error:
             raise ConfigError(
-                f"parameters are not a JSON Schema: {error.message[:300]} at {path_of(error)}"
+                f"{subject} not a JSON Schema: {error.message[:300]} at {path_of(error)}"
             ) from error
         if not isinstance(schema, dict) or schema.get("type") != "object":
             raise ConfigError("parameters must be a JSON Schema of type 'object'")

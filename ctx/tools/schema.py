@@ -50,6 +50,26 @@ def compile_check(schema: JSON) -> Check:
     return _compile_full(schema)
 
 
+def compile_output_check(schema: JSON) -> Callable[[JSON], str | None]:
+    """A function that says what of a result does not fit the schema, None where all does.
+
+    A schema may be of any type; `$defs` are its own. Raises `ConfigError` as `compile_check` does.
+    """
+    from ctx.tools.full_schema import FullCheck
+
+    own = {key: rule for key, rule in schema.items() if key != "$defs"}
+    shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    full = FullCheck(
+        {"type": "object", "properties": {"result": own}, "required": ["result"], **shared}, "output is"
+    )
+
+    def fault(result: JSON) -> str | None:
+        error = full.error({"result": result})
+        return None if error is None else _sentence(error, "")
+
+    return fault
+
+
 def is_flat(schema: JSON, depth: int = 0) -> bool:
     """Whether the schema is an object of scalars and of such objects: there null counts as absent at every depth.
 
@@ -272,15 +292,13 @@ def _check_full(full: "FullCheck", schema: JSON, arguments: dict[str, JSON]) -> 
     return present
 
 
-def _sentence(error: JSON) -> str:
+def _sentence(error: JSON, noun: str = "parameter ") -> str:
     path = "/".join(str(part) for part in error.absolute_path)
     if error.validator == "type" and path:
-        return (
-            f"parameter '{path}' must be of type '{error.validator_value}', got {type_name(error.instance)}"
-        )
+        return f"{noun}'{path}' must be of type '{error.validator_value}', got {type_name(error.instance)}"
     if error.validator == "enum" and path:
         choices = _choices(error.validator_value)
-        return f"parameter '{path}' must be one of [{choices}], got {_short(error.instance)}"
-    subject = f"parameter '{path}': " if path else ""
+        return f"{noun}'{path}' must be one of [{choices}], got {_short(error.instance)}"
+    subject = f"{noun}'{path}': " if path else ""
     message: str = error.message
     return subject + (message if len(message) <= 300 else message[:297] + "...")

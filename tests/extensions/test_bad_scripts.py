@@ -168,3 +168,16 @@ def test_a_scripts_search_takes_what_the_tool_takes(tmp_path: Path, tools: Path,
     with opened(tmp_path) as space:
         space.indexer.run([])
         assert space.toolbox.call("find", {}, CALLER) == 1
+
+
+def test_scripts_that_hang_while_they_load_hold_up_no_other(
+    tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctx.extensions.scripts.LOAD_S", 0.5)
+    for name in ("a", "b", "c", "d"):
+        (tools / f"{name}.lua").write_text("while true do end tool = {}")
+    (tools / "zz.lua").write_text(answering("served"))
+    with opened(tmp_path) as space:
+        statuses = {status.name: status for status in space.scripts.statuses()}
+        assert [name for name, status in statuses.items() if "timed out" in (status.error or "")] == [*"abcd"]
+        assert said(space, "zz") == "served"

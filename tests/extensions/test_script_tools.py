@@ -478,6 +478,11 @@ def test_the_folders_own_tool_may_have_settings_in_the_configuration(tmp_path: P
         ),
         ("tool = { parameters = 7 } function tool.execute() end", "must be a list"),
         ("tool = { output = 7 } function tool.execute() end", "output must be"),
+        (
+            "tool = { output = { type = 'objekt' } } function tool.execute() end",
+            "output is not a JSON Schema",
+        ),
+        ("tool = { output = { required = 'n' } } function tool.execute() end", "output is not a JSON Schema"),
         ("tool = {} tool.execute = 3", "does not define the function"),
         ("local x = http.get('http://example.com') tool = {}", "not granted"),
         ("x = = 1", "syntax"),
@@ -523,3 +528,39 @@ def test_a_schema_written_in_lua_may_have_empty_lists() -> None:
         == parameters_schema({}, "x.lua")
         == {"type": "object", "properties": {}}
     )
+
+
+@pytest.mark.parametrize(
+    ("output", "result", "fault"),
+    [
+        ("{ type = 'object', required = { 'n' }, properties = { n = { type = 'integer' } } }", "{ n = 1 }", None),
+        (
+            "{ type = 'object', properties = { n = { type = 'integer' } } }",
+            "{ n = 1.5 }",
+            "'result/n' must be of type 'integer', got number",
+        ),
+        ("{ type = 'object' }", "'text'", "'result' must be of type 'object', got string"),
+        ("{ type = 'object', required = { 'n' } }", "{ m = 1 }", "'result': 'n' is a required property"),
+        ("{ type = 'array', items = { type = 'integer' } }", "{ 1, 2 }", None),
+        ("{ type = 'array', items = { type = 'integer' } }", "{}", None),
+        (
+            "{ type = 'array', items = { ['$ref'] = '#/$defs/row' }, ['$defs'] = { row = { type = 'string' } } }",
+            "{ 'a', 2 }",
+            "'result/1' must be of type 'string', got integer",
+        ),
+        ("{ type = 'object', properties = {}, required = {} }", "{}", None),
+    ],
+)  # fmt: skip
+def test_a_result_fits_what_the_tool_declares_of_it(
+    tmp_path: Path, tools: Path, output: str, result: str, fault: str | None
+) -> None:
+    (tools / "told.lua").write_text(
+        f"tool = {{ output = {output} }} function tool.execute() return {result} end"
+    )
+    with opened(tmp_path) as space:
+        if fault is None:
+            space.toolbox.call("told", {}, CALLER)
+            return
+        with pytest.raises(ToolError) as problem:
+            space.toolbox.call("told", {}, CALLER)
+        assert "tools/told.lua: the result does not fit the tool's `output`: " + fault in str(problem.value)
