@@ -17,9 +17,8 @@ _DATE = pattern(r"\d{4}-\d{2}-\d{2}")
 def iso_utc(ms: int) -> str:
     """ISO 8601 in UTC with `Z`; milliseconds only where there are any. 0 gives `1970-01-01T00:00:00Z`.
 
-    What lies before the year 1 or behind 9999 is the first or the last moment of these.
+    Raises `OverflowError` for what is no time of the years 1 to 9999.
     """
-    ms = min(max(ms, _FIRST_MS), _LAST_MS)
     moment = _EPOCH + timedelta(milliseconds=ms)
     spec = "milliseconds" if ms % 1000 else "seconds"
     return moment.replace(tzinfo=None).isoformat(timespec=spec) + "Z"

@@ -325,17 +325,16 @@ def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> Source
     from ctx.lua.conversation import ItemProblem
 
     if isinstance(item, ItemProblem):
-        log.problem(f"item {number}", item.message.removeprefix(f"item {number}: "))
-        log.withheld.append("")  # it may be any of those that seem to be missing: none is deleted this time
+        _nameless(number, item.message.removeprefix(f"item {number}: "), log)
         return None
     if not isinstance(item, dict):
-        log.problem(f"item {number}", "is not a table")
+        _nameless(number, "is not a table", log)
         return None
     source_id, body = item.get("source_id"), item.get("body")
     if isinstance(source_id, int | float) and not isinstance(source_id, bool):
         source_id = str(source_id)
     if not isinstance(source_id, str) or not source_id or len(source_id) > 2000:
-        log.problem(f"item {number}", "has no source_id")
+        _nameless(number, "has no source_id", log)
         return None
     if source_id in source_ids:
         log.problem(source_id, "comes twice; the first one is kept")
@@ -369,6 +368,12 @@ def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> Source
         metadata=metadata,
     )
     return SourceItem(source_id, fingerprint, now_ms() if updated_ms is None else updated_ms, lambda: content)
+
+
+def _nameless(number: int, problem: str, log: ScanLog) -> None:
+    """Tells of an item of which nobody can say which it is."""
+    log.problem(f"item {number}", problem)
+    log.withheld.append("")  # it may be any of those that seem to be missing: none is deleted this time
 
 
 def _metadata(item: Mapping[str, JSON], source_id: str, log: ScanLog) -> dict[str, JSON]:

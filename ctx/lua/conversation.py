@@ -175,7 +175,8 @@ def _host_call(name: str, argument: bytes, talk: Talk) -> bytes:
     if grant is None:
         raise FrameError("an unknown host call")  # the prelude makes none
     if grant not in talk.grants:
-        return _refusal(ToolError(f"{name}: this script is not granted '{grant}'"))
+        hint = "" if talk.grants else "; nothing is while a script loads: call it in its function"
+        return _refusal(ToolError(f"{name}: this script is not granted '{grant}'{hint}"))
     answer = talk.threads.call(lambda: _answer(name, argument, talk), talk.deadline)
     if answer[:1] == b"-" and talk.deadline.at_s - time.monotonic() < _LAST_MOMENT_S:
         raise DeadlinePassed  # the host has the same deadline, and gave up a moment before this side did

@@ -744,6 +744,10 @@ local function stream(produced)
       if item ~= nil then emit(item) end
     end
   elseif kind == "table" then
+    local field = next(produced)
+    if field ~= nil and rawlen(produced) == 0 and emitted == 0 then -- an error, or an envelope: no empty source
+      error("connector.scan must return a list of items, not a table with the field '" .. tostring(field) .. "' and no items", 0)
+    end
     for index = 1, rawlen(produced) do
       emit(rawget(produced, index))
       produced[index] = false -- let the item go as soon as it is sent

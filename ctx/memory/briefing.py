@@ -42,6 +42,6 @@ def briefing(bank: MemoryBank, topic: str = "", category: str = "context", limit
 
 
 def _line(record: JSON, category: str) -> str:
-    day = iso_utc(record["event_date"] or record["created"])[:10]
+    day = (record["happened"] or iso_utc(record["created"]))[:10]  # what no calendar has did not happen
     text = one_line(" ".join(_FENCE.sub("", record["text"]).split()), _LINE_CHARS)
     return f"- ({day}, {record[category] or 'general'}) {text}"

@@ -136,9 +136,13 @@ def test_a_bad_item_is_a_line_of_the_report_and_keeps_what_is_indexed_of_it(proj
         ]
         project.rows([*rows, ticket(3), ticket(3, body="twice"), ticket(4, metadata_json="{")])
         report = project.index(space)
-        assert counts(report) == (True, 2, 0, 0, 1, 8)
-        assert ids(space) == ["T-1", "T-3", "T-4"]
+        # Nobody can say which the nameless ones are, so what is missing stays until they have names.
+        assert counts(report) == (True, 2, 0, 0, 0, 8)
+        assert ids(space) == ["T-1", "T-2", "T-3", "T-4"]
         assert "item 1: is not a table (and 8 more)" in [status.note for status in space.statuses()]
+        project.rows([ticket(1, body="  "), ticket(3), ticket(4)])
+        assert counts(project.index(space))[4] == 1
+        assert ids(space) == ["T-1", "T-3", "T-4"]
 
 
 def test_a_field_that_is_none_is_noted_and_its_item_indexed(tmp_path: Path) -> None:
@@ -234,6 +238,55 @@ def test_an_incomplete_scan_deletes_nothing_and_keeps_what_it_read(
         assert status.healthy is False
         project.rows([ticket(4)])
         assert counts(project.index(space))[:5] == (True, 0, 0, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("return json.parse('{\"error\": \"rate limited\"}')", "not a table with the field 'error' and no items"),
+        ("return { items = { { source_id = 'T-1', body = 'x' } } }", "with the field 'items'"),
+        ("return { source_id = 'T-1', body = 'alone' }", "not a table with the field"),
+        ("emit({ id = 'T-1', body = 'x' })", "item 1: has no source_id"),
+        ("emit(nil)", "item 1: is not a table"),
+        ("emit('T-1')", "item 1: is not a table"),
+    ],
+)  # fmt: skip
+def test_what_is_no_list_of_items_deletes_nothing(tmp_path: Path, answer: str, why: str) -> None:
+    text = f"""
+    connector = {{}}
+    function connector.scan(config)
+      local rows = json.parse(fs.read("rows.json"))
+      if #rows == 0 then {answer} end
+      for _, row in ipairs(rows) do emit(row) end
+    end
+    """
+    project = Project(tmp_path, text)
+    project.rows([ticket(1), ticket(2)])
+    with workspace(project.config) as space:
+        project.index(space)
+        project.rows([])
+        report = project.index(space)
+        assert report["deleted"] == 0
+        assert ids(space) == ["T-1", "T-2"]
+        (status,) = [status for status in space.statuses() if status.name == "script:tickets"]
+        assert why in (status.note or "")
+
+
+def test_an_empty_list_is_an_empty_source_and_what_was_emitted_needs_none(tmp_path: Path) -> None:
+    text = """
+    connector = {}
+    function connector.scan(config)
+      local rows = json.parse(fs.read("rows.json"))
+      for _, row in ipairs(rows) do emit(row) end
+      return #rows == 0 and {} or { count = #rows }
+    end
+    """
+    project = Project(tmp_path, text)
+    project.rows([ticket(1), ticket(2)])
+    with workspace(project.config) as space:
+        assert counts(project.index(space)) == (True, 2, 0, 0, 0, 0)
+        project.rows([])
+        assert counts(project.index(space))[4] == 2
 
 
 @pytest.mark.parametrize(
