@@ -60,10 +60,11 @@ class Project:
             _check_type("limit", limit, int)
         if source is not None:
             _check_type("source", source, str)
-        chosen = resolve_sources([source] if source else [], self._workspace.source_names())
+        names = self._workspace.searched_names() if source else []
+        chosen = resolve_sources([source] if source else [], names)
         reply = self._workspace.searcher.search(query, mode, limit, Filters(sources=chosen))
         if source and not chosen:
-            known = ", ".join(self._workspace.source_names()) or "none"
+            known = ", ".join(names) or "none"
             reply = reply._replace(note=f"no source is called '{source[:80]}' (known: {known})")
         return reply
 

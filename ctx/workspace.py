@@ -200,6 +200,10 @@ class Workspace:
             for source in group
         ]
 
+    def searched_names(self) -> list[str]:
+        """The full names that a search can be narrowed to: the configured ones, then those that only hold documents yet."""
+        return list(dict.fromkeys((*self.source_names(), *self.catalog.filled_sources())))
+
     def statuses(self) -> list[SourceStatus]:
         """The health of every source that is configured or still holds documents."""
         statuses = self.catalog.statuses(self.model, self.source_names())

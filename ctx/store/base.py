@@ -268,6 +268,10 @@ class Catalog(Protocol):
 
     def last_run(self, source: str) -> Run | None: ...
 
+    def filled_sources(self) -> list[str]:
+        """The names of the sources that hold documents, by name, configured or not."""
+        ...
+
     def statuses(self, model: str | None, configured: Iterable[str]) -> list[SourceStatus]:
         """Of every source that is configured or still holds documents, configured ones first, by name."""
         ...

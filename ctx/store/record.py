@@ -126,6 +126,13 @@ class Record:
             ).fetchone()
         return None if row is None else Run(row[0], bool(row[1]), *row[2:])
 
+    def filled_sources(self) -> list[str]:
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT name FROM source WHERE EXISTS (SELECT 1 FROM document WHERE source_no = source.no)"
+            ).fetchall()
+        return sorted(row[0] for row in rows)
+
     def statuses(self, model: str | None, configured: Iterable[str]) -> list[SourceStatus]:
         """As the protocol has it. A source whose last run failed is not healthy; `last_indexed_ms` is of the
         last that did not.

@@ -33,7 +33,7 @@ class Library(Protocol):
     @property
     def catalog(self) -> Catalog: ...
 
-    def source_names(self) -> Sequence[str]: ...
+    def searched_names(self) -> Sequence[str]: ...
 
     def statuses(self) -> Sequence[SourceStatus]: ...
 
@@ -184,14 +184,15 @@ def _sources(arguments: dict[str, JSON], library: Library) -> tuple[frozenset[st
     An unknown one is no error: a script may name a source that another machine has. But a typing mistake must
     not pass for "nothing found".
     """
-    configured = library.source_names()
+    wanted = (_listed(arguments.get("source")), _listed(arguments.get("filters", {}).get("source")))
+    known = library.searched_names() if any(wanted) else ()
     narrowed: frozenset[str] | None = None
     notes: list[str] = []
-    for names in (_listed(arguments.get("source")), _listed(arguments.get("filters", {}).get("source"))):
+    for names in wanted:
         for name in names:
-            if not resolve_sources([name], configured):
-                notes.append(f"no source is called '{name[:80]}' (known: {', '.join(configured) or 'none'})")
-        chosen = resolve_sources(names, configured)
+            if not resolve_sources([name], known):
+                notes.append(f"no source is called '{name[:80]}' (known: {', '.join(known) or 'none'})")
+        chosen = resolve_sources(names, known)
         if chosen is not None:
             narrowed = chosen if narrowed is None else narrowed & chosen
             if not narrowed and chosen:
