@@ -9,6 +9,7 @@ from ctx.formats.base import Parsed
 from ctx.formats.cells import table_lines
 
 _SEPARATORS = ",;\t|"
+_BLANKS = True  # people write one behind a comma; a quotation mark behind it still begins a cell
 _SAMPLE_CHARS = 65_536
 _SAMPLE_ROWS = 10
 
@@ -21,7 +22,7 @@ def parse(text: str) -> Parsed:
     separator = max(_SEPARATORS, key=lambda mark: _columns(text, mark))
     if _columns(text, separator)[1] < 2:
         return Parsed(text)
-    reader = csv.reader(io.StringIO(text), delimiter=separator)
+    reader = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=_BLANKS)
     rows: list[Sequence[str]] = []
     starts: list[int] = []  # the line of each row in the file, from 0
     end = 0
@@ -41,7 +42,7 @@ def parse(text: str) -> Parsed:
 
 def _columns(text: str, separator: str) -> tuple[int, int]:
     """Of the first rows, were they parted by this: how many cells the narrowest has, and how many the first."""
-    reader = csv.reader(io.StringIO(text[:_SAMPLE_CHARS]), delimiter=separator)
+    reader = csv.reader(io.StringIO(text[:_SAMPLE_CHARS]), delimiter=separator, skipinitialspace=_BLANKS)
     try:
         widths = list(islice((len(row) for row in reader if any(map(str.strip, row))), _SAMPLE_ROWS))
     except csv.Error:

@@ -115,3 +115,11 @@ def test_a_number_is_spelt_as_in_the_file() -> None:
         "tiny: -0.1e-7",
         "ids: 123456789012345678901, 2.0",
     ]
+
+
+def test_a_blank_behind_a_separator_belongs_to_no_cell() -> None:
+    text = 'name, place, note\nfoo, "Bonn, Germany", "x"\nbar, Urk, y\n'
+    assert read(text, "places.csv").body.split("\n")[1:] == [
+        "name: foo; place: Bonn, Germany; note: x",
+        "name: bar; place: Urk; note: y",
+    ]
