@@ -253,7 +253,7 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
                 f"agent '{script.name}': resolve must return a table with a string called 'system'"
             )
         tools = declared if answer.get("tools") is None else _names(answer["tools"])
-        return Prompt(answer["system"], tools, _messages(answer.get("messages")))
+        return Prompt(answer["system"], tools, _messages(script, answer.get("messages")))
 
     return Agent(
         script.name,
@@ -271,12 +271,21 @@ def _names(value: JSON) -> tuple[str, ...]:
     return tuple(entry for entry in value if isinstance(entry, str)) if isinstance(value, list) else ()
 
 
-def _messages(value: JSON) -> tuple[dict[str, str], ...]:
+def _messages(script: ScriptFile, value: JSON) -> tuple[dict[str, str], ...]:
     return tuple(
-        {"role": str(entry.get("role", "user")), "content": str(entry.get("content", ""))}
+        {"role": str(entry.get("role", "user")), "content": _content(script, entry.get("content", ""))}
         for entry in (value if isinstance(value, list) else ())
         if isinstance(entry, dict)
     )
+
+
+def _content(script: ScriptFile, content: JSON) -> str:
+    """The text of a message, also as MCP writes it: `{type = "text", text = "..."}`."""
+    if isinstance(content, dict) and content.get("type") == "text":
+        content = content.get("text")
+    if isinstance(content, dict | list):
+        raise ToolError(f"agent '{script.name}': the content of a message must be a text")
+    return str(content)
 
 
 class ScriptConnector:

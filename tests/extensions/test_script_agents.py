@@ -125,6 +125,11 @@ def test_an_edited_agent_counts_and_a_broken_edit_does_not(tmp_path: Path) -> No
         ('return { system = "s", tools = {} }', (), ()),
         ('return { system = "s", tools = { "a", 1, "b" } }', ("a", "b"), ()),
         (
+            'return { system = "s", messages = { { content = { type = "text", text = "c" } }, { content = 5 } } }',
+            ("search",),
+            ({"role": "user", "content": "c"}, {"role": "user", "content": "5"}),
+        ),
+        (
             'return { system = "s", messages = { "x", { content = "c" } } }',
             ("search",),
             ({"role": "user", "content": "c"},),
@@ -179,3 +184,13 @@ def test_of_two_agents_of_one_name_the_script_is_the_one_that_fails(tmp_path: Pa
         assert "two agents are called 'reviewer': the configuration and " in (status.error or "")
         assert "agents/reviewer.lua" in (status.error or "")
         assert [entry.source for entry in space.agents.list()] == ["toml"]
+
+
+def test_a_message_whose_content_is_no_text_is_the_scripts_error(tmp_path: Path) -> None:
+    configure(
+        tmp_path, image=agent('return { system = "s", messages = { { content = { type = "image" } } } }')
+    )
+    with Running(tmp_path) as server:
+        status, reply = prompt(server, "image", {})
+        assert (status, reply["error"]["code"]) == (500, "tool_error")
+        assert "agent 'image': the content of a message must be a text" in reply["error"]["message"]
