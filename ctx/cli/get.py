@@ -88,15 +88,17 @@ def resolve(workspace: Workspace, text: str, source: str | None = None) -> tuple
         label = f"{path[:120]}" + (f" in source {source}" if source else "")
         raise NotFound(f"no document with id or path: {label}; `ctx search WORDS` prints both")
     if len(matches) > 1:
-        raise BadRequest(_which(path, matches, by_source=len({match.source_id for match in matches}) == 1))
+        raise BadRequest(_which(path, matches))
     return matches[0], lines
 
 
-def _which(path: str, matches: list[Match], *, by_source: bool) -> str:
+def _which(path: str, matches: list[Match]) -> str:
     names = [f"{match.source_id} ({match.source}, {match.id})" for match in matches[:SHOWN_CANDIDATES]]
     excess = len(matches) - len(names)
     ending = f" and {excess} more" if excess else ""
-    mend = "name one with --source, or by its id" if by_source else "give more of it, or an id"
+    ways = ["--source"] if len({match.source for match in matches}) > 1 else []
+    ways += ["more of it"] if len({match.source_id for match in matches}) > 1 else []
+    mend = f"give {', or '.join([*ways, 'an id'])}"
     return f"'{path[:120]}' fits {len(matches)} documents: {'; '.join(names)}{ending}; {mend}"
 
 

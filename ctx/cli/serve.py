@@ -10,6 +10,7 @@ from ctx.cli.common import configuration, parser, print_json
 from ctx.cli.logs import log_to_stderr
 from ctx.cli.running import Registration, Running, state_folder
 from ctx.clock import now_ms
+from ctx.errors import BadRequest
 from ctx.server.app import create_app
 from ctx.server.policy import ServerSettings, open_to_pages
 from ctx.server.run import serve
@@ -100,6 +101,8 @@ def _openapi(argv: list[str]) -> int:
     options = parser("openapi", "Print the OpenAPI 3.1 description of this configuration's tools.", json=True)
     options.add_argument("--server-url", metavar="URL", help="the address to name in it (default: /)")
     args = options.parse_args(argv)
+    if args.server_url and not args.server_url.startswith(("http://", "https://", "/")):
+        raise BadRequest("--server-url must be an address such as https://ctx.example.org")
     from ctx.server.endpoints import router  # FastAPI: 0.35 s, which a starting server is spared
     from ctx.server.openapi import Described, describe
 

@@ -69,6 +69,21 @@ def test_several_that_fit_are_listed_and_none_is_chosen(indexed: Path) -> None:
     assert message.endswith("give more of it, or an id")
 
 
+def test_of_sources_that_overlap_one_is_named(tmp_path: Path) -> None:
+    text = "".join(
+        f'[connectors.filesystem.{name}]\nroot = "./docs/{root}"\n'
+        for name, root in (("all", "a"), ("sub", "a/sub"))
+    )
+    path = str(tmp_path / "docs" / "a" / "sub" / "s.md")
+    with workspace(
+        project(tmp_path, {"a/sub/s.md": "# A page\n"}, text + "[embedding]\nprovider = 'disabled'\n")
+    ) as space:
+        space.indexer.run()
+        with pytest.raises(BadRequest, match=r"fits 2 documents: .*; give --source, or more of it, or an id"):
+            resolve(space, path)
+        assert resolve(space, path, "filesystem:sub")[0].source == "filesystem:sub"
+
+
 @pytest.mark.parametrize("text", ["nowhere.md", "", "zz", "auth.md:0", "auth.md:x", "th.md", "../auth.md"])
 def test_what_is_not_there_is_said_with_where_names_come_from(indexed: Path, text: str) -> None:
     with pytest.raises(NotFound, match="`ctx search WORDS` prints both"):
