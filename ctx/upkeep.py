@@ -77,7 +77,7 @@ def look_after_files(
     """
     returned_ms = catalog.returned_ms
     while not stopping.wait(STORE_LOOK_S):
-        reason = "its file was changed since the start: restart ctx to take it up"
+        reason = "its file was changed since the start: restart ctx to take it up (`ctx doctor` says whether it can be read)"
         if indexer.degrade("configuration", reason if configuration.differs() else None):
             logger.warning("configuration file=%s changed=%s", configuration.path, configuration.differs())
         try:
