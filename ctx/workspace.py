@@ -188,17 +188,8 @@ class Workspace:
     def source_names(self) -> list[str]:
         """The full names of the configured sources, in the order of the configuration."""
         config = self.config
-        return [
-            source.name
-            for group in (
-                config.filesystems,
-                config.gits,
-                config.webs,
-                config.buckets,
-                config.script_connectors,
-            )
-            for source in group
-        ]
+        groups = (config.filesystems, config.gits, config.webs, config.buckets, config.script_connectors)
+        return [source.name for group in groups for source in group]
 
     def searched_names(self) -> list[str]:
         """The full names that a search can be narrowed to: the configured ones, then those that only hold documents yet."""
