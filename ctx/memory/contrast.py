@@ -52,7 +52,7 @@ _FIRST_COMPLEMENT = re.compile(
 _DETERMINED = re.compile(r"(?i)\b(?:the|our|my|his|her|their|this)\s+(\w{3,})\s+(\w{3,})")
 _FIRST_LABEL = re.compile(r"(?:(?i:the|our|my)\s+)?([^\W\d_]\w+)\s+(\d[\w.]*|[A-Z]|\w+-\w+)(?=\s|['’]s\s)")
 _ORDINAL = re.compile(
-    r"\b(?:second|third|fourth|fifth|zweite[nmrs]?|dritte[nmrs]?|segund[oa]|tercer[oa]?|deuxième|second[e]?|troisième)\b"
+    r"\b(?:second|third|fourth|fifth|zweite[nmrs]?|dritte[nmrs]?|segund[oa]|tercer[oa]?|deuxième|second[e]?|troisième)\b(?!\s+(?:floor|storey|level|etage|stock|piso|planta|étage|of)\b)"
 )
 _PAST = re.compile(r"(?i)\b(?:was|were|had|used?\s+to|war(?:en)?|hatten?|era|fue|tenía|était|avait|avais)\b")
 _PRESENT = re.compile(
@@ -77,7 +77,7 @@ _WISH = re.compile(
 )
 # What denies: a question of what one does not like is answered by what one does not like.
 _NEGATION = re.compile(
-    r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|allergic|intolerant|[a-z]+n['’]t|cannot"
+    r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|allergic|intolerant|no\s+(?:\w+\s+)?(?:allergy|allergies|intolerance)|[a-z]+n['’]t|cannot"
     r"|nicht|nie|keine?[nmrs]?|ohne|nunca|sin|no (?:me|te|le|nos|les)|ya no)\b"
 )
 # Whom it is said to does not tell what it is about: "Please write in English" beside "We write in German".

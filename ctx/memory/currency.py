@@ -44,6 +44,7 @@ MOSTLY = 0.5  # of its time has to fall there for that: "in November" says nothi
 # if it says that something changed, and if it does not.
 CUE_SHARE = 0.4
 NO_CUE_SHARE = 0.85
+CHANGE_SHARE = 0.92  # the same by meaning alone, of one that says that something changed
 # The same of the question's words alone, if it says that something changed and has little else to do with the earlier one.
 WEAK_SHARE = 0.6
 # So many later ones that answer equally well, and say of no change, are not one thing told anew: they share a topic.
@@ -236,13 +237,14 @@ def _of_its_topic(
     earlier: int, laters: Set[int], hits: Sequence[MemoryHit], statements: Mapping[int, Statement]
 ) -> set[int]:
     """Those of many later hits that say of no change and less of what the question names: they share a topic with the
-    earlier one, and are not it told anew."""
+    earlier one, and are not it told anew. Nor is what tells of talk about it."""
     topic = {
         later
         for later in laters
         if not statements[later].changes and hits[later].signals["lexical"] < hits[earlier].signals["lexical"]
     }
-    return topic if len(topic) >= TOPIC_HITS else set()
+    talk = {later for later in laters if statements[later].of_talk and not statements[earlier].of_talk}
+    return topic | talk if len(topic) >= TOPIC_HITS else talk
 
 
 def _updates(
@@ -257,7 +259,13 @@ def _updates(
     worth = likeness(older, newer, cosine)
     if newer.adds:
         return False  # it comes on top of what there is
-    faint = worth < OVERSHADOWED and _overshadowed(earlier, later)
+    if question.located and older.located_thing and older.located_thing == newer.located_thing:
+        return of_same_people(older, newer)
+    alike = _means_as_much(earlier, later, NO_CUE_SHARE if of_one_subject(older, newer) else CHANGE_SHARE)
+    alike = (
+        alike and (newer.changes or of_one_subject(older, newer)) and not question.names_special(older, newer)
+    )
+    faint = worth < OVERSHADOWED and _overshadowed(earlier, later) and not alike
     if faint and not (older.denies != newer.denies or tied(older, newer)):
         return False
     if worth >= RELATED and of_same_people(older, newer) and _answers(earlier, later, NO_CUE_SHARE):
@@ -287,9 +295,9 @@ def _answers_alike(earlier: MemoryHit, later: MemoryHit) -> bool:
     return worded >= earlier.signals["lexical"] * NO_CUE_SHARE and _means_as_much(earlier, later)
 
 
-def _means_as_much(earlier: MemoryHit, later: MemoryHit) -> bool:
+def _means_as_much(earlier: MemoryHit, later: MemoryHit, share: float = NO_CUE_SHARE) -> bool:
     """Whether a later memory answers the question by its meaning about as well as an earlier one."""
-    return bool(later.signals["semantic"] >= earlier.signals["semantic"] * NO_CUE_SHARE)
+    return bool(later.signals["semantic"] >= earlier.signals["semantic"] * share)
 
 
 def _overshadowed(earlier: MemoryHit, later: MemoryHit) -> bool:

@@ -81,6 +81,47 @@ _PRODUCTS = {
         "car drive drives auto wagen fahre voiture coche conduzco conduis",
         "Volvo|BMW|Audi|VW|Volkswagen|Golf|Toyota|Honda|Ford|Tesla|Kia|Hyundai|Skoda|Škoda|Renault|Peugeot|Citroën|Fiat|Mazda|Nissan|Subaru|Mercedes|Opel|Seat|Dacia|Polestar",
     ),
+    "layout": ("keyboard layout layouts tastaturlayout", "QWERTY|QWERTZ|AZERTY|Dvorak|Colemak|Workman|Neo 2|Bépo"),
+    "frontend": (
+        "frontend front-end framework ui",
+        "React|Vue|Svelte|SvelteKit|Angular|Next.js|Nuxt|SolidJS|Remix|Astro|Ember|Preact|Qwik|htmx",
+    ),
+    "state": ("state management managing frontend store", "Redux|Zustand|MobX|Jotai|Recoil|Pinia|Vuex|NgRx|XState"),
+    "bundling": ("bundler bundling bundle", "Webpack|webpack|Vite|esbuild|Rollup|Parcel|Turbopack|Rspack"),
+    "queue": ("message messages queue queues broker event bus", "Kafka|RabbitMQ|NATS|Pulsar|SQS|Redis Streams|ActiveMQ"),
+    "cache": ("cache caching", "Redis|Memcached|Valkey|Dragonfly|Hazelcast"),
+    "repositories": (
+        "code repository repositories repo repos version control source hosting hosted host",
+        "GitHub|GitLab|Bitbucket|Gitea|Forgejo|Codeberg|Gerrit|Azure DevOps",
+    ),
+    "infrastructure": ("infrastructure code iac provisioning provision", "Terraform|OpenTofu|Pulumi|CloudFormation|CDK|Ansible"),
+    "errors": ("error errors exception exceptions crash tracking reporting report", "Sentry|Rollbar|Bugsnag|Honeybadger|Raygun|Airbrake"),
+    "auth": ("authentication auth login sso identity provider", "Auth0|Okta|Keycloak|Clerk|Cognito|Entra ID|Azure AD|Authentik"),
+    "payments": ("payment payments provider processor processing process", "Stripe|PayPal|Adyen|Braintree|Mollie|Square|Klarna"),
+    "analytics": ("analytics web", "Google Analytics|Plausible|Matomo|Amplitude|Mixpanel|PostHog|Fathom|Umami"),
+    "flags": ("feature flag flags", "LaunchDarkly|Unleash|Flagsmith|ConfigCat|GrowthBook|Flipper"),
+    "design": ("design designs mockup mockups tool ui", "Figma|Sketch|Adobe XD|Penpot|InVision|Framer"),
+    "calls": ("video call calls meeting meetings conferencing", "Zoom|Google Meet|Meet|Microsoft Teams|Teams|Jitsi|Webex|Whereby"),
+    "terminal": ("terminal emulator", "iTerm|iTerm2|Alacritty|kitty|Kitty|WezTerm|Ghostty|Windows Terminal|Konsole|Hyper"),
+    "assistant": (
+        "ai assistant chatbot coding llm",
+        "ChatGPT|Claude|Claude Code|Gemini|Copilot|GitHub Copilot|Codex|Perplexity|Mistral|Cody",
+    ),
+    "todo": ("todo to-do todos list lists task tasks app", "Todoist|Things|TickTick|Microsoft To Do|OmniFocus|Apple Reminders"),
+    "engine": ("search engine searching", "Google|DuckDuckGo|Kagi|Bing|Ecosia|Startpage|Brave Search|Qwant"),
+    "messenger": ("messenger chat messaging private", "WhatsApp|Signal|Telegram|iMessage|Threema"),
+    "camera": ("camera kamera", "Canon|Nikon|Fujifilm|Leica|Olympus|Panasonic|Sony|Pentax|Ricoh"),
+    "carrier": (
+        "mobile phone carrier provider network plan",
+        "Vodafone|O2|Telekom|AT&T|Verizon|T-Mobile|Orange|EE|Congstar|Three|giffgaff",
+    ),
+    "deployment": (
+        "deploy deploys deployed deploying deployment deployments release releases tool",
+        "Ansible|Argo CD|ArgoCD|Flux|Capistrano|Spinnaker|Octopus Deploy|Helm|Kamal|Chef|Puppet|Salt",
+    ),
+    "internet": ("internet provider isp broadband", "Comcast|Xfinity|Sonic|Spectrum|Virgin Media|BT|Sky|Telekom|Vodafone|1&1|Starlink|AT&T"),
+    "insurance": ("insurance insurer insured health", "Allianz|AXA|HUK|Generali|Zurich|Ergo|Aviva|Geico|State Farm|TK|AOK|Barmer|Aetna|Cigna"),
+    "colour": ("colour color", "red|green|blue|yellow|orange|purple|teal|turquoise|pink|black|white|grey|gray|brown|violet|indigo|crimson"),
     "bank": (
         "bank banking account konto girokonto banque banco",
         "N26|Revolut|Monzo|Barclays|HSBC|Chase|Sparkasse|Commerzbank|ING|Lloyds|NatWest|Santander|Starling|DKB|BBVA",
@@ -90,7 +131,7 @@ _PRODUCTS = {
 _HAVING = """
     use uses used using have has got get own run runs running live lives manage managed keep kept write written do done move moved
     work works everything all always now main daily default prefer preferred favourite favorite choice go-to over
-    buy bought
+    hold holds held store stores stored buy bought gone went go goes like likes love best most
     benutze nutze verwende habe utilise uso tengo
 """
 # Facets that are told by what somebody does; each with how a question asks for it.
@@ -132,10 +173,21 @@ _DEEDS = (
     (
         "diet",
         re.compile(
-            r"\bI(?:['’]m| am| be| became| went| turned)? (?:\w+ )?(?:a )?(?:vegetarian|vegan|pesc[ae]tarian)\b|\bI (?:\w+ ){0,2}eat(?:s|ing)? (?:\w+ )?meat\b|\bI (?:gave up|stopped eating|quit) meat\b",
+            r"\bI(?:['’]m| am| be| became| went| turned)? (?:\w+ )?(?:a )?(?:vegetarian|vegan|pesc[ae]tarian)\b|\bI (?:\w+ ){0,2}eat(?:s|ing)? (?:\w+ )?(?:meat|fish|chicken|eggs|cheese|dairy)\b|\bI (?:gave up|stopped eating|quit) meat\b",
             re.I,
         ),
         re.compile(r"(?i)\bi (?:a )?(?:vegetarian|vegan)\b|\bi eat meat\b|\bmy diet\b"),
+    ),
+    (
+        "relationship",
+        re.compile(
+            r"\bI(?:['’](?:m|ve)| am| be| is| got| have been| has been)? (?:now |currently |happily |recently |just )?(?:single|engaged|married|divorced|widowed|dating|seeing someone|in a relationship)\b(?! (?:in|with (?:the|our|this)|out|parent|mother|father)\b)"
+            r"|\b(?:and I|[Ww]e) (?:(?:have|are|just|recently|finally) )*(?:got |been )?(?:engaged|married|divorced|separated|broke up|split up|broken up)\b"
+            r"|\bI (?:have|found|got) a (?:new )?(?:girlfriend|boyfriend|fianc[ée]e?)\b|\bI (?:broke|split) up with\b"
+        ),
+        re.compile(
+            r"(?i)^(?:be i|am i|do i have|does i have) (?:still |currently )?(?:single|engaged|married|divorced|dating|seeing \w+|in a relationship|an? (?:girlfriend|boyfriend|partner|fianc[ée]e?|spouse))\b|\bmy (?:relationship|marital) status\b"
+        ),
     ),
     (
         "weight",
@@ -245,7 +297,8 @@ _CLUES = {
     "commute": "work office commute",
     "rising": "wake wakes get gets rise alarm",
     "pay": "salary pay pays wage earn earns make makes paid raise rise",
-    "diet": "vegetarian vegan pescatarian meat",
+    "diet": "vegetarian vegan pescatarian meat fish chicken eggs cheese dairy",
+    "relationship": "single engaged married divorced widowed dating seeing relationship separated broke broken split girlfriend boyfriend fiancé fiancée fiancee",
     "weight": "weigh weighs weight scale scales",
     "home": "live lives living moved relocated settled based flat house apartment home place room rent bought",
     "work": "work works working started joined employed hired job company startup",

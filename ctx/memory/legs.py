@@ -14,6 +14,7 @@ from ctx.memory.reader import Candidate, Reader
 from ctx.memory.scores import WordQuery, bm25, calibrated, calibration, coverage, either, word_query
 from ctx.memory.statement import MAX_CHARS
 from ctx.memory.vectors import BankVectors, Floats
+from ctx.memory.verbs import verb_forms
 from ctx.ranking import SYMBOL_ALPHA, fuse, semantic_weight
 from ctx.types import JSON
 
@@ -66,9 +67,12 @@ def search_legs(
     silent = silent_terms(query)
     counts = {term: count for term, count in counts.items() if term not in silent} or counts
     parts = _stand_ins(reader, query, list(counts))
-    counts = {**{term: 1 for terms_of_word in parts.values() for term in terms_of_word}, **counts}
+    forms = verb_forms(counts) if language(query) == "en" else {}
+    further = (*parts.values(), *forms.values())
+    counts = {**{term: 1 for terms_of_word in further for term in terms_of_word}, **counts}
     frequencies = reader.frequencies(counts)
-    question = word_query(query, counts, frequencies, bank.live, bank.live_terms / (bank.live or 1), parts)
+    mean_terms = bank.live_terms / (bank.live or 1)
+    question = word_query(query, counts, frequencies, bank.live, mean_terms, parts, forms)
     word_nos = [] if mode == "semantic" else reader.by_words(frequencies, conditions, depth)
     vectors = embedding.of_bank(reader) if mode != "keyword" and reader.exists else None
     vector = embedding.query_vector(query) if vectors is not None else None

@@ -27,6 +27,7 @@ _MEASURED = re.compile(
     r"|wann|wie\s*(?:viele?|lange|oft|alt|weit|groß|hoch)|um\s+wie\s*viel|cuándo|cuánt[oa]s?|qué\s+(?:hora|día)|quand|combien|quelle\s+heure|quel\s+jour)\b"
 )
 _COUNTED = re.compile(r"(?i)\b(?:how\s+(?:many|much)|wie\s*viele?|cuánt[oa]s?|combien)\b")
+_LOCATED = re.compile(r"(?i)where\s+(?:is|are|do|does|can|did)\b")
 _WORD = re.compile(r"\w+")
 _SIGNS = re.compile(r"\b(?:[A-Z]{2,}\w*|[a-z]+[A-Z]\w*)\b")  # API, iOS: names in every language
 
@@ -44,6 +45,7 @@ class Asked(NamedTuple):
     measured: bool  # it asks when, how often or how much
     counted: bool  # it asks how much
     alternative: bool  # it names one of several: the evening, Tuesday, upstairs
+    located: bool  # it asks where something is
     past: bool  # it asks what was
     words: frozenset[str]  # as they are written, in lower case
 
@@ -65,6 +67,7 @@ class Asked(NamedTuple):
             _MEASURED.search(query) is not None,
             _COUNTED.search(query) is not None,
             bool(choices(asked_terms)),
+            _LOCATED.match(query) is not None,
             of_past(query),
             frozenset(_WORD.findall(query.casefold())),
         )
@@ -102,10 +105,15 @@ class Asked(NamedTuple):
         if newer.changes:
             return False
         known = self.terms | older.terms
-        special = any(
-            head in self.terms & older.terms and modifier not in known for modifier, head in newer.things
-        )
-        return special or bool(newer.frame - known) or (newer.partial and not older.partial)
+        partial = newer.partial and not older.partial
+        return partial or bool(newer.frame - known) or self.names_special(older, newer)
+
+    def names_special(self, older: Statement, newer: Statement) -> bool:
+        """Whether the newer statement is of one of several things of a kind ("the kitchen tap"), and neither the question nor the
+        older one tells it from others."""
+        asked_heads = self.terms & older.terms
+        known = self.terms | older.terms
+        return any(head in asked_heads and modifier not in known for modifier, head in newer.things)
 
     def _ended_alike(self, older: Statement, newer: Statement) -> bool:
         """Whether two statements tell in the same words of two ends, and the question names the older one's: who quit smoking

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ctx.analyze import MAX_QUERY_CHARS, composed, query_terms, words
 from ctx.memory.passages import ABOUT_WEIGHT, weighed_length
 
-NO_COMPOUNDS: Mapping[str, tuple[str, ...]] = {}
+NO_TERMS: Mapping[str, tuple[str, ...]] = {}
 SUBSTRING_FLOOR = 0.95  # of a memory that holds the query word for word
 PART_CREDIT = 0.5  # of a query's identifier whose parts are there and which is not there whole
 PRIOR_HOLDERS = (
@@ -62,11 +62,13 @@ def either(semantic: float, lexical: float) -> float:
 
 
 class QueryWord(NamedTuple):
-    """A word of a query: its term, the terms of its parts (of an identifier in humps), and its share of the query."""
+    """A word of a query: its term, the terms of its parts (of an identifier in humps), its share of the query, and its other
+    forms."""
 
     whole: str | None  # None: a run without spaces, which is looked for by its pairs
     parts: tuple[str, ...]
     share: float
+    forms: tuple[str, ...]
 
 
 class WordQuery(NamedTuple):
@@ -86,10 +88,12 @@ def word_query(
     frequencies: Mapping[str, int],
     memories: int,
     mean_terms: float,
-    compounds: Mapping[str, tuple[str, ...]] = NO_COMPOUNDS,
+    compounds: Mapping[str, tuple[str, ...]] = NO_TERMS,
+    forms: Mapping[str, tuple[str, ...]] = NO_TERMS,
 ) -> WordQuery:
     """Weighs the query's words by their frequency among the bank's memories; `counts` are its terms (`analyze.query_counts`).
-    `compounds`: the terms that stand for a word where it is put apart or together."""
+    `compounds`: the terms that stand for a word where it is put apart or together; `forms`: those that are the word itself in
+    another form."""
     size = max(memories, PRIOR_MEMORIES)
     rarity, weight = {}, {}
     for term in counts:
@@ -105,7 +109,8 @@ def word_query(
             weights_of_words[whole, parts] = max(weight[term] for term in looked_for)
     total = sum(weights_of_words.values()) or 1.0
     shares = tuple(
-        QueryWord(whole, parts, weighs / total) for (whole, parts), weighs in weights_of_words.items()
+        QueryWord(whole, parts, weighs / total, forms.get(whole or "", ()))
+        for (whole, parts), weighs in weights_of_words.items()
     )
     return WordQuery(query, folded(query), counts, rarity, shares, mean_terms or 1.0)
 
@@ -143,7 +148,7 @@ def coverage(query: WordQuery, segments: Sequence[Sequence[str]], text: str) -> 
 
 
 def _held(word: QueryWord, terms_of_part: set[str]) -> float:
-    if word.whole in terms_of_part:
+    if word.whole in terms_of_part or not terms_of_part.isdisjoint(word.forms):
         return 1.0
     if not word.parts:
         return 0.0

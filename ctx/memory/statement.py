@@ -34,14 +34,14 @@ from ctx.memory.slots import (
 _CUE = re.compile(
     r"(?i)\b(?:switch(?:ed|ing)?|mov(?:ed|ing)|migrat\w+|ported|chang(?:ed|es|ing)|replac\w+|swapped|traded|exchanged|renam\w+|upgrad\w+|downgrad\w+|converted"
     r"|rewr\w+|rebuilt|re(?P<anew>licen[cs]ed|painted|homed|housed|wired|priced|booked|worded|phrased|designed|trained|married|numbered|installed|decorated|organi[sz]ed|configured|implemented|modelled)|postponed|rescheduled|delayed|raised|increased|lowered|reduced|decreased|cut|bumped|doubled|halved|shifted"
-    r"|extended|shortened|sold(?!\s+(?:out\b|\d))|quit|stopped|dropped|completed|passed|abandoned|ditched|retired|gave\s+up|given\s+up|left|took\s+over|taken\s+over|hand(?:ed|s)\s+over"
+    r"|extended|shortened|sold(?!\s+(?:out\b|\d))|quit|stopped|dropped|completed|passed|abandoned|ditched|retired|gave\s+up|given\s+up|left|(?:ripped|tore|torn|kicked|phased)\s+out|scrapped|dumped|shelved|decommissioned|uninstalled|did\s+away\s+with|parted\s+ways\s+with|took\s+over|taken\s+over|hand(?:ed|s)\s+over"
     r"|no\s+longer|not\s+any\s*more|any\s*more|anymore|instead(?:\s+of)?|rather\s+than|(?:would|['’]d)\s+rather|got\s+rid\s+of|stolen|used\s+to|from\s+(?:now|here)\s+on|these\s+days|by\s+now|now|nowadays"
     # an end, a beginning, another holder, another place on a scale
     r"|(?:gave|given)(?=\s+(?:[\w'’]+\s+){0,4}(?:to|away)\b)|cancel\w*|closed|clos(?:ed|ing)\s+down|shut\s+down|ended|laps(?:e[sd]?|ing)|let\s+go\s+of|let\s+(?:[\w'’]+\s+){1,3}go|no\s+more|in\s+place\s+of|(?:broke|split)\s+up|got\s+through|cashed\s+in|thr(?:ew|own)\s+(?:out|away)|separated|resign\w+|fired"
     r"|adopted|renew\w+|rebrand\w+|relocat\w+|transfer\w*|reassign\w*|hand(?:ed|s)\s+to|pass(?:ed|es)\s+to|slipped|slid"
     r"|(?:pushed|put)\s+(?:back|off)|brought\s+forward|(?:is|am|are|was|went|gone|came|got|put|set|brought)\s+(?:\w+\s+){0,2}(?:down|up|back)\s+to|not\s+[\w\s]{0,20}since"
-    r"|since|from\s+(?:this|next|last|today|tomorrow|(?:mon|tues|wednes|thurs|fri|satur|sun)day)|starting|effective|as\s+of|became|become|turned\s+into|joined|(?:got|bought|have|my|a|the|our|\w+['’]s)\s+(?:\w+\s+){0,2}?new"
-    r"|settled\s+on|opted\s+for|decided\s+on|divorced|(?:went|gone|going|go)\s+back|again|married|graduated|promoted|started|finished|moved\s+on|actually|correction"
+    r"|since|from\s+(?:this|next|last|today|tomorrow|(?:mon|tues|wednes|thurs|fri|satur|sun)day)|starting|effective|as\s+of|became|become|turned\s+(?:into|\d+)|joined|(?:got|bought|have|my|a|the|our|\w+['’]s)\s+(?:\w+\s+){0,2}?new"
+    r"|come\s+to\s+(?:like|love|prefer)|after\s+all|settled\s+on|opted\s+for|decided\s+on|divorced|(?:went|gone|going|go)\s+back|again|married|graduated|promoted|started|finished|moved\s+on|actually|correction"
     r"|jetzt|inzwischen|mittlerweile|nicht\s+mehr|statt(?:dessen)?|(?:um)?gezogen|gewechselt|wechselte|geändert|ersetzt|verschoben"
     r"|ya\s+no|ahora|en\s+(?:lugar|vez)\s+de|cambi(?:é|ó|ado|amos)|mudado|mudé|dej(?:é|ó|ado|amos)|aplazad[oa]|nuev[oa]s?"
     r"|maintenant|désormais|dorénavant|depuis|décalée?s?|avancée?s?|repoussée?s?|(?:ne|n['’])\s*\w+\s+plus|au\s+lieu\s+de|déménagé|changé|remplacé|arrêté|quitté|reporté|nouve(?:au|l|lle)s?"
@@ -57,7 +57,7 @@ _ADDING = re.compile(
 # What stands before the thing that ended: a verb of ending, or where one comes from.
 _ENDED = re.compile(
     r"(?i)(?:\b(?:from(?!\s+(?:now|here|today|tomorrow)\b)|off(?!\s+(?:with|on|to|for|at|in|until|from)\b)|away\s+from|out\s+of|instead\s+of|rather\s+than|in\s+place\s+of|no\s+longer|replac\w+|dropped|left|quit|sold(?!\s+(?:out\b|\d))|cancel\w*|closed"
-    r"|ended|abandoned|ditched|retired|traded(?:\s+in)?|swapped|exchanged|(?:gave|given)\s+up(?:\s+on)?|stopped(?:\s+using)?|finished|got\s+through|cashed\s+in|thr(?:ew|own)\s+(?:out(?!\s+of\b)|away)|completed|passed(?!\s+(?:to|on)\b)|prefers?\s+(?:[\w.+#-]+\s+){1,3}over|shut\s+down|von|statt|quitté|arrêté|au\s+lieu\s+d[e'’]|plus\s+(?:chez|à|de)|dej(?:é|amos)(?:\s+de)?|ya\s+no\s+(?:soy|estoy|trabajo\s+(?:en|como)))|,\s*(?:and\s+)?not)"
+    r"|ended|abandoned|ditched|retired|traded(?:\s+in)?|swapped|exchanged|(?:gave|given)\s+up(?:\s+on)?|stopped(?:\s+using)?|finished|got\s+through|cashed\s+in|thr(?:ew|own)\s+(?:out(?!\s+of\b)|away)|(?:ripped|tore|torn|kicked|phased)\s+out(?!\s+of\b)|scrapped|dumped|shelved|decommissioned|uninstalled|did\s+away\s+with|parted\s+ways\s+with|completed|passed(?!\s+(?:to|on)\b)|prefers?\s+(?:[\w.+#-]+\s+){1,3}over|shut\s+down|von|statt|quitté|arrêté|au\s+lieu\s+d[e'’]|plus\s+(?:chez|à|de)|dej(?:é|amos)(?:\s+de)?|ya\s+no\s+(?:soy|estoy|trabajo\s+(?:en|como)))|,\s*(?:and\s+)?not)"
     r"\s+(?!(?:and|but|so|because|since)\b)([\w.'’:-]+\s*(?:(?!(?:with|by|to|for|in\s+favou?r|and|but|so|because|since)\b)[\w.'’:-]+\s*){0,3})"
 )
 # And after it: "My Cannondale was stolen", "Dr Lindner has retired".
@@ -69,6 +69,14 @@ _GONE = re.compile(
 # Who ends something for themselves: a band goes on without the drummer who left it.
 _LEAVER = re.compile(
     r"^(?!(?:We|They)\b)([A-ZÄÖÜ][\w'’-]+)\s+(?:(?:has|just|finally)\s+)*(?:left|quit|resigned|stopped|gave\s+up)\b"
+)
+# Where something is: kept, found, sent.
+_LOCATED = re.compile(
+    r"(?i)\b(?:(?:is|are|be|gets?)\s+(?:\w+\s+)?(?:(?:kept|stored|saved|held|put|archived|located|parked|posted|sent|uploaded|copied|placed|hidden|written|found)\s+)?|(?:lives?|sits?|stays?|goe?s?|hangs?|stands?|lies?|moved)\s+(?:\w+\s+)?)"
+    r"(?:in|on|at|to|into|onto|under|behind|above|below|next\s+to|inside|with|near|by)\s+\w"
+)
+_PUT = re.compile(
+    r"(?i)(?:i|we)\s+(?:\w+\s+)?(?:keep|store|park|put|leave|hide|have)s?\s+(?:my|our|the)\s+((?:[\w-]+\s+){1,3}?)(?:in|on|at|under|behind|with|by)\s+\w"
 )
 # What somebody gave another value: "Design changed the primary colour to indigo".
 _SET_ANEW = re.compile(
@@ -90,6 +98,11 @@ _SUCCESSOR = re.compile(
 _DEED = re.compile(
     r"(?i)\b(?:i|we|they|ich|wir|user)(?:['’](?:ve|m|re))?\s+(?:(?:have|just|finally|recently)\s+)*\w+(?:\s+(?:up|out|off|over|away|down))?\b"
 )
+# What passed between people, or was looked at: it says nothing of how things are.
+_TALK = re.compile(
+    r"(?i)^(?:(?:i|we|(?:the\s+)?user|my\s+\w+|[\w'’-]+)(?:\s+and\s+[\w'’-]+)?\s+(?:just\s+|also\s+)?)?"
+    r"(?:asked|talked|spoke|chatted|discussed|reviewed|investigated|looked\s+(?:at|into)|borrowed|watched|visited|thanked|mentioned|explained|presented|attended|debugged|met)\s"
+)
 _CLAUSE_END = re.compile(
     r"(?i)\s*[,;:–—]\s+(?:(?:and|but|so|und|aber|y|et|mais)\s+)?|\s+(?:and|but|so|und|aber|y|et|mais)\s+"
 )
@@ -104,7 +117,7 @@ _COUNT = re.compile(
 )
 _OFTEN = re.compile(
     r"(?i)\b(?:every|each|once|twice|never|always|(?:hour|day|night|week|month|quarter|year)(?:s|ly)?|daily|noon|midnight|(?:mid)?(?:morning|afternoon|evening)s?"
-    r"|spring|summer|autumn|winter|jede[mnrs]?|einmal|zweimal|nie|immer|(?:stünd|täg|nächt|wöchent|monat|jähr)lich|(?:morgen|abend|mittag|nacht)s?"
+    r"|spring|summer|autumn|winter|(?:after|before)\s+(?:work|school|lunch|dinner|breakfast|\w+ing)|jede[mnrs]?|einmal|zweimal|nie|immer|(?:stünd|täg|nächt|wöchent|monat|jähr)lich|(?:morgen|abend|mittag|nacht)s?"
     r"|cada|nunca|siempre|diari[oa]|semanal|mensual|chaque|jamais|toujours|quotidien(?:ne)?|hebdomadaire|mensuel(?:le)?)\b"
 )
 _PROPER = re.compile(r"(?<!^)(?<![.!?]\s)\b(?:[A-ZÄÖÜ][\w+#.-]+|\d[\w.:-]*)")
@@ -254,6 +267,14 @@ class Statement:
         return self._sexless(frozenset(words) - STOP_WORDS - _EMPTY - silent_terms(self.text))
 
     @property
+    def located_thing(self) -> frozenset[str]:
+        """The terms of the thing of which it says where that is, where it begins with it."""
+        if put := _PUT.match(first_person(self.text)):
+            return frozenset(terms(put[1])) - STOP_WORDS
+        match = _LOCATED.search(self.text)
+        return frozenset() if match is None else self.subject - frozenset(terms(match[0]))
+
+    @property
     def says_no_more(self) -> bool:
         """Whether it denies of a thing that stands before it what used to be so."""
         return _NO_MORE.search(self.text) is not None
@@ -262,6 +283,11 @@ class Statement:
     def tells_deed(self) -> bool:
         """Whether it begins with what the speaker does."""
         return _DEED.match(first_person(self.text)) is not None
+
+    @property
+    def of_talk(self) -> bool:
+        """Whether it tells of what was talked of or looked at once, and of no change."""
+        return not self.changes and "," not in self.text and _TALK.match(self.text) is not None
 
     @property
     def ended_forms(self) -> frozenset[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence, Set
 
 from ctx.analyze import terms
 from ctx.memory.change import ends_by_name
+from ctx.memory.currency import ANSWER_FLOOR
 from ctx.memory.facets import asked_facets, facet_clues
 from ctx.memory.filters import Condition
 from ctx.memory.legs import MemoryHit, unranked
@@ -26,14 +27,15 @@ def with_successors(
     naming = [hit for hit in hits[:NAMING_HITS] if Statement.of(hit.memory.text).names - asked_terms]
     question = Statement.of(query)
     facets = asked_facets(query, question.content) if question.short else frozenset[str]()
-    telling = [hit for hit in hits[:NAMING_HITS] if facets & Statement.of(hit.memory.text).facets]
     later_hits: dict[int, list[MemoryHit]] = {}
-    if telling:
+    if facets:
+        latest = _latest_of_facets(view, facets, conditions)
+        hits = _told_of(facets, hits, latest)
         _add_later(
             later_hits,
-            telling,
+            [hit for hit in hits[:NAMING_HITS] if facets & Statement.of(hit.memory.text).facets],
             hits,
-            _latest_of_facets(view, facets, conditions),
+            latest,
             lambda earlier, later: bool(facets & earlier.facets & later.facets),
         )
     _add_later(
@@ -50,6 +52,23 @@ def with_successors(
         ordered.append(pending.pop())
         pending += reversed(later_hits.get(ordered[-1].memory.no, ()))
     return ordered
+
+
+def _told_of(facets: Set[str], hits: Sequence[MemoryHit], latest: Sequence[Candidate]) -> Sequence[MemoryHit]:
+    """Hits of which those that tell of the facet that is asked for are evidence by that, in whatever words; where nothing
+    else answers, and none of the best tells of it, what told of it last stands before them."""
+    if any(hit.score >= ANSWER_FLOOR for hit in hits):
+        return hits
+    telling = any(facets & Statement.of(hit.memory.text).facets for hit in hits[:NAMING_HITS])
+    if not telling:
+        numbers = {memory.no for memory in latest}
+        present = {hit.memory.no: hit for hit in hits if hit.memory.no in numbers}
+        leading = [present.get(memory.no) or unranked(memory) for memory in latest]
+        hits = [*leading, *(hit for hit in hits if hit.memory.no not in numbers)]
+    return [
+        hit._replace(score=ANSWER_FLOOR) if facets & Statement.of(hit.memory.text).facets else hit
+        for hit in hits[:NAMING_HITS]
+    ] + list(hits[NAMING_HITS:])
 
 
 def _add_later(

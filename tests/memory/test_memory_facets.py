@@ -1,9 +1,11 @@
 """What one has one of at a time: a question for it finds what was said of it last, in whatever words."""
 
-import pytest
-from memory_kit import Clock, best_a_day_after
+from pathlib import Path
 
-from ctx.memory import MemoryBank
+import pytest
+from memory_kit import Clock, WordEmbedder, best_a_day_after
+
+from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory.facets import asked_facets
 from ctx.memory.statement import Statement
 
@@ -23,6 +25,11 @@ from ctx.memory.statement import Statement
         ("I live with my parents in Derby", "I got my own place in Nottingham", "Where do I live?"),
         ("I work for Deloitte", "Joined a startup called Pelago", "Who do I work for?"),
         ("Ich fahre einen Volvo", "Mein Auto ist ein Kia", "Welches Auto fahre ich?"),
+        ("I am single", "I have been dating Miriam since August", "Am I in a relationship?"),
+        ("The user's keyboard layout is QWERTZ", "The user has switched to Colemak", "Which keyboard layout does the user use?"),
+        ("I use Chrome for everything", "I've gone over to Vivaldi", "Which browser do I use?"),
+        ("I'm vegan", "I started eating eggs and cheese again", "Am I vegan?"),
+        ("We deploy with Ansible", "Deployment goes through ArgoCD", "What do we deploy with?"),
     ],
 )  # fmt: skip
 def test_the_last_that_was_said_of_a_facet_answers(
@@ -41,6 +48,8 @@ def test_the_last_that_was_said_of_a_facet_answers(
         ("I use 1Password", "I hear that Bitwarden is free", "Which password manager do I use?"),
         ("My salary is 54,000 pounds", "I made 200 pounds selling my old desk", "What is my salary?"),
         ("I live in Leeds", "We moved to the second meeting room in Haus B", "Where do I live?"),
+        ("I am single", "I am engaged in the parents' council", "Am I single?"),
+        ("I'm married", "My brother got engaged in June", "Am I married?"),
         ("I listen to music on Spotify", "My kids listen to YouTube Music", "What do I use to listen to music?"),
     ],
 )  # fmt: skip
@@ -90,9 +99,21 @@ def test_a_statement_tells_of_a_facet_that_it_says_nothing_besides(text: str, fa
         ("Which browser do I use?", {"browser"}),
         ("Which browser does the intranet need?", set()),
         ("How do we deploy?", set()),
-        ("Where do we deploy?", {"hosting"}),
+        ("Where do we deploy?", {"hosting", "deployment"}),
         ("Which database does billing use?", set()),
     ],
 )
 def test_a_question_asks_for_a_facet_alone(question: str, facets: set[str]) -> None:
     assert asked_facets(question, Statement.of(question).content) == facets
+
+
+def test_what_tells_of_the_facet_is_evidence_in_whatever_words(
+    tmp_path: Path, minilm: WordEmbedder, clock: Clock
+) -> None:
+    with MemoryStore(str(tmp_path / "ctx.db"), minilm, clock) as store:
+        bank = store.bank("mine")
+        told = bank.put("I have been dating Miriam since August")
+        bank.put("Our office is on Mill Street")
+        results = bank.search("Am I in a relationship?", floor=True)["results"]
+        assert results[0]["record"]["id"] == told["id"]
+        assert bank.search("Am I in a choir?", floor=True)["results"] == []

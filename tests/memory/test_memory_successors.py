@@ -1,10 +1,12 @@
 """Later statements that say, in other words than the question, that what a found memory names is over."""
 
+from pathlib import Path
+
 import pytest
-from memory_kit import Clock, best_a_day_after, texts
+from memory_kit import Clock, WordEmbedder, best_a_day_after, texts
 
 from ctx.analyze import terms
-from ctx.memory import MemoryBank
+from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory.change import ends_by_name, of_one_subject
 from ctx.memory.question import Asked
 from ctx.memory.statement import Statement
@@ -164,3 +166,38 @@ def test_what_belongs_to_another_person_answers_no_question_of_ones_own() -> Non
     hers = Statement.of("My wife's phone number has changed, it ends in 902")
     assert Asked.of("What does my phone number end in?").tells_apart(mine, hers)
     assert not Asked.of("What does my wife's phone number end in?").tells_apart(mine, hers)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "question"),
+    [
+        ("The server room is in the basement", "The server room was relocated to the second floor", "Where is the server room?"),
+        ("Backups are kept on tape", "Backups go to S3 Glacier", "Where are backups kept?"),
+        ("I keep my bike in the cellar", "The bike lives in the garden shed these days", "Where is my bike kept?"),
+        ("I meditate in the evening", "I meditate right after waking up", "When do I meditate?"),
+        ("The user is 34 years old", "The user turned 35 yesterday", "How old is the user?"),
+        ("I'm allergic to penicillin", "The doctor tested me: no penicillin allergy after all", "Am I allergic to penicillin?"),
+        ("The frontend state is managed with Redux", "We ripped out Redux and use Zustand", "What manages the frontend state?"),
+        ("The office is on the first floor", "The office moved to the third floor", "On which floor is the office?"),
+    ],
+)  # fmt: skip
+def test_what_is_told_anew_stands_first(
+    tmp_path: Path, minilm: WordEmbedder, clock: Clock, earlier: str, later: str, question: str
+) -> None:
+    with MemoryStore(str(tmp_path / "ctx.db"), minilm, clock) as store:
+        assert best_a_day_after(store.bank("mine"), clock, earlier, later, question) == later
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "question"),
+    [
+        ("The guest bathroom has a leaking tap", "The kitchen tap was replaced", "Which tap is leaking?"),
+        ("Invoices are sent by Olga", "The user asked Dmitri to look into invoice export", "Who sends invoices?"),
+        ("The second album was made in Rome", "The third album was made in Oslo", "Where was the second album made?"),
+    ],
+)  # fmt: skip
+def test_what_is_told_of_something_else_does_not(
+    tmp_path: Path, minilm: WordEmbedder, clock: Clock, earlier: str, later: str, question: str
+) -> None:
+    with MemoryStore(str(tmp_path / "ctx.db"), minilm, clock) as store:
+        assert best_a_day_after(store.bank("mine"), clock, earlier, later, question) == earlier
