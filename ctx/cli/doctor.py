@@ -19,7 +19,7 @@ from ctx.cli.serve import page_access
 from ctx.config import Config
 from ctx.errors import CtxError, StoreError
 from ctx.pruning import replaced_models
-from ctx.server.policy import ServerSettings
+from ctx.server.policy import ServerSettings, is_loopback, split_bind
 from ctx.store.schema import COMPANIONS, is_damage
 from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
@@ -358,6 +358,17 @@ def _doors(workspace: Workspace, fix: bool) -> Iterator[Finding]:
         cors_origins=tuple(server.cors_origins), cross_site_tools=server.cross_site_tools
     )
     yield Finding("web pages", OK, page_access(workspace, settings))
+    if (
+        server.allowed_hosts
+        and is_loopback(split_bind(server.bind)[0])
+        and not (server.api_key_env or _server_keys(workspace))
+    ):
+        yield Finding(
+            "keys",
+            WARNING,
+            "[server] allowed_hosts names this server to others, and there is no key: whoever comes through that name reads "
+            "everything; `ctx key create NAME` makes one",
+        )
 
 
 def _server(config: Config) -> Iterator[Finding]:

@@ -191,13 +191,14 @@ class Guard:
         """Notes who asks and for what. Raises where they may not come in."""
         policy = self._policy
         note(access, match, headers)
+        access.closed = policy.closed_to(headers)
         readable = match.zone.shown and scope["method"] in ("GET", "HEAD")
         key = _bearer(headers.get("authorization", ""))
         if key and policy.has_keys:
             access.grant = policy.grant(key)
             if access.grant is None and not readable:
-                raise Unauthorized(_WRONG_KEY if policy.closed else _NEEDLESS_KEY, data={"presented": True})
-        if policy.closed and access.grant is None and not readable:
+                raise Unauthorized(_WRONG_KEY if access.closed else _NEEDLESS_KEY, data={"presented": True})
+        if access.closed and access.grant is None and not readable:
             raise Unauthorized("send 'Authorization: Bearer KEY'")
         access.settle(scope.get("client"))
         match.zone.admit(access, match.parameters)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from ctx import files
 from ctx.clock import now_ms
 from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
-from ctx.identity import BANK, BANK_RULE
+from ctx.identity import BANK, BANK_RULE, OWN_BANK
 from ctx.store.folder import own_folder
 from ctx.types import JSON
 
@@ -139,6 +139,10 @@ class Keys:
         for bank in chosen:
             if bank != EVERY_BANK and not BANK.fullmatch(bank):
                 raise BadRequest(f"'{bank[:80]}' is not a bank: it has {BANK_RULE}")
+            if bank.startswith(OWN_BANK):
+                raise BadRequest(
+                    f"'{bank[:80]}' is a pack's own bank, which is opened by [packs.NAME] api_key_env or a key for all banks"
+                )
         if EVERY_BANK in chosen:
             chosen = (EVERY_BANK,)
         with self._writing() as records:

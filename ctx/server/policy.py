@@ -124,6 +124,10 @@ class SlidingWindow:
         calls.append(now_s)
 
 
+# What a proxy adds, by which a request of another machine can be told from one of this.
+_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+
+
 class Policy:
     """The rules of one server, compiled from its settings."""
 
@@ -153,6 +157,7 @@ class Policy:
         # A key for the server, or a bind beyond this machine, closes everything; keys for packs and banks
         # close those.
         self.closed = bool(settings.api_keys) or not (self.loopback or settings.insecure_no_auth)
+        self._own_hosts = frozenset(map(host_name, (*LOOPBACK_HOSTS, *bound)))
 
     @property
     def has_keys(self) -> bool:
@@ -162,6 +167,15 @@ class Policy:
     def ring_closed(self) -> bool:
         """Whether a bank needs a key because keys were made."""
         return self._ring is not None and self._ring.closed
+
+    def closed_to(self, headers: Mapping[str, str]) -> bool:
+        """Whether a request needs a key for anything but the page: once keys were made, one that comes through a proxy does,
+        though the server listens on this machine alone.
+        """
+        if self.closed or not self.ring_closed or not self.loopback:
+            return self.closed
+        elsewhere = host_name(headers.get("host", "")) not in self._own_hosts
+        return elsewhere or any(name in headers for name in _PROXY_HEADERS)
 
     def host_allowed(self, host: str) -> bool:
         return host_name(host) in self._hosts
@@ -210,6 +224,7 @@ class Access:
         "_policy",
         "bank",
         "bank_fixed",
+        "closed",
         "door",
         "error_body",
         "foreign",
@@ -223,6 +238,7 @@ class Access:
     def __init__(self, policy: Policy, request_id: str) -> None:
         self._policy = policy
         self.request_id = request_id
+        self.closed = policy.closed  # to whoever has no key
         self.door = "rest"
         self.error_body: Callable[[CtxError], JSON] = (
             errors.body
@@ -245,7 +261,7 @@ class Access:
     @property
     def keyed(self) -> bool:
         """Whether a valid key came with the request, or none is asked of anybody."""
-        return self.grant is not None or not self._policy.closed
+        return self.grant is not None or not self.closed
 
     def admit(self, tool: Tool) -> None:
         """Whether this caller may call this tool. Raises `Unauthorized` or `OriginNotAllowed`."""
@@ -258,10 +274,18 @@ class Access:
 
     def admit_documents(self) -> None:
         """Whether this caller may see the documents. Raises `Unauthorized`: on a closed server a pack's key
-        opens that pack alone.
+        opens that pack alone, and a bank's key that bank.
         """
-        if self._policy.closed and self.grant is not None and self.grant.pack is not None:
-            raise Unauthorized(f"this key opens the pack {self.grant.pack} alone", data={"presented": True})
+        grant = self.grant
+        if not self.closed or grant is None:
+            return
+        if grant.pack is not None:
+            raise Unauthorized(f"this key opens the pack {grant.pack} alone", data={"presented": True})
+        if grant.banks is not None:
+            banks = ", ".join(sorted(grant.banks))
+            raise Unauthorized(
+                f"this key opens memories alone, of the bank {banks}", data={"presented": True}
+            )
 
     def admit_agent(self, agent: Agent) -> None:
         """The same for an agent: those of packs read memories, those of scripts run code."""

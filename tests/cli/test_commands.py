@@ -576,6 +576,21 @@ def test_what_a_command_did_is_one_json_document_too(
     assert {name: document[name] for name in expected} == expected
 
 
+def test_doctor_names_a_server_that_is_named_to_others_and_has_no_key(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "alpha"})
+    config.write_text(config.read_text() + '\n[server]\nallowed_hosts = ["ctx.example.org"]\n')
+    assert ctx("index", "--no-embed", "--config", str(config), cwd=tmp_path).returncode == 0
+
+    def warnings() -> list[str]:
+        findings = document(ctx("doctor", "--json", "--config", str(config), cwd=tmp_path))["findings"]
+        return [row["detail"] for row in findings if row["what"] == "keys"]
+
+    (warning,) = warnings()
+    assert "ctx key create NAME" in warning
+    assert ctx("key", "create", "desk", "--config", str(config), cwd=tmp_path).returncode == 0
+    assert warnings() == []
+
+
 def test_doctor_says_of_web_pages_what_the_server_does(tmp_path: Path) -> None:
     config = project(tmp_path, {"a.md": "alpha"})
     assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0

@@ -556,19 +556,20 @@ def test_calls_over_the_rate_are_429_with_retry_after_and_health_is_not_counted(
 # --- bind ---------------------------------------------------------------------------------------------------
 
 
-def test_beyond_this_machine_documents_need_a_key_too(
+def test_beyond_this_machine_documents_need_a_key_that_opens_more_than_a_bank(
     serve: Serve, services: Services, tmp_path: Path
 ) -> None:
     ring = KeyRing(str(tmp_path / "keys.json"))
-    key, _ = ring.create("laptop", ["alice"])
+    whole, _ = ring.create("desk")
+    of_bank, _ = ring.create("laptop", ["alice"])
     client = serve(services._replace(keys=ring), ServerSettings(bind="0.0.0.0:7331")).client
-    assert failure(client.post("/tools/search", json={"query": "x"})) == (401, "unauthorized")
-    assert (
-        client.post(
-            "/tools/search", json={"query": "x"}, headers={"authorization": f"Bearer {key}"}
-        ).status_code
-        == 200
-    )
+    for headers, status in (
+        ({}, 401),
+        ({"authorization": f"Bearer {of_bank}"}, 401),
+        ({"authorization": f"Bearer {whole}"}, 200),
+    ):
+        response = client.post("/tools/search", json={"query": "x"}, headers=headers)
+        assert response.status_code == status
 
 
 def test_without_a_key_a_pack_is_open_on_loopback_only(serve: Serve, services: Services) -> None:

@@ -8,6 +8,7 @@ from kit import project, workspace
 from serving import ANYTHING, Serve, Served
 
 from ctx.server.app import Services
+from ctx.server.keys import KeyRing
 from ctx.server.late import Door
 from ctx.server.mcp import McpServer
 from ctx.server.mcp_http import HttpDoor, enter_http
@@ -66,3 +67,60 @@ def test_a_packs_key_opens_the_pack_and_not_them(served: Served) -> None:
     assert "error" in refused or refused["result"]["isError"]
     memory = _rpc(served, "vault-key", "tools/call", name="vault", arguments={})["result"]
     assert not memory.get("isError")
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> KeyRing:
+    return KeyRing(str(tmp_path / "keys.json"))
+
+
+def test_a_banks_key_opens_memories_and_not_them(serve: Serve, space: Workspace, ring: KeyRing) -> None:
+    key, _ = ring.create("ana", ["ana"])
+    settings = ServerSettings(api_keys=("server-key",), packs=(PackPolicy("vault"),))
+
+    def door(work: Work) -> Door:
+        return HttpDoor(McpServer(space.toolbox, space.agents, lambda: space.catalog, work, enter=enter_http))
+
+    served = serve(Services(space.toolbox, space.agents, mcp=door, keys=ring), settings)
+    served.client.headers["authorization"] = f"Bearer {key}"
+    refused = served.client.post("/tools/search", json={"query": "jwt"})
+    assert refused.status_code == 401
+    assert "memories alone" in refused.json()["error"]["message"]
+    for method, path in (
+        ("POST", "/tools/get"),
+        ("GET", "/tools/sources"),
+        ("POST", "/tools/refresh"),
+        ("GET", "/map"),
+    ):
+        assert served.client.request(method, path, json={}).status_code == 401, path
+    assert _rpc(served, key, "resources/list")["result"]["resources"] == []
+    called = _rpc(served, key, "tools/call", name="search", arguments={"query": "jwt"})
+    assert "error" in called or called["result"]["isError"]
+    assert served.client.post("/tools/vault", json={}).json() == {"result": "kept"}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "ctx.example.org"},
+        {"x-forwarded-for": "10.0.0.9"},
+        {"forwarded": "for=10.0.0.9"},
+        {"x-real-ip": "10.0.0.9"},
+    ],
+    ids=str,
+)
+def test_through_a_proxy_nothing_is_open_once_there_are_keys(
+    serve: Serve, space: Workspace, ring: KeyRing, headers: dict[str, str]
+) -> None:
+    settings = ServerSettings(allowed_hosts=("ctx.example.org",))
+    served = serve(Services(space.toolbox, space.agents, keys=ring), settings)
+    query = {"query": "jwt"}
+    assert served.client.post("/tools/search", json=query, headers=headers).json()["results"]
+    key, _ = ring.create("laptop")
+    assert served.client.post("/tools/search", json=query, headers=headers).status_code == 401
+    assert served.client.get("/openapi.json", headers=headers).status_code == 401
+    assert served.client.get("/health", headers=headers).json().keys() == {"status"}
+    assert served.client.get("/", headers=headers).status_code == 200
+    held = {**headers, "authorization": f"Bearer {key}"}
+    assert served.client.post("/tools/search", json=query, headers=held).json()["results"]
+    assert served.client.post("/tools/search", json=query).json()["results"], "of this machine none is asked"

@@ -81,7 +81,7 @@ def test_a_name_may_be_used_again_once_its_key_is_revoked(tmp_path: Path) -> Non
     assert match(second, ring.candidates()) is not None
 
 
-@pytest.mark.parametrize("bank", ["..", ".", "a/b", "", "a b", "ä", "x" * 129])
+@pytest.mark.parametrize("bank", ["..", ".", "a/b", "", "a b", "ä", "x" * 129, "pack:sekha"])
 def test_a_bank_that_no_url_could_name_is_refused(tmp_path: Path, bank: str) -> None:
     with pytest.raises(BadRequest):
         KeyRing(str(tmp_path / "keys.json")).create("laptop", [bank])
