@@ -425,6 +425,28 @@ class _Page:
         self.atoms.append((start, self.size))
 
     def parsed(self) -> Parsed:
+        self._finish()
+        headings, atoms, body = self.headings, self.atoms, "".join(self.parts)
+        main = self._main_span(body)
+        if main is not None:
+            start, end = main
+            body = body[start:end]
+            headings = [_moved(each, -start) for each in headings if start <= each.start < end]
+            atoms = [(a - start, b - start) for a, b in atoms if start <= a and b <= end]
+        declared = str(self.metadata.get("title") or "")
+        top = next(
+            (each.title for each in (*headings, *self.headings) if each.level == 1 and each.title), None
+        )
+        title = top or declared or first_title(headings) or first_title(self.headings)
+        if top and declared and _differ(top, declared):
+            lead = f"{declared}\n\n"
+            body = lead + body
+            headings = [_moved(each, len(lead)) for each in headings]
+            atoms = [(a + len(lead), b + len(lead)) for a, b in atoms]
+        return Parsed(body, tuple(headings), tuple(atoms), title, self.metadata)
+
+    def _finish(self) -> None:
+        """Ends what the page left open."""
         if self.tables:
             self._flush_table()
         if self.pre:
@@ -433,24 +455,6 @@ class _Page:
         self._flush()
         if self.main_tag:
             self.mains.append((self.main_start, len(self.parts)))
-        headings, atoms, body = self.headings, self.atoms, "".join(self.parts)
-        main = self._main_span(body)
-        if main is not None:
-            start, end = main
-            body = body[start:end]
-            headings = [
-                Heading(h.start - start, h.level, h.title) for h in headings if start <= h.start < end
-            ]
-            atoms = [(a - start, b - start) for a, b in atoms if start <= a and b <= end]
-        declared = str(self.metadata.get("title") or "")
-        top = next((h.title for h in (*headings, *self.headings) if h.level == 1 and h.title), None)
-        title = top or declared or first_title(headings) or first_title(self.headings)
-        if top and declared and _differ(top, declared):
-            shift = len(declared) + 2
-            body = f"{declared}\n\n{body}"
-            headings = [Heading(h.start + shift, h.level, h.title) for h in headings]
-            atoms = [(a + shift, b + shift) for a, b in atoms]
-        return Parsed(body, tuple(headings), tuple(atoms), title, self.metadata)
 
     def _main_span(self, body: str) -> tuple[int, int] | None:
         """The characters from the first main part to the end of the last, where they are worth a page."""
@@ -463,6 +467,10 @@ class _Page:
             start += 1
         headed = any(start <= heading.start < end for heading in self.headings)
         return (start, end) if headed or end - start >= MIN_MAIN_CHARS else None
+
+
+def _moved(heading: Heading, characters: int) -> Heading:
+    return heading._replace(start=heading.start + characters)
 
 
 def _differ(heading: str, declared: str) -> bool:
