@@ -114,17 +114,16 @@ def _changing_options(actions: "argparse._SubParsersAction[argparse.ArgumentPars
 
 
 def _banks(workspace: Workspace, args: argparse.Namespace) -> int:
-    store = workspace.memory
-    names = sorted(store.banks())
-    counts = [(name, store.bank(name).count()) for name in names[: args.limit]]
+    banks = workspace.memory.bank_counts()
+    counts = list(banks.items())[: args.limit]
     if args.json:
         print_json(
-            {"banks": [{"bank": name, "memories": count} for name, count in counts], "total": len(names)}
+            {"banks": [{"bank": name, "memories": count} for name, count in counts], "total": len(banks)}
         )
     elif counts:
         print(table([(name, f"{count:,}") for name, count in counts], ("BANK", "MEMORIES")))
-        if len(names) > len(counts):
-            print(f"{len(names) - len(counts):,} more; --limit shows them", file=sys.stderr)
+        if len(banks) > len(counts):
+            print(f"{len(banks) - len(counts):,} more; --limit shows them", file=sys.stderr)
     else:
         print("No memories yet.")
     return 0

@@ -155,6 +155,16 @@ class Reader:
         )
         return [row[0] for row in cursor]
 
+    def bank_counts(self, shown: Condition) -> dict[str, int]:
+        """How many memories of each bank meet the condition, 0 included, by the bank's name, in order."""
+        cursor = self.connection.execute(
+            "SELECT b.bank, count(m.no) FROM memory_banks b"
+            f" LEFT JOIN memories m ON m.bank_no = b.bank_no AND {shown.sql}"
+            " WHERE b.bank NOT LIKE '/%' GROUP BY b.bank ORDER BY b.bank",
+            shown.values,
+        )
+        return dict(cursor)
+
     # -- rows ------------------------------------------------------------------------------------------------
     # `+bank_no` where numbers are given: without the sign SQLite would rather walk an index over the whole
     # bank.

@@ -13,6 +13,7 @@ from ctx.memory.bank.base import Resources
 from ctx.memory.columns import Memory
 from ctx.memory.embedding import VECTOR_CACHE_MB, Embedder, Embedding
 from ctx.memory.health import problems
+from ctx.memory.reader import visible
 from ctx.memory.records import UNKNOWN, Provenance, check_bank_id, check_nameable
 from ctx.memory.rows import MemoryRows, SqliteRows
 from ctx.memory.screen import POLICIES
@@ -90,6 +91,11 @@ class MemoryStore:
     def banks(self) -> list[str]:
         with self.rows.reading() as reader:
             return reader.banks()
+
+    def bank_counts(self) -> dict[str, int]:
+        """How many memories each bank shows, by its name, in order."""
+        with self.rows.reading() as reader:
+            return reader.bank_counts(visible(self._resources.clock()))
 
     def rename(self, id: str, name: str) -> None:
         """Gives a bank another name. Raises `NotFound`, and `Conflict` where that name is taken."""

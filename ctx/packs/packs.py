@@ -232,6 +232,20 @@ class Pack:
             return OWN_BANK + private
         return check_bank_id(f"{OWN_BANK}{private}:{bank}")
 
+    def bank_counts(self) -> dict[str, int]:
+        """How many memories each bank holds that this pack's callers reach, by the name they call it."""
+        private = self.manifest.bank
+        counts = self._store().bank_counts()
+        if private is None or self._shared:
+            return {bank: count for bank, count in counts.items() if not bank.startswith(OWN_BANK)}
+        own = OWN_BANK + private
+        named = {
+            bank.removeprefix(f"{own}:"): count
+            for bank, count in counts.items()
+            if bank.startswith(f"{own}:")
+        }
+        return {self.default_bank: counts[own], **named} if own in counts else named
+
     def _execute(
         self,
         name: str,

@@ -39,6 +39,7 @@ _PAGE_TYPES = {
     ".ico": "image/x-icon",
     ".woff2": "font/woff2",
 }
+MAX_BANKS = 500  # shown by the page
 _DESCRIPTOR = {
     "name": "ctx",
     "version": __version__,
@@ -209,6 +210,19 @@ async def _activity(request: Request) -> Response:
 async def _map(request: Request) -> Response:
     # Seconds of work where the store is large, in the lane of what takes long: searches do not wait for it.
     return reply(await _state(request).work.scripts.run(_overview(request).atlas, ("map", "page")))
+
+
+@router.get("/banks", include_in_schema=False)
+async def _banks(request: Request) -> Response:
+    # The names of banks are their owners' affair: a key that opens some is told of those alone.
+    state, access = _state(request), request.scope[ACCESS]
+    pack = _overview(request).pack_at_banks()
+    if pack is None:
+        raise NotFound("no memory pack with banks is enabled")
+    access.admit_pack(pack.name)
+    counts = await state.work.probes.run(pack.bank_counts)
+    rows = [{"bank": bank, "memories": count} for bank, count in counts.items() if access.opens_bank(bank)]
+    return reply({"banks": rows[:MAX_BANKS], "total": len(rows), "default": pack.default_bank})
 
 
 def _overview(request: Request) -> Overview:

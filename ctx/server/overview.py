@@ -18,6 +18,7 @@ from ctx.workspace import Workspace
 if TYPE_CHECKING:
     from ctx.connectors.base import Problem
     from ctx.indexing.run import IndexReport
+    from ctx.packs.packs import Pack
     from ctx.store.atlas import AtlasRoom
 
 MAX_PROBLEMS = 200  # shown of one run; the count beside them is of all
@@ -33,6 +34,10 @@ class Overview(Protocol):
 
     def atlas(self) -> JSON:
         """Raises `EmbeddingsDisabled` and `StoreError`."""
+        ...
+
+    def pack_at_banks(self) -> "Pack | None":
+        """The memory pack that a bank's name in an address or a header leads to."""
         ...
 
 
@@ -104,6 +109,9 @@ class WorkspaceOverview:
         if model is None:
             raise EmbeddingsDisabled("the map is drawn from embeddings, which are disabled on this server")
         return self._atlas_room.atlas(self._workspace.catalog, model)._asdict()
+
+    def pack_at_banks(self) -> "Pack | None":
+        return next((pack for pack in self._workspace.packs if pack.manifest.at_banks), None)
 
     @cached_property
     def _atlas_room(self) -> "AtlasRoom":

@@ -318,6 +318,10 @@ class Access:
             f"{pack} is closed until it has a key: 'ctx key create NAME', or [packs.{pack}] api_key_env"
         )
 
+    def opens_bank(self, bank: str) -> bool:
+        """Whether the caller's key opens that bank, or no key is asked of anybody."""
+        return self.grant is None or self.grant.covers(bank)
+
     def admit_mcp(self) -> None:
         """Whether this caller may come to MCP at all, and to the bank it names. Raises `Unauthorized`."""
         if self.grant is None and not self.bank_fixed and self._policy.mcp_locked():

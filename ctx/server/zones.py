@@ -79,13 +79,14 @@ SHOWN = Zone("shown", private=False, admit=_anyone, shown=True)
 PAGE = Zone("page", private=True, admit=_reader)  # what only the page asks for: CORS opens none of it
 METRICS = Zone("metrics", private=True, admit=_reader)
 MCP = Zone("mcp", private=True, admit=_mcp_client, rpc=True, door="mcp")
-PACK = Zone("pack", private=True, admit=_anyone)  # each route says by its `auth` who may
+PACK = Zone("pack", private=True, admit=_anyone)  # each route says who may, a pack's own by its `auth`
 PACK_MCP = Zone("pack mcp", private=True, admit=_pack_client, rpc=True, door="mcp")
 
 FIXED: Mapping[str, Zone] = {
     "/": SHOWN,  # to MCP's clients MCP: see `Entry.serves`
     "/activity": PAGE,
     "/agents/list": CALLS,
+    "/banks": PACK,
     "/health": SHOWN,
     "/llms.txt": OPEN,
     "/map": PAGE,

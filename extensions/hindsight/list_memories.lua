@@ -39,6 +39,7 @@ function tool.execute(params, context)
       type = record.type or "world",
       context = record.context or "general",
       tags = json.array(record.tags),
+      flags = json.array(record.flags),
       said = record.said,
       happened = record.happened or json.null,
       superseded_by = record.superseded_by or json.null,

@@ -89,8 +89,32 @@ def test_a_bank_has_an_address_and_its_own_memories(tab: Tab) -> None:
     page.get_by_role("button", name="Keep it").click()
     page.locator(".memory", has_text="Alice likes tea").wait_for()
     assert page.url.endswith("#/memory/alice")
-    page.go_back()
+    page.locator("#memory-banks [aria-current]", has_text="alice").wait_for()
+    page.locator("#memory-banks .chip", has_text="default").click()
     tab.until("document.querySelectorAll('.memory').length === 2")
+    assert page.url.endswith("#/memory/default")
+
+
+def test_a_question_is_narrowed_as_the_timeline_is(tab: Tab, space: Workspace) -> None:
+    earlier = {"content": "Paris has a standup too", "context": "work", "timestamp": "2020-01-02T03:04:05Z"}
+    space.toolbox.call("retain", earlier, Caller("rest"))
+    page = tab.page
+    page.fill("#memory-q", "standup")
+    page.press("#memory-q", "Enter")
+    page.locator("#memory-status", has_text="2 memories, the best first").wait_for()
+    page.fill("#memory-until", "2020-12-31")
+    page.locator("#memory-status", has_text="1 memory, the best first").wait_for()
+    assert _texts(tab) == ["Paris has a standup too"]
+    page.fill("#memory-context", "home")
+    page.press("#memory-context", "Enter")
+    page.locator("#memory-status", has_text="Nothing stored answers this").wait_for()
+
+
+def test_what_was_noticed_in_a_text_is_shown_in_the_timeline(tab: Tab, space: Workspace) -> None:
+    text = "The key of staging is sk-abcdef0123456789abcdef0123456789"
+    space.toolbox.call("retain", {"content": text}, Caller("rest"))
+    tab.page.reload()
+    tab.page.locator(".memory", has_text="sk-abcdef").locator(".flag", has_text="secret").wait_for()
 
 
 @pytest.mark.parametrize("width", [1280, 320])

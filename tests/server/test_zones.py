@@ -92,7 +92,7 @@ def _private(path: str, method: str, accept: str, session: bool) -> bool:
             return method in ("POST", "DELETE") or (method == "GET" and (session or events))
         case ["mcp"] | ["mcp", ""] | ["metrics"] | ["packs", "diary", "health"]:
             return True
-        case ["activity"] | ["map"]:  # what only the page asks for
+        case ["activity"] | ["banks"] | ["map"]:  # what only the page asks for
             return True
         case ["mcp", "tools", tool]:
             return tool != ""
@@ -125,6 +125,7 @@ STEPS = (
     "list",
     "page",
     "activity",
+    "banks",
     "map",
     "v1",
     "notes",

@@ -3,6 +3,8 @@
 import { address, button, call, copyButton, count, day, element, find, link, number, pairs, parameters, route, setTitle } from "./common.js";
 
 const PAGE = 50;
+const RECALLED = 100; // of which those are shown that the filters let through
+const CHIPS = 24; // banks shown by name; the others by their address
 const MAX_EXPORT = 10_000;
 const state = { bank: null, cursor: null, undo: null, words: null, day: "" };
 const WORDS = { put: "stored", update: "corrected", delete: "forgotten", undo: "taken back" };
@@ -15,8 +17,8 @@ export async function available() {
 export async function open(place) {
   const { bank, id } = parse(place);
   setTitle("Memory");
-  find("memory-bank").value = bank;
   state.bank = bank;
+  showBanks();
   try {
     if (id) await showOne(id, place);
     else await showList(place.query);
@@ -42,6 +44,25 @@ function say(text, failed = false) {
   if (state.undo) line.append(" ", button("Undo", undo));
 }
 
+// ---- the banks ------------------------------------------------------------------------------------------------------
+
+// Those that this server, or this key, opens: the one shown first, then the fullest.
+async function showBanks() {
+  const bank = state.bank;
+  const answer = await call("/banks").catch(() => ({ banks: [] })); // without them the view is whole
+  if (state.bank !== bank) return;
+  const shown = bank || answer.default;
+  const rank = (row) => (row.bank === shown ? Infinity : row.memories);
+  const chips = answer.banks.filter((row) => row.memories || row.bank === shown).sort((first, second) => rank(second) - rank(first)).slice(0, CHIPS).map((row) => {
+    const chip = link("", address("memory", row.bank), "chip");
+    chip.append(element("bdi", row.bank), element("small", number(row.memories)));
+    if (row.bank === shown) chip.setAttribute("aria-current", "true");
+    return chip;
+  });
+  find("memory-banks").replaceChildren(...chips);
+  find("memory-banks").hidden = chips.length === 0;
+}
+
 // ---- the timeline ---------------------------------------------------------------------------------------------------
 
 async function showList(query) {
@@ -54,15 +75,26 @@ async function showList(query) {
   state.cursor = null;
   find("memory-list").replaceChildren();
   const words = query.get("q");
-  if (words) await recall(words);
+  if (words) await recall(words, query);
   else await more(query, true);
 }
 
-async function recall(words) {
-  const answer = await ask("recall", { query: words });
-  const rows = (answer.memories || answer.results || []).map((memory) => row({ ...memory, text: memory.text || memory.content }));
-  find("memory-list").replaceChildren(...rows);
-  say(rows.length ? `${count(rows.length, "memory", "memories")}, the best first` : "Nothing stored answers this.");
+async function recall(words, query) {
+  const values = { query: words, max_results: RECALLED };
+  if (query.get("type")) values.types = [query.get("type")];
+  if (query.get("superseded") === "1") values.include_superseded = true;
+  const answer = await ask("recall", values);
+  const results = (answer.memories || answer.results || []).filter((memory) => admits(query, memory));
+  find("memory-list").replaceChildren(...results.map((memory) => row({ ...memory, text: memory.text || memory.content })));
+  find("memory-more").hidden = true;
+  say(results.length ? `${count(results.length, "memory", "memories")}, the best first` : "Nothing stored answers this.");
+}
+
+// What a question does not narrow by: when it was said, and where it belongs.
+function admits(query, memory) {
+  const said = (memory.said || "").slice(0, 10);
+  const [since, until, context] = ["since", "until", "context"].map((name) => query.get(name));
+  return (!since || said >= since) && (!until || said <= until) && (!context || memory.context === context);
 }
 
 async function more(query, first) {
@@ -85,7 +117,7 @@ function row(memory) {
   const node = element("article", undefined, `memory${memory.superseded_by ? " replaced" : ""}`);
   const text = link("", addressOf(memory.id));
   text.append(element("bdi", memory.text));
-  const facts = [memory.context, memory.type, ...(memory.tags || []), memory.happened ? `happened ${memory.happened}` : null, memory.superseded_by ? "a later statement took its place" : null];
+  const facts = [memory.context, memory.type, ...(memory.tags || []), memory.score ? `${Math.round(100 * memory.score)} % sure, said ${day(memory.said)}` : null, memory.happened ? `happened ${memory.happened}` : null, memory.superseded_by ? "a later statement took its place" : null];
   node.append(text, flagged(memory.flags), element("p", facts.filter(Boolean).join(" · "), "remark"));
   for (const older of memory.replaced || []) node.append(element("p", `took the place of: ${older.text} (${day(older.said)})`, "remark"));
   return node;
@@ -226,6 +258,7 @@ find("memory-bank-form").addEventListener("submit", (event) => {
   event.preventDefault();
   state.undo = null;
   location.hash = address("memory", find("memory-bank").value.trim());
+  find("memory-bank").value = "";
 });
 find("memory-new").addEventListener("submit", (event) => {
   event.preventDefault();
