@@ -84,8 +84,6 @@ _TAGS = frozenset(
         "video",
     ]
 )
-
-
 _LINE_WORDS = (
     3  # from so many on a query with punctuation may be a line that was copied; without it, of twice as many
 )
@@ -437,9 +435,18 @@ def _may_be_marked(text: str) -> bool:
 
 
 def _unmarked_lines(lines: list[str], prose: bool, inline: bool) -> Iterator[str]:
-    """The lines without markup; `inline`: in prose some may have it beyond their beginnings."""
+    """The lines without markup; `inline`: in prose some may have it beyond their beginnings. What stands between fences is code
+    and stays as it is.
+    """
     lines = lines[_front_matter_end(lines) :] if prose else lines
+    fenced = prose and inline and _begins_in_code(lines)
     for line in lines:
+        if prose and inline and _is_fence(line):
+            fenced = not fenced
+            continue
+        if fenced:
+            yield line
+            continue
         if not line.lstrip()[:1].isalnum():  # else there is no mark before it
             line = _unmarked(line)
             if prose and line:
@@ -448,6 +455,16 @@ def _unmarked_lines(lines: list[str], prose: bool, inline: bool) -> Iterator[str
             line = _without_inline(line)
         if line:
             yield line
+
+
+def _is_fence(line: str) -> bool:
+    return "```" in line and line.lstrip().startswith("```")
+
+
+def _begins_in_code(lines: list[str]) -> bool:
+    """Whether a text begins within a block of code that was cut: its first fence is one of an odd number and names no language."""
+    fences = [line.strip() for line in lines if _is_fence(line)]
+    return len(fences) % 2 == 1 and fences[0] == "```"
 
 
 def _front_matter_end(lines: list[str]) -> int:
@@ -467,12 +484,23 @@ def _unmarked(line: str) -> str:
     text = line.lstrip(" \t")
     if text.startswith(">"):
         return text[1:]
+    if text.startswith("|"):
+        return _cells(text)
     if text.startswith("#"):
         named = text.lstrip("#")
         return named if named.startswith((" ", "\t")) and len(text) - len(named) <= 6 else line
     if text.startswith('"""'):  # a docstring begins on the line of its first sentence
         return text.strip('"')
     return "" if text[:1] in _RULES and text[:3] == text[:1] * 3 and len(text) > 2 else line
+
+
+def _cells(row: str) -> str:
+    """What the cells of a table's row say; nothing of the row that only draws a line."""
+    if not row.strip("|-:+= \t"):
+        return ""
+    cells = [cell.strip() for cell in row.strip("| \t").replace("\\|", "\0").split("|")]
+    words = " · ".join(filter(None, cells)).replace("\0", "|")
+    return f"{words};" if words[-1:].isalnum() else words
 
 
 def _without_directive(line: str) -> str:
@@ -499,9 +527,9 @@ def _without_inline(line: str) -> str:
         line = _without_links(line)
     if "`" in line:
         line = _without_roles(line)
-    if "{#" in line:
-        line = line[: line.index("{#")]
-    return line.replace("**", "") if "**" in line else line
+    elif "**" in line:
+        line = _without_emphasis(line)
+    return line[: line.index("{#")] if "{#" in line else line
 
 
 def _without_tags(line: str) -> str:
@@ -551,4 +579,30 @@ def _without_roles(line: str) -> str:
         pieces[i] = words if mark and pieces[i].endswith(">") else pieces[i].lstrip("~!")
         if i + 1 < len(pieces) and pieces[i + 1].startswith("_"):
             pieces[i + 1] = pieces[i + 1].lstrip("_")
+    if "**" in line:  # of the words between, not of a glob that is code
+        pieces[::2] = _without_emphasis("`".join(pieces[::2])).split("`")
     return "".join(pieces)
+
+
+def _without_emphasis(line: str) -> str:
+    """The line without pairs of `**` around words: `**kwargs` and `src/**/*.py` are no such."""
+    clean, read_to = "", 0
+    start = line.find("**")
+    while start >= 0:
+        end = line.find("**", start + 2)
+        if end < 0:
+            break
+        if _opens(line, start) and _opens(line[::-1], len(line) - end - 2):
+            clean += line[read_to:start] + line[start + 2 : end]
+            read_to = end + 2
+            end = line.find("**", read_to)
+        start = end
+    return clean + line[read_to:]
+
+
+def _opens(line: str, start: int) -> bool:
+    """Whether the `**` there has a word behind it and none before: read backwards, whether it ends one."""
+    before, behind = line[start - 1 : start] if start else "", line[start + 2 : start + 3]
+    return not (before.isalnum() or before in ("/", "*")) and not (
+        behind.isspace() or behind in ("", "/", "*")
+    )
