@@ -29,6 +29,10 @@ else:
     from collections import _tuplegetter  # what `collections.namedtuple` makes its fields of
     from functools import partial
 
+    # So many records of a class are made by hand: compiling a constructor costs what that does for a hundred of them
+    # (0.2 million instructions), and of most classes a command makes fewer.
+    _BY_HAND = 100
+
     Any = object
     Self = object
 
@@ -64,6 +68,7 @@ else:
             fields = tuple(record_type.__annotations__)
             record_type._fields = record_type.__match_args__ = fields
             record_type._field_defaults = {field: body[field] for field in fields if field in body}
+            record_type._by_hand = [_BY_HAND]
             for index, field in enumerate(fields):
                 setattr(record_type, field, _tuplegetter(index, None))
             return record_type
@@ -72,18 +77,19 @@ else:
         """What `typing.NamedTuple` does for a class that is written out (a test holds the two equal)."""
 
         _fields = ()
-        _few = 5  # so many of a class are made by hand
 
         def __new__(cls, *values, **named):
-            # Generated code costs what twenty records made by hand do, and of most classes a command makes fewer.
-            cls._few -= 1
-            if cls._few >= 0:
-                values_by_name = {**cls._field_defaults, **named}
-                unnamed = cls._fields[len(values) :]
-                if values_by_name.keys() >= {*unnamed} and named.keys() <= {*unnamed}:
-                    record = tuple.__new__(cls, (*values, *[values_by_name[name] for name in unnamed]))
-                    if len(record) == len(cls._fields):
-                        return record
+            cls._by_hand[0] -= 1
+            if cls._by_hand[0] >= 0:
+                if not named and len(values) == len(cls._fields):
+                    return tuple.__new__(cls, values)
+                given = {**dict(zip(cls._fields, values)), **named}  # noqa: B905 - a longer one is refused below
+                values_by_name = {**cls._field_defaults, **given}
+                if len(given) == len(values) + len(named) and len(values_by_name) == len(cls._fields):
+                    try:
+                        return tuple.__new__(cls, map(values_by_name.__getitem__, cls._fields))
+                    except KeyError:
+                        pass  # one lacks and another is unknown: the generated code says which
             fields = ", ".join(cls._fields)
             source = f"lambda _cls, {fields}: _made(_cls, ({fields},))"  # as `collections.namedtuple` does it
             make = eval(source, {"_made": tuple.__new__})  # noqa: S307 - the names are those of a class body
