@@ -45,9 +45,12 @@ def compile_check(schema: JSON) -> Check:
     `null` for an optional parameter counts as absent. Whole floats are integers, as JSON Schema has it.
     Raises `ConfigError` where the schema itself is wrong or refers outside itself.
     """
-    if is_flat(schema):
-        return partial(_check_flat, schema)
-    return _compile_full(schema)
+    return flat_check(schema) if is_flat(schema) else _compile_full(schema)
+
+
+def flat_check(schema: JSON) -> Check:
+    """`compile_check` of a schema that is known to be flat and well formed."""
+    return partial(_check_flat, schema)
 
 
 def compile_output_check(schema: JSON) -> Callable[[JSON], str | None]:

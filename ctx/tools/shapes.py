@@ -20,11 +20,11 @@ def row(record: Any, omit: Container[str] = ()) -> dict[str, JSON]:
     for field, value in zip(record._fields, record, strict=True):
         if field in omit:
             continue
+        kind = type(value)
         if field[-3:] == "_ms":
             fields[_name(field)] = None if value is None else iso_utc(value)
         else:
-            kind = type(value)
-            fields[field] = value if kind is str or kind is int else _shown(value)
+            fields[field] = value if kind is str or kind is int or value is None else _shown(value)
     return fields
 
 
@@ -59,7 +59,7 @@ def schema(record: Any, omit: Container[str] = ()) -> dict[str, JSON]:
 
 
 def _schema_of(annotation: Any) -> dict[str, JSON]:
-    if annotation in _KINDS:
+    if type(annotation) is type and annotation in _KINDS:  # not to ask for the hash of a union
         return {"type": _KINDS[annotation]}
     if isinstance(annotation, UnionType):
         inner = [part for part in annotation.__args__ if part is not type(None)]

@@ -14,7 +14,8 @@ from ctx.errors import BadRequest, ConfigError, ToolError
 from ctx.extensions.parameters import parameters_schema
 from ctx.tools import full_schema
 from ctx.tools.base import Tool, Toolbox
-from ctx.tools.schema import compile_check
+from ctx.tools.builtin import builtin_tools
+from ctx.tools.schema import compile_check, is_flat
 from ctx.tools.schema_patterns import SearchPattern
 from ctx.types import Caller
 
@@ -391,3 +392,9 @@ def test_references_within_a_schema_are_followed_also_where_they_recur() -> None
     assert check({"list": {"next": {"next": {"n": 1}}}})
     with pytest.raises(BadRequest, match="list/next/n"):
         check({"list": {"next": {"n": "1"}}})
+
+
+def test_the_parameters_of_the_built_in_tools_are_flat() -> None:
+    library: Any = None  # asked by a call alone
+    for tool in builtin_tools(library, 12):
+        assert is_flat(tool.parameters), tool.name
