@@ -4,7 +4,6 @@ A path that names the subject, and a definition of the name asked for, add to a 
 and change logs are held back unless the query asks for them. The constants are coarse and the same everywhere.
 """
 
-from bisect import bisect_right
 from collections.abc import Container, Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter, itemgetter
@@ -140,8 +139,10 @@ def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[
         start = together.find(part)
         if start >= 0 and not ends:
             ends = list(accumulate([len(low) + 1 for low in lows]))
+        position = 0
         while start >= 0:
-            position = bisect_right(ends, start)
+            while ends[position] <= start:  # not `bisect`: importing it is dearer than walking
+                position += 1
             if _says(profiles[position].named, lows[position], part, beginnings):
                 shares[position] = shares.get(position, 0.0) + share
             start = together.find(part, ends[position])
