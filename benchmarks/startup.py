@@ -24,7 +24,7 @@ from ctx.config import load_config
 from ctx.connectors.base import ScanLog
 from ctx.identity import document_id, text_hash
 from ctx.indexing.run import run_signature
-from ctx.store.base import Run
+from ctx.store.rows import Run
 from ctx.types import Chunk, Document
 from ctx.workspace import open_workspace
 

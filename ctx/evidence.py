@@ -7,11 +7,13 @@ from operator import attrgetter, itemgetter
 from ctx import analyze, kinds, ranking, rules
 from ctx.lean import TYPE_CHECKING, NamedTuple, records
 from ctx.snippet import Matcher, Terms, Text, is_bare
-from ctx.store.base import Catalog, ChunkRow
+from ctx.store.rows import ChunkRow
 from ctx.types import JSON, Filters, Hit, Passage, SearchResult
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
     import numpy as np
+
+    from ctx.store.base import Catalog
 
 _PASSAGES, _NEAREST = (
     1,
@@ -88,7 +90,7 @@ class Choice(NamedTuple):
 class Rows:
     """The rows of the catalog that one search has read, each read once."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: "Catalog") -> None:
         self._catalog = catalog
         self._rows: dict[int, ChunkRow] = {}
 

@@ -6,7 +6,7 @@ Nothing goes unasked: the model may come back, the documents may be another conf
 from collections.abc import Sequence
 
 from ctx.errors import BadRequest, NotFound
-from ctx.store.base import ModelShare
+from ctx.store.rows import ModelShare
 from ctx.workspace import Workspace
 
 

@@ -24,11 +24,12 @@ from ctx.evidence import (
 from ctx.lean import TYPE_CHECKING, Lock, NamedTuple, Protocol
 from ctx.settings import Retrieval
 from ctx.snippet import Matcher
-from ctx.store.base import Catalog, SearchIndex
 from ctx.types import JSON, MODES, Filters, Hit, SearchResult
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
     import numpy as np
+
+    from ctx.store.base import Catalog, SearchIndex
 
 MAX_CANDIDATES = 10_000  # hits asked of a leg at most, however few documents they are of
 DEEPER = 4  # times as many hits are asked for when a page lies beyond the ranking so far
@@ -99,7 +100,7 @@ class Searcher:
     """
 
     def __init__(
-        self, catalog: Catalog, index: SearchIndex, settings: Retrieval, surroundings: Surroundings
+        self, catalog: "Catalog", index: "SearchIndex", settings: Retrieval, surroundings: Surroundings
     ) -> None:
         if settings.fusion not in ranking.METHODS:
             methods = ", ".join(ranking.METHODS)

@@ -8,7 +8,7 @@ from ctx.cli.common import configuration, counted, parser, plain, print_json
 from ctx.cli.index import print_embedded
 from ctx.errors import BadRequest
 from ctx.pruning import prunable_models, prune_models, replaced_models
-from ctx.store.base import ModelShare
+from ctx.store.rows import ModelShare
 from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace
 

@@ -15,7 +15,7 @@ from ctx.cli.output import Output, mode_of, output_path
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest
 from ctx.pruning import replaced_models
-from ctx.store.base import StoredDocument
+from ctx.store.rows import StoredDocument
 from ctx.tools.builtin import source_json
 from ctx.types import Caller
 from ctx.workspace import open_workspace

@@ -18,7 +18,8 @@ from ctx.formats.table import TEXT_FORMAT
 from ctx.identity import document_id
 from ctx.indexing.chunk import chunk
 from ctx.lean import NamedTuple
-from ctx.store.base import Catalog, Run
+from ctx.store.base import Catalog
+from ctx.store.rows import Run
 from ctx.types import JSON, Chunk, Content, Document, Extracted, SourceItem
 
 BATCH_DOCUMENTS = (

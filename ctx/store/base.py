@@ -1,95 +1,18 @@
 """The two seams: a catalog keeps, an index finds.
 
 The catalog is the record; every write of it takes the next `seq`. The index is derived: it remembers the
-`seq` it has applied and catches up from the catalog, so it may be deleted at any moment.
+`seq` it has applied and catches up from the catalog, so it may be deleted at any moment. A search from the
+command line needs the values (`rows.py`) and not these shapes, which are for the type checker there.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
-from ctx.lean import TYPE_CHECKING, NamedTuple, Protocol
+from ctx.lean import TYPE_CHECKING, Protocol
+from ctx.store.rows import ChunkRow, Listing, ModelShare, PendingChunk, Run, StoredDocument, VectorBatch
 from ctx.types import Chunk, Document, Filters, Hit, SourceStatus
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
     import numpy as np
-
-
-class ChunkRow(NamedTuple):
-    """A chunk as a search needs it to answer: where it is, what it says and what document it is of."""
-
-    chunk_no: int
-    document_no: int
-    ordinal: int
-    start_line: int
-    end_line: int
-    heading: str
-    text: str
-    id: str
-    source: str
-    source_id: str
-    title: str
-    source_url: str | None
-    updated_ms: int
-    media_type: str
-
-
-class StoredDocument(NamedTuple):
-    """A document with the numbers the catalog gave it. `chunk_nos` are parallel to `chunks`."""
-
-    document_no: int
-    seq: int
-    document: Document
-    chunks: tuple[Chunk, ...]
-    chunk_nos: tuple[int, ...]
-
-
-class Listing(NamedTuple):
-    """A document as a list of documents shows it."""
-
-    id: str
-    source: str
-    source_id: str
-    title: str
-    media_type: str
-
-
-class VectorBatch(NamedTuple):
-    """Chunks with their embeddings; every field has the same length n."""
-
-    chunk_nos: "np.ndarray"  # int64 (n,)
-    document_nos: "np.ndarray"  # int64 (n,)
-    sources: list[str]
-    updated_ms: "np.ndarray"  # int64 (n,)
-    vectors: "np.ndarray"  # float32 (n, dim), of unit length
-
-
-class ModelShare(NamedTuple):
-    """What a catalog holds of one model. `size_bytes` is about what its embeddings take in the store.
-
-    `filling`: another machine is embedding texts with it just now.
-    """
-
-    model: str
-    embeddings: int
-    size_bytes: int
-    filling: bool
-
-
-class PendingChunk(NamedTuple):
-    """A chunk that awaits an embedding: the how-manieth of its document it is, and when that changed last."""
-
-    chunk_no: int
-    ordinal: int
-    updated_ms: int
-
-
-class Run(NamedTuple):
-    """How the last index run of a source went."""
-
-    finished_ms: int
-    ok: bool
-    note: str | None
-    revision: str | None
-    signature: str
 
 
 class Catalog(Protocol):

@@ -10,7 +10,6 @@ from operator import itemgetter
 
 from ctx.errors import StoreError
 from ctx.lean import Any, NamedTuple, records
-from ctx.store.base import ChunkRow, Listing, StoredDocument
 from ctx.store.record import (
     EVERY,
     PAGE,
@@ -24,6 +23,7 @@ from ctx.store.record import (
     slices,
     source_no_of,
 )
+from ctx.store.rows import ChunkRow, Listing, StoredDocument
 from ctx.types import NO_METADATA, Chunk, Document
 
 _COLUMNS = (

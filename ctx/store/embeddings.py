@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Sequence
 from ctx.errors import StoreError
 from ctx.identity import embedding_text
 from ctx.lean import TYPE_CHECKING
-from ctx.store.base import ModelShare, PendingChunk, VectorBatch
 from ctx.store.record import (
     EVERY,
     PAGE,
@@ -26,6 +25,7 @@ from ctx.store.record import (
     rows_after,
     slices,
 )
+from ctx.store.rows import ModelShare, PendingChunk, VectorBatch
 
 if TYPE_CHECKING:  # numpy costs 70 ms; only embeddings need it
     import numpy as np

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Sequence
 from ctx import files
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING, Lock
-from ctx.store.base import Catalog, StoredDocument
 from ctx.store.inventory import (
     DAMAGED,
     KEYWORD_FORMAT,
@@ -33,6 +32,7 @@ from ctx.store.inventory import (
     vector_sizes,
     verified,
 )
+from ctx.store.rows import StoredDocument
 from ctx.store.statefile import Stamp, read_state, stamp, write_state
 from ctx.types import Filters, Hit
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # numpy costs 70 ms and logging 8, and a keyword search from 
 
     import numpy as np
 
+    from ctx.store.base import Catalog
     from ctx.store.tantivy import KeywordIndex
     from ctx.store.vector_writer import VectorWriter
     from ctx.store.vectors import VectorReader
@@ -225,7 +226,7 @@ class LocalIndex:
         raise AssertionError("unreachable")
 
     # -- catching up ---------------------------------------------------------------------------------------------
-    def catch_up(self, catalog: Catalog) -> int:
+    def catch_up(self, catalog: "Catalog") -> int:
         """As the protocol has it. What is damaged is built anew on the way, and what was long is published in steps.
 
         After a `StoreError` (a full disk) readers still have what was published before, and the next call goes on from there.
@@ -253,7 +254,7 @@ class LocalIndex:
                 os.unlink(self._suspect_path)
             return applied
 
-    def feed(self, catalog: Catalog) -> None:
+    def feed(self, catalog: "Catalog") -> None:
         """Gives tantivy what was written since, and publishes nothing: its threads index while the caller reads on.
 
         What is fed is published by the next `catch_up`. A crash before that loses nothing: the seq that counts is the published one.
@@ -283,7 +284,7 @@ class LocalIndex:
         if writer is not None:
             _close_quietly(writer)
 
-    def _up_to_date(self, catalog: Catalog, model: str) -> bool:
+    def _up_to_date(self, catalog: "Catalog", model: str) -> bool:
         """Whether there is nothing to apply, as far as the two states and the sizes of the files tell: a millisecond, no numpy."""
         seq = catalog.seq()
         expected = {"applied": str(seq), "history": catalog.history(seq) or "", "model": model}
@@ -333,7 +334,7 @@ class LocalIndex:
             self.suspect()
         return problems
 
-    def _catch_up_keyword(self, catalog: Catalog, model: str) -> int:
+    def _catch_up_keyword(self, catalog: "Catalog", model: str) -> int:
         target = catalog.seq()
         folder, applied = self._usable_keyword(catalog)
         if folder is None:
@@ -361,7 +362,7 @@ class LocalIndex:
         self._fed = folder, target
         return target
 
-    def _build_keyword(self, catalog: Catalog, target: int) -> int:
+    def _build_keyword(self, catalog: "Catalog", target: int) -> int:
         folder = self._fresh_keyword_folder()
         try:
             with Surviving():
@@ -380,7 +381,7 @@ class LocalIndex:
             return False
         return disk.f_bavail * disk.f_frsize > _ROOM_BYTES and os.access(self._path, os.W_OK)
 
-    def _usable_keyword(self, catalog: Catalog) -> tuple[str | None, int]:
+    def _usable_keyword(self, catalog: "Catalog") -> tuple[str | None, int]:
         """The folder that counts and what it has applied; (None, 0) where it has to be built anew."""
         fields = _keyword_state(self._state_path)
         if fields is None:
@@ -431,12 +432,12 @@ class LocalIndex:
             self._keyword_writer_folder = folder
         return self._keyword_writer
 
-    def _apply_to_keyword(self, catalog: Catalog, folder: str, applied: int, target: int) -> None:
+    def _apply_to_keyword(self, catalog: "Catalog", folder: str, applied: int, target: int) -> None:
         self._add_documents(catalog, folder, applied, target, publish=True)
         self._publish_keyword(catalog, folder, target)
 
     def _add_documents(
-        self, catalog: Catalog, folder: str, applied: int, target: int, *, publish: bool = False
+        self, catalog: "Catalog", folder: str, applied: int, target: int, *, publish: bool = False
     ) -> None:
         published_s = time.monotonic()
         if applied == 0:
@@ -454,7 +455,7 @@ class LocalIndex:
             self._writer_of(folder).add(stored)
             applied = stored.seq
 
-    def _publish_keyword(self, catalog: Catalog, folder: str, applied: int) -> None:
+    def _publish_keyword(self, catalog: "Catalog", folder: str, applied: int) -> None:
         if self._keyword_writer is not None:
             self._keyword_writer.commit()
         self._write_state(folder, applied, catalog.history(applied) or "")
@@ -488,7 +489,7 @@ class LocalIndex:
             if verified.get(path) != stamp(os.path.join(path, "meta.json")):
                 self._write_state(fields["folder"], int(fields["applied"]), fields["history"])
 
-    def _catch_up_vectors(self, catalog: Catalog, model: str, *, suspect: bool) -> int:
+    def _catch_up_vectors(self, catalog: "Catalog", model: str, *, suspect: bool) -> int:
         from ctx.store.vector_writer import VectorWriter  # numpy: 70 ms, not for a keyword search
         from ctx.store.vectors import VectorsDamaged
 
@@ -509,7 +510,7 @@ class LocalIndex:
             return self._apply_to_vectors(catalog, model, writer)
 
     @staticmethod
-    def _apply_to_vectors(catalog: Catalog, model: str, writer: "VectorWriter") -> int:
+    def _apply_to_vectors(catalog: "Catalog", model: str, writer: "VectorWriter") -> int:
         target = catalog.seq()
         applied = writer.applied
         if applied == target and writer.history:
@@ -534,7 +535,7 @@ class LocalIndex:
         return target
 
     @staticmethod
-    def _complete(catalog: Catalog, model: str, writer: "VectorWriter", target: int) -> bool:
+    def _complete(catalog: "Catalog", model: str, writer: "VectorWriter", target: int) -> bool:
         """Whether there is a row for every chunk with an embedding, as far as that can be told while others write.
 
         It is false after embeddings were forgotten: nothing else tells a projection so.
@@ -546,7 +547,7 @@ class LocalIndex:
 # -- soundness of tantivy's files ----------------------------------------------------------------------------------
 
 
-def _written_since(catalog: Catalog, applied: int) -> Iterator[StoredDocument]:
+def _written_since(catalog: "Catalog", applied: int) -> Iterator[StoredDocument]:
     """The documents written after `applied`, in order of seq; the last batch from memory where it is all that is new."""
     batch = catalog.take_batch()
     if batch and batch[0].seq == applied + 1 == catalog.seq():

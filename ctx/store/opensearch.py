@@ -20,10 +20,11 @@ import numpy as np
 from ctx import analyze
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.store import opensearch_query as queries
-from ctx.store.base import Catalog, VectorBatch
+from ctx.store.base import Catalog
 from ctx.store.opensearch_client import Client, Refusal, refusal
 from ctx.store.opensearch_part import STATE, Entry, Layout, Part, State
 from ctx.store.opensearch_query import FORMAT, SCALE, fingerprint
+from ctx.store.rows import VectorBatch
 from ctx.store.tantivy import MAX_TERMS, idf, likeliest, rarest
 from ctx.types import JSON, Filters, Hit
 

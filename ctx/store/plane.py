@@ -10,11 +10,11 @@ from collections.abc import Callable
 from ctx.errors import ConfigError
 from ctx.lean import TYPE_CHECKING
 from ctx.settings import Index
-from ctx.store.base import Catalog, SearchIndex
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
 
 if TYPE_CHECKING:  # the embedded engine needs neither
+    from ctx.store.base import Catalog, SearchIndex
     from ctx.store.opensearch import OpenSearchIndex
     from ctx.store.opensearch_client import Access, Client
     from ctx.store.postgres import Database
@@ -69,7 +69,7 @@ class Plane:
     that.
     """
 
-    def __init__(self, settings: Index, folder: str, catalog: Callable[[], Catalog]) -> None:
+    def __init__(self, settings: Index, folder: str, catalog: "Callable[[], Catalog]") -> None:
         self._settings = settings
         self._folder = folder
         self._catalog = catalog
@@ -81,7 +81,7 @@ class Plane:
         """Whether the index is another program's, which several machines may write to."""
         return self._settings.engine != "local"
 
-    def open(self, embedding: Embedding, *, writable: bool) -> SearchIndex:
+    def open(self, embedding: Embedding, *, writable: bool) -> "SearchIndex":
         """The index; `embedding` as for `LocalIndex`. Raises `ConfigError`."""
         if not self.remote:
             return LocalIndex(os.path.join(self._folder, "index"), embedding, writable=writable)

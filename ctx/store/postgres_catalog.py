@@ -16,12 +16,12 @@ import psycopg
 
 from ctx.clock import now_ms
 from ctx.errors import Busy, StoreError
-from ctx.store.base import StoredDocument
 from ctx.store.documents import Documents
 from ctx.store.embeddings import Embeddings
 from ctx.store.leases import turn, turn_or_done
 from ctx.store.postgres import Connection, Database, asked_again
 from ctx.store.record import Statements, Write, marks, model_no_of, slices
+from ctx.store.rows import StoredDocument
 from ctx.types import source_kind
 
 COMPONENT = "catalog"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ctx.errors import StoreError
 from ctx.lean import TYPE_CHECKING, Any, Protocol, Self
-from ctx.store.base import Run, StoredDocument
+from ctx.store.rows import Run, StoredDocument
 from ctx.types import SourceStatus
 
 if TYPE_CHECKING:

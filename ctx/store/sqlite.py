@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from ctx.clock import now_ms
 from ctx.errors import Busy, StoreError
 from ctx.lean import Any, Lock, Self
-from ctx.store.base import StoredDocument
 from ctx.store.documents import Documents
 from ctx.store.embeddings import Embeddings
 from ctx.store.record import Statements, Write, current_seq
+from ctx.store.rows import StoredDocument
 from ctx.store.schema import (
     BUSY_TIMEOUT_S,
     Connection,

@@ -16,7 +16,7 @@ import tantivy
 from ctx import analyze, files
 from ctx.errors import Busy, StoreError
 from ctx.lean import Any, Lock, NamedTuple, records
-from ctx.store.base import StoredDocument
+from ctx.store.rows import StoredDocument
 from ctx.types import Filters, Hit, best_first
 
 PASSAGE_CHARS = (

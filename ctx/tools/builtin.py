@@ -6,12 +6,15 @@ from ctx.clock import parse_ms
 from ctx.errors import BadRequest, NotFound
 from ctx.identity import document_id
 from ctx.kinds import FAMILIES
-from ctx.lean import Protocol
+from ctx.lean import TYPE_CHECKING, Protocol
 from ctx.search import Searcher, SearchReply, resolve_sources
-from ctx.store.base import Catalog, StoredDocument
+from ctx.store.rows import StoredDocument
 from ctx.tools import shapes
 from ctx.tools.base import Annotations, Tool
 from ctx.types import JSON, MODES, Caller, Document, Filters, SearchResult, SourceStatus
+
+if TYPE_CHECKING:  # a shape, and a search's start is the shorter by its module
+    from ctx.store.base import Catalog
 
 MAX_QUERY_CHARACTERS = 4096  # a longer text is a document; chunks are a tenth of it
 MAX_LIMIT = 100
@@ -31,7 +34,7 @@ class Library(Protocol):
     def searcher(self) -> Searcher: ...
 
     @property
-    def catalog(self) -> Catalog: ...
+    def catalog(self) -> "Catalog": ...
 
     def searched_names(self) -> Sequence[str]: ...
 
@@ -300,7 +303,7 @@ def get_tool(library: Library) -> Tool:
     )
 
 
-def _stored(arguments: dict[str, JSON], catalog: Catalog) -> StoredDocument:
+def _stored(arguments: dict[str, JSON], catalog: "Catalog") -> StoredDocument:
     """The document that is asked for; beside an id, source and source_id must be its own. Raises `BadRequest`, `NotFound`."""
     id, source, source_id = (arguments.get(name, "") for name in ("id", "source", "source_id"))
     if not id and not (source and source_id):

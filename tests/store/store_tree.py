@@ -13,8 +13,9 @@ import numpy as np
 
 from ctx.identity import document_id, embedding_text, text_hash
 from ctx.store import local
-from ctx.store.base import Catalog, Run
+from ctx.store.base import Catalog
 from ctx.store.local import LocalIndex
+from ctx.store.rows import Run
 from ctx.store.sqlite import SqliteCatalog
 from ctx.types import Chunk, Document, Filters
 

@@ -12,7 +12,8 @@ from store_tree import MODEL, documents_of, embed_pending, follow, make, tree, v
 
 from ctx.errors import StoreError
 from ctx.identity import document_id
-from ctx.store.base import Catalog, Run
+from ctx.store.base import Catalog
+from ctx.store.rows import Run
 from ctx.store.sqlite import SqliteCatalog
 from ctx.types import Chunk
 

@@ -14,7 +14,7 @@ from store_tree import MODEL, embed_pending, make
 from ctx.errors import Busy, StoreError
 from ctx.store import record as catalog_module
 from ctx.store import sqlite
-from ctx.store.base import Run
+from ctx.store.rows import Run
 from ctx.store.schema import connect, migrate, schema_version, transaction
 from ctx.store.sqlite import SqliteCatalog
 
@@ -167,7 +167,7 @@ def test_a_catalog_that_brings_a_trigger_takes_no_write(tmp_path: Path) -> None:
 def test_processes_that_make_the_catalog_at_once_all_get_it(tmp_path: Path) -> None:
     code = (
         "import sys; from ctx.store.sqlite import SqliteCatalog; sys.stdin.readline();"
-        "SqliteCatalog(sys.argv[1]).record_run(sys.argv[2], __import__('ctx.store.base').store.base.Run(1, True, None, None, ''))"
+        "SqliteCatalog(sys.argv[1]).record_run(sys.argv[2], __import__('ctx.store.rows').store.rows.Run(1, True, None, None, ''))"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "ctx.db")]
     started = [

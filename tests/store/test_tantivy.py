@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ctx import analyze
 from ctx.errors import Busy, StoreError
-from ctx.store.base import StoredDocument
+from ctx.store.rows import StoredDocument
 from ctx.store.tantivy import ALL_WORDS_BONUS, MAX_TERMS, PASSAGE_CHARS, KeywordIndex
 from ctx.types import Chunk, Document, Filters, Hit
 

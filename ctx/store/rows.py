@@ -1,0 +1,86 @@
+"""The values that pass between a catalog, its indexes and who reads them (`base.py` has the shapes of both)."""
+
+from ctx.lean import TYPE_CHECKING, NamedTuple
+from ctx.types import Chunk, Document
+
+if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
+    import numpy as np
+
+
+class ChunkRow(NamedTuple):
+    """A chunk as a search needs it to answer: where it is, what it says and what document it is of."""
+
+    chunk_no: int
+    document_no: int
+    ordinal: int
+    start_line: int
+    end_line: int
+    heading: str
+    text: str
+    id: str
+    source: str
+    source_id: str
+    title: str
+    source_url: str | None
+    updated_ms: int
+    media_type: str
+
+
+class StoredDocument(NamedTuple):
+    """A document with the numbers the catalog gave it. `chunk_nos` are parallel to `chunks`."""
+
+    document_no: int
+    seq: int
+    document: Document
+    chunks: tuple[Chunk, ...]
+    chunk_nos: tuple[int, ...]
+
+
+class Listing(NamedTuple):
+    """A document as a list of documents shows it."""
+
+    id: str
+    source: str
+    source_id: str
+    title: str
+    media_type: str
+
+
+class VectorBatch(NamedTuple):
+    """Chunks with their embeddings; every field has the same length n."""
+
+    chunk_nos: "np.ndarray"  # int64 (n,)
+    document_nos: "np.ndarray"  # int64 (n,)
+    sources: list[str]
+    updated_ms: "np.ndarray"  # int64 (n,)
+    vectors: "np.ndarray"  # float32 (n, dim), of unit length
+
+
+class ModelShare(NamedTuple):
+    """What a catalog holds of one model. `size_bytes` is about what its embeddings take in the store.
+
+    `filling`: another machine is embedding texts with it just now.
+    """
+
+    model: str
+    embeddings: int
+    size_bytes: int
+    filling: bool
+
+
+class PendingChunk(NamedTuple):
+    """A chunk that awaits an embedding: the how-manieth of its document it is, and when that changed last."""
+
+    chunk_no: int
+    ordinal: int
+    updated_ms: int
+
+
+class Run(NamedTuple):
+    """How the last index run of a source went."""
+
+    finished_ms: int
+    ok: bool
+    note: str | None
+    revision: str | None
+    signature: str
