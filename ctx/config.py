@@ -290,7 +290,10 @@ class _Reader:
         """A section's attributes, checked, defaults filled."""
         self.only(table, name, section.keys)
         return {
-            attribute: self.value(table, key, rule, name) for key, (attribute, rule) in section.keys.items()
+            attribute: rule.default
+            if rule.settled and key not in table
+            else self.value(table, key, rule, name)
+            for key, (attribute, rule) in section.keys.items()
         }
 
     def value(self, table: dict[str, JSON], key: str, rule: Key, name: str) -> JSON:

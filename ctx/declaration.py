@@ -22,6 +22,7 @@ class Key:
         "name",
         "note",
         "required",
+        "settled",
         "shown",
         "unset",
     )
@@ -52,11 +53,12 @@ class Key:
         self.shown = shown
         self.unset = unset
         self.harmless = harmless
+        # Whether its default is a value as it stands: no path, no list, no whole number for one with a fraction.
+        self.settled = not required and (default is None or kind in ("str", "bool", "int"))
 
 
-def key(kind: str, default: JSON = None, note: str = "", **rule: Any) -> Any:
-    """A field of a section, for a type checker; at run time its `Key`."""
-    return Key(kind, default, note, **rule)
+key: Any = Key
+"""A field of a section, for a type checker; at run time its `Key`."""
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(key,))
@@ -71,7 +73,7 @@ class Section:
     def __init_subclass__(cls) -> None:
         rules = {**cls.keys}
         for attribute, rule in vars(cls).items():
-            if isinstance(rule, Key):
+            if type(rule) is Key:
                 rule.name = rule.name or attribute
                 rules[rule.name] = attribute, rule
         cls.keys = rules
