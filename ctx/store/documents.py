@@ -8,155 +8,28 @@ number is never used again, nor is a document's.
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
-from ctx.errors import StoreError
-from ctx.lean import Any, NamedTuple, records
+from ctx.lean import Any, records
 from ctx.store.record import (
     EVERY,
     PAGE,
-    SEQ,
     Record,
     Statements,
-    Write,
+    chunks_between,
     current_seq,
     documents_after,
     marks,
+    metadata_of,
     slices,
     source_no_of,
 )
 from ctx.store.rows import ChunkRow, Listing, StoredDocument
 from ctx.types import NO_METADATA, Chunk, Document
 
-_COLUMNS = (
-    "seq, id, source_no, source_id, title, media_type, updated_ms, fingerprint, content_hash, source_url, author, "
-    "created_ms, metadata, stored_ms, chunk_first, chunk_count"
-)
 _DOCUMENT = (
     "d.no, d.seq, d.chunk_first, d.chunk_count, d.id, s.name, d.source_id, d.title, b.text, d.media_type, d.updated_ms, "
     "d.fingerprint, d.content_hash, d.source_url, d.author, d.created_ms, d.metadata "
     "FROM document d JOIN source s ON s.no = d.source_no JOIN body b ON b.document_no = d.no"
 )
-
-
-class _Entry(NamedTuple):
-    """A document of a batch beside what the catalog has of it."""
-
-    document: Document
-    chunks: Sequence[Chunk]
-    metadata: str | None
-    row: tuple[int, int, int, int] | None  # no, chunk_first, chunk_count, stored_ms
-    unchanged: bool  # as many chunks, and the same ones
-
-
-class _BatchRows:
-    """The rows that a batch of documents becomes."""
-
-    def __init__(
-        self, write: Write, present_ms: int, batch: Iterable[tuple[Document, Sequence[Chunk]]]
-    ) -> None:
-        self._write = write
-        self._connection = write.connection
-        self._present_ms = present_ms
-        documents = list(batch)
-        self._sources = write.sources({document.source for document, _ in documents})
-        rows: dict[str, tuple[int, int, int, int]] = {}
-        for ids in slices([document.id for document, _ in documents]):
-            for id, *row in self._connection.execute(
-                f"SELECT id, no, chunk_first, chunk_count, stored_ms FROM document WHERE id IN ({marks(ids)})",
-                ids,
-            ):
-                rows[id] = (row[0], row[1], row[2], row[3])
-        self._entries = [
-            self._entry(document, chunks, rows.get(document.id)) for document, chunks in documents
-        ]
-
-    def _entry(
-        self, document: Document, chunks: Sequence[Chunk], row: tuple[int, int, int, int] | None
-    ) -> _Entry:
-        metadata = _json_of(document.metadata)
-        if metadata is not None:
-            document = document._replace(metadata=_json(metadata))
-        unchanged = row is not None and _same_chunks(self._connection, row[1], row[2], chunks)
-        return _Entry(document, chunks, metadata, row, unchanged)
-
-    def store(self) -> list[StoredDocument]:
-        """Writes them; the documents as they are stored, by number."""
-        changed = [entry for entry in self._entries if not entry.unchanged]
-        next_document = self._write.numbers("document", sum(entry.row is None for entry in changed))
-        first_chunk = next_chunk = self._write.numbers("chunk", sum(len(entry.chunks) for entry in changed))
-        places: list[tuple[_Entry, int, int, int]] = []  # number, first chunk, when its chunks were written
-        for entry in self._entries:
-            if entry.unchanged and entry.row is not None:
-                no, chunk_first, _, stored_ms = entry.row
-            else:
-                no, chunk_first, stored_ms = next_document, next_chunk, self._present_ms
-                if entry.row is None:
-                    next_document += 1
-                else:
-                    no = entry.row[0]
-                next_chunk += len(entry.chunks)
-            places.append((entry, no, chunk_first, stored_ms))
-        self._store_texts(places)
-        with self._write.last():
-            self._write.take_seq()
-            self._write.drop_chunks([(row[1], row[1] + row[2]) for _, _, _, row, _ in changed if row])
-            self._store_documents(places)
-            self._note_pending(first_chunk, next_chunk)
-        seq = self._write.taken_seq()
-        # By number, of which no two are the same.
-        return sorted(
-            StoredDocument(
-                no, seq, entry.document, tuple(entry.chunks), tuple(range(first, first + len(entry.chunks)))
-            )
-            for entry, no, first, _ in places
-        )
-
-    def _store_texts(self, places: Sequence[tuple[_Entry, int, int, int]]) -> None:
-        """The bodies and the new chunks: the bulk, which no other writer has to wait for."""
-        self._connection.executemany(
-            "INSERT INTO body (document_no, text) VALUES (?, ?) "
-            "ON CONFLICT (document_no) DO UPDATE SET text = excluded.text",
-            [(no, entry.document.body) for entry, no, _, _ in places],
-        )
-        self._connection.executemany(
-            "INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (chunk_first + ordinal, no, *chunk[1:])
-                for entry, no, chunk_first, _ in places
-                if not entry.unchanged
-                for ordinal, chunk in enumerate(entry.chunks)
-            ],
-        )
-
-    def _store_documents(self, places: Sequence[tuple[_Entry, int, int, int]]) -> None:
-        extras = {source: self._write.own_columns(source) for source in self._sources}
-        columns = ", ".join((_COLUMNS, *next(iter(extras.values()))))
-        inserts: list[tuple[object, ...]] = []
-        updates: list[tuple[object, ...]] = []
-        for entry, no, chunk_first, stored_ms in places:
-            document = entry.document
-            values = (
-                *(document.id, self._sources[document.source], document.source_id, document.title),
-                *(document.media_type, document.updated_ms, document.fingerprint, document.content_hash),
-                *(document.source_url, document.author, document.created_ms, entry.metadata),
-                *(stored_ms, chunk_first, len(entry.chunks), *extras[document.source].values(), no),
-            )
-            (inserts if entry.row is None else updates).append(values)
-        bound = f"{SEQ}, {marks(range(columns.count(',')))}"
-        if inserts:
-            self._connection.executemany(f"INSERT INTO document ({columns}, no) VALUES ({bound}, ?)", inserts)
-        if updates:
-            self._connection.executemany(f"UPDATE document SET ({columns}) = ({bound}) WHERE no = ?", updates)
-
-    def _note_pending(self, first: int, end: int) -> None:
-        if first == end:
-            return
-        self._connection.execute(
-            "INSERT INTO pending (model_no, chunk_no, source_no, stored_ms) "
-            "SELECT m.no, c.no, d.source_no, d.stored_ms FROM chunk c JOIN document d ON d.no = c.document_no "
-            "CROSS JOIN model m WHERE c.no >= ? AND c.no < ? AND NOT EXISTS "
-            "(SELECT 1 FROM embedding e WHERE e.model_no = m.no AND e.text_hash = c.text_hash)",
-            (first, end),
-        )
 
 
 class Documents(Record):
@@ -203,9 +76,11 @@ class Documents(Record):
         """
         if not batch:
             return self.seq()
+        from ctx.store.write import BatchRows  # what a search has no use for
+
         latest = {document.id: (document, chunks) for document, chunks in batch}
         with self._writing() as write:
-            stored = _BatchRows(write, self._clock_ms(), latest.values()).store()
+            stored = BatchRows(write, self._clock_ms(), latest.values()).store()
         self._latest = stored
         return stored[0].seq
 
@@ -406,15 +281,6 @@ class Documents(Record):
     # -- embeddings ----------------------------------------------------------------------------------------------
 
 
-def _chunks(connection: Statements, first: int, count: int) -> tuple[Chunk, ...]:
-    rows = connection.execute(
-        'SELECT no - ?, start, "end", start_line, end_line, heading, text_hash '
-        "FROM chunk WHERE no BETWEEN ? AND ? ORDER BY no",
-        (first, first, first + count - 1),
-    )
-    return tuple(map(Chunk._make, rows))
-
-
 def _joined(
     chunks: Iterable[tuple[Any, ...]], documents: Mapping[int, tuple[Any, ...]]
 ) -> Iterator[tuple[Any, ...]]:
@@ -426,32 +292,10 @@ def _joined(
         yield (no, document_no, no - document[2], start_line, end_line, heading, text, *columns[document_no])
 
 
-def _same_chunks(connection: Statements, first: int, count: int, chunks: Sequence[Chunk]) -> bool:
-    return count == len(chunks) and _chunks(connection, first, count) == tuple(chunks)
-
-
 def _stored(connection: Statements, row: tuple[Any, ...]) -> StoredDocument:
     """A stored document from a row of `_DOCUMENT`."""
     no, seq, first, count, *fields, metadata = row
-    document = Document._make((*fields, NO_METADATA if metadata is None else _json(metadata)))
+    document = Document._make((*fields, NO_METADATA if metadata is None else metadata_of(metadata)))
     return StoredDocument(
-        no, seq, document, _chunks(connection, first, count), tuple(range(first, first + count))
+        no, seq, document, chunks_between(connection, first, count), tuple(range(first, first + count))
     )
-
-
-def _json(text: object) -> Mapping[str, object]:
-    import json  # 2 ms, and few documents have metadata
-
-    value: Mapping[str, object] = json.loads(str(text))
-    return value
-
-
-def _json_of(metadata: Mapping[str, object]) -> str | None:
-    if not metadata:
-        return None
-    import json  # 2 ms; a search from the command line writes nothing
-
-    try:
-        return json.dumps(dict(metadata), ensure_ascii=False, separators=(",", ":"))
-    except (TypeError, ValueError) as error:
-        raise StoreError(f"a document's metadata is not JSON: {error}") from error

@@ -6,27 +6,22 @@ a method of `Record` and of `Write`. A write takes its `seq` as late as it can: 
 each waits there for the one before.
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from ctx.errors import StoreError
-from ctx.lean import TYPE_CHECKING, Any, Protocol, Self
+from ctx.lean import TYPE_CHECKING, Any, Protocol
 from ctx.store.rows import Run, StoredDocument
-from ctx.types import SourceStatus
+from ctx.types import Chunk, SourceStatus
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-DELETIONS_KEPT = (
-    100_000  # a projection further behind is rebuilt, which then costs about as much as catching up
-)
-EPOCHS_KEPT = 1_000  # writing processes, the last ones
+    from ctx.store.write import Write
+
 EVERY = 1 << 62  # above any number: together with a seq, "after all that was written at it"
 NEVER_INDEXED = "not indexed yet"
 PAGE = (
     200  # documents read at once: short transactions, or the log could not be cut while a projection is built
 )
-SEQ = "(SELECT value FROM meta WHERE key = 'seq')"  # within a statement: the number that this write took
 _BOUND = 500  # values bound to one statement, about
 _STRIDE = 16  # lists of values in a statement are as long as a multiple of this
 
@@ -215,132 +210,6 @@ class Record:
             }
 
 
-class Write:
-    """A writing transaction, and what every kind of write shares."""
-
-    def __init__(self, connection: Statements) -> None:
-        self.connection = connection
-
-    def take_seq(self) -> None:
-        """Takes the number of this write (`SEQ`). Whoever else wants one waits until this transaction ends."""
-        raise NotImplementedError
-
-    def taken_seq(self) -> int:
-        """The number that was taken."""
-        raise NotImplementedError
-
-    def next_seq(self) -> int:
-        """The number of this write, taken now."""
-        self.take_seq()
-        return self.taken_seq()
-
-    def last(self) -> "AbstractContextManager[object]":
-        """The last block of a write, in which nothing is read: from its number on others wait, so that it is
-        over as soon as can be.
-        """
-        return self
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        pass
-
-    def take_turn(self) -> None:
-        """Waits for the writes before this one, for one that takes no number, or not yet, and must see all of
-        them.
-        """
-
-    def numbers(self, table: str, count: int) -> int:
-        """The first of `count` numbers in a row that no row of the table ever had."""
-        raise NotImplementedError
-
-    def sources(self, names: Iterable[str]) -> dict[str, int]:
-        """The numbers of these sources, which are made where they are missing."""
-        return {name: self.ensure_source(name) for name in sorted(names)}
-
-    def own_columns(self, source: str) -> dict[str, str]:
-        """What this engine notes of a document besides what all do: the same columns for every source."""
-        return {}
-
-    def source(self, name: str) -> int | None:
-        """The number of a source, where there is one. Nobody else writes documents of it until this ends."""
-        return source_no_of(self.connection, name)
-
-    def ensure_source(self, name: str) -> int:
-        self.connection.execute("INSERT INTO source (name) VALUES (?) ON CONFLICT DO NOTHING", (name,))
-        no = self.source(name)
-        assert no is not None
-        return no
-
-    def _begin_epoch(self, seq: int) -> None:
-        """Names the writes from `seq` on."""
-        self.connection.execute("INSERT INTO epoch VALUES (?, ?)", (seq, os.urandom(8).hex()))
-        self._drop_epochs()
-
-    def _drop_epochs(self) -> None:
-        self.connection.execute(
-            "DELETE FROM epoch WHERE start <= (SELECT start FROM epoch ORDER BY start DESC LIMIT 1 OFFSET ?)",
-            (EPOCHS_KEPT,),
-        )
-
-    def ensure_model(self, name: str, dim: int) -> int:
-        """The number of a model; one that is new has every chunk pending."""
-        row = self.connection.execute("SELECT no, dim FROM model WHERE name = ?", (name,)).fetchone()
-        if row is None:
-            no = self.connection.execute(
-                "INSERT INTO model (name, dim) VALUES (?, ?) RETURNING no", (name, dim)
-            ).fetchone()[0]
-            self.connection.execute(
-                "INSERT INTO pending (model_no, chunk_no, source_no, stored_ms) "
-                "SELECT ?, c.no, d.source_no, d.stored_ms FROM chunk c JOIN document d "
-                "ON d.no = c.document_no ORDER BY c.no",
-                (no,),
-            )
-            row = (no, dim)
-        if row[1] != dim:
-            raise StoreError(
-                f"embeddings of '{name}' have {row[1]} dimensions here and {dim} now: run `ctx embed rebuild`, "
-                "or use another model"
-            )
-        return int(row[0])
-
-    def drop_documents(self, documents: Sequence[tuple[int, int, int]]) -> int:
-        """Deletes documents given as (no, chunk_first, chunk_count); the seq after it."""
-        if not documents:
-            return current_seq(self.connection)
-        seq = self.next_seq()
-        nos = [(no,) for no, _, _ in documents]
-        self.drop_chunks([(first, first + count) for _, first, count in documents])
-        self.connection.executemany("DELETE FROM body WHERE document_no = ?", nos)
-        self.connection.executemany("DELETE FROM document WHERE no = ?", nos)
-        self.connection.executemany(
-            "INSERT INTO deletion (seq, document_no) VALUES (?, ?)", [(seq, no) for no, _, _ in documents]
-        )
-        oldest, newest = self.connection.execute(
-            "SELECT (SELECT min(no) FROM deletion), (SELECT max(no) FROM deletion)"
-        ).fetchone()
-        if newest - oldest > 2 * DELETIONS_KEPT:
-            known_from = self.connection.execute(
-                "SELECT seq FROM deletion WHERE no <= ? ORDER BY no DESC LIMIT 1", (newest - DELETIONS_KEPT,)
-            ).fetchone()[0]
-            self.connection.execute("DELETE FROM deletion WHERE seq <= ?", (known_from,))
-            self.connection.execute(
-                "UPDATE meta SET value = ? WHERE key = 'deletions_known_from'", (known_from,)
-            )
-        return seq
-
-    def drop_chunks(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Deletes the chunks numbered `[first, end)`."""
-        if not ranges:
-            return
-        self.connection.executemany(
-            "DELETE FROM pending WHERE model_no IN (SELECT no FROM model) AND chunk_no >= ? AND chunk_no < ?",
-            ranges,
-        )
-        self.connection.executemany("DELETE FROM chunk WHERE no >= ? AND no < ?", ranges)
-
-
 def current_seq(connection: Statements) -> int:
     return int(connection.execute("SELECT value FROM meta WHERE key = 'seq'").fetchone()[0])
 
@@ -404,3 +273,19 @@ def documents_after(
         connection, "SELECT seq, no, chunk_first, chunk_count FROM document WHERE", (), seen, limit
     )
     return [(row[0], row[1], row[2], row[3]) for row in rows]
+
+
+def chunks_between(connection: Statements, first: int, count: int) -> tuple[Chunk, ...]:
+    rows = connection.execute(
+        'SELECT no - ?, start, "end", start_line, end_line, heading, text_hash '
+        "FROM chunk WHERE no BETWEEN ? AND ? ORDER BY no",
+        (first, first, first + count - 1),
+    )
+    return tuple(map(Chunk._make, rows))
+
+
+def metadata_of(text: object) -> Mapping[str, object]:
+    import json  # 2 ms, and few documents have metadata
+
+    value: Mapping[str, object] = json.loads(str(text))
+    return value

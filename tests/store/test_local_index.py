@@ -324,7 +324,7 @@ def test_another_catalog_in_the_same_place_is_followed_from_the_start(tmp_path: 
 def test_a_projection_too_far_behind_is_built_anew(
     store: tuple[SqliteCatalog, LocalIndex], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from ctx.store import record as catalog_module
+    from ctx.store import write as catalog_module
 
     catalog, index = store
     monkeypatch.setattr(catalog_module, "DELETIONS_KEPT", 3)

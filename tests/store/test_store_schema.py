@@ -12,8 +12,8 @@ import pytest
 from store_tree import MODEL, embed_pending, make
 
 from ctx.errors import Busy, StoreError
-from ctx.store import record as catalog_module
 from ctx.store import sqlite
+from ctx.store import write as catalog_module
 from ctx.store.rows import Run
 from ctx.store.schema import connect, migrate, schema_version, transaction
 from ctx.store.sqlite import SqliteCatalog

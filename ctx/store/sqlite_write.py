@@ -1,0 +1,71 @@
+"""The one writing transaction on a catalog's file."""
+
+import sqlite3
+
+from ctx.errors import Busy, StoreError
+from ctx.lean import TYPE_CHECKING
+from ctx.store.record import current_seq
+from ctx.store.schema import transaction
+from ctx.store.write import Write
+
+if TYPE_CHECKING:
+    from ctx.store.sqlite import SqliteCatalog
+
+
+class Writing:
+    """The one writing transaction. Raises `Busy` when the last one takes longer than the timeout."""
+
+    __slots__ = ("_catalog", "_transaction", "_write")
+
+    def __init__(self, catalog: "SqliteCatalog") -> None:
+        self._catalog = catalog
+
+    def __enter__(self) -> "SqliteWrite":
+        catalog = self._catalog
+        if catalog._read_only:
+            raise StoreError("the catalog was opened to be read only")
+        if not catalog._writing_lock.acquire(timeout=catalog._timeout_s):
+            raise Busy("the catalog is being written by another thread: try again")
+        try:
+            if catalog._writer is None:
+                raise StoreError("the catalog is closed")
+            catalog._attach()
+            self._transaction = transaction(catalog._writer)
+            self._transaction.__enter__()
+        except BaseException:
+            catalog._writing_lock.release()
+            raise
+        self._write = SqliteWrite(catalog._writer, catalog._epoch_begun)
+        return self._write
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        catalog = self._catalog
+        try:
+            self._transaction.__exit__(kind, error, trace)
+            if error is None:
+                catalog._epoch_begun = catalog._epoch_begun or self._write.numbered
+        finally:
+            catalog._writing_lock.release()
+
+
+class SqliteWrite(Write):
+    """A writing transaction on the file, which has one writer at a time."""
+
+    def __init__(self, connection: sqlite3.Connection, epoch_begun: bool) -> None:
+        super().__init__(connection)
+        self.numbered = False
+        self._epoch_begun = epoch_begun
+
+    def take_seq(self) -> None:
+        self.connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'seq'")
+        self.numbered = True
+        if not self._epoch_begun:
+            self._epoch_begun = True
+            self._begin_epoch(self.taken_seq())
+
+    def taken_seq(self) -> int:
+        return current_seq(self.connection)
+
+    def numbers(self, table: str, count: int) -> int:
+        row = self.connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+        return int(row[0]) + 1 if row else 1

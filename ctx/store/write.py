@@ -1,0 +1,297 @@
+"""What a write of the catalog does in SQL: the transaction, and the rows that a batch of documents becomes.
+
+What SQLite and PostgreSQL do not share is a method of `Write`. A search from the command line loads none of this.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+from ctx.errors import StoreError
+from ctx.lean import TYPE_CHECKING, NamedTuple, Self
+from ctx.store.record import (
+    Statements,
+    chunks_between,
+    current_seq,
+    marks,
+    metadata_of,
+    slices,
+    source_no_of,
+)
+from ctx.store.rows import StoredDocument
+from ctx.types import Chunk, Document
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+DELETIONS_KEPT = (
+    100_000  # a projection further behind is rebuilt, which then costs about as much as catching up
+)
+EPOCHS_KEPT = 1_000  # writing processes, the last ones
+SEQ = "(SELECT value FROM meta WHERE key = 'seq')"  # within a statement: the number that this write took
+_COLUMNS = (
+    "seq, id, source_no, source_id, title, media_type, updated_ms, fingerprint, content_hash, source_url, author, "
+    "created_ms, metadata, stored_ms, chunk_first, chunk_count"
+)
+
+
+class Write:
+    """A writing transaction, and what every kind of write shares."""
+
+    def __init__(self, connection: Statements) -> None:
+        self.connection = connection
+
+    def take_seq(self) -> None:
+        """Takes the number of this write (`SEQ`). Whoever else wants one waits until this transaction ends."""
+        raise NotImplementedError
+
+    def taken_seq(self) -> int:
+        """The number that was taken."""
+        raise NotImplementedError
+
+    def next_seq(self) -> int:
+        """The number of this write, taken now."""
+        self.take_seq()
+        return self.taken_seq()
+
+    def last(self) -> "AbstractContextManager[object]":
+        """The last block of a write, in which nothing is read: from its number on others wait, so that it is
+        over as soon as can be.
+        """
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def take_turn(self) -> None:
+        """Waits for the writes before this one, for one that takes no number, or not yet, and must see all of
+        them.
+        """
+
+    def numbers(self, table: str, count: int) -> int:
+        """The first of `count` numbers in a row that no row of the table ever had."""
+        raise NotImplementedError
+
+    def sources(self, names: Iterable[str]) -> dict[str, int]:
+        """The numbers of these sources, which are made where they are missing."""
+        return {name: self.ensure_source(name) for name in sorted(names)}
+
+    def own_columns(self, source: str) -> dict[str, str]:
+        """What this engine notes of a document besides what all do: the same columns for every source."""
+        return {}
+
+    def source(self, name: str) -> int | None:
+        """The number of a source, where there is one. Nobody else writes documents of it until this ends."""
+        return source_no_of(self.connection, name)
+
+    def ensure_source(self, name: str) -> int:
+        self.connection.execute("INSERT INTO source (name) VALUES (?) ON CONFLICT DO NOTHING", (name,))
+        no = self.source(name)
+        assert no is not None
+        return no
+
+    def _begin_epoch(self, seq: int) -> None:
+        """Names the writes from `seq` on."""
+        self.connection.execute("INSERT INTO epoch VALUES (?, ?)", (seq, os.urandom(8).hex()))
+        self._drop_epochs()
+
+    def _drop_epochs(self) -> None:
+        self.connection.execute(
+            "DELETE FROM epoch WHERE start <= (SELECT start FROM epoch ORDER BY start DESC LIMIT 1 OFFSET ?)",
+            (EPOCHS_KEPT,),
+        )
+
+    def ensure_model(self, name: str, dim: int) -> int:
+        """The number of a model; one that is new has every chunk pending."""
+        row = self.connection.execute("SELECT no, dim FROM model WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            no = self.connection.execute(
+                "INSERT INTO model (name, dim) VALUES (?, ?) RETURNING no", (name, dim)
+            ).fetchone()[0]
+            self.connection.execute(
+                "INSERT INTO pending (model_no, chunk_no, source_no, stored_ms) "
+                "SELECT ?, c.no, d.source_no, d.stored_ms FROM chunk c JOIN document d "
+                "ON d.no = c.document_no ORDER BY c.no",
+                (no,),
+            )
+            row = (no, dim)
+        if row[1] != dim:
+            raise StoreError(
+                f"embeddings of '{name}' have {row[1]} dimensions here and {dim} now: run `ctx embed rebuild`, "
+                "or use another model"
+            )
+        return int(row[0])
+
+    def drop_documents(self, documents: Sequence[tuple[int, int, int]]) -> int:
+        """Deletes documents given as (no, chunk_first, chunk_count); the seq after it."""
+        if not documents:
+            return current_seq(self.connection)
+        seq = self.next_seq()
+        nos = [(no,) for no, _, _ in documents]
+        self.drop_chunks([(first, first + count) for _, first, count in documents])
+        self.connection.executemany("DELETE FROM body WHERE document_no = ?", nos)
+        self.connection.executemany("DELETE FROM document WHERE no = ?", nos)
+        self.connection.executemany(
+            "INSERT INTO deletion (seq, document_no) VALUES (?, ?)", [(seq, no) for no, _, _ in documents]
+        )
+        oldest, newest = self.connection.execute(
+            "SELECT (SELECT min(no) FROM deletion), (SELECT max(no) FROM deletion)"
+        ).fetchone()
+        if newest - oldest > 2 * DELETIONS_KEPT:
+            known_from = self.connection.execute(
+                "SELECT seq FROM deletion WHERE no <= ? ORDER BY no DESC LIMIT 1", (newest - DELETIONS_KEPT,)
+            ).fetchone()[0]
+            self.connection.execute("DELETE FROM deletion WHERE seq <= ?", (known_from,))
+            self.connection.execute(
+                "UPDATE meta SET value = ? WHERE key = 'deletions_known_from'", (known_from,)
+            )
+        return seq
+
+    def drop_chunks(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Deletes the chunks numbered `[first, end)`."""
+        if not ranges:
+            return
+        self.connection.executemany(
+            "DELETE FROM pending WHERE model_no IN (SELECT no FROM model) AND chunk_no >= ? AND chunk_no < ?",
+            ranges,
+        )
+        self.connection.executemany("DELETE FROM chunk WHERE no >= ? AND no < ?", ranges)
+
+
+class _Entry(NamedTuple):
+    """A document of a batch beside what the catalog has of it."""
+
+    document: Document
+    chunks: Sequence[Chunk]
+    metadata: str | None
+    row: tuple[int, int, int, int] | None  # no, chunk_first, chunk_count, stored_ms
+    unchanged: bool  # as many chunks, and the same ones
+
+
+class BatchRows:
+    """The rows that a batch of documents becomes."""
+
+    def __init__(
+        self, write: Write, present_ms: int, batch: Iterable[tuple[Document, Sequence[Chunk]]]
+    ) -> None:
+        self._write = write
+        self._connection = write.connection
+        self._present_ms = present_ms
+        documents = list(batch)
+        self._sources = write.sources({document.source for document, _ in documents})
+        rows: dict[str, tuple[int, int, int, int]] = {}
+        for ids in slices([document.id for document, _ in documents]):
+            for id, *row in self._connection.execute(
+                f"SELECT id, no, chunk_first, chunk_count, stored_ms FROM document WHERE id IN ({marks(ids)})",
+                ids,
+            ):
+                rows[id] = (row[0], row[1], row[2], row[3])
+        self._entries = [
+            self._entry(document, chunks, rows.get(document.id)) for document, chunks in documents
+        ]
+
+    def _entry(
+        self, document: Document, chunks: Sequence[Chunk], row: tuple[int, int, int, int] | None
+    ) -> _Entry:
+        metadata = _json_of(document.metadata)
+        if metadata is not None:
+            document = document._replace(metadata=metadata_of(metadata))
+        unchanged = row is not None and _same_chunks(self._connection, row[1], row[2], chunks)
+        return _Entry(document, chunks, metadata, row, unchanged)
+
+    def store(self) -> list[StoredDocument]:
+        """Writes them; the documents as they are stored, by number."""
+        changed = [entry for entry in self._entries if not entry.unchanged]
+        next_document = self._write.numbers("document", sum(entry.row is None for entry in changed))
+        first_chunk = next_chunk = self._write.numbers("chunk", sum(len(entry.chunks) for entry in changed))
+        places: list[tuple[_Entry, int, int, int]] = []  # number, first chunk, when its chunks were written
+        for entry in self._entries:
+            if entry.unchanged and entry.row is not None:
+                no, chunk_first, _, stored_ms = entry.row
+            else:
+                no, chunk_first, stored_ms = next_document, next_chunk, self._present_ms
+                if entry.row is None:
+                    next_document += 1
+                else:
+                    no = entry.row[0]
+                next_chunk += len(entry.chunks)
+            places.append((entry, no, chunk_first, stored_ms))
+        self._store_texts(places)
+        with self._write.last():
+            self._write.take_seq()
+            self._write.drop_chunks([(row[1], row[1] + row[2]) for _, _, _, row, _ in changed if row])
+            self._store_documents(places)
+            self._note_pending(first_chunk, next_chunk)
+        seq = self._write.taken_seq()
+        # By number, of which no two are the same.
+        return sorted(
+            StoredDocument(
+                no, seq, entry.document, tuple(entry.chunks), tuple(range(first, first + len(entry.chunks)))
+            )
+            for entry, no, first, _ in places
+        )
+
+    def _store_texts(self, places: Sequence[tuple[_Entry, int, int, int]]) -> None:
+        """The bodies and the new chunks: the bulk, which no other writer has to wait for."""
+        self._connection.executemany(
+            "INSERT INTO body (document_no, text) VALUES (?, ?) "
+            "ON CONFLICT (document_no) DO UPDATE SET text = excluded.text",
+            [(no, entry.document.body) for entry, no, _, _ in places],
+        )
+        self._connection.executemany(
+            "INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (chunk_first + ordinal, no, *chunk[1:])
+                for entry, no, chunk_first, _ in places
+                if not entry.unchanged
+                for ordinal, chunk in enumerate(entry.chunks)
+            ],
+        )
+
+    def _store_documents(self, places: Sequence[tuple[_Entry, int, int, int]]) -> None:
+        extras = {source: self._write.own_columns(source) for source in self._sources}
+        columns = ", ".join((_COLUMNS, *next(iter(extras.values()))))
+        inserts: list[tuple[object, ...]] = []
+        updates: list[tuple[object, ...]] = []
+        for entry, no, chunk_first, stored_ms in places:
+            document = entry.document
+            values = (
+                *(document.id, self._sources[document.source], document.source_id, document.title),
+                *(document.media_type, document.updated_ms, document.fingerprint, document.content_hash),
+                *(document.source_url, document.author, document.created_ms, entry.metadata),
+                *(stored_ms, chunk_first, len(entry.chunks), *extras[document.source].values(), no),
+            )
+            (inserts if entry.row is None else updates).append(values)
+        bound = f"{SEQ}, {marks(range(columns.count(',')))}"
+        if inserts:
+            self._connection.executemany(f"INSERT INTO document ({columns}, no) VALUES ({bound}, ?)", inserts)
+        if updates:
+            self._connection.executemany(f"UPDATE document SET ({columns}) = ({bound}) WHERE no = ?", updates)
+
+    def _note_pending(self, first: int, end: int) -> None:
+        if first == end:
+            return
+        self._connection.execute(
+            "INSERT INTO pending (model_no, chunk_no, source_no, stored_ms) "
+            "SELECT m.no, c.no, d.source_no, d.stored_ms FROM chunk c JOIN document d ON d.no = c.document_no "
+            "CROSS JOIN model m WHERE c.no >= ? AND c.no < ? AND NOT EXISTS "
+            "(SELECT 1 FROM embedding e WHERE e.model_no = m.no AND e.text_hash = c.text_hash)",
+            (first, end),
+        )
+
+
+def _same_chunks(connection: Statements, first: int, count: int, chunks: Sequence[Chunk]) -> bool:
+    return count == len(chunks) and chunks_between(connection, first, count) == tuple(chunks)
+
+
+def _json_of(metadata: Mapping[str, object]) -> str | None:
+    if not metadata:
+        return None
+    import json  # 2 ms; a search from the command line writes nothing
+
+    try:
+        return json.dumps(dict(metadata), ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"a document's metadata is not JSON: {error}") from error
