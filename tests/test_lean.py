@@ -136,7 +136,9 @@ def test_a_keyword_search_imports_none_of_what_is_dear(tmp_path: Path) -> None:
         "uuid",
         "hashlib",
         "bisect",
-        "ctx.formats.table",
+        "ctx.store.base",
+        "ctx.store.sqlite_write",
+        "ctx.store.write",
     }
     loaded = subprocess.run(
         [sys.executable, "-S", "-c", "import sys; print(*sys.modules)"],
