@@ -80,11 +80,12 @@ class Stage(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A chunk that may be shown, how well it answers, and the terms it has."""
+    """A chunk that may be shown, how well it answers, the terms that it and its headings have, and its text alone."""
 
     row: ChunkRow
     worth: float
     terms: Terms
+    text_terms: Terms
 
 
 class Rows:
@@ -127,9 +128,8 @@ class Rows:
 def chunks_to_read(number: int, stage: Stage, request: Request, file: rules.Profile | None) -> Iterable[int]:
     """The chunks of a document among which the one to show is; of prose their neighbours too, which may be shown with it."""
     reach = 1 if file is None or file.prose else 0
-    spans = [
-        range(hit.chunk_no - reach, hit.chunk_no + hit.span + reach) for hit in _hits(number, stage, request)
-    ]
+    hits = _hits(number, stage, request)
+    spans = [range(chunk_no - reach, chunk_no + span + reach) for chunk_no, _, _, span in hits]
     return spans[0] if len(spans) == 1 else chain.from_iterable(spans)
 
 
@@ -155,39 +155,37 @@ def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> lis
     matcher, alpha = request.matcher, stage.alpha
     nearness = _nearness(stage.semantic, number) if alpha else {}
     names = request.question.names if number in request.defining else ()
+    terms_in, terms_of_heading, shares = matcher.terms_in, matcher.terms_of_heading, matcher.shares
+    share_of_words, verbatim = 1.0 - alpha, matcher.verbatim
 
-    verbatim = matcher.verbatim
-    own_terms: dict[int, tuple[Terms, Terms]] = {}  # what a chunk's heading alone has, and its text
-
-    def weighed(row: ChunkRow) -> tuple[ChunkRow, float, Terms]:
+    def weighed(row: ChunkRow) -> tuple[ChunkRow, float, Terms, Terms]:
         heading, text = row.heading, row.text
-        text_terms = matcher.terms_in(text)
-        terms = text_terms | matcher.terms_of_heading(heading)
-        own_terms[row.chunk_no] = terms & ~text_terms, text_terms
-        worth = (1.0 - alpha) * matcher.share(terms)
+        text_terms = terms_in(text)
+        terms = text_terms | terms_of_heading(heading)
+        worth = share_of_words * shares[terms]
         if nearness:
             worth += alpha * nearness.get(row.chunk_no, 0.0)
         if names and _defines(text, names):
             worth += _DEFINING_SHARE
         if verbatim and matcher.quotes(text, text_terms):
             worth += _PHRASE_SHARE
-        if heading and text.lstrip("# ").startswith(heading.rsplit(" > ", 1)[-1]):
+        if heading and text.lstrip("# ").startswith(heading.rpartition(" > ")[2]):
             worth += _OPENING_SHARE
-        return row, worth, terms
+        return row, worth, terms, text_terms
 
-    entries = [weighed(row) for row in rows.listed(number, _hits(number, stage, request))]
-    entries.sort(key=itemgetter(1), reverse=True)
-    best = entries[0][0] if entries else None
-    opening = _opening(number, best, *own_terms[best.chunk_no], rows, matcher) if best is not None else None
+    entries = list(map(weighed, rows.listed(number, _hits(number, stage, request))))
+    if not entries:
+        return []
+    entries.sort(key=_second, reverse=True)
+    best, _, terms, text_terms = entries[0]
+    opening = _opening(number, best, terms & ~text_terms, text_terms, rows, matcher)
     if opening is not None:
-        _, worth, terms = weighed(opening)
+        _, worth, terms, text_terms = weighed(opening)
         others = [entry for entry in entries if entry[0] is not opening]
-        entries = [(opening, worth + _OPENING_SHARE, terms), *others]
-        entries.sort(key=itemgetter(1), reverse=True)
+        entries = [(opening, worth + _OPENING_SHARE, terms, text_terms), *others]
+        entries.sort(key=_second, reverse=True)
     choices = records(Choice, entries)
-    if choices and is_bare(_text(choices[0].row)):
-        return _without_bare(number, choices, rows)
-    return choices
+    return _without_bare(number, choices, rows) if is_bare(_text(choices[0].row)) else choices
 
 
 def _opening(
@@ -235,7 +233,7 @@ def _first_of(number: int, section: str, row: ChunkRow, rows: "Rows") -> ChunkRo
     return first if low == first_no else None
 
 
-_worth = attrgetter("worth")
+_worth, _second = attrgetter("worth"), itemgetter(1)
 
 
 def _without_bare(number: int, choices: list[Choice], rows: "Rows") -> list[Choice]:
@@ -283,7 +281,7 @@ def rewritten(number: int, stage: Stage, rows: "Rows", request: Request) -> list
     for row in map(rows.get, rows.current(number)):
         if row is not None:
             terms = request.matcher.terms_in(f"{row.heading}\n{row.text}")
-            choices.append(Choice(row, request.matcher.share(terms), terms))
+            choices.append(Choice(row, request.matcher.shares[terms], terms, terms))
     if not choices:
         return []
     choices.sort(key=_worth, reverse=True)

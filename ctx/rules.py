@@ -89,12 +89,11 @@ def profile(path: str, media_type: str) -> Profile:
     file = folders, stem = kinds.place(path)
     named = f"{folders[-1]}/{stem}" if folders else f"/{stem}"
     code = kinds.is_code(media_type)
-    role = kinds.role(file, media_type)
-    prose = not code and kinds.is_prose(media_type)
     low = named.lower()
     if len(low) != len(named):  # İ is two characters in lower case, and the places of both are compared
         low = "".join(char if len(char.lower()) > 1 else char.lower() for char in named)
-    return Profile(named, low, code, prose, role, code and not path.endswith(_STUBS))
+    role = kinds.role(file, media_type)
+    return Profile(named, low, code, kinds.is_prose(media_type), role, code and not path.endswith(_STUBS))
 
 
 class _Terms(NamedTuple):

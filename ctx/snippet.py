@@ -20,6 +20,7 @@ _LEAD_CHARS = 60  # shown before the first matching word at most, where no sente
 _FIRST_UNSPACED = (
     "\u0e00"  # from Thai on scripts put no spaces between words, or are cut like those that do not
 )
+_SPACES = b"\t\n\v\f\r\x1c\x1d\x1e\x1f"  # of ASCII, beside the space itself
 _TAG_CHARS = 300  # a longer one is no tag
 _TAGS = frozenset(
     [
@@ -110,6 +111,20 @@ class Text(NamedTuple):
     prose: bool
 
 
+class _Shares(dict[Terms, float]):
+    """How much of what a query says some of its terms are, in [0, 1]: a rare one is more than a common one."""
+
+    def __init__(self, weights: Sequence[float]) -> None:
+        self[0] = 0.0
+        self._weights = weights
+        self._total = sum(weights) or 1.0
+
+    def __missing__(self, terms: Terms) -> float:
+        present = [weight for i, weight in enumerate(self._weights) if terms >> i & 1]
+        share = self[terms] = sum(present) / self._total
+        return share
+
+
 class Matcher:
     """Finds a query's terms in texts, fast enough to be done for every chunk that may be shown.
 
@@ -131,25 +146,22 @@ class Matcher:
         self.line = " ".join(words) if len(words) >= (_LINE_WORDS if marked else 2 * _LINE_WORDS) else ""
         self.phrases = [list(phrase) for phrase in phrases]
         self.terms = list(dict.fromkeys(terms))
-        self._weights = [weights.get(term, 1.0) for term in self.terms]
         self._snippet_chars = snippet_chars
-        self._total = sum(self._weights) or 1.0
         self._bits = {term: 1 << i for i, term in enumerate(self.terms)}
-        self._beginnings = [(bit, analyze.beginning(term)) for term, bit in self._bits.items()]
-        self._parts = sorted({part for _, part in self._beginnings}, key=len, reverse=True)
+        beginnings = [(bit, analyze.beginning(term)) for term, bit in self._bits.items()]
+        self._beginnings = [(bit, part, f" {part}") for bit, part in beginnings]
+        self._parts = sorted({part for _, part in beginnings}, key=len, reverse=True)
         self._terms_of: dict[str, Terms] = {}  # a word of a text -> which terms of the query it is
-        self._shares: dict[Terms, float] = {0: 0.0}
+        self.shares = _Shares([weights.get(term, 1.0) for term in self.terms])
         self._terms_of_headings: dict[str, Terms] = {"": 0}
 
     def terms_in(self, text: str) -> Terms:
         """The terms that words of the text seem to begin with."""
         low = text.lower() if text.isascii() else analyze.folded(text)
         terms = 0
-        for bit, part in self._beginnings:
-            start = low.find(part)
-            if start > 0 and low[start - 1].isalnum():  # else a word begins there, as nearly always
-                terms |= bit if begins_word(low, part, text, start) else 0
-            elif start >= 0:
+        for bit, part, spaced_part in self._beginnings:
+            # Few are in a text, and before most of those a word has ended.
+            if part in low and (spaced_part in low or begins_word(low, part, text, low.find(part))):
                 terms |= bit
         return terms
 
@@ -160,7 +172,7 @@ class Matcher:
 
     def quotes(self, text: str, terms: Terms) -> bool:
         """Whether a text that has these terms says the query, or a phrase of it, as it was written."""
-        if not self.phrases and self.share(terms) < _LINE_SHARE:
+        if not self.phrases and self.shares[terms] < _LINE_SHARE:
             return False
         return self.phrase_at(" ".join(text.split())) is not None
 
@@ -192,14 +204,6 @@ class Matcher:
         """The terms of a set, in the query's order."""
         return [term for term, bit in self._bits.items() if terms & bit]
 
-    def share(self, terms: Terms) -> float:
-        """How much of what the query says these terms are, in [0, 1]: a rare one is more than a common one."""
-        share = self._shares.get(terms)
-        if share is None:
-            present = [weight for i, weight in enumerate(self._weights) if terms >> i & 1]
-            share = self._shares[terms] = sum(present) / self._total
-        return share
-
     def marks(self, text: str) -> list[Mark]:
         """Where the words stand, in order and apart."""
         low, origins = _folded(text)
@@ -219,7 +223,7 @@ class Matcher:
                 spans.append((first, last, terms))
                 read_to = end
         marks = records(Mark, spans)
-        return marks + self._snakes(text, low, marks) if "_" in text else marks
+        return sorted(marks + self._snakes(text, low, marks)) if "_" in text else marks
 
     def _terms_of_word(self, word: str) -> Terms:
         terms = 0
@@ -245,13 +249,13 @@ class Matcher:
     def snippet(self, chunk: Text) -> tuple[str, tuple[tuple[int, int], ...]]:
         """About `snippet_chars` of a chunk, whole words, around most of the query's words; and where those stand in it."""
         text = plain(chunk)
-        marks = sorted(self.marks(text))
+        marks = self.marks(text)
         start, end = self._window(text, marks)
         lead = "…" if start else ""
         snippet = lead + text[start:end] + ("…" if end < len(text) else "")
         shift = len(lead) - start
-        inside = [mark for mark in marks if mark.start >= start and mark.end <= end]
-        return snippet, tuple((mark.start + shift, mark.end + shift) for mark in inside)
+        inside = [(first + shift, last + shift) for first, last, _ in marks if first >= start and last <= end]
+        return snippet, tuple(inside)
 
     def _window(self, text: str, marks: list[Mark]) -> tuple[int, int]:
         """[start, end) of the `snippet_chars` characters that say most of the query, begun at a sentence where one is near."""
@@ -287,7 +291,7 @@ class Matcher:
             for mark in marks[i:last]:
                 if mark.terms & ~terms:
                     terms, complete = terms | mark.terms, mark.end
-            value = self.share(terms) + 0.001 * (last - i)
+            value = self.shares[terms] + 0.001 * (last - i)
             if value > highest:
                 first_at, until, highest = first.start, complete, value
         return first_at, until
@@ -384,15 +388,17 @@ def plain(chunk: Text) -> str:
     named = lines[0].lstrip("# \t").strip()
     if len(lines) > 1 and named and named in (chunk.title, chunk.heading.rsplit(" > ", 1)[-1]):
         lines = lines[1:]
-    line = _in_one_line(" ".join(_unmarked_lines(lines, chunk.prose, _may_be_marked(chunk.text))))
+    marked = _may_be_marked(chunk.text)
+    if marked or not "".join([line[:1] for line in lines]).isalnum():  # no line begins with a sign
+        lines = list(_unmarked_lines(lines, chunk.prose, marked))
+    line = _in_one_line(" ".join(filter(None, lines)))
     return line or _in_one_line(chunk.text) or chunk.title
 
 
 def _in_one_line(text: str) -> str:
     """The text with a single space wherever there is space, none at the ends."""
-    if text.isprintable() and "  " not in text:  # a space is the only one that is printable
-        return text.strip(" ")
-    return " ".join(text.split())
+    spaced = "  " in text or not text.isascii() or len(text.encode().translate(None, _SPACES)) < len(text)
+    return " ".join(text.split()) if spaced else text.strip(" ")
 
 
 def is_bare(chunk: Text) -> bool:
@@ -447,7 +453,7 @@ def _unmarked_lines(lines: list[str], prose: bool, inline: bool) -> Iterator[str
         if fenced:
             yield line
             continue
-        if not line.lstrip()[:1].isalnum():  # else there is no mark before it
+        if not (line[:1].isalnum() or line.lstrip()[:1].isalnum()):  # else there is no mark before it
             line = _unmarked(line)
             if prose and line:
                 line = _without_directive(line)

@@ -6,7 +6,7 @@ milliseconds). Times are integers: milliseconds since the epoch, UTC.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from operator import attrgetter
+from operator import itemgetter
 
 from ctx.lean import Any, NamedTuple
 
@@ -138,7 +138,7 @@ class Hit(NamedTuple):
     span: int = 1
 
 
-_chunk_no, _score = attrgetter("chunk_no"), attrgetter("score")
+_chunk_no, _score = itemgetter(0), itemgetter(2)  # by their places: half the time
 
 
 def best_first(hits: Iterable[Hit]) -> list[Hit]:

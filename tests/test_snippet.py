@@ -103,20 +103,36 @@ def test_a_heading_front_matter_or_a_label_alone_is_bare(text: str, bare: bool) 
     assert is_bare(Text(text, "t", "", prose=True)) == bare
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("one two", "one two"),
+        ("one  two", "one two"),
+        (" one\ttwo ", "one two"),
+        ("one\x1ftwo\vthree", "one two three"),
+        ("one\xa0två  tre", "one två tre"),
+        ("one\n\ntwo", "one two"),
+    ],
+)
+def test_a_text_is_shown_with_single_spaces(text: str, line: str) -> None:
+    assert plain(Text(text, "t", "", prose=True)) == line
+
+
 def test_rare_words_say_more_than_common_ones() -> None:
     matcher = Matcher(["the", "otter"], {"the": 0.1, "otter": 3.9})
-    assert matcher.share(matcher.terms_in("an otter")) > 0.9
-    assert matcher.share(matcher.terms_in("the cat")) < 0.1
-    assert matcher.share(matcher.terms_in("the otter")) == pytest.approx(1.0)
-    assert matcher.share(matcher.terms_in("a cat")) == 0.0
+    assert matcher.shares[matcher.terms_in("an otter")] > 0.9
+    assert matcher.shares[matcher.terms_in("the cat")] < 0.1
+    assert matcher.shares[matcher.terms_in("the otter")] == pytest.approx(1.0)
+    assert matcher.shares[matcher.terms_in("a cat")] == 0.0
 
 
 def test_what_words_say_together_does_not_depend_on_the_order_in_which_a_text_has_them() -> None:
     terms = [f"word{i}" for i in range(12)]
     matcher = Matcher(terms, {term: 1 / (i + 3) for i, term in enumerate(terms)})
     backwards = Matcher(terms, {term: 1 / (i + 3) for i, term in enumerate(terms)})
-    assert matcher.share(matcher.terms_in(" ".join(terms[2:]))) == backwards.share(
-        backwards.terms_in(" ".join(reversed(terms[2:])))
+    assert (
+        matcher.shares[matcher.terms_in(" ".join(terms[2:]))]
+        == backwards.shares[backwards.terms_in(" ".join(reversed(terms[2:])))]
     )
     assert matcher.listed(matcher.terms_in("word7 and word3")) == ["word3", "word7"]
 

@@ -152,7 +152,7 @@ class LocalIndex:
 
     def applied_seq(self) -> int:
         """The seq of the catalog that both halves have applied, 0 where one is missing or damaged; of what their files say now."""
-        stamps = (stamp(self._state_path), stamp(os.path.join(self._vectors_path, "state")))
+        stamps = (stamp(self._state_path), stamp(f"{self._vectors_path}/state"))
         applied_stamps, applied = self._applied
         if applied_stamps != stamps:
             applied = self._read_applied_seq()

@@ -11,7 +11,7 @@ from ctx.errors import Busy, StoreError
 from ctx.lean import TYPE_CHECKING, Any, Lock, Self
 from ctx.store.documents import Documents
 from ctx.store.embeddings import Embeddings
-from ctx.store.record import Statements
+from ctx.store.record import Statements, current_seq
 from ctx.store.rows import StoredDocument
 from ctx.store.schema import (
     BUSY_TIMEOUT_S,
@@ -222,6 +222,26 @@ class SqliteCatalog(Documents, Embeddings):
     def _reading(self) -> "_Reading":
         return _Reading(self)
 
+    def _keep(self, connection: Connection, clean: bool) -> None:
+        """Takes a reader back, or closes it where it met an error or nobody will want it."""
+        if clean and not self._closed and len(self._idle) < _IDLE_READERS:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def seq(self) -> int:
+        """As the record has it. Every search asks, and one statement is a view of its own."""
+        if self._closed:
+            raise StoreError("the catalog is closed")
+        connection, clean = self._reader(), False
+        try:
+            with translating():
+                seq = current_seq(connection)
+            clean = True
+        finally:
+            self._keep(connection, clean)
+        return seq
+
     def _writing(self) -> "Writing":
         from ctx.store.sqlite_write import Writing  # what a search has no use for
 
@@ -297,7 +317,4 @@ class _Reading:
             self._view.__exit__(kind, error, trace)
             clean = error is None
         finally:
-            if clean and not catalog._closed and len(catalog._idle) < _IDLE_READERS:
-                catalog._idle.append(connection)
-            else:
-                connection.close()
+            catalog._keep(connection, clean)

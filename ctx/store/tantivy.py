@@ -75,6 +75,7 @@ class KeywordIndex:
         self._lock = Lock()
         self._writer: Any = None
         self._links: Any = None  # a folder of links to the files, where their own may not be written
+        self._defining: tuple[Any, list[str]] = (None, [])  # a searcher, and the defining words that it has
         try:
             if os.path.isdir(path):
                 files.check_plain(path)  # tantivy empties its lock files, wherever a link leads
@@ -167,14 +168,14 @@ class KeywordIndex:
     def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
         """Passages in which a defining word stands before one of the names."""
         parts = []
+        keywords = self._defining_stems(self._fresh())
         for name in names:
             words = analyze.words(name)
             whole = analyze.words(name.replace("_", ""))
-            if not words:
+            if not words or not keywords:
                 continue
             phrases = [
-                tantivy.Query.phrase_query(self._schema, "text", [keyword, *words])
-                for keyword in defining_stems()
+                tantivy.Query.phrase_query(self._schema, "text", [keyword, *words]) for keyword in keywords
             ]
             defined = tantivy.Query.boolean_query([(_SHOULD, phrase) for phrase in phrases])
             named = [(_MUST, tantivy.Query.term_query(self._schema, "text", term, "freq")) for term in whole]
@@ -290,6 +291,14 @@ class KeywordIndex:
         else:
             parts = [tantivy.Query.phrase_query(self._schema, field, list(words)) for field in fields]
         return tantivy.Query.boolean_query([(_SHOULD, part) for part in parts])
+
+    def _defining_stems(self, searcher: Any) -> list[str]:
+        """The defining words that some text has: a phrase with another is nowhere, and costs as much to look for."""
+        asked, stems = self._defining
+        if asked is not searcher:
+            stems = [stem for stem in defining_stems() if searcher.doc_freq("text", stem)]
+            self._defining = searcher, stems
+        return stems
 
     def _unfinished(self, searcher: Any, query: str) -> list[str]:
         """Terms that the last word of a query may become, or that were made of a word it begins: `authenticatio` is in no term."""

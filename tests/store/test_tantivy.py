@@ -387,3 +387,14 @@ def test_what_a_killed_writer_left_of_a_commit_does_not_hinder_the_next(left_beh
     with closing(KeywordIndex(str(left_behind), writable=True)) as index:
         put(index, stored(2, "a kingfisher"), stored(21, "a kingfisher"))
         assert numbers(index, "kingfisher") == [2, 21]
+
+
+def test_a_definition_is_found_with_the_commit_that_brings_the_first_defining_word(
+    index: KeywordIndex,
+) -> None:
+    index.add(stored(1, "The otter swims."))
+    index.commit()
+    assert index.definitions(["otter"], ALL, 5) == []
+    index.add(stored(2, "def otter():\n    return 1"))
+    index.commit()
+    assert [hit.document_no for hit in index.definitions(["otter"], ALL, 5)] == [2]
