@@ -92,6 +92,7 @@ def profile(path: str, media_type: str) -> Profile:
     low = named.lower()
     if len(low) != len(named):  # İ is two characters in lower case, and the places of both are compared
         low = "".join(char if len(char.lower()) > 1 else char.lower() for char in named)
+    low = named if low == named else low  # a hundred thousand are kept, and most are of small letters
     role = kinds.role(file, media_type)
     return Profile(named, low, code, kinds.is_prose(media_type), role, code and not path.endswith(_STUBS))
 

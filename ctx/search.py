@@ -41,7 +41,7 @@ _DEFINED = 50  # passages that define a name, at most
 _PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is good
 _ASKED_FOR = 32  # chunks of one question that are embedded ahead: a page of results and what may rise to it
 _FILTERS_KEPT = 16  # resolved paths and types kept, each good until the next write
-_FILES_KEPT = 20_000  # paths of documents that were candidates, 4 MB
+_FILES_KEPT = 100_000  # paths of documents that were candidates, 20 MB: a million chunks are of so many
 # Of the words that stand before what is defined.
 _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
 # Words of a question of which neighbours may make a name; a longer one says too much beside.

@@ -40,15 +40,15 @@ BLOCK_ROWS = (
 GATHER_SHARE = 0.08  # below this share of rows wanted, picking them out is faster than multiplying all codes
 CODED_ROWS = 16_384  # from here on the codes come first: below, all rows take two milliseconds, and onnxruntime 0.13 s to load
 LEAD_ROWS = 131_072  # from here on the leads do: below, the codes take 3 ms at most
-LEAD_CANDIDATES = 3072  # looked at exactly for LEAD_MOST hits or fewer: of a million, recall@10 .996 (docs/decisions/0012-leads.md)
+LEAD_CANDIDATES = 1536  # looked at exactly for LEAD_MOST hits or fewer: of a million, recall@10 .994 (docs/decisions/0012-leads.md)
 LEAD_MOST = 512  # for more hits the codes come first whatever the size
 LEAD_GATHER_SHARE = 0.02  # as GATHER_SHARE, where the leads come first
 _PICKED_SHARE = 0.15  # as GATHER_SHARE, where all vectors would be multiplied
 _TOUCHED_ROWS = (
-    2048  # vectors picked out before the file is let go: the system maps up to a megabyte for each
+    1024  # vectors picked out before the file is let go: the system maps up to a megabyte for each
 )
 _GATHER_ROWS = 2048  # picked out at once: 3 MB, which stay in the cache
-_SHARED_ROWS = 2048  # from here on two threads pick them out: 2.6 ms for 3,072 of a million, where one took 4
+_SHARED_ROWS = 1024  # from here on two threads pick them out: 2.6 ms for 3,072 of a million, where one took 4
 _SAMPLED_ROWS, _SAMPLE_STEP = (
     65_536,
     64,
