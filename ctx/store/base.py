@@ -8,7 +8,16 @@ command line needs the values (`rows.py`) and not these shapes, which are for th
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 from ctx.lean import TYPE_CHECKING, Protocol
-from ctx.store.rows import ChunkRow, Listing, ModelShare, PendingChunk, Run, StoredDocument, VectorBatch
+from ctx.store.rows import (
+    ChunkRow,
+    Listing,
+    ModelShare,
+    PendingChunk,
+    Run,
+    StoredDocument,
+    VectorBatch,
+    VectorPosition,
+)
 from ctx.types import Chunk, Document, Filters, Hit, SourceStatus
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
@@ -153,9 +162,11 @@ class Catalog(Protocol):
         """Stores (text_hash, float32 vector of unit length); the seq after it. Known hashes are passed over."""
         ...
 
-    def vectors_since(self, model: str, seq: int) -> Iterator[VectorBatch]:
+    def vectors_since(
+        self, model: str, seq: int, after: VectorPosition | None = None
+    ) -> Iterator[VectorBatch]:
         """The chunks whose document or embedding was written after `seq`, as far as they have one; some may
-        come twice.
+        come twice. `after`: only what comes behind there.
         """
         ...
 

@@ -25,7 +25,7 @@ from ctx.store.record import (
     rows_after,
     slices,
 )
-from ctx.store.rows import ModelShare, PendingChunk, VectorBatch
+from ctx.store.rows import ModelShare, PendingChunk, VectorBatch, VectorPosition
 
 if TYPE_CHECKING:  # numpy costs 70 ms; only embeddings need it
     import numpy as np
@@ -184,7 +184,9 @@ class Embeddings(Record):
             )
         return seq
 
-    def vectors_since(self, model: str, seq: int) -> Iterator[VectorBatch]:
+    def vectors_since(
+        self, model: str, seq: int, after: VectorPosition | None = None
+    ) -> Iterator[VectorBatch]:
         """As the protocol has it, first what belongs to documents written after `seq`, then what was embedded
         after it.
         """
@@ -194,31 +196,38 @@ class Embeddings(Record):
             return
         model_no, dim = row
         waiting: list[tuple[int, int, str, int, bytes]] = []
-        for rows in self._vector_rows(model_no, seq):
+        position = after or VectorPosition(False, seq, EVERY)
+        for following, rows in self._vector_rows(model_no, seq, position):
             waiting += rows
             while len(waiting) >= _VECTORS:
-                yield _vector_batch(waiting[:_VECTORS], dim)
+                batch = waiting[:_VECTORS]
                 del waiting[:_VECTORS]
+                yield _vector_batch(batch, dim, position if waiting else following)
+            position = following
         if waiting:
-            yield _vector_batch(waiting, dim)
+            yield _vector_batch(waiting, dim, position)
 
-    def _vector_rows(self, model_no: int, seq: int) -> Iterator[list[tuple[int, int, str, int, bytes]]]:
+    def _vector_rows(
+        self, model_no: int, seq: int, after: VectorPosition
+    ) -> Iterator[tuple[VectorPosition, list[tuple[int, int, str, int, bytes]]]]:
+        """Rows, and the position behind them."""
         columns = "c.no, d.no, s.name, d.updated_ms, e.vector"
-        cursor = (seq, EVERY)
-        while True:
+        cursor = (after.seq, after.no)
+        while not after.embedded:
             with self._reading() as connection:
                 page = documents_after(connection, cursor, PAGE)
-                for _, no, first, count in page:
-                    yield connection.execute(
+                for row_seq, no, first, count in page:
+                    rows = connection.execute(
                         f"SELECT {columns} FROM document d CROSS JOIN source s CROSS JOIN chunk c CROSS JOIN embedding e "
                         "WHERE s.no = d.source_no AND e.model_no = ? AND e.text_hash = c.text_hash "
                         "AND d.no = ? AND c.no BETWEEN ? AND ?",
                         (model_no, no, first, first + count - 1),
                     ).fetchall()
+                    yield VectorPosition(False, row_seq, no), rows
             if not page:
                 break
             cursor = page[-1][:2]
-        embedded = (seq, EVERY)
+        embedded = cursor if after.embedded else (seq, EVERY)
         while True:
             with self._reading() as connection:
                 embeddings = rows_after(
@@ -230,14 +239,16 @@ class Embeddings(Record):
                 )
                 if not embeddings:
                     return
+                embedded = (embeddings[-1][0], embeddings[-1][1])
+                rows = []
                 for nos in slices([no for _, no in embeddings]):
-                    yield connection.execute(
+                    rows += connection.execute(
                         f"SELECT {columns} FROM embedding e CROSS JOIN chunk c CROSS JOIN document d CROSS JOIN source s "
                         "WHERE c.text_hash = e.text_hash AND d.no = c.document_no AND s.no = d.source_no "
                         f"AND e.no IN ({marks(nos)}) AND d.seq <= ?",  # the others came above
                         (*nos, seq),
-                    ).fetchall()
-            embedded = (embeddings[-1][0], embeddings[-1][1])
+                    )
+            yield VectorPosition(True, *embedded), rows
 
     def vectors_of(self, model: str, hashes: Sequence[bytes]) -> "dict[bytes, np.ndarray]":
         import numpy as np  # 70 ms; whoever asks for vectors has it already
@@ -304,7 +315,9 @@ def _blobs(model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> tuple[dic
     }, matrix.shape[1]
 
 
-def _vector_batch(rows: Sequence[tuple[int, int, str, int, bytes]], dim: int) -> VectorBatch:
+def _vector_batch(
+    rows: Sequence[tuple[int, int, str, int, bytes]], dim: int, position: VectorPosition
+) -> VectorBatch:
     import numpy as np  # 70 ms; whoever asks for vectors has it already
 
     chunk_nos, document_nos, sources, updated_ms, blobs = zip(*rows, strict=True)
@@ -321,4 +334,5 @@ def _vector_batch(rows: Sequence[tuple[int, int, str, int, bytes]], dim: int) ->
         list(sources),
         np.array(updated_ms, dtype=np.int64),
         vectors,
+        position,
     )

@@ -22,9 +22,9 @@ from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.store import opensearch_query as queries
 from ctx.store.base import Catalog
 from ctx.store.opensearch_client import Client, Refusal, refusal
-from ctx.store.opensearch_part import STATE, Entry, Layout, Part, State
+from ctx.store.opensearch_part import STATE, Entry, Layout, Part, State, Unfinished
 from ctx.store.opensearch_query import FORMAT, SCALE, fingerprint
-from ctx.store.rows import VectorBatch
+from ctx.store.rows import VectorBatch, VectorPosition
 from ctx.store.tantivy import MAX_TERMS, idf, likeliest, rarest
 from ctx.types import JSON, Filters, Hit
 
@@ -320,6 +320,8 @@ class OpenSearchIndex:
             reason = "it is of another catalog, or of one that was restored"
         elif part is self._vectors and state.model != model:
             reason = "it is of another model"
+        elif state.unfinished and catalog.history(state.unfinished.target) != state.unfinished.history:
+            reason = "what it has of the last writes is of others"
         if reason is not None:
             logger.warning("index is built anew part=%s reason=%s", part.alias, reason)
         return reason is None
@@ -365,18 +367,27 @@ class OpenSearchIndex:
         return target
 
     def _write_vectors(self, catalog: Catalog, model: str, target: int) -> State:
+        """Brings the vectors up to a seq; first up to the one at which a catch-up that was given up aimed."""
         part = self._vectors
         state = self._begin(part, catalog, model, queries.VECTOR_SETTINGS, queries.vector_mappings())
+        if state.unfinished:
+            state = self._pump_vectors(catalog, model, state, state.unfinished.target)
+        return self._pump_vectors(catalog, model, state, target)
+
+    def _pump_vectors(self, catalog: Catalog, model: str, state: State, target: int) -> State:
+        part = self._vectors
         writing = _Writing(part, state, catalog)
         if state.applied:
             for seq, document_no in catalog.deletions_since(state.applied):
                 writing.keep(document_no, seq, ())
             for seq, document_no, chunk_nos in catalog.chunks_since(state.applied):
                 writing.keep(document_no, seq, chunk_nos)
-        for number, batch in enumerate(catalog.vectors_since(model, state.applied)):
+        after = state.unfinished.position if state.unfinished else None
+        for number, batch in enumerate(catalog.vectors_since(model, state.applied, after)):
             if number == 0:
                 part.add_fields(state.name, queries.vector_field(batch.vectors.shape[1]))
             writing.put(_vector_entries(batch, target))
+            writing.keep_position(target, batch.position)
         return writing.publish(target)
 
     # -- asking ------------------------------------------------------------------------------
@@ -392,12 +403,7 @@ class OpenSearchIndex:
         began_s = time.monotonic()
         addresses = [{"_index": part.alias, "_id": STATE} for part in (self._words, self._vectors)]
         documents = self._client.ask("POST", "/_mget", {"docs": addresses})["docs"]
-        states = States(
-            *(
-                State.of(entry["_index"], entry["_source"][STATE]) if entry.get("found") else None
-                for entry in documents
-            )
-        )
+        states = States(*map(_published_state, documents))
         with self._lock:
             self._seen = began_s, states
         return states
@@ -498,7 +504,7 @@ class _Writing:
         self._anew = state.applied == 0
         self._kept: dict[int, tuple[int, Sequence[int]]] = {}
         self._entries: list[Entry] = []
-        self._written = self._anew
+        self._written = self._anew or state.unfinished is not None
         self._published_s = time.monotonic()
 
     def put(self, entries: Sequence[Entry]) -> None:
@@ -516,6 +522,15 @@ class _Writing:
         if time.monotonic() - self._published_s > PUBLISH_EVERY_S and applied > self._state.applied:
             self.publish(applied)
 
+    def keep_position(self, target: int, position: VectorPosition) -> None:
+        """Notes how far a long catch-up has come, if it is time to: after a failure it goes on from there."""
+        if time.monotonic() - self._published_s > PUBLISH_EVERY_S:
+            self._flush()
+            unfinished = Unfinished(target, self._catalog.history(target) or "", *position)
+            history = self._catalog.history(self._state.applied) or ""
+            self._part.publish(self._state._replace(history=history, unfinished=unfinished), written=False)
+            self._published_s = time.monotonic()
+
     def publish(self, applied: int) -> State:
         self._flush()
         if self._kept:
@@ -523,7 +538,7 @@ class _Writing:
             self._part.retain(self._state.name, self._kept)
             self._kept = {}
         history = self._catalog.history(applied) or ""
-        state = self._state._replace(applied=applied, history=history)
+        state = self._state._replace(applied=applied, history=history, unfinished=None)
         self._state = self._part.publish(state, written=self._written)
         self._written = False
         self._published_s = time.monotonic()
@@ -559,6 +574,14 @@ def _vector_entries(batch: VectorBatch, version: int) -> list[Entry]:
             strict=True,
         )
     ]
+
+
+def _published_state(entry: JSON) -> State | None:
+    """The state in a reply of `_mget`; None where there is none, or nothing was published yet."""
+    if not entry.get("found"):
+        return None
+    state = State.of(entry["_index"], entry["_source"][STATE])
+    return None if state.unfinished and not state.applied else state
 
 
 def _number(hit: JSON, field: str) -> int:

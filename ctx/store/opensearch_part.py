@@ -18,6 +18,7 @@ from typing import NamedTuple, Self
 
 from ctx.errors import Busy, StoreError
 from ctx.store.opensearch_client import Client, Refusal, check_items
+from ctx.store.rows import VectorPosition
 from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
@@ -38,9 +39,23 @@ class Layout(NamedTuple):
     replicas: int = 1
 
 
+class Unfinished(NamedTuple):
+    """A catch-up that is not through: up to which seq it leads, by what name, and behind which vector it goes on."""
+
+    target: int
+    history: str
+    embedded: bool
+    seq: int
+    no: int
+
+    @property
+    def position(self) -> VectorPosition:
+        return VectorPosition(self.embedded, self.seq, self.no)
+
+
 class State(NamedTuple):
     """What an index has applied. `owner`: whose catalog it is of; `size`: how many documents it had when
-    published.
+    published; `unfinished`: what it has beyond `applied`, of which nothing is published.
     """
 
     name: str
@@ -51,6 +66,7 @@ class State(NamedTuple):
     model: str
     fingerprint: str
     size: int
+    unfinished: Unfinished | None = None
 
     @classmethod
     def of(cls, index: str, fields: Mapping[str, JSON]) -> Self:
@@ -65,6 +81,7 @@ class State(NamedTuple):
                 str(fields["model"]),
                 str(fields["fingerprint"]),
                 int(fields["size"]),
+                Unfinished(*fields["unfinished"]) if fields.get("unfinished") else None,
             )
         except (KeyError, TypeError, ValueError):
             return cls(index, 0, 0, "", str(fields.get("owner", "")), "", "", 0)

@@ -46,14 +46,23 @@ class Listing(NamedTuple):
     media_type: str
 
 
+class VectorPosition(NamedTuple):
+    """How far a reader of vectors has come: through the documents, then (`embedded`) through the embeddings."""
+
+    embedded: bool
+    seq: int
+    no: int
+
+
 class VectorBatch(NamedTuple):
-    """Chunks with their embeddings; every field has the same length n."""
+    """Chunks with their embeddings, each field of the same length n; `position`: behind which the next ones come."""
 
     chunk_nos: "np.ndarray"  # int64 (n,)
     document_nos: "np.ndarray"  # int64 (n,)
     sources: list[str]
     updated_ms: "np.ndarray"  # int64 (n,)
     vectors: "np.ndarray"  # float32 (n, dim), of unit length
+    position: VectorPosition = VectorPosition(False, 0, 0)
 
 
 class ModelShare(NamedTuple):

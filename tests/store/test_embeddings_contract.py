@@ -6,6 +6,7 @@ from store_tree import DIM, MODEL, embed_pending, make, vector_of
 
 from ctx.errors import StoreError
 from ctx.identity import embedding_text, text_hash
+from ctx.store import embeddings
 from ctx.store.base import Catalog
 
 
@@ -159,6 +160,29 @@ def test_vectors_since_gives_what_was_embedded_or_whose_document_was_written_lat
     assert since(second) == set()
     embed_pending(catalog)
     assert since(second) == {"three"}
+
+
+def test_vectors_go_on_behind_any_batch_and_none_is_passed_over(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embeddings, "_VECTORS", 5)
+    catalog.put_documents([make("filesystem", f"{n}", [f"text {n}", "shared", "more"]) for n in range(6)])
+    embed_pending(catalog, batch=3)
+    since = catalog.seq()
+    catalog.put_documents([make("git:x", f"{n}", [f"late {n}", "shared", f"last {n}"]) for n in range(5)])
+    catalog.put_documents([make("filesystem", "new", ["fresh"])])
+    embed_pending(catalog, batch=3)
+    for seq in (0, since, catalog.seq() - 2):
+        batches = list(catalog.vectors_since(MODEL, seq))
+        whole = {int(no) for batch in batches for no in batch.chunk_nos}
+        for count, batch in enumerate(batches, start=1):
+            before = {int(no) for earlier in batches[:count] for no in earlier.chunk_nos}
+            behind = [list(b.chunk_nos) for b in catalog.vectors_since(MODEL, seq, batch.position)]
+            after = {int(no) for nos in behind for no in nos}
+            assert before | after == whole
+            assert sum(map(len, behind)) <= sum(len(b.sources) for b in batches[count:]) + 3, (
+                "no more comes twice than a document has"
+            )
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from ctx.store.local import LocalIndex
 from ctx.store.opensearch import OpenSearchIndex
 from ctx.store.opensearch_client import Access, Client
 from ctx.store.opensearch_part import Entry, Layout, Part
+from ctx.store.rows import VectorBatch, VectorPosition
 from ctx.store.sqlite import SqliteCatalog
 from ctx.types import Filters, Hit
 
@@ -257,6 +258,64 @@ def test_what_a_paused_machine_writes_late_changes_nothing(
     with pytest.raises(StoreError, match="further by another machine"):
         part.publish(state)
     client.close()
+
+
+class BrokenOff(SqliteCatalog):
+    """A catalog that gives so many batches of vectors before it fails. `given`: the chunks of those that it gave."""
+
+    batches = 1 << 30
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.given: list[int] = []
+
+    def vectors_since(
+        self, model: str, seq: int, after: VectorPosition | None = None
+    ) -> Iterator[VectorBatch]:
+        for number, batch in enumerate(super().vectors_since(model, seq, after)):
+            if number == self.batches:
+                raise StoreError("the database broke off")
+            self.given += batch.chunk_nos.tolist()
+            yield batch
+
+
+@pytest.mark.parametrize("before", [0, 10], ids=["from nothing", "from what is published"])
+def test_vectors_that_were_given_up_go_on_where_they_were(
+    opened: OPEN, local: LocalIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    monkeypatch.setattr("ctx.store.opensearch.PUBLISH_EVERY_S", 0.0)
+    monkeypatch.setattr("ctx.store.embeddings._VECTORS", 4)
+    with BrokenOff(str(tmp_path / "broken.db")) as catalog:
+        if before:
+            catalog.put_documents([make("a", f"{number}.md", ["otter"]) for number in range(before)])
+            embed_pending(catalog)
+            opened().catch_up(catalog)
+            catalog.given.clear()
+        new = range(before, before + 24)
+        catalog.put_documents([make("a", f"{number}.md", [f"heron {number}", "vole"]) for number in new])
+        embed_pending(catalog)
+        catalog.batches = 5
+        for _ in range(2):
+            with pytest.raises(StoreError, match="broke off"):
+                opened().catch_up(catalog)
+            assert len(opened().semantic(vector_of(b"q"), ALL, 99)) == before, "nothing half published"
+            assert opened().hold(MODEL) == bool(before)
+        chunk_nos = set(catalog.given)
+        assert len(chunk_nos) == len(catalog.given) == 2 * 5 * 4
+        catalog.given.clear()
+        catalog.delete_documents("a", [f"{before}.md", f"{before + 1}.md"])
+        catalog.put_documents(
+            [make("a", f"{before + 2}.md", ["badger"]), make("a", f"{before + 23}.md", ["badger too"])]
+        )
+        embed_pending(catalog)
+        catalog.batches = 1 << 30
+        opened().catch_up(catalog)
+        assert catalog.given
+        assert not chunk_nos & set(catalog.given), "sent once"
+        local.catch_up(catalog)
+        hits, exact = (each.semantic(vector_of(b"q"), ALL, 99) for each in (opened(), local))
+        assert numbers(hits) == numbers(exact)
+        assert opened().check() == []
 
 
 def test_an_index_that_may_not_be_written_says_so_and_answers(
