@@ -292,24 +292,33 @@ class Searcher:
         """The ranking to a fixed depth; then, for whoever reads on, to depths that go below it and never change what is above."""
         deeper = 1
         while True:
-            keyword = semantic = NO_LEG
-            if request.mode != "semantic":
-                keyword = self._keyword_leg(
-                    request, min(MAX_CANDIDATES, self._settings.candidate_k_keyword * deeper)
-                )
-            if request.vector is not None:
-                semantic = self._semantic_leg(
-                    request, request.vector, min(MAX_CANDIDATES, self._settings.candidate_k_vector * deeper)
-                )
+            keyword, semantic = self._legs(
+                request,
+                min(MAX_CANDIDATES, self._settings.candidate_k_keyword * deeper),
+                min(MAX_CANDIDATES, self._settings.candidate_k_vector * deeper),
+            )
             yield self._stage(request, keyword, semantic, rows)
             if keyword.exhausted and semantic.exhausted:
                 return
             deeper *= DEEPER
 
-    def _keyword_leg(self, request: Request, k: int) -> Leg:
-        """The k best passages, so many that k of them count: a few long documents do not keep the others out."""
+    def _legs(self, request: Request, words: int, nearest: int) -> tuple[Leg, Leg]:
+        """The legs of the request's mode to these depths; one that it lacks is empty."""
+        query, filters, prefix, vector = request.query, request.filters, request.prefix, request.vector
+        if vector is None:
+            hits = self._index.keyword(query, filters, words, prefix=prefix)
+            return self._keyword_leg(request, hits, words), NO_LEG
+        if request.mode == "semantic":
+            hits = self._index.semantic(vector.values, filters, nearest, model=vector.model)
+            return NO_LEG, _semantic_leg(hits, nearest)
+        hits, neighbours = self._index.both(
+            query, vector.values, filters, (words, nearest), prefix=prefix, model=vector.model
+        )
+        return self._keyword_leg(request, hits, words), _semantic_leg(neighbours, nearest)
+
+    def _keyword_leg(self, request: Request, hits: list[Hit], k: int) -> Leg:
+        """Of the k best passages so many that k of them count: a few long documents do not keep the others out."""
         counted = self._settings.max_chunks_per_doc
-        hits = self._index.keyword(request.query, request.filters, k, prefix=request.prefix)
         groups = ranking.by_document(hits)
         exhausted = len(hits) < k or k == MAX_CANDIDATES
         if not exhausted and ranking.surplus(groups, counted) > k * _CROWDED:
@@ -318,11 +327,6 @@ class Searcher:
             groups = ranking.by_document(ranking.first_counted(hits, counted, k))
         documents = ranking.per_document(groups, counted, ranking.FURTHER_PASSAGES)
         return Leg(groups, documents, exhausted)
-
-    def _semantic_leg(self, request: Request, vector: QueryVector, k: int) -> Leg:
-        hits = self._index.semantic(vector.values, request.filters, k, model=vector.model)
-        groups = ranking.by_document(hits)
-        return Leg(groups, ranking.per_document(groups), len(hits) < k or k == MAX_CANDIDATES)
 
     def _stage(self, request: Request, keyword: Leg, semantic: Leg, rows: "Rows") -> Stage:
         if request.mode == "semantic":
@@ -413,6 +417,11 @@ def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str
 def query_word(text: str) -> str:
     """A caller's word, short enough to be repeated in a message."""
     return text if len(text) <= 40 else text[:39] + "…"
+
+
+def _semantic_leg(hits: list[Hit], k: int) -> Leg:
+    groups = ranking.by_document(hits)
+    return Leg(groups, ranking.per_document(groups), len(hits) < k or k == MAX_CANDIDATES)
 
 
 # -- the query ---------------------------------------------------------------------------------------------------------

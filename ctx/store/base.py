@@ -292,6 +292,19 @@ class SearchIndex(Projection, Protocol):
         """
         ...
 
+    def both(
+        self,
+        query: str,
+        vector: "np.ndarray",
+        filters: Filters,
+        depths: tuple[int, int],
+        *,
+        prefix: bool = False,
+        model: str | None = None,
+    ) -> tuple[list[Hit], list[Hit]]:
+        """What `keyword` and `semantic` give to these depths. An engine that is another program is asked once."""
+        ...
+
     def hold(self, model: str) -> bool:
         """Whether `semantic` has vectors of this model in hand, so that a question may be put to it."""
         ...

@@ -5,8 +5,9 @@ import os
 import zlib
 from collections.abc import Mapping
 
+from ctx import files
 from ctx.errors import StoreError
-from ctx.store.statefile import Stamp, stamp
+from ctx.store.statefile import Stamp, read_state, stamp
 
 DAMAGED = "the keyword index is damaged: run `ctx index`, which builds it anew"
 # Of the fields and the analysis in tantivy.py; an index of another format is built anew.
@@ -145,3 +146,19 @@ def vector_sizes(fields: dict[str, str]) -> dict[str, int]:
     if fields.get("leads", "0") != "0":
         sizes[f"{generation}.leads-{fields['leads']}"] = 4 * dim * LEAD_DIMS + coded_rows * (LEAD_DIMS + 12)
     return sizes
+
+
+def keyword_state(path: str) -> dict[str, str] | None:
+    """As `read_state`. One that names a folder which is none of ours is damaged: whoever opens that would write in it."""
+    fields = read_state(path)
+    number = fields.get("folder", "").removeprefix("keyword-") if fields else ""
+    return fields if not fields or (number.isdigit() and fields["folder"] == f"keyword-{number}") else {}
+
+
+def check_reachable(folder: str, beneath: str) -> None:
+    try:
+        files.check_folder(folder, beneath=beneath)
+    except FileNotFoundError:
+        pass  # a writer has gone on to another, or it is damaged: the next look tells
+    except OSError as error:
+        raise StoreError(f"the keyword index cannot be read: {error.strerror}") from error

@@ -26,8 +26,10 @@ from ctx.store.inventory import (
     OPEN_TRIES,
     VECTORS_FORMAT,
     Surviving,
+    check_reachable,
     complete_files,
     inventory,
+    keyword_state,
     sound_files,
     vector_sizes,
     verified,
@@ -119,6 +121,19 @@ class LocalIndex:
             self.suspect()
             raise
 
+    def both(
+        self,
+        query: str,
+        vector: "np.ndarray",
+        filters: Filters,
+        depths: tuple[int, int],
+        *,
+        prefix: bool = False,
+        model: str | None = None,
+    ) -> tuple[list[Hit], list[Hit]]:
+        hits = self.keyword(query, filters, depths[0], prefix=prefix)
+        return hits, self.semantic(vector, filters, depths[1], model=model)
+
     def hold(self, model: str) -> bool:
         """Whether `semantic` has vectors of this model in hand, so that a question may be put to it."""
         try:
@@ -138,7 +153,7 @@ class LocalIndex:
             return former
         from ctx.store.vectors import VectorReader  # numpy: 70 ms, not for a keyword search
 
-        _check_reachable(self._vectors_path, self._beneath)
+        check_reachable(self._vectors_path, self._beneath)
         self._former, self._former_ends_s = reader, time.monotonic() + _FORMER_S
         self._vectors = VectorReader(self._vectors_path, model)
         return self._vectors
@@ -163,7 +178,7 @@ class LocalIndex:
         return applied
 
     def _read_applied_seq(self) -> int:
-        fields = _keyword_state(self._state_path)
+        fields = keyword_state(self._state_path)
         if not fields:
             return 0
         applied = int(fields.get("applied", 0))
@@ -202,14 +217,14 @@ class LocalIndex:
             for tries_left in reversed(range(OPEN_TRIES)):
                 # Before the state is read: a newer one is then seen next time.
                 current_stamp = stamp(self._state_path)
-                fields = _keyword_state(self._state_path)
+                fields = keyword_state(self._state_path)
                 if fields is None:
                     return None
                 if fields.get("format") != str(KEYWORD_FORMAT):
                     raise StoreError("the keyword index is damaged or of another version: run `ctx index`")
                 folder = os.path.join(self._path, fields["folder"])
                 try:
-                    _check_reachable(folder, self._beneath)
+                    check_reachable(folder, self._beneath)
                     if not complete_files(folder, fields):
                         raise StoreError(DAMAGED)
                     if self._keyword is None or self._keyword_folder != folder:
@@ -288,7 +303,7 @@ class LocalIndex:
         """Whether there is nothing to apply, as far as the two states and the sizes of the files tell: a millisecond, no numpy."""
         seq = catalog.seq()
         expected = {"applied": str(seq), "history": catalog.history(seq) or "", "model": model}
-        fields = _keyword_state(self._state_path)
+        fields = keyword_state(self._state_path)
         if (
             not fields
             or fields.get("format") != str(KEYWORD_FORMAT)
@@ -315,7 +330,7 @@ class LocalIndex:
     def check(self) -> list[str]:
         """What is wrong with the index, a line each, after reading all of it: half a second for a million chunks. Repairs nothing."""
         problems = []
-        fields = _keyword_state(self._state_path)
+        fields = keyword_state(self._state_path)
         if fields is None:
             problems.append("there is no keyword index yet")
         elif fields.get("format") != str(KEYWORD_FORMAT):
@@ -383,7 +398,7 @@ class LocalIndex:
 
     def _usable_keyword(self, catalog: "Catalog") -> tuple[str | None, int]:
         """The folder that counts and what it has applied; (None, 0) where it has to be built anew."""
-        fields = _keyword_state(self._state_path)
+        fields = keyword_state(self._state_path)
         if fields is None:
             return None, 0
         reason = None
@@ -483,7 +498,7 @@ class LocalIndex:
 
     def _note_merges(self) -> None:
         """Notes the files anew where tantivy has merged some since the last publication."""
-        fields = _keyword_state(self._state_path)
+        fields = keyword_state(self._state_path)
         if fields and fields.get("folder") == self._keyword_writer_folder:
             path = os.path.join(self._path, fields["folder"])
             if verified.get(path) != stamp(os.path.join(path, "meta.json")):
@@ -554,22 +569,6 @@ def _written_since(catalog: "Catalog", applied: int) -> Iterator[StoredDocument]
         yield from batch
         applied += 1
     yield from catalog.documents_since(applied)
-
-
-def _keyword_state(path: str) -> dict[str, str] | None:
-    """As `read_state`. One that names a folder which is none of ours is damaged: whoever opens that would write in it."""
-    fields = read_state(path)
-    number = fields.get("folder", "").removeprefix("keyword-") if fields else ""
-    return fields if not fields or (number.isdigit() and fields["folder"] == f"keyword-{number}") else {}
-
-
-def _check_reachable(folder: str, beneath: str) -> None:
-    try:
-        files.check_folder(folder, beneath=beneath)
-    except FileNotFoundError:
-        pass  # a writer has gone on to another, or it is damaged: the next look tells
-    except OSError as error:
-        raise StoreError(f"the keyword index cannot be read: {error.strerror}") from error
 
 
 class _Suspecting(Surviving):

@@ -21,10 +21,10 @@ from ctx import analyze
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.store import opensearch_query as queries
 from ctx.store.base import Catalog
-from ctx.store.opensearch_client import Client, Refusal, refusal
-from ctx.store.opensearch_part import STATE, Entry, Layout, Part, State, Unfinished
+from ctx.store.opensearch_client import Client, Refusal
+from ctx.store.opensearch_part import STATE, Entry, Layout, Part, State, Writing
 from ctx.store.opensearch_query import FORMAT, SCALE, fingerprint
-from ctx.store.rows import VectorBatch, VectorPosition
+from ctx.store.rows import VectorBatch
 from ctx.store.tantivy import MAX_TERMS, idf, likeliest, rarest
 from ctx.types import JSON, Filters, Hit
 
@@ -35,9 +35,7 @@ MAX_HITS = 10_000  # the window of a search
 # is one shard; with 1.5 times 99.6 %, with 1 time 99.1 %, and NDCG@10 of hybrid was .02 lower.
 BEAM = 3.0
 STATE_KEPT_S = 0.5  # for which a searcher takes what is applied, and where, for known
-PUBLISH_EVERY_S = 10.0  # what a long catch-up has applied becomes findable that often
 _FREQUENCIES_KEPT = 50_000
-_PUBLISHED_ENTRIES = 5_000  # documents whose former parts are deleted at once
 T = TypeVar("T")
 
 Turn = Callable[[Callable[[], bool]], AbstractContextManager[bool]]
@@ -109,17 +107,20 @@ class OpenSearchIndex:
     # -- searching ------------------------------------------------------------------------------
 
     def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
+        return self._hits(self._word_query(query, prefix), filters, k)
+
+    def _word_query(self, query: str, prefix: bool) -> JSON | None:
+        """What is asked of the words; None where the query has none."""
         counts = analyze.query_counts(query)
-        if not counts or queries.nothing(filters):
-            return []
+        if not counts:
+            return None
         exact = analyze.exact_words(query)
         if exact:
-            return self._hits(queries.exact_query(exact), filters, k)
+            return queries.exact_query(exact)
         if len(counts) > MAX_TERMS:
             frequencies = self._frequencies_of([("text", term) for term in counts])
             counts = rarest(counts, {term: frequencies["text", term] for term in counts})
-        beginning = self._beginning(query) if prefix else None
-        return self._hits(queries.word_query(query, counts, beginning), filters, k)
+        return queries.word_query(query, counts, self._beginning(query) if prefix else None)
 
     def rarity(self, terms: Sequence[str]) -> dict[str, float]:
         state = self._states().words
@@ -147,8 +148,7 @@ class OpenSearchIndex:
         return likeliest(words, stems, [buckets[stem]["doc_count"] for stem in stems])
 
     def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
-        query = queries.definition_query(names)
-        return [] if query is None or queries.nothing(filters) else self._hits(query, filters, k)
+        return self._hits(queries.definition_query(names), filters, k)
 
     def semantic(
         self, vector: np.ndarray, filters: Filters, k: int, *, model: str | None = None
@@ -161,18 +161,50 @@ class OpenSearchIndex:
             raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
         if queries.nothing(filters) or k <= 0:
             return []
-        query = queries.nearest(vector.tolist(), filters, min(int(k * BEAM), MAX_HITS))
-        body = queries.search_body(query, min(k, MAX_HITS), ("chunk_no", "document_no"))
+        body = _vector_body(vector, filters, k)
         reply = self._asked(
             self._vectors,
             lambda state: self._search(state, body, exact=False) if state.size else None,
             model,
         )
-        # The engine gives (1 + cosine) / 2.
-        return [
-            Hit(_number(hit, "chunk_no"), _number(hit, "document_no"), 2 * hit["_score"] - 1)
-            for hit in (reply["hits"]["hits"] if reply else ())
-        ]
+        return _vector_hits(reply) if reply else []
+
+    def both(
+        self,
+        query: str,
+        vector: np.ndarray,
+        filters: Filters,
+        depths: tuple[int, int],
+        *,
+        prefix: bool = False,
+        model: str | None = None,
+    ) -> tuple[list[Hit], list[Hit]]:
+        """As the protocol has it: one request, where both halves have something to answer."""
+        words, vectors = self._states()
+        asked = None if queries.nothing(filters) or min(depths) <= 0 else self._word_query(query, prefix)
+        if (
+            asked is not None
+            and words is not None
+            and vectors is not None
+            and words.format == vectors.format == FORMAT
+            and vectors.size
+            and vectors.model == (model or self._embedding()[0])
+        ):
+            try:
+                replies = self._client.search_all(
+                    [
+                        _search_of(words.name, _word_body(asked, filters, depths[0]), exact=True),
+                        _search_of(vectors.name, _vector_body(vector, filters, depths[1]), exact=False),
+                    ]
+                )
+                return _word_hits(replies[0]), _vector_hits(replies[1])
+            except Refusal as error:
+                if error.status != 404:
+                    raise  # else another index has taken the place of one
+        return (
+            self.keyword(query, filters, depths[0], prefix=prefix),
+            self.semantic(vector, filters, depths[1], model=model),
+        )
 
     def hold(self, model: str) -> bool:
         """Whether `semantic` has vectors of this model, so that a question may be put to it."""
@@ -330,7 +362,7 @@ class OpenSearchIndex:
         part = self._words
         state = self._begin(part, catalog, model or "", {}, queries.word_mappings())
         target = catalog.seq()
-        writing = _Writing(part, state._replace(model=model or ""), catalog)
+        writing = Writing(part, state._replace(model=model or ""), catalog)
         if state.applied:
             for seq, document_no in catalog.deletions_since(state.applied):
                 writing.keep(document_no, seq, ())
@@ -376,7 +408,7 @@ class OpenSearchIndex:
 
     def _pump_vectors(self, catalog: Catalog, model: str, state: State, target: int) -> State:
         part = self._vectors
-        writing = _Writing(part, state, catalog)
+        writing = Writing(part, state, catalog)
         if state.applied:
             for seq, document_no in catalog.deletions_since(state.applied):
                 writing.keep(document_no, seq, ())
@@ -425,30 +457,14 @@ class OpenSearchIndex:
         return None
 
     def _search(self, state: State, body: JSON, *, exact: bool) -> JSON:
-        """A search. `exact`: with the word counts of all shards, so that scores do not depend on where a
-        document lies.
+        return self._client.search_all([_search_of(state.name, body, exact=exact)])[0]
 
-        The same question goes to the same copies, whose counts may differ by what has been deleted.
-        """
-        copies = zlib.crc32(json.dumps(body["query"]).encode())
-        options = f"allow_partial_search_results=false&preference=ctx{copies}"
-        if exact:
-            options += "&search_type=dfs_query_then_fetch"
-        return self._client.ask("POST", f"/{state.name}/_search?{options}", body)
-
-    def _hits(self, query: JSON, filters: Filters, k: int) -> list[Hit]:
-        narrowed = queries.narrowed(query, filters)
-        body = queries.search_body(narrowed, min(k, MAX_HITS), ("chunk_no", "document_no", "span"))
+    def _hits(self, query: JSON | None, filters: Filters, k: int) -> list[Hit]:
+        if query is None or queries.nothing(filters):
+            return []
+        body = _word_body(query, filters, k)
         reply = self._asked(self._words, lambda state: self._search(state, body, exact=True))
-        return [
-            Hit(
-                _number(hit, "chunk_no"),
-                _number(hit, "document_no"),
-                hit["_score"] * SCALE,
-                _number(hit, "span"),
-            )
-            for hit in (reply["hits"]["hits"] if reply else ())
-        ]
+        return _word_hits(reply) if reply else []
 
     def _frequencies_of(self, terms: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
         """How many passages have each (field, term), in one request."""
@@ -471,14 +487,9 @@ class OpenSearchIndex:
         """How many documents each of several queries finds."""
         if not asked:
             return []
-        lines = [{"size": 0, "track_total_hits": True, "query": query} for query in asked]
-        reply = self._client.send(
-            f"/{state.name}/_msearch", "".join(f"{{}}\n{json.dumps(line)}\n" for line in lines)
-        )
-        for response in reply["responses"]:
-            if "error" in response:
-                raise refusal(response["status"], response["error"])
-        return [int(response["hits"]["total"]["value"]) for response in reply["responses"]]
+        bodies = [{"size": 0, "track_total_hits": True, "query": query} for query in asked]
+        replies = self._client.search_all([_search_of(state.name, body, exact=False) for body in bodies])
+        return [int(reply["hits"]["total"]["value"]) for reply in replies]
 
     def _beginning(self, query: str) -> JSON | None:
         """What finds the terms that the last word of a query may become, or that were made of a word it
@@ -494,60 +505,45 @@ class OpenSearchIndex:
         return next((choice for choice, total in zip(choices, totals, strict=True) if total), None)
 
 
-class _Writing:
-    """What a catch-up writes to an index, and what it deletes: the former parts of what it wrote."""
+def _search_of(index: str, body: JSON, *, exact: bool) -> tuple[JSON, JSON]:
+    """A search as it is sent. `exact`: with the word counts of all shards, so that scores do not depend on where
+    a document lies.
 
-    def __init__(self, part: Part, state: State, catalog: Catalog) -> None:
-        self._part = part
-        self._state = state
-        self._catalog = catalog
-        self._anew = state.applied == 0
-        self._kept: dict[int, tuple[int, Sequence[int]]] = {}
-        self._entries: list[Entry] = []
-        self._written = self._anew or state.unfinished is not None
-        self._published_s = time.monotonic()
+    The same question goes to the same copies, whose counts may differ by what has been deleted.
+    """
+    copies = zlib.crc32(json.dumps(body["query"]).encode())
+    header = {"index": index, "allow_partial_search_results": False, "preference": f"ctx{copies}"}
+    return {**header, "search_type": "dfs_query_then_fetch"} if exact else header, body
 
-    def put(self, entries: Sequence[Entry]) -> None:
-        self._entries += entries
-        if len(self._entries) > _PUBLISHED_ENTRIES:
-            self._flush()
 
-    def keep(self, document_no: int, seq: int, ids: Sequence[int]) -> None:
-        """Notes which parts a document has as of a seq; others are deleted."""
-        if not self._anew:
-            self._kept[document_no] = seq, ids
+def _word_body(query: JSON, filters: Filters, k: int) -> JSON:
+    fields = ("chunk_no", "document_no", "span")
+    return queries.search_body(queries.narrowed(query, filters), min(k, MAX_HITS), fields)
 
-    def publish_some(self, applied: int) -> None:
-        """Publishes what is there, all up to a seq, if it is time to."""
-        if time.monotonic() - self._published_s > PUBLISH_EVERY_S and applied > self._state.applied:
-            self.publish(applied)
 
-    def keep_position(self, target: int, position: VectorPosition) -> None:
-        """Notes how far a long catch-up has come, if it is time to: after a failure it goes on from there."""
-        if time.monotonic() - self._published_s > PUBLISH_EVERY_S:
-            self._flush()
-            unfinished = Unfinished(target, self._catalog.history(target) or "", *position)
-            history = self._catalog.history(self._state.applied) or ""
-            self._part.publish(self._state._replace(history=history, unfinished=unfinished), written=False)
-            self._published_s = time.monotonic()
+def _word_hits(reply: JSON) -> list[Hit]:
+    return [
+        Hit(
+            _number(hit, "chunk_no"),
+            _number(hit, "document_no"),
+            hit["_score"] * SCALE,
+            _number(hit, "span"),
+        )
+        for hit in reply["hits"]["hits"]
+    ]
 
-    def publish(self, applied: int) -> State:
-        self._flush()
-        if self._kept:
-            self._part.refresh(self._state.name)  # so that former parts are found
-            self._part.retain(self._state.name, self._kept)
-            self._kept = {}
-        history = self._catalog.history(applied) or ""
-        state = self._state._replace(applied=applied, history=history, unfinished=None)
-        self._state = self._part.publish(state, written=self._written)
-        self._written = False
-        self._published_s = time.monotonic()
-        return self._state
 
-    def _flush(self) -> None:
-        self._written = self._written or bool(self._entries or self._kept)
-        self._part.write(self._state.name, self._entries)
-        self._entries = []
+def _vector_body(vector: np.ndarray, filters: Filters, k: int) -> JSON:
+    query = queries.nearest(vector.tolist(), filters, min(int(k * BEAM), MAX_HITS))
+    return queries.search_body(query, min(k, MAX_HITS), ("chunk_no", "document_no"))
+
+
+def _vector_hits(reply: JSON) -> list[Hit]:
+    # The engine gives (1 + cosine) / 2.
+    return [
+        Hit(_number(hit, "chunk_no"), _number(hit, "document_no"), 2 * hit["_score"] - 1)
+        for hit in reply["hits"]["hits"]
+    ]
 
 
 def _vector_entries(batch: VectorBatch, version: int) -> list[Entry]:

@@ -94,9 +94,9 @@ class Refusal(StoreError):
         self.reason = reason
 
 
-def _lost_a_node(status: int, content: bytes) -> bool:
-    """Whether a search failed since a node went away under it, which another try does not meet."""
-    return status == 500 and b'"search_phase_execution_exception"' in content
+def _passing(status: int, content: bytes) -> bool:
+    """Whether another try may go better: there was no room, or a node went away under a search."""
+    return status in _AGAIN or (status == 500 and b'"search_phase_execution_exception"' in content)
 
 
 class Client:
@@ -128,8 +128,24 @@ class Client:
         return self._answer(method, path, content, "application/json", missing=missing, slow=slow)
 
     def send(self, path: str, lines: str) -> JSON:
-        """The reply to a request of many lines of JSON (`_bulk`, `_msearch`)."""
+        """The reply to a request of many lines of JSON (`_bulk`)."""
         return self._answer("POST", path, lines.encode(), _LINES, slow=True)
+
+    def search_all(self, searches: Sequence[tuple[JSON, JSON]]) -> list[JSON]:
+        """The replies to searches, each a header and a body, in one request."""
+        lines = "".join(f"{json.dumps(part)}\n" for search in searches for part in search).encode()
+        pause_s = _PAUSE_S
+        for tries_left in reversed(range(self._access.retries + 1)):
+            replies: list[JSON] = self._answer("POST", "/_msearch", lines, _LINES)["responses"]
+            failures = [reply for reply in replies if "error" in reply]
+            if not failures:
+                return replies
+            for reply in failures:
+                if not tries_left or not _passing(reply["status"], json.dumps(reply["error"]).encode()):
+                    raise refusal(reply["status"], reply["error"])
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        raise AssertionError("unreachable")
 
     def version(self) -> str:
         """The server's version, checked once. Raises `StoreError` where it is no OpenSearch that ctx knows."""
@@ -195,10 +211,7 @@ class Client:
                         "timeout": {**dict.fromkeys(_PHASES, timeout_s), "connect": self._access.timeout_s}
                     },
                 )
-                if (
-                    not (reply.status in _AGAIN or _lost_a_node(reply.status, reply.content))
-                    or not tries_left
-                ):
+                if not _passing(reply.status, reply.content) or not tries_left:
                     return reply.status, reply.content
             except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
                 self._spared[url] = time.monotonic() + _SPARED_S

@@ -17,12 +17,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from ctx.errors import Busy, StoreError
+from ctx.store.base import Catalog
 from ctx.store.opensearch_client import Client, Refusal, check_items
 from ctx.store.rows import VectorPosition
 from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
 
+PUBLISH_EVERY_S = 10.0  # what a long catch-up has applied becomes findable that often
+_PUBLISHED_ENTRIES = 5_000  # documents whose former parts are deleted at once
 STATE = "state"  # the id of the document that says what is applied; the others are numbers
 BULK_BYTES = 4 << 20
 # Before what the server had no room for is sent again: it may be merging graphs for a minute.
@@ -285,6 +288,62 @@ class Part:
                 raise
             raise StoreError("the index has been brought further by another machine meanwhile") from error
         return state
+
+
+class Writing:
+    """What a catch-up writes to an index, and what it deletes: the former parts of what it wrote."""
+
+    def __init__(self, part: Part, state: State, catalog: Catalog) -> None:
+        self._part = part
+        self._state = state
+        self._catalog = catalog
+        self._anew = state.applied == 0
+        self._kept: dict[int, tuple[int, Sequence[int]]] = {}
+        self._entries: list[Entry] = []
+        self._written = self._anew or state.unfinished is not None
+        self._published_s = time.monotonic()
+
+    def put(self, entries: Sequence[Entry]) -> None:
+        self._entries += entries
+        if len(self._entries) > _PUBLISHED_ENTRIES:
+            self._flush()
+
+    def keep(self, document_no: int, seq: int, ids: Sequence[int]) -> None:
+        """Notes which parts a document has as of a seq; others are deleted."""
+        if not self._anew:
+            self._kept[document_no] = seq, ids
+
+    def publish_some(self, applied: int) -> None:
+        """Publishes what is there, all up to a seq, if it is time to."""
+        if time.monotonic() - self._published_s > PUBLISH_EVERY_S and applied > self._state.applied:
+            self.publish(applied)
+
+    def keep_position(self, target: int, position: VectorPosition) -> None:
+        """Notes how far a long catch-up has come, if it is time to: after a failure it goes on from there."""
+        if time.monotonic() - self._published_s > PUBLISH_EVERY_S:
+            self._flush()
+            unfinished = Unfinished(target, self._catalog.history(target) or "", *position)
+            history = self._catalog.history(self._state.applied) or ""
+            self._part.publish(self._state._replace(history=history, unfinished=unfinished), written=False)
+            self._published_s = time.monotonic()
+
+    def publish(self, applied: int) -> State:
+        self._flush()
+        if self._kept:
+            self._part.refresh(self._state.name)  # so that former parts are found
+            self._part.retain(self._state.name, self._kept)
+            self._kept = {}
+        history = self._catalog.history(applied) or ""
+        state = self._state._replace(applied=applied, history=history, unfinished=None)
+        self._state = self._part.publish(state, written=self._written)
+        self._written = False
+        self._published_s = time.monotonic()
+        return self._state
+
+    def _flush(self) -> None:
+        self._written = self._written or bool(self._entries or self._kept)
+        self._part.write(self._state.name, self._entries)
+        self._entries = []
 
 
 def _written(index: str) -> str:

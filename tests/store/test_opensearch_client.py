@@ -102,6 +102,27 @@ def test_a_search_under_which_a_node_went_away_is_asked_again() -> None:
         assert nodes.ask("GET", "/_any") == {"ok": 1}
 
 
+def test_of_searches_that_went_together_one_under_which_a_node_went_away_has_all_asked_again() -> None:
+    error = {"type": "search_phase_execution_exception", "reason": "disconnected"}
+    broken, whole, full = (
+        {"error": error, "status": 500},
+        {"hits": 1, "status": 200},
+        {"error": {}, "status": 429},
+    )
+    replies = iter([(200, ABOUT), *((200, {"responses": [whole, each]}) for each in (broken, full, whole))])
+    with node(lambda path: next(replies)) as url, client(url) as nodes:
+        assert nodes.search_all([({"index": "a"}, {}), ({"index": "b"}, {})]) == [whole, whole]
+    missing = {"error": {"type": "index_not_found_exception", "reason": "no such index"}, "status": 404}
+    answer = (200, {"responses": [whole, missing]})
+    with (
+        node(lambda path: (200, ABOUT) if path == "/" else answer) as url,
+        client(url) as nodes,
+        pytest.raises(Refusal) as raised,
+    ):
+        nodes.search_all([({"index": "a"}, {}), ({"index": "b"}, {})])
+    assert raised.value.status == 404
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [

@@ -56,8 +56,8 @@ class Searches(threading.Thread):
     def run(self) -> None:
         while not self.over.wait(0.05):  # the nodes have the same two cores
             try:
-                assert self._index.keyword("otter", ALL, 5)
-                assert self._index.semantic(vector_of(b"q"), ALL, 5)
+                assert self._index.rarity(["otter"])
+                assert all(self._index.both("otter", vector_of(b"q"), ALL, (5, 5)))
                 self.count += 1
             except (StoreError, AssertionError) as error:
                 self.failures.append(f"{type(error).__name__}: {error}")

@@ -128,6 +128,43 @@ def test_it_ranks_as_the_embedded_engine_to_depth_100(
     assert index.resembling(["zzzz"]) is None
 
 
+class CountingClient(Client):
+    """Notes what it asks for."""
+
+    def __init__(self, access: Access) -> None:
+        super().__init__(access)
+        self.paths: list[str] = []
+
+    def _answer(self, method: str, path: str, *values: Any, **options: Any) -> Any:
+        self.paths.append(path)
+        return super()._answer(method, path, *values, **options)
+
+
+def test_both_legs_are_one_request_and_what_two_would_give(
+    catalog: SqliteCatalog, opensearch_url: str, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctx.store.opensearch.STATE_KEPT_S", 60.0)
+    catalog.put_documents(corpus(60))
+    client = CountingClient(Access((opensearch_url,), retries=1))
+    index = OpenSearchIndex(client, lambda: (MODEL, DIM), name=index_name, layout=Layout(3, 0), writable=True)
+    index.catch_up(catalog)
+    assert index.both("otter", vector_of(b"q"), ALL, (9, 9))[1] == [], "nothing is embedded"
+    embed_pending(catalog)
+    index.catch_up(catalog)
+    narrow = Filters(sources=frozenset({"git:a"}), documents=frozenset(range(1, 40)))
+    for filters in (ALL, narrow, Filters(sources=frozenset())):
+        for query in [*QUERIES, "ott"]:
+            hits = index.keyword(query, filters, DEPTH, prefix=True)
+            neighbours = index.semantic(vector_of(b"q"), filters, 20)
+            assert index.both(query, vector_of(b"q"), filters, (DEPTH, 20), prefix=True) == (hits, neighbours)
+    client.paths.clear()
+    hits, neighbours = index.both("copper lantern", vector_of(b"q"), narrow, (DEPTH, 20))
+    assert hits
+    assert neighbours
+    assert client.paths == ["/_msearch"]
+    client.close()
+
+
 def test_an_unfinished_word_finds_what_it_may_become(catalog: SqliteCatalog, opened: OPEN) -> None:
     catalog.put_documents(
         [make("a", "x.md", ["the authentication of a user"]), make("a", "y.md", ["the author"])]
@@ -283,7 +320,7 @@ class BrokenOff(SqliteCatalog):
 def test_vectors_that_were_given_up_go_on_where_they_were(
     opened: OPEN, local: LocalIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
-    monkeypatch.setattr("ctx.store.opensearch.PUBLISH_EVERY_S", 0.0)
+    monkeypatch.setattr("ctx.store.opensearch_part.PUBLISH_EVERY_S", 0.0)
     monkeypatch.setattr("ctx.store.embeddings._VECTORS", 4)
     with BrokenOff(str(tmp_path / "broken.db")) as catalog:
         if before:
