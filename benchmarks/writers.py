@@ -1,11 +1,12 @@
 """What writers that share a database store beside each other: documents of sources of their own, and memories
 of banks of their own.
 
-    python benchmarks/writers.py [--url postgresql://...] [--seconds 8] [--standby]
+    python benchmarks/writers.py [--url postgresql://...] [--seconds 8] [--standby [--apart-ms 5]]
 
 Each writer is a process, as another machine would be. Without `--url` it starts the server of the tests, with
-`fsync` on; `--standby` gives it a synchronous standby that applies each commit before it is acknowledged. One
-writer and eight are measured in turn, twice.
+`fsync` on; `--standby` gives it a synchronous standby that applies each commit before it is acknowledged, and
+`--apart-ms` has that one wait so long, as if it stood elsewhere. One writer and eight are measured in turn,
+twice.
 """
 
 import multiprocessing
@@ -98,8 +99,32 @@ def rate(kind: str, url: str, writers: int, batch: int, seconds: float, turn: in
     return sum(count for count, _ in figures) / seconds, sum(spent_s for _, spent_s in figures) / seconds
 
 
+def _set(url: str, **settings: str) -> None:
+    """Settings of a server, from now on."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        for name, value in settings.items():
+            connection.execute(f"ALTER SYSTEM SET {name} = '{value}'")
+        connection.execute("SELECT pg_reload_conf()")
+
+
+def commit_ms(url: str) -> float:
+    """What a commit of next to nothing takes, by the clock."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS commits (no INT)")
+        began_s = time.perf_counter()
+        for _ in range(100):
+            connection.execute("INSERT INTO commits VALUES (1)")
+        took_s = time.perf_counter() - began_s
+        connection.execute("DROP TABLE commits")
+    return 10 * took_s
+
+
 @contextmanager
-def database(url: str | None, *, standby: bool) -> Iterator[str]:
+def database(url: str | None, *, standby: bool, apart_ms: int = 0) -> Iterator[str]:
     """The address of a database to write to."""
     if url is not None:
         yield url
@@ -111,15 +136,8 @@ def database(url: str | None, *, standby: bool) -> Iterator[str]:
     follower = primary.standby() if standby else None
     try:
         if follower is not None:
-            import psycopg
-
-            with psycopg.connect(primary.url(), autocommit=True) as connection:
-                for sql in (
-                    "ALTER SYSTEM SET synchronous_standby_names = '*'",
-                    "ALTER SYSTEM SET synchronous_commit = 'remote_apply'",
-                    "SELECT pg_reload_conf()",
-                ):
-                    connection.execute(sql)
+            _set(follower.url(), recovery_min_apply_delay=f"{apart_ms}ms")
+            _set(primary.url(), synchronous_standby_names="*", synchronous_commit="remote_apply")
         yield primary.database()
     finally:
         primary.discard()
@@ -133,9 +151,11 @@ def main() -> None:
     parser.add_argument("--url", help="a database of its own (default: a server is started)")
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--standby", action="store_true", help="with a synchronous standby")
+    parser.add_argument("--apart-ms", type=int, default=0, help="how long that waits with each commit")
     args = parser.parse_args()
     header("writers beside each other")
-    with database(args.url, standby=args.standby) as url:
+    with database(args.url, standby=args.standby, apart_ms=args.apart_ms) as url:
+        print(f"  a commit takes {commit_ms(url):.1f} ms")
         for kind, batch in (("documents", 1), ("documents", 20), ("memories", 1)):
             rates: dict[int, list[float]] = {}
             for turn, writers in enumerate(WRITERS):

@@ -181,9 +181,9 @@ class OpenSearchIndex:
     ) -> tuple[list[Hit], list[Hit]]:
         """As the protocol has it: one request, where both halves have something to answer."""
         words, vectors = self._states()
-        asked = None if queries.nothing(filters) or min(depths) <= 0 else self._word_query(query, prefix)
+        question = None if queries.nothing(filters) or min(depths) <= 0 else self._word_query(query, prefix)
         if (
-            asked is not None
+            question is not None
             and words is not None
             and vectors is not None
             and words.format == vectors.format == FORMAT
@@ -193,7 +193,7 @@ class OpenSearchIndex:
             try:
                 replies = self._client.search_all(
                     [
-                        _search_of(words.name, _word_body(asked, filters, depths[0]), exact=True),
+                        _search_of(words.name, _word_body(question, filters, depths[0]), exact=True),
                         _search_of(vectors.name, _vector_body(vector, filters, depths[1]), exact=False),
                     ]
                 )

@@ -5,6 +5,8 @@ begun is never sent a second time, but a connection that fails before anything w
 failover the next one finds the server that took over.
 """
 
+import itertools
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +19,7 @@ from psycopg import errors
 from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
+from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import StrDumper
 
 from ctx.errors import Busy, StoreError
@@ -31,6 +34,8 @@ FAILOVER_S = 20.0  # how long a call waits for a server that takes writes
 START_S = 3.0  # and the first one, which more likely has a wrong address
 CONNECTIONS = 16  # of one process
 _RETRY_S = 0.1
+_RUNS = (64, 16, 4, 1)  # rows of an INSERT
+_RUN_BYTES = 1 << 20
 _ESCAPE = "\x1a"  # PostgreSQL's texts hold any character but U+0000, which is kept as this and a letter
 _MIGRATION_LOCK = 0x637478  # "ctx": of those who migrate, one at a time
 
@@ -99,6 +104,37 @@ def _native(sql: str) -> bytes:
     return sql.replace("%", "%%").replace("?", "%s").encode()
 
 
+@cache
+def _inserting(sql: str, count: int) -> bytes:
+    """`INSERT ... VALUES (...)` for so many rows, as the server takes it."""
+    head, tail = sql.split(" VALUES (", 1)
+    depth, end = 1, 0
+    while depth:
+        depth += {"(": 1, ")": -1}.get(tail[end], 0)
+        end += 1
+    numbers = itertools.count(1)
+    text = f"{head} VALUES {', '.join([f'({tail[:end]}'] * count)}{tail[end:]}"
+    return re.sub(r"\?", lambda _: f"${next(numbers)}", text).encode()
+
+
+def _runs(rows: list[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
+    """Rows in runs of few lengths, since the server prepares a statement for each; those with long values are
+    alone.
+    """
+    start = 0
+    while start < len(rows):
+        for length in _RUNS:
+            run = rows[start : start + length]
+            if len(run) == length and (length == 1 or sum(map(_size, run)) < _RUN_BYTES):
+                break
+        yield run
+        start += length
+
+
+def _size(row: Sequence[Any]) -> int:
+    return sum(len(value) for value in row if isinstance(value, str | bytes))
+
+
 class Connection:
     """A connection in autocommit mode; a transaction is begun and ended by name. One thread at a time."""
 
@@ -111,8 +147,16 @@ class Connection:
         return self.native.execute(_native(sql), values or None)
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> "psycopg.Cursor[tuple[Any, ...]]":
+        """A statement for each of the rows; what only inserts them has many in one statement."""
         cursor = self.native.cursor()
-        if self._piped:  # psycopg's own would wait for the replies
+        if " VALUES (" in sql:
+            cursor = psycopg.RawCursor(self.native)  # others look for marks in so long a text each time
+            cursor.adapters.register_dumper(
+                int, Int8Dumper
+            )  # or each size of a number has a statement of its own
+            for part in _runs(list(rows)):
+                cursor.execute(_inserting(sql, len(part)), [value for row in part for value in row])
+        elif self._piped:  # psycopg's own would wait for the replies
             for row in rows:
                 cursor = self.native.execute(_native(sql), row)
         else:

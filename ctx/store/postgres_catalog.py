@@ -398,15 +398,13 @@ class PostgresWrite(Write):
         return self.connection.committing()
 
     def take_seq(self) -> None:
-        self._taken = self.connection.execute(
-            f"UPDATE meta SET value = value + 1 WHERE key = 'seq' RETURNING value, {_LINE}",
-            (self.connection.system,),
-        )
         # The timeline changes with a promotion. Writes that were lost in it had the numbers which come now:
         # another name for them.
-        self.connection.execute(
-            f"INSERT INTO epoch SELECT value, ? || {_LINE} FROM meta WHERE key = 'seq' AND {_LINE} IS DISTINCT FROM ?",
-            (os.urandom(8).hex(), self.connection.system, self.connection.system, self.line),
+        self._taken = self.connection.execute(
+            f"WITH taken AS (UPDATE meta SET value = value + 1 WHERE key = 'seq' RETURNING value, {_LINE} AS line), "
+            "begun AS (INSERT INTO epoch SELECT value, ?::text || line FROM taken WHERE line IS DISTINCT FROM ?) "
+            "SELECT value, line FROM taken",
+            (self.connection.system, os.urandom(8).hex(), self.line),
         )
         if self.line is None:
             self._drop_epochs()
@@ -420,25 +418,27 @@ class PostgresWrite(Write):
     def take_turn(self) -> None:
         self.connection.execute("SELECT value FROM meta WHERE key = 'seq' FOR UPDATE")
 
-    def numbers(self, table: str, count: int) -> int:
-        if not count:
-            return 0
+    def numbers(self, documents: int, chunks: int) -> tuple[int, int]:
+        if not documents and not chunks:
+            return 0, 0
         row = self.connection.execute(
-            "SELECT take_numbers(?::regclass, ?)", (f"{table}_no", count)
+            "SELECT CASE WHEN ? > 0 THEN take_numbers('document_no', ?) ELSE 0 END, "
+            "CASE WHEN ? > 0 THEN take_numbers('chunk_no', ?) ELSE 0 END",
+            (documents, documents, chunks, chunks),
         ).fetchone()
         assert row is not None
-        return int(row[0])
+        return int(row[0]), int(row[1])
 
     def sources(self, names: Iterable[str]) -> dict[str, int]:
         ordered = sorted(names)  # the same order for all who write, or two would wait for each other
-        while True:
+        numbers = self._locked(ordered) if len(ordered) == 1 else {}
+        while len(numbers) < len(ordered):  # one is new, or was dropped while this waited for it
             for name in ordered:
                 self.connection.execute(
                     "INSERT INTO source (name) VALUES (?) ON CONFLICT DO NOTHING", (name,)
                 )
             numbers = self._locked(ordered)
-            if len(numbers) == len(ordered):  # else one was dropped while this waited for it
-                return numbers
+        return numbers
 
     def source(self, name: str) -> int | None:
         return self._locked([name]).get(name)

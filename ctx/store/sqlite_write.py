@@ -66,6 +66,6 @@ class SqliteWrite(Write):
     def taken_seq(self) -> int:
         return current_seq(self.connection)
 
-    def numbers(self, table: str, count: int) -> int:
-        row = self.connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
-        return int(row[0]) + 1 if row else 1
+    def numbers(self, documents: int, chunks: int) -> tuple[int, int]:
+        last = dict(self.connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
+        return last.get("document", 0) + 1, last.get("chunk", 0) + 1

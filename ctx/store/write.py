@@ -70,8 +70,8 @@ class Write:
         them.
         """
 
-    def numbers(self, table: str, count: int) -> int:
-        """The first of `count` numbers in a row that no row of the table ever had."""
+    def numbers(self, documents: int, chunks: int) -> tuple[int, int]:
+        """The first of so many numbers in a row that no document, and no chunk, ever had."""
         raise NotImplementedError
 
     def sources(self, names: Iterable[str]) -> dict[str, int]:
@@ -204,8 +204,10 @@ class BatchRows:
     def store(self) -> list[StoredDocument]:
         """Writes them; the documents as they are stored, by number."""
         changed = [entry for entry in self._entries if not entry.unchanged]
-        next_document = self._write.numbers("document", sum(entry.row is None for entry in changed))
-        first_chunk = next_chunk = self._write.numbers("chunk", sum(len(entry.chunks) for entry in changed))
+        next_document, first_chunk = self._write.numbers(
+            sum(entry.row is None for entry in changed), sum(len(entry.chunks) for entry in changed)
+        )
+        next_chunk = first_chunk
         places: list[tuple[_Entry, int, int, int]] = []  # number, first chunk, when its chunks were written
         for entry in self._entries:
             if entry.unchanged and entry.row is not None:
@@ -218,8 +220,8 @@ class BatchRows:
                     no = entry.row[0]
                 next_chunk += len(entry.chunks)
             places.append((entry, no, chunk_first, stored_ms))
-        self._store_texts(places)
         with self._write.last():
+            self._store_texts(places)
             self._write.take_seq()
             self._write.drop_chunks([(row[1], row[1] + row[2]) for _, _, _, row, _ in changed if row])
             self._store_documents(places)

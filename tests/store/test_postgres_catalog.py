@@ -63,6 +63,34 @@ def test_writers_of_different_sources_lose_no_number_and_hide_no_document(databa
         catalog.close()
 
 
+def test_a_batch_of_documents_is_stored_in_a_dozen_statements(database_url: str) -> None:
+    def executions(catalog: PostgresCatalog) -> int:
+        with catalog.database.transaction() as connection:
+            row = connection.execute(
+                "SELECT sum(generic_plans + custom_plans)::bigint FROM pg_prepared_statements"
+            ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    with PostgresCatalog(database_url) as catalog:
+        for turn in range(12):  # whatever is asked often is prepared by then
+            before = executions(catalog) if turn > 10 else 0
+            catalog.put_documents(
+                [make("git:x", f"{turn}-{no}.md", [f"{no}", "?", "%s", "$1"]) for no in range(20)]
+            )
+        assert executions(catalog) - before <= 14
+        texts = {stored.document.body for stored in catalog.export()}
+        assert "7\n\n?\n\n%s\n\n$1" in texts
+
+
+def test_documents_too_large_to_go_together_are_stored_alike(database_url: str) -> None:
+    bodies = ["é" * 700_000, "short", "a" * 1_200_000, "b" * 600_000, "short too"]
+    with PostgresCatalog(database_url) as catalog:
+        catalog.put_documents([make("git:x", f"{no}.md", [body]) for no, body in enumerate(bodies)])
+        assert [stored.document.body for stored in catalog.export()] == bodies
+        assert catalog.check() == []
+
+
 def test_writers_of_one_document_follow_one_another(database_url: str) -> None:
     with PostgresCatalog(database_url) as first, PostgresCatalog(database_url) as second:
         catalogs = (first, second)
