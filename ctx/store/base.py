@@ -33,6 +33,10 @@ class Catalog(Protocol):
         """The number of the last write that a projection has to apply (a run's record is none)."""
         ...
 
+    def given_seq(self) -> int:
+        """The last number that was given to a write: `seq()`, or above it while some are under way."""
+        ...
+
     def history(self, seq: int) -> str | None:
         """A name for the writes up to `seq`: the same as long as they are the same writes.
 

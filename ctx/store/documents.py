@@ -15,7 +15,6 @@ from ctx.store.record import (
     Record,
     Statements,
     chunks_between,
-    current_seq,
     documents_after,
     marks,
     metadata_of,
@@ -104,7 +103,7 @@ class Documents(Record):
                 [(fingerprint, sources[source], source_id) for source, source_id, fingerprint, _ in batch],
             )
             if not moved:
-                return current_seq(connection)
+                return write.seq()
             seq = write.next_seq()
             connection.executemany(
                 "UPDATE document SET seq = ?, updated_ms = ? WHERE no = ?", [(seq, *row) for row in moved]

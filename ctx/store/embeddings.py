@@ -18,7 +18,6 @@ from ctx.store.record import (
     Statements,
     body_of,
     chunk_total,
-    current_seq,
     documents_after,
     marks,
     model_no_of,
@@ -171,7 +170,7 @@ class Embeddings(Record):
                 )
             inserts = [(text_hash, blob) for text_hash, blob in blobs.items() if text_hash not in stored]
             if not inserts:
-                return current_seq(connection)
+                return write.seq()
             seq = write.next_seq()
             connection.executemany(
                 "INSERT INTO embedding (model_no, seq, text_hash, vector) VALUES (?, ?, ?, ?)",
@@ -269,6 +268,7 @@ class Embeddings(Record):
             model_no = model_no_of(write.connection, model)
             if model_no is None:
                 return 0
+            write.take_turn()
             write.next_seq()
             count = write.connection.execute("DELETE FROM embedding WHERE model_no = ?", (model_no,)).rowcount
             write.connection.execute("DELETE FROM pending WHERE model_no = ?", (model_no,))

@@ -556,7 +556,7 @@ class LocalIndex:
         It is false after embeddings were forgotten: nothing else tells a projection so.
         """
         covered = catalog.stats()["chunks"] - catalog.pending_count(model)
-        return writer.alive_count == covered or catalog.seq() != target
+        return writer.alive_count == covered or catalog.given_seq() != target
 
 
 # -- soundness of tantivy's files ----------------------------------------------------------------------------------

@@ -388,7 +388,7 @@ class OpenSearchIndex:
                 reason = "its vectors are of another length"
             else:
                 covered = catalog.stats()["chunks"] - catalog.pending_count(model)
-                if state.size == covered or catalog.seq() != target:
+                if state.size == covered or catalog.given_seq() != target:
                     self._vectors.take_place(state.name)
                     return target
                 # Embeddings were forgotten, or an index lost some: nothing else tells a projection so.

@@ -49,6 +49,10 @@ def store_error(error: psycopg.Error) -> StoreError:
         return Busy("the catalog is being written by another process: try again")
     if isinstance(error, errors.QueryCanceled):
         return Busy("the database took too long to answer: try again")
+    if isinstance(
+        error, errors.DivisionByZero
+    ):  # `PostgresWrite.next_seq` has it where its number is taken back
+        return Busy("this process was held up for long, and nothing was stored: try again")
     if isinstance(error, errors.ReadOnlySqlTransaction):
         return Busy("the database takes no writes just now (it is a standby): try again")
     if isinstance(error, errors.NumericValueOutOfRange | errors.ProgramLimitExceeded):
@@ -164,21 +168,28 @@ class Connection:
         return cursor
 
     @contextmanager
-    def committing(self) -> Iterator[None]:
-        """The last block of a transaction: its statements and the commit are one message to the server. What
-        they reply can be read behind it. Raises `StoreError` where the connection broke.
-        """
+    def together(self) -> Iterator[None]:
+        """A block whose statements are one message to the server. What they reply can be read behind it."""
         try:
             with self.native.pipeline():
                 self._piped = True
+                yield
+        finally:
+            self._piped = False
+
+    @contextmanager
+    def committing(self) -> Iterator[None]:
+        """The last block of a transaction, `together` with its commit. Raises `StoreError` where the connection
+        broke.
+        """
+        try:
+            with self.together():
                 yield
                 self.native.execute("COMMIT")
         except psycopg.OperationalError as error:
             if _of_connection(error):
                 raise StoreError(LOST) from error
             raise
-        finally:
-            self._piped = False
 
     def stream(self, sql: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Rows in parts of a thousand, within a transaction."""
@@ -224,6 +235,8 @@ class Database:
         self._timeout_s = timeout_s
         self._reached = False
         self._idle: list[Connection] = []
+        self._aside: Connection | None = None
+        self._aside_lock = threading.Lock()
         self._free = threading.BoundedSemaphore(CONNECTIONS)
         self._closed = False
 
@@ -237,6 +250,7 @@ class Database:
         self._closed = True
         while self._idle:
             self._idle.pop().close()
+        self.leave_aside()
 
     @contextmanager
     def transaction(self, *, write: bool = False, patience_s: float | None = None) -> Iterator[Connection]:
@@ -262,6 +276,33 @@ class Database:
             self._put_back(connection)
         finally:
             self._free.release()
+
+    def aside(self, sql: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        """The row that a statement gives, in a transaction of its own beside whatever else is under way. What it
+        changes is durable with the next write. Raises as `transaction`.
+        """
+        with self._aside_lock, translating():
+            for last in (False, True):
+                try:
+                    if self._aside is None:
+                        self._aside = self._connected()
+                        self._aside.execute("SET synchronous_commit = off")
+                    return self._aside.execute(sql, values).fetchone()
+                except psycopg.OperationalError as error:
+                    if last or not _of_connection(error):
+                        raise
+                    self._drop_aside()
+        raise AssertionError("unreachable")
+
+    def _drop_aside(self) -> None:
+        connection, self._aside = self._aside, None
+        if connection is not None:
+            connection.close()
+
+    def leave_aside(self) -> None:
+        """Has the next statement that goes aside go to the server that takes writes by then."""
+        with self._aside_lock:
+            self._drop_aside()
 
     def _begun(self, write: bool, patience_s: float | None) -> Connection:
         """A connection with a transaction begun. Nothing was sent before it, so that a broken one is

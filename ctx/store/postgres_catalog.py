@@ -1,8 +1,8 @@
 """The catalog in a PostgreSQL database, which several processes of several machines write at once.
 
 Who writes documents holds the row of their source, so that two never write the same one; sources are written
-beside each other. The bulk of a write comes before its `seq`, whose row serialises what is left: whatever has
-a lower number was committed before it.
+beside each other. The bulk of a write comes before its number, which is noted as under way until it is
+committed: `seq` is below all that are, so that whatever has a lower number was committed before it.
 """
 
 import os
@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Self
-
-import psycopg
 
 from ctx.clock import now_ms
 from ctx.errors import Busy, StoreError
@@ -112,7 +110,26 @@ MIGRATIONS = (
         RETURN first;
     END $$;
     """,
+    """
+    -- The last number that was given. By its new name no process of an older version gives one, which the
+    -- table would lack.
+    UPDATE meta SET key = 'number' WHERE key = 'seq';
+    CREATE TABLE writing (  -- the numbers of writes that are under way, each with a name for the one that has it
+        seq BIGINT PRIMARY KEY, token TEXT NOT NULL, process INTEGER NOT NULL,  -- the server's, for the writer
+        since TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
+    );
+    """,
 )
+
+LEFT_BEHIND_S = 60.0  # how long a number may be under way before its transaction holds the row of it
+_SETTLED = (
+    "SELECT coalesce((SELECT min(seq) FROM writing) - 1, (SELECT value FROM meta WHERE key = 'number'))"
+)
+_LEFT_BEHIND = (
+    "SELECT seq FROM writing WHERE since < clock_timestamp() - make_interval(secs => ?) "
+    "OR NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = process)"
+)
+_TURN = 0x637479  # the lock that documents are written under beside each other, and embeddings alone
 
 # The line of history that the server is on, behind its name, which is bound.
 _LINE = "'.' || ?::text || '.' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
@@ -120,7 +137,17 @@ SEEN_ALIKE = ("git", "web", "s3")  # types of sources that are the same from eve
 
 # What only reads, and is asked again where the connection broke: after a failover by whoever took over.
 _READS = (
-    *("seq", "history", "fingerprints", "content_hashes", "document", "chunk_rows", "places", "matching"),
+    *(
+        "seq",
+        "given_seq",
+        "history",
+        "fingerprints",
+        "content_hashes",
+        "document",
+        "chunk_rows",
+        "places",
+        "matching",
+    ),
     *(
         "list_documents",
         "complete",
@@ -187,10 +214,34 @@ class PostgresCatalog(Documents, Embeddings):
     def _writing(self) -> Iterator["PostgresWrite"]:
         if self._read_only:
             raise StoreError("the catalog was opened to be read only")
-        with self.database.transaction(write=True) as connection:
-            write = PostgresWrite(connection, self._line, self.machine, self._epochs)
-            yield write
+        write = PostgresWrite(self.database, self._line, self.machine, self._epochs)
+        try:
+            with self.database.transaction(write=True) as connection:
+                write.connection = connection
+                yield write
+        except BaseException:
+            write.give_back()
+            raise
         self._line = write.line
+
+    def _seq_of(self, statements: Statements) -> int:
+        return _settled(statements)
+
+    def seq(self) -> int:
+        with self._reading() as connection:
+            seq = _settled(connection)
+            if connection.execute(_LEFT_BEHIND, (LEFT_BEHIND_S,)).fetchone() is None or self._read_only:
+                return seq
+        self.database.aside(  # a writer that lives holds its row
+            f"DELETE FROM writing WHERE seq IN ({_LEFT_BEHIND} FOR UPDATE SKIP LOCKED) RETURNING seq",
+            (LEFT_BEHIND_S,),
+        )
+        with self._reading() as connection:
+            return _settled(connection)
+
+    def given_seq(self) -> int:
+        with self._reading() as connection:
+            return int(connection.execute("SELECT value FROM meta WHERE key = 'number'").fetchone()[0])  # type: ignore[index]
 
     def _coordination(self) -> "PostgresCoordination":
         return PostgresCoordination(self.database, f"{self.machine or 'a machine'} (process {os.getpid()})")
@@ -323,7 +374,7 @@ _SOUNDNESS = (
     ),
     (
         "writes with a number that is still to be given",
-        "SELECT count(*) FROM document WHERE seq > (SELECT value FROM meta WHERE key = 'seq')",
+        "SELECT count(*) FROM document WHERE seq > (SELECT value FROM meta WHERE key = 'number')",
     ),
 )
 
@@ -380,43 +431,75 @@ class PostgresWrite(Write):
 
     connection: Connection
 
-    def __init__(
-        self, connection: Connection, line: str | None, machine: str, epochs: Mapping[str, int]
-    ) -> None:
-        super().__init__(connection)
+    def __init__(self, database: Database, line: str | None, machine: str, epochs: Mapping[str, int]) -> None:
         self.line = line
-        self._taken: psycopg.Cursor[tuple[Any, ...]] | None = None
-        self._number: int | None = None
+        self._database = database
+        self._token: str | None = None
+        self._alone = False
         self._machine = machine
         self._epochs = epochs
 
     def own_columns(self, source: str) -> dict[str, str]:
         return {"machine": "" if source_kind(source) in SEEN_ALIKE else self._machine}
 
+    def together(self) -> AbstractContextManager[object]:
+        return self.connection.together()
+
     def last(self) -> AbstractContextManager[object]:
-        # One message to the server, the commit with it: nobody waits for this process while it has the number.
+        # One message to the server, the commit with it: nothing waits for this process while it has the number.
         return self.connection.committing()
 
-    def take_seq(self) -> None:
+    def seq(self) -> int:
+        return _settled(self.connection)
+
+    def next_seq(self) -> int:
+        """As in `Write`. The number is given by a transaction of its own, so that nobody waits for this one; it
+        is under way until this one takes its row back, with which it is committed.
+        """
+        if not self._alone:
+            self.connection.execute("SELECT pg_advisory_xact_lock_shared(?)", (_TURN,))
         # The timeline changes with a promotion. Writes that were lost in it had the numbers which come now:
         # another name for them.
-        self._taken = self.connection.execute(
-            f"WITH taken AS (UPDATE meta SET value = value + 1 WHERE key = 'seq' RETURNING value, {_LINE} AS line), "
-            "begun AS (INSERT INTO epoch SELECT value, ?::text || line FROM taken WHERE line IS DISTINCT FROM ?) "
+        self._token = os.urandom(8).hex()
+        row = self._database.aside(
+            f"WITH taken AS (UPDATE meta SET value = value + 1 WHERE key = 'number' RETURNING value, {_LINE} AS line), "
+            "noted AS (INSERT INTO writing (seq, token, process) SELECT value, ?, ? FROM taken), "
+            "begun AS (INSERT INTO epoch SELECT value, ? || line FROM taken WHERE line IS DISTINCT FROM ?) "
             "SELECT value, line FROM taken",
-            (self.connection.system, os.urandom(8).hex(), self.line),
+            (
+                *(self.connection.system, self._token, self.connection.native.info.backend_pid),
+                *(self._token, self.line),
+            ),
         )
-        if self.line is None:
+        if row is None:
+            raise StoreError("the catalog has lost count of its writes: restore a backup of the database")
+        begun, seq, self.line = self.line is None, int(row[0]), str(row[1])
+        self.connection.execute(
+            "WITH gone AS (DELETE FROM writing WHERE seq = ? AND token = ? RETURNING seq) "
+            "SELECT 1 / count(*) FROM gone",
+            (seq, self._token),
+        )
+        if begun:
             self._drop_epochs()
+        return seq
 
-    def taken_seq(self) -> int:
-        assert self._taken is not None
-        if self._number is None:
-            self._number, self.line = self._taken.fetchone() or (0, "")
-        return int(self._number)
+    def give_back(self) -> None:
+        """After a failure: the number is under way no more, unless the transaction still is."""
+        if self._token is None:
+            return
+        try:
+            self._database.aside(
+                "DELETE FROM writing WHERE seq IN "
+                "(SELECT seq FROM writing WHERE token = ? FOR UPDATE SKIP LOCKED) RETURNING seq",
+                (self._token,),
+            )
+        except StoreError:
+            pass  # `LEFT_BEHIND_S`
+        self._database.leave_aside()
 
     def take_turn(self) -> None:
-        self.connection.execute("SELECT value FROM meta WHERE key = 'seq' FOR UPDATE")
+        self.connection.execute("SELECT pg_advisory_xact_lock(?)", (_TURN,))
+        self._alone = True
 
     def numbers(self, documents: int, chunks: int) -> tuple[int, int]:
         if not documents and not chunks:
@@ -459,3 +542,7 @@ class PostgresWrite(Write):
                 raise Busy(f"'{name}' is being indexed {holder}: try again when it has finished")
             numbers[str(name)] = int(no)
         return numbers
+
+
+def _settled(statements: Statements) -> int:
+    return int(statements.execute(_SETTLED).fetchone()[0])

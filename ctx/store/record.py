@@ -2,8 +2,8 @@
 sources went.
 
 The SQL is the part that SQLite and PostgreSQL have in common, with `?` for a value. What they do not share is
-a method of `Record` and of `Write`. A write takes its `seq` as late as it can: where several write at once,
-each waits there for the one before.
+a method of `Record` and of `Write`. A write takes its `seq` as late as it can: until it is over, projections
+go no further.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -85,16 +85,23 @@ class Record:
         """
         return 0
 
+    def _seq_of(self, statements: Statements) -> int:
+        """The number up to which no write is under way."""
+        return current_seq(statements)
+
     def seq(self) -> int:
         with self._reading() as connection:
-            return current_seq(connection)
+            return self._seq_of(connection)
+
+    def given_seq(self) -> int:
+        return self.seq()
 
     def history(self, seq: int) -> str | None:
         with self._reading() as connection:
             known_from = connection.execute(
                 "SELECT value FROM meta WHERE key = 'deletions_known_from'"
             ).fetchone()[0]
-            if not known_from <= seq <= current_seq(connection):
+            if not known_from <= seq <= self._seq_of(connection):
                 return None
             row = connection.execute(
                 "SELECT token FROM epoch WHERE start <= ? ORDER BY start DESC LIMIT 1", (seq,)

@@ -4,7 +4,6 @@ import sqlite3
 
 from ctx.errors import Busy, StoreError
 from ctx.lean import TYPE_CHECKING
-from ctx.store.record import current_seq
 from ctx.store.schema import transaction
 from ctx.store.write import Write
 
@@ -56,15 +55,14 @@ class SqliteWrite(Write):
         self.numbered = False
         self._epoch_begun = epoch_begun
 
-    def take_seq(self) -> None:
+    def next_seq(self) -> int:
         self.connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'seq'")
+        seq = self.seq()
         self.numbered = True
         if not self._epoch_begun:
             self._epoch_begun = True
-            self._begin_epoch(self.taken_seq())
-
-    def taken_seq(self) -> int:
-        return current_seq(self.connection)
+            self._begin_epoch(seq)
+        return seq
 
     def numbers(self, documents: int, chunks: int) -> tuple[int, int]:
         last = dict(self.connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())

@@ -27,7 +27,6 @@ DELETIONS_KEPT = (
     100_000  # a projection further behind is rebuilt, which then costs about as much as catching up
 )
 EPOCHS_KEPT = 1_000  # writing processes, the last ones
-SEQ = "(SELECT value FROM meta WHERE key = 'seq')"  # within a statement: the number that this write took
 _COLUMNS = (
     "seq, id, source_no, source_id, title, media_type, updated_ms, fingerprint, content_hash, source_url, author, "
     "created_ms, metadata, stored_ms, chunk_first, chunk_count"
@@ -40,22 +39,21 @@ class Write:
     def __init__(self, connection: Statements) -> None:
         self.connection = connection
 
-    def take_seq(self) -> None:
-        """Takes the number of this write (`SEQ`). Whoever else wants one waits until this transaction ends."""
-        raise NotImplementedError
-
-    def taken_seq(self) -> int:
-        """The number that was taken."""
-        raise NotImplementedError
-
     def next_seq(self) -> int:
         """The number of this write, taken now."""
-        self.take_seq()
-        return self.taken_seq()
+        raise NotImplementedError
+
+    def seq(self) -> int:
+        """The number up to which no write is under way."""
+        return current_seq(self.connection)
+
+    def together(self) -> "AbstractContextManager[object]":
+        """A block in which nothing is read, so that its statements may go together."""
+        return self
 
     def last(self) -> "AbstractContextManager[object]":
-        """The last block of a write, in which nothing is read: from its number on others wait, so that it is
-        over as soon as can be.
+        """The last block of a write, `together`: from its number on projections wait for it, so that it is over
+        as soon as can be.
         """
         return self
 
@@ -66,9 +64,7 @@ class Write:
         pass
 
     def take_turn(self) -> None:
-        """Waits for the writes before this one, for one that takes no number, or not yet, and must see all of
-        them.
-        """
+        """Waits for the writes that are under way, and has others wait: for one that must see all of them."""
 
     def numbers(self, documents: int, chunks: int) -> tuple[int, int]:
         """The first of so many numbers in a row that no document, and no chunk, ever had."""
@@ -127,7 +123,7 @@ class Write:
     def drop_documents(self, documents: Sequence[tuple[int, int, int]]) -> int:
         """Deletes documents given as (no, chunk_first, chunk_count); the seq after it."""
         if not documents:
-            return current_seq(self.connection)
+            return self.seq()
         seq = self.next_seq()
         nos = [(no,) for no, _, _ in documents]
         self.drop_chunks([(first, first + count) for _, first, count in documents])
@@ -220,13 +216,13 @@ class BatchRows:
                     no = entry.row[0]
                 next_chunk += len(entry.chunks)
             places.append((entry, no, chunk_first, stored_ms))
-        with self._write.last():
+        with self._write.together():
             self._store_texts(places)
-            self._write.take_seq()
+        with self._write.last():
+            seq = self._write.next_seq()
             self._write.drop_chunks([(row[1], row[1] + row[2]) for _, _, _, row, _ in changed if row])
-            self._store_documents(places)
+            self._store_documents(places, seq)
             self._note_pending(first_chunk, next_chunk)
-        seq = self._write.taken_seq()
         # By number, of which no two are the same.
         return sorted(
             StoredDocument(
@@ -252,7 +248,7 @@ class BatchRows:
             ],
         )
 
-    def _store_documents(self, places: Sequence[tuple[_Entry, int, int, int]]) -> None:
+    def _store_documents(self, places: Sequence[tuple[_Entry, int, int, int]], seq: int) -> None:
         extras = {source: self._write.own_columns(source) for source in self._sources}
         columns = ", ".join((_COLUMNS, *next(iter(extras.values()))))
         inserts: list[tuple[object, ...]] = []
@@ -260,13 +256,13 @@ class BatchRows:
         for entry, no, chunk_first, stored_ms in places:
             document = entry.document
             values = (
-                *(document.id, self._sources[document.source], document.source_id, document.title),
+                *(seq, document.id, self._sources[document.source], document.source_id, document.title),
                 *(document.media_type, document.updated_ms, document.fingerprint, document.content_hash),
                 *(document.source_url, document.author, document.created_ms, entry.metadata),
                 *(stored_ms, chunk_first, len(entry.chunks), *extras[document.source].values(), no),
             )
             (inserts if entry.row is None else updates).append(values)
-        bound = f"{SEQ}, {marks(range(columns.count(',')))}"
+        bound = marks(range(columns.count(",") + 1))
         if inserts:
             self._connection.executemany(f"INSERT INTO document ({columns}, no) VALUES ({bound}, ?)", inserts)
         if updates:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from ctx.store.postgres_catalog import PostgresCatalog
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 KILLS = int(os.environ.get("CTX_KILLS", "8"))  # 200 take five minutes
+LATE_S = 60.0
 WRITERS = 4  # beside each other
 
 
@@ -97,3 +99,7 @@ def settled(catalog: PostgresCatalog) -> None:
             catalog.delete_documents(f"git:{number}", ["none.md"])
         except StoreError as error:
             raise AssertionError(f"git:{number} is still held") from error
+    deadline_s = time.monotonic() + LATE_S
+    while catalog.seq() < catalog.given_seq():
+        assert time.monotonic() < deadline_s, "a number is still under way"
+        time.sleep(0.05)
