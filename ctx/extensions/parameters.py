@@ -1,13 +1,20 @@
 """The parameters a script declares, as the JSON Schema that every door checks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ctx.errors import ToolError
+from ctx.text import nearest, one_line
 from ctx.types import JSON
 
 TYPES = ("string", "integer", "number", "boolean", "array", "object")
 MAX_DEPTH = 64  # of what is declared; what is deeper is left to the check of schemas, which refuses it
-_ALSO = ("minimum", "maximum", "minLength", "maxLength", "items", "properties", "format", "pattern")
+_ALSO = (
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *("minLength", "maxLength", "pattern", "format"),
+    *("items", "minItems", "maxItems", "uniqueItems", "properties", "additionalProperties"),
+    *("title", "examples"),
+)
+_KEYS = ("name", "type", "required", "description", "default", "enum", *_ALSO)
 
 
 def parameters_schema(declared: JSON, where: str) -> JSON:
@@ -43,6 +50,7 @@ def parameters_schema(declared: JSON, where: str) -> JSON:
 
 
 def _rule(entry: Mapping[str, JSON], what: str) -> dict[str, JSON]:
+    refuse_misspelt(entry, _KEYS, what)
     kind = entry.get("type", "string")
     if kind not in TYPES:
         raise ToolError(f"{what} has the unknown type '{str(kind)[:80]}' (known: {', '.join(TYPES)})")
@@ -56,6 +64,18 @@ def _rule(entry: Mapping[str, JSON], what: str) -> dict[str, JSON]:
             raise ToolError(f"{what} has an enum that is no list")
         rule["enum"] = entry["enum"]
     return rule | {key: with_lists(entry[key]) for key in _ALSO if entry.get(key) is not None}
+
+
+def refuse_misspelt(fields: Iterable[str], known: Sequence[str], what: str) -> None:
+    """Raises `ToolError` for a field that nothing reads and that can only be meant for one that is not there.
+
+    What is like no known one is the script's own affair, as Context Harness has it.
+    """
+    names = [name for name in fields if isinstance(name, str)]
+    for name in names:
+        meant = None if name in known else nearest(name[:80], known, 0.75)
+        if meant is not None and meant not in names:
+            raise ToolError(f"{what} has the unknown field '{one_line(name[:80])}'; did you mean '{meant}'?")
 
 
 def with_lists(schema: JSON, depth: int = 0) -> JSON:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ctx.clock import iso_utc, now_ms
 from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError, CtxError, SourceError, ToolError
-from ctx.extensions.parameters import parameters_schema, with_lists
+from ctx.extensions.parameters import parameters_schema, refuse_misspelt, with_lists
 from ctx.extensions.trust import NotTrusted, Voucher
 from ctx.text import one_line
 from ctx.tools.agents import Agent, AgentArgument, Prompt
@@ -31,6 +31,7 @@ MAX_SCRIPT_BYTES = 1_000_000
 MAX_DESCRIPTION = 10_000  # characters: every client's model reads all descriptions
 LOAD_S = 5.0  # to say what it is: milliseconds, unless it loops; a start must not wait for that
 NO_CALLER = Caller("script")
+_ARGUMENT = ("name", "description", "required")  # what an agent says of an argument
 
 
 class ScriptFile(NamedTuple):
@@ -149,7 +150,8 @@ class Runner(NamedTuple):
         fields = self.pool.run(job, host, timeout_s)
         if not isinstance(fields, dict):
             raise ToolError(f"{script.where}: defines no table called '{kind}'")
-        self.pool.run(job._replace(entry="load_check"), host, timeout_s)
+        names = self.pool.run(job._replace(entry="load_check"), host, timeout_s)
+        refuse_misspelt(names["fields"], names["read"], f"{script.where}: {kind}")
         return fields
 
 
@@ -233,6 +235,11 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
     if fault is not None:
         raise ConfigError(fault)
     listed = fields.get("arguments") or []
+    for entry in listed if isinstance(listed, list) else []:
+        if isinstance(entry, dict):
+            refuse_misspelt(
+                entry, _ARGUMENT, f"{script.where}: argument '{one_line(str(entry.get('name'))[:80])}'"
+            )
     arguments = tuple(
         AgentArgument(
             str(entry.get("name")), str(entry.get("description") or ""), entry.get("required") is True

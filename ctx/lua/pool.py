@@ -11,7 +11,8 @@ A job is one entry of one script. `entry` says which:
     annotations, title, failure;
                 connector: name, description, config; agent: name, description, tools, arguments); no
                 metamethod is called
-    load_check  true, when the script loads and defines its function
+    load_check  {"fields", "read"}: the names the table has and those that are read, when the script loads
+                and defines its function
     execute     tool.execute(arguments, context)           -> its result
     resolve     agent.resolve(arguments, config, context)  -> its result
     scan        connector.scan(config, context)            -> {"count": n}, and the items one by one (`scan`,

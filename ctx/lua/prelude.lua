@@ -537,10 +537,21 @@ local function string_map(map, name, level)
   return setmetatable(copy, OBJECT)
 end
 
-local function http_request(method, url, body, options)
+local HTTP_OPTIONS = { headers = true, params = true, timeout = true }
+local ignored = {} -- options that nothing reads: each is told of once a call
+
+local function http_request(method, url, body, options, takes_body)
   local level = 3
   local request = { method = method, url = url }
   if options then
+    for option in next, options do
+      if not (HTTP_OPTIONS[option] or (takes_body and option == "body") or ignored[option]) then
+        ignored[option] = true
+        local text = format("http: the option '%s' is unknown and does nothing (known: headers, params, timeout%s)",
+          sub(tostring(option), 1, 40), takes_body and ", body" or "")
+        ask("log", "warn\0" .. text, level)
+      end
+    end
     request.headers = string_map(rawget(options, "headers"), "headers", level)
     request.params = string_map(rawget(options, "params"), "params", level)
     local timeout_s = rawget(options, "timeout")
@@ -577,7 +588,7 @@ local function add_powers(env)
     method, options = argument(method, "request", 1), optional_table(options, "request", 3)
     local body = options and rawget(options, "body")
     if body ~= nil then body = argument(body, "options.body", 3) end
-    return (http_request(method, argument(url, "request", 2), body, options))
+    return (http_request(method, argument(url, "request", 2), body, options, true))
   end
   env.env = { get = function(name) return (decode(ask("env.get", argument(name, "get", 1), 2))) end }
   env.fs = {
@@ -726,6 +737,7 @@ local function describe(raised)
   return failure
 end
 
+local MAX_FIELDS = 50
 local METADATA = {
   tool = { "name", "description", "parameters", "output", "annotations", "title", "failure" },
   connector = { "name", "description", "config" },
@@ -784,7 +796,15 @@ local function perform(kind, entry, name, source, arguments, context, grants)
   local wanted = entry == "load_check" and (kind == "tool" and "execute" or kind == "connector" and "scan" or "resolve") or ENTRIES[entry]
   local call = main[wanted]
   if type(call) ~= "function" then error("the script does not define the function " .. kind .. "." .. wanted, 0) end
-  if entry == "load_check" then return true end
+  if entry == "load_check" then
+    local fields = {}
+    for field, value in next, main do
+      if type(field) == "string" and type(value) ~= "function" and #fields < MAX_FIELDS then
+        fields[#fields + 1] = sub(field, 1, 80)
+      end
+    end
+    return { fields = fields, read = METADATA[kind] }
+  end
   if kind == "tool" then return (call(decode(arguments), context)) end
   if kind == "agent" then return (call(decode(arguments), config, context)) end
   return stream((call(config, context)))

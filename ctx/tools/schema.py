@@ -107,7 +107,16 @@ def _is_scalar(rule: JSON) -> bool:
         and all(_is_plain(choice) for choice in rule.get("enum", []))
         and _is_plain(rule.get("default"))
         and _has_texts(rule, ("title", "description", "format"))
+        and (rule.get("default") is None or _fits(rule, rule["default"]))
     )
+
+
+def _fits(rule: JSON, value: JSON) -> bool:
+    try:
+        _check_scalar("", rule, value)
+    except BadRequest:
+        return False
+    return True
 
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -156,6 +156,16 @@ def test_an_agent_that_gives_no_prompt_is_an_error_of_its_script(tmp_path: Path,
             space.agents.prompt("a", {}, CALLER)
 
 
+def test_an_agent_whose_field_can_only_be_a_slip_does_not_load(tmp_path: Path) -> None:
+    slip = 'arguments = { { name = "topic", requird = true } }'
+    with workspace(configure(tmp_path, a=agent('return { system = "s" }', slip))) as space:
+        _ = space.scripts
+        with pytest.raises(
+            ToolError, match="argument 'topic' has the unknown field 'requird'; did you mean 'required'"
+        ):
+            space.agents.prompt("a", {}, CALLER)
+
+
 def test_errors_of_agents_are_told_by_type(tmp_path: Path) -> None:
     with workspace(
         configure(tmp_path, late=agent('error("timed out")'), loops=agent("while true do end"))

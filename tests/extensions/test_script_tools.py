@@ -484,6 +484,18 @@ def test_the_folders_own_tool_may_have_settings_in_the_configuration(tmp_path: P
         ),
         ("tool = { output = { required = 'n' } } function tool.execute() end", "output is not a JSON Schema"),
         ("tool = {} tool.execute = 3", "does not define the function"),
+        (
+            "tool = { parameters = { { name = 'q', requierd = true } } } function tool.execute() end",
+            "parameter 'q' has the unknown field 'requierd'; did you mean 'required'",
+        ),
+        (
+            "tool = { desciption = 'x', paramters = {} } function tool.execute() end",
+            r"tool has the unknown field '\w+'; did you mean '(description|parameters)'",
+        ),
+        (
+            "tool = { parameters = { { name = 'n', type = 'integer', default = '5' } } } function tool.execute() end",
+            "default of parameter 'n' does not fit",
+        ),
         ("local x = http.get('http://example.com') tool = {}", "not granted"),
         ("x = = 1", "syntax"),
     ],
@@ -507,6 +519,13 @@ def test_a_script_that_loops_while_it_loads_is_a_timeout_and_does_not_hold_the_s
         assert time.monotonic() - began_s < 20  # the default deadline of a call is 30
         with pytest.raises(ScriptTimeout):
             said(space, "loops")
+
+
+def test_a_script_may_keep_fields_of_its_own() -> None:
+    declared = [{"name": "ids", "type": "array", "minItems": 1, "owner": "docs"}]
+    assert parameters_schema(declared, "a.lua")["properties"] == {"ids": {"type": "array", "minItems": 1}}
+    with pytest.raises(ToolError, match="did you mean 'minItems'"):
+        parameters_schema([{"name": "ids", "type": "array", "minItem": 1}], "a.lua")
 
 
 def test_a_schema_written_in_lua_may_have_empty_lists() -> None:

@@ -128,7 +128,8 @@ def test_metadata_is_the_table_as_written(pool: WatchedPool) -> None:
 
 
 def test_a_check_tells_a_script_that_cannot_run(pool: WatchedPool) -> None:
-    assert pool.run(tool("tool = {execute = print}", entry="load_check"), poor_host, 10) is True
+    names = pool.run(tool("tool = {execute = print, titel = 'T'}", entry="load_check"), poor_host, 10)
+    assert names["fields"] == ["titel"]
     for source, words in (
         ("tool = {}", "tool.execute"),
         ("x = 1", "global table 'tool'"),

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from pool_kit import run
-from redteam_run import WatchedPool
+from redteam_run import WatchedPool, tool
 
 from ctx.errors import CtxError, ScriptTimeout, ToolError
 
@@ -76,6 +76,24 @@ def test_a_script_that_breaks_its_own_libraries_breaks_nothing_of_ours(pool: Wat
       return { uri.encode("ä"), uri.decode("%41"), #crypto.uuid() }
     """
     assert run(pool, body) == ["%C3%A4", "A", 36]
+
+
+def test_an_option_of_http_that_nothing_reads_is_told_once_and_does_nothing(pool: WatchedPool) -> None:
+    body = """
+      for _ = 1, 2 do http.get("http://example.org/", { timeot = 5, headers = {} }) end
+      http.request("PUT", "http://example.org/", { body = "x", params = {} })
+      return http.post("http://example.org/", "x", { body = "y" }).status
+    """
+    lines: list[bytes] = []
+
+    def host(operation: str, payload: bytes, deadline_s: float) -> bytes:
+        if operation == "log":
+            lines.append(payload)
+        return b'{"status": 200, "ok": true, "headers": {}}\0'
+
+    assert pool.run(tool(f"tool = {{}} function tool.execute(p, context) {body} end"), host, 10) == 200
+    known = b"is unknown and does nothing (known: headers, params, timeout)"
+    assert lines == [b"warn\0http: the option '%b' %b" % (name, known) for name in (b"timeot", b"body")]
 
 
 @pytest.mark.parametrize("call", ["uri.encode(text)", "crypto.sha1(text)", "crypto.uuid()"])
