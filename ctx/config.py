@@ -489,6 +489,8 @@ def _text_problem(value: JSON, rule: Key) -> str | None:
 
 def _texts_problem(value: JSON, rule: Key) -> str | None:
     if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        if not value and rule.default is None:
+            return "is empty, so nothing would be read; name something, or leave it out for the default"
         return _NUL if any("\0" in entry for entry in value) else None
     return f"must be a list of strings, got {_kind(value)}"
 

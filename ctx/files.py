@@ -9,12 +9,16 @@ to that: folders of the user's own (`~/.config`) may well be links. What is refu
 import errno
 import os
 import stat
+import time
 from collections.abc import Mapping
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATIENT = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe without a reader would keep `open` waiting
 _WRITING = os.O_WRONLY | os.O_RDWR
 _OTHERS = 0o077
+_ABANDONED_S = (
+    600  # a half written file whose process is not to be seen: it may be another container's, writing
+)
 
 _LINK = "`%s` is a link, and ctx follows none there: remove it"
 _NO_FILE = "`%s` is not a file: remove it, or name another path"
@@ -67,9 +71,8 @@ class Replacement:
         try:
             _check_replaceable(self._name, self._folder)
             self._partial = f"{self._name}.partial-{os.getpid()}"
-            _unlink(
-                self._partial, self._folder
-            )  # of a process that died under this number, or laid by others
+            _unlink(self._partial, self._folder)  # of a process of this number that died, or laid by others
+            _delete_abandoned(self._name, self._folder)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PATIENT
             self._descriptor = os.open(self._partial, flags, self._mode, dir_fd=self._folder)
             os.fchmod(self._descriptor, self._mode)  # whatever the umask
@@ -369,6 +372,30 @@ def _check_replaceable(name: str, folder: int) -> None:
         raise OSError(
             errno.EINVAL, "it is a device or a pipe, which cannot be replaced: write to standard output"
         )
+
+
+def _delete_abandoned(name: str, folder: int) -> None:
+    """Deletes what killed processes left half written for this name."""
+    for entry in os.listdir(folder):
+        number = entry.removeprefix(f"{name}.partial-")
+        if number == entry or not number.isdecimal() or _runs(int(number)):
+            continue
+        try:
+            idle_s = time.time() - os.stat(entry, dir_fd=folder, follow_symlinks=False).st_mtime
+        except FileNotFoundError:
+            continue
+        if idle_s > _ABANDONED_S:
+            _unlink(entry, folder)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _unlink(name: str, folder: int) -> None:

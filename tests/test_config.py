@@ -109,6 +109,10 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
         ("[watch]\nenabled = 'yes'", "must be true or false"),
         ("[server]\ncors_origins = '*'", "must be a list of strings"),
         ("[connectors]\nfilesystem = 3", "must be a table"),
+        (
+            "[connectors.filesystem]\nroot = '.'\ninclude_globs = []",
+            "include_globs: is empty, so nothing would be",
+        ),
         ("[connectors.filesystem]", "[connectors.filesystem] root: is required"),
         ("[connectors.filesytem]\nroot = '.'", "did you mean 'filesystem'?"),
         ("[connectors.git.x]\nbranch = 'main'", "[connectors.git.x] url: is required"),

@@ -17,6 +17,16 @@ VECTORS_FORMAT, ROW_BYTES, PATCH_BYTES, CODES_ROWS, LEAD_DIMS = 3, 28, 16, 8192,
 OPEN_TRIES = 5  # a folder may be deleted between reading its name and opening it
 
 
+def format_fault(fields: Mapping[str, str]) -> str | None:
+    """Why the index of this state cannot be read, as what follows "the keyword index"; None where its format is ours."""
+    written = fields.get("format", "")
+    if written == str(KEYWORD_FORMAT):
+        return None
+    if not written.isdecimal():
+        return "is damaged"
+    return f"was made by {'an older' if int(written) < KEYWORD_FORMAT else 'a newer'} ctx, which took words apart otherwise"
+
+
 class Surviving:
     """Turns what damaged files do to tantivy's Python interface (a panic, None for a number) into `StoreError`."""
 

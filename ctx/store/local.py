@@ -28,6 +28,7 @@ from ctx.store.inventory import (
     Surviving,
     check_reachable,
     complete_files,
+    format_fault,
     inventory,
     keyword_state,
     sound_files,
@@ -220,8 +221,8 @@ class LocalIndex:
                 fields = keyword_state(self._state_path)
                 if fields is None:
                     return None
-                if fields.get("format") != str(KEYWORD_FORMAT):
-                    raise StoreError("the keyword index is damaged or of another version: run `ctx index`")
+                if (fault := format_fault(fields)) is not None:
+                    raise StoreError(f"the keyword index {fault}: run `ctx index`, which builds it anew")
                 folder = os.path.join(self._path, fields["folder"])
                 try:
                     check_reachable(folder, self._beneath)
@@ -333,8 +334,8 @@ class LocalIndex:
         fields = keyword_state(self._state_path)
         if fields is None:
             problems.append("there is no keyword index yet")
-        elif fields.get("format") != str(KEYWORD_FORMAT):
-            problems.append("the keyword index is damaged or of another version")
+        elif (fault := format_fault(fields)) is not None:
+            problems.append(f"the keyword index {fault}")
         else:
             folder = os.path.join(self._path, fields["folder"])
             verified.pop(folder, None)
@@ -401,11 +402,9 @@ class LocalIndex:
         fields = keyword_state(self._state_path)
         if fields is None:
             return None, 0
-        reason = None
         applied = 0
-        if fields.get("format") != str(KEYWORD_FORMAT):
-            reason = "damaged or of another version"
-        else:
+        reason = format_fault(fields)
+        if reason is None:
             applied = int(fields["applied"])
             self._model = fields.get("model")
             folder = os.path.join(self._path, fields["folder"])

@@ -27,6 +27,7 @@ from store_tree import (
 )
 
 from ctx.errors import EmbeddingsDisabled, StoreError
+from ctx.store import inventory as inventory_module
 from ctx.store import local as local_module
 from ctx.store import vector_writer as writer_module
 from ctx.store import vectors as vectors_module
@@ -234,10 +235,11 @@ def test_an_index_of_another_format_is_built_anew(
     catalog, index = store
     expected = portrait(catalog, index)
     monkeypatch.setattr(local_module, "KEYWORD_FORMAT", 999)
+    monkeypatch.setattr(inventory_module, "KEYWORD_FORMAT", 999)
     monkeypatch.setattr(vectors_module, "FORMAT", 999)
     monkeypatch.setattr(writer_module, "FORMAT", 999)
     with LocalIndex(index._path, lambda: (MODEL, DIM), writable=True) as later:
-        with pytest.raises(StoreError, match="version"):
+        with pytest.raises(StoreError, match=r"made by an older ctx, .* run `ctx index`"):
             later.keyword("otter", ALL, 5)
         with pytest.raises(StoreError, match="format"):
             later.semantic(vector_of(b"x"), ALL, 5)
