@@ -125,7 +125,7 @@ class SlidingWindow:
 
 
 # What a proxy adds, by which a request of another machine can be told from one of this.
-_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+_PROXY_HEADERS = frozenset({"forwarded", "x-real-ip", "via", "cf-connecting-ip", "true-client-ip"})
 
 
 class Policy:
@@ -175,7 +175,7 @@ class Policy:
         if self.closed or not self.ring_closed or not self.loopback:
             return self.closed
         elsewhere = host_name(headers.get("host", "")) not in self._own_hosts
-        return elsewhere or any(name in headers for name in _PROXY_HEADERS)
+        return elsewhere or any(name in _PROXY_HEADERS or name.startswith("x-forwarded-") for name in headers)
 
     def host_allowed(self, host: str) -> bool:
         return host_name(host) in self._hosts

@@ -106,6 +106,8 @@ def test_a_banks_key_opens_memories_and_not_them(serve: Serve, space: Workspace,
         {"x-forwarded-for": "10.0.0.9"},
         {"forwarded": "for=10.0.0.9"},
         {"x-real-ip": "10.0.0.9"},
+        {"X-Forwarded-Proto": "https"},
+        {"CF-Connecting-IP": "10.0.0.9"},
     ],
     ids=str,
 )
