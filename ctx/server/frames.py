@@ -50,6 +50,13 @@ class Frames:
         readable, _, _ = select.select([descriptor, other], [], [], timeout_s)
         return descriptor in readable
 
+    @property
+    def deserted(self) -> bool:
+        """Whether nobody reads what is sent any more: the process at the other end is gone."""
+        poll = select.poll()
+        poll.register(self._writing.fileno(), 0)
+        return bool(poll.poll(0))
+
     def next(self) -> bytes | None:
         """The next message, waited for; None at the end."""
         while (line := self._line()) is not None:

@@ -105,7 +105,7 @@ class HttpDoor:
             if body is None:
                 return
             message = _parsed(body)
-            fault = None if message is _BROKEN else _fault(message)
+            fault = _media_fault(scope) or (None if message is _BROKEN else _fault(message))
             if fault is not None:
                 # The SDK would answer -32602, which is for the parameters of a known method.
                 await JSONResponse(_refusal(fault), 400)(scope, receive, send)
@@ -195,6 +195,13 @@ def _is_message(message: Any) -> bool:
         isinstance(message, dict)
         and message.get("jsonrpc") == "2.0"
         and not message.keys().isdisjoint(_MESSAGE_KEYS)
+    )
+
+
+def _media_fault(scope: Scope) -> str | None:
+    media_type = (_header(scope, b"content-type") or "").lower()  # judged as the SDK does, which says no mend
+    return (
+        None if media_type.startswith("application/json") else "send it with Content-Type: application/json"
     )
 
 

@@ -34,7 +34,6 @@ logger = logging.getLogger(__name__)
 
 CONNECT_S = 10.0
 FIRST_RETRY_S, LAST_RETRY_S = 0.5, 30.0  # between attempts to listen again
-LAST_REPLIES_S = 30.0  # for calls under way when the client closes its end
 HANDSHAKE = ("initialize", "notifications/initialized")
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 
@@ -70,7 +69,7 @@ class Proxy:
                 async for line in self._wire:
                     await self._take(json.loads(line))
                 if self._tasks:
-                    await asyncio.wait(self._tasks, timeout=LAST_REPLIES_S)
+                    await self._wire.finish(asyncio.gather(*self._tasks, return_exceptions=True))
             finally:
                 await self._end()
 

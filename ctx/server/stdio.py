@@ -9,7 +9,6 @@ import json
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import mcp_types as types
@@ -152,9 +151,14 @@ class Wire:
             yield text
         if self._unanswered:
             # The SDK drops what it is still about when the input ends.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LAST_WORDS_S):
-                    await self._all_answered.wait()
+            await self.finish(asyncio.ensure_future(self._all_answered.wait()))
+
+    async def finish(self, under_way: "asyncio.Future[Any]") -> None:
+        """Waits, once the client has closed its end, for what is under way, as long as somebody reads the replies."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + LAST_WORDS_S
+        while not (under_way.done() or self._frames.deserted or loop.time() > until_s):
+            await asyncio.wait([under_way], timeout=0.2)
 
     async def _taken(self, request: dict[str, JSON]) -> bool:
         """Whether the id of a request is still another's. What was answered early the client takes for ended: there the

@@ -52,6 +52,16 @@ def test_a_handshake_settles_on_a_version_both_know(
     assert "search" in result["instructions"]
 
 
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_a_body_of_another_type_is_refused_with_the_mend(
+    serve: Serve, mcp: Services, media_type: str
+) -> None:
+    body = json.dumps(message("tools/list"))
+    reply = serve(mcp).client.post("/mcp", content=body, headers={**ACCEPT, "content-type": media_type})
+    assert reply.status_code == 400
+    assert "Content-Type: application/json" in reply.json()["error"]["message"]
+
+
 def test_the_stateless_era_says_what_it_is_before_anything_else(serve: Serve, mcp: Services) -> None:
     reply = stateless(serve(mcp).client, "/", "server/discover")
     assert reply.status_code == 200
