@@ -36,6 +36,15 @@ _WESTERN_SHARE = 0.9
 _NOT_WESTERN = pattern(
     r"[²³±¼½¾·×¶][^\W\d_]|[^\W\d_][¿¡¶±]"
 )  # signs within words are letters of another encoding
+# Of Turkish and Icelandic as cp1252 reads them: few other languages have the first, or several times the second.
+_RUNIC, _MANY = frozenset("þðÞÐ"), 3
+_TURKISH = _RUNIC | frozenset("ýÝçöüÇÖÜâîû‘’“”–—…«»\xa0")
+_ICELANDIC = _RUNIC | frozenset("ýÝáéíóúæöÁÉÍÓÚÆÖ„“‘’–—…«»\xa0")
+_LETTERS_SHARE = 0.95
+# The letters of Hebrew. Cyrillic and Greek have some more, and set within words what are Hebrew's final letters.
+_HEBREW = frozenset(bytes(range(0xE0, 0xFB)).decode("cp1252"))
+_FINAL_WITHIN = pattern("[êíïóõ][à-ú]")
+_HEBREW_SHARE, _FEW = 0.985, 8
 _LATIN = ["cp1250", "iso8859_2", "cp1252", "cp1254", "cp1257"]
 _MIXED_SHARE = 0.1  # of bytes beyond ASCII at most, where lines are told apart
 _ASCII = bytes(range(128))
@@ -161,9 +170,17 @@ def _guess(data: bytes, first_bad: int) -> str:
     if western >= len(beyond) * _WESTERN_SHARE:
         return "cp1252"
 
+    if not _RUNIC.isdisjoint(beyond) or beyond.count("ý") >= _MANY:
+        for letters, encoding in ((_TURKISH, "cp1254"), (_ICELANDIC, "cp1252")):
+            if sum(char in letters for char in beyond) >= len(beyond) * _LETTERS_SHARE:
+                return encoding
+    latin = len(beyond) < len(sample) * 0.3  # mostly ASCII: a Latin script
+    hebrew = sum(char in _HEBREW for char in beyond)
+    if not latin and hebrew >= max(_FEW, len(beyond) * _HEBREW_SHARE) and not _FINAL_WITHIN.search(text):
+        return "cp1255"
+
     from charset_normalizer import from_bytes  # 30 ms, and nearly every file is UTF-8
 
-    latin = len(beyond) < len(sample) * 0.3  # mostly ASCII: a Latin script
     best = from_bytes(sample, cp_isolation=_LATIN if latin else None).best()
     if best is None:
         return "cp1252"

@@ -12,6 +12,8 @@ JAPANESE = "サーバーは起動時に設定ファイルを一度だけ読み�
 CHINESE = "服务器在启动时读取一次配置文件，之后不再读取。搜索速度很快。"
 KOREAN = "서버는 시작할 때 설정 파일을 한 번만 읽습니다. 검색은 빠릅니다. "
 POLISH = "Zażółć gęślą jaźń. Wszystkie pliki są wczytywane przy każdym uruchomieniu usługi. "
+HEBREW = "השרת קורא את ההגדרות פעם אחת בלבד בעת ההפעלה, והחיפוש מהיר מאוד. "
+TURKISH = "Sunucu ayarları yalnızca başlangıçta bir kez okur; arama çok hızlıdır ve değişiklikler görünür. "
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,20 @@ POLISH = "Zażółć gęślą jaźń. Wszystkie pliki są wczytywane przy każdy
         (RUSSIAN, "cp1251"),
         (RUSSIAN, "koi8-r"),
         (RUSSIAN + "Все файлы индексируются заново. ", "koi8-r"),
+        ("Ένας διακομιστής διαβάζει τις ρυθμίσεις μία φορά κατά την εκκίνηση. ", "cp1253"),
+        ("Þjónninn les stillingarnar einu sinni við ræsingu; leitin er mjög hröð og örugg. ", "cp1252"),
+        ("Server čte nastavení jednou při spuštění; vyhledávání je velmi rychlé a spolehlivé. ", "cp1250"),
+        (HEBREW, "cp1255"),
+        (HEBREW, "iso8859-8"),
+        (TURKISH, "cp1254"),
+        (TURKISH, "iso8859-9"),
+        ("İstanbul'da ŞİŞLİ", "cp1254"),
+        ("# Kurulum\n\nÖnce paketi yükleyin, sonra sunucuyu başlatın.\n", "cp1254"),
+        ("değişiklik günlüğü", "cp1254"),
+        ("Ég tala íslensku við þig", "cp1252"),
+        ("רשימת קניות: חלב, לחם, ביצים", "cp1255"),
+        ("התקנה של Docker בשרת Ubuntu 22.04 LTS, בעזרת סקריפט קצר", "iso8859-8"),
+        ("На столе лежит лист бумаги. ", "cp1251"),
         (JAPANESE, "shift_jis"),
         (JAPANESE, "euc_jp"),
         (JAPANESE, "iso2022_jp"),
