@@ -17,9 +17,30 @@ def table_lines(rows: Sequence[Sequence[str]], *, bullet: str = "") -> list[str]
     """A line for each row that is not blank.
 
     Below a header a row reads "name: value; name: value", its empty cells left out; without one, "value |
-    value". Rows with a single cell stay as they are.
+    value". Rows with a single cell stay as they are. Behind a blank row another table may begin, with a header of its own.
     """
-    table = [cells for row in rows if any(cells := [" ".join(cell.split()) for cell in row])]
+    tables: list[list[list[str]]] = []
+    ended = True
+    for row in rows:
+        cells = [" ".join(cell.split()) for cell in row]
+        if not any(cells):
+            ended = True
+        elif ended:
+            tables.append([cells])
+            ended = False
+        else:
+            tables[-1].append(cells)
+    joined: list[list[list[str]]] = []
+    for table in tables:
+        index = _header_index(table) if joined else None
+        if joined and (index is None or not _heads_numbers(table, index)):
+            joined[-1] += table
+        else:
+            joined.append(table)
+    return [line for table in joined for line in _lines(table, bullet)]
+
+
+def _lines(table: Sequence[Sequence[str]], bullet: str) -> list[str]:
     header_index = _header_index(table)
     growth = len("".join(table[header_index])) * len(table) if header_index is not None else 0
     if header_index is None or growth > MAX_GROWTH_CHARS:
@@ -53,10 +74,20 @@ def _header_index(table: Sequence[Sequence[str]]) -> int | None:
     for index, cells in enumerate(table[: min(_MAX_TITLE_ROWS, len(table) - 1)]):
         names = [cell for cell in cells if cell]
         if len(names) >= enough:
-            return index if _are_names(names) else None
+            distinct = len(set(names)) == len(names)
+            return index if _are_words(names) and (distinct or _heads_numbers(table, index)) else None
     return None
 
 
-def _are_names(cells: Sequence[str]) -> bool:
-    words = all(len(cell) <= _MAX_NAME_CHARS and not _NUMBER.fullmatch(cell) for cell in cells)
-    return words and len(set(cells)) == len(cells)
+def _are_words(cells: Sequence[str]) -> bool:
+    return all(len(cell) <= _MAX_NAME_CHARS and not _NUMBER.fullmatch(cell) for cell in cells)
+
+
+def _heads_numbers(table: Sequence[Sequence[str]], index: int) -> bool:
+    """Whether a column that this row names in words holds numbers below: no row of words among others does that."""
+    below = table[index + 1 : index + 1 + _SAMPLE_ROWS]
+    for column, name in enumerate(table[index]):
+        cells = [row[column] for row in below if column < len(row) and row[column]]
+        if name and cells and all(map(_NUMBER.fullmatch, cells)):
+            return True
+    return False

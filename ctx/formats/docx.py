@@ -1,5 +1,5 @@
 """Word documents (OOXML): headings by their styles, paragraphs, lists, tables, notes. Text that was deleted
-under review is left out.
+under review, or is hidden, is left out.
 """
 
 import posixpath
@@ -11,7 +11,11 @@ from ctx.formats.base import Parsed
 from ctx.formats.manuscript import Manuscript
 from ctx.formats.package import Package, properties
 
-_LEFT_OUT = frozenset(("Fallback", "del", "moveFrom", "instrText", "rPr", "sectPr", "tblPr"))
+# Of how a run looks it counts only whether it is hidden, and most of a document is the rest of that.
+_LOOKS = (
+    "rFonts rStyle b bCs i iCs color sz szCs lang u noProof kern spacing highlight vertAlign shd rPrChange"
+)
+_LEFT_OUT = frozenset(("Fallback", "del", "moveFrom", "instrText", "sectPr", "tblPr", *_LOOKS.split()))
 _CONTAINERS = frozenset(("sdt", "sdtContent", "ins", "moveTo", "customXml", "smartTag"))
 _BREAKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 _HEADING_STYLE = re.compile(r"heading ([1-9])", re.IGNORECASE)
@@ -177,10 +181,18 @@ def _inside(parent: Element, name: str) -> Iterator[Element]:
             yield from _inside(child, name)
 
 
+def _is_hidden(run: Element) -> bool:
+    vanish = run.find("rPr/vanish")
+    return vanish is not None and vanish.get(":val", "1") not in ("0", "false", "off")
+
+
 def _text(paragraph: Element) -> str:
     """A paragraph's words, those of its text boxes too."""
     parts = []
+    hidden = {part for run in paragraph.iter("r") if _is_hidden(run) for part in run.iter()}
     for element in paragraph.iter():
+        if element in hidden:
+            continue
         if element.tag == "t":
             parts.append(element.text or "")
         elif element.tag in _BREAKS:

@@ -34,21 +34,23 @@ def parse(data: bytes) -> Parsed:
             rows = _rows(workbook.get_sheet_by_name(name))
         except calamine.CalamineError:
             continue  # a chart's sheet has no cells
-        if rows:
+        if any(rows):
             manuscript.heading(1, f"Sheet {name}")
             manuscript.table(rows)
     return manuscript.parsed(title, {"author": author, "sheets": len(workbook.sheet_names)})
 
 
 def _rows(sheet: calamine.CalamineSheet) -> list[list[str]]:
-    """The rows that show anything."""
-    rows = []
+    """The rows as they show; of blank ones only that some are there."""
+    rows: list[list[str]] = []
     size = 0
     for row in sheet.iter_rows():
         cells = list(map(_shown, row))
         size += sum(map(len, cells))
         if any(cells):
             rows.append(cells)
+        elif rows and rows[-1]:
+            rows.append([])
         if size > MAX_CHARS:
             raise SourceError(TOO_LONG)
     return rows

@@ -169,6 +169,48 @@ def test_a_style_that_stands_on_a_heading_is_one_unless_it_says_that_it_is_none(
     ]
 
 
+def test_hidden_text_of_a_word_document_is_not_read() -> None:
+    runs = (
+        ("shown ", ""),
+        ("secret", "<w:rPr><w:b/><w:vanish/></w:rPr>"),
+        ("too", '<w:rPr><w:vanish w:val="0"/></w:rPr>'),
+    )
+    body = "".join(f"<w:r>{looks}<w:t>{text}</w:t></w:r>" for text, looks in runs)
+    extracted = extract(Content(made_of.docx(f"<w:p>{body}</w:p>")), "hidden.docx")
+    assert extracted is not None
+    assert extracted.body == "shown too"
+
+
+SHEET: list[list[object]] = [
+    ["Region", "Amount", "Amount"],
+    ["North", 12, 13],
+    ["South", 14, 15],
+    [],
+    ["West", 16, 17],
+    [],
+    ["Person", "Age"],
+    ["Ada", 36],
+    [],
+    ["Note", "Reason"],
+    ["late", "snow"],
+]
+
+
+def test_a_sheet_with_two_columns_of_one_name_and_two_tables_keeps_every_name() -> None:
+    extracted = extract(Content(made_of.xlsx({"Sales": SHEET})), "sales.xlsx")
+    assert extracted is not None
+    assert extracted.body.split("\n\n")[1].split("\n") == [
+        "Region | Amount | Amount",
+        "- Region: North; Amount: 12; Amount: 13",
+        "- Region: South; Amount: 14; Amount: 15",
+        "- Region: West; Amount: 16; Amount: 17",
+        "Person | Age",
+        "- Person: Ada; Age: 36",
+        "- Person: Note; Age: Reason",  # all words: it may as well go on
+        "- Person: late; Age: snow",
+    ]
+
+
 @pytest.mark.parametrize(
     ("number", "shown"),
     [
