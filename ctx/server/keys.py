@@ -300,7 +300,9 @@ def _read(path: str) -> Iterator[KeyRecord]:
             yield record
     except FileNotFoundError:
         return
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise ConfigError(f"{path}: the keys cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{path}: not a key ring; restore it, or remove it and make new keys with 'ctx key create'"
         ) from error
