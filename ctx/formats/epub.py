@@ -23,14 +23,23 @@ def parse(data: bytes) -> Parsed:
         chapters = _chapters(book, posixpath.dirname(main))
         if not _encrypted(package).isdisjoint(chapters):
             raise SourceError("is protected against copying (DRM): its chapters are encrypted")
+        title, author = properties(book.find("metadata"))
         manuscript = Manuscript()
         for name in chapters[:MAX_CHAPTERS]:
             text = decode(package.read(name)) if name in package else None
             if text:
-                manuscript.insert(html.parse(readable(text)), 0)
-    title, author = properties(book.find("metadata"))
+                _add_chapter(manuscript, readable(text), posixpath.basename(name), title)
     language = next(words(book, "language"), None)
     return manuscript.parsed(title, {"author": author, "language": language})
+
+
+def _add_chapter(manuscript: Manuscript, text: str, name: str, book_title: str | None) -> None:
+    """Adds a chapter; without a heading of its own its `<title>` is one, unless that is the file's name or the book's title."""
+    page = html.parse(text.replace(f"<title>{name}</title>", ""))
+    declared = str(page.metadata.get("title") or "")
+    if declared and declared != book_title and not page.headings and page.body.strip():
+        manuscript.heading(1, declared)
+    manuscript.insert(page, 0)
 
 
 def _chapters(book: Element, folder: str) -> list[str]:

@@ -66,14 +66,15 @@ def test_a_prefix_narrows_and_is_left_out_where_it_is_a_folder(bucket: Bucket) -
     assert Scan(connector(bucket, prefix="team")).ids == {"team/a.md", "team/sub/b.md", "teams.md"}
 
 
-def test_a_second_run_reads_what_changed_and_nothing_else(bucket: Bucket) -> None:
-    bucket.page = 100
-    bucket.objects = {f"{number:04}.md": b"text %d" % number for number in range(1000)}
+@pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_a_second_run_reads_what_changed_and_nothing_else(bucket: Bucket, count: int) -> None:
+    bucket.page = count // 10
+    bucket.objects = {f"{number:04}.md": b"text %d" % number for number in range(count)}
     source = connector(bucket)
     first = Scan(source)
-    assert len(first.ids) == 1000
+    assert len(first.ids) == count
     bucket.reads.clear()
-    assert len(Scan(source, first.known).log.unchanged) == 1000
+    assert len(Scan(source, first.known).log.unchanged) == count
     assert bucket.reads == []
     bucket.objects["0001.md"] = b"changed"
     del bucket.objects["0002.md"]

@@ -181,6 +181,15 @@ def test_hidden_text_of_a_word_document_is_not_read() -> None:
     assert extracted.body == "shown too"
 
 
+def test_a_chapter_is_named_by_its_title_where_it_has_no_heading_and_never_by_its_file() -> None:
+    book = made_of.epub(["<p>One.</p>", "<h1>Two</h1><p>Two.</p>"])
+    titled = made_of.with_part(book, "OEBPS/text/c 0.xhtml", "<html><title>Dawn</title><p>One.</p></html>")
+    named = "<html><title>c 1.xhtml</title><h1>Two</h1><p>Two.</p></html>"
+    extracted = extract(Content(made_of.with_part(titled, "OEBPS/text/c 1.xhtml", named)), "book.epub")
+    assert extracted is not None
+    assert extracted.body == "# Dawn\n\nOne.\n\n# Two\n\nTwo."
+
+
 SHEET: list[list[object]] = [
     ["Region", "Amount", "Amount"],
     ["North", 12, 13],
