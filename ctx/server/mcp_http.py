@@ -22,7 +22,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ctx.server.mcp import Context, Entrance, McpServer
 from ctx.server.mcp_sessions import Sessions
-from ctx.server.mcp_shapes import NAMELESS, has_no_name
+from ctx.server.mcp_shapes import NAMELESS, has_no_name, params_fault
 from ctx.server.policy import ACCESS, Access
 
 logger = logging.getLogger(__name__)
@@ -109,6 +109,10 @@ class HttpDoor:
             if fault is not None:
                 # The SDK would answer -32602, which is for the parameters of a known method.
                 await JSONResponse(_refusal(fault), 400)(scope, receive, send)
+                return
+            fault = None if message is _BROKEN else params_fault(message)
+            if fault is not None:
+                await JSONResponse(_refusal(fault, message["id"]))(scope, receive, send)
                 return
             receive = _replay(body, receive)
             if session_id is None and not _modern(scope) and message is not _BROKEN:
@@ -219,9 +223,10 @@ def _request(message: Any) -> str | None:
     return str(message["id"])
 
 
-def _refusal(fault: str) -> dict[str, Any]:
-    error = {"code": types.INVALID_REQUEST, "message": f"Invalid request: {fault}"}
-    return {"jsonrpc": "2.0", "id": None, "error": error}
+def _refusal(fault: str, id: Any = None) -> dict[str, Any]:
+    """Of a message, or of the parameters of the request with this id."""
+    code, what = (types.INVALID_REQUEST, "request") if id is None else (types.INVALID_PARAMS, "params")
+    return {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": f"Invalid {what}: {fault}"}}
 
 
 _BROKEN: Any = object()

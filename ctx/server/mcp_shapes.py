@@ -146,6 +146,30 @@ def has_no_name(message: dict[str, Any]) -> bool:
     return not isinstance(id, str | int) or isinstance(id, bool)
 
 
+_NEEDED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
+
+def params_fault(message: dict[str, Any]) -> str | None:
+    """What of a request's parameters is of the wrong kind, with the right one; None where nothing is.
+
+    The SDK refuses them too, and does not say which.
+    """
+    method, params = message.get("method"), message.get("params")
+    if not isinstance(method, str) or message.get("id") is None:
+        return None
+    if params is not None and not isinstance(params, dict):
+        return "params is an object"
+    fields = params or {}
+    needed = _NEEDED.get(method)
+    if needed is not None and not isinstance(fields.get(needed), str):
+        return f"params.{needed} is a text"
+    if needed == "name" and not isinstance(fields.get("arguments") or {}, dict):
+        return "params.arguments is an object"
+    if method.endswith("/list") and not isinstance(fields.get("cursor") or "", str):
+        return "params.cursor is the nextCursor of the reply before"
+    return None
+
+
 def is_protocol_fault(error: CtxError, dialect: Dialect) -> bool:
     """Whether an error of a call is the protocol's to report, and not the tool's."""
     if errors.row(error).rpc is not None:

@@ -16,7 +16,7 @@ from mcp.server.stdio import stdio_server
 
 from ctx.server.frames import MAX_LINE_BYTES, TOO_LONG, Frames
 from ctx.server.mcp import Context, Entrance, McpServer, Progress
-from ctx.server.mcp_shapes import NAMELESS, has_no_name
+from ctx.server.mcp_shapes import NAMELESS, has_no_name, params_fault
 from ctx.server.opening import CHANGES, Early, Opening, Requests
 from ctx.types import JSON, Caller
 
@@ -225,6 +225,10 @@ class Wire:
                 "clientInfo": {"name": "unknown", "version": "0"},
                 **(message.get("params") or {}),
             }
+        fault = params_fault(message)
+        if fault is not None:
+            self._refuse(request_id, types.INVALID_PARAMS, "Invalid params", fault)
+            return None
         text = json.dumps(message)
         try:
             types.jsonrpc_message_adapter.validate_json(text, by_name=False)

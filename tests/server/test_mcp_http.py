@@ -52,6 +52,26 @@ def test_a_handshake_settles_on_a_version_both_know(
     assert "search" in result["instructions"]
 
 
+@pytest.mark.parametrize(
+    ("method", "params", "fault"),
+    [
+        ("tools/call", {"name": 5}, "params.name is a text"),
+        ("tools/call", {"name": "search", "arguments": [1]}, "params.arguments is an object"),
+        ("tools/call", None, "params.name is a text"),
+        ("tools/list", {"cursor": 5}, "params.cursor is the nextCursor"),
+        ("resources/read", {}, "params.uri is a text"),
+        ("initialize", 5, "params is an object"),
+    ],
+)
+def test_parameters_of_a_wrong_kind_are_refused_by_name(
+    serve: Serve, mcp: Services, method: str, params: JSON, fault: str
+) -> None:
+    request = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+    reply = answered(serve(mcp).client.post("/mcp", json=request, headers=ACCEPT))
+    assert (reply["id"], reply["error"]["code"]) == (7, -32602)
+    assert fault in reply["error"]["message"]
+
+
 @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", ""])
 def test_a_body_of_another_type_is_refused_with_the_mend(
     serve: Serve, mcp: Services, media_type: str

@@ -210,7 +210,7 @@ def _conversation(lines: list[JSON], early: Early | None = None) -> tuple[list[J
 def test_a_second_request_of_an_id_in_use_is_refused_at_once_and_the_id_is_free_after_the_reply() -> None:
     messages, replies = _conversation(
         [
-            message("tools/call", id=5),
+            message("tools/call", {"name": "wait"}, 5),
             message("tools/list", id=5),
             message("notifications/answer", id=None),
             message("ping", id=5),
