@@ -37,13 +37,18 @@ def embedding_text(title: str, heading: str, text: str) -> str:
 
 def outline(value: object, digits: int = 16) -> str:
     """The beginning of a hash of a small value, as Python writes it: what two configurations are told apart by."""
+    return digest(repr(value).encode("utf-8", "surrogateescape"), digits)
+
+
+def digest(content: bytes, digits: int) -> str:
+    """The beginning of the SHA-256 of a few bytes, in hexadecimal."""
     try:
         # Python's own, slower on long texts: `hashlib` loads OpenSSL, 2.5 ms.
         from _sha256 import sha256  # type: ignore[import-not-found]
     except ImportError:
         from hashlib import sha256
-    digest: str = sha256(repr(value).encode("utf-8", "surrogateescape")).hexdigest()
-    return digest[:digits]
+    hexadecimal: str = sha256(content).hexdigest()
+    return hexadecimal[:digits]
 
 
 def text_hash(text: str) -> bytes:

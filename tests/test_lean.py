@@ -95,13 +95,12 @@ def test_a_lean_pattern_is_the_compiled_one_from_its_first_use_on() -> None:
     assert words.sub("-", "ab1") == "-1"
 
 
-def project_of_one_page(folder: Path) -> Path:
+def project_of_one_page(folder: Path, provider: str = "disabled") -> None:
     (folder / "ctx.toml").write_text(
-        '[connectors.filesystem]\nroot = "docs"\n[embedding]\nprovider = "disabled"\n'
+        f'[connectors.filesystem]\nroot = "docs"\n[embedding]\nprovider = "{provider}"\n'
     )
     (folder / "docs").mkdir()
     (folder / "docs" / "page.md").write_text("# A page\n\nOf words.\n")
-    return folder
 
 
 def modules_of(command: list[str], folder: Path) -> tuple[str, set[str]]:
@@ -150,12 +149,13 @@ def test_a_keyword_search_imports_none_of_what_is_dear(tmp_path: Path) -> None:
     assert not [name for name in modules if "opensearch" in name or "postgres" in name]
 
 
+@pytest.mark.parametrize("provider", ["disabled", "local"])
 def test_an_index_run_that_finds_nothing_changed_imports_nothing_that_only_a_change_needs(
-    tmp_path: Path,
+    provider: str, tmp_path: Path
 ) -> None:
-    project_of_one_page(tmp_path)
+    project_of_one_page(tmp_path, provider)
     for _ in range(3):  # a file as young as the first run is looked at once more
-        printed, modules = modules_of(["index", "--no-progress"], tmp_path)
+        printed, modules = modules_of(["index", "--no-progress", "--no-embed"], tmp_path)
     assert "1 unchanged" in printed
     dear = {
         "argparse",

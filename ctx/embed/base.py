@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
+from ctx.identity import digest
 from ctx.lean import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and naming the seam needs none of it
@@ -97,9 +98,7 @@ def prefixes(model: str) -> Prefixes:
 
 def catalog_key(name: str, *determinants: object) -> str:
     """`name@` and twelve hexadecimal digits of all that decides the vectors besides the text."""
-    import hashlib  # it loads OpenSSL: 2 ms, and a run without embeddings names no model
-
-    return f"{name}@{hashlib.sha256(json.dumps(determinants).encode()).hexdigest()[:12]}"
+    return f"{name}@{digest(json.dumps(determinants).encode(), 12)}"
 
 
 def cut_text(text: str, most_chars: int) -> Iterator[str]:
