@@ -20,14 +20,14 @@ def table_lines(rows: Sequence[Sequence[str]], *, bullet: str = "") -> list[str]
     value". Rows with a single cell stay as they are. Behind a blank row another table may begin, with a header of its own.
     """
     tables: list[list[list[str]]] = []
-    ended = True
+    blank = True
     for row in rows:
         cells = [" ".join(cell.split()) for cell in row]
         if not any(cells):
-            ended = True
-        elif ended:
+            blank = True
+        elif blank:
             tables.append([cells])
-            ended = False
+            blank = False
         else:
             tables[-1].append(cells)
     joined: list[list[list[str]]] = []

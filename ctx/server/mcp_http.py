@@ -225,8 +225,8 @@ def _request(message: Any) -> str | None:
 
 def _refusal(fault: str, id: Any = None) -> dict[str, Any]:
     """Of a message, or of the parameters of the request with this id."""
-    code, what = (types.INVALID_REQUEST, "request") if id is None else (types.INVALID_PARAMS, "params")
-    return {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": f"Invalid {what}: {fault}"}}
+    code, subject = (types.INVALID_REQUEST, "request") if id is None else (types.INVALID_PARAMS, "params")
+    return {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": f"Invalid {subject}: {fault}"}}
 
 
 _BROKEN: Any = object()
