@@ -232,10 +232,7 @@ class PostgresCatalog(Documents, Embeddings):
             seq = _settled(connection)
             if connection.execute(_LEFT_BEHIND, (LEFT_BEHIND_S,)).fetchone() is None or self._read_only:
                 return seq
-        self.database.aside(  # a writer that lives holds its row
-            f"DELETE FROM writing WHERE seq IN ({_LEFT_BEHIND} FOR UPDATE SKIP LOCKED) RETURNING seq",
-            (LEFT_BEHIND_S,),
-        )
+        _forget(self.database, _LEFT_BEHIND, LEFT_BEHIND_S)
         with self._reading() as connection:
             return _settled(connection)
 
@@ -488,11 +485,7 @@ class PostgresWrite(Write):
         if self._token is None:
             return
         try:
-            self._database.aside(
-                "DELETE FROM writing WHERE seq IN "
-                "(SELECT seq FROM writing WHERE token = ? FOR UPDATE SKIP LOCKED) RETURNING seq",
-                (self._token,),
-            )
+            _forget(self._database, "SELECT seq FROM writing WHERE token = ?", self._token)
         except StoreError:
             pass  # `LEFT_BEHIND_S`
         self._database.leave_aside()
@@ -546,3 +539,15 @@ class PostgresWrite(Write):
 
 def _settled(statements: Statements) -> int:
     return int(statements.execute(_SETTLED).fetchone()[0])
+
+
+def _forget(database: Database, which: str, value: object) -> None:
+    """Takes away numbers of which nobody has the row: who lives holds it. Each begins a new name of history, for
+    in a failover the write may have been lost that an index has applied, and its number not.
+    """
+    database.aside(
+        f"WITH gone AS (DELETE FROM writing WHERE seq IN ({which} FOR UPDATE SKIP LOCKED) RETURNING seq, token), "
+        "named AS (INSERT INTO epoch SELECT seq, 'lost.' || token FROM gone "
+        "ON CONFLICT (start) DO UPDATE SET token = excluded.token) SELECT seq FROM gone",
+        (value,),
+    )

@@ -147,6 +147,20 @@ def test_a_number_whose_writer_died_holds_nobody_up_for_long(
                 number += 2
 
 
+def test_a_number_that_outlived_its_write_in_a_failover_names_another_history(database_url: str) -> None:
+    with PostgresCatalog(database_url) as catalog:
+        for name in ("kept", "lost"):
+            catalog.put_documents([make("git:x", name, ["one"])])
+        names = [catalog.history(seq) for seq in (1, 2)]
+        with psycopg.connect(database_url) as connection:  # as the standby has it that takes over
+            connection.execute("DELETE FROM document WHERE seq = 2")
+            connection.execute("INSERT INTO writing (seq, token, process) VALUES (2, 'lost', 0)")
+        assert catalog.history(2) is None
+        assert catalog.seq() == 2
+        assert catalog.history(2) not in (None, names[1])
+        assert catalog.history(1) == names[0]
+
+
 def test_a_writer_that_was_held_up_for_so_long_that_its_number_is_gone_stores_nothing(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
