@@ -83,9 +83,9 @@ else:
             if cls._by_hand[0] >= 0:
                 if not named and len(values) == len(cls._fields):
                     return tuple.__new__(cls, values)
-                given = {**dict(zip(cls._fields, values)), **named}  # noqa: B905 - a longer one is refused below
-                values_by_name = {**cls._field_defaults, **given}
-                if len(given) == len(values) + len(named) and len(values_by_name) == len(cls._fields):
+                arguments = {**dict(zip(cls._fields, values)), **named}  # noqa: B905 - a longer one is refused below
+                values_by_name = {**cls._field_defaults, **arguments}
+                if len(arguments) == len(values) + len(named) and len(values_by_name) == len(cls._fields):
                     try:
                         return tuple.__new__(cls, map(values_by_name.__getitem__, cls._fields))
                     except KeyError:

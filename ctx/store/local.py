@@ -172,10 +172,8 @@ class LocalIndex:
         applied_stamps, applied = self._applied
         if applied_stamps != stamps:
             applied = self._read_applied_seq()
-            self._applied = (
-                stamps,
-                applied,
-            )  # of files no newer than these: a later change is seen next time
+            # Of files no newer than these: a later change is seen next time.
+            self._applied = (stamps, applied)
         return applied
 
     def _read_applied_seq(self) -> int:
