@@ -5,6 +5,7 @@
     python benchmarks/memory.py --fit MODEL_DIR  the logistic constants of ctx/memory/scores.py from memory_pairs.tsv
     python benchmarks/memory.py --life           a bank as its user leaves it: the newest, the facts, the dates (memory_life.py)
     python benchmarks/memory.py --changes        the newest in other sentences, and what stands beside it (memory_changes.tsv)
+    python benchmarks/memory.py --protocol       three banks of 200 memories as three people leave them (memory_protocol.py)
     python benchmarks/memory.py --talks          long conversations as turns, passages and sessions (memory_talks.py); --seed N: others
     python benchmarks/memory.py --reflect        thirty answers of `reflect`, judged, and printed for a reader (memory_reflect.py)
     python benchmarks/memory.py --recall DIR     NDCG@10 of a judged set: its texts as memories, and as documents
@@ -31,6 +32,7 @@ from pathlib import Path
 
 import numpy as np
 from memory_life import changes, life
+from memory_protocol import SETS, protocol
 from memory_reflect import reflections
 from memory_talks import SEED, talks
 from quality import Runs, indexed, read_set, run_queries, score
@@ -301,6 +303,7 @@ def main() -> int:
         "--life", action="store_true", help="the newest, the facts, the dates, the unanswerable"
     )
     parser.add_argument("--changes", action="store_true", help="the newest, in other sentences")
+    parser.add_argument("--protocol", action="store_true", help="three banks as three people leave them")
     parser.add_argument("--talks", action="store_true", help="long conversations, recalled")
     parser.add_argument("--seed", type=int, default=SEED, help="of --talks: another set than the usual one")
     parser.add_argument(
@@ -317,6 +320,9 @@ def main() -> int:
         return 0
     if options.life:
         print(json.dumps(life(), indent=2, ensure_ascii=False))
+        return 0
+    if options.protocol:
+        print(json.dumps({name: protocol(name) for name in SETS}, indent=2, ensure_ascii=False))
         return 0
     if options.reflect:
         print(json.dumps(reflections(), indent=2, ensure_ascii=False))

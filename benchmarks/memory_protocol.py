@@ -1,0 +1,127 @@
+"""Three banks as three people leave them, asked once each: `python benchmarks/memory.py --protocol`.
+
+Each of memory_forge.tsv (a developer's project), memory_home.tsv (somebody's private life) and memory_bureau.tsv (a team of
+six) holds fifteen statements and what took their place, 35 facts, seven dated memories, 135 notes besides and ten questions
+that nothing stored answers; a tenth is German. The older statements are stored first, the newer ones last. A line is its
+kind, a statement, what came of it (or its date), the question, and, where `reflect` is asked too, what its answer must lead
+with and what not. All three were written before any was run;
+`forge` was looked at first, the others when the mends it had shown were done, and then they were mended by, too (docs/memory.md).
+"""
+
+import itertools
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from memory_life import NOW, RECALL, ids_in_order
+from memory_reflect import Case, judged
+
+from ctx.clock import DAY_MS, parse_ms
+from ctx.embed import open_embedder
+from ctx.memory import MemoryBank, MemoryStore
+
+SETS = ("forge", "home", "bureau")
+_STEP_MS = 20 * 60_000
+
+
+class Row(NamedTuple):
+    """One line of a set."""
+
+    kind: str
+    text: str
+    second: str
+    question: str
+    expected: str
+    outdated: str
+
+
+def rows_of(name: str) -> list[Row]:
+    """The lines of a set."""
+    lines = (Path(__file__).parent / f"memory_{name}.tsv").read_text().splitlines()
+    return [Row._make(line.split("\t")) for line in lines]
+
+
+def protocol(name: str) -> dict[str, Any]:
+    """The figures of one set, what missed, and every answer of `reflect`."""
+    rows = rows_of(name)
+    clock = [parse_ms(NOW) - 10 * DAY_MS]
+    with tempfile.TemporaryDirectory() as folder:
+        store = MemoryStore(
+            os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0], new_id=ids_in_order()
+        )
+        with store:
+            bank = store.bank(name)
+            _fill(bank, clock, rows)
+            clock[0] = parse_ms(NOW)
+            return {"memories": bank.count(include_superseded=True), **_judge(bank, rows)}
+
+
+def _fill(bank: MemoryBank, clock: list[int], rows: list[Row]) -> None:
+    older, newer = (
+        [row.text for row in rows if row.kind == "change"],
+        [row.second for row in rows if row.kind == "change"],
+    )
+    facts, notes = ([row.text for row in rows if row.kind == kind] for kind in ("fact", "note"))
+    between = [text for pair in itertools.zip_longest(facts, notes) for text in pair if text]
+    for text in [*older, *between]:
+        clock[0] += _STEP_MS
+        bank.put(text, context="general", type="world")
+    for row in rows:
+        if row.kind == "date":
+            clock[0] += _STEP_MS
+            bank.put(row.text, context="general", type="world", timestamp=row.second)
+    for text in newer:
+        clock[0] += _STEP_MS
+        bank.put(text, context="general", type="world")
+
+
+def _judge(bank: MemoryBank, rows: list[Row]) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    misses: list[str] = []
+
+    def count(figure: str, kind: str, rights: dict[Row, bool]) -> None:
+        figures[f"{kind}: {figure}"] = f"{sum(rights.values())}/{len(rights)}"
+
+    texts = {row: _recalled(bank, row.question) for row in rows if row.question}
+    for kind in ("change", "fact", "date", "none"):
+        ranked = {row: texts[row] for row in rows if row.kind == kind}
+        if kind == "change":
+            rights = {
+                row: row.second in ranking and row.text not in ranking[: ranking.index(row.second)]
+                for row, ranking in ranked.items()
+            }
+            count("newest above", kind, rights)
+            count("newest first", kind, {row: ranking[:1] == [row.second] for row, ranking in ranked.items()})
+        elif kind == "none":
+            rights = {row: not ranking for row, ranking in ranked.items()}
+            count("nothing", kind, rights)
+        else:
+            rights = {row: row.text in ranking[:5] for row, ranking in ranked.items()}
+            count("in 5", kind, rights)
+            count("first", kind, {row: ranking[:1] == [row.text] for row, ranking in ranked.items()})
+        misses += [
+            f"{kind}: {row.question} -> {ranked[row][:2]}" for row, verdict in rights.items() if not verdict
+        ]
+    answers = {
+        row: bank.synthesize(row.question, filter={"kind": "fact"})["text"] for row in rows if row.expected
+    }
+    verdicts = {
+        row: judged(Case(row.question, row.expected, row.outdated, ""), answer)
+        for row, answer in answers.items()
+    }
+    figures["reflect: right"] = f"{list(verdicts.values()).count('right')}/{len(verdicts)}"
+    figures["reflect: longest"] = max(map(len, answers.values()))
+    return {
+        "figures": figures,
+        "misses": misses,
+        "answers": [
+            {"question": row.question, "verdict": verdicts[row], "answer": answer}
+            for row, answer in answers.items()
+        ],
+    }
+
+
+def _recalled(bank: MemoryBank, question: str) -> list[str]:
+    results = bank.search(question, filter={"kind": "fact"}, **RECALL)["results"]
+    return [result["record"]["text"] for result in results]
