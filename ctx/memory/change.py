@@ -159,10 +159,10 @@ def updates(earlier: Statement, later: Statement, worth: float) -> bool:
     if _fills_in_part(earlier, later):
         return True
     # What has little to do with the earlier one, and names what ended, or a person, of whom that says nothing.
-    if worth < RELATED and (_ends_something_else(earlier, later) or later.others - earlier.others):
+    if worth < RELATED and (ends_something_else(earlier, later) or later.others - earlier.others):
         return False
     if earlier.places & later.places:
-        return not _ends_something_else(earlier, later)
+        return not ends_something_else(earlier, later)
     if _ends_value(earlier, later) or _sets_value_aside(earlier, later):
         return True
     if later.changes and (worth >= RELATED_ALONE or earlier.matter & later.content):
@@ -213,7 +213,7 @@ def _sets_value_aside(earlier: Statement, later: Statement) -> bool:
     return bool(earlier.value_terms) and earlier.value_terms <= later.set_aside
 
 
-def _ends_something_else(earlier: Statement, later: Statement) -> bool:
+def ends_something_else(earlier: Statement, later: Statement) -> bool:
     """Whether a later statement names what is over, and that is nothing which the earlier one speaks of: who
     sold the boat may paint as before.
     """
@@ -233,7 +233,7 @@ def ends_by_name(earlier: Statement, later: Statement, asked_terms: Set[str]) ->
     if language(later.text) == "de":
         return False  # where every noun is spelt as a name
     ended_names = later.gone & earlier.names
-    if not later.gone - later.ended - STOP_WORDS <= earlier.terms or _ends_something_else(earlier, later):
+    if not later.gone - later.ended - STOP_WORDS <= earlier.terms or ends_something_else(earlier, later):
         return False  # of "the Linux user group" Linux is no end
     return bool(ended_names) and ended_names.isdisjoint(asked_terms)
 

@@ -67,6 +67,16 @@ _FRAME = re.compile(
     r"(?i)(?:on|at|in|during|for)\s+(?!(?:the\s+)?(?:moment|meantime|end|future|fact|general|case|march|april|may|june|july|august|january|february|september|october|november|december)\b)"
     r"((?:(?:the|my|our)\s+)?[a-z][\w-]*(?:\s+[a-z]+)?),?\s+(?:i|we)\b(?!\s+(?:\w+\s+)?(?:moved|switched|changed|started|decided|\w+ed)\b)"
 )
+# The same where the speaker stands behind the verb, behind all that is said first, or is not said: "Am Wochenende stehe ich um
+# neun auf", "Le dimanche je me lève", "En verano trabajo".
+_FRAMES = {
+    "en": _FRAME,
+    "de": re.compile(r"(?i)(?!ich\b|wir\b|am\s+\w+sten\b)((?:\w+\s+){1,3}?)\w+\s+(?:ich|wir)\b"),
+    "es": re.compile(
+        r"(?i)(?:en|los|las|durante|por|cada)\s+((?:\w+\s+){1,2}?)(?:(?:me|nos)\s+)?\w+(?:o|mos)\b"
+    ),
+    "fr": re.compile(r"(?i)(?!je\b|j['’]|nous\b)((?:[\w'’-]+,?\s+){1,4}?)(?:je\b|j['’]|nous\b)"),
+}
 # What holds in some cases only.
 _LIMITED = re.compile(
     r"(?i)\b(?:when(?:ever\b|\s+it(?:['’]s\b|\s+\w+s\b))|if\b|unless\b|except\b|sometimes\b|occasionally\b)"
@@ -78,7 +88,7 @@ _WISH = re.compile(
 # What denies: a question of what one does not like is answered by what one does not like.
 _NEGATION = re.compile(
     r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|allergic|intolerant|no\s+(?:\w+\s+)?(?:allergy|allergies|intolerance)|[a-z]+n['’]t|cannot"
-    r"|nicht|nie|keine?[nmrs]?|ohne|nunca|sin|no (?:me|te|le|nos|les)|ya no)\b"
+    r"|n(?:e\s+|['’])\w+\s+(?:\w+\s+)?(?:pas|plus|jamais)|nicht|nie|keine?[nmrs]?|ohne|nunca|sin|no (?:me|te|le|nos|les)|ya no)\b"
 )
 # Whom it is said to does not tell what it is about: "Please write in English" beside "We write in German".
 _POLITE = frozenset(("please", "kindly", "bitte"))
@@ -237,8 +247,8 @@ def of_past(text: str) -> bool:
 
 def frame(text: str) -> frozenset[str]:
     """The terms of when or where something is said to hold, where a text begins with that: "At work I have to use Edge"."""
-    match = _FRAME.match(text)
-    return frozenset() if match is None else frozenset(terms(match[1])) - STOP_WORDS
+    match = _FRAMES[language(text)].match(text)
+    return frozenset() if match is None else frozenset(terms(match[1])) - STOP_WORDS - silent_terms(text)
 
 
 def limited(text: str) -> bool:

@@ -6,6 +6,7 @@ did.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence, Set
 
 import numpy as np
@@ -14,6 +15,7 @@ from ctx.analyze import query_terms
 from ctx.clock import DAY_MS
 from ctx.memory.change import (
     RELATED,
+    ends_something_else,
     likeness,
     linked,
     newest_first,
@@ -24,10 +26,11 @@ from ctx.memory.change import (
 )
 from ctx.memory.contrast import set_apart
 from ctx.memory.dates import Window
-from ctx.memory.language import silent_terms
+from ctx.memory.language import foreign, silent_terms
 from ctx.memory.legs import MemoryHit, rank_key
 from ctx.memory.question import Asked
 from ctx.memory.reader import Candidate
+from ctx.memory.scores import UNREAD, either
 from ctx.memory.statement import Statement
 from ctx.memory.vectors import Floats
 from ctx.types import JSON
@@ -49,11 +52,19 @@ CHANGE_SHARE = 0.92  # the same by meaning alone, of one that says that somethin
 WEAK_SHARE = 0.6
 # So many later ones that answer equally well, and say of no change, are not one thing told anew: they share a topic.
 TOPIC_HITS = 3
+ALL_SAID = 0.9  # of the question's words, weighed
 # Where the earlier one says all that the question says and the later one little of it, they must be alike by so much.
-OVERSHADOWED_SHARE, OVERSHADOWED = 0.9, 0.6
+OVERSHADOWED = 0.6
 ANSWER_FLOOR = 0.5  # of the best hit: below it nothing is likelier than not to answer
 ANSWERING_HITS = 10  # that are near enough, of which is looked at what they are of
 ANSWER_FLOOR_BY_WORDS = 0.25  # the same without vectors: half the words of a question are its own
+# The hits by rank of their cosine that most often answer nothing: how near anything in this bank is to this question. What
+# holds less than so much of the question's words must stand out from them by so much.
+BACKGROUND = slice(5, 15)
+STANDING_OUT = 0.14
+TELLING_SHARE = 0.4
+# A memory that shares only a name with the question is near to it by that: the rest must be so near.
+BESIDE_NAMES = 0.24
 
 
 def aged(hits: Sequence[MemoryHit], half_life_days: float, now_ms: int) -> list[MemoryHit]:
@@ -107,15 +118,50 @@ def answered(hits: Sequence[MemoryHit], query: str, alike: Callable[[str, str], 
     """Whether any hit speaks to the question: either leg may be sure of it, or both half sure; and it may not
     be of another person, nor of another thing of its kind. `alike`: the cosine of two such things; None: by
     words alone."""
-    floor = ANSWER_FLOOR_BY_WORDS if alike is None else ANSWER_FLOOR
+    unread = alike is None or foreign(query)
+    floor = ANSWER_FLOOR_BY_WORDS if unread else ANSWER_FLOOR
     question = Asked.of(query)
+    background = -1.0 if alike is None else _background(hits)
     candidates = (hit for hit in hits if hit.score >= floor)
-    return any(hit.signals.get("in_window") for hit in hits) or any(
-        _speaks_to(hit, question, alike) for hit in itertools.islice(candidates, ANSWERING_HITS)
+    return any(hit.signals.get("in_window") or hit.signals.get("of_facet") for hit in hits) or any(
+        _speaks_to(hit, query, question, alike) and _stands_out(hit, background)
+        for hit in itertools.islice(candidates, ANSWERING_HITS)
     )
 
 
-def _speaks_to(hit: MemoryHit, question: Asked, alike: Callable[[str, str], float] | None) -> bool:
+def _background(hits: Sequence[MemoryHit]) -> float:
+    """How near to the question in meaning is what does not answer it; -1 where there are too few hits to tell."""
+    cosines = (hit.signals["cosine"] for hit in hits)
+    ranked = sorted((cosine for cosine in cosines if cosine is not None), reverse=True)[BACKGROUND]
+    return sum(ranked) / len(ranked) if ranked else -1.0
+
+
+def _stands_out(hit: MemoryHit, background: float) -> bool:
+    """Whether a hit answers by its words, or is nearer to the question than what surrounds it. A long text need not be: of its
+    passages one is near to any question."""
+    cosine, worded = hit.signals["cosine"], hit.signals["lexical"] >= TELLING_SHARE
+    if cosine is None or worded or not Statement.of(hit.memory.text).short:
+        return True
+    return bool(cosine - background >= STANDING_OUT)
+
+
+def in_unread_words(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
+    """The hits of a question in a language that the model does not read, each with a score by its words and by a meaning that is
+    believed where it is very near. What was raised for another reason stays as it is."""
+    if not foreign(query):
+        return list(hits)
+    sober = []
+    for hit in hits:
+        semantic, lexical, cosine = (hit.signals[name] for name in ("semantic", "lexical", "cosine"))
+        if cosine is not None and hit.score <= round(either(semantic, lexical), 6):
+            hit = hit._replace(score=round(either(UNREAD(cosine), lexical), 6))
+        sober.append(hit)
+    return sober
+
+
+def _speaks_to(
+    hit: MemoryHit, query: str, question: Asked, alike: Callable[[str, str], float] | None
+) -> bool:
     """Whether a hit that is near enough is of whom and of what the question is."""
     statement = Statement.of(hit.memory.text)
     if not statement.short:
@@ -126,7 +172,19 @@ def _speaks_to(hit: MemoryHit, question: Asked, alike: Callable[[str, str], floa
         return True
     if question.shares_attributes_alone(statement) and hit.signals["semantic"] < ANSWER_FLOOR:
         return False
+    if names := question.names_shared_alone(statement):
+        nearness = _beside_names(hit.signals["cosine"], alike(query, names), alike(hit.memory.text, names))
+        return nearness >= BESIDE_NAMES
     return all(alike(*pair) >= RELATED for pair in question.things_apart(statement))
+
+
+def _beside_names(cosine: float | None, of_query: float, of_memory: float) -> float:
+    """The cosine of a question and a memory without what both owe to the names in them: of their parts at right angles to
+    these."""
+    remainder = (1.0 - of_query**2) * (1.0 - of_memory**2)
+    if cosine is None or remainder <= 0.0:
+        return 0.0
+    return (cosine - of_query * of_memory) / math.sqrt(remainder)
 
 
 def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Candidate | None]) -> list[MemoryHit]:
@@ -259,6 +317,8 @@ def _updates(
     worth = likeness(older, newer, cosine)
     if newer.adds:
         return False  # it comes on top of what there is
+    if question.is_of_names_alone(older, newer) and (not newer.changes or ends_something_else(older, newer)):
+        return False
     if question.located and older.located_thing and older.located_thing == newer.located_thing:
         return of_same_people(older, newer)
     alike = _means_as_much(earlier, later, NO_CUE_SHARE if of_one_subject(older, newer) else CHANGE_SHARE)
@@ -270,7 +330,10 @@ def _updates(
         return False
     if worth >= RELATED and of_same_people(older, newer) and _answers(earlier, later, NO_CUE_SHARE):
         return True
-    if of_one_subject(older, newer) and _answers_alike(earlier, later):
+    of_one_matter = of_one_subject(older, newer) or (
+        of_same_people(older, newer) and _says_all(later) and not question.names_in_another(older, newer)
+    )
+    if of_one_matter and _answers_alike(earlier, later):
         return True
     if newer.switch and of_same_people(older, newer) and _means_as_much(earlier, later):
         return True
@@ -303,7 +366,12 @@ def _means_as_much(earlier: MemoryHit, later: MemoryHit, share: float = NO_CUE_S
 def _overshadowed(earlier: MemoryHit, later: MemoryHit) -> bool:
     """Whether the earlier memory says nearly all that the question says, and the later one little of it."""
     worded: float = earlier.signals["lexical"]
-    return worded >= OVERSHADOWED_SHARE and bool(later.signals["lexical"] < worded * WEAK_SHARE)
+    return _says_all(earlier) and bool(later.signals["lexical"] < worded * WEAK_SHARE)
+
+
+def _says_all(hit: MemoryHit) -> bool:
+    """Whether a memory says nearly all that the question says."""
+    return bool(hit.signals["lexical"] >= ALL_SAID)
 
 
 def _answers(earlier: MemoryHit, later: MemoryHit, share: float) -> bool:

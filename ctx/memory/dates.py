@@ -428,6 +428,7 @@ _SINGLES = (
     (
         re.compile(
             r"\b(?P<which>in|last|this|during|over|early|late)\s+(?:the\s+)?(?P<season>spring|summer|autumn|fall|winter)(?:\s+(?:of\s+)?(?P<year>\d{4}))?\b"
+            r"(?!\s+(?:holidays?|vacations?|break|term|camp|school|sales?)\b)"  # of any year
         ),
         _season,
     ),

@@ -219,6 +219,7 @@ _DEEDS = (
 _OF_A_PART = re.compile(
     r"(?i)\b(?:only|weekends?|(?:mon|tues|wednes|thurs|fri|satur|sun)days?|summer|winter|holidays?|abroad|once)\b|\bon the \w+ (?:project|team)\b"
 )
+_INSTEAD = re.compile(r",\s*(?:and\s+)?not\s+[^,.;]+")  # "pnpm, not npm" denies nothing of pnpm
 # A question of this kind asks for no product.
 _OF_WAYS = re.compile(r"(?i)\s*(?:how|when|why|who|wie|wann|warum|wer|cómo|cuándo|quién|comment|quand|qui)\b")
 _MODEL = r"(?:\s+(?:[A-Z]\w*|\w*\d\w*))*"  # "Volvo V60", "iPhone 15 Pro"
@@ -262,7 +263,7 @@ def facets(text: str, content: frozenset[str]) -> frozenset[str]:
         return frozenset()
     sentence = first_person(text)
     names = {name for name, form, _ in _DEEDS if form is not None and form.search(sentence)}
-    if denies(text):
+    if denies(_INSTEAD.sub("", text)):
         return frozenset(names & {"diet"})
     names |= places(text) & {"home", "work"}
     for product in _products():

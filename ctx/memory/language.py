@@ -42,10 +42,13 @@ _TELLING = {name: function_words - _SHARED for name, function_words in _WORDS_OF
 _WORD = re.compile(r"[^\W\d_]+")
 # What a calling ends with by the sex of whoever has it: "Kinderarzt" and "Kinderärztin", "médico" and "médica".
 _SEXES = {"de": ("in",), "es": ("a", "o"), "fr": ("e",)}
+# What the analysis takes for an ending, and the other sex has its own behind: "Projektleiter", "Projektleiterin".
+_CUT = {"de": ("er",)}
 _SHORTEST_CALLING = 4  # letters, without the ending
 _BEHIND_ARTICLE = re.compile(
     r"(?i)\b(?:der|die|(?:mein|dein|unser|euer|ihr|sein)(?:e[mnr]?)?|el|la|mi|tu|su|nuestr[oa]|le|mon|ma|notre|votre)\s+(\w+)"
 )
+_ASKED_FOR = re.compile(r"(?i)\b(?:wer\s+ist|quién\s+es|qui\s+est)\s+(\w+)")
 _JUDGED_CHARS = 1000  # tell enough of a long text
 
 
@@ -75,20 +78,25 @@ def _terms_of(name: str) -> frozenset[str]:
     return frozenset(terms(" ".join(sorted(_WORDS_OF.get(name, ())))))
 
 
+@lru_cache(maxsize=4096)
 def sexless(term: str, name: str) -> str:
     """A term without the ending that tells a woman from a man in the language of that name."""
     for ending in _SEXES.get(name, ()):
         if term.endswith(ending) and len(term) - len(ending) >= _SHORTEST_CALLING:
-            return term[: -len(ending)]
+            base = term[: -len(ending)]
+            return next(iter(terms(base)), base) if name in _CUT else base
     return term
 
 
 def callings(text: str) -> frozenset[str]:
     """The terms of what may be somebody's calling in a text: behind an article or a possessive no verb
-    stands."""
-    return frozenset(terms(" ".join(_BEHIND_ARTICLE.findall(text))))
+    stands, nor behind "Wer ist"."""
+    words = (*_BEHIND_ARTICLE.findall(text), *_ASKED_FOR.findall(text))
+    return frozenset(terms(" ".join(words)))
 
 
 def inflected(terms_without: Iterable[str], name: str) -> frozenset[str]:
     """Terms without such endings as texts in the language of that name may hold them."""
-    return frozenset(term + ending for term in terms_without for ending in ("", *_SEXES.get(name, ())))
+    endings = _SEXES.get(name, ())
+    behind = ("", *endings, *(cut + ending for cut in _CUT.get(name, ()) for ending in endings))
+    return frozenset(term + ending for term in terms_without for ending in behind)

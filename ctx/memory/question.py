@@ -29,6 +29,9 @@ _MEASURED = re.compile(
 _COUNTED = re.compile(r"(?i)\b(?:how\s+(?:many|much)|wie\s*viele?|cuánt[oa]s?|combien)\b")
 _LOCATED = re.compile(r"(?i)where\s+(?:is|are|do|does|can|did)\b")
 _WORD = re.compile(r"\w+")
+_NAMING = frozenset(
+    terms("heißt heißen heiße llama llaman llamo appelle appellent")
+)  # what anything is called by
 _SIGNS = re.compile(r"\b(?:[A-Z]{2,}\w*|[a-z]+[A-Z]\w*)\b")  # API, iOS: names in every language
 
 
@@ -40,6 +43,9 @@ class Asked(NamedTuple):
     spellings: Mapping[str, str]
     kinds: frozenset[tuple[str, str]]
     names: frozenset[str]
+    called: Mapping[
+        str, str
+    ]  # the terms of its names that are spelt with a capital, as they are written; English
     relatives: frozenset[str]
     denied: bool
     measured: bool  # it asks when, how often or how much
@@ -54,6 +60,11 @@ class Asked(NamedTuple):
         """Read from the question's words."""
         question = Statement.of(query)
         names = question.titled if language(query) != "de" else frozenset()  # where every noun has a capital
+        called = (
+            {}
+            if question.foreign
+            else {term: word for term, word in question.spellings.items() if term in names}
+        )
         asked_terms = frozenset(terms(query))
         names |= frozenset(term for word in _SIGNS.findall(query) for term in terms(word))
         return cls(
@@ -62,6 +73,7 @@ class Asked(NamedTuple):
             question.spellings,
             question.kinds,
             names,
+            called,
             question.others,
             denies(query),
             _MEASURED.search(query) is not None,
@@ -115,6 +127,12 @@ class Asked(NamedTuple):
         known = self.terms | older.terms
         return any(head in asked_heads and modifier not in known for modifier, head in newer.things)
 
+    def names_in_another(self, older: Statement, newer: Statement) -> bool:
+        """Whether what the question names is part of the name of another thing in the newer statement, of which neither it nor
+        the older one says anything: "the bike shed" where the bike is asked for, "staging deploys" for deploys."""
+        known = self.terms | older.terms
+        return any(not self.terms.isdisjoint(pair) and not known.issuperset(pair) for pair in newer.kinds)
+
     def _ended_alike(self, older: Statement, newer: Statement) -> bool:
         """Whether two statements tell in the same words of two ends, and the question names the older one's: who quit smoking
         and quit drinking did both."""
@@ -142,6 +160,8 @@ class Asked(NamedTuple):
     def things_apart(self, told: Statement) -> Iterator[tuple[str, str]]:
         """What the question asks for, and what a statement tells of instead, where both are of one kind ("tax
         number", "phone number") or have one attribute ("colour" and "film" of a favourite one)."""
+        if self.kinds & told.kinds:
+            return  # both name one thing, whatever else they name
         spellings, told_spellings = self.spellings, told.spellings
         pairs = kinds_apart(self.kinds, self.terms, told.kinds, told.terms)
         for (modifier, head), (told_modifier, told_head) in pairs:
@@ -158,7 +178,19 @@ class Asked(NamedTuple):
         """Whether the words of the question that a statement holds name only what all things have, a name or
         a number, and what that is asked of is none of them."""
         shared = self.content & told.terms
-        return bool(shared) and shared <= attributes(language(told.text)) and shared < self.content
+        return bool(shared) and shared <= attributes(language(told.text)) | _NAMING and shared < self.content
+
+    def names_shared_alone(self, told: Statement) -> str:
+        """The names that a statement shares with the question, where it shares nothing else: "Yuki" of "When was Yuki born?"
+        and "Yuki draws the maps"; else nothing."""
+        shared = self.content & told.terms
+        named = shared <= self.called.keys() and shared < self.content
+        return " ".join(word for term, word in self.called.items() if term in shared) if named else ""
+
+    def is_of_names_alone(self, older: Statement, newer: Statement) -> bool:
+        """Whether two statements share nothing but names that the question names: of somebody much is said."""
+        shared = older.content & newer.content
+        return bool(shared) and shared <= self.called.keys()
 
     def _asks_for_another_person(self, older: Statement, newer: Statement) -> bool:
         named = bool(self.relatives & older.others) and newer.others.isdisjoint(self.relatives)
@@ -171,6 +203,7 @@ class Asked(NamedTuple):
         return bool(
             asked_for
             and not newer.sets_anew(older)
+            and newer.ended.isdisjoint(older.subject)
             and newer.subject
             and asked_for.isdisjoint(newer.terms)
             and newer.subject.isdisjoint(older.terms | self.terms)

@@ -65,6 +65,8 @@ _GONE = re.compile(
     r"(?i)(?:^|[.;,]\s+|\b(?:since|because|now\s+that|after)\s+)(?:(?:and|but|as|because|since|now\s+that)\s+)?((?:[\w.'’-]+\s+){1,4}?)(?:(?:was|were|is|are|has|have|had|got|been|just|now|finally)\s+){0,3}"
     r"(?:stolen|sold|broke(?:\s+down)?|lost|cancel\w*|closed|closing|discontinued|retired|retiring|died|passed\s+away|resigned|fell\s+through|(?:broke|split)\s+up|folded|expired|ended|(?:torn|burnt|burned)\s+down|demolished"
     r"|shut\s+down|(?:left|quit|gone|no\s+longer\s+with\s+us)(?=\s*(?:[,;.:–—]|$))|found\s+(?:another|a\s+new)\s+job|moved\s+(?:away|out)(?!\s+of\b)|(?:went\s+)?on\s+(?:[\w'’]+\s+){0,2}leave|went\s+(?:bankrupt|downhill|out\s+of\s+business)|in\s+Rente|gestohlen|verkauft|gestorben|geschlossen)\b"
+    # of whoever "lost the notes" nothing is over, but of what "closed a week ago"
+    r"(?!\s+(?:the|an?|our)\s+(?!(?:\w+\s+)?(?:day|week|month|year|while|moment)s?\b))"
 )
 # Who ends something for themselves: a band goes on without the drummer who left it.
 _LEAVER = re.compile(

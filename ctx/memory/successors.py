@@ -57,16 +57,17 @@ def with_successors(
 def _told_of(facets: Set[str], hits: Sequence[MemoryHit], latest: Sequence[Candidate]) -> Sequence[MemoryHit]:
     """Hits of which those that tell of the facet that is asked for are evidence by that, in whatever words; where nothing
     else answers, and none of the best tells of it, what told of it last stands before them."""
-    if any(hit.score >= ANSWER_FLOOR for hit in hits):
-        return hits
     telling = any(facets & Statement.of(hit.memory.text).facets for hit in hits[:NAMING_HITS])
-    if not telling:
+    floor = 0.0 if any(hit.score >= ANSWER_FLOOR for hit in hits) else ANSWER_FLOOR
+    if not telling and floor:
         numbers = {memory.no for memory in latest}
         present = {hit.memory.no: hit for hit in hits if hit.memory.no in numbers}
         leading = [present.get(memory.no) or unranked(memory) for memory in latest]
         hits = [*leading, *(hit for hit in hits if hit.memory.no not in numbers)]
     return [
-        hit._replace(score=ANSWER_FLOOR) if facets & Statement.of(hit.memory.text).facets else hit
+        hit._replace(score=max(hit.score, floor), signals={**hit.signals, "of_facet": True})
+        if facets & Statement.of(hit.memory.text).facets
+        else hit
         for hit in hits[:NAMING_HITS]
     ] + list(hits[NAMING_HITS:])
 

@@ -10,6 +10,7 @@ from ctx.analyze import terms
 from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory.change import newest_first, replaces
 from ctx.memory.contrast import contrasted, denies, set_apart
+from ctx.memory.question import Asked
 from ctx.memory.statement import MAX_STATEMENT_CHARS, Statement
 
 
@@ -208,6 +209,28 @@ def test_of_two_answers_to_one_question_the_later_stands_first(
     bank.put("The harbour freezes over in winter")
     bank.put(later)
     assert texts(bank, question)[0] == later
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "question"),
+    [
+        ("We encrypt with GPG", "Encryption is done by a hardware module", "How do we encrypt?"),
+        ("We lint with flake8", "Linting is a job of ruff", "How do we lint?"),
+        ("Marek owns the search module", "Ines took over the search module from Marek", "Who owns search?"),
+    ],
+)
+def test_of_two_that_answer_alike_in_other_words_the_later_stands_first(
+    tmp_path: Path, clock: Clock, minilm: WordEmbedder, earlier: str, later: str, question: str
+) -> None:
+    with MemoryStore(str(tmp_path / "ctx.db"), minilm, clock) as store:
+        assert best_a_day_after(store.bank("alice"), clock, earlier, later, question) == later
+
+
+def test_what_is_part_of_another_things_name_is_told_from_the_thing_itself() -> None:
+    bike, shed = "My bike is a Trek hybrid", "The code of the bike shed has been changed to 9027"
+    owner, heir = "Marek owns the search module", "Ines took over the search module from Marek"
+    assert Asked.of("What bike do I have?").names_in_another(Statement.of(bike), Statement.of(shed))
+    assert not Asked.of("Who owns search?").names_in_another(Statement.of(owner), Statement.of(heir))
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ def test_a_time_is_read(text: str, first: str | None, last: str | None) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "where do we go in the summer holidays",
         "",
         "what do we do",
         "may I march forward",

@@ -207,6 +207,7 @@ def test_the_thing_that_the_question_names_is_told_from_another_of_its_kind(
     ("earlier", "later", "question"),
     [
         ("Mi abogado es Tomás Gil", "Mi nueva abogada es Inés Roca", "¿Quién es mi abogado?"),
+        ("Der Projektleiter bei Nordlicht ist Herr Thal", "Bei Nordlicht ist jetzt Frau Quandt Projektleiterin", "Wer ist Projektleiter bei Nordlicht?"),
         ("Mein Physiotherapeut ist Herr Lang", "Meine Physiotherapeutin ist jetzt Frau Brandt", "Wer ist mein Physiotherapeut?"),
     ],
 )  # fmt: skip
@@ -214,6 +215,21 @@ def test_a_calling_is_one_whoever_has_it(
     bank: MemoryBank, clock: Clock, earlier: str, later: str, question: str
 ) -> None:
     assert best_a_day_after(bank, clock, earlier, later, question) == later
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "question"),
+    [
+        ("Ich gehe um acht ins Bett", "Im Urlaub gehe ich um elf ins Bett", "Wann gehe ich ins Bett?"),
+        ("Je déjeune au bureau", "Le vendredi je déjeune chez ma sœur", "Où est-ce que je déjeune ?"),
+        ("Desayuno a las ocho", "Los sábados desayuno a las once", "¿A qué hora desayuno?"),
+        ("Je ne mange pas de viande", "Je mange du poisson", "Qu'est-ce que je ne mange pas ?"),
+    ],
+)
+def test_what_holds_at_times_or_is_not_denied_leaves_what_is_asked_for_first(
+    bank: MemoryBank, clock: Clock, earlier: str, later: str, question: str
+) -> None:
+    assert best_a_day_after(bank, clock, earlier, later, question) == earlier
 
 
 def test_a_verb_has_no_sex(bank: MemoryBank) -> None:

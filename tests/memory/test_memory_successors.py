@@ -55,6 +55,13 @@ def test_what_ends_by_name_is_as_sure_as_what_it_ends(bank: MemoryBank, clock: C
     assert earlier["updated_by"] == [later["record"]["id"]]
 
 
+def test_who_lost_a_thing_is_not_gone(bank: MemoryBank, clock: Clock) -> None:
+    earlier, later = "The alarm code of the office is with Tjark", "Tjark lost the notes on the harbour map"
+    assert best_a_day_after(bank, clock, earlier, later, "Who has the alarm code?") == earlier
+    assert "tjark" not in Statement.of(later).gone
+    assert Statement.of("The brewery closed a year ago").gone >= {"breweri"}
+
+
 def test_what_was_forgotten_is_not_found_by_what_it_ended(bank: MemoryBank, clock: Clock) -> None:
     bank.put("Tests are run with Jest")
     clock.pass_ms(1000)

@@ -8,7 +8,7 @@ from ctx.clock import DAY_MS
 from ctx.errors import BadRequest, EmbeddingsDisabled
 from ctx.memory.bank.base import MAX_LIMIT, BankView
 from ctx.memory.columns import Memory, moment_ms, number, whole
-from ctx.memory.currency import aged, answered, current, succeeded, timely
+from ctx.memory.currency import aged, answered, current, in_unread_words, succeeded, timely
 from ctx.memory.dates import Window, window
 from ctx.memory.evidence import Evidence, bearing
 from ctx.memory.filters import Condition, compile_filter
@@ -211,6 +211,8 @@ class Searching(BankView):
             hits = current(
                 hits, vectors.vectors_of if vectors is not None else lambda nos: {}, question.query
             )
+        if calibrated(self._embedding.model):
+            hits = in_unread_words(hits, question.query)
         unread = self._embedding.model is None or (legs.vectors is not None and legs.vector is None)
         return hits, "no_embedder" if unread and question.mode != "keyword" else None
 
