@@ -21,6 +21,7 @@ from ctx.cli.sessions import run_session, session_options
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.memory import MemoryBank, Provenance
+from ctx.memory.records import MOMENTS, iso
 from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace
 
@@ -213,6 +214,11 @@ def _shown(value: JSON) -> str:
     return str(value)
 
 
+def _dated(name: str, value: JSON) -> JSON:
+    """A field of a record, moments in ISO 8601; "-" for nothing."""
+    return "-" if value is None else iso(value) if name in MOMENTS else value
+
+
 def _history(workspace: Workspace, args: argparse.Namespace) -> int:
     changes = bank_there(workspace.memory, args.bank).history(args.id)
     if args.json:
@@ -222,7 +228,8 @@ def _history(workspace: Workspace, args: argparse.Namespace) -> int:
         author = change["by"].get("tool") or change["by"].get("pack") or "-"
         print(f"{iso_utc(change['at'])}  {change['op']:<12} by {plain(author)}  op {change['op_id']}")
         for name, values in change["changed"].items():
-            print(f"    {name}: {plain(_shown(values['from']))} -> {plain(_shown(values['to']))}")
+            before, after = (_shown(_dated(name, values[side])) for side in ("from", "to"))
+            print(f"    {name}: {plain(before)} -> {plain(after)}")
     return 0
 
 

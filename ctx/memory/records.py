@@ -64,6 +64,10 @@ def check_nameable(bank: str) -> str:
     return bank
 
 
+MOMENTS = frozenset(public for column, public in PUBLIC.items() if column.endswith("_ms"))
+"""What a record calls its moments, which it holds in milliseconds."""
+
+
 def public_name(column: str) -> str:
     return PUBLIC.get(column, column)
 

@@ -1,6 +1,7 @@
 """`ctx memory` and `ctx pack list`, as a person runs them."""
 
 import json
+import re
 import sqlite3
 import stat
 from pathlib import Path
@@ -230,6 +231,8 @@ def test_a_person_looks_inside_corrects_forgets_and_takes_it_back(folder: Path) 
     assert run("list")["memories"] == []
     run("undo", forgotten["op_ids"][0])  # type: ignore[index]
     assert run("show", id)["text"] == "Bob's own"
+    changes = ctx("memory", "history", id, "--bank", "bob", cwd=folder).stdout
+    assert re.search(r"(?m)^ +deleted_at: - -> \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.?\d*Z$", changes)
     beside = ctx("memory", "forget", id, "fact_000000000000", "--bank", "bob", cwd=folder)
     assert (beside.returncode, "no memory with the id 'fact_000000000000'" in beside.stderr) == (3, True)
     assert len(run("list")["memories"]) == 1  # type: ignore[arg-type]
