@@ -28,7 +28,6 @@ from ctx.memory.slots import (
 from ctx.memory.statement import Statement
 
 PLAIN_COSINE = 0.5  # of two texts of which the later says that something changed
-SAME_FRAME_COSINE = 0.86  # of two texts that differ in one value
 RELATED = 0.5  # cosine, and what else speaks for it, from which on two texts are about one thing
 RELATED_ALONE = 0.47  # the cosine at which two texts need not share a word to be about one thing
 CUE_WORTH = 0.2
@@ -168,9 +167,7 @@ def updates(earlier: Statement, later: Statement, worth: float) -> bool:
     if later.changes and (worth >= RELATED_ALONE or earlier.matter & later.content):
         worth += CUE_WORTH + (NAMED_WORTH if earlier.names & later.terms else 0.0)
         return worth >= RELATED
-    if same_slot(earlier.slot, later.slot):
-        return worth + SLOT_WORTH >= RELATED
-    return worth >= SAME_FRAME_COSINE
+    return same_slot(earlier.slot, later.slot) and worth + SLOT_WORTH >= RELATED
 
 
 def linked(earlier: Statement, later: Statement, worth: float) -> bool:

@@ -335,8 +335,6 @@ def _updates(
     )
     if of_one_matter and _answers_alike(earlier, later):
         return True
-    if newer.switch and of_same_people(older, newer) and _means_as_much(earlier, later):
-        return True
     if not updates(older, newer, worth):
         return False
     if (

@@ -178,12 +178,6 @@ class Statement:
         return change and not self.adds
 
     @cached_property
-    def switch(self) -> bool:
-        """Whether it says of a change to something that it names, and not of what: "I switched over to
-        Neovim"."""
-        return self.changes and not self.foreign and not self.matter and not self.gone
-
-    @cached_property
     def content(self) -> frozenset[str]:
         """The terms that say what it is about: without stop words, the speaker, what says that something
         changed, and times of day, which are what is said of it."""

@@ -134,13 +134,6 @@ def test_another_persons_home_is_another(text: str, other: str) -> None:
     assert not Statement.of(text).places & Statement.of(other).places
 
 
-def test_who_says_of_a_change_to_a_name_alone_says_of_a_switch() -> None:
-    assert Statement.of("User switched over to Neovim").switch
-    assert not Statement.of("I switched the editor to Neovim").switch
-    assert not Statement.of("I use Neovim").switch
-    assert not Statement.of("Die Versicherung ist gekündigt").switch
-
-
 def test_what_begins_with_one_thing_is_of_one_subject() -> None:
     images, hosting = Statement.of("Images are on R2"), Statement.of("Image hosting is on S3")
     assert of_one_subject(hosting, images)
