@@ -15,7 +15,7 @@ that tables and end are as written; the first change a process makes reads all o
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from ctx import files
 from ctx.errors import EmbeddingsDisabled, StoreError
@@ -29,14 +29,12 @@ from ctx.store.inventory import (
     check_reachable,
     complete_files,
     format_fault,
-    inventory,
     keyword_state,
     sound_files,
     vector_sizes,
     verified,
 )
-from ctx.store.rows import StoredDocument
-from ctx.store.statefile import Stamp, read_state, stamp, write_state
+from ctx.store.statefile import Stamp, read_state, stamp
 from ctx.types import Filters, Hit
 
 if TYPE_CHECKING:  # numpy costs 70 ms and logging 8, and a keyword search from the command line needs neither
@@ -45,13 +43,13 @@ if TYPE_CHECKING:  # numpy costs 70 ms and logging 8, and a keyword search from 
     import numpy as np
 
     from ctx.store.base import Catalog
+    from ctx.store.keyword_writer import KeywordWriter
     from ctx.store.tantivy import KeywordIndex
     from ctx.store.vector_writer import VectorWriter
     from ctx.store.vectors import VectorReader
 
 PUBLISH_EVERY_S = 3.0  # what a long catch-up has applied becomes findable that often; a commit costs 10 ms
 _RETAINED = 20_000  # documents whose chunks are compared at once
-_ROOM_BYTES = 64 << 20
 _FORMER_S = 60.0  # a question that was asked of the model before has its answer long before that
 
 
@@ -78,13 +76,10 @@ class LocalIndex:
         self._seen: Stamp | None = None
         self._keyword: KeywordIndex | None = None
         self._keyword_folder = ""
-        self._keyword_writer: KeywordIndex | None = None
-        self._keyword_writer_folder = ""
-        self._model: str | None = None  # as the published state has it
+        self._keyword_writer: KeywordWriter | None = None
         self._vectors: VectorReader | None = None
         self._former: VectorReader | None = None  # of the model before
         self._former_ends_s = 0.0
-        self._fed: tuple[str, int] | None = None  # the folder, and the seq that its writer has
 
     # -- searching -----------------------------------------------------------------------------------------------
     def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
@@ -188,11 +183,9 @@ class LocalIndex:
 
     def close(self) -> None:
         """Waits for tantivy's merges and lets the files go."""
-        self._fed = None
         writer, self._keyword_writer = self._keyword_writer, None
         if writer is not None:
             writer.close()
-            self._note_merges()
         reader, self._keyword = self._keyword, None
         self._seen = None
         if reader is not None:
@@ -259,7 +252,7 @@ class LocalIndex:
                 files.make_folder(self._path, beneath=self._beneath)
             except OSError as error:
                 raise StoreError(f"the index cannot be made: {error.strerror}; check its folder") from error
-            applied = self._catch_up_keyword(catalog, model or "")
+            applied = self._words.catch_up(catalog, model or "")
             if model is None:
                 files.delete_folder(self._vectors_path)
             else:
@@ -276,27 +269,17 @@ class LocalIndex:
         if not self._writable:
             raise StoreError("the index was opened to be read only")
         with self._catching_up:
-            if self._fed is None:
-                usable, applied = self._usable_keyword(catalog)
-                if usable is None:
-                    return  # to build anew is for `catch_up`
-                self._fed = usable, applied
-            folder, fed = self._fed
-            target = catalog.seq()
-            try:
-                with Surviving():
-                    self._add_documents(catalog, folder, fed, target)
-            except BaseException:
-                self._forget_writer()
-                raise
-            self._fed = folder, target
+            self._words.feed(catalog)
 
-    def _forget_writer(self) -> None:
-        """Nothing uncommitted may be left in a writer that a later call would commit under a newer seq."""
-        self._fed = None
-        writer, self._keyword_writer = self._keyword_writer, None
-        if writer is not None:
-            _close_quietly(writer)
+    @property
+    def _words(self) -> "KeywordWriter":
+        """What writes the half of the words; it stays until `close`, so that merges run between two calls."""
+        if self._keyword_writer is None:
+            # Tantivy with the analysis is 3 ms, and a run that finds nothing changed has no use for it.
+            from ctx.store.keyword_writer import KeywordWriter
+
+            self._keyword_writer = KeywordWriter(self._path, self._state_path, self._beneath, PUBLISH_EVERY_S)
+        return self._keyword_writer
 
     def _up_to_date(self, catalog: "Catalog", model: str) -> bool:
         """Whether there is nothing to apply, as far as the two states and the sizes of the files tell: a millisecond, no numpy."""
@@ -347,159 +330,6 @@ class LocalIndex:
         if problems:
             self.suspect()
         return problems
-
-    def _catch_up_keyword(self, catalog: "Catalog", model: str) -> int:
-        target = catalog.seq()
-        folder, applied = self._usable_keyword(catalog)
-        if folder is None:
-            self._fed = None
-            folder, applied = self._fresh_keyword_folder(), 0
-        elif applied == target and self._model == model:
-            self._fed = folder, target
-            return target
-        elif self._fed is not None and self._fed[0] == folder:
-            applied = self._fed[1]
-        self._model = model
-        try:
-            with Surviving():
-                self._apply_to_keyword(catalog, folder, applied, target)
-        except StoreError as error:
-            self._forget_writer()
-            if applied == 0 or not self._room():
-                raise
-            # Not for want of room: a writer that was killed can leave files which only the next writer stumbles over.
-            _log().warning("keyword index is built anew reason=%s cause=%s", error.message, error.__cause__)
-            return self._build_keyword(catalog, target)
-        except BaseException:
-            self._forget_writer()
-            raise
-        self._fed = folder, target
-        return target
-
-    def _build_keyword(self, catalog: "Catalog", target: int) -> int:
-        folder = self._fresh_keyword_folder()
-        try:
-            with Surviving():
-                self._apply_to_keyword(catalog, folder, 0, target)
-        except BaseException:
-            self._forget_writer()
-            raise
-        self._fed = folder, target
-        return target
-
-    def _room(self) -> bool:
-        """Whether the disk has room, and the index may be written: then an error of the writer has another reason."""
-        try:
-            disk = os.statvfs(self._path)
-        except OSError:
-            return False
-        return disk.f_bavail * disk.f_frsize > _ROOM_BYTES and os.access(self._path, os.W_OK)
-
-    def _usable_keyword(self, catalog: "Catalog") -> tuple[str | None, int]:
-        """The folder that counts and what it has applied; (None, 0) where it has to be built anew."""
-        fields = keyword_state(self._state_path)
-        if fields is None:
-            return None, 0
-        applied = 0
-        reason = format_fault(fields)
-        if reason is None:
-            applied = int(fields["applied"])
-            self._model = fields.get("model")
-            folder = os.path.join(self._path, fields["folder"])
-            if catalog.history(applied) != fields["history"]:
-                reason = "of another catalog"
-            elif self._keyword_writer is None and not (
-                complete_files(folder, fields) and sound_files(folder)
-            ):
-                # While a writer of our own is open, its merges come and go, and it was sound when that was opened.
-                reason = "damaged"
-        if reason is not None:
-            _log().warning("keyword index is built anew reason=%s", reason)
-            return None, 0
-        return fields["folder"], applied
-
-    def _fresh_keyword_folder(self) -> str:
-        if self._keyword_writer is not None:
-            _close_quietly(self._keyword_writer)
-            self._keyword_writer = None
-        numbers = [
-            int(name[8:])
-            for name in os.listdir(self._path)
-            if name.startswith("keyword-") and name[8:].isdigit()
-        ]
-        return f"keyword-{max(numbers, default=0) + 1}"
-
-    def _writer_of(self, folder: str) -> "KeywordIndex":
-        """The writer of a folder; it stays open until `close`, so that merges run between two calls."""
-        if self._keyword_writer is None or self._keyword_writer_folder != folder:
-            path = os.path.join(self._path, folder)
-            try:
-                files.make_folder(path, beneath=self._beneath)
-            except OSError as error:
-                raise StoreError(f"the keyword index cannot be written: {error.strerror}") from error
-            # 3 ms with the analysis, and a run that finds nothing changed has no use for it.
-            from ctx.store.tantivy import KeywordIndex
-
-            self._keyword_writer = KeywordIndex(path, writable=True)
-            self._keyword_writer_folder = folder
-        return self._keyword_writer
-
-    def _apply_to_keyword(self, catalog: "Catalog", folder: str, applied: int, target: int) -> None:
-        self._add_documents(catalog, folder, applied, target, publish=True)
-        self._publish_keyword(catalog, folder, target)
-
-    def _add_documents(
-        self, catalog: "Catalog", folder: str, applied: int, target: int, *, publish: bool = False
-    ) -> None:
-        published_s = time.monotonic()
-        if applied == 0:
-            self._writer_of(folder)  # an index of nothing is an index too
-        else:
-            for _, document_no in catalog.deletions_since(applied):
-                self._writer_of(folder).delete(document_no)
-        for stored in _written_since(catalog, applied):
-            if stored.seq > target:
-                break  # written meanwhile: the next call has it
-            if publish and stored.seq > applied and time.monotonic() - published_s > PUBLISH_EVERY_S:
-                # All up to the seq before this one is in.
-                self._publish_keyword(catalog, folder, applied)
-                published_s = time.monotonic()
-            self._writer_of(folder).add(stored)
-            applied = stored.seq
-
-    def _publish_keyword(self, catalog: "Catalog", folder: str, applied: int) -> None:
-        if self._keyword_writer is not None:
-            self._keyword_writer.commit()
-        self._write_state(folder, applied, catalog.history(applied) or "")
-        for name in os.listdir(self._path):
-            if name.startswith("keyword-") and name != folder:
-                files.delete_folder(os.path.join(self._path, name))
-
-    def _write_state(self, folder: str, applied: int, history: str) -> None:
-        path = os.path.join(self._path, folder)
-        fields: dict[str, str | int] = {
-            "format": KEYWORD_FORMAT,
-            "folder": folder,
-            "applied": applied,
-            "history": history,
-            "model": self._model or "",
-        }
-        try:
-            fields.update(inventory(path))
-            write_state(self._state_path, fields)
-        except OSError as error:
-            raise StoreError(
-                f"the index cannot be written: {error.strerror}; what was published stays as it is"
-            ) from error
-        verified[path] = stamp(os.path.join(path, "meta.json"))
-
-    def _note_merges(self) -> None:
-        """Notes the files anew where tantivy has merged some since the last publication."""
-        fields = keyword_state(self._state_path)
-        if fields and fields.get("folder") == self._keyword_writer_folder:
-            path = os.path.join(self._path, fields["folder"])
-            if verified.get(path) != stamp(os.path.join(path, "meta.json")):
-                self._write_state(fields["folder"], int(fields["applied"]), fields["history"])
 
     def _catch_up_vectors(self, catalog: "Catalog", model: str, *, suspect: bool) -> int:
         from ctx.store.vector_writer import VectorWriter  # numpy: 70 ms, not for a keyword search
@@ -556,18 +386,6 @@ class LocalIndex:
         return writer.alive_count == covered or catalog.given_seq() != target
 
 
-# -- soundness of tantivy's files ----------------------------------------------------------------------------------
-
-
-def _written_since(catalog: "Catalog", applied: int) -> Iterator[StoredDocument]:
-    """The documents written after `applied`, in order of seq; the last batch from memory where it is all that is new."""
-    batch = catalog.take_batch()
-    if batch and batch[0].seq == applied + 1 == catalog.seq():
-        yield from batch
-        applied += 1
-    yield from catalog.documents_since(applied)
-
-
 class _Suspecting(Surviving):
     """`Surviving`, and whoever writes next reads every byte after an error."""
 
@@ -582,13 +400,6 @@ class _Suspecting(Surviving):
             raise
         if isinstance(error, StoreError):
             self._index.suspect()
-
-
-def _close_quietly(writer: "KeywordIndex") -> None:
-    try:
-        writer.close()
-    except StoreError as error:
-        _log().warning("keyword writer did not close reason=%s", error.message)
 
 
 def _log() -> "logging.Logger":

@@ -28,6 +28,7 @@ from store_tree import (
 
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.store import inventory as inventory_module
+from ctx.store import keyword_writer as keyword_module
 from ctx.store import local as local_module
 from ctx.store import vector_writer as writer_module
 from ctx.store import vectors as vectors_module
@@ -42,7 +43,7 @@ ALL = Filters()
 def forget_what_this_process_verified() -> None:
     """As in a process that starts."""
     writer_module._verified.clear()
-    local_module.verified.clear()
+    inventory_module.verified.clear()
 
 
 def keyword_folder(folder: Path) -> Path:
@@ -234,8 +235,8 @@ def test_an_index_of_another_format_is_built_anew(
 ) -> None:
     catalog, index = store
     expected = portrait(catalog, index)
-    monkeypatch.setattr(local_module, "KEYWORD_FORMAT", 999)
-    monkeypatch.setattr(inventory_module, "KEYWORD_FORMAT", 999)
+    for module in (inventory_module, keyword_module, local_module):
+        monkeypatch.setattr(module, "KEYWORD_FORMAT", 999)
     monkeypatch.setattr(vectors_module, "FORMAT", 999)
     monkeypatch.setattr(writer_module, "FORMAT", 999)
     with LocalIndex(index._path, lambda: (MODEL, DIM), writable=True) as later:

@@ -1,0 +1,249 @@
+"""What brings the words of a local index up to date with the catalog.
+
+Each time they are built anew it is in a folder of tantivy's of its own; `keyword.state` names the one that counts, its files and the seq
+of the catalog that it has applied. A commit comes first and the state after it: a crash between the two leaves a seq that is too low.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+
+from ctx import files
+from ctx.errors import StoreError
+from ctx.store.base import Catalog
+from ctx.store.inventory import (
+    KEYWORD_FORMAT,
+    Surviving,
+    complete_files,
+    format_fault,
+    inventory,
+    keyword_state,
+    sound_files,
+    verified,
+)
+from ctx.store.rows import StoredDocument
+from ctx.store.statefile import stamp, write_state
+from ctx.store.tantivy import KeywordIndex
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "keyword-"  # how the names of tantivy's folders begin
+_ROOM_BYTES = 64 << 20
+
+
+class KeywordWriter:
+    """The words of the index at `path`, below the store's folder `beneath`. For one caller at a time, who holds the `WriterLock`.
+
+    What a long catch-up has applied becomes findable every `publish_every_s`.
+    """
+
+    def __init__(self, path: str, state_path: str, beneath: str, publish_every_s: float) -> None:
+        self._path = path
+        self._state_path = state_path
+        self._beneath = beneath
+        self._publish_every_s = publish_every_s
+        self._writer: KeywordIndex | None = None
+        self._writer_folder = ""
+        self._model: str | None = None  # as the published state has it
+        self._fed: tuple[str, int] | None = None  # the folder, and the seq that its writer has
+
+    def close(self) -> None:
+        """Waits for tantivy's merges, and notes what they left."""
+        self._fed = None
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+            self._note_merges()
+
+    def feed(self, catalog: Catalog) -> None:
+        """Gives tantivy what was written since, and publishes nothing; a crash before the next `catch_up` loses nothing."""
+        if self._fed is None:
+            usable, applied = self._usable(catalog)
+            if usable is None:
+                return  # to build anew is for `catch_up`
+            self._fed = usable, applied
+        folder, fed = self._fed
+        target = catalog.seq()
+        try:
+            with Surviving():
+                self._add_documents(catalog, folder, fed, target)
+        except BaseException:
+            self._forget_writer()
+            raise
+        self._fed = folder, target
+
+    def catch_up(self, catalog: Catalog, model: str) -> int:
+        """Applies all that was written and publishes it; the seq that is applied. Raises `StoreError`."""
+        target = catalog.seq()
+        folder, applied = self._usable(catalog)
+        if folder is None:
+            self._fed = None
+            folder, applied = self._fresh_folder(), 0
+        elif applied == target and self._model == model:
+            self._fed = folder, target
+            return target
+        elif self._fed is not None and self._fed[0] == folder:
+            applied = self._fed[1]
+        self._model = model
+        try:
+            with Surviving():
+                self._apply(catalog, folder, applied, target)
+        except StoreError as error:
+            self._forget_writer()
+            if applied == 0 or not self._room():
+                raise
+            # Not for want of room: a writer that was killed can leave files which only the next writer stumbles over.
+            logger.warning("keyword index is built anew reason=%s cause=%s", error.message, error.__cause__)
+            return self._build(catalog, target)
+        except BaseException:
+            self._forget_writer()
+            raise
+        self._fed = folder, target
+        return target
+
+    def _forget_writer(self) -> None:
+        """Nothing uncommitted may be left in a writer that a later call would commit under a newer seq."""
+        self._fed = None
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            _close_quietly(writer)
+
+    def _build(self, catalog: Catalog, target: int) -> int:
+        folder = self._fresh_folder()
+        try:
+            with Surviving():
+                self._apply(catalog, folder, 0, target)
+        except BaseException:
+            self._forget_writer()
+            raise
+        self._fed = folder, target
+        return target
+
+    def _room(self) -> bool:
+        """Whether the disk has room, and the index may be written: then an error of the writer has another reason."""
+        try:
+            disk = os.statvfs(self._path)
+        except OSError:
+            return False
+        return disk.f_bavail * disk.f_frsize > _ROOM_BYTES and os.access(self._path, os.W_OK)
+
+    def _usable(self, catalog: Catalog) -> tuple[str | None, int]:
+        """The folder that counts and what it has applied; (None, 0) where it has to be built anew."""
+        fields = keyword_state(self._state_path)
+        if fields is None:
+            return None, 0
+        applied = 0
+        reason = format_fault(fields)
+        if reason is None:
+            applied = int(fields["applied"])
+            self._model = fields.get("model")
+            folder = os.path.join(self._path, fields["folder"])
+            if catalog.history(applied) != fields["history"]:
+                reason = "of another catalog"
+            elif self._writer is None and not (complete_files(folder, fields) and sound_files(folder)):
+                # While a writer of our own is open, its merges come and go, and it was sound when that was opened.
+                reason = "damaged"
+        if reason is not None:
+            logger.warning("keyword index is built anew reason=%s", reason)
+            return None, 0
+        return fields["folder"], applied
+
+    def _fresh_folder(self) -> str:
+        if self._writer is not None:
+            _close_quietly(self._writer)
+            self._writer = None
+        numbers = [int(number) for name in self._folders() if (number := name.removeprefix(FOLDER)).isdigit()]
+        return f"{FOLDER}{max(numbers, default=0) + 1}"
+
+    def _folders(self) -> list[str]:
+        """The folders of tantivy's that are there. Raises `StoreError` where the index was deleted meanwhile."""
+        try:
+            return [name for name in os.listdir(self._path) if name.startswith(FOLDER)]
+        except OSError as error:
+            raise StoreError(f"the index cannot be written: {error.strerror}") from error
+
+    def _writer_of(self, folder: str) -> KeywordIndex:
+        """The writer of a folder; it stays open until `close`, so that merges run between two calls."""
+        if self._writer is None or self._writer_folder != folder:
+            path = os.path.join(self._path, folder)
+            try:
+                files.make_folder(path, beneath=self._beneath)
+            except OSError as error:
+                raise StoreError(f"the keyword index cannot be written: {error.strerror}") from error
+            self._writer = KeywordIndex(path, writable=True)
+            self._writer_folder = folder
+        return self._writer
+
+    def _apply(self, catalog: Catalog, folder: str, applied: int, target: int) -> None:
+        self._add_documents(catalog, folder, applied, target, publish=True)
+        self._publish(catalog, folder, target)
+
+    def _add_documents(
+        self, catalog: Catalog, folder: str, applied: int, target: int, *, publish: bool = False
+    ) -> None:
+        published_s = time.monotonic()
+        if applied == 0:
+            self._writer_of(folder)  # an index of nothing is an index too
+        else:
+            for _, document_no in catalog.deletions_since(applied):
+                self._writer_of(folder).delete(document_no)
+        for stored in _written_since(catalog, applied):
+            if stored.seq > target:
+                break  # written meanwhile: the next call has it
+            if publish and stored.seq > applied and time.monotonic() - published_s > self._publish_every_s:
+                # All up to the seq before this one is in.
+                self._publish(catalog, folder, applied)
+                published_s = time.monotonic()
+            self._writer_of(folder).add(stored)
+            applied = stored.seq
+
+    def _publish(self, catalog: Catalog, folder: str, applied: int) -> None:
+        if self._writer is not None:
+            self._writer.commit()
+        self._write_state(folder, applied, catalog.history(applied) or "")
+        for name in self._folders():
+            if name != folder:
+                files.delete_folder(os.path.join(self._path, name))
+
+    def _write_state(self, folder: str, applied: int, history: str) -> None:
+        path = os.path.join(self._path, folder)
+        fields: dict[str, str | int] = {
+            "format": KEYWORD_FORMAT,
+            "folder": folder,
+            "applied": applied,
+            "history": history,
+            "model": self._model or "",
+        }
+        try:
+            fields.update(inventory(path))
+            write_state(self._state_path, fields)
+        except OSError as error:
+            raise StoreError(
+                f"the index cannot be written: {error.strerror}; what was published stays as it is"
+            ) from error
+        verified[path] = stamp(os.path.join(path, "meta.json"))
+
+    def _note_merges(self) -> None:
+        """Notes the files anew where tantivy has merged some since the last publication."""
+        fields = keyword_state(self._state_path)
+        if fields and fields.get("folder") == self._writer_folder:
+            path = os.path.join(self._path, fields["folder"])
+            if verified.get(path) != stamp(os.path.join(path, "meta.json")):
+                self._write_state(fields["folder"], int(fields["applied"]), fields["history"])
+
+
+def _written_since(catalog: Catalog, applied: int) -> Iterator[StoredDocument]:
+    """The documents written after `applied`, in order of seq; the last batch from memory where it is all that is new."""
+    batch = catalog.take_batch()
+    if batch and batch[0].seq == applied + 1 == catalog.seq():
+        yield from batch
+        applied += 1
+    yield from catalog.documents_since(applied)
+
+
+def _close_quietly(writer: KeywordIndex) -> None:
+    try:
+        writer.close()
+    except StoreError as error:
+        logger.warning("keyword writer did not close reason=%s", error.message)
