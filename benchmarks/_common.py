@@ -18,8 +18,14 @@ if TYPE_CHECKING:
     from ctx.workspace import Workspace
 
 VOCABULARY = 30_000
-SYLLABLES = "ba be bi bo bu da de di do du fa fe ka ke ki ko ku la le li lo lu ma me mi mo mu na ne ni no nu pa pe pi po ra re ri ro ru sa se si so ta te ti to tu va ve vi".split()
-COMMON = "the of and to in is for that with on as be by are this it from or an not can when which will has at if use value file data".split()
+SYLLABLES = (
+    "ba be bi bo bu da de di do du fa fe ka ke ki ko ku la le li lo lu ma me mi mo mu na ne ni no nu pa pe "
+    "pi po ra re ri ro ru sa se si so ta te ti to tu va ve vi"
+).split()
+COMMON = (
+    "the of and to in is for that with on as be by are this it from or an not can when which will has at if "
+    "use value file data"
+).split()
 
 UNUSUAL = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
 
@@ -130,7 +136,9 @@ class Words:
 
 
 def wait_until_idle(address: str) -> None:
-    """Returns once a server, `host:port`, has done what it does by itself at the start. Raises `SystemExit` after a minute."""
+    """Returns once a server, `host:port`, has done what it does by itself at the start.
+    Raises `SystemExit` after a minute.
+    """
     for _ in range(120):
         time.sleep(0.5)
         connection = http.client.HTTPConnection(address, timeout=30)
@@ -173,7 +181,8 @@ def markdown_page(words: Words, title: str, characters: int) -> str:
         if section % 3 == 0:
             names = words.take(4)
             parts.append(
-                f"\n```python\ndef {names[0]}_{names[1]}({names[2]}: int) -> str:\n    return {names[3]}Value({names[2]})\n```\n"
+                f"\n```python\ndef {names[0]}_{names[1]}({names[2]}: int) -> str:\n    return "
+                f"{names[3]}Value({names[2]})\n```\n"
             )
         if section % 4 == 0:
             parts.extend(f"- {' '.join(words.take(8))}\n" for _ in range(4))
@@ -182,7 +191,9 @@ def markdown_page(words: Words, title: str, characters: int) -> str:
 
 
 def bare_walk(folder: str) -> int:
-    """What any unchanged scan must do at the least: every entry listed, every file's status asked; how many files."""
+    """What any unchanged scan must do at the least: every entry listed, every file's status asked; how many
+    files.
+    """
     count = 0
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -195,7 +206,9 @@ def bare_walk(folder: str) -> int:
 
 
 def fill_vectors(folder: Path) -> int:
-    """Indexes a project and gives every chunk a random unit vector, since embedding them would take minutes; how many chunks."""
+    """Indexes a project and gives every chunk a random unit vector, since embedding them would take minutes;
+    how many chunks.
+    """
     from ctx.config import load_config
     from ctx.workspace import open_workspace
 

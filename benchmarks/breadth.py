@@ -1,14 +1,17 @@
-"""How good search is while a fresh corpus is still being embedded: NDCG@10 after a share of the embedding time.
+"""How good search is while a fresh corpus is still being embedded: NDCG@10 after a share of the embedding
+time.
 
-Each judged set (see quality.py) is indexed and embedded whole once; then again from nothing, by the product's own indexer, with
-the vectors known from the first time, up to shares of the time. Time is counted in wordpieces, which it is linear in. Three rows:
+Each judged set (see quality.py) is indexed and embedded whole once; then again from nothing, by the product's
+own indexer, with the vectors known from the first time, up to shares of the time. Time is counted in
+wordpieces, which it is linear in. Three rows:
 
     catalog    chunks in the order in which they were stored, as before breadth came first
     breadth    the product's order, of questions that nobody has asked before
     asked      the same, of questions that were asked (in groups of --group, each group in a fresh store) before the time began
 
-Yardsticks of the same run: keyword search, and hybrid search when all is embedded. `--ceiling` embeds nothing, and prints
-what no order can surpass that knows nothing of the questions, however well what it has read were ranked.
+Yardsticks of the same run: keyword search, and hybrid search when all is embedded. `--ceiling` embeds
+nothing, and prints what no order can surpass that knows nothing of the questions, however well what it has
+read were ranked.
 """
 
 import argparse
@@ -141,7 +144,9 @@ def curve(corpus: Corpus, *, by_number: bool) -> dict[float, float]:
 
 
 def curve_of_asked(corpus: Corpus, size: int, groups: int) -> tuple[dict[float, float], float]:
-    """NDCG@10 at each share of questions that were asked before; and of the same questions when all is embedded."""
+    """NDCG@10 at each share of questions that were asked before; and of the same questions when all is
+    embedded.
+    """
     queries = corpus.judged.queries
     parts = [queries[start : start + size] for start in range(0, len(queries), size)][:groups]
     sums = dict.fromkeys((*SHARES, 1.0), 0.0)
@@ -157,9 +162,11 @@ def curve_of_asked(corpus: Corpus, size: int, groups: int) -> tuple[dict[float, 
 
 
 def ceilings(judged: JudgedSet, work: Path) -> dict[str, object]:
-    """At each share of the time, NDCG@10 where a judge who is never wrong has read that many openings, whichever they are.
+    """At each share of the time, NDCG@10 where a judge who is never wrong has read that many openings,
+    whichever they are.
 
-    What is relevant and read comes first, what is read and not relevant goes, and the rest stays in the order of the words.
+    What is relevant and read comes first, what is read and not relevant goes, and the rest stays in the order
+    of the words.
     """
     folder = work / f"{judged.name}-words"
     folder.mkdir(parents=True, exist_ok=True)

@@ -2,8 +2,9 @@
 
     python benchmarks/chunking.py [TREE ...]
 
-Speed is of 2000 generated Markdown pages in memory, best of seven; the yardstick is decoding the same bytes and splitting them at line
-ends. Sizes are of the readable files below the trees (a sample), counted with the tokenizer of the bundled model.
+Speed is of 2000 generated Markdown pages in memory, best of seven; the yardstick is decoding the same bytes
+and splitting them at line ends. Sizes are of the readable files below the trees (a sample), counted with the
+tokenizer of the bundled model.
 """
 
 import os
@@ -69,7 +70,8 @@ def sizes(trees: list[str]) -> None:
                 if os.path.isfile(path) and 500 < os.path.getsize(path) < MAX_BYTES:
                     by_kind[_kind(name)].append(path)
     print(
-        f"{'kind':6} {'files':>6} {'chunks':>7} {'mean':>5} {'p50':>5} {'p95':>5} {'max':>5} {'>256':>7} {'<40':>6} {'real/estimate':>14}"
+        f"{'kind':6} {'files':>6} {'chunks':>7} {'mean':>5} {'p50':>5} {'p95':>5} {'max':>5} {'>256':>7} "
+        f"{'<40':>6} {'real/estimate':>14}"
     )
     over = every = 0
     for kind, paths in sorted(by_kind.items()):
@@ -91,8 +93,10 @@ def sizes(trees: list[str]) -> None:
         over += sum(n > MODEL_TOKENS for n in counts)
         every += len(counts)
         print(
-            f"{kind:6} {min(len(paths), FILES_PER_KIND):6} {len(counts):7} {sum(counts) / len(counts):5.0f} {counts[len(counts) // 2]:5} "
-            f"{counts[int(len(counts) * 0.95)]:5} {counts[-1]:5} {sum(n > MODEL_TOKENS for n in counts) / len(counts):7.2%} "
+            f"{kind:6} {min(len(paths), FILES_PER_KIND):6} {len(counts):7} {sum(counts) / len(counts):5.0f} "
+            f"{counts[len(counts) // 2]:5} "
+            f"{counts[int(len(counts) * 0.95)]:5} {counts[-1]:5} "
+            f"{sum(n > MODEL_TOKENS for n in counts) / len(counts):7.2%} "
             f"{sum(n < 40 for n in counts) / len(counts):6.1%} {sum(counts) / max(1, estimates):14.2f}"
         )
     if every:

@@ -1,5 +1,6 @@
-"""`ctx mcp` as a client starts it with every conversation: processor time and wall clock from the start of the process to the
-reply to `initialize`, and to `tools/list` right behind it, beside `python -c pass` (issue: <= 20 times it).
+"""`ctx mcp` as a client starts it with every conversation: processor time and wall clock from the start of
+the process to the reply to `initialize`, and to `tools/list` right behind it, beside `python -c pass` (issue:
+<= 20 times it).
 
 The first start of a client finds no record of its opening (ctx/server/opening.py); the later ones do.
 """

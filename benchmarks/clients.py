@@ -1,10 +1,12 @@
-"""Eight clients against one over HTTP: `/tools/search` requests a second, keyword and hybrid, and the tail of one client's.
+"""Eight clients against one over HTTP: `/tools/search` requests a second, keyword and hybrid, and the tail of
+one client's.
 
     python benchmarks/clients.py --chunks 5800            a corpus of its own, random vectors
     python benchmarks/clients.py --folder PROJECT         one that is there, with embeddings
 
-The load generator is one process over plain sockets that sends ready-made bytes and looks for the end of a reply: 20 us a request. One
-client and eight take turns, a second each, so that both meet the same machine. Questions are eight words of the pages; 1.8 times and
+The load generator is one process over plain sockets that sends ready-made bytes and looks for the end of a
+reply: 20 us a request. One client and eight take turns, a second each, so that both meet the same machine.
+Questions are eight words of the pages; 1.8 times and
 1.5 times are what is asked of two cores. `/health` beside it is the door itself.
 """
 
@@ -31,7 +33,10 @@ def request(path: str, body: dict[str, object] | None) -> bytes:
     """The bytes of one request."""
     payload = b"" if body is None else json.dumps(body).encode()
     method = "GET" if body is None else "POST"
-    head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
+        f"{len(payload)}\r\n\r\n"
+    )
     return head.encode() + payload
 
 

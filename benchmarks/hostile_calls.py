@@ -1,4 +1,5 @@
-"""How quickly a server answers under forty hostile calls: `python benchmarks/hostile_calls.py [--seconds 5] [--kind every]`.
+"""How quickly a server answers under forty hostile calls: `python benchmarks/hostile_calls.py [--seconds 5]
+[--kind every]`.
 
 Per kind of call (tests/hostile.py has them): `/health` and a search by one honest client, and how long the
 process takes to end after SIGTERM in the middle of it. Attackers, client and server share the machine's

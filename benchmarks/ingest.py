@@ -1,12 +1,14 @@
 """Keyword-only ingest of Markdown files, beside bare tantivy over the same text, the two in turn.
 
-By the clock, and by processor time of all threads, which a machine that is busy with other work distorts less. What is
-counted of each differs, in tantivy's favour:
+By the clock, and by processor time of all threads, which a machine that is busy with other work distorts
+less. What is counted of each differs, in tantivy's favour:
 
     ctx index     a whole process: the interpreter and its imports, the tree walked, files read, decoded and parsed, chunks cut
-                  and hashed, a catalog written, what is found after a second published, and merges waited for; per passage a
-                  body with the parts of identifiers and the title, a head of path and headings, and five fields to filter by
-    bare tantivy  a loop in a process that runs already: texts that are in memory and cut already, one stemmed field and one
+                  and hashed, a catalog written, what is found after a second published, and merges waited
+                  for; per passage a body with the parts of identifiers and the title, a head of path and
+                  headings, and five fields to filter by
+    bare tantivy  a loop in a process that runs already: texts that are in memory and cut already, one stemmed
+    field and one
                   id each, one commit, no merge waited for
 """
 

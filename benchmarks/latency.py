@@ -1,7 +1,9 @@
-"""`/tools/search` over HTTP at 100k chunks (issue: keyword p50 < 2 ms, hybrid p50 < 12 ms with the query embedded, one worker).
+"""`/tools/search` over HTTP at 100k chunks (issue: keyword p50 < 2 ms, hybrid p50 < 12 ms with the query
+embedded, one worker).
 
-The vectors are random unit vectors put in the catalog beside real texts: the worst case for the scan, whose 8-bit codes part real
-ones better, and embedding 100k chunks would take a quarter of an hour. The query is embedded for real.
+The vectors are random unit vectors put in the catalog beside real texts: the worst case for the scan, whose
+8-bit codes part real ones better, and embedding 100k chunks would take a quarter of an hour. The query is
+embedded for real.
 
     python benchmarks/startup.py --chunks 1000000 --folder STORE --build-only
     python benchmarks/latency.py --folder STORE           a store that is there; its `ctx.toml` is left as it is
@@ -22,7 +24,10 @@ from pathlib import Path
 
 from _common import Words, check, fill_vectors, finish, header, markdown_tree, quantiles, wait_until_idle
 
-CONFIG = '[connectors.filesystem]\nroot = "./docs"\n[server]\nbind = "127.0.0.1:{port}"\n[watch]\nenabled = false\n'
+CONFIG = (
+    '[connectors.filesystem]\nroot = "./docs"\n[server]\nbind = "127.0.0.1:{port}"\n[watch]\nenabled = '
+    "false\n"
+)
 
 
 def ask(connection: http.client.HTTPConnection, body: dict[str, object]) -> tuple[float, int]:

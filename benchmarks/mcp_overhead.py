@@ -1,8 +1,9 @@
 """The same search over REST and over MCP (issue: MCP adds less than 1 ms at p50).
 
-A whole `ctx serve mcp` in a process of its own, one kept connection, the four ways in turn for each query, so that the machine's load is
-every way's alike. The bodies are made beforehand; a reply counts when it has been read and parsed. In a session it is an event of a stream,
-and has been read when its line ends, as for the clients of MCP: what ends the stream is read before the next call.
+A whole `ctx serve mcp` in a process of its own, one kept connection, the four ways in turn for each query, so
+that the machine's load is every way's alike. The bodies are made beforehand; a reply counts when it has been
+read and parsed. In a session it is an event of a stream, and has been read when its line ends, as for the
+clients of MCP: what ends the stream is read before the next call.
 """
 
 import argparse
@@ -133,7 +134,9 @@ def measure(connection: http.client.HTTPConnection, words: Words, rounds: int, s
 
 
 def processor_s(process: int) -> float:
-    """What a process has computed so far: unlike the clock, no other program's load is in it. 0 where the system does not tell."""
+    """What a process has computed so far: unlike the clock, no other program's load is in it.
+    0 where the system does not tell.
+    """
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -2,7 +2,8 @@
 
     python benchmarks/memory.py                  100,000 memories in one bank, then 1,000,000 in another process
     python benchmarks/memory.py --quick          5,000 and 20,000
-    python benchmarks/memory.py --fit MODEL_DIR  the logistic constants of ctx/memory/scores.py from memory_pairs.tsv
+    python benchmarks/memory.py --fit MODEL_DIR  the logistic constants of ctx/memory/scores.py from
+    memory_pairs.tsv
     python benchmarks/memory.py --life           a bank as its user leaves it: the newest, the facts, the dates (memory_life.py)
     python benchmarks/memory.py --changes        the newest in other sentences, and what stands beside it (memory_changes.tsv)
     python benchmarks/memory.py --protocol       three banks of 200 memories as three people leave them (memory_protocol.py)
@@ -258,7 +259,9 @@ def fit(model_dir: str) -> dict[str, object]:
 
 
 def recall(folder: str, set_dir: str, modes: Sequence[str]) -> dict[str, object]:
-    """The same texts put into a bank and searched there, and as files through the `search` tool: they should rank alike."""
+    """The same texts put into a bank and searched there, and as files through the `search` tool: they should
+    rank alike.
+    """
     judged = read_set(Path(set_dir))
     figures: dict[str, dict[str, float]] = {}
     embedder = open_embedder("local" if "hybrid" in modes else "disabled")

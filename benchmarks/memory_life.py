@@ -38,7 +38,8 @@ _NOTES = (
     "The demo of {thing} went well, {person} was happy",
 )
 _THINGS = (
-    "the search index", "invoice export", "the cache layer", "the onboarding wizard", "dark mode", "the webhook worker",
+    "the search index", "invoice export", "the cache layer", "the onboarding wizard", "dark mode",
+    "the webhook worker",
     "image uploads", "the recommendation service", "audit logging",
 )  # fmt: skip
 
@@ -140,23 +141,27 @@ def _rank(text: str, texts: list[str]) -> int:
 
 _SETS = (
     "changes", "values", "phrased", "fresh", "stranger", "newcomer", "coder", "household", "desk", "studio",
-    "trip", "flatmate", "colleague", "guest", "landlady", "auditor", "facets", "tools", "swaps", "reader", "evening", "abroad",
+    "trip", "flatmate", "colleague", "guest", "landlady", "auditor", "facets", "tools", "swaps", "reader",
+    "evening", "abroad",
 )  # fmt: skip
 
 
 def changes() -> dict[str, Any]:
-    """Where the newest holds, and where two statements stand beside each other, in other sentences than those of
-    `life`.
+    """Where the newest holds, and where two statements stand beside each other, in other sentences than those
+    of `life`.
 
-    Of the pairs called `change`, `later`, `value`, `phrased` and `fresh` the second is to stand first and the first
-    behind it; of those called `beside`, `one` and `both` each holds, and neither may be put away: the one asked for
-    is to stand first, or both are to be among the first five. Those called `stranger` are a third German and
-    Spanish, those called `coder` are of a team's project and all near to each other. The pairs called `later` were
-    written when the mechanism was done; those called `unseen` were not looked at while it was mended (nor those called
-    `auditor` before: 30 of 40 stood newest first then, and 69 of the 253 held ones were put away; of `facets` 33 of 50, of `tools` 20 of 30, of `swaps` 34 of 40, of `reader` 40 of 45, of `evening` 32 of 45; of `abroad`, in German, Spanish and French, 13 of 14, 6 of 14 of those beside each other, and none of its 14 unanswerable questions). The pairs of
-    memory_held.tsv were written to deceive: each is of two things, and the first must not be put away when the second
-    is stored; those called `replaced` are of one, and it must.
-    Those called `fact` are to be among the first five; what is called `none` nothing stored answers.
+    Of the pairs called `change`, `later`, `value`, `phrased` and `fresh` the second is to stand first and the
+    first behind it; of those called `beside`, `one` and `both` each holds, and neither may be put away: the
+    one asked for is to stand first, or both are to be among the first five. Those called `stranger` are a
+    third German and Spanish, those called `coder` are of a team's project and all near to each other. The
+    pairs called `later` were written when the mechanism was done; those called `unseen` were not looked at
+    while it was mended (nor those called `auditor` before: 30 of 40 stood newest first then, and 69 of the
+    253 held ones were put away; of `facets` 33 of 50, of `tools` 20 of 30, of `swaps` 34 of 40, of `reader`
+    40 of 45, of `evening` 32 of 45; of `abroad`, in German, Spanish and French, 13 of 14, 6 of 14 of those
+    beside each other, and none of its 14 unanswerable questions). The pairs of memory_held.tsv were written
+    to deceive: each is of two things, and the first must not be put away when the second is stored; those
+    called `replaced` are of one, and it must. Those called `fact` are to be among the first five; what is
+    called `none` nothing stored answers.
     """
     report: dict[str, Any] = {"figures": {}, "misses": []}
     for name in _SETS:
@@ -193,7 +198,9 @@ def _replay(lines: list[Line]) -> tuple[set[str], dict[str, list[str]]]:
 
 
 def _held() -> tuple[dict[str, str], list[str]]:
-    """Of memory_held.tsv how often what is stored second puts the first away where it should, and leaves it where not."""
+    """Of memory_held.tsv how often what is stored second puts the first away where it should, and leaves it
+    where not.
+    """
     embedder = open_embedder("local")
     right: dict[str, list[bool]] = {}
     misses = []

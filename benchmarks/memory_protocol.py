@@ -1,11 +1,12 @@
 """Three banks as three people leave them, asked once each: `python benchmarks/memory.py --protocol`.
 
-Each of memory_forge.tsv (a developer's project), memory_home.tsv (somebody's private life) and memory_bureau.tsv (a team of
-six) holds fifteen statements and what took their place, 35 facts, seven dated memories, 135 notes besides and ten questions
-that nothing stored answers; a tenth is German. The older statements are stored first, the newer ones last. A line is its
-kind, a statement, what came of it (or its date), the question, and, where `reflect` is asked too, what its answer must lead
-with and what not. All three were written before any was run;
-`forge` was looked at first, the others when the mends it had shown were done, and then they were mended by, too (docs/memory.md).
+Each of memory_forge.tsv (a developer's project), memory_home.tsv (somebody's private life) and
+memory_bureau.tsv (a team of six) holds fifteen statements and what took their place, 35 facts, seven dated
+memories, 135 notes besides and ten questions that nothing stored answers; a tenth is German. The older
+statements are stored first, the newer ones last. A line is its kind, a statement, what came of it (or its
+date), the question, and, where `reflect` is asked too, what its answer must lead with and what not. All three
+were written before any was run; `forge` was looked at first, the others when the mends it had shown were
+done, and then they were mended by, too (docs/memory.md).
 """
 
 import itertools

@@ -1,11 +1,13 @@
-"""The vector matrix at size: time of a search, what it finds of what looking at every vector finds, time to build, memory.
+"""The vector matrix at size: time of a search, what it finds of what looking at every vector finds, time to
+build, memory.
 
     python benchmarks/million.py --texts /usr/share/doc --real 25000 --cache vectors.npy --rows 1000000
 
-Real embeddings are made of passages of the texts below some folders with the shipped model (an hour for 25,000 on one busy core: they are
-kept in `--cache`). A million of them are made of those: each real one; then points between one and one of its ten nearest, moved by
-a quarter of the difference of two other neighbours, so that they lie where texts lie and as densely around a question as a million
-texts would, or more. Questions are every tenth real one, taken out before, so that nothing in the matrix is made of them.
+Real embeddings are made of passages of the texts below some folders with the shipped model (an hour for
+25,000 on one busy core: they are kept in `--cache`). A million of them are made of those: each real one; then
+points between one and one of its ten nearest, moved by a quarter of the difference of two other neighbours,
+so that they lie where texts lie and as densely around a question as a million texts would, or more. Questions
+are every tenth real one, taken out before, so that nothing in the matrix is made of them.
 
 The yardstick is the product of all vectors with the question by BLAS, in float32, in the same run.
 """

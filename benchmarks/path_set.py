@@ -1,14 +1,16 @@
-"""A judged set with paths, made of what the package registry serves: code bases with their tests, examples and documentation.
+"""A judged set with paths, made of what the package registry serves: code bases with their tests, examples
+and documentation.
 
-Sources of packages are fetched with pip. A question is the first sentence of a docstring, or a heading of the documentation, taken out
-of the text; its answer is the file. A third kind is the name of a public class or function. Nothing is written by hand, so whoever has
-pip can make the set again; nothing of it is kept here.
+Sources of packages are fetched with pip. A question is the first sentence of a docstring, or a heading of the
+documentation, taken out of the text; its answer is the file. A third kind is the name of a public class or
+function. Nothing is written by hand, so whoever has pip can make the set again; nothing of it is kept here.
 
     python benchmarks/path_set.py OUT
     python benchmarks/quality.py --set OUT/tuning --set OUT/test
 
-Packages are split by the parity of their place in the list: constants may be looked for on `tuning` alone. The format is that of
-quality.py, with `source` (a package) and `path` of a document, and `source` and `kind` of a query.
+Packages are split by the parity of their place in the list: constants may be looked for on `tuning` alone.
+The format is that of quality.py, with `source` (a package) and `path` of a document, and `source` and `kind`
+of a query.
 """
 
 import argparse
@@ -26,7 +28,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 PACKAGES = (
-    "flask", "starlette", "click", "werkzeug", "jinja2", "marshmallow", "requests", "structlog", "attrs", "anyio",
+    "flask", "starlette", "click", "werkzeug", "jinja2", "marshmallow", "requests", "structlog", "attrs",
+    "anyio",
     "tenacity", "urllib3", "pluggy", "httpx",
 )  # fmt: skip
 KINDS = {"docstring": 24, "heading": 14, "symbol": 10}  # questions of each kind from one package, at most
@@ -36,7 +39,9 @@ MIN_WORDS, MAX_WORDS = 4, 25  # of a question in words: shorter ones have many a
 
 
 class Question(NamedTuple):
-    """A question whose answer is one file; `start` and `end` are what was taken out of that file (equal: nothing)."""
+    """A question whose answer is one file; `start` and `end` are what was taken out of that file (equal:
+    nothing).
+    """
 
     kind: str
     text: str
@@ -72,7 +77,9 @@ def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _subject(path: str) -> bool:
-    """Whether a file is what a package is about: neither a test nor an example, which questions are not taken from."""
+    """Whether a file is what a package is about: neither a test nor an example, which questions are not taken
+    from.
+    """
     return not re.search(
         r"(^|/)(tests?|testing|examples?|benchmarks?|docs_src)(/|$)|(^|/)(test_|conftest|setup\.py)", path
     )

@@ -1,15 +1,17 @@
 """Both planes at a size: what a chunk costs to write and to keep, how long each kind of search takes, what
 the search by meaning finds of what looking at every vector finds.
 
-    python benchmarks/plane_size.py --chunks 100000 --cache vectors.npy [--url http://127.0.0.1:9200] [--work FOLDER]
+    python benchmarks/plane_size.py --chunks 100000 --cache vectors.npy [--url http://127.0.0.1:9200] [--work
+    FOLDER]
 
-Texts are the pages of `_common`, cut as `ctx index` cuts them; vectors and questions those of million.py, whose
-`--texts`, `--real` and `--cache` they take. One catalog, in a file, is followed by both planes; with `--work` it
-is kept, and a plane that is up to date is only asked. Without `--url` a node of the tests' OpenSearch is started
-(`make cluster`), with 2 GB of heap: one shard, no replica.
+Texts are the pages of `_common`, cut as `ctx index` cuts them; vectors and questions those of million.py,
+whose `--texts`, `--real` and `--cache` they take. One catalog, in a file, is followed by both planes; with
+`--work` it is kept, and a plane that is up to date is only asked. Without `--url` a node of the tests'
+OpenSearch is started (`make cluster`), with 2 GB of heap: one shard, no replica.
 
 Figures are of the planes alone: `keyword` to 100 hits, `semantic` to 300, and both one after the other, as a
-hybrid search asks them. Embedding the question and reading what is shown come on top, and are the same for both.
+hybrid search asks them. Embedding the question and reading what is shown come on top, and are the same for
+both.
 """
 
 import os
@@ -186,7 +188,8 @@ def measure(
     spent = meter.spent()
     both_s = spent.own_s + spent.engine_s
     print(
-        f"{name}: up to date in {spent.clock_s:.0f} s; {spent.own_s:.0f} s of this process, {spent.engine_s:.0f} s of the "
+        f"{name}: up to date in {spent.clock_s:.0f} s; {spent.own_s:.0f} s of this process, "
+        f"{spent.engine_s:.0f} s of the "
         f"engine's: {chunks / both_s:.0f} chunks a processor second"
     )
     note(f"{name}: chunks a processor second", chunks / both_s)
@@ -200,7 +203,8 @@ def measure(
         note(f"{name}, {kind}: p95 ms", p95_ms)
     per_pair_ms = 1000 / (len(answers) + 30)
     print(
-        f"  both: {spent.own_s * per_pair_ms:.1f} ms of this process and {spent.engine_s * per_pair_ms:.1f} ms of the "
+        f"  both: {spent.own_s * per_pair_ms:.1f} ms of this process and {spent.engine_s * per_pair_ms:.1f} "
+        "ms of the "
         "engine's a question, processor time"
     )
     for depth in (10, MEANING_DEPTH):

@@ -1,6 +1,7 @@
 """The same questions to both engines: does OpenSearch rank as the embedded one does, and what does it cost?
 
-    python benchmarks/planes.py [--url http://127.0.0.1:9200] [--sets cranfield cacm] [--shards 1 3] [--provider disabled]
+    python benchmarks/planes.py [--url http://127.0.0.1:9200] [--sets cranfield cacm] [--shards 1 3]
+    [--provider disabled]
 
 Sets are those of quality.py (`--shared`). Each is indexed once, with the embedded engine; OpenSearch follows
 the same catalog, so that nothing is embedded twice. Without `--url` a node of the tests' OpenSearch is
@@ -124,8 +125,10 @@ def compare(judged: JudgedSet, work: Path, url: str, args: argparse.Namespace) -
             figures = score(judged, run).all, score(judged, local_run).all
             print(
                 f"  {label}: NDCG@10 {figures[0]:.4f} (embedded {figures[1]:.4f}); same order to 10: "
-                f"{same(rows, local_rows, 10):.3f}, to {DEPTH}: {same(rows, local_rows, DEPTH):.3f}; a question "
-                f"{wall_ms:.1f} ms on the clock, {cpu_ms:.1f} of this process ({local_wall_ms:.1f}, {local_cpu_ms:.1f})"
+                f"{same(rows, local_rows, 10):.3f}, to {DEPTH}: {same(rows, local_rows, DEPTH):.3f}; a "
+                "question "
+                f"{wall_ms:.1f} ms on the clock, {cpu_ms:.1f} of this process ({local_wall_ms:.1f}, "
+                f"{local_cpu_ms:.1f})"
             )
             note(f"{label}: ms a question", wall_ms)
             if mode == "keyword":

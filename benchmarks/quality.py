@@ -1,16 +1,20 @@
-"""Retrieval quality on judged sets: keyword, semantic and hybrid through the product's own path (docs/ranking.md).
+"""Retrieval quality on judged sets: keyword, semantic and hybrid through the product's own path
+(docs/ranking.md).
 
-A set is a folder with corpus.jsonl (`id`, `text`, and `title` or `path`, and `source`), queries.jsonl (`id`, `text`, and `source`, where
-only that one is to be searched, and `kind`) and qrels.tsv (query, document, grade). `path_set.py` makes one with paths.
+A set is a folder with corpus.jsonl (`id`, `text`, and `title` or `path`, and `source`), queries.jsonl (`id`,
+`text`, and `source`, where only that one is to be searched, and `kind`) and qrels.tsv (query, document,
+grade). `path_set.py` makes one with paths.
 
-Each document becomes a file, the files are indexed as any folder is, and each query is asked as `ctx eval` asks. NDCG@10 has
-linear gain (as trec_eval's ndcg_cut); only documents judged above 0 count. The yardstick is plain BM25 over whole documents,
-computed in the same run by `ireval.py` where its packages (bm25s, PyStemmer) are installed, else as recorded below.
+Each document becomes a file, the files are indexed as any folder is, and each query is asked as `ctx eval`
+asks. NDCG@10 has linear gain (as trec_eval's ndcg_cut); only documents judged above 0 count. The yardstick is
+plain BM25 over whole documents, computed in the same run by `ireval.py` where its packages (bm25s, PyStemmer)
+are installed, else as recorded below.
 
-With `--memory` every document is also retained through the hindsight pack and each query recalled through it: memories are to rank as
-well as the same text does through `search`, within 0.01.
+With `--memory` every document is also retained through the hindsight pack and each query recalled through it:
+memories are to rank as well as the same text does through `search`, within 0.01.
 
-The ranking's constants were tuned on every other query of each set (the first, the third, ...); the other half is shown apart.
+The ranking's constants were tuned on every other query of each set (the first, the third, ...); the other
+half is shown apart.
 """
 
 import argparse
@@ -56,7 +60,8 @@ enabled = ["hindsight"]
 {retrieval}
 """
 
-# ireval.py bm25 --k1 1.2 --bb 0.75, the best of its tokenizers (stem, code), and with its default constants (k1 0.9, b 0.4).
+# ireval.py bm25 --k1 1.2 --bb 0.75, the best of its tokenizers (stem, code), and with its default constants
+# (k1 0.9, b 0.4).
 RECORDED_BM25 = {"cranfield": (0.3746, 0.3561), "cacm": (0.4777, 0.4682), "cosqa": (0.3851, 0.3568)}
 
 Qrels = dict[str, dict[str, int]]
@@ -94,7 +99,9 @@ def _json_lines(path: Path) -> list[dict[str, str]]:
 
 
 def ndcg(documents: list[str], grades: dict[str, int], k: int = 10) -> float | None:
-    """NDCG@k with linear gain of one ranking; None where nothing is relevant. A document found twice counts once, where first."""
+    """NDCG@k with linear gain of one ranking; None where nothing is relevant.
+    A document found twice counts once, where first.
+    """
     relevant = {document: grade for document, grade in grades.items() if grade > 0}
     if not relevant:
         return None
@@ -138,7 +145,9 @@ def path_of(judged: JudgedSet, document: dict[str, str]) -> str:
 
 
 def materialise(judged: JudgedSet, folder: Path) -> None:
-    """One file for each document; one with a title but no path of its own is Markdown with the title as its heading."""
+    """One file for each document; one with a title but no path of its own is Markdown with the title as its
+    heading.
+    """
     for document in judged.documents:
         path = folder / source_of(document) / path_of(judged, document)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -169,7 +178,8 @@ def indexed(judged: JudgedSet, folder: Path, provider: str, retrieval: str = "")
         embedded = space.indexer.embed()
         stats = space.catalog.stats()
         print(
-            f"{judged.name}: {stats['documents']} documents, {stats['chunks']} chunks, {len(judged.queries)} queries; "
+            f"{judged.name}: {stats['documents']} documents, {stats['chunks']} chunks, "
+            f"{len(judged.queries)} queries; "
             f"indexed in {indexed_s:.1f} s, embedded {embedded.embedded} in {embedded.duration_s:.0f} s"
         )
         yield space
@@ -319,7 +329,8 @@ def measure(judged: JudgedSet, work: Path, args: argparse.Namespace, report: Rep
             report.expect(f"{judged.name}: recall against {modes[-1]} search", recalled.all, bound)
     best, default, origin = yardstick(judged, args.shared, args.python, work)
     report.lines.append(
-        f"{judged.name:<12}BM25 {best * 100:.2f} (k1 1.2, b 0.75), {default * 100:.2f} (k1 0.9, b 0.4); {origin}"
+        f"{judged.name:<12}BM25 {best * 100:.2f} (k1 1.2, b 0.75), {default * 100:.2f} (k1 0.9, b 0.4); "
+        f"{origin}"
     )
     bound = max(best, default) - TOLERANCE
     report.expect(f"{judged.name}: keyword against BM25", scores["keyword"].all, bound)

@@ -1,12 +1,14 @@
-"""Processor time of a search in process, of this checkout beside another one's: every query is asked of both, in turn.
+"""Processor time of a search in process, of this checkout beside another one's: every query is asked of both,
+in turn.
 
     git worktree add --detach ../before a88e0e9
     python benchmarks/query_time.py --against ../before --chunks 55000
     python benchmarks/query_time.py --chunks 10000
 
-Both processes run in the same environment, so that only `ctx/` differs; each has a store of its own, made of the same pages. What is
-measured is the asking thread (`time.thread_time`), and the process as a whole beside it, since a scan may be shared by threads. The
-queries are words that stand side by side or apart in the pages. Vectors are random (`fill_vectors`): the worst case for a scan.
+Both processes run in the same environment, so that only `ctx/` differs; each has a store of its own, made of
+the same pages. What is measured is the asking thread (`time.thread_time`), and the process as a whole beside
+it, since a scan may be shared by threads. The queries are words that stand side by side or apart in the
+pages. Vectors are random (`fill_vectors`): the worst case for a scan.
 """
 
 import argparse
@@ -104,7 +106,9 @@ def build(code: Path, folder: Path, chunks: int) -> None:
 
 
 def measure(checkouts: dict[str, Checkout], queries: list[str], mode: str) -> dict[str, object]:
-    """p50, p95 and p99 of every checkout in milliseconds; of two, the median of the ratios question by question too."""
+    """p50, p95 and p99 of every checkout in milliseconds; of two, the median of the ratios question by
+    question too.
+    """
     for query in queries[:20]:
         for checkout in checkouts.values():
             checkout.ask(query, mode)

@@ -1,15 +1,15 @@
-"""Questions over trees of documentation and code, read as a person reads them: is the right file first, and does
-the passage that is shown answer?
+"""Questions over trees of documentation and code, read as a person reads them: is the right file first, and
+does the passage that is shown answer?
 
     python benchmarks/questions.py [--show]
     python benchmarks/questions.py --set later [--show]
 
-The first 40 (`questions.tsv`) are of the documentation of Click and Flask and were looked at while passages were
-made better; at least 28 are to be answered. The later 40 (`questions_later.tsv`) are of this project's own
-documentation and the code of Uvicorn and websockets, and were written before any of them was asked. Packages come
-from the registry, as sources. A question stands with the files that answer it and the words by which one sees the
-answer in a passage. A passage that holds none of them is counted as no answer, whatever else it says; `--show` prints
-each for a reader's own judgement.
+The first 40 (`questions.tsv`) are of the documentation of Click and Flask and were looked at while passages
+were made better; at least 28 are to be answered. The later 40 (`questions_later.tsv`) are of this project's
+own documentation and the code of Uvicorn and websockets, and were written before any of them was asked.
+Packages come from the registry, as sources. A question stands with the files that answer it and the words by
+which one sees the answer in a passage. A passage that holds none of them is counted as no answer, whatever
+else it says; `--show` prints each for a reader's own judgement.
 """
 
 import argparse

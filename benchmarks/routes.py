@@ -1,8 +1,10 @@
-"""What FastAPI's own route costs a tool call beside a plain one: the same handler behind both, in turns, without a socket.
+"""What FastAPI's own route costs a tool call beside a plain one: the same handler behind both, in turns,
+without a socket.
 
     python benchmarks/routes.py [--rounds 40]
 
-Prints microseconds a request, median of the rounds, and the difference of each pair. `ctx/server/rest.py` keeps to what this says.
+Prints microseconds a request, median of the rounds, and the difference of each pair. `ctx/server/rest.py`
+keeps to what this says.
 """
 
 import argparse

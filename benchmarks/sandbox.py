@@ -1,7 +1,8 @@
-"""What a call in the Lua sandbox costs, and whether it stays what it costs: `python benchmarks/sandbox.py [--quick] [--part pool|server]`.
+"""What a call in the Lua sandbox costs, and whether it stays what it costs: `python benchmarks/sandbox.py
+[--quick] [--part pool|server]`.
 
-`pool` measures the sandbox by itself; `server` a running `ctx serve mcp` over HTTP: what a script adds to a request, how late a 408 is, and how fast
-`/health` answers meanwhile.
+`pool` measures the sandbox by itself; `server` a running `ctx serve mcp` over HTTP: what a script adds to a
+request, how late a 408 is, and how fast `/health` answers meanwhile.
 
 Each line is a figure, its target and PASS or FAIL; the exit code is the number of FAILs. The targets are for
 a quiet machine of two cores: the load before and after is printed, and the best of several rounds is what is
@@ -58,7 +59,8 @@ def report(what: str, figure: float, unit: str, limit: float | None = None, *, l
     good = figure >= limit if least else figure <= limit
     failures += not good
     print(
-        f"{what:<58}{figure:>10.2f} {unit:<8}{'>=' if least else '<='} {limit:<8g}{'PASS' if good else 'FAIL'}"
+        f"{what:<58}{figure:>10.2f} {unit:<8}{'>=' if least else '<='} "
+        f"{limit:<8g}{'PASS' if good else 'FAIL'}"
     )
 
 
@@ -160,7 +162,9 @@ def rss_mb(pid: int | str) -> float:
 
 
 def settled(pool: Pool) -> tuple[int, int, float, float]:
-    """Descriptors of this process, children of the zygote, and the memory of both, once the last workers are gone."""
+    """Descriptors of this process, children of the zygote, and the memory of both, once the last workers are
+    gone.
+    """
     for _ in range(20):
         pool.run(TRIVIAL, host, 5)  # uses up the workers that a burst of calls has left over
     before = -1
@@ -187,7 +191,7 @@ def growth(pool: Pool, calls: int) -> None:
     report("  memory of the zygote more", zygote_after_mb - zygote_mb, "MB", 64)
 
 
-# ---- a running server --------------------------------------------------------------------------------------------------
+# ---- a running server --------------------------------------------------------------------------------------
 
 LATE = {  # each defeats another way of stopping a script from within
     "loop": "while true do end",
@@ -195,7 +199,8 @@ LATE = {  # each defeats another way of stopping a script from within
     "coroutine": "coroutine.wrap(function() while true do end end)()",
     "pattern": "return (('a'):rep(30000)):find(('.-'):rep(6) .. 'b')",
     "move": "table.move({}, 1, 2^40, 1, {})",
-    "sort": "local t = {} for i = 1, 4000000 do t[i] = i end table.sort(t, function(a, b) while true do end end)",
+    "sort": "local t = {} for i = 1, 4000000 do t[i] = i end table.sort(t, function(a, b) while true do end "
+    "end)",
     "gc": "setmetatable({}, { __gc = function() while true do end end }) while true do collectgarbage() end",
     "sleep": "sleep(1e9)",
     "log": "while true do log.info(('x'):rep(1000)) end",
@@ -208,7 +213,9 @@ LOOKERS = 8
 
 @contextmanager
 def server(folder: Path) -> Iterator[tuple[str, int]]:
-    """`ctx serve mcp` with a tool that does nothing, the late ones, and the hostile corpus where it lies beside the checkout."""
+    """`ctx serve mcp` with a tool that does nothing, the late ones, and the hostile corpus where it lies
+    beside the checkout.
+    """
     scripts = folder / "scripts"
     scripts.mkdir()
     (folder / "docs").mkdir()
@@ -228,7 +235,8 @@ def server(folder: Path) -> Iterator[tuple[str, int]]:
     ]
     for row in hostile():
         tables.append(
-            f'[tools.script.{row["name"]}]\npath = "{corpus() / str(row["file"])}"\ntimeout = {row["timeout_s"]}'
+            f'[tools.script.{row["name"]}]\npath = "{corpus() / str(row["file"])}"\ntimeout = '
+            f"{row['timeout_s']}"
         )
     head = '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n'
     (folder / "ctx.toml").write_text(head + "\n".join(tables))
@@ -270,7 +278,9 @@ def post(connection: http.client.HTTPConnection, tool: str) -> int:
 
 
 def added(host: str, port: int, rounds: int) -> None:
-    """What a script adds to a request, beside the same request to a built-in tool, in turns so that noise hits both."""
+    """What a script adds to a request, beside the same request to a built-in tool, in turns so that noise
+    hits both.
+    """
     connection = http.client.HTTPConnection(host, port)
     best: dict[str, tuple[float, float, float, float]] = {}
     for tool in ("trivial", "kept"):
@@ -294,7 +304,9 @@ def added(host: str, port: int, rounds: int) -> None:
 
 
 def lookers(host: str, port: int, ended: str) -> subprocess.Popen[bytes]:
-    """A process of its own with eight loops over `/health`; it prints their times once the file `ended` is there."""
+    """A process of its own with eight loops over `/health`; it prints their times once the file `ended` is
+    there.
+    """
     program = f"""
 import http.client, json, os, threading, time
 times = []
@@ -315,7 +327,9 @@ print(json.dumps(times))
 
 
 def under_fire(host: str, port: int, folder: Path) -> None:
-    """Every late script one after the other, with eight loops over `/health` beside them; then three at a time."""
+    """Every late script one after the other, with eight loops over `/health` beside them; then three at a
+    time.
+    """
     rows = [(f"late-{name}", SCRIPTS_TIMEOUT_S, [408, 500]) for name in LATE]
     rows += [(str(row["name"]), float(str(row["timeout_s"])), row["expect"]["status"]) for row in hostile()]  # type: ignore[index]
     connection = http.client.HTTPConnection(host, port)
@@ -362,7 +376,8 @@ def main() -> int:
     quick = options.quick
     print("$", shlex.join(["python", *sys.argv]))
     print(
-        f"{platform.system()} {platform.release()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+        f"{platform.system()} {platform.release()} {platform.machine()}, {os.cpu_count()} cores, Python "
+        f"{platform.python_version()}"
     )
     print("load before:", *(f"{load:.2f}" for load in os.getloadavg()))
     rounds = 2 if quick else 6

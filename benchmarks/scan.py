@@ -2,7 +2,8 @@
 
     python benchmarks/scan.py [--files 100000] [--folders 1000]
 
-Prints one line per case: milliseconds (best of the rounds, which alternate with the bare walk's) and the ratio to the bare walk.
+Prints one line per case: milliseconds (best of the rounds, which alternate with the bare walk's) and the
+ratio to the bare walk.
 """
 
 import argparse
@@ -52,7 +53,9 @@ def write_tree(root: str, files: int, folders: int) -> None:
 
 
 def best_ms(rounds: int, *cases: Callable[[], object]) -> list[float]:
-    """The best time of each case; they take turns, so that a busy moment of the machine falls on all of them."""
+    """The best time of each case; they take turns, so that a busy moment of the machine falls on all of
+    them.
+    """
     best = [float("inf")] * len(cases)
     for _ in range(rounds):
         for number, case in enumerate(cases):
@@ -96,7 +99,8 @@ def main() -> None:
             )
 
         print(
-            f"{len(known)} files in {options.folders} folders; Python {platform.python_version()}, {os.cpu_count()} CPUs"
+            f"{len(known)} files in {options.folders} folders; Python {platform.python_version()}, "
+            f"{os.cpu_count()} CPUs"
         )
         plain_bare, plain, single = best_ms(options.rounds, lambda: bare_walk(root), unchanged, one_path)
         with open(os.path.join(root, ".gitignore"), "w") as file:

@@ -1,7 +1,8 @@
 """A long run: clients search while files change, sources are re-indexed and scripts time out.
 
-Issue: no 5xx but declared 503s, RSS flat within 10 %, no descriptor growth, p99 reported. Half an hour by default in `make bench`'s
-long form (`--minutes 30`), eight hours with `--minutes 480`; a few minutes say the same of the mechanism.
+Issue: no 5xx but declared 503s, RSS flat within 10 %, no descriptor growth, p99 reported. Half an hour by
+default in `make bench`'s long form (`--minutes 30`), eight hours with `--minutes 480`; a few minutes say the
+same of the mechanism.
 """
 
 import argparse
@@ -32,8 +33,14 @@ timeout = 0.5
 [tools.script.quick]
 path = "./quick.lua"
 """
-SLOW = 'tool = { name = "slow", description = "never ends", parameters = {} }\nfunction tool.execute() while true do end end\n'
-QUICK = 'tool = { name = "quick", description = "adds", parameters = {} }\nfunction tool.execute() return { sum = 1 + 1 } end\n'
+SLOW = (
+    'tool = { name = "slow", description = "never ends", parameters = {} }\nfunction tool.execute() while '
+    "true do end end\n"
+)
+QUICK = (
+    'tool = { name = "quick", description = "adds", parameters = {} }\nfunction tool.execute() return { sum '
+    "= 1 + 1 } end\n"
+)
 
 
 class Clients:
@@ -172,11 +179,13 @@ def report(clients: Clients, samples: list[tuple[float, int]]) -> None:
     for line in clients.broken[:10]:
         print(f"  {line}")
     check("answers that are neither success, a caller's error nor a declared 503", len(clients.broken), 0)
-    # The first third is warming up: models, caches, pools. It takes a minute, so a run of less than three says nothing of growth.
+    # The first third is warming up: models, caches, pools. It takes a minute, so a run of less than three
+    # says nothing of growth.
     settled, late = samples[len(samples) // 3 : len(samples) // 2], samples[-max(3, len(samples) // 8) :]
     before, after = max(rss for rss, _ in settled), max(rss for rss, _ in late)
     print(
-        f"RSS settled {before:.0f} MB, at the end {after:.0f} MB; descriptors {max(fds for _, fds in settled)} -> {max(fds for _, fds in late)}"
+        f"RSS settled {before:.0f} MB, at the end {after:.0f} MB; descriptors "
+        f"{max(fds for _, fds in settled)} -> {max(fds for _, fds in late)}"
     )
     check("RSS at the end against settled", after / before * 100, 110, unit=" %")
     check("descriptors gained", max(fds for _, fds in late) - max(fds for _, fds in settled), 16)

@@ -1,8 +1,9 @@
 """From nothing to the first answers of `ctx serve mcp` on a large store (issue: < 1 s at a million chunks).
 
-The store is made without reading a million chunks' worth of files: each file of the tree is one line, and the catalog is given a long
-text for it, under the file's true fingerprint, so that the first scan finds everything unchanged. Vectors are random unit vectors.
-`--folder` keeps the store for the next time; building a million chunks takes some minutes.
+The store is made without reading a million chunks' worth of files: each file of the tree is one line, and the
+catalog is given a long text for it, under the file's true fingerprint, so that the first scan finds
+everything unchanged. Vectors are random unit vectors. `--folder` keeps the store for the next time; building
+a million chunks takes some minutes.
 """
 
 import hashlib
@@ -66,7 +67,8 @@ def build(folder: Path, chunks: int, port: int) -> None:
         began_s = time.perf_counter()
         indexer.repair()
         print(
-            f"index of {space.catalog.stats()['chunks']:,} chunks built in {time.perf_counter() - began_s:.0f} s",
+            f"index of {space.catalog.stats()['chunks']:,} chunks built in "
+            f"{time.perf_counter() - began_s:.0f} s",
             flush=True,
         )
 
@@ -83,7 +85,8 @@ def _document(
         at += len(part) + 2
     body = "\n\n".join(parts)
     made = Document(
-        document_id(source, source_id), source, source_id, source_id, body, "text/markdown", updated_ms, fingerprint,
+        document_id(source, source_id), source, source_id, source_id, body, "text/markdown", updated_ms,
+        fingerprint,
         hashlib.sha256(body.encode()).digest(),
     )  # fmt: skip
     return made, chunks
@@ -155,7 +158,8 @@ def main() -> None:
             figures = [start(folder, args.port, mode) for _ in range(args.starts)]
             firsts, healths, stops, used = (quantiles([row[i] for row in figures])[0] for i in range(4))
             print(
-                f"{mode:<9} first answer {firsts:.0f} ms, then /health {healths:.0f} ms, stop {stops:.0f} ms (medians)"
+                f"{mode:<9} first answer {firsts:.0f} ms, then /health {healths:.0f} ms, stop {stops:.0f} "
+                "ms (medians)"
             )
             note(f"{mode}: CPU to first answer, ms", used)
             check(f"{mode}: start to first answer", firsts / 1e3, 1, unit=" s")

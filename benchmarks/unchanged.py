@@ -1,5 +1,6 @@
-"""An index run over files of which none has changed, beside a bare walk of the tree (issue: <= 2 times it), and the whole command
-with none and with one changed, beside `python -c pass` (issue: <= 80 and <= 150 ms of processor time at 1,000 files).
+"""An index run over files of which none has changed, beside a bare walk of the tree (issue: <= 2 times it),
+and the whole command with none and with one changed, beside `python -c pass` (issue: <= 80 and <= 150 ms of
+processor time at 1,000 files).
 """
 
 import sys

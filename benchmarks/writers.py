@@ -82,7 +82,9 @@ def _work(
 
 
 def rate(kind: str, url: str, writers: int, batch: int, seconds: float, turn: int) -> tuple[float, float]:
-    """What so many writers store a second, all together, and the cores that their own processes are busy on."""
+    """What so many writers store a second, all together, and the cores that their own processes are busy
+    on.
+    """
     context = multiprocessing.get_context("spawn")
     results, start = context.Queue(), context.Barrier(writers)
     processes = [
@@ -162,7 +164,8 @@ def main() -> None:
                 per_s, cores = rate(kind, url, writers, batch, args.seconds, turn)
                 rates.setdefault(writers, []).append(per_s)
                 print(
-                    f"  {kind:10} {batch:3} at once, {writers} writers: {per_s:8.1f} a second, {cores:.2f} cores of their own"
+                    f"  {kind:10} {batch:3} at once, {writers} writers: {per_s:8.1f} a second, {cores:.2f} "
+                    "cores of their own"
                 )
             alone, together = (statistics.mean(rates[writers]) for writers in (1, 8))
             note(f"{kind}_{batch}_ratio", together / alone)

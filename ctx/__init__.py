@@ -2,7 +2,8 @@
 
 __version__ = "0.1.0"
 
-# name -> (module, name there). Fetched when first asked for: the command line imports this module and needs none of them.
+# name -> (module, name there). Fetched when first asked for: the command line imports this module and needs
+# none of them.
 _API = {
     "open": ("ctx.api", "open_project"),
     "Project": ("ctx.api", "Project"),

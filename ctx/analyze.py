@@ -1,9 +1,9 @@
 """The analysis of text into terms, defined once: words, stems, parts of identifiers, pairs of ideographs.
 
-A term is a word in lower case, without accents, stemmed for English. A word is a run of letters and digits, so `get_user` and
-`os.path` are two words each, and an identifier written in humps (`getUserName`) is one word to which its parts are added.
-Scripts that put no spaces between words are cut into pairs of characters. Stop words are terms like others: a text keeps
-them, a query drops them unless it has nothing else.
+A term is a word in lower case, without accents, stemmed for English. A word is a run of letters and digits,
+so `get_user` and `os.path` are two words each, and an identifier written in humps (`getUserName`) is one word
+to which its parts are added. Scripts that put no spaces between words are cut into pairs of characters. Stop
+words are terms like others: a text keeps them, a query drops them unless it has nothing else.
 
 The words are cut by tantivy's own tokenizer, which its index uses too (`tokenizer`), many times faster than
 Python could. An engine with another tokenizer is given `terms(text)` to store and `query_terms(text)` to look
@@ -20,25 +20,27 @@ from ctx.lean import pattern
 
 # Words that stand before the name that code defines.
 DEFINING = (
-    "class", "def", "fn", "func", "function", "fun", "struct", "trait", "interface", "type", "enum", "module", "const", "define",
+    "class", "def", "fn", "func", "function", "fun", "struct", "trait", "interface", "type", "enum", "module",
+    "const", "define",
 )  # fmt: skip
 MAX_TERM_BYTES = 72  # a SHA-256 in hexadecimal is 64 and worth finding; a line of base64 is not
 MAX_QUERY_CHARS = 4000  # of a query that are read: a page pasted whole; more words only blur it
 LOG_LINES = 4  # a query of so many lines may be a pasted log,
-LOG_REPEATS = 1.5  # and is one where its words come so often on average: questions of a hundred words say each 1.2 times
+# And is one where its words come so often on average: questions of a hundred words say each 1.2 times.
+LOG_REPEATS = 1.5
 
 # Lucene's English stop words, and the words a question is put with. They are dropped from queries only.
 _STOP_WORDS = """
-    a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to was
-    will with about am been being can could did do does doing had has have having he her hers him his how i its just me my our
-    ours she should so some than theirs them those through too us very we were what when where which while who whom why would
-    you your yours
+    a an and are as at be but by for if in into is it no not of on or such that the their then there these
+    they this to was will with about am been being can could did do does doing had has have having he her hers
+    him his how i its just me my our ours she should so some than theirs them those through too us very we
+    were what when where which while who whom why would you your yours
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 # Compiled when first needed: a plain query from the command line needs none. Each can begin at the start of a
-# word only: tried at every letter, a word of 4000 would take a second.
-# Soft hyphen, zero-width non-joiner and joiner, word joiner, byte order mark. Not the zero-width space, which parts words.
+# word only: tried at every letter, a word of 4000 would take a second. Soft hyphen, zero-width non-joiner and
+# joiner, word joiner, byte order mark. Not the zero-width space, which parts words.
 _UNSEEN = dict.fromkeys((0xAD, 0x200C, 0x200D, 0x2060, 0xFEFF))
 _SURROGATE = pattern("[\ud800-\udfff]")
 _SNAKE = pattern(r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+")
@@ -54,14 +56,17 @@ _MIN_MEMBER_CHARS = 3
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _BREAK, _CAPITAL, _SMALL = b" ", ord("A"), ord("a")
 _KINDS = b" " * 48 + b"0" * 10 + b" " * 7 + b"A" * 26 + b" " * 6 + b"a" * 26 + b" " * 133
-# Where identifiers have humps: a capital after a small letter or digit (`getUser`), and the last capital before a word
-# (`HTTPServer`; but not `URLs`).
+# Where identifiers have humps: a capital after a small letter or digit (`getUser`), and the last capital
+# before a word (`HTTPServer`; but not `URLs`).
 _HUMPS = (b"aA", b"0A", b"AAaa")
 _PLURAL = b"AAa "  # how the plural of an acronym ends: `JWTs`
-# Runs of Thai, Lao, Myanmar, Khmer, kana, Han and Hangul: letters only, since a tone mark ends a word in the tokenizer.
+# Runs of Thai, Lao, Myanmar, Khmer, kana, Han and Hangul: letters only, since a tone mark ends a word in the
+# tokenizer.
 _UNSPACED = pattern(
-    "[\u0e01-\u0e3a\u0e40-\u0e46\u0e81-\u0eb9\u0ebb-\u0ec6\u1000-\u1036\u1038\u103b-\u103f\u1780-\u17b3\u17b6-\u17c8"
-    "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff"
+    "[\u0e01-\u0e3a\u0e40-\u0e46\u0e81-\u0eb9\u0ebb-\u0ec6\u1000-\u1036\u1038\u103b-\u103f\u1780-\u17b3"
+    "\u17b6-\u17c8"
+    "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-"
+    "\ud7a3\uf900-\ufaff"
     "\uff66-\uff9d\U00020000-\U0003134f]+"
 )
 
@@ -86,11 +91,12 @@ _unstemmed = tokenizer(stemmed=False)
 
 
 def composed(text: str) -> str:
-    """The text in Unicode's composed form (NFC), so that a word is one run of letters however its accents were typed.
+    """The text in Unicode's composed form (NFC), so that a word is one run of letters however its accents
+    were typed.
 
-    Lone surrogates, which no tokenizer takes, become U+FFFD. A capital I with a dot (İzmir) is an I, whose lower case would be
-    two characters, and a sigma at the end of a word is a sigma. What joins letters unseen, or says where a word may be broken, is
-    left out.
+    Lone surrogates, which no tokenizer takes, become U+FFFD. A capital I with a dot (İzmir) is an I, whose
+    lower case would be two characters, and a sigma at the end of a word is a sigma. What joins letters
+    unseen, or says where a word may be broken, is left out.
     """
     if text.isascii():
         return text
@@ -115,8 +121,9 @@ def plain_words(text: str) -> list[str]:
 def additions(text: str) -> str:
     """Words that `text` (composed) implies beyond its own, parted by spaces; usually "".
 
-    They are the parts of identifiers in humps, acronyms in the plural without its ending (`JWTs`), the wholes of those with underscores (`get_user` as `getuser`, which `getUser`
-    is too), and of scripts without spaces each character and each pair, and the words glued to them.
+    They are the parts of identifiers in humps, acronyms in the plural without its ending (`JWTs`), the wholes
+    of those with underscores (`get_user` as `getuser`, which `getUser` is too), and of scripts without spaces
+    each character and each pair, and the words glued to them.
     """
     implied = _identifiers(text)
     if not text.isascii():
@@ -130,7 +137,9 @@ def additions(text: str) -> str:
 
 
 def terms(text: str) -> list[str]:
-    """Everything a text can be found by, in order, with repeats: what an engine without our tokenizer stores."""
+    """Everything a text can be found by, in order, with repeats: what an engine without our tokenizer
+    stores.
+    """
     text = composed(text)
     implied = "" if text.isascii() and not _compound(text) else additions(text)
     stems: list[str] = _analyzer.analyze(f"{text}\n{implied}" if implied else text)
@@ -149,7 +158,9 @@ def beginning(term: str) -> str:
 
 
 class _Folding(dict[int, str]):
-    """code of a character -> it as `words` has it: in lower case, without accents; an accent that stands alone is nothing."""
+    """code of a character -> it as `words` has it: in lower case, without accents; an accent that stands
+    alone is nothing.
+    """
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
@@ -164,7 +175,9 @@ _FOLDING = _Folding()
 
 
 def folded(text: str) -> str:
-    """The text in lower case and without accents, as the terms of its words are; not always of the same length."""
+    """The text in lower case and without accents, as the terms of its words are; not always of the same
+    length.
+    """
     return text.lower() if text.isascii() else text.translate(_FOLDING)
 
 
@@ -206,7 +219,9 @@ def _counted(text: str) -> Mapping[str, int]:
 
 
 def query_phrases(text: str) -> list[list[str]]:
-    """Words that a query wants side by side: those in quotes, and the parts of compounds (`foo_bar`, `os.path`, `fooBar`, `--no-verify`)."""
+    """Words that a query wants side by side: those in quotes, and the parts of compounds (`foo_bar`,
+    `os.path`, `fooBar`, `--no-verify`).
+    """
     text = composed(text[:MAX_QUERY_CHARS])
     pieces = _quoted(text)
     if not _JOINTS.isdisjoint(text):
@@ -228,7 +243,9 @@ def _quoted(text: str) -> list[str]:
 
 
 def exact_words(text: str) -> list[str]:
-    """The words of a query that is one piece in quotes, which asks for exactly them, side by side; [] for any other query."""
+    """The words of a query that is one piece in quotes, which asks for exactly them, side by side; [] for any
+    other query.
+    """
     text = text.strip()
     if len(text) < 3 or text[0] not in _OPENING_QUOTES:
         return []
@@ -245,7 +262,9 @@ def identifiers(text: str) -> list[str]:
 
 
 def members(text: str) -> list[tuple[str, str]]:
-    """The dotted names of a query: what each is of, and its last part. `os.path.join()` is (path, join); `e.g.` and `3.11` are none."""
+    """The dotted names of a query: what each is of, and its last part.
+    `os.path.join()` is (path, join); `e.g.` and `3.11` are none.
+    """
     text = text[:MAX_QUERY_CHARS].replace("::", ".").replace("->", ".")
     pairs = []
     for word in text.split() if "." in text else ():
@@ -256,7 +275,9 @@ def members(text: str) -> list[tuple[str, str]]:
 
 
 def one_letter_off(word: str) -> list[str]:
-    """Words that differ from an ASCII word in lower case by one letter: swapped, left out, another, or added; seldom the first."""
+    """Words that differ from an ASCII word in lower case by one letter: swapped, left out, another, or added;
+    seldom the first.
+    """
     cuts = [(word[:i], word[i:]) for i in range(len(word) + 1)]
     changed = [before + after[1] + after[0] + after[2:] for before, after in cuts if len(after) > 1]
     changed += [before + after[1:] for before, after in cuts if before and after]
@@ -268,12 +289,16 @@ def one_letter_off(word: str) -> list[str]:
 
 
 def _compound(text: str) -> bool:
-    """Whether a text may hold an identifier: an underscore, or a capital within a word. Else a query is spared the patterns, and `re`."""
+    """Whether a text may hold an identifier: an underscore, or a capital within a word.
+    Else a query is spared the patterns, and `re`.
+    """
     return "_" in text or any(word[1:] != word[1:].lower() for word in text.split())
 
 
 def _acronyms(text: str, kinds: bytes) -> Iterator[str]:
-    """Those that stand in the plural, without its ending, where stemming would not take that off: it does so behind a vowel alone."""
+    """Those that stand in the plural, without its ending, where stemming would not take that off: it does so
+    behind a vowel alone.
+    """
     kinds += _BREAK
     position = kinds.find(_PLURAL)
     while position >= 0:
@@ -306,13 +331,17 @@ def _humped(text: str, kinds: bytes) -> list[str]:
 
 
 def _kinds(text: str) -> bytes:
-    """For each character `A`, `a` or `0`, a capital, a small letter or a digit of ASCII, else a blank: searched ten times faster than by `re`."""
+    """For each character `A`, `a` or `0`, a capital, a small letter or a digit of ASCII, else a blank:
+    searched ten times faster than by `re`.
+    """
     return text.encode("ascii", "replace").translate(_KINDS)
 
 
 @lru_cache(16_384)
 def _parts(identifier: str) -> tuple[str, ...]:
-    """The words of an identifier, those of a single letter left out: `getHTTPServer2` is get, HTTP and Server. A text says few many times."""
+    """The words of an identifier, those of a single letter left out: `getHTTPServer2` is get, HTTP and
+    Server. A text says few many times.
+    """
     kinds = _kinds(identifier)
     cuts = [0]
     for i, (last, kind) in enumerate(pairwise(kinds), 1):

@@ -49,7 +49,8 @@ class Project:
     def search(
         self, query: str, *, mode: str = "keyword", limit: int | None = None, source: str | None = None
     ) -> SearchReply:
-        """The best documents, best first, each with its best passage, in `results`; `partial` says what they may lack.
+        """The best documents, best first, each with its best passage, in `results`; `partial` says what they
+        may lack.
 
         `mode` is keyword, semantic or hybrid; `limit` 1 to 100, else `[retrieval] final_limit`; `source` a
         source's name or its type. Raises `BadRequest`, or `EmbeddingsDisabled` where the mode needs a model.

@@ -87,7 +87,9 @@ def _pack_policies(workspace: Workspace) -> "tuple[PackPolicy, ...]":
 
 
 def mcp_server(workspace: Workspace, work: "Work", enter: "Callable[[Context], Entrance]") -> "McpServer":
-    """The protocol over a workspace with its packs. Whoever comes to one pack, or to a bank, is told of no other."""
+    """The protocol over a workspace with its packs.
+    Whoever comes to one pack, or to a bank, is told of no other.
+    """
     from ctx.server.mcp import McpServer
 
     packs = workspace.packs
@@ -152,7 +154,8 @@ def server_settings(workspace: Workspace, *, insecure_no_auth: bool = False) -> 
         key = os.environ.get(server.api_key_env)
         if not key:
             raise ConfigError(
-                f"[server] api_key_env: the environment variable {server.api_key_env} is not set; export it or delete the line"
+                f"[server] api_key_env: the environment variable {server.api_key_env} is not set; export it "
+                "or delete the line"
             )
         keys = (key,)
     return ServerSettings(

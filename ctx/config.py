@@ -52,7 +52,8 @@ _VARIABLE = pattern(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 
 
 class Config(Section):
-    """A whole configuration, every path absolute. `path` is the file it came from, None for the built-in defaults.
+    """A whole configuration, every path absolute. `path` is the file it came from, None for the built-in
+    defaults.
 
     `warnings` tell of keys that are known and have no effect here.
     """
@@ -88,8 +89,8 @@ class Config(Section):
 
     @property
     def stored(self) -> bool:
-        """Whether there is a catalog to read: a file, or a database that is asked. Raises `StoreError` where that may not be
-        looked at.
+        """Whether there is a catalog to read: a file, or a database that is asked. Raises `StoreError` where
+        that may not be looked at.
         """
         if self.store.url is not None:
             return True
@@ -99,13 +100,16 @@ class Config(Section):
             return False
         except OSError as error:
             raise StoreError(
-                f"the store in {shown_path(self.folder)} cannot be read: {error.strerror}; check the permissions of that folder"
+                f"the store in {shown_path(self.folder)} cannot be read: {error.strerror}; check the "
+                "permissions of that folder"
             ) from error
         return True
 
 
 def load_config(path: str, environ: Mapping[str, str], *, remember: bool = False) -> Config:
-    """The configuration in a file; with `remember` the next reading of the same bytes is quicker. Raises `ConfigError`."""
+    """The configuration in a file; with `remember` the next reading of the same bytes is quicker.
+    Raises `ConfigError`.
+    """
     label = shown_path(path)
     tables = read_toml(path, label, environ, remember=remember)
     return parse_config(
@@ -194,7 +198,7 @@ class _Reader:
         line = f"{self.shown}: {key}: {message}"
         self.problems.append(line.replace("\n", "\\n"))  # a key may have a line end, a mistake has a line
 
-    # -- tables ----------------------------------------------------------------------------------------------------
+    # -- tables ----------------------------------------------------------------------------------------------
 
     def table(self, value: JSON, name: str) -> dict[str, JSON]:
         if isinstance(value, dict):
@@ -209,7 +213,9 @@ class _Reader:
         return {kind: self.table(group[kind], f"{name}.{kind}") for kind in kinds if kind in group}
 
     def only(self, table: dict[str, JSON], name: str, keys: Iterable[str]) -> None:
-        """Reports every key of a table that is none of `keys`, or warns of one that means something elsewhere."""
+        """Reports every key of a table that is none of `keys`, or warns of one that means something
+        elsewhere.
+        """
         choices = list(keys)
         for key in table:
             if key not in choices:
@@ -230,7 +236,9 @@ class _Reader:
     def instances(
         self, group: dict[str, dict[str, JSON]], name: str
     ) -> list[tuple[str, dict[str, JSON], str]]:
-        """The named tables of a kind, and the unnamed one where its table holds keys: (full name, table, where)."""
+        """The named tables of a kind, and the unnamed one where its table holds keys: (full name, table,
+        where).
+        """
         kind = name.rpartition(".")[2]
         if kind not in group:
             return []
@@ -284,7 +292,7 @@ class _Reader:
                 values[key] = value
         return values
 
-    # -- values ----------------------------------------------------------------------------------------------------
+    # -- values ----------------------------------------------------------------------------------------------
 
     def values(self, table: dict[str, JSON], section: type[Section], name: str) -> dict[str, JSON]:
         """A section's attributes, checked, defaults filled."""
@@ -384,7 +392,8 @@ def _own_database(reader: _Reader, db: Db) -> Db:
     if path != db.path:
         name, foreign = os.path.basename(path), os.path.basename(db.path)
         reader.warnings.append(
-            f"{reader.shown}: [db] path: {foreign} is Context Harness's and stays as it is; ctx keeps {name} beside it"
+            f"{reader.shown}: [db] path: {foreign} is Context Harness's and stays as it is; ctx keeps "
+            f"{name} beside it"
         )
     return db.replaced(path=path)
 
@@ -474,7 +483,8 @@ def _check_index(reader: _Reader, index: Index) -> None:
         )
 
 
-_NUL = "must not hold a NUL character"  # no path, name or address has one, and the system refuses it with a ValueError
+# No path, name or address has one, and the system refuses it with a ValueError.
+_NUL = "must not hold a NUL character"
 
 
 def _text_problem(value: JSON, rule: Key) -> str | None:

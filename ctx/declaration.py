@@ -1,15 +1,19 @@
-"""How a key of `ctx.toml` is declared: its rule, and the sections that are made of such (ctx/settings.py declares them all)."""
+"""How a key of `ctx.toml` is declared: its rule, and the sections that are made of such (ctx/settings.py
+declares them all).
+"""
 
 from ctx.lean import Any, Self, dataclass_transform
 from ctx.types import JSON
 
 
 class Key:
-    """One key's rule. `kind` is str | int | float | bool | strs | path; `low` and `high` are within its range.
+    """One key's rule. `kind` is str | int | float | bool | strs | path; `low` and `high` are within its
+    range.
 
-    `name` is the key in the file, where that is not the attribute's. `shown` is what the example shows for a key whose default
-    says nothing, `unset` what the reference says of one that has no default. `harmless`: it gives nobody anything but the
-    project's own files and remotes, so that a configuration which was merely found may set it unasked (ctx/reach.py).
+    `name` is the key in the file, where that is not the attribute's. `shown` is what the example shows for a
+    key whose default says nothing, `unset` what the reference says of one that has no default. `harmless`: it
+    gives nobody anything but the project's own files and remotes, so that a configuration which was merely
+    found may set it unasked (ctx/reach.py).
     """
 
     __slots__ = (
@@ -53,7 +57,8 @@ class Key:
         self.shown = shown
         self.unset = unset
         self.harmless = harmless
-        # Whether its default is a value as it stands: no path, no list, no whole number for one with a fraction.
+        # Whether its default is a value as it stands: no path, no list, no whole number for one with a
+        # fraction.
         self.settled = not required and (default is None or kind in ("str", "bool", "int"))
 
 

@@ -4,7 +4,7 @@ CtxError
 ├── ConfigError            the configuration, a manifest, two tools of one name
 ├── BadRequest             arguments that do not fit
 │   ├── EmbeddingsDisabled semantic or hybrid search where no embedder is configured
-│   └── Conflict           what is there is not what the caller expected: another version, a name that is taken
+│   └── Conflict           what is there is not what the caller expected: another version, a taken name
 ├── NotFound               no such document, tool, agent, memory
 ├── AccessError            the guard's: see its children
 │   ├── Unauthorized       a key is missing or wrong

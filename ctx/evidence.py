@@ -1,4 +1,6 @@
-"""The passage that answers: which chunk of a document is shown, and how a ranking is told of (docs/ranking.md)."""
+"""The passage that answers: which chunk of a document is shown, and how a ranking is told of
+(docs/ranking.md).
+"""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import chain
@@ -80,7 +82,9 @@ class Stage(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A chunk that may be shown, how well it answers, the terms that it and its headings have, and its text alone."""
+    """A chunk that may be shown, how well it answers, the terms that it and its headings have, and its text
+    alone.
+    """
 
     row: ChunkRow
     worth: float
@@ -96,7 +100,9 @@ class Rows:
         self._rows: dict[int, ChunkRow] = {}
 
     def read(self, chunk_nos: Sequence[int], within: Container[int] | None = None) -> None:
-        """Reads what is not read yet; `within`: only chunks of these documents, which a neighbour may not be of."""
+        """Reads what is not read yet; `within`: only chunks of these documents, which a neighbour may not be
+        of.
+        """
         unread = [no for no in dict.fromkeys(chunk_nos) if no not in self._rows]
         if unread:
             self._rows.update(self._catalog.chunk_rows(unread, within))
@@ -126,7 +132,9 @@ class Rows:
 
 
 def chunks_to_read(number: int, stage: Stage, request: Request, file: rules.Profile | None) -> Iterable[int]:
-    """The chunks of a document among which the one to show is; of prose their neighbours too, which may be shown with it."""
+    """The chunks of a document among which the one to show is; of prose their neighbours too, which may be
+    shown with it.
+    """
     reach = 1 if file is None or file.prose else 0
     hits = _hits(number, stage, request)
     spans = [range(chunk_no - reach, chunk_no + span + reach) for chunk_no, _, _, span in hits]
@@ -134,7 +142,9 @@ def chunks_to_read(number: int, stage: Stage, request: Request, file: rules.Prof
 
 
 def _hits(number: int, stage: Stage, request: Request) -> list[Hit]:
-    """Where a document's best chunk is looked for: its best passage, its nearest chunks, and where it defines the name."""
+    """Where a document's best chunk is looked for: its best passage, its nearest chunks, and where it defines
+    the name.
+    """
     passages = _PASSAGES if request.per_document == 1 else request.per_document + 1
     nearest = _NEAREST if request.per_document == 1 else request.per_document + 1
     definition = request.defining.get(number)
@@ -148,9 +158,10 @@ def _hits(number: int, stage: Stage, request: Request) -> list[Hit]:
 def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> list[Choice]:
     """A document's chunks that may be shown, the one that answers best first.
 
-    A chunk is worth what it says of the query, rare words more, and how near it is in meaning, weighted as the two legs are. One
-    that defines the name asked for is worth more; a heading alone, front matter or a label gives way to what stands behind it.
-    Words that stand in a heading or the title alone mean the beginning of what is below it.
+    A chunk is worth what it says of the query, rare words more, and how near it is in meaning, weighted as
+    the two legs are. One that defines the name asked for is worth more; a heading alone, front matter or a
+    label gives way to what stands behind it. Words that stand in a heading or the title alone mean the
+    beginning of what is below it.
     """
     matcher, alpha = request.matcher, stage.alpha
     nearness = _nearness(stage.semantic, number) if alpha else {}
@@ -191,8 +202,8 @@ def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> lis
 def _opening(
     number: int, row: ChunkRow, heading_terms: Terms, text_terms: Terms, rows: "Rows", matcher: Matcher
 ) -> ChunkRow | None:
-    """Where the section begins whose heading has words of the query that this chunk of it lacks, or the document, where only
-    its title has any. None where that is this chunk, or far above.
+    """Where the section begins whose heading has words of the query that this chunk of it lacks, or the
+    document, where only its title has any. None where that is this chunk, or far above.
 
     The index gives the shortest of the chunks that a heading stands above, which says least of it.
     """
@@ -215,7 +226,9 @@ def _opening(
 
 
 def _first_of(number: int, section: str, row: ChunkRow, rows: "Rows") -> ChunkRow | None:
-    """The first chunk of the section, told by its path of headings, in which a chunk is; of the document for ""."""
+    """The first chunk of the section, told by its path of headings, in which a chunk is; of the document for
+    "".
+    """
     first_no = row.chunk_no - row.ordinal
     if not section:
         rows.read([first_no, first_no + 1])
@@ -237,7 +250,9 @@ _worth, _second = attrgetter("worth"), itemgetter(1)
 
 
 def _without_bare(number: int, choices: list[Choice], rows: "Rows") -> list[Choice]:
-    """The choices with the first ones, where they are bare, replaced by the chunk behind them, or put last."""
+    """The choices with the first ones, where they are bare, replaced by the chunk behind them, or put
+    last.
+    """
     last: list[Choice] = []
     while choices and is_bare(_text(choices[0].row)):
         choice = choices.pop(0)
@@ -297,7 +312,9 @@ def _text(row: ChunkRow) -> Text:
 
 
 def share_of_best(request: Request, choices: list[Choice]) -> float:
-    """What the best score is worth. BM25 has no top: the best result has the share of the query's words that it has."""
+    """What the best score is worth. BM25 has no top: the best result has the share of the query's words that
+    it has.
+    """
     if request.mode != "keyword":
         return 1.0
     return max(1, len(_terms_of(choices, request))) / max(1, len(request.matcher.terms))
@@ -341,7 +358,9 @@ def result_of(request: Request, choices: list[Choice], rows: "Rows", score: floa
 
 
 def _passage(matcher: Matcher, row: ChunkRow, rows: "Rows") -> Passage:
-    """A chunk with its place; of prose, with the neighbours under the same heading, since a section is read as a whole."""
+    """A chunk with its place; of prose, with the neighbours under the same heading, since a section is read
+    as a whole.
+    """
     text, first, last = _text(row), row, row
     if kinds.is_prose(row.media_type):
         room = _SECTION_CHARS - len(row.text)

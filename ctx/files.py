@@ -1,9 +1,11 @@
-"""The files that ctx keeps: opened without following links, replaced at once, changed by one process at a time, private.
+"""The files that ctx keeps: opened without following links, replaced at once, changed by one process at a
+time, private.
 
-Whoever clones a repository gets the links in it too: a lock that leads to somebody's key would be emptied by whoever
-takes it. `beneath` names the folder that is ours: itself and whatever lies below it may be no link, no pipe, no device, and
-to be written it must belong to this user (or to root, who needs no file to do harm). Without it only the file itself is held
-to that: folders of the user's own (`~/.config`) may well be links. What is refused is an `OSError` whose `strerror` is a sentence.
+Whoever clones a repository gets the links in it too: a lock that leads to somebody's key would be emptied by
+whoever takes it. `beneath` names the folder that is ours: itself and whatever lies below it may be no link,
+no pipe, no device, and to be written it must belong to this user (or to root, who needs no file to do harm).
+Without it only the file itself is held to that: folders of the user's own (`~/.config`) may well be links.
+What is refused is an `OSError` whose `strerror` is a sentence.
 """
 
 import errno
@@ -28,10 +30,11 @@ Identity = tuple[int, int]
 
 
 class Locked:
-    """Waits until no other process changes the file, and keeps others waiting; makes its folder, 0700. Raises `OSError`.
+    """Waits until no other process changes the file, and keeps others waiting; makes its folder, 0700. Raises
+    `OSError`.
 
-    The lock is on `PATH.lock`, since the file itself is replaced by a change. (A class, because `contextlib` is 2 ms of
-    `ctx search`, which needs this module and never a lock.)
+    The lock is on `PATH.lock`, since the file itself is replaced by a change. (A class, because `contextlib`
+    is 2 ms of `ctx search`, which needs this module and never a lock.)
     """
 
     def __init__(self, path: str, *, beneath: str | None = None) -> None:
@@ -55,10 +58,12 @@ class Locked:
 
 
 class Replacement:
-    """A file to write that takes the place of `path` when the block ends, durably, and leaves nothing behind if it raises.
+    """A file to write that takes the place of `path` when the block ends, durably, and leaves nothing behind
+    if it raises.
 
-    `with Replacement(path) as descriptor`: whoever looks finds the old file or the new one, whole. A link at `path` is
-    replaced, not followed. The descriptor is closed here. Raises `OSError`, a folder at `path` before anything is written.
+    `with Replacement(path) as descriptor`: whoever looks finds the old file or the new one, whole. A link at
+    `path` is replaced, not followed. The descriptor is closed here. Raises `OSError`, a folder at `path`
+    before anything is written.
     """
 
     def __init__(self, path: str, *, mode: int = 0o600, beneath: str | None = None) -> None:
@@ -105,7 +110,8 @@ def replace(path: str, content: bytes, *, mode: int = 0o600, beneath: str | None
 
 
 def open_file(path: str, flags: int, mode: int = 0o600, *, beneath: str | None = None) -> int:
-    """A descriptor of a regular file. To be written it must be this user's, and is given `mode` if others might read it.
+    """A descriptor of a regular file. To be written it must be this user's, and is given `mode` if others
+    might read it.
 
     `flags` are those of `os.open`; O_TRUNC takes effect once the file is known to be ours. Raises `OSError`.
     """
@@ -132,9 +138,11 @@ def read_file(path: str, *, beneath: str | None = None, most: int = -1) -> bytes
 
 
 def make_folder(path: str, *, beneath: str | None = None, alone: bool = False) -> None:
-    """Makes a folder and those above it, 0700 under any umask; one that exists keeps its mode. Raises `OSError`.
+    """Makes a folder and those above it, 0700 under any umask; one that exists keeps its mode. Raises
+    `OSError`.
 
-    With `beneath` none of them from there on may be a link, and all must be this user's. `alone`: the one above must be there.
+    With `beneath` none of them from there on may be a link, and all must be this user's. `alone`: the one
+    above must be there.
     """
     path = os.path.abspath(path)
     if alone and not os.path.isdir(os.path.dirname(path)):
@@ -157,12 +165,15 @@ def _make_folders(path: str) -> None:
 
 
 def check_folder(path: str, *, beneath: str, writing: bool = False) -> None:
-    """Raises `OSError` unless `path` can be reached from `beneath` without a link; `writing`: and is this user's."""
+    """Raises `OSError` unless `path` can be reached from `beneath` without a link; `writing`: and is this
+    user's.
+    """
     os.close(_open_folder(path, beneath, writing=writing))
 
 
 def check_file(path: str, *, beneath: str, mode: int | None = None, own: bool = False) -> Identity | None:
-    """Which regular file stands at `path`; None where none does. Raises `OSError` for a link, a folder, a pipe, a device.
+    """Which regular file stands at `path`; None where none does. Raises `OSError` for a link, a folder, a
+    pipe, a device.
 
     `own`: it must be this user's; with a `mode` too, and it is given that if others might read it. Nothing is
     opened: closing a file would release the locks that SQLite has on it in this process.
@@ -186,7 +197,9 @@ def check_file(path: str, *, beneath: str, mode: int | None = None, own: bool = 
 
 
 def check_plain(path: str) -> None:
-    """Raises `OSError` where a folder holds anything but regular files: for engines that open theirs by name."""
+    """Raises `OSError` where a folder holds anything but regular files: for engines that open theirs by
+    name.
+    """
     with os.scandir(path) as entries:
         for entry in entries:
             if not entry.is_file(follow_symlinks=False):
@@ -320,7 +333,9 @@ def _check_file(descriptor: int, name: str, flags: int, mode: int) -> None:
 
 
 def _too_open(status: os.stat_result, mode: int) -> bool:
-    """Whether a file of this user's lets others do what `mode` does not, or (made under a hard umask) not even its owner read."""
+    """Whether a file of this user's lets others do what `mode` does not, or (made under a hard umask) not
+    even its owner read.
+    """
     exposed = status.st_mode & _OTHERS & ~mode
     return status.st_uid == os.geteuid() and bool(exposed or not status.st_mode & stat.S_IRUSR)
 
@@ -329,7 +344,8 @@ def _check_owner(status: os.stat_result, name: str) -> None:
     if status.st_uid not in (os.geteuid(), 0):
         raise OSError(
             errno.EPERM,
-            f"`{name}` belongs to another user (uid {status.st_uid}): run ctx as that user, or give it to yours with chown",
+            f"`{name}` belongs to another user (uid {status.st_uid}): run ctx as that user, or give it to "
+            "yours with chown",
         )
 
 

@@ -19,7 +19,8 @@ def document_id(source: str, source_id: str) -> str:
     """The id of a document: the same for the same place, whatever the machine, the engine or the day."""
     import hashlib
 
-    # RFC 9562, version 5, written out: importing `uuid` costs `ctx search` two milliseconds. A test holds the two equal.
+    # RFC 9562, version 5, written out: importing `uuid` costs `ctx search` two milliseconds. A test holds the
+    # two equal.
     digest = bytearray(
         hashlib.sha1(NAMESPACE + f"{source}\0{source_id}".encode(), usedforsecurity=False).digest()[:16]
     )
@@ -30,13 +31,17 @@ def document_id(source: str, source_id: str) -> str:
 
 
 def embedding_text(title: str, heading: str, text: str) -> str:
-    """What the embedder reads of a chunk: title and heading path first, since the text alone often omits its subject."""
+    """What the embedder reads of a chunk: title and heading path first, since the text alone often omits its
+    subject.
+    """
     head = title if not heading or heading == title else f"{title} > {heading}"
     return f"{head}\n{text}" if head else text
 
 
 def outline(value: object, digits: int = 16) -> str:
-    """The beginning of a hash of a small value, as Python writes it: what two configurations are told apart by."""
+    """The beginning of a hash of a small value, as Python writes it: what two configurations are told apart
+    by.
+    """
     return digest(repr(value).encode("utf-8", "surrogateescape"), digits)
 
 

@@ -1,6 +1,8 @@
-"""What a file is, told by its name and media type: prose, code or data; a test, an example, a list of exports, a change log.
+"""What a file is, told by its name and media type: prose, code or data; a test, an example, a list of
+exports, a change log.
 
-Pure: names in, kinds out, without a pattern, since every candidate of every search is asked (docs/ranking.md has the reasons).
+Pure: names in, kinds out, without a pattern, since every candidate of every search is asked (docs/ranking.md
+has the reasons).
 """
 
 from functools import lru_cache
@@ -26,7 +28,8 @@ _TEST_HUMPS = ("Test", "Tests", "TestCase", "Spec", "IT")  # FooTest.java, BarSp
 _EXAMPLE_FOLDERS = frozenset(
     {
         "example", "examples", "sample", "samples", "demo", "demos", "tutorial", "tutorials", "docs_src",
-        "benchmark", "benchmarks", "bench", "compat", "legacy", "deprecated", "_vendor", "vendor", "third_party",
+        "benchmark", "benchmarks", "bench", "compat", "legacy", "deprecated", "_vendor", "vendor",
+        "third_party",
     }
 )  # fmt: skip
 _EXPORT_STEMS = frozenset({"__init__", "package-info", "index", "mod"})
@@ -78,7 +81,8 @@ def in_family(media_type: str, family: str) -> bool:
 
 
 def role(file: Place, media_type: str) -> str | None:
-    """What a file is beside its subject: TEST, EXAMPLE or EXPORTS of code, CHANGES of prose; None where it is its subject.
+    """What a file is beside its subject: TEST, EXAMPLE or EXPORTS of code, CHANGES of prose; None where it is
+    its subject.
 
     A folder of prose may be called `spec` or `testing` and is none of these.
     """

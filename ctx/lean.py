@@ -1,7 +1,9 @@
-"""Stand-ins for what is dear to import or to make, under the names everybody knows: `typing`'s, and `re.compile`.
+"""Stand-ins for what is dear to import or to make, under the names everybody knows: `typing`'s, and
+`re.compile`.
 
-`ctx search` is a whole process of thirty milliseconds. `typing` would be five of them, thirty named tuples five more, `re` with twenty
-patterns seven (docs/decisions/0001-cold-start.md). A type checker sees the originals; a module on that path imports these.
+`ctx search` is a whole process of thirty milliseconds. `typing` would be five of them, thirty named tuples
+five more, `re` with twenty patterns seven (docs/decisions/0001-cold-start.md). A type checker sees the
+originals; a module on that path imports these.
 """
 
 TYPE_CHECKING = False  # true to a type checker, which knows it by this name
@@ -29,8 +31,8 @@ else:
     from collections import _tuplegetter  # what `collections.namedtuple` makes its fields of
     from functools import partial
 
-    # So many records of a class are made by hand: compiling a constructor costs what that does for a hundred of them
-    # (0.2 million instructions), and of most classes a command makes fewer.
+    # So many records of a class are made by hand: compiling a constructor costs what that does for a hundred
+    # of them (0.2 million instructions), and of most classes a command makes fewer.
     _BY_HAND = 100
 
     Any = object
@@ -56,7 +58,9 @@ else:
         return lambda made: made
 
     class _RecordType(type):
-        """Makes a class with annotations a tuple with those fields: 20 microseconds, where `typing` generates and compiles code for 250."""
+        """Makes a class with annotations a tuple with those fields: 20 microseconds, where `typing` generates
+        and compiles code for 250.
+        """
 
         def __new__(mcls, name, bases, body):
             body["__slots__"] = ()
@@ -116,17 +120,24 @@ else:
             return dict(zip(self._fields, self, strict=True))
 
         def __repr__(self):
-            return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
+            return (
+                f"{type(self).__name__}("
+                f"{', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
+            )
 
         def __getnewargs__(self):
             return tuple(self)
 
     def records(record_type, rows):
-        """A record of each row, which has a value for every field: a quarter of the time that calling the class takes."""
+        """A record of each row, which has a value for every field: a quarter of the time that calling the
+        class takes.
+        """
         return list(map(partial(tuple.__new__, record_type), rows))
 
     class pattern:
-        """A compiled pattern that is compiled, and `re` imported, when it is first used; its methods are then the pattern's own."""
+        """A compiled pattern that is compiled, and `re` imported, when it is first used; its methods are then
+        the pattern's own.
+        """
 
         def __init__(self, source, flags=0):
             self._source = source, flags

@@ -44,7 +44,9 @@ def find_config(explicit: str | None, environ: Mapping[str, str], folder: str) -
 
 
 def user_folder(environ: Mapping[str, str]) -> str | None:
-    """Where the user keeps what is theirs in every project: a configuration, tools, agents. None without a home."""
+    """Where the user keeps what is theirs in every project: a configuration, tools, agents.
+    None without a home.
+    """
     home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", ""), ".config")
     return os.path.join(home, "ctx") if os.path.isabs(home) else None
 
@@ -74,7 +76,8 @@ def project_root(path: str) -> str:
 
 
 def trusted_as(path: str) -> str:
-    """A configuration's name in the list of what is trusted: its project's folder, links resolved, and its place in that.
+    """A configuration's name in the list of what is trusted: its project's folder, links resolved, and its
+    place in that.
 
     Not the file behind a link: the same text means another project's scripts and folders elsewhere.
     """

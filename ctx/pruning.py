@@ -1,4 +1,5 @@
-"""What a store holds that no use is left for, and how it goes: embeddings of models that were replaced, documents of sources that are gone.
+"""What a store holds that no use is left for, and how it goes: embeddings of models that were replaced,
+documents of sources that are gone.
 
 Nothing goes unasked: the model may come back, the documents may be another configuration's.
 """
@@ -11,7 +12,8 @@ from ctx.workspace import Workspace
 
 
 def replaced_models(workspace: Workspace) -> list[ModelShare]:
-    """What the catalog holds of models that are neither configured nor answering until the configured one has read as much.
+    """What the catalog holds of models that are neither configured nor answering until the configured one has
+    read as much.
 
     None where embeddings are off: nothing has replaced them then.
     """
@@ -24,8 +26,8 @@ def replaced_models(workspace: Workspace) -> list[ModelShare]:
 def prunable_models(workspace: Workspace, names: Sequence[str] = ()) -> list[ModelShare]:
     """Those of `replaced_models` that go where these names are to go; all of them for none.
 
-    Raises `NotFound`, and `BadRequest` for one that is in use, or may be: other machines that share a database may have another
-    configuration.
+    Raises `NotFound`, and `BadRequest` for one that is in use, or may be: other machines that share a
+    database may have another configuration.
     """
     shares = {share.model: share for share in replaced_models(workspace)}
     for name in names:
@@ -45,7 +47,8 @@ def prunable_models(workspace: Workspace, names: Sequence[str] = ()) -> list[Mod
 
 
 def prune_models(workspace: Workspace, names: Sequence[str] = ()) -> list[ModelShare]:
-    """Drops the embeddings of `prunable_models`, looked at anew once nobody else writes, and gives their room back; what went.
+    """Drops the embeddings of `prunable_models`, looked at anew once nobody else writes, and gives their room
+    back; what went.
 
     Raises as that does, and what the catalog raises.
     """

@@ -1,7 +1,8 @@
 """The arithmetic of ranked lists: hits to documents, two lists to one. Pure: numbers in, numbers out.
 
-A leg is what one way of searching found, as (document_no, score) pairs, best first, each document once. What comes out has the
-same form with scores in [0, 1], comparable within one list and not across lists. docs/ranking.md has the figures behind the constants.
+A leg is what one way of searching found, as (document_no, score) pairs, best first, each document once. What
+comes out has the same form with scores in [0, 1], comparable within one list and not across lists.
+docs/ranking.md has the figures behind the constants.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -17,15 +18,18 @@ RRF_K = 10  # how soon rank loses weight; 5 to 60 do about equally well
 SIGMAS = 3.0  # DBSF: the mean and this many deviations to each side are mapped to [0, 1]
 # What a further passage of a document adds to its best, by words; by meaning it would only blur.
 FURTHER_PASSAGES = 0.05
-# The weight of meaning where prose is found, and where code is: a question shares few words with the code that answers it.
+# The weight of meaning where prose is found, and where code is: a question shares few words with the code
+# that answers it.
 DEFAULT_ALPHA = {"rrf": 0.5, "minmax": 0.45, "dbsf": 0.5}
 CODE_ALPHA = {"rrf": 0.85, "minmax": 0.8, "dbsf": 0.9}
-# How fast meaning gains weight while texts are being embedded (docs/decisions/0014): the best of a few nearest says less.
+# How fast meaning gains weight while texts are being embedded (docs/decisions/0014): the best of a few
+# nearest says less.
 COVERAGE_POWER = 0.5
 SYMBOL_ALPHA = 0.3  # where the query is one word or an identifier: a name is found by its letters first
 
-# The low end of a leg's spread, as a share of its last score. For words no score at all means nothing said, and the last of a
-# hundred passages still says something: half way. Cosines have no such zero, so there it is the last itself.
+# The low end of a leg's spread, as a share of its last score. For words no score at all means nothing said,
+# and the last of a hundred passages still says something: half way. Cosines have no such zero, so there it is
+# the last itself.
 KEYWORD_FLOOR, SEMANTIC_FLOOR = 0.5, 1.0
 
 # The share of brackets and operators: of prose nearly all is below the first, of code most above the second.
@@ -44,7 +48,8 @@ def by_document(hits: Iterable[Hit]) -> dict[int, list[Hit]]:
 
 
 def per_document(groups: Mapping[int, Sequence[Hit]], counted: int = 1, bonus: float = 0.0) -> list[Hit]:
-    """One hit for each document, its best, best first; ties by chunk number. The groups and their hits come in that order.
+    """One hit for each document, its best, best first; ties by chunk number. The groups and their hits come
+    in that order.
 
     `counted` hits of a document count: the best wholly, each further one with `bonus` of its score.
     """
@@ -67,7 +72,9 @@ def surplus(groups: Mapping[int, Sequence[Hit]], counted: int) -> int:
 
 
 def first_counted(hits: Sequence[Hit], counted: int, k: int) -> Sequence[Hit]:
-    """The first hits, so many that `k` of them count, where `counted` of a document do; all where they are fewer."""
+    """The first hits, so many that `k` of them count, where `counted` of a document do; all where they are
+    fewer.
+    """
     times: dict[int, int] = {}
     room = k
     for position, hit in enumerate(hits):
@@ -85,7 +92,9 @@ def of_best(leg: Leg) -> Leg:
 
 
 def is_name(query: str) -> bool:
-    """Whether a query is one name: written as names in code are (`getUser`, `os.path`), or a single plain word."""
+    """Whether a query is one name: written as names in code are (`getUser`, `os.path`), or a single plain
+    word.
+    """
     word = query.strip().strip("\"'`")
     if not word or " " in word or max(word) >= _FIRST_UNSPACED:
         return False
@@ -94,13 +103,17 @@ def is_name(query: str) -> bool:
 
 
 def is_identifier(query: str) -> bool:
-    """Whether a query is a name written as only names in code are: `getUserName`, `os.path.join`, `sha256`."""
+    """Whether a query is a name written as only names in code are: `getUserName`, `os.path.join`,
+    `sha256`.
+    """
     word = query.strip()
     return is_name(word) and not (word.isalpha() and word.islower()) and _NAMELIKE.search(word) is not None
 
 
 def semantic_weight(query: str, texts: Sequence[str], method: str) -> float:
-    """How much meaning counts for a query, by what the query is and by what its meaning leads to (texts of chunks)."""
+    """How much meaning counts for a query, by what the query is and by what its meaning leads to (texts of
+    chunks).
+    """
     if is_name(query):
         return SYMBOL_ALPHA
     code = sum(map(_likeness_to_code, texts)) / len(texts) if texts else 0.0
@@ -120,8 +133,8 @@ def weight_of_part(alpha: float, coverage: float) -> float:
 def fuse(method: str, keyword: Leg, semantic: Leg, alpha: float, unread: Container[int] = frozenset()) -> Leg:
     """One list of two, best first; `alpha` in [0, 1] is the weight of the semantic leg.
 
-    Documents of the keyword leg that are `unread`, whose meaning is not known yet, have their share of the keyword
-    leg whole: as if meaning said of them what the words say.
+    Documents of the keyword leg that are `unread`, whose meaning is not known yet, have their share of the
+    keyword leg whole: as if meaning said of them what the words say.
 
     A leg of weight 0 takes no part, so 0 and 1 give the order of one leg; one that found nothing leaves its
     share of the score unearned. Ties: by the better rank in either leg, then by number.
@@ -158,7 +171,9 @@ def reciprocal_ranks(leg: Leg, floor: float) -> list[float]:
 
 
 def spread(leg: Leg, floor: float) -> list[float]:
-    """Min-max: the best is 1, and 0 is what has `floor` times the last one's score; all 1 where all are equal."""
+    """Min-max: the best is 1, and 0 is what has `floor` times the last one's score; all 1 where all are
+    equal.
+    """
     if not leg:
         return []
     high, low = leg[0][1], leg[-1][1] * floor
@@ -169,7 +184,9 @@ def spread(leg: Leg, floor: float) -> list[float]:
 
 
 def deviations(leg: Leg, floor: float) -> list[float]:
-    """DBSF: the mean is 1/2, SIGMAS standard deviations above it 1, below it 0; all 1/2 where all are equal."""
+    """DBSF: the mean is 1/2, SIGMAS standard deviations above it 1, below it 0; all 1/2 where all are
+    equal.
+    """
     scores = [score for _, score in leg]
     mean = sum(scores) / max(1, len(scores))
     deviation = sqrt(sum((score - mean) ** 2 for score in scores) / max(1, len(scores)))

@@ -1,7 +1,9 @@
-"""What a file is decides with what it says: the rules applied to a ranking of candidates (docs/ranking.md has the ablations).
+"""What a file is decides with what it says: the rules applied to a ranking of candidates (docs/ranking.md has
+the ablations).
 
-A path that names the subject, and a definition of the name asked for, add to a document's score; tests, examples, lists of exports
-and change logs are held back unless the query asks for them. The constants are coarse and the same everywhere.
+A path that names the subject, and a definition of the name asked for, add to a document's score; tests,
+examples, lists of exports and change logs are held back unless the query asks for them. The constants are
+coarse and the same everywhere.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -13,19 +15,20 @@ from ctx.analyze import beginning
 from ctx.lean import NamedTuple
 from ctx.ranking import Leg
 
-# Of the best score, added where the path of code says all that the query says: so much where the first SAMPLE candidates are code,
-# less as they are prose, for a page is then the likelier answer.
+# Of the best score, added where the path of code says all that the query says: so much where the first SAMPLE
+# candidates are code, less as they are prose, for a page is then the likelier answer.
 PATH_CODE, SAMPLE = 1.0, 10
 PATH_PROSE = 0.3  # prose says its subject in its text; more cost document trees .008
 DEFINITION = 1.0  # of the best score, added to code that defines the name which is the whole query
 DEFINITION_PLAIN = 0.5  # where the whole query is a plain word, which may be meant as a word
 DEFINITION_WITHIN = 0.25  # where the name is a word among others: a question is about more than one name
-# Where neighbouring words of a question make the name (`apply_mask` of "apply the mask"): times their share of what
-# it says.
+# Where neighbouring words of a question make the name (`apply_mask` of "apply the mask"): times their share
+# of what it says.
 DEFINITION_COMPOUND = 0.15
 DEFINITION_NAMED = 1.5  # times as much where the file bears the name too
 HELD_BACK = {kinds.TEST: 0.5, kinds.EXAMPLE: 0.5, kinds.EXPORTS: 0.7, kinds.CHANGES: 0.6}
-WORD_ENDING = 4  # letters by which a word of a path may go on after a term: `rout` is in routing, `app` not in application
+# Letters by which a word of a path may go on after a term: `rout` is in routing, `app` not in application.
+WORD_ENDING = 4
 COMPOUND_PART = 3  # letters at least of what a word of a path is made of
 _STUBS = (".pyi", ".d.ts")
 
@@ -37,14 +40,15 @@ ASKING = {
     ),
     kinds.EXPORTS: frozenset({"export", "reexport", "init", "index", "packag", "__init__"}),
     kinds.CHANGES: frozenset(
-        {"releas", "version", "chang", "changelog", "histori", "news", "new", "ad", "remov", "deprec", "upgrad", "migrat"}
+        {"releas", "version", "chang", "changelog", "histori", "news", "new", "ad", "remov", "deprec",
+        "upgrad", "migrat"}
     ),
 }  # fmt: skip
 
 
 class Question(NamedTuple):
-    """A query as the rules see it. `weights` are its terms with their rarity; `definitions` the documents that define `names`,
-    and `modules` what these are of: `subprocess` of `subprocess.Popen`.
+    """A query as the rules see it. `weights` are its terms with their rarity; `definitions` the documents
+    that define `names`, and `modules` what these are of: `subprocess` of `subprocess.Popen`.
     """
 
     weights: Mapping[str, float]
@@ -56,7 +60,9 @@ class Question(NamedTuple):
 
 
 class Ruling(NamedTuple):
-    """What the rules did to a document: shares of the best score that they added, and the factor they held it back by."""
+    """What the rules did to a document: shares of the best score that they added, and the factor they held it
+    back by.
+    """
 
     path: float = 0.0
     definition: float = 0.0
@@ -76,7 +82,9 @@ class Profile(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """What the file may be called by, without underscores, in lower case; of a list of exports its folder."""
+        """What the file may be called by, without underscores, in lower case; of a list of exports its
+        folder.
+        """
         folder, _, stem = self.low.partition("/")
         return (folder if self.role == kinds.EXPORTS else stem).replace("_", "")
 
@@ -164,7 +172,8 @@ def _ruling(terms: _Terms, number: int, profile: Profile, path: float) -> Ruling
 
 
 def apply(ranked: Leg, files: Mapping[int, Profile], question: Question) -> tuple[Leg, dict[int, Ruling]]:
-    """The ranking after the rules, best first, scores in [0, 1] with the best as it was; and what changed, by document.
+    """The ranking after the rules, best first, scores in [0, 1] with the best as it was; and what changed, by
+    document.
 
     Documents that `files` lacks stay as they are. Ties keep their order.
     """
@@ -216,8 +225,8 @@ def _asks_for(question: Question, role: str) -> bool:
 
 
 def _says(named: str, low: str, part: str, parts: Sequence[str]) -> bool:
-    """Whether some word of a path (`low`: in lower case) begins with a part and ends soon after it, or is made of that part
-    and another: `healthcheck` of `health` and `check`.
+    """Whether some word of a path (`low`: in lower case) begins with a part and ends soon after it, or is
+    made of that part and another: `healthcheck` of `health` and `check`.
     """
     start = low.find(part)
     while start >= 0:

@@ -35,7 +35,8 @@ MAX_CANDIDATES = 10_000  # hits asked of a leg at most, however few documents th
 DEEPER = 4  # times as many hits are asked for when a page lies beyond the ranking so far
 EVERYTHING = Filters()
 
-_CROWDED = 0.25  # of the passages of a leg; where more are of documents that have enough of them, it is filled with others
+# Of the passages of a leg; where more are of documents that have enough of them, it is filled with others.
+_CROWDED = 0.25
 _KIND_SAMPLE = 10  # documents from which prose or code is told
 _DEFINED = 50  # passages that define a name, at most
 _PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is good
@@ -69,12 +70,15 @@ class Surroundings(Protocol):
         """What is not indexed yet, in a sentence; None where nothing is lacking."""
 
     def ask_for(self, chunk_nos: Sequence[int]) -> None:
-        """Chunks that a question led to and that have no embedding yet, best first: they should have one soon."""
+        """Chunks that a question led to and that have no embedding yet, best first: they should have one
+        soon.
+        """
 
 
 class SearchReply(NamedTuple):
-    """`explain` is parallel to `results`, None where not asked for. `partial` says what the results may lack, `note` what was
-    looked for instead of what was asked."""
+    """`explain` is parallel to `results`, None where not asked for. `partial` says what the results may lack,
+    `note` what was looked for instead of what was asked.
+    """
 
     results: list[SearchResult]
     explain: list[JSON] | None = None
@@ -83,8 +87,8 @@ class SearchReply(NamedTuple):
 
 
 class _Words(NamedTuple):
-    """A query with misspelt words put right, its terms with their rarity (0 where no text has them), the names that
-    neighbouring words make and some text has, and what to tell of the words put right.
+    """A query with misspelt words put right, its terms with their rarity (0 where no text has them), the
+    names that neighbouring words make and some text has, and what to tell of the words put right.
     """
 
     query: str
@@ -94,9 +98,11 @@ class _Words(NamedTuple):
 
 
 class Searcher:
-    """Searches an index and answers from the catalog. Holds no state of its own but counts; safe from several threads.
+    """Searches an index and answers from the catalog. Holds no state of its own but counts; safe from several
+    threads.
 
-    `settings.hybrid_alpha` in [0, 1] fixes the weight of the semantic leg; None lets the query and what it finds decide.
+    `settings.hybrid_alpha` in [0, 1] fixes the weight of the semantic leg; None lets the query and what it
+    finds decide.
     """
 
     def __init__(
@@ -128,9 +134,9 @@ class Searcher:
     ) -> SearchReply:
         """The documents from rank `offset` on, at most `limit`, best first, each with its best passage.
 
-        The order does not depend on `limit` or `offset`. Raises `BadRequest` for a blank query, an unknown mode or a limit below 1,
-        `EmbeddingsDisabled` where the mode needs what is not there, `EmbedderError` where a semantic search gets no vector; a hybrid
-        one then goes by words and says so.
+        The order does not depend on `limit` or `offset`. Raises `BadRequest` for a blank query, an unknown
+        mode or a limit below 1, `EmbeddingsDisabled` where the mode needs what is not there, `EmbedderError`
+        where a semantic search gets no vector; a hybrid one then goes by words and says so.
         """
         limit = self._settings.final_limit if limit is None else limit
         _check(query, mode, limit, offset, per_document)
@@ -170,7 +176,7 @@ class Searcher:
             documents = self._resolved[key] = self._catalog.matching(_TypeTest(types), _path_test(paths))
         return filters._replace(documents=documents)
 
-    # -- the query ---------------------------------------------------------------------------------------------------
+    # -- the query -------------------------------------------------------------------------------------------
 
     def _meaning(self, query: str, mode: str) -> tuple[str, QueryVector | None, str | None]:
         """The mode that can be answered, the query's vector where that needs one, and what to tell of it."""
@@ -259,12 +265,14 @@ class Searcher:
         weights = {term: rarity.get(term, 0.0) for term in terms}
         return _Words(query, weights, [name for name, whole in compounds.items() if whole in rarity], note)
 
-    # -- the ranking ---------------------------------------------------------------------------------------------------
+    # -- the ranking -----------------------------------------------------------------------------------------
 
     def _answers(
         self, request: Request, rows: "Rows", count: int
     ) -> Iterator[tuple[int, float, Stage, list[Choice]]]:
-        """(document, score, what ranked it, its chunks best first), best first: as many as are asked for, and more."""
+        """(document, score, what ranked it, its chunks best first), best first: as many as are asked for, and
+        more.
+        """
         met: set[int] = set()
         ceiling = 1.0
         for stage in self._stages(request, rows):
@@ -289,7 +297,9 @@ class Searcher:
             ceiling = min(entries[-1][1], ceiling) if entries else ceiling
 
     def _stages(self, request: Request, rows: "Rows") -> Iterator[Stage]:
-        """The ranking to a fixed depth; then, for whoever reads on, to depths that go below it and never change what is above."""
+        """The ranking to a fixed depth; then, for whoever reads on, to depths that go below it and never
+        change what is above.
+        """
         deeper = 1
         while True:
             keyword, semantic = self._legs(
@@ -317,7 +327,9 @@ class Searcher:
         return self._keyword_leg(request, hits, words), _semantic_leg(neighbours, nearest)
 
     def _keyword_leg(self, request: Request, hits: list[Hit], k: int) -> Leg:
-        """Of the k best passages so many that k of them count: a few long documents do not keep the others out."""
+        """Of the k best passages so many that k of them count: a few long documents do not keep the others
+        out.
+        """
         counted = self._settings.max_chunks_per_doc
         groups = ranking.by_document(hits)
         exhausted = len(hits) < k or k == MAX_CANDIDATES
@@ -351,7 +363,9 @@ class Searcher:
         return Stage(ranked, keyword, semantic, alpha, rulings)
 
     def _with_defining(self, ranked: ranking.Leg, defining: Mapping[int, Hit]) -> ranking.Leg:
-        """The ranking and below it the code that defines a name of the query, however seldom it says the name."""
+        """The ranking and below it the code that defines a name of the query, however seldom it says the
+        name.
+        """
         present = {number for number, _ in ranked}
         absent = [(number, 0.0) for number in defining if number not in present]
         files = self._files_of(absent) if absent else {}
@@ -378,7 +392,9 @@ class Searcher:
         return ranking.semantic_weight(_subject(request.query), texts, self._settings.fusion)
 
     def _unread(self, request: Request, keyword: Leg, semantic: Leg) -> frozenset[int]:
-        """The documents of the keyword leg whose passage has no embedding yet; the best of them are asked for."""
+        """The documents of the keyword leg whose passage has no embedding yet; the best of them are asked
+        for.
+        """
         if request.vector is None or not self._pending_count(request.vector.model):
             return frozenset()
         passages = {
@@ -405,7 +421,8 @@ class Searcher:
 
 
 def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str] | None:
-    """The full names that `names` mean, each a name (`git:platform`) or a type (`git`); None, no restriction, where it is empty.
+    """The full names that `names` mean, each a name (`git:platform`) or a type (`git`); None, no restriction,
+    where it is empty.
 
     Empty where nothing is called so: the search then finds nothing.
     """
@@ -424,7 +441,7 @@ def _semantic_leg(hits: list[Hit], k: int) -> Leg:
     return Leg(groups, ranking.per_document(groups), len(hits) < k or k == MAX_CANDIDATES)
 
 
-# -- the query ---------------------------------------------------------------------------------------------------------
+# -- the query -----------------------------------------------------------------------------------------------
 
 
 def _check(query: str, mode: str, limit: int, offset: int, per_document: int) -> None:
@@ -442,7 +459,8 @@ def _check(query: str, mode: str, limit: int, offset: int, per_document: int) ->
 
 
 def _subject(query: str) -> str:
-    """The name alone where a query asks for its definition as code writes it (`class OrderedDict`, `def main():`); else the query.
+    """The name alone where a query asks for its definition as code writes it (`class OrderedDict`, `def
+    main():`); else the query.
 
     Of a plain word only behind what no sentence says: `class action` and `type theory` are prose.
     """
@@ -453,7 +471,9 @@ def _subject(query: str) -> str:
 
 
 def _names(query: str, members: Sequence[tuple[str, str]]) -> list[str]:
-    """What a query may ask the definition of: itself where it is a name, else the identifiers in it; of dotted names the last part."""
+    """What a query may ask the definition of: itself where it is a name, else the identifiers in it; of
+    dotted names the last part.
+    """
     names = [name for _, name in members]
     if not ranking.is_name(query):
         return list(dict.fromkeys([*analyze.identifiers(query), *names]))
@@ -469,8 +489,8 @@ def _defining(query: str, subject: str) -> float:
 
 
 def _compounds(query: str) -> dict[str, str]:
-    """The names that neighbouring words of a query make with an underscore, and the term by which the index has each
-    as a whole.
+    """The names that neighbouring words of a query make with an underscore, and the term by which the index
+    has each as a whole.
     """
     words = [word for word in analyze.plain_words(query) if word.isalpha() and word not in analyze.STOP_WORDS]
     if not 1 < len(words) <= _MAX_COMPOUNDED:

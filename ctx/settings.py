@@ -1,7 +1,7 @@
 """What can be configured: each section declares its keys once, with name, type, default, range and note.
 
-The checks and defaults (ctx/config.py), the reference (docs/configuration.md), the commented example (config/ctx.toml) and the JSON
-Schema for editors (config/ctx.schema.json) all follow from here; `python scripts/configuration.py` writes the last three.
+The checks and defaults (ctx/config.py) follow from here, and what `python scripts/configuration.py` writes:
+the reference (docs/configuration.md), the commented example (config/ctx.toml), the schema for editors.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,8 @@ class Store(Section):
     url: str | None = key(
         "str",
         None,
-        "a PostgreSQL that holds all that is stored for several machines; `[db] path` is then where this one keeps what follows from it",
+        "a PostgreSQL that holds all that is stored for several machines; `[db] path` is then where this "
+        "one keeps what follows from it",
         shown="postgresql://ctx@db.example.com/ctx",
         unset="the file of `[db] path`",
     )
@@ -38,14 +39,14 @@ class Index(Section):
     engine: str = key(
         "str",
         "local",
-        "what searches: `local`, an index in the store's folder, or `opensearch` ([operations](operations.md))",
+        "what searches: `local`, an index in the store's folder, or [`opensearch`](operations.md)",
         choices=("local", "opensearch"),
         harmless=True,
     )
     url: str | None = key(
         "str",
         None,
-        "the nodes of an OpenSearch 3 or newer, with commas between; it is given the words and vectors of all documents",
+        "the nodes of an OpenSearch 3 or newer, commas between; it gets all words and vectors",
         shown="https://os1.example.com:9200,https://os2.example.com:9200",
         unset="needed for `opensearch`",
     )
@@ -142,7 +143,7 @@ class Embedding(Section):
 
     @property
     def key_variable(self) -> str | None:
-        """The environment variable with the key: OpenAI's own, as its clients have it, only ever for OpenAI itself."""
+        """The environment variable with the key: OpenAI's own, only ever for OpenAI itself."""
         if self.api_key_env is None and self.provider == "openai" and self.url is None:
             return "OPENAI_API_KEY"
         return self.api_key_env
@@ -224,7 +225,7 @@ class Server(Section):
     search_processes: int = key(
         "int",
         1,
-        "processes beside the server that answer searches while many come at once; no more than cores to spare",
+        "processes that answer searches beside the server while many come; no more than cores to spare",
         low=0,
         high=16,
         harmless=True,
@@ -266,7 +267,7 @@ class Lua(Section):
 
 
 class Llm(Section):
-    """`[memory.llm]`: one OpenAI-compatible completion that `reflect` may ask; without it, it quotes and counts."""
+    """`[memory.llm]`: an OpenAI-compatible completion for `reflect`, which quotes and counts without it."""
 
     base_url: str = key(
         "str", None, "an OpenAI-compatible server", required=True, shown="http://localhost:11434/v1"
@@ -337,7 +338,7 @@ class Filesystem(Section):
     link: str | None = key(
         "str",
         None,
-        "where a result leads: an address with `{path}` for the file's path below `root`, or `file` for its own",
+        "where a result leads: an address with `{path}` for its path below `root`, or `file` for the file",
         shown="https://wiki.example.com/{path}",
         harmless=True,
     )
@@ -506,13 +507,14 @@ class Web(Section):
 
 
 class Script(Section):
-    """A Lua file that the operator named: `config` is every key that is not one of ours, and goes to the script."""
+    """A Lua file that the operator named; `config`: the keys that are not ours, for the script."""
 
     name: str
     path: str = key(
         "path",
         None,
-        "a Lua file, or `registry:NAME/tools/SCRIPT`; see [the Lua API](lua-api.md), [registries](registries.md)",
+        "a Lua file, or `registry:NAME/tools/SCRIPT`; see [the Lua API](lua-api.md), "
+        "[registries](registries.md)",
         required=True,
         shown="./tools/create-ticket.lua",
     )
@@ -592,7 +594,7 @@ NAMED_SECTIONS: Mapping[str, type[Section]] = {
 # Keys of Context Harness v0.8 that do nothing here: a moved configuration is told why, and starts.
 WITHOUT_EFFECT = {
     "vector_index": "the vector index needs no settings; delete the section",
-    "registries": "registries are not configured here: `ctx registry install NAME URL` brings one; delete the section",
+    "registries": "a registry is brought by `ctx registry install NAME URL`; delete the section",
     "retrieval.group_by": "results are always grouped by document; delete the key",
     "retrieval.doc_agg": "the best chunk of a document decides; delete the key",
 }

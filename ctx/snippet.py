@@ -1,4 +1,5 @@
-"""What is shown of a text: where the query's words stand in it, and the window that holds most of them, clean of markup.
+"""What is shown of a text: where the query's words stand in it, and the window that holds most of them, clean
+of markup.
 
 Texts are looked through by hand: `re` would be 4 ms of a search from the command line, an eighth of it.
 """
@@ -23,72 +24,17 @@ _FIRST_UNSPACED = (
 _SPACES = b"\t\n\v\f\r\x1c\x1d\x1e\x1f"  # of ASCII, beside the space itself
 _TAG_CHARS = 300  # a longer one is no tag
 _TAGS = frozenset(
-    [
-        "a",
-        "abbr",
-        "b",
-        "blockquote",
-        "br",
-        "center",
-        "code",
-        "dd",
-        "del",
-        "details",
-        "div",
-        "dl",
-        "dt",
-        "em",
-        "figcaption",
-        "figure",
-        "font",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "hr",
-        "i",
-        "iframe",
-        "img",
-        "input",
-        "ins",
-        "kbd",
-        "li",
-        "mark",
-        "nav",
-        "ol",
-        "p",
-        "picture",
-        "pre",
-        "s",
-        "samp",
-        "section",
-        "small",
-        "source",
-        "span",
-        "strong",
-        "sub",
-        "summary",
-        "sup",
-        "svg",
-        "table",
-        "tbody",
-        "td",
-        "tfoot",
-        "th",
-        "thead",
-        "tr",
-        "tt",
-        "u",
-        "ul",
-        "video",
-    ]
+    """
+    a abbr b blockquote br center code dd del details div dl dt em figcaption figure font h1 h2 h3 h4 h5
+    h6 hr i iframe img input ins kbd li mark nav ol p picture pre s samp section small source span
+    strong sub summary sup svg table tbody td tfoot th thead tr tt u ul video
+    """.split()  # noqa: SIM905 - a list of sixty lines else
 )
 _LINE_WORDS = (
     3  # from so many on a query with punctuation may be a line that was copied; without it, of twice as many
 )
-_LINE_SHARE = 0.5  # of what it says, which a text has at least that has the line: not every part of a name stands alone in it
+# Of what it says, which a text has at least that has the line: not every part of a name stands alone in it.
+_LINE_SHARE = 0.5
 _WORDS = pattern(r"[^\W_]+")  # as the index parts them
 
 Terms = int  # a set of a query's terms: bit i says that the i-th is in it. A search unites thousands of them
@@ -112,7 +58,9 @@ class Text(NamedTuple):
 
 
 class _Shares(dict[Terms, float]):
-    """How much of what a query says some of its terms are, in [0, 1]: a rare one is more than a common one."""
+    """How much of what a query says some of its terms are, in [0, 1]: a rare one is more than a common
+    one.
+    """
 
     def __init__(self, weights: Sequence[float]) -> None:
         self[0] = 0.0
@@ -128,9 +76,10 @@ class _Shares(dict[Terms, float]):
 class Matcher:
     """Finds a query's terms in texts, fast enough to be done for every chunk that may be shown.
 
-    A stem begins its word but for a last letter (happi, happy), so texts are looked through for beginnings, and only the words
-    found so are analysed. `weights` tell how much each term says (its rarity); one that they lack counts 1. `phrases` are
-    terms that are asked for side by side, `line` is a query that may have been copied from a text.
+    A stem begins its word but for a last letter (happi, happy), so texts are looked through for beginnings,
+    and only the words found so are analysed. `weights` tell how much each term says (its rarity); one that
+    they lack counts 1. `phrases` are terms that are asked for side by side, `line` is a query that may have
+    been copied from a text.
     """
 
     def __init__(
@@ -177,7 +126,9 @@ class Matcher:
         return self.phrase_at(" ".join(text.split())) is not None
 
     def phrase_at(self, text: str) -> int | None:
-        """Where a text on one line says the query, or a phrase that it has in quotes; None where it does not."""
+        """Where a text on one line says the query, or a phrase that it has in quotes; None where it does
+        not.
+        """
         position = text.lower().find(self.line) if self.line else -1
         if position >= 0:
             return position
@@ -232,7 +183,9 @@ class Matcher:
         return terms
 
     def _snakes(self, text: str, low: str, marks: list[Mark]) -> list[Mark]:
-        """Identifiers with underscores that the query has without them, where no part of one is marked already."""
+        """Identifiers with underscores that the query has without them, where no part of one is marked
+        already.
+        """
         absent = [part for part in self._parts if part not in low]
         if not absent:
             return []
@@ -247,7 +200,9 @@ class Matcher:
         return snakes
 
     def snippet(self, chunk: Text) -> tuple[str, tuple[tuple[int, int], ...]]:
-        """About `snippet_chars` of a chunk, whole words, around most of the query's words; and where those stand in it."""
+        """About `snippet_chars` of a chunk, whole words, around most of the query's words; and where those
+        stand in it.
+        """
         text = plain(chunk)
         marks = self.marks(text)
         start, end = self._window(text, marks)
@@ -258,7 +213,9 @@ class Matcher:
         return snippet, tuple(inside)
 
     def _window(self, text: str, marks: list[Mark]) -> tuple[int, int]:
-        """[start, end) of the `snippet_chars` characters that say most of the query, begun at a sentence where one is near."""
+        """[start, end) of the `snippet_chars` characters that say most of the query, begun at a sentence
+        where one is near.
+        """
         if len(text) <= self._snippet_chars:
             return 0, len(text)
         phrase = self.phrase_at(text)
@@ -279,8 +236,8 @@ class Matcher:
         return start, end
 
     def _densest(self, marks: list[Mark]) -> tuple[int, int]:
-        """Where the words begin that say most together within a window, and until where each was said once; of several equals the
-        first.
+        """Where the words begin that say most together within a window, and until where each was said once;
+        of several equals the first.
         """
         first_at = until = last = 0
         highest = 0.0
@@ -298,7 +255,8 @@ class Matcher:
 
 
 def begins_word(low: str, part: str, text: str, start: int) -> bool:
-    """Whether some word of a text (`low`: folded, as long as the text or not) begins with `part`: also a hump, or an ideograph.
+    """Whether some word of a text (`low`: folded, as long as the text or not) begins with `part`: also a
+    hump, or an ideograph.
 
     `start` is where the part is found first.
     """
@@ -312,7 +270,9 @@ def begins_word(low: str, part: str, text: str, start: int) -> bool:
 
 
 def _folded(text: str) -> tuple[str, list[int] | None]:
-    """The text in lower case without accents; and, where that is not as long, where each of its characters comes from."""
+    """The text in lower case without accents; and, where that is not as long, where each of its characters
+    comes from.
+    """
     if text.isascii():
         return text.lower(), None
     low = analyze.folded(text)
@@ -323,7 +283,9 @@ def _folded(text: str) -> tuple[str, list[int] | None]:
 
 
 def _places(text: str, parts: Sequence[str]) -> list[tuple[int, int]]:
-    """[start, end) of every part in the text, in order; of those of one start, the one that comes first in `parts`."""
+    """[start, end) of every part in the text, in order; of those of one start, the one that comes first in
+    `parts`.
+    """
     places: list[tuple[int, int]] = []
     for part in parts:
         start = text.find(part) if part in text else -1  # few are, which `in` tells in a third of the time
@@ -334,7 +296,9 @@ def _places(text: str, parts: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _word(low: str, start: int, end: int, read_to: int, spaced: bool) -> tuple[int, int]:
-    """The whole word around [start, end), where its script has such; `spaced`: all of the text is of one that has."""
+    """The whole word around [start, end), where its script has such; `spaced`: all of the text is of one that
+    has.
+    """
     if spaced:
         while start > read_to and low[start - 1].isalnum():
             start -= 1
@@ -379,7 +343,7 @@ def _sentences(text: str, start: int, end: int) -> list[int]:
     return sorted(begins)
 
 
-# -- without markup ------------------------------------------------------------------------------------------------
+# -- without markup ------------------------------------------------------------------------------------------
 
 
 def plain(chunk: Text) -> str:
@@ -402,7 +366,9 @@ def _in_one_line(text: str) -> str:
 
 
 def is_bare(chunk: Text) -> bool:
-    """Whether a chunk of prose says next to nothing below its headings: a heading alone, front matter, a label."""
+    """Whether a chunk of prose says next to nothing below its headings: a heading alone, front matter, a
+    label.
+    """
     if not chunk.prose or (len(chunk.text) > _LONG_CHARS and chunk.text[:3] not in ("---", "+++")):
         return False
     letters = _plain_letters(chunk.text)
@@ -426,7 +392,8 @@ def is_bare(chunk: Text) -> bool:
 
 
 def _plain_letters(text: str) -> int:
-    """How many letters the first line begins with, where they are words enough and no sign among them could be markup; else 0.
+    """How many letters the first line begins with, where they are words enough and no sign among them could
+    be markup; else 0.
 
     Most texts begin so, which is told at once.
     """
@@ -441,8 +408,8 @@ def _may_be_marked(text: str) -> bool:
 
 
 def _unmarked_lines(lines: list[str], prose: bool, inline: bool) -> Iterator[str]:
-    """The lines without markup; `inline`: in prose some may have it beyond their beginnings. What stands between fences is code
-    and stays as it is.
+    """The lines without markup; `inline`: in prose some may have it beyond their beginnings. What stands
+    between fences is code and stays as it is.
     """
     lines = lines[_front_matter_end(lines) :] if prose else lines
     fenced = prose and inline and _begins_in_code(lines)
@@ -468,7 +435,9 @@ def _is_fence(line: str) -> bool:
 
 
 def _begins_in_code(lines: list[str]) -> bool:
-    """Whether a text begins within a block of code that was cut: its first fence is one of an odd number and names no language."""
+    """Whether a text begins within a block of code that was cut: its first fence is one of an odd number and
+    names no language.
+    """
     fences = [line.strip() for line in lines if _is_fence(line)]
     return len(fences) % 2 == 1 and fences[0] == "```"
 
@@ -486,7 +455,9 @@ def _front_matter_end(lines: list[str]) -> int:
 
 
 def _unmarked(line: str) -> str:
-    """The line without the mark of a heading or a quotation before it; nothing of one that begins with a rule."""
+    """The line without the mark of a heading or a quotation before it; nothing of one that begins with a
+    rule.
+    """
     text = line.lstrip(" \t")
     if text.startswith(">"):
         return text[1:]
@@ -510,7 +481,9 @@ def _cells(row: str) -> str:
 
 
 def _without_directive(line: str) -> str:
-    """The words of a line of reStructuredText or MyST markup: nothing of a label, an option, or a directive without words."""
+    """The words of a line of reStructuredText or MyST markup: nothing of a label, an option, or a directive
+    without words.
+    """
     text = line.strip()
     if text.startswith(".. "):
         name, mark, argument = text[3:].partition("::")
@@ -571,7 +544,9 @@ def _without_links(line: str) -> str:
 
 
 def _without_roles(line: str) -> str:
-    """`:ref:`words <target>``, `{ref}`words`` and `` `words <address>`_ `` as the words; other code without its marks."""
+    """`:ref:`words <target>``, `{ref}`words`` and `` `words <address>`_ `` as the words; other code without
+    its marks.
+    """
     pieces = line.split("`")
     for i in range(1, len(pieces), 2):
         before = pieces[i - 1]

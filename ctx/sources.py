@@ -81,7 +81,8 @@ def _folders(folders: Sequence[Filesystem], config_path: str | None, project: st
             max_file_bytes=folder.max_file_bytes,
             respect_gitignore=folder.gitignore,
             link=folder.link,
-            # A folder of the project is not to become a link out of it while a server runs (a pull can do that).
+            # A folder of the project is not to become a link out of it while a server runs (a pull can do
+            # that).
             stays=partial(inside, root=project, closed=CLOSED)
             if inside(folder.root, project, CLOSED)
             else None,

@@ -1,8 +1,9 @@
 """A TOML file as its tables, remembered, so that reading the same file again needs no parser.
 
-Importing `tomli` takes 3 ms of CPU, a tenth of `ctx search`. What is remembered stands beside the very bytes that it was read from and
-counts only for the same bytes, so it cannot be out of date. It is in the user's own cache, where no project can lay it, and is left
-out of account unless it is the user's alone. Commands that write remember; those that only read do not.
+Importing `tomli` takes 3 ms of CPU, a tenth of `ctx search`. What is remembered stands beside the very bytes
+that it was read from and counts only for the same bytes, so it cannot be out of date. It is in the user's own
+cache, where no project can lay it, and is left out of account unless it is the user's alone. Commands that
+write remember; those that only read do not.
 """
 
 import marshal
@@ -117,4 +118,6 @@ def _remember(slot: str, data: bytes, tables: dict[str, JSON]) -> None:
         files.make_folder(os.path.dirname(slot))
         files.replace(slot, record + zlib.crc32(record).to_bytes(4, "big"))
     except OSError:
-        pass  # a home that cannot be written (a container, a full disk) costs the three milliseconds and nothing else
+        # A home that cannot be written (a container, a full disk) costs the three milliseconds and nothing
+        # else.
+        pass

@@ -30,7 +30,9 @@ def source_kind(name: str) -> str:
 
 
 class Content(NamedTuple):
-    """What `SourceItem.read()` gives: the bytes (or text already decoded) and what the connector knows of them."""
+    """What `SourceItem.read()` gives: the bytes (or text already decoded) and what the connector knows of
+    them.
+    """
 
     data: bytes | str
     media_type: str | None = None  # None: decided by the name and the bytes
@@ -57,7 +59,9 @@ class SourceItem(NamedTuple):
 
 
 class Heading(NamedTuple):
-    """A heading of an extracted body: where its line starts (characters), its level (1 is the top) and its words."""
+    """A heading of an extracted body: where its line starts (characters), its level (1 is the top) and its
+    words.
+    """
 
     start: int
     level: int
@@ -67,8 +71,9 @@ class Heading(NamedTuple):
 class Extracted(NamedTuple):
     """A document's text: `body` is what a reader is given, and every span below counts characters of it.
 
-    `headings` are in order of `start`. `atoms` are spans `[start, end)` that a chunk should not cut (code blocks,
-    tables, functions), in order and disjoint. `note`: what the report should say of it, though it could be read.
+    `headings` are in order of `start`. `atoms` are spans `[start, end)` that a chunk should not cut (code
+    blocks, tables, functions), in order and disjoint. `note`: what the report should say of it, though it
+    could be read.
     """
 
     title: str
@@ -81,7 +86,8 @@ class Extracted(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A piece of a document: characters `[start, end)` of its body, lines `start_line..end_line` (1-based, inclusive).
+    """A piece of a document: characters `[start, end)` of its body, lines `start_line..end_line` (1-based,
+    inclusive).
 
     `heading` is the path of headings above it, joined with " > " ("" at the top). `text_hash` is the identity
     of what the embedder reads (title, heading path and text): equal hashes share one embedding.
@@ -97,7 +103,9 @@ class Chunk(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A document as the catalog keeps it. `id` is a lower-case UUID, stable across rebuilds (`identity.document_id`)."""
+    """A document as the catalog keeps it.
+    `id` is a lower-case UUID, stable across rebuilds (`identity.document_id`).
+    """
 
     id: str
     source: str
@@ -117,7 +125,8 @@ class Document(NamedTuple):
 class Filters(NamedTuple):
     """What a search is narrowed to; None means no restriction.
 
-    `sources` are full connector names; `documents` numbers of the catalog, as it resolved paths and types to them.
+    `sources` are full connector names; `documents` numbers of the catalog, as it resolved paths and types to
+    them.
     """
 
     sources: frozenset[str] | None = None
@@ -129,7 +138,8 @@ class Filters(NamedTuple):
 class Hit(NamedTuple):
     """A chunk as an engine found it. `score` is on the engine's own scale; higher is better.
 
-    An engine may find several neighbouring chunks as one: `chunk_no` is the first of `span`, numbered without a gap.
+    An engine may find several neighbouring chunks as one: `chunk_no` is the first of `span`, numbered without
+    a gap.
     """
 
     chunk_no: int
@@ -147,7 +157,9 @@ def best_first(hits: Iterable[Hit]) -> list[Hit]:
 
 
 class Passage(NamedTuple):
-    """A part of a document as a search shows it. `highlights` are the spans [start, end) of `snippet` that are the query's words."""
+    """A part of a document as a search shows it.
+    `highlights` are the spans [start, end) of `snippet` that are the query's words.
+    """
 
     snippet: str
     heading: str = ""
@@ -157,9 +169,11 @@ class Passage(NamedTuple):
 
 
 class SearchResult(NamedTuple):
-    """A document as a search answers it, with its best passage. `score` is in [0, 1], comparable within one reply.
+    """A document as a search answers it, with its best passage. `score` is in [0, 1], comparable within one
+    reply.
 
-    The fields without a default are those of seed 003. Row, JSON Schema and OpenAPI follow from this class (`tools/shapes.py`).
+    The fields without a default are those of seed 003. Row, JSON Schema and OpenAPI follow from this class
+    (`tools/shapes.py`).
     """
 
     id: str
@@ -213,7 +227,9 @@ class Caller(NamedTuple):
 
     @property
     def share(self) -> str:
-        """Against whose share of a bounded thing the call counts: a key's, else a session's, else that of a door's strangers together."""
+        """Against whose share of a bounded thing the call counts: a key's, else a session's, else that of a
+        door's strangers together.
+        """
         return self.principal or self.session_id or self.door
 
     @property

@@ -72,12 +72,15 @@ def look_after_files(
     on_return: Callable[[], None],
     stopping: "threading.Event",
 ) -> None:
-    """Takes up the store again where somebody deleted or replaced it, `on_return()` then reads anew; `/health` tells, and where
-    the configuration was changed.
+    """Takes up the store again where somebody deleted or replaced it, `on_return()` then reads anew;
+    `/health` tells, and where the configuration was changed.
     """
     returned_ms = catalog.returned_ms
     while not stopping.wait(STORE_LOOK_S):
-        reason = "its file was changed since the start: restart ctx to take it up (`ctx doctor` says whether it can be read)"
+        reason = (
+            "its file was changed since the start: restart ctx to take it up (`ctx doctor` says whether it "
+            "can be read)"
+        )
         if indexer.degrade("configuration", reason if configuration.differs() else None):
             logger.warning("configuration file=%s changed=%s", configuration.path, configuration.differs())
         try:
@@ -102,7 +105,9 @@ def look_after_files(
 def look_after_index(
     catalog: "Catalog", index: Projected, catch_up: Callable[[], None], stopping: "threading.Event"
 ) -> None:
-    """Has the index caught up where it stands still behind the catalog: it was deleted, or who wrote last was killed."""
+    """Has the index caught up where it stands still behind the catalog: it was deleted, or who wrote last was
+    killed.
+    """
     applied, looks, patience = 0, 0, LEFT_BEHIND_LOOKS
     while not stopping.wait(STORE_LOOK_S):
         try:

@@ -18,8 +18,8 @@ from ctx.store.plane import Plane, file_catalog, postgres_catalog
 from ctx.store.sqlite import SqliteCatalog
 from ctx.types import JSON, SourceStatus
 
-# Whatever a search by words does not need is imported where it is used: the indexer alone brings numpy, git and
-# the file formats with it, 150 ms.
+# Whatever a search by words does not need is imported where it is used: the indexer alone brings numpy, git
+# and the file formats with it, 150 ms.
 if TYPE_CHECKING:
     import threading
 
@@ -48,7 +48,8 @@ _HOLD_TRIES = 3  # models do not change more often while one question is asked
 
 
 def open_workspace(config: Config, *, reading: bool = False, projecting: bool = True) -> "Workspace":
-    """The workspace of a configuration. `reading`: nothing is created; raises `StoreError` where nothing is indexed yet.
+    """The workspace of a configuration. `reading`: nothing is created; raises `StoreError` where nothing is
+    indexed yet.
 
     Not `projecting`: it keeps no index of its own, and answers nothing.
     """
@@ -63,7 +64,7 @@ def open_workspace(config: Config, *, reading: bool = False, projecting: bool = 
 
 
 class Workspace:
-    """A running ctx without its doors. Close it, or use it as a context manager. `reading`: its catalog takes no writes."""
+    """A running ctx without its doors; a context manager. `reading`: its catalog takes no writes."""
 
     def __init__(self, config: Config, *, reading: bool = False, projecting: bool = True) -> None:
         self.config = config
@@ -91,7 +92,7 @@ class Workspace:
             toolbox.add(tool)
         return toolbox
 
-    # -- what searching needs --------------------------------------------------------------------------------------
+    # -- what searching needs --------------------------------------------------------------------------------
 
     @property
     def model(self) -> str | None:
@@ -122,7 +123,7 @@ class Workspace:
 
     @property
     def question_embedder(self) -> "Embedder | None":
-        """What embeds a question; the index has vectors of its model in hand, unless there are none at all."""
+        """What embeds a question; the index has vectors of its model in hand, unless there are none."""
         for _ in range(_HOLD_TRIES):
             embedder = self.succession.answering()
             if embedder is None or self.index.hold(embedder.model):
@@ -183,7 +184,7 @@ class Workspace:
 
         return Searcher(self.catalog, self.index, self.config.retrieval, self)
 
-    # -- sources ---------------------------------------------------------------------------------------------------
+    # -- sources ---------------------------------------------------------------------------------------------
 
     def source_names(self) -> list[str]:
         """The full names of the configured sources, in the order of the configuration."""
@@ -192,7 +193,7 @@ class Workspace:
         return [source.name for group in groups for source in group]
 
     def searched_names(self) -> list[str]:
-        """The full names that a search can be narrowed to: the configured ones, then those that only hold documents yet."""
+        """The names that a search can be narrowed to: the configured ones, then those of the store."""
         return list(dict.fromkeys((*self.source_names(), *self.catalog.filled_sources())))
 
     def statuses(self) -> list[SourceStatus]:
@@ -206,7 +207,7 @@ class Workspace:
         return max(0, self.catalog.seq() - self.index.applied_seq())
 
     def catch_up(self) -> None:
-        """Applies what other machines wrote since to the index of this one. Where another process is at it, that one does."""
+        """Applies what other machines wrote since to this one's index, unless another process is at it."""
         if self.behind():
             try:
                 self.indexer.repair()
@@ -220,11 +221,14 @@ class Workspace:
             indexer.ask_for(chunk_nos)
 
     def lacking(self) -> str | None:
-        """What a search must be told to lack: sources never indexed to the end, writes that the index has yet to apply."""
+        """What a search must be told to lack: sources never indexed to the end, writes yet to be applied."""
         if not self._all_indexed:
             never_indexed = [name for name in self.source_names() if self.catalog.last_run(name) is None]
             if never_indexed:
-                return f"{', '.join(never_indexed)} {'has' if len(never_indexed) == 1 else 'have'} not been indexed to the end yet: there may be more"
+                return (
+                    f"{', '.join(never_indexed)} {'has' if len(never_indexed) == 1 else 'have'} not been "
+                    "indexed to the end yet: there may be more"
+                )
             self._all_indexed = True
         if self.behind():
             indexer = self.__dict__.get("indexer")
@@ -265,7 +269,7 @@ class Workspace:
             answer["degraded"] = ailments
         return answer
 
-    # -- indexing --------------------------------------------------------------------------------------------------
+    # -- indexing --------------------------------------------------------------------------------------------
 
     @cached_property
     def indexer(self) -> "Indexer":
@@ -324,7 +328,7 @@ class Workspace:
         return answers
 
     def unconfigured(self) -> list[SourceStatus]:
-        """The sources that this configuration lacks and whose documents are still there: perhaps they are another one's."""
+        """The sources with documents that this configuration lacks: perhaps they are another one's."""
         return [status for status in self.statuses() if not status.configured]
 
     def _say_unconfigured(self) -> None:
@@ -332,12 +336,13 @@ class Workspace:
 
         for status in self.unconfigured():
             logging.getLogger(__name__).warning(
-                "source=%s is not in the configuration; its %d documents stay (`ctx index --prune` drops them)",
+                "source=%s is not in the configuration; its %d documents stay (`ctx index --prune` drops "
+                "them)",
                 status.name,
                 status.doc_count,
             )
 
-    # -- agents and scripts ---------------------------------------------------------------------------------------------------
+    # -- agents and scripts ----------------------------------------------------------------------------------
 
     @cached_property
     def agents(self) -> "Agents":
@@ -373,7 +378,7 @@ class Workspace:
 
     @cached_property
     def _script_store(self) -> "ScriptStore | None":
-        """What scripts keep between calls, in the catalog's file; None where there is no project to keep it for."""
+        """What scripts keep between calls, in the catalog's file; None where there is no project for it."""
         if self.config.path is None:
             return None
         from ctx.extensions.store import FileScriptStore
@@ -388,7 +393,8 @@ class Workspace:
             return store
 
     def load_extensions(self) -> None:
-        """Loads the packs, then the scripts: of two tools of one name, the script is the one that fails. Raises `ConfigError`.
+        """Loads the packs, then the scripts: of two tools of one name, the script is the one that fails.
+        Raises `ConfigError`.
 
         What nobody will serve, and settings that do nothing, are logged here.
         """
@@ -437,7 +443,7 @@ class Workspace:
             self._opened.append(scripts.close)
             return scripts
 
-    # -- memory ----------------------------------------------------------------------------------------------------
+    # -- memory ----------------------------------------------------------------------------------------------
 
     @cached_property
     def memory(self) -> "MemoryStore":
@@ -513,10 +519,10 @@ class Workspace:
             self._opened.extend(pack.close for pack in packs)
             return packs
 
-    # -- staying fresh ---------------------------------------------------------------------------------------------
+    # -- staying fresh ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins to follow the sources, and the scripts that are served, in the background. Returns at once."""
+        """Begins to follow the sources and the served scripts in the background. Returns at once."""
         self.scripts.watch()
         self._follow_sources(None)
         self.toolbox.observe(self._mend_after)

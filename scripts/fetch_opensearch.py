@@ -24,7 +24,8 @@ DIGESTS = {
     f"opensearch-{VERSION}.zip": "6540e95fe8bfaedc3eb1c58e829912ea2203af2ac1f88f76411c20a2fc5254a6",
     f"opensearch-knn-{VERSION}.0.zip": "f6cc96677277521e0dacc82aa078f87df70032026c8c7059623467a4141cfd2f",
     f"lang-painless-{VERSION}.jar": "2c6d2f22ef905744ce4681d8c06127f7b5f78da69da7a5d6dfa6cb16304e4813",
-    f"opensearch-scripting-painless-spi-{VERSION}.jar": "f35b1a391cdaee81bf419fa844fa5c52d71ba04b37952e15c5403d1b81c1a080",
+    f"opensearch-scripting-painless-spi-{VERSION}.jar": "f35b1a391cdaee81bf419fa844fa5c52d71ba04b37952e15c540"
+    "3d1b81c1a080",
     "antlr4-runtime-4.13.1.jar": "54665d2838cc66458343468efc539e454fc95b46a8a04b13c6ac43fc9be63505",
     "asm-9.7.jar": "adf46d5e34940bdf148ecdd26a9ee8eea94496a72034ff7141066b3eea5c4e9d",
     "asm-analysis-9.7.jar": "7bc6bcbc21379948a0c8c467fb0f864206e5b818f6bc0b546872f5c9f941556f",

@@ -1,4 +1,5 @@
-"""Installs a lock file into a virtual environment, and says how far it is: `python scripts/install.py VENV LOCK`.
+"""Installs a lock file into a virtual environment, and says how far it is: `python scripts/install.py VENV
+LOCK`.
 
 By uv where that is on PATH (seconds), else by the environment's own pip (minutes: each wheel is fetched and
 unpacked in turn). Hashes are required of everything. Nothing but the standard library is needed.

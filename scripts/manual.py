@@ -28,7 +28,8 @@ FILES = [
     {
         "heading": "EXIT STATUS",
         "content": "0 done, 1 a source or a client could not be dealt with, "
-        "2 a mistake in the command or the configuration, 3 there is no such thing, 4 the store or the disk, 5 a script, 130 interrupted.\n",
+        "2 a mistake in the command or the configuration, 3 there is no such thing, 4 the store or the "
+        "disk, 5 a script, 130 interrupted.\n",
     },
 ]
 

@@ -184,7 +184,8 @@ def _others(folder: Path) -> list[str]:
 
 
 def _in_a_child(work: Callable[[], Any], limit_s: float, log: str = os.devnull) -> Any:
-    """What `work` gives in a process of its own; None where it ended otherwise or takes longer than `limit_s`.
+    """What `work` gives in a process of its own; None where it ended otherwise or takes longer than
+    `limit_s`.
 
     A fork, since what is imported for every mutant need not be imported again. What it prints goes to `log`.
     """

@@ -21,7 +21,8 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 DOCUMENTS = {
-    "auth.md": "# Authentication\n\nTokens are signed and rotate monthly.\n\n## Rotation\n\nA new key signs from the first.\n",
+    "auth.md": "# Authentication\n\nTokens are signed and rotate monthly.\n\n## Rotation\n\nA new key signs "
+    "from the first.\n",
     "deploy.md": "# Deployment guide\n\n## Rollback\n\nRoll back a release by its number; the tokens stay.\n",
     "parser.py": 'def parse_token(text):\n    """Read a signed token."""\n    return text.split(".")\n',
     "notes.txt": "Remember the milk.\n",

@@ -1,7 +1,8 @@
 """Writes the pictures of the page that the documentation shows: `python scripts/screenshots.py [VIEW ...]`.
 
 A project is made of this repository's documentation and examples, served, and looked at in the Chromium that
-the tests use. Needs what `make clients` installs. Each view is taken light and dark into docs/images/VIEW-SCHEME.webp.
+the tests use. Needs what `make clients` installs. Each view is taken light and dark into
+docs/images/VIEW-SCHEME.webp.
 """
 
 import io

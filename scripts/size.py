@@ -1,4 +1,6 @@
-"""Prints what an environment's packages weigh: `python scripts/size.py VENV`; the heaviest first, then the sum."""
+"""Prints what an environment's packages weigh: `python scripts/size.py VENV`; the heaviest first, then the
+sum.
+"""
 
 import sys
 from importlib.metadata import Distribution, distributions
@@ -9,7 +11,9 @@ MB = 1_000_000
 
 
 def weight(distribution: Distribution) -> int:
-    """Bytes of a distribution's files as installed, compiled modules left out: a reader makes those, or not."""
+    """Bytes of a distribution's files as installed, compiled modules left out: a reader makes those, or
+    not.
+    """
     paths = [Path(str(distribution.locate_file(file))) for file in distribution.files or ()]
     return sum(path.stat().st_size for path in paths if path.suffix != ".pyc" and path.is_file())
 

@@ -146,7 +146,9 @@ def index_name(opensearch_url: str) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def _own_log() -> Iterator[None]:
-    """A command that a test runs in its own process logs to that test's standard error, which is closed after it."""
+    """A command that a test runs in its own process logs to that test's standard error, which is closed after
+    it.
+    """
     yield
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if type(handler) is logging.StreamHandler]:

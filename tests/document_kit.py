@@ -230,8 +230,10 @@ def epub(chapters: Sequence[str], *, encrypted: Sequence[str] = ()) -> bytes:
         "mimetype": "application/epub+zip",
         "META-INF/container.xml": '<container><rootfile full-path="OEBPS/book.opf"/></container>',
         "META-INF/encryption.xml": f"<encryption>{ciphers}</encryption>",
-        "OEBPS/book.opf": '<package xmlns:dc="http://purl.org/dc/elements/1.1/"><metadata><dc:title>The Book</dc:title>'
-        f"<dc:creator>A. Writer</dc:creator></metadata><manifest>{items}</manifest><spine>{spine}</spine></package>",
+        "OEBPS/book.opf": '<package xmlns:dc="http://purl.org/dc/elements/1.1/"><metadata><dc:title>The '
+        "Book</dc:title>"
+        f"<dc:creator>A. Writer</dc:creator></metadata><manifest>{items}</manifest><spine>{spine}</spine></p"
+        "ackage>",
     }
     for number, chapter in reversed(list(enumerate(chapters))):
         parts[f"OEBPS/text/c {number}.xhtml"] = f"<html><body>{chapter}</body></html>"
@@ -241,6 +243,8 @@ def epub(chapters: Sequence[str], *, encrypted: Sequence[str] = ()) -> bytes:
 def message(subject: str, text: str, kind: str = "text/plain") -> str:
     """An e-mail."""
     return (
-        f"From: Ada <ada@example.org>\nTo: bob@example.org\nSubject: {subject}\nDate: Mon, 2 Nov 2026 10:00:00 +0000\n"
-        f'MIME-Version: 1.0\nContent-Type: {kind}; charset="utf-8"\nContent-Transfer-Encoding: 8bit\n\n{text}\n'
+        f"From: Ada <ada@example.org>\nTo: bob@example.org\nSubject: {subject}\nDate: Mon, 2 Nov 2026 "
+        "10:00:00 +0000\n"
+        f'MIME-Version: 1.0\nContent-Type: {kind}; charset="utf-8"\nContent-Transfer-Encoding: '
+        f"8bit\n\n{text}\n"
     )

@@ -1,4 +1,6 @@
-"""What the tests of faults share: a server as a process of its own, rights that bind, waiting for what must come true."""
+"""What the tests of faults share: a server as a process of its own, rights that bind, waiting for what must
+come true.
+"""
 
 import json
 import os
@@ -28,7 +30,9 @@ def eventually(claim: Callable[[], bool], what: str = "it did not happen") -> No
 
 
 def unprivileged() -> list[str]:
-    """What a command line begins with so that modes of files bind it; skips the test where root cannot give that up."""
+    """What a command line begins with so that modes of files bind it; skips the test where root cannot give
+    that up.
+    """
     if os.geteuid() != 0:
         return []
     command = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]

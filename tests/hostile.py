@@ -1,6 +1,7 @@
 """Calls that mean harm, and attackers who send them to a running server for as long as they are let.
 
-The test in tests/security asks whether the server holds; benchmarks/hostile_calls.py how quickly it answers meanwhile.
+The test in tests/security asks whether the server holds; benchmarks/hostile_calls.py how quickly it answers
+meanwhile.
 """
 
 import json
@@ -42,7 +43,9 @@ function tool.execute(params) return "taken" end
 
 
 class Attack(NamedTuple):
-    """One hostile call: what is sent at once, then `drip` again and again; who is `deaf` never reads a reply."""
+    """One hostile call: what is sent at once, then `drip` again and again; who is `deaf` never reads a
+    reply.
+    """
 
     name: str
     opening: bytes
@@ -178,7 +181,9 @@ def crowd(kind: str) -> list[Attack]:
 
 
 class _Attacker(threading.Thread):
-    """Sends one attack, again whenever the server has ended it, until told to stop or refused a connection."""
+    """Sends one attack, again whenever the server has ended it, until told to stop or refused a
+    connection.
+    """
 
     def __init__(self, attack: Attack, address: tuple[str, int], over: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -214,7 +219,9 @@ class _Attacker(threading.Thread):
 
 
 class Assault:
-    """A crowd of attackers at work, from when the first call of each is on its way until the end of the block."""
+    """A crowd of attackers at work, from when the first call of each is on its way until the end of the
+    block.
+    """
 
     def __init__(self, address: str, attacks: list[Attack]) -> None:
         host, _, port = address.rpartition(":")

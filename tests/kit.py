@@ -27,7 +27,9 @@ ROOT = Path(__file__).parent.parent
 
 
 def shared(*parts: str) -> Path:
-    """A path in the material that CI has beside the checkout; skips the test where it is absent (fails in CI)."""
+    """A path in the material that CI has beside the checkout; skips the test where it is absent (fails in
+    CI).
+    """
     folder = Path(os.environ.get("CTX_SHARED", ROOT.parent / "shared"))
     path = folder.joinpath(*parts)
     if not path.exists():
@@ -67,12 +69,16 @@ def python_for_anybody() -> str:
 
 
 def hear_ctrl_c() -> None:
-    """For `preexec_fn`: the child hears SIGINT although the suite itself may run where it is ignored (`nohup`, a script's `&`)."""
+    """For `preexec_fn`: the child hears SIGINT although the suite itself may run where it is ignored
+    (`nohup`, a script's `&`).
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def project(folder: Path, files: dict[str, str] | None = None, config: str | None = None) -> Path:
-    """A project with a docs folder and a configuration (embeddings off unless `config` says otherwise); its ctx.toml."""
+    """A project with a docs folder and a configuration (embeddings off unless `config` says otherwise); its
+    ctx.toml.
+    """
     docs = folder / "docs"
     docs.mkdir(parents=True, exist_ok=True)
     for name, text in (files or {}).items():
@@ -94,7 +100,9 @@ def workspace(config: Path) -> Workspace:
 
 
 def named(config: Path) -> dict[str, str]:
-    """The environment of a user who names this configuration, as `--config` does: what it asks for is theirs to ask."""
+    """The environment of a user who names this configuration, as `--config` does: what it asks for is theirs
+    to ask.
+    """
     return {"CTX_CONFIG": str(config)}
 
 
@@ -159,7 +167,9 @@ def ctx(
 
 
 def _settle(folder: Path) -> None:
-    """Waits out the tick of the clock in which a file was written: one so young is read again by the next run."""
+    """Waits out the tick of the clock in which a file was written: one so young is read again by the next
+    run.
+    """
     youngest_ns = max((path.lstat().st_ctime_ns for path in folder.glob("**/*")), default=0)
     rest_ns = min(FINE_TICK_NS, youngest_ns + FINE_TICK_NS - time.time_ns())
     threading.Event().wait(max(0, rest_ns) / 1e9)

@@ -73,7 +73,9 @@ class Cluster:
     """Nodes of one OpenSearch. They start in the background; `wait` for them, and `discard` them."""
 
     def __init__(self, count: int = 1, *settings: str, heap_mb: int = HEAP_MB, lasting: bool = False) -> None:
-        """`settings`: further ones, `name=value`. `lasting`: compiled, and its heap kept, as in earnest: to be measured."""
+        """`settings`: further ones, `name=value`. `lasting`: compiled, and its heap kept, as in earnest: to
+        be measured.
+        """
         if not complete():
             missing("the OpenSearch of the tests")
         self._folder = Path(tempfile.mkdtemp(prefix="ctx-opensearch-"))

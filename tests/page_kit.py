@@ -1,4 +1,6 @@
-"""Pages as a reader follows them: the commands that one shows, a terminal to type them into, and what they print."""
+"""Pages as a reader follows them: the commands that one shows, a terminal to type them into, and what they
+print.
+"""
 
 import os
 import re
@@ -69,7 +71,9 @@ def fits(claim: str, line: str) -> bool:
 
 
 def mismatch(claims: list[str], lines: list[str]) -> str | None:
-    """The first claim that what was printed does not bear out. A last line `...` stands for any number of lines."""
+    """The first claim that what was printed does not bear out.
+    A last line `...` stands for any number of lines.
+    """
     open_ended = bool(claims) and claims[-1] == "..."
     if claims and not open_ended and len(claims) != len(lines):
         return f"{len(claims)} lines"
@@ -123,12 +127,17 @@ class Terminal:
         )
 
     def type(self, command: str) -> list[str]:
-        """Runs one line, which must succeed; what it prints. One that ends in `&` writes to a file, which is read until it listens."""
+        """Runs one line, which must succeed; what it prints.
+        One that ends in `&` writes to a file, which is read until it listens.
+        """
         assert self.shell.stdin is not None
         assert self.shell.stdout is not None
         command = command.replace("7331", str(self.port))
         if command.endswith("&"):
-            command = f"{command[:-1]} --bind 127.0.0.1:{self.port} --log-level error </dev/null > {self.log} 2>&1 &"
+            command = (
+                f"{command[:-1]} --bind 127.0.0.1:{self.port} --log-level error </dev/null > {self.log} 2>&1 "
+                "&"
+            )
         self.shell.stdin.write(f"{command}\nstatus=$?; echo; echo END-OF-OUTPUT $status\n")
         self.shell.stdin.flush()
         lines: list[str] = []

@@ -25,7 +25,8 @@ PATHS = ("", "/", "/mcp", "/mcp/", "/mcp/alice", "/mcp/alice/")
 
 DOCUMENTS = {
     "auth.md": "# Authentication\n\nTokens are signed and rotate monthly.\n",
-    "deploy.md": "# Deployment guide\n\n## Rollback\n\nRoll back a release by its number; authentication stays as it is.\n",
+    "deploy.md": "# Deployment guide\n\n## Rollback\n\nRoll back a release by its number; authentication "
+    "stays as it is.\n",
 }
 CONFIG = """\
 [connectors.filesystem.docs]
@@ -82,7 +83,9 @@ def chromium() -> str:
 
 
 def peer(name: str) -> str:
-    """A program of the environment that holds what sources are read from: `python`, `sphinx-build`, `mkdocs`."""
+    """A program of the environment that holds what sources are read from: `python`, `sphinx-build`,
+    `mkdocs`.
+    """
     program = CLIENTS / "peers" / "bin" / name
     if not program.exists():
         missing(name)

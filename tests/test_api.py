@@ -80,7 +80,8 @@ def test_a_value_of_another_type_is_refused_by_its_name(notes: Path) -> None:
             ("query: must be str, got NoneType", lambda: project.search(None)),  # type: ignore[arg-type]
             ("limit: must be int, got str", lambda: project.search("a", limit="3")),  # type: ignore[arg-type]
             ("limit: must be int, got bool", lambda: project.search("a", limit=True)),
-            ("source: must be str, got list", lambda: project.search("a", source=["docs"])),  # type: ignore[arg-type]
+            ("source: must be str, got list", lambda: project.search("a", source=["docs"])),
+            # type: ignore[arg-type]
             ("id: must be str, got NoneType", lambda: project.get(None)),  # type: ignore[arg-type]
             ("result: must be SearchResult, got str", lambda: project.passage("a")),  # type: ignore[arg-type]
             ("path: must be str or a path, got int", lambda: ctx.open(3)),  # type: ignore[arg-type]
@@ -91,7 +92,10 @@ def test_a_value_of_another_type_is_refused_by_its_name(notes: Path) -> None:
 
 
 def test_importing_ctx_imports_nothing_else() -> None:
-    code = "import sys; before = set(sys.modules); import ctx; print(sorted(set(sys.modules) - before - {'ctx'}))"
+    code = (
+        "import sys; before = set(sys.modules); import ctx; print(sorted(set(sys.modules) - before - "
+        "{'ctx'}))"
+    )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 

@@ -54,7 +54,8 @@ def test_every_commented_key_of_the_example_is_a_known_key_with_that_default(tmp
     whole = text.replace('provider = "local"', 'provider = "ollama"')
     whole = whole.replace('engine = "local"', 'engine = "opensearch"')
     loaded(tmp_path, whole, {"CTX_SEARCH_KEY": "secret"})
-    # Written out in full, the sections say what the defaults say (alpha is the one key whose absence means something else).
+    # Written out in full, the sections say what the defaults say (alpha is the one key whose absence means
+    # something else).
     defaults = loaded(tmp_path, "")
     for section in ("chunking", "retrieval", "watch", "mcp"):
         for key, value in tables[section].items():
@@ -86,7 +87,8 @@ def test_keys_of_context_harness_that_do_nothing_here_are_told_why_and_the_rest_
 def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
     message = complaint(
         tmp_path,
-        "[server]\nbnid = 'x'\nmetrics = 1\n[connectors.git.x]\n[connectors.filesystem.d]\nroot = '${GONE}'\n[agent]\na = 1",
+        "[server]\nbnid = 'x'\nmetrics = 1\n[connectors.git.x]\n[connectors.filesystem.d]\nroot = "
+        "'${GONE}'\n[agent]\na = 1",
     )
     assert sorted(line.split("ctx.toml: ")[1].split(": ")[0] for line in message.splitlines()) == [
         "[agent]",
@@ -148,7 +150,8 @@ def test_an_unset_variable_is_named_and_can_be_escaped(tmp_path: Path) -> None:
 def test_named_and_unnamed_sources(tmp_path: Path) -> None:
     config = loaded(
         tmp_path,
-        "[connectors.filesystem]\nroot = 'a'\n[connectors.filesystem.docs]\nroot = 'b'\n[connectors.git]\nurl = './r.git'",
+        "[connectors.filesystem]\nroot = 'a'\n[connectors.filesystem.docs]\nroot = "
+        "'b'\n[connectors.git]\nurl = './r.git'",
     )
     assert [(source.name, Path(source.root).name) for source in config.filesystems] == [
         ("filesystem", "a"),

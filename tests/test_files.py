@@ -1,4 +1,6 @@
-"""Files that ctx keeps: no link is followed, what is written is whole and private, and a refusal says what to do."""
+"""Files that ctx keeps: no link is followed, what is written is whole and private, and a refusal says what to
+do.
+"""
 
 import os
 import stat

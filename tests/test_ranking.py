@@ -134,7 +134,10 @@ def test_shares_of_the_best() -> None:
 
 
 PROSE = "The quick brown fox jumps over the lazy dog, as foxes do, and nobody minds."
-CODE = "def fetch(url: str) -> bytes:\n    response = session.get(url, timeout=TIMEOUT_S)\n    return response.read()[:LIMIT]\n"
+CODE = (
+    "def fetch(url: str) -> bytes:\n    response = session.get(url, timeout=TIMEOUT_S)\n    return "
+    "response.read()[:LIMIT]\n"
+)
 
 
 @pytest.mark.parametrize("method", sorted(ranking.METHODS))

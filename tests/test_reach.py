@@ -107,7 +107,8 @@ HARMLESS = {
     "ollama-here": '[embedding]\nprovider = "ollama"\nmodel = "nomic-embed-text"\ndims = 768',
     "server": '[server]\nbind = "127.0.0.1:9000"\ncors_origins = []\ncross_site_tools = "read_only"',
     "database": '[db]\npath = "./data/ctx.db"',
-    "packs": '[packs]\nenabled = ["hindsight", "claude-recall", "sekha"]\n[packs.hindsight]\ndefault_bank = "b"',
+    "packs": '[packs]\nenabled = ["hindsight", "claude-recall", "sekha"]\n[packs.hindsight]\ndefault_bank = '
+    '"b"',
     "agent": '[agents.inline.a]\nsystem_prompt = "Write $${NAME}, not ${ or ${1x}"\ntools = ["search"]',
     "ranking": "[retrieval]\nfinal_limit = 3\n[chunking]\nmax_tokens = 100\n[watch]\nenabled = false",
 }

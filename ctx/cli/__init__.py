@@ -103,7 +103,9 @@ EXIT_CODES: tuple[tuple[type[CtxError], int], ...] = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; its exit code. Errors go to standard error in one line; nothing prints a traceback."""
+    """Runs one command; its exit code.
+    Errors go to standard error in one line; nothing prints a traceback.
+    """
     if argv is None and len(sys.argv) > 1 and sys.argv[1] in (*BRIEF, *CLOSED, *LASTING):
         if sys.argv[1] in CLOSED:
             gc.set_threshold(GARBAGE)

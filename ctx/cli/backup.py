@@ -59,7 +59,8 @@ def _restore(argv: list[str]) -> int:
     config = configuration(args.config)
     if config.store.url:
         raise BadRequest(
-            "the catalog is in the database of [store] url, which a backup of a file does not go into: restore it "
+            "the catalog is in the database of [store] url, which a backup of a file does not go into: "
+            "restore it "
             "without [store] url, then `ctx migrate --to` that database"
         )
     path = os.path.abspath(os.path.expanduser(args.file))

@@ -1,4 +1,6 @@
-"""Progress: one bar at a time on a terminal, with its total, its rate and the time left, or a line of JSON a step."""
+"""Progress: one bar at a time on a terminal, with its total, its rate and the time left, or a line of JSON a
+step.
+"""
 
 import json
 import sys
@@ -31,7 +33,9 @@ def add_options(options: "argparse.ArgumentParser") -> None:
 
 
 def json_line(source: str, done: int, total: int | None) -> None:
-    """One step as Context Harness writes it: `{"event", "connector", "phase", "n", "total"}` on standard error."""
+    """One step as Context Harness writes it: `{"event", "connector", "phase", "n", "total"}` on standard
+    error.
+    """
     phase = "embedding" if source == "embed" else "ingesting"
     event = {"event": "progress", "connector": source, "phase": phase, "n": done, "total": total}
     print(json.dumps(event), file=sys.stderr, flush=True)
@@ -46,7 +50,9 @@ class ProgressOptions(Protocol):
 
 @contextmanager
 def shown_progress(args: ProgressOptions) -> Iterator[Progress | None]:
-    """Progress as the options have it: bars where standard error is a terminal, JSON lines anywhere; else None."""
+    """Progress as the options have it: bars where standard error is a terminal, JSON lines anywhere; else
+    None.
+    """
     if args.progress == "json" and not args.no_progress:
         yield json_line
         return

@@ -177,7 +177,8 @@ def plain(text: str) -> str:
     return one_line(text, len(text))
 
 
-# Line ends and tabs; soft hyphen, zero-width space, non-joiner and joiner, marks of direction, word joiner. Not what turns a text round.
+# Line ends and tabs; soft hyphen, zero-width space, non-joiner and joiner, marks of direction, word joiner.
+# Not what turns a text round.
 HARMLESS = "\n\t\u00ad\u200b\u200c\u200d\u200e\u200f\u2060"
 
 
@@ -254,8 +255,8 @@ def _numeric(rows: Sequence[Sequence[str]], column: int) -> bool:
 
 
 def _fitted(widths: Sequence[int], numeric: Sequence[bool], limit: int) -> list[int] | None:
-    """The widths with the widest columns of words but the first made narrower until a line fits; None where it
-    cannot.
+    """The widths with the widest columns of words but the first made narrower until a line fits; None where
+    it cannot.
     """
     fitting = list(widths)
     excess = sum(fitting) + _GAP * (len(fitting) - 1) - limit

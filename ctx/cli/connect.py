@@ -109,7 +109,8 @@ def _check(args: Any) -> None:
     if args.client and args.client not in CLIENTS:
         mend = did_you_mean(args.client, CLIENTS)
         raise BadRequest(
-            f"unknown client '{args.client}'; {mend}{'' if mend.endswith('?') else '.'} Any other client of MCP "
+            f"unknown client '{args.client}'; {mend}{'' if mend.endswith('?') else '.'} Any other client of "
+            "MCP "
             "can be given the address http://127.0.0.1:7331/mcp, or start the command `ctx mcp`"
         )
     if args.name and not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", args.name):
@@ -127,7 +128,9 @@ def _check(args: Any) -> None:
 
 
 def entry_name(location: Location | None, args: Any) -> str:
-    """What a client is to call this project's server: the same every time, and another one for each project."""
+    """What a client is to call this project's server: the same every time, and another one for each
+    project.
+    """
     if location is None or args.scope == "project":
         return "ctx"
     folder = os.path.basename(project_root(location.path))
@@ -187,7 +190,8 @@ def _notes(client: Client, location: Location | None, args: Any, twins: Sequence
         notes.append(f"{args.key_env} is not set here: export it where {client.title} is started")
     if location is None and not args.url:
         notes.append(
-            "Note: there is no ctx.toml here or in a folder above, so this leads to whichever project is served "
+            "Note: there is no ctx.toml here or in a folder above, so this leads to whichever project is "
+            "served "
             "at the usual address; `ctx init` makes this folder one"
         )
     if twins:
@@ -224,7 +228,9 @@ def _check_replaced(client: Client, present: JSON, entry: Entry, name: str) -> N
 
 
 def _check_ours(client: Client, present: JSON, location: Location | None, name: str, args: Any) -> None:
-    """Raises `Conflict` where an entry leads neither to this project's server nor to any ctx on this machine."""
+    """Raises `Conflict` where an entry leads neither to this project's server nor to any ctx on this
+    machine.
+    """
     led = target(present)
     if led == remote(args.url or _bound(location), args.bank) or led.split(" ")[:2] in _OWN_STARTS:
         return
@@ -232,7 +238,8 @@ def _check_ours(client: Client, present: JSON, location: Location | None, name: 
     if is_loopback(parts.hostname or "") and (parts.path == "/mcp" or parts.path.startswith("/mcp/")):
         return
     raise Conflict(
-        f"{client.title} has an entry '{name}' that leads to {plain(led)[:200]}, which is not this project's: "
+        f"{client.title} has an entry '{name}' that leads to {plain(led)[:200]}, which is not this "
+        "project's: "
         "--url with that address, or --replace, takes it out all the same"
     )
 
@@ -251,7 +258,9 @@ def _with_own(client: Client, present: JSON, entry: Entry) -> Entry:
 
 
 def _twins(present: dict[str, JSON], entry: Entry, name: str) -> list[str]:
-    """Other entries of the same address: one port serves one project, and each asks whichever of them runs."""
+    """Other entries of the same address: one port serves one project, and each asks whichever of them
+    runs.
+    """
     return [label for label, row in present.items() if label != name and target(row) == target(entry)]
 
 

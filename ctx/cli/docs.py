@@ -1,4 +1,6 @@
-"""`ctx docs`: the documentation that came with this version, offline: as a site, or a page in the terminal."""
+"""`ctx docs`: the documentation that came with this version, offline: as a site, or a page in the
+terminal.
+"""
 
 import http.server
 import os

@@ -155,7 +155,10 @@ def _catalog(config: Config, *, fix: bool) -> Finding:
             return Finding("catalog", FAILED, error.message)
         problems, stats = [error.message], {}
     if not problems:
-        size = f"{stats['documents']:,} documents, {stats['chunks']:,} chunks, {stats['size_bytes'] / 1e6:,.1f} MB"
+        size = (
+            f"{stats['documents']:,} documents, {stats['chunks']:,} chunks, {stats['size_bytes'] / 1e6:,.1f} "
+            "MB"
+        )
         return Finding("catalog", OK, f"{size}, every page sound")
     if config.store.url:
         return Finding("catalog", FAILED, problems[0])
@@ -269,7 +272,8 @@ def _sources(workspace: Workspace, fix: bool) -> Iterator[Finding]:
             yield Finding(
                 "source",
                 WARNING,
-                f"{status.name}: not configured, {status.doc_count:,} documents kept; `ctx index --prune` drops them",
+                f"{status.name}: not configured, {status.doc_count:,} documents kept; `ctx index --prune` "
+                "drops them",
             )
         elif not status.healthy:
             yield Finding("source", FAILED, f"{status.name}: {status.note or 'never indexed'}")
@@ -366,7 +370,8 @@ def _doors(workspace: Workspace, fix: bool) -> Iterator[Finding]:
         yield Finding(
             "keys",
             WARNING,
-            "[server] allowed_hosts names this server to others, and there is no key: whoever comes through that name reads "
+            "[server] allowed_hosts names this server to others, and there is no key: whoever comes through "
+            "that name reads "
             "everything; `ctx key create NAME` makes one",
         )
 
@@ -385,7 +390,8 @@ def _server(config: Config) -> Iterator[Finding]:
                 yield Finding(
                     "server",
                     FAILED,
-                    f"something else answers at {url} (status {health.status_code}); choose another [server] bind",
+                    f"something else answers at {url} (status {health.status_code}); choose another "
+                    "[server] bind",
                 )
                 return
             yield Finding("server", OK, f"version {health.json()['version']} answers at {url}")

@@ -222,7 +222,9 @@ def _cut_toml(text: str, key: str, name: str) -> str | None:
 
 
 def _cut_json(text: str, key: str, name: str) -> str | None:
-    """The text without one member of the object under `key`, and without that object where it held no other."""
+    """The text without one member of the object under `key`, and without that object where it held no
+    other.
+    """
     try:
         before = json.loads(text, object_pairs_hook=distinct)
     except ValueError:

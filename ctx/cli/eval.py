@@ -1,7 +1,9 @@
-"""`ctx eval`: your own questions with the files that answer them, in every mode; what was missed, and what stood above it.
+"""`ctx eval`: your own questions with the files that answer them, in every mode; what was missed, and what
+stood above it.
 
-A line of the file of questions is JSON, `{"query": "...", "expect": "docs/auth.md"}` (or a list of paths, and `source` where only
-that one is to be searched), or the question and a path parted by a tab. A path without a folder fits any folder.
+A line of the file of questions is JSON, `{"query": "...", "expect": "docs/auth.md"}` (or a list of paths, and
+`source` where only that one is to be searched), or the question and a path parted by a tab. A path without a
+folder fits any folder.
 """
 
 import json
@@ -39,7 +41,9 @@ class Outcome(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """Of one mode: the shares of questions answered at rank 1, within 5 and within 12, and the mean of 1 / rank."""
+    """Of one mode: the shares of questions answered at rank 1, within 5 and within 12, and the mean of 1 /
+    rank.
+    """
 
     mode: str
     first: float
@@ -56,7 +60,8 @@ def read_questions(text: str, name: str) -> list[Question]:
             question = _question(line)
             if question is None:
                 raise BadRequest(
-                    f'{name}:{number}: wants {{"query": "...", "expect": "path"}}, or a question, a tab and a path'
+                    f'{name}:{number}: wants {{"query": "...", "expect": "path"}}, or a question, a tab and '
+                    "a path"
                 )
             questions.append(question)
     if not questions:
@@ -175,7 +180,8 @@ def _misses(outcomes: Sequence[Outcome], within: int) -> list[Outcome]:
 def _show_miss(mode: str, miss: Outcome) -> None:
     position = f"at rank {miss.rank}" if miss.rank else f"not among {DEPTH}"
     print(
-        f"\n{mode}: {plain(miss.question.query)}\n  wanted {plain(', '.join(miss.question.expect))}: {position}"
+        f"\n{mode}: {plain(miss.question.query)}\n  wanted {plain(', '.join(miss.question.expect))}: "
+        f"{position}"
     )
     for rank, result in enumerate(miss.above, 1):
         print(f"  {rank:>3}. {plain(result['source_id'])}  {reasons(result['explain'])}")

@@ -31,7 +31,8 @@ from ctx.types import JSON, Caller
 from ctx.workspace import Workspace, open_workspace
 
 SERVED = {
-    "tools": """It is called '{name}' and not served yet; `ctx tool test {path} query=words` tries it. In ctx.toml:
+    "tools": """It is called '{name}' and not served yet; `ctx tool test {path} query=words` tries it.
+In ctx.toml:
   [tools.script.{name}]
   path = "{path}\"""",
     "connectors": """Nothing is indexed from it yet; `ctx connector test {path}` tries it. In ctx.toml:
@@ -151,7 +152,8 @@ def _script(
 ) -> ScriptFile:
     """The script of a test, with what ctx.toml gives it: so a test runs it as the server would.
 
-    `entries` are those of its `kind` (tool, connector, agent); `--source` names one, else the one that names the script. Raises `BadRequest`.
+    `entries` are those of its `kind` (tool, connector, agent); `--source` names one, else the one that names
+    the script. Raises `BadRequest`.
     """
     path, timeout_s = args.script, args.timeout
     if not os.path.isfile(path):

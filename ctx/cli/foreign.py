@@ -15,9 +15,9 @@ from ctx.types import JSON
 class Outcome(NamedTuple):
     """What became of another program's file.
 
-    `state`: written, unchanged, removed, shown (a dry run, or an entry that was asked for), by hand (its file is
-    not ours to edit) or failed. `text` is for standard output: what was done, or the change or entry that is
-    shown. `notes` are for standard error; `preface` is one that stands above the text.
+    `state`: written, unchanged, removed, shown (a dry run, or an entry that was asked for), by hand (its file
+    is not ours to edit) or failed. `text` is for standard output: what was done, or the change or entry that
+    is shown. `notes` are for standard error; `preface` is one that stands above the text.
     """
 
     client: str
@@ -116,7 +116,8 @@ def write_text(path: str, text: str, *, before: str | None, private: bool) -> No
 def give_back(
     path: str, old: str, revised: str, backup: str | None, *, private: bool, dry_run: bool
 ) -> str | None:
-    """Leaves the file as it is without our part; the change as a diff, and nothing done, where it is a dry run.
+    """Leaves the file as it is without our part; the change as a diff, and nothing done, where it is a dry
+    run.
 
     The file is gone where our part was all of it, and without its `.bak` where it is that again.
     """

@@ -73,7 +73,8 @@ HOOKED: dict[str, Hooked] = {
             # It calls at the end of a turn; what was captured before is not captured again.
             Hook("Stop", "capture", 20),
         ),
-        "Codex asks once whether they are to be trusted: /hooks. A project's count where the project is trusted.",
+        "Codex asks once whether they are to be trusted: /hooks. A project's count where the project is "
+        "trusted.",
         "https://developers.openai.com/codex/hooks",
         "2026-11-22",
     ),
@@ -116,7 +117,8 @@ def _write(client: Hooked, path: str, content: str | None, location: Location | 
     present = list(_commands(content))
     if present and sorted(present) != sorted(map(_command_of, entries.values())) and not args.replace:
         raise Conflict(
-            f"{client.title} has other hooks of ctx already: {plain(present[0])[:200]}: --replace changes them"
+            f"{client.title} has other hooks of ctx already: {plain(present[0])[:200]}: --replace changes "
+            "them"
         )
     without = None if content is None else without_hooks(client, content)
     revised = with_hooks(client, without, entries)

@@ -166,7 +166,9 @@ def _tell_ends(reports: Sequence[IndexReport]) -> None:
 
 
 def _follow(workspace: Workspace, stop: threading.Event, *, as_json: bool) -> None:
-    """Follows the sources until Ctrl-C, and tells each change in a line (of JSON, where that was asked for)."""
+    """Follows the sources until Ctrl-C, and tells each change in a line (of JSON, where that was asked
+    for).
+    """
 
     def tell(report: IndexReport) -> None:
         if as_json and report.changes:
@@ -266,8 +268,8 @@ def _holds_nothing(report: IndexReport) -> bool:
 
 
 def _print_place(config: Config, source: str) -> None:
-    """Where a source that failed, or holds nothing, was looked for: on this machine's terminal alone, since its status is served
-    to others.
+    """Where a source that failed, or holds nothing, was looked for: on this machine's terminal alone, since
+    its status is served to others.
     """
     for folder in config.filesystems:
         if folder.name == source:

@@ -108,7 +108,8 @@ def _stats(argv: list[str]) -> int:
 def _export(argv: list[str]) -> int:
     options = parser(
         "export",
-        "Write every document and chunk as one JSON document, of the shape that Context Harness's search widget reads.",
+        "Write every document and chunk as one JSON document, of the shape that Context Harness's search "
+        "widget reads.",
         json=True,
     )
     options.add_argument(

@@ -1,4 +1,6 @@
-"""Log lines on standard error, one an event: whatever a name holds, it begins no line of its own and drives no terminal."""
+"""Log lines on standard error, one an event: whatever a name holds, it begins no line of its own and drives
+no terminal.
+"""
 
 import json
 import logging
@@ -60,7 +62,8 @@ def log_to_stderr(level: str, form: str = "text", *, without: str | None = None)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
-    # What Python modules warn their developers of is no line of ours; filters of theirs do not hold while others import in threads.
+    # What Python modules warn their developers of is no line of ours; filters of theirs do not hold while
+    # others import in threads.
     logging.captureWarnings(True)
     logging.getLogger("py.warnings").setLevel(logging.DEBUG if level == "debug" else logging.ERROR)
 

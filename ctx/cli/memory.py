@@ -111,7 +111,7 @@ def _changing_options(actions: "argparse._SubParsersAction[argparse.ArgumentPars
         options.add_argument("--dry-run", action="store_true", help="only say what would be done")
 
 
-# -- reading -------------------------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------------------
 
 
 def _banks(workspace: Workspace, args: argparse.Namespace) -> int:
@@ -261,7 +261,7 @@ def _filter(args: argparse.Namespace) -> JSON:
     return filter or None
 
 
-# -- changing ------------------------------------------------------------------------------------------------------
+# -- changing ------------------------------------------------------------------------------------------------
 
 
 def _edit(workspace: Workspace, args: argparse.Namespace) -> int:
@@ -322,9 +322,15 @@ def _merge(workspace: Workspace, args: argparse.Namespace) -> int:
     bank_there(workspace.memory, args.into)  # a mistyped name shall not become a bank
     counts = workspace.memory.merge(args.name, args.into, source, dry_run=args.dry_run)
     verb = "Would move" if args.dry_run else "Moved"
-    sentence = f"{verb} {counted(counts['imported'], 'memory')} into '{args.into}'; {counts['skipped']:,} were there already."
+    sentence = (
+        f"{verb} {counted(counts['imported'], 'memory')} into '{args.into}'; {counts['skipped']:,} were "
+        "there already."
+    )
     if counts["conflicts"]:
-        sentence = f"Nothing was moved: {counted(len(counts['conflicts']), 'id')} of '{args.name}' stand for another memory in '{args.into}'."
+        sentence = (
+            f"Nothing was moved: {counted(len(counts['conflicts']), 'id')} of '{args.name}' stand for "
+            f"another memory in '{args.into}'."
+        )
     _report(args, counts, sentence, None)
     return 1 if counts["conflicts"] else 0
 

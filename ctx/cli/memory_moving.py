@@ -146,7 +146,8 @@ def _import(workspace: Workspace, args: argparse.Namespace) -> int:
     source = piped_source(sys.stdin.buffer) if args.file == "-" else read_source(args.file)
     if source.path is not None and args.product is None and not source.content:
         raise BadRequest(
-            f"{plain(args.file)} is empty, or a folder: --folder reads a folder of memories, --from NAME another product's"
+            f"{plain(args.file)} is empty, or a folder: --folder reads a folder of memories, --from NAME "
+            "another product's"
         )
     # They bring the sandbox and its HTTP along, 0.3 s that no other action needs.
     from ctx.settings import SHIPPED_PACKS

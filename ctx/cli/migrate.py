@@ -13,7 +13,8 @@ from ctx.store.lock import WriterLock
 def run(command: str, argv: list[str]) -> int:
     options = parser(
         "migrate",
-        "Copy a store (documents, embeddings, memories, keys, sessions, what scripts keep) to another one under the "
+        "Copy a store (documents, embeddings, memories, keys, sessions, what scripts keep) to another one "
+        "under the "
         "same ids, and compare the two. It may be broken off and run again. Stop whoever writes.",
         json=True,
     )
@@ -61,11 +62,13 @@ def _moved(config: Config, origin_place: str, target_place: str, *, replace: boo
         f"{report.passed_over:,} documents were there before"
     )
     print(
-        f"{report.memories:,} memories in {report.banks:,} banks, {report.keys:,} keys, {report.sessions:,} sessions and "
+        f"{report.memories:,} memories in {report.banks:,} banks, {report.keys:,} keys, {report.sessions:,} "
+        "sessions and "
         f"{report.values:,} values of scripts are there, and equal"
     )
     print(
-        "Now name it in ctx.toml: [store] url; `ctx index` builds the index from it without embedding anything."
+        "Now name it in ctx.toml: [store] url; `ctx index` builds the index from it without embedding "
+        "anything."
         if "://" in target_place
         else "Now take [store] url out of ctx.toml, and set [db] path to it."
     )

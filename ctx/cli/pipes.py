@@ -1,5 +1,6 @@
-"""`ctx mcp`: MCP on standard input and output. Every conversation of some clients starts one, so what they ask first
-is answered before the SDK and the workspace are imported (ctx/server/opening.py), and nothing of the web server is.
+"""`ctx mcp`: MCP on standard input and output. Every conversation of some clients starts one, so what they
+ask first is answered before the SDK and the workspace are imported (ctx/server/opening.py), and nothing of
+the web server is.
 """
 
 import os

@@ -44,7 +44,8 @@ def run(command: str, argv: list[str]) -> int:
 def _options() -> argparse.ArgumentParser:
     options = parser(
         "registry",
-        "Install Lua tools, connectors and agents that others share in a git repository. What is installed is "
+        "Install Lua tools, connectors and agents that others share in a git repository. What is installed "
+        "is "
         "pinned to a commit and held to its hashes; nothing of it runs before `ctx trust` names it.",
         json=True,
     )

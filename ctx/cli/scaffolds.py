@@ -26,7 +26,8 @@ function tool.execute(params, context)
 end
 """
 
-CONNECTOR = """-- {title}: a connector. `ctx connector test {path}` runs it; name it in ctx.toml to index what it yields:
+CONNECTOR = """-- {title}: a connector. `ctx connector test {path}` runs it;
+-- name it in ctx.toml to index what it yields:
 --   [connectors.script.{name}]
 --   path = "{path}"
 connector = {{
@@ -50,7 +51,8 @@ function connector.scan(config)
 end
 """
 
-AGENT = """-- {title}: an agent. `ctx agent test {path} --arg topic=releases` resolves it; name it in ctx.toml to serve it:
+AGENT = """-- {title}: an agent. `ctx agent test {path} --arg topic=releases` resolves it;
+-- name it in ctx.toml to serve it:
 --   [agents.script.{name}]
 --   path = "{path}"
 agent = {{
@@ -75,7 +77,8 @@ function agent.resolve(args, config, context)
 end
 """
 
-_MANIFEST = """# What this registry offers. `path` is the script; a folder of its own (NAME/tool.lua) goes with it.
+_MANIFEST = """# What this registry offers. `path` is the script; a folder of its own (NAME/tool.lua) goes
+# with it.
 [registry]
 name = {name}
 description = "Say what these scripts have in common"
@@ -97,8 +100,9 @@ description = "Say what this agent helps with"
 
 _README = """# {name}
 
-Lua scripts for [ctx](https://github.com/ctx-server/ctx): `ctx registry install NAME ADDRESS-OF-THIS-REPOSITORY`, then
-`ctx registry list NAME`. Each script lies in a folder of its own, with the files that it reads.
+Lua scripts for [ctx](https://github.com/ctx-server/ctx):
+`ctx registry install NAME ADDRESS-OF-THIS-REPOSITORY`, then `ctx registry list NAME`.
+Each script lies in a folder of its own, with the files that it reads.
 """
 
 

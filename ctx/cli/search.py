@@ -54,7 +54,8 @@ class _Options:
 
 
 def _options(argv: list[str]) -> _Options:
-    """The plain cases, read without argparse: importing and filling it costs ten milliseconds, a quarter of the whole command.
+    """The plain cases, read without argparse: importing and filling it costs ten milliseconds, a quarter of
+    the whole command.
 
     Whatever is not plain (help, mistakes, `--limit=3`) goes to argparse, which has the words for it.
     """

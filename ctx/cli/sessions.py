@@ -1,7 +1,8 @@
-"""`ctx memory recall` and `ctx memory capture`: what the hooks of an agent call (ctx/cli/hooks.py), and a person may.
+"""`ctx memory recall` and `ctx memory capture`: what the hooks of an agent call (ctx/cli/hooks.py), and a
+person may.
 
-For a hook nothing here fails aloud: an agent's session must not wait for its memory, nor hear of it where there is none. What
-went wrong is a line on standard error, which the clients keep in their logs.
+For a hook nothing here fails aloud: an agent's session must not wait for its memory, nor hear of it where
+there is none. What went wrong is a line on standard error, which the clients keep in their logs.
 """
 
 import argparse
@@ -67,7 +68,8 @@ def _with_store(
 ) -> int:
     """Opens the memories that count here, where there are any: looking for them makes none."""
     config = memory_configuration(args.config)
-    # A project that was never indexed has no store yet: it is made for what is to be captured, not for a look.
+    # A project that was never indexed has no store yet: it is made for what is to be captured, not for a
+    # look.
     if not config.stored and (config.path is None or args.action == "recall"):
         if args.hook is None:
             raise ConfigError(f"there are no memories yet: {config.db.path} is not there")
@@ -173,7 +175,9 @@ def _session(payload: JSON) -> str | None:
 
 
 def _store(bank: MemoryBank, statement: str, message: Message, payload: JSON) -> bool:
-    """Keeps a statement once a session, so that what was forgotten since stays forgotten; whether it is new."""
+    """Keeps a statement once a session, so that what was forgotten since stays forgotten; whether it is
+    new.
+    """
     folder = payload.get("cwd") or next(iter(payload.get("workspace_roots") or ()), "")
     project = os.path.basename(folder.rstrip("/")) if isinstance(folder, str) else ""
     key = hashlib.sha256(f"{_session(payload)} {gist(statement)}".encode()).hexdigest()
@@ -189,7 +193,9 @@ def _store(bank: MemoryBank, statement: str, message: Message, payload: JSON) ->
 
 
 def said(payload: JSON) -> Iterator[Message]:
-    """What the person said, from a hook's own `prompt` or `messages`, else from the transcript that it names."""
+    """What the person said, from a hook's own `prompt` or `messages`, else from the transcript that it
+    names.
+    """
     prompt, messages, path = (payload.get(name) for name in ("prompt", "messages", "transcript_path"))
     if isinstance(prompt, str):
         yield Message(sound(prompt), None)
@@ -216,10 +222,11 @@ def _transcript(path: str) -> Iterator[Message]:
 
 
 def _message(row: JSON) -> Message | None:
-    """A line of a transcript as a person's message, in any of the three clients' forms; None for all other lines.
+    """A line of a transcript as a person's message, in any of the three clients' forms; None for all other
+    lines.
 
-    Claude Code and Cursor: `{"type" or "role": "user", "message": {"content": ...}}`; Codex: a `payload` (`_codex_text`);
-    and `{"role": "user", "content": ...}`.
+    Claude Code and Cursor: `{"type" or "role": "user", "message": {"content": ...}}`; Codex: a `payload`
+    (`_codex_text`); and `{"role": "user", "content": ...}`.
     """
     if not isinstance(row, dict) or row.get("isMeta") or row.get("isSidechain"):
         return None
@@ -237,9 +244,10 @@ def _message(row: JSON) -> Message | None:
 
 
 def _codex_text(payload: JSON) -> JSON:
-    """What the person typed: `{"type": "user_message", "message": ...}`, since Codex 0.169 (read 2026-11-22) `{"type":
-    "item_completed", "item": {"type": "UserMessage", "content": [...]}}`. Codex also keeps what went to the model, with what it put
-    before it as the user's: that counts for nothing."""
+    """What the person typed: `{"type": "user_message", "message": ...}`, since Codex 0.169 (read 2026-11-22)
+    `{"type": "item_completed", "item": {"type": "UserMessage", "content": [...]}}`. Codex also keeps what
+    went to the model, with what it put before it as the user's: that counts for nothing.
+    """
     item = payload.get("item")
     if (
         payload.get("type") == "item_completed"

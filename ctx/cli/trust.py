@@ -29,7 +29,8 @@ MAX_LINE = 400  # characters of one request: a longer one is cut where it can be
 
 
 def require_trust(path: str, content: bytes, lines: Sequence[str]) -> None:
-    """Returns where the user has trusted these bytes (`asked`) at this path, or does so now. Raises `ConfigError`.
+    """Returns where the user has trusted these bytes (`asked`) at this path, or does so now. Raises
+    `ConfigError`.
 
     Asked where both the question and the answer are a terminal's; a program that cannot answer gets the
     command that trusts.

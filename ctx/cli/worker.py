@@ -32,7 +32,8 @@ def run(command: str, argv: list[str]) -> int:
     config = configuration(args.config)
     if not config.store.url:
         raise ConfigError(
-            "a worker shares its work with other machines: set [store] url; one machine alone is kept fresh by "
+            "a worker shares its work with other machines: set [store] url; one machine alone is kept fresh "
+            "by "
             "`ctx serve mcp` or `ctx index --watch`"
         )
     log_to_stderr(args.log_level, "text")

@@ -10,10 +10,13 @@ Progress = Callable[[str, int, int | None], None]
 
 
 SLOW_KINDS = frozenset({"web", "s3", "script"})
-"""The types of sources whose reading waits for others most of the time: minutes, for what is stored in seconds.
-The writer's lock is not held while they are read, but for each batch."""
+"""The types of sources whose reading waits for others most of the time: minutes, for what is stored in
+seconds. The writer's lock is not held while they are read, but for each batch.
+"""
 FETCHED_KINDS = frozenset({"git"})
-"""The types whose reading begins with a wait for others, and is quick then: the lock is held from the first batch on."""
+"""The types whose reading begins with a wait for others, and is quick then: the lock is held from the first
+batch on.
+"""
 
 
 class Problem(NamedTuple):
@@ -34,7 +37,7 @@ class ScanLog:
     complete    False: the scan stopped early, and nothing at all may be deleted
     revision    what was scanned, where the source has a name for it (a git commit)
     progress    who wants to know how far a long step has come (a first copy); None where nobody does
-    expected    counts what the scan yields, where that can be told before it ends; slow enough to be asked once
+    expected    counts what the scan yields, where that can be told before it ends; slow: to be asked once
     rescan      a look at single paths cannot tell (an ignore file changed): scan the whole source
     """
 

@@ -28,7 +28,9 @@ DEFAULT_INCLUDE_GLOBS: tuple[str, ...] = tuple(
         )
     )
 )
-"""What people write: prose, documents (PDF, Office, mail), notebooks, source code, settings; not data (JSON, CSV) or media."""
+"""What people write: prose, documents (PDF, Office, mail), notebooks, source code, settings; not data (JSON,
+CSV) or media.
+"""
 
 _MACHINERY = ".git .hg .svn .bzr .jj CVS .ctx"  # of version control, and our own
 _COPIES = """
@@ -44,4 +46,6 @@ SKIPPED_FOLDERS = frozenset(f"{_MACHINERY} {_COPIES} {_KEYS}".split())
 
 _DOCUMENTS = "pdf doc docx odt rtf ppt pptx odp xls xlsx ods csv epub eml msg"
 EXPECTED_KINDS = frozenset(_DOCUMENTS.split())
-"""Documents that people keep in folders: where the globs leave them out, the report says so. Four letters at most."""
+"""Documents that people keep in folders: where the globs leave them out, the report says so.
+Four letters at most.
+"""

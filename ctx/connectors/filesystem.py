@@ -64,10 +64,10 @@ class FilesystemConnector:
     """The files below `root` that the globs take and no ignore file excludes.
 
     `root` may be relative to the working folder. With `follow_symlinks`, links are followed whose target
-    stays within the root.
-    `link` is the address of a file, with `{path}` for its path below the root, or "file" for its own on this
-    machine. A root that holds nothing at all although documents are known is taken for an unmounted disk,
-    unless `allow_empty`. `stays(root)` is asked before each scan, of the root without links, and false is an error.
+    stays within the root. `link` is the address of a file, with `{path}` for its path below the root, or
+    "file" for its own on this machine. A root that holds nothing at all although documents are known is taken
+    for an unmounted disk, unless `allow_empty`. `stays(root)` is asked before each scan, of the root without
+    links, and false is an error.
     """
 
     def __init__(
@@ -232,7 +232,8 @@ class FilesystemConnector:
             ) from error
         if self._stays is not None and not self._stays(root):
             raise SourceError(
-                f"{self.name}: the root folder has become a link that leads out of the project; if it is meant, "
+                f"{self.name}: the root folder has become a link that leads out of the project; if it is "
+                "meant, "
                 "start ctx again. What is indexed from it is kept"
             )
         if empty and not self.allow_empty and len(known) >= EMPTY_IS_SUSPECT:
@@ -327,8 +328,8 @@ def is_build(name: str, beside: Container[str]) -> bool:
 def _rules_of(path: str) -> list[Pattern]:
     """The patterns of an ignore file; none where it is missing. Raises `_Unreadable`, `TooManyPatterns`.
 
-    A `.gitignore` that is a link, or no file, hides nothing from git either; one of ours says what is not to be
-    published, and whoever made it a link meant that.
+    A `.gitignore` that is a link, or no file, hides nothing from git either; one of ours says what is not to
+    be published, and whoever made it a link meant that.
     """
     ours = path.endswith("/" + RULE_FILES[-1])
     try:

@@ -47,7 +47,9 @@ class Remote(NamedTuple):
 
     @property
     def is_cut(self) -> bool:
-        """Whether it is a repository of this machine whose own history is cut, as `git clone --depth` leaves it."""
+        """Whether it is a repository of this machine whose own history is cut, as `git clone --depth` leaves
+        it.
+        """
         if self.transport not in ("local", "file"):
             return False
         return any(os.path.exists(os.path.join(self.path, folder, "shallow")) for folder in ("", ".git"))

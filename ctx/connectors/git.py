@@ -176,7 +176,9 @@ class GitConnector:
     def _below(
         self, submodule: Submodule, scope: Scope, known: Mapping[str, str], log: ScanLog
     ) -> Iterator[SourceItem]:
-        """The files of a submodule. One that cannot be read is a line of the report; what is known of it stays."""
+        """The files of a submodule. One that cannot be read is a line of the report; what is known of it
+        stays.
+        """
         prefix = encode_name(submodule.path[len(self.root) + 1 if self.root else 0 :]) + "/"
         inner_log = InnerLog(log.progress)
         try:
@@ -361,7 +363,9 @@ class GitConnector:
         )
 
     def _pointed(self, entry: _Entry, pointer: Pointer, data: bytes, log: ScanLog) -> bytes:
-        """What Git LFS keeps elsewhere; nothing, and a note, where it is not to be asked. Raises `SourceError`."""
+        """What Git LFS keeps elsewhere; nothing, and a note, where it is not to be asked.
+        Raises `SourceError`.
+        """
         if self.lfs and pointer.digest and lfs_installed():
             return lfs_content(
                 self._repository.git,

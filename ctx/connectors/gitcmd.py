@@ -34,7 +34,8 @@ MAX_STDERR_BYTES = 1 << 16  # of its beginning (a trace) and of its end (where g
 _FOREIGN = re.compile(
     "GIT_(DIR|COMMON_DIR|WORK_TREE|IMPLICIT_WORK_TREE|INDEX_FILE|PREFIX|NAMESPACE|INTERNAL_SUPER_PREFIX"
     "|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES|QUARANTINE_PATH|SHALLOW_FILE|GRAFT_FILE|REPLACE_REF_BASE"
-    "|CONFIG|CONFIG_PARAMETERS|ATTR_SOURCE|NO_LAZY_FETCH|LFS_[A-Z_]+|PAGER|EXTERNAL_DIFF|[A-Z]+_PATHSPECS|CURL_VERBOSE"
+    "|CONFIG|CONFIG_PARAMETERS|ATTR_SOURCE|NO_LAZY_FETCH|LFS_[A-Z_]+|PAGER|EXTERNAL_DIFF|[A-Z]+_PATHSPECS"
+    "|CURL_VERBOSE"
     "|TRACE.*)"
 )
 _PROGRESS = re.compile(rb"(?:remote: )?([A-Z][A-Za-z ]+): +\d+% \((\d+)/(\d+)\)")
@@ -243,11 +244,13 @@ class Git:
         return b"".join(out), err
 
     def _check_crowd(self, group: int, verb: str) -> None:
-        """Raises `SourceError` where git starts itself again and again: to fetch what a fetch of its own lacks, which a remote
-        whose history is cut may never give it."""
+        """Raises `SourceError` where git starts itself again and again: to fetch what a fetch of its own
+        lacks, which a remote whose history is cut may never give it.
+        """
         if _running(group) > MAX_PROCESSES:
             raise SourceError(
-                f"{self._name}: git {verb} started more than {MAX_PROCESSES} processes for what the remote does not give, and was "
+                f"{self._name}: git {verb} started more than {MAX_PROCESSES} processes for what the remote "
+                "does not give, and was "
                 "stopped: its history may be cut; `shallow = false` asks for nothing single"
             )
 

@@ -1,4 +1,6 @@
-"""Files that Git LFS keeps elsewhere: what stands in their place, and their content by the user's own `git lfs`."""
+"""Files that Git LFS keeps elsewhere: what stands in their place, and their content by the user's own `git
+lfs`.
+"""
 
 import hashlib
 import re
@@ -12,7 +14,8 @@ from ctx.errors import SourceError
 
 POINTER_BYTES = 1024
 _POINTER = re.compile(
-    rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]+ [^\n]*\n)*?oid sha256:([0-9a-f]{64})\nsize ([0-9]{1,15})\n"
+    rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]+ [^\n]*\n)*?oid "
+    rb"sha256:([0-9a-f]{64})\nsize ([0-9]{1,15})\n"
 )
 _BEGINNING = b"version https://git-lfs.github.com/spec/"
 

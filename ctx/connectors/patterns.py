@@ -1,12 +1,13 @@
 """Globs and the lines of ignore files, with the meaning git gives them (gitignore(5)), in linear time.
 
-A set of patterns is followed down the tree like an automaton: a `Level` is what its patterns still ask for in one
-folder, so a file costs a test of its bare name against sets, and most folders share one Level. Tests hold it equal to
-`git check-ignore`.
+A set of patterns is followed down the tree like an automaton: a `Level` is what its patterns still ask for in
+one folder, so a file costs a test of its bare name against sets, and most folders share one Level. Tests hold
+it equal to `git check-ignore`.
 
-Whoever owns an indexed folder writes these patterns, so no pattern may cost more than its length times the name's. A
-component is cut at its stars into parts of fixed width. Each part but the last is matched where it first fits and never
-tried again (an atomic group): a later place could only leave less room for the rest. `Rules.weight` bounds the sum.
+Whoever owns an indexed folder writes these patterns, so no pattern may cost more than its length times the
+name's. A component is cut at its stars into parts of fixed width. Each part but the last is matched where it
+first fits and never tried again (an atomic group): a later place could only leave less room for the rest.
+`Rules.weight` bounds the sum.
 """
 
 import os
@@ -23,7 +24,9 @@ MAX_GLOB_CHARS = 1024  # of a configured glob: longer ones are mistakes
 MAX_RULE_FILE_BYTES = 1_000_000  # of an ignore file
 MAX_LINE_CHARS = 20_000  # of an ignore file: no path is as long
 MAX_WEIGHT = 200_000
-"""What the ignore files in force in one folder may ask together: some 50,000 plain names, or 40,000 characters of wildcards."""
+"""What the ignore files in force in one folder may ask together: some 50,000 plain names, or 40,000
+characters of wildcards.
+"""
 _WILD_WEIGHT = 5  # of a character that may be tried anywhere in a name, beside the 2 of a whole component
 _ALTERNATION_CHARS = 5000  # in one regular expression: between two of them other threads run
 
@@ -56,7 +59,8 @@ class TooManyPatterns(SourceError):
 class Segment(NamedTuple):
     """What one component of a path must be.
 
-    `text` is a literal, what follows a star, what precedes one, or a regular expression without a choice to undo.
+    `text` is a literal, what follows a star, what precedes one, or a regular expression without a choice to
+    undo.
     """
 
     kind: str  # any_depth | literal | suffix | prefix | wild
@@ -78,7 +82,7 @@ class _Malformed(Exception):
     """The pattern can match nothing (an unclosed bracket, a backslash at the end)."""
 
 
-# -- reading patterns ----------------------------------------------------------------------------------------------
+# -- reading patterns ----------------------------------------------------------------------------------------
 
 
 class _Bracket:
@@ -241,7 +245,8 @@ _STARS_WITHIN = lazy_pattern(r"([^*?\[\\]*[^*?\[\\/])\*\*+(?:/\*\*+)*(?:/(?=[^/]
 def _spelled_out(body: str) -> list[str]:
     """An anchored pattern as git reads it: there `a**/b` is `ab` and `a*/**/b`, but `a?**/b` is `a?*/b`.
 
-    Git takes a literal beginning off both the pattern and the path, and a `**` that stands first then crosses folders.
+    Git takes a literal beginning off both the pattern and the path, and a `**` that stands first then crosses
+    folders.
     """
     match = _STARS_WITHIN.match(body) if body.find("**") > 0 else None
     if match is None:
@@ -251,7 +256,9 @@ def _spelled_out(body: str) -> list[str]:
 
 
 def _patterns(text: str, *, negated: bool = False) -> Iterator[Pattern]:
-    """A pattern as gitignore(5) reads one: with a slash before its end it is anchored, else it matches at any depth."""
+    """A pattern as gitignore(5) reads one: with a slash before its end it is anchored, else it matches at any
+    depth.
+    """
     folder_only = text.endswith("/")
     body = text[:-1] if folder_only else text
     anchored = "/" in body
@@ -271,14 +278,18 @@ def _patterns(text: str, *, negated: bool = False) -> Iterator[Pattern]:
 
 
 def read_ignore_file(data: bytes) -> list[Pattern]:
-    """The patterns of an ignore file as it lies on the disk. Raises `TooManyPatterns` for a file that is too large."""
+    """The patterns of an ignore file as it lies on the disk.
+    Raises `TooManyPatterns` for a file that is too large.
+    """
     if len(data) > MAX_RULE_FILE_BYTES:
         raise TooManyPatterns(f"an ignore file is larger than {MAX_RULE_FILE_BYTES:,} bytes; shorten it")
     return parse_ignore_file(os.fsdecode(data))
 
 
 def parse_ignore_file(text: str) -> list[Pattern]:
-    """The patterns of a `.gitignore` or `.ctxignore`, in order. Raises `TooManyPatterns` for a line without end."""
+    """The patterns of a `.gitignore` or `.ctxignore`, in order.
+    Raises `TooManyPatterns` for a line without end.
+    """
     patterns: list[Pattern] = []
     for raw in text.removeprefix("\ufeff").split("\n"):
         line = raw.removesuffix("\r")
@@ -341,7 +352,8 @@ def _first_alternatives(text: str) -> list[int]:
 
 
 def parse_globs(globs: Iterable[str]) -> list[Pattern]:
-    """Globs of the configuration: `*.md` at any depth, `docs/*.md` only there, `**/` any folders, `docs/` all below.
+    """Globs of the configuration: `*.md` at any depth, `docs/*.md` only there, `**/` any folders, `docs/` all
+    below.
 
     `{a,b}` is either. Raises `ConfigError` for a glob of more than `MAX_GLOB_CHARS`.
     """
@@ -359,7 +371,7 @@ def parse_globs(globs: Iterable[str]) -> list[Pattern]:
     return patterns
 
 
-# -- matching ------------------------------------------------------------------------------------------------------
+# -- matching ------------------------------------------------------------------------------------------------
 
 
 def _nothing(name: str) -> bool:
@@ -443,7 +455,9 @@ class Group(NamedTuple):
 
 
 class Level:
-    """What a set of patterns asks for in one folder. Made by `Rules.top` and `descend`, and shared between folders."""
+    """What a set of patterns asks for in one folder.
+    Made by `Rules.top` and `descend`, and shared between folders.
+    """
 
     __slots__ = ("_moving", "_next", "_rules", "_staying", "_still", "empty", "groups")
 
@@ -490,7 +504,9 @@ class Level:
         return level
 
     def decide(self, name: str, *, folder: bool) -> bool | None:
-        """True where the last matching pattern is a plain one, False where it is negated, None where none matches."""
+        """True where the last matching pattern is a plain one, False where it is negated, None where none
+        matches.
+        """
         for group in self.groups:
             if (group.folder if folder else group.file)(name):
                 return not group.negated

@@ -103,7 +103,8 @@ class Repository:
                 )
             log.note(
                 "",
-                f"{reason}: a file that has not changed since the first index run bears the date of the commit that was newest "
+                f"{reason}: a file that has not changed since the first index run bears the date of the "
+                "commit that was newest "
                 f"then; {mend}",
             )
         return tip

@@ -43,7 +43,8 @@ class Scope:
     def with_rules(self, patterns: Sequence[Pattern]) -> "Scope":
         """This folder with the patterns of its own ignore files.
 
-        Raises `TooManyPatterns` where these and the ones in force from above ask for more than `MAX_WEIGHT` together.
+        Raises `TooManyPatterns` where these and the ones in force from above ask for more than `MAX_WEIGHT`
+        together.
         """
         if not patterns:
             return self

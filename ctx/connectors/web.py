@@ -230,8 +230,9 @@ class _Crawl:
         return SourceError(f"{self._source.name}: {reason}. What is indexed from it is kept")
 
     def _listing(self, address: str, body: bytes) -> list[str] | None:
-        """The pages that a list names, those of nested lists too; None of a page. Raises `SourceError` where a sitemap is
-        cut off."""
+        """The pages that a list names, those of nested lists too; None of a page. Raises `SourceError` where
+        a sitemap is cut off.
+        """
         queries = self._source.queries
         if urlsplit(address).path.endswith("/llms.txt"):
             return list(read_llms_txt(body, address, queries=queries).addresses)

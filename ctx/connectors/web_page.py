@@ -107,8 +107,8 @@ def is_sitemap(data: bytes) -> bool:
 
 
 def read_sitemap(data: bytes, address: str, *, queries: bool) -> Listing:
-    """The pages, or the further sitemaps, that a sitemap names; what is no address is passed over. Raises `SourceError`
-    where it is none or was cut off: what it does not name would be taken for gone.
+    """The pages, or the further sitemaps, that a sitemap names; what is no address is passed over. Raises
+    `SourceError` where it is none or was cut off: what it does not name would be taken for gone.
 
     Read as text, not as XML: nothing of a document's types and entities is needed, and nothing of it can
     hurt.

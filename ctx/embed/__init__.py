@@ -1,4 +1,6 @@
-"""Embedders: texts to unit vectors, on this machine (fastembed) or by a service (Ollama, any OpenAI-compatible API)."""
+"""Embedders: texts to unit vectors, on this machine (fastembed) or by a service (Ollama, any
+OpenAI-compatible API).
+"""
 
 from ctx.embed.base import Embedder
 from ctx.errors import ConfigError
@@ -21,9 +23,9 @@ def open_embedder(
 ) -> Embedder | None:
     """The embedder that the configuration asks for; None where the provider is "disabled".
 
-    Cheap: no model is loaded and no service is called before the first text. `threads` 0 means one for each processor.
-    `batch_size`, `timeout_s` and `max_retries` are for the services; the local one works text by text. `cache_dir` is where
-    models that do not ship with ctx are kept. Raises `ConfigError`.
+    Cheap: no model is loaded and no service is called before the first text. `threads` 0 means one for each
+    processor. `batch_size`, `timeout_s` and `max_retries` are for the services; the local one works text by
+    text. `cache_dir` is where models that do not ship with ctx are kept. Raises `ConfigError`.
     """
     if provider == "disabled":
         return None

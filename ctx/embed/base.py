@@ -22,7 +22,9 @@ class Embedder(Protocol):
 
     @property
     def model(self) -> str:
-        """The key of its vectors in the catalog: it changes whenever the same text would get another vector."""
+        """The key of its vectors in the catalog: it changes whenever the same text would get another
+        vector.
+        """
         ...
 
     @property
@@ -91,7 +93,9 @@ _PREFIXES = (
 
 
 def prefixes(model: str) -> Prefixes:
-    """The prefixes of a model by its name, wherever it runs; none for a model that is not known to want any."""
+    """The prefixes of a model by its name, wherever it runs; none for a model that is not known to want
+    any.
+    """
     name = model.lower()
     return next((pair for word, pair in _PREFIXES if word in name), Prefixes())
 
@@ -102,7 +106,9 @@ def catalog_key(name: str, *determinants: object) -> str:
 
 
 def cut_text(text: str, most_chars: int) -> Iterator[str]:
-    """The text in pieces of at most `most_chars`, cut behind white space where there is any near; "" is one piece."""
+    """The text in pieces of at most `most_chars`, cut behind white space where there is any near; "" is one
+    piece.
+    """
     start = 0
     while len(text) - start > most_chars:
         end = start + most_chars
@@ -119,7 +125,9 @@ _T = TypeVar("_T")
 
 
 def until_stopped(work: Callable[[], _T], stop: threading.Event | None) -> "_T | None":
-    """The result of `work`, or None as soon as `stop` is set; then the work ends by itself and its result is dropped."""
+    """The result of `work`, or None as soon as `stop` is set; then the work ends by itself and its result is
+    dropped.
+    """
     if stop is None:
         return work()
     result: list[_T] = []

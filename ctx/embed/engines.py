@@ -1,7 +1,8 @@
 """What runs a model on this machine: bare onnxruntime for the first question, fastembed for everything else.
 
-Both hold one onnxruntime session of one thread and take one window at a time: small shapes stay in the processor's cache,
-nothing is padded, and a vector cannot depend on its neighbours. Several threads may run the same session at once.
+Both hold one onnxruntime session of one thread and take one window at a time: small shapes stay in the
+processor's cache, nothing is padded, and a vector cannot depend on its neighbours. Several threads may run
+the same session at once.
 """
 
 import json
@@ -38,7 +39,8 @@ class Window(NamedTuple):
 def cut_windows(tokenizer: Any, text: str, max_tokens: int) -> Iterator[Window]:
     """The text cut into windows of at most `max_tokens` tokens, nothing left out; one window if it fits.
 
-    The cuts fall between words and as evenly as that allows: a short rest would have a vector of its own kind.
+    The cuts fall between words and as evenly as that allows: a short rest would have a vector of its own
+    kind.
     """
     for block in cut_text(text, BLOCK_CHARS):
         encoding = tokenizer.encode(block)
@@ -62,7 +64,9 @@ def cut_windows(tokenizer: Any, text: str, max_tokens: int) -> Iterator[Window]:
 
 
 def _even_cuts(words: list[int | None], most: int) -> list[int]:
-    """Token numbers [0, ..., len(words)] that part the tokens evenly, at most about `most` in each, between words if near."""
+    """Token numbers [0, ..., len(words)] that part the tokens evenly, at most about `most` in each, between
+    words if near.
+    """
     count = -(-len(words) // most)
     cuts = [0]
     for i in range(1, count):
@@ -79,7 +83,9 @@ def _even_cuts(words: list[int | None], most: int) -> list[int]:
 
 
 def unit(vector: Vector) -> Vector:
-    """The vector as float32 of length 1; a zero vector stays zero. Raises `EmbedderError` where it is not finite."""
+    """The vector as float32 of length 1; a zero vector stays zero.
+    Raises `EmbedderError` where it is not finite.
+    """
     length = float(np.linalg.norm(vector))
     if not np.isfinite(length):
         raise EmbedderError("the embedding model gave a vector that is not finite")
@@ -87,7 +93,9 @@ def unit(vector: Vector) -> Vector:
 
 
 class DirectEngine:
-    """The shipped model on bare onnxruntime: importing fastembed would cost a cold `ctx search` 0.4 s more."""
+    """The shipped model on bare onnxruntime: importing fastembed would cost a cold `ctx search` 0.4 s
+    more.
+    """
 
     def __init__(self, session: Any, tokenizer: Any) -> None:
         self._session = session
@@ -143,9 +151,11 @@ _registry = threading.Lock()  # fastembed's list of custom models is one for the
 
 
 def load_folder(folder: str, model_file: str, name: str, dim: int) -> FastembedEngine:
-    """Loads an ONNX model and its tokenizer from a folder, no network touched. `name` tells this model from others.
+    """Loads an ONNX model and its tokenizer from a folder, no network touched. `name` tells this model from
+    others.
 
-    Pooling is what the folder's `1_Pooling/config.json` says; without it the graph's own sentence embedding, else the mean.
+    Pooling is what the folder's `1_Pooling/config.json` says; without it the graph's own sentence embedding,
+    else the mean.
     """
     fastembed = _fastembed()
     from fastembed.common.model_description import ModelSource
@@ -170,7 +180,9 @@ def load_folder(folder: str, model_file: str, name: str, dim: int) -> FastembedE
 
 
 def load_named(name: str, cache_dir: str, *, download: bool) -> FastembedEngine:
-    """Loads a model of fastembed's list from its cache; fetches it first if that is allowed. Raises `EmbedderError`."""
+    """Loads a model of fastembed's list from its cache; fetches it first if that is allowed.
+    Raises `EmbedderError`.
+    """
     fastembed = _fastembed()
     try:
         return FastembedEngine(
@@ -187,12 +199,13 @@ def load_named(name: str, cache_dir: str, *, download: bool) -> FastembedEngine:
         return FastembedEngine(fastembed.TextEmbedding(name, cache_dir=cache_dir, threads=1))
     except (ValueError, OSError) as error:
         raise EmbedderError(
-            f"the embedding model '{name}' could not be fetched; connect once, or name a folder that holds it in [embedding] model"
+            f"the embedding model '{name}' could not be fetched; connect once, or name a folder that holds "
+            "it in [embedding] model"
         ) from error
 
 
-# Models that fastembed's own list lacks, with the length of their vectors. Both are the model's mean over its tokens,
-# by its card on Hugging Face, where `onnx/model.onnx` is the graph.
+# Models that fastembed's own list lacks, with the length of their vectors. Both are the model's mean over its
+# tokens, by its card on Hugging Face, where `onnx/model.onnx` is the graph.
 _FURTHER_MODELS = {"intfloat/multilingual-e5-small": 384, "intfloat/multilingual-e5-base": 768}
 
 

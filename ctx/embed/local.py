@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 SHIPPED = "all-MiniLM-L6-v2"
 _SHIPPED_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "models", SHIPPED)
 
-# all-MiniLM was trained on texts of at most 256 tokens. Windows of 256 rank no worse than windows of 128 (cranfield NDCG@10
-# 0.3905 to 0.3819, cosqa 0.7193 to 0.7162), and a chunk of usual size is then one window.
+# all-MiniLM was trained on texts of at most 256 tokens. Windows of 256 rank no worse than windows of 128
+# (cranfield NDCG@10 0.3905 to 0.3819, cosqa 0.7193 to 0.7162), and a chunk of usual size is then one window.
 SHIPPED_MAX_TOKENS = 256
 MAX_TOKENS = 512  # of other models: attention over 8192 tokens takes 3 GB
 QUERY_WINDOWS = 8  # 2000 words: a longer question is cut there, since someone waits for the answer
@@ -48,12 +48,12 @@ _MODEL_FILES = (
 
 
 class LocalEmbedder:
-    """Embeds with fastembed. `model` is the shipped model's name, a folder with an ONNX model, or a name on the list of
-    models that can be fetched (`engines.listed_models`), whole or as `FULL_NAMES` has it.
+    """Embeds with fastembed. `model` is the shipped model's name, a folder with an ONNX model, or a name on
+    the list of models that can be fetched (`engines.listed_models`), whole or as `FULL_NAMES` has it.
 
-    A model of the list is fetched at the first `embed`, into `cache_dir`; nothing else ever touches the network.
-    `threads` is how many texts are embedded at once (None: one for each processor this process may use);
-    `max_tokens` the longest window the model is given. Nothing is loaded before the first text. Raises
+    A model of the list is fetched at the first `embed`, into `cache_dir`; nothing else ever touches the
+    network. `threads` is how many texts are embedded at once (None: one for each processor this process may
+    use); `max_tokens` the longest window the model is given. Nothing is loaded before the first text. Raises
     `ConfigError` where the folder lacks something or `dims` is not the model's.
     """
 
@@ -91,14 +91,16 @@ class LocalEmbedder:
         self._dims = dims
         if self._dim is not None:
             self._check_dims(self._dim)
-        # Of the engine for questions, and of the one for documents, which takes longer; never held while one runs.
+        # Of the engine for questions, and of the one for documents, which takes longer; never held while one
+        # runs.
         self._loading, self._loading_documents = threading.Lock(), threading.Lock()
         self._direct: DirectEngine | None = None
         self._fastembed: FastembedEngine | None = None
 
     @property
     def model(self) -> str:
-        # A listed model's files are known only once fetched, and a key must not change then: there the name decides.
+        # A listed model's files are known only once fetched, and a key must not change then: there the name
+        # decides.
         if self._key is None:
             files = (
                 self._name.lower()
@@ -123,7 +125,9 @@ class LocalEmbedder:
         return self._dim
 
     def embed(self, texts: Sequence[str], stop: threading.Event | None = None) -> "Iterator[Vector]":
-        """The vectors of texts, in order. Ends early once `stop` is set. Raises `EmbedderError`, `ConfigError`."""
+        """The vectors of texts, in order. Ends early once `stop` is set.
+        Raises `EmbedderError`, `ConfigError`.
+        """
         if not texts:
             return
         from concurrent.futures import Future, ThreadPoolExecutor  # 10 ms, and a question needs none of it
@@ -144,7 +148,8 @@ class LocalEmbedder:
             try:
                 for text in texts:
                     waiting.append(pool.submit(embed_one, text))
-                    # Bounded, so that a stop leaves little behind; two a thread, so that none waits for the reader.
+                    # Bounded, so that a stop leaves little behind; two a thread, so that none waits for the
+                    # reader.
                     if len(waiting) > 2 * self._threads:
                         vector = waiting.popleft().result()
                         if vector is None:
@@ -159,7 +164,9 @@ class LocalEmbedder:
                 completion.set()  # before the pool waits for its threads: each ends behind its window
 
     def embed_query(self, text: str) -> "Vector":
-        """The vector of a question, of its first QUERY_WINDOWS windows. Raises `EmbedderError`, `ConfigError`."""
+        """The vector of a question, of its first QUERY_WINDOWS windows.
+        Raises `EmbedderError`, `ConfigError`.
+        """
         engine = self._questions()
         vector = self._vector(
             engine.query, engine.tokenizer, self._prefixes.query, text, lambda: False, QUERY_WINDOWS
@@ -199,7 +206,8 @@ class LocalEmbedder:
             return vector if total is None else unit(total + vector * weight)
         except CtxError:
             raise
-        # Neither onnxruntime nor tokenizers has a base class for its errors; tokenizers raises `Exception` itself.
+        # Neither onnxruntime nor tokenizers has a base class for its errors; tokenizers raises `Exception`
+        # itself.
         except Exception as error:
             raise EmbedderError(
                 f"the embedding model '{self._name}' failed on a text of {len(text)} characters"
@@ -264,7 +272,9 @@ def _processors() -> int:
 
 
 def _model_file(folder: str, model: str) -> str:
-    """The ONNX file of a folder, relative to it. Raises `ConfigError` where it or the tokenizer is missing."""
+    """The ONNX file of a folder, relative to it.
+    Raises `ConfigError` where it or the tokenizer is missing.
+    """
     filename = next((name for name in _MODEL_FILES if os.path.isfile(os.path.join(folder, name))), None)
     absent = [
         name
@@ -292,7 +302,9 @@ def _folder_dim(folder: str) -> int | None:
 
 
 def _sums(folder: str, model_file: str, *, shipped: bool) -> dict[str, str]:
-    """sha256 of the files that decide the vectors. For the shipped model as written when it was made: a test compares."""
+    """sha256 of the files that decide the vectors. For the shipped model as written when it was made: a test
+    compares.
+    """
     if shipped:
         with open(os.path.join(folder, "sha256.json"), encoding="utf-8") as file:
             sums = json.load(file)["files"]

@@ -127,7 +127,9 @@ class _HttpEmbedder:
         raise NotImplementedError
 
     def _read(self, reply: JSON) -> list[list[float]]:
-        """The vectors of a reply. Raises `KeyError`, `TypeError`, `ValueError` or `IndexError` where it is not as agreed."""
+        """The vectors of a reply. Raises `KeyError`, `TypeError`, `ValueError` or `IndexError` where it is
+        not as agreed.
+        """
         raise NotImplementedError
 
     def _vectors(self, texts: Sequence[str], prefix: str, patience: _Patience) -> list[Vector]:
@@ -150,7 +152,9 @@ class _HttpEmbedder:
         return [self._unit(vector) for vector in sums]
 
     def _ask(self, texts: list[str], prefix: str, patience: _Patience) -> list[Vector]:
-        """The unit vectors of texts that are one window each; what the service finds too long is halved until it does not."""
+        """The unit vectors of texts that are one window each; what the service finds too long is halved until
+        it does not.
+        """
         try:
             return self._request([prefix + text for text in texts], patience)
         except _Refused as error:
@@ -234,7 +238,8 @@ class _HttpEmbedder:
             raise EmbedderError(f"{self._service} at {self._host} gave {array.shape} for {count} texts")
         if array.shape[1] != self._dims:
             raise EmbedderError(
-                f"'{self._model}' gives vectors of {array.shape[1]}, [embedding] dims says {self._dims}; set dims = {array.shape[1]}"
+                f"'{self._model}' gives vectors of {array.shape[1]}, [embedding] dims says {self._dims}; "
+                f"set dims = {array.shape[1]}"
             )
         return [self._unit(vector) for vector in array]
 
@@ -245,7 +250,9 @@ class _HttpEmbedder:
         return np.asarray(vector / length, np.float32)
 
     def _log_refusal(self, response: Any) -> None:
-        """What the service said, for the operator alone: it may quote the key or the text, so the key is cut out."""
+        """What the service said, for the operator alone: it may quote the key or the text, so the key is cut
+        out.
+        """
         reason = response.text[:300]
         if self._api_key:
             reason = reason.replace(self._api_key, "***")
@@ -294,12 +301,17 @@ class OllamaEmbedder(_HttpEmbedder):
 
     def _refusal(self, status: int) -> str:
         if status == 404:
-            return f"ollama at {self._host} does not have the model '{self._model}': run `ollama pull {self._model}`"
+            return (
+                f"ollama at {self._host} does not have the model '{self._model}': run `ollama pull "
+                f"{self._model}`"
+            )
         return super()._refusal(status)
 
 
 class OpenAIEmbedder(_HttpEmbedder):
-    """`POST {url}/embeddings` as OpenAI defines it (default url https://api.openai.com/v1); many servers speak it."""
+    """`POST {url}/embeddings` as OpenAI defines it (default url https://api.openai.com/v1); many servers
+    speak it.
+    """
 
     _service = "openai"
     _path = "/embeddings"
@@ -341,7 +353,9 @@ class OpenAIEmbedder(_HttpEmbedder):
 
 
 def _retry_after_s(value: str | None) -> float | None:
-    """The seconds that a Retry-After header asks for; None for a date, which such services do not send, or nonsense."""
+    """The seconds that a Retry-After header asks for; None for a date, which such services do not send, or
+    nonsense.
+    """
     try:
         seconds = float(value) if value else None
     except ValueError:

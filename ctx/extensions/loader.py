@@ -233,7 +233,9 @@ class Scripts:
             logger.error("%s not loaded reason=%s", status.kind, status.error)
 
     def _claim(self, candidate: Candidate) -> str | None:
-        """Registers the script under its name; the reason where it cannot have that, None where it gives way."""
+        """Registers the script under its name; the reason where it cannot have that, None where it gives
+        way.
+        """
         kind, script = candidate.kind, candidate.script
         fault = name_fault(kind, script)
         if fault is not None:
@@ -278,7 +280,9 @@ class Scripts:
             self._look(entry)
 
     def _look(self, entry: _Loaded) -> bool:
-        """Loads the script if its file is not what was loaded last; whether it took all the time it had for that."""
+        """Loads the script if its file is not what was loaded last; whether it took all the time it had for
+        that.
+        """
         if entry.stamp is not None and entry.script.stamp() == entry.stamp:
             return False
         with entry.lock:
@@ -376,7 +380,8 @@ def missing_calls(toolbox: Toolbox, script: ScriptFile) -> list[str]:
     """Tools that a script may call and that nobody serves, one sentence each."""
     names = {tool.name for tool in toolbox.list()} | toolbox.failed().keys()
     return [
-        f"script '{script.name}' ({script.where}): calls: there is no tool '{one_line(name)}'; {did_you_mean(name, names)}"
+        f"script '{script.name}' ({script.where}): calls: there is no tool '{one_line(name)}'; "
+        f"{did_you_mean(name, names)}"
         for name in script.calls
         if name not in names
     ]

@@ -18,7 +18,8 @@ _KEYS = ("name", "type", "required", "description", "default", "enum", *_ALSO)
 
 
 def parameters_schema(declared: JSON, where: str) -> JSON:
-    """A schema from a list `{{name=, type=, required=, description=, default=, enum=}, ...}`, or from a schema written out.
+    """A schema from a list `{{name=, type=, required=, description=, default=, enum=}, ...}`, or from a
+    schema written out.
 
     Parameters that are not declared pass through to the script, as Context Harness has it. Raises `ToolError`
     naming the parameter. Whether the result is a sound schema is for `ctx.tools.schema` to say.
@@ -79,7 +80,9 @@ def refuse_misspelt(fields: Iterable[str], known: Sequence[str], what: str) -> N
 
 
 def with_lists(schema: JSON, depth: int = 0) -> JSON:
-    """A schema as it was meant: `{}` in Lua is a table without a kind, and where JSON Schema wants a list it is an empty one."""
+    """A schema as it was meant: `{}` in Lua is a table without a kind, and where JSON Schema wants a list it
+    is an empty one.
+    """
     if depth > MAX_DEPTH:
         return schema
     if isinstance(schema, list):

@@ -68,7 +68,8 @@ class ScriptFile(NamedTuple):
             frozenset(self.env),
             frozenset(host.lower() for host in self.allow_hosts),
             frozenset(self.calls),
-            f"{self.name} ({self.where})",  # another script that takes the name later does not take the values too
+            # Another script that takes the name later does not take the values too.
+            f"{self.name} ({self.where})",
         )
 
     def source(self) -> bytes:
@@ -189,7 +190,9 @@ def load_tool(runner: Runner, script: ScriptFile) -> Tool:
 
 
 def _output_check(script: ScriptFile, output: JSON) -> Callable[[JSON], str | None]:
-    """What says where a result does not fit what the script declares of it. Raises `ToolError` for what is no schema."""
+    """What says where a result does not fit what the script declares of it.
+    Raises `ToolError` for what is no schema.
+    """
     if output is None:
         return lambda result: None
     if not isinstance(output, dict):

@@ -1,5 +1,5 @@
-"""What scripts keep between calls: a few values each, by key, in the catalog's file or the database that machines
-share.
+"""What scripts keep between calls: a few values each, by key, in the catalog's file or the database that
+machines share.
 
 Each script sees its own values and no other's. It is bounded, so that one cannot fill the disk; a value is
 there for the next call as soon as `set` has answered, whatever happens to the process.
@@ -36,7 +36,8 @@ _MIGRATIONS = (
 
 
 class ScriptStore:
-    """The values of all scripts, wherever they are kept. Safe from several threads and beside other processes.
+    """The values of all scripts, wherever they are kept. Safe from several threads and beside other
+    processes.
 
     `script` names whose values are meant. Every call ends by `deadline_s` (of `time.monotonic()`) with an
     answer, or raises `Busy`; it raises `ToolError` for what is not to be kept, and `StoreError`.
@@ -94,7 +95,9 @@ class ScriptStore:
         )
 
     def add(self, script: str, key: JSON, number: JSON, deadline_s: float) -> int | float:
-        """Adds to a number (0 where there is none) and gives the sum: one step, which no call comes between."""
+        """Adds to a number (0 where there is none) and gives the sum: one step, which no call comes
+        between.
+        """
 
         def add(connection: Statements) -> int | float:
             total = _number(_value(connection, script, _key(key)) or 0) + _number(number)

@@ -28,7 +28,9 @@ class Voucher(Protocol):
     def mend(self) -> str: ...
 
     def refusal(self, path: str, text: bytes, where: str) -> str | None:
-        """Why this text at this path, called `where`, does not run; None where it may. Raises `ConfigError`."""
+        """Why this text at this path, called `where`, does not run; None where it may.
+        Raises `ConfigError`.
+        """
         ...
 
     def stamp(self) -> tuple[int, ...]:

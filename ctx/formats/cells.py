@@ -17,7 +17,8 @@ def table_lines(rows: Sequence[Sequence[str]], *, bullet: str = "") -> list[str]
     """A line for each row that is not blank.
 
     Below a header a row reads "name: value; name: value", its empty cells left out; without one, "value |
-    value". Rows with a single cell stay as they are. Behind a blank row another table may begin, with a header of its own.
+    value". Rows with a single cell stay as they are. Behind a blank row another table may begin, with a
+    header of its own.
     """
     tables: list[list[list[str]]] = []
     blank = True
@@ -65,7 +66,9 @@ def _named(names: Sequence[str], cells: Sequence[str], bullet: str) -> str:
 
 
 def _header_index(table: Sequence[Sequence[str]]) -> int | None:
-    """Which row names the columns: the first that is about as wide as most, if it is all words and they differ."""
+    """Which row names the columns: the first that is about as wide as most, if it is all words and they
+    differ.
+    """
     widths = sorted(sum(map(bool, cells)) for cells in table[:_SAMPLE_ROWS])
     if len(table) < 2 or widths[-1] < 2:
         return None
@@ -84,7 +87,9 @@ def _are_words(cells: Sequence[str]) -> bool:
 
 
 def _heads_numbers(table: Sequence[Sequence[str]], index: int) -> bool:
-    """Whether a column that this row names in words holds numbers below: no row of words among others does that."""
+    """Whether a column that this row names in words holds numbers below: no row of words among others does
+    that.
+    """
     below = table[index + 1 : index + 1 + _SAMPLE_ROWS]
     for column, name in enumerate(table[index]):
         cells = [row[column] for row in below if column < len(row) and row[column]]

@@ -34,36 +34,55 @@ class _Language(NamedTuple):
 _C_LIKE = ("//", "/*", "*", "*/")
 _WORD = r"[A-Za-z_$][\w$]*"
 _MODIFIERS = (
-    r"(?:(?:public|private|protected|internal|static|final|abstract|override|virtual|sealed|partial|async|open|data|inline|suspend|"
-    r"synchronized|native|readonly|unsafe|extern|new|default|export|declare|const|implicit|case|lazy|operator|infix|tailrec|strictfp|"
-    r"fileprivate|mutating|class(?=[ \t]+func)|required|convenience|actual|expect|inner|value|annotation|companion|enum(?=[ \t]+class))[ \t]+)*"
+    r"(?:(?:public|private|protected|internal|static|final|abstract|override|virtual|sealed|partial|async"
+    r"|open|data|inline|suspend|"
+    r"synchronized|native|readonly|unsafe|extern|new|default|export|declare|const|implicit|case|lazy"
+    r"|operator|infix|tailrec|strictfp|"
+    r"fileprivate|mutating|class(?=[ \t]+func)|required|convenience|actual|expect|inner|value|annotation"
+    r"|companion|enum(?=[ \t]+class))[ \t]+)*"
 )
 _PYTHON = r"([ \t]{0,60})(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)"
 _JAVASCRIPT = (
-    r"([ \t]{0,60})(?:" + _MODIFIERS + r"(?:function\*?[ \t]*|class[ \t]+|interface[ \t]+|enum[ \t]+|namespace[ \t]+|module[ \t]+|type[ \t]+(?=\w+[^=\n]{0,200}=))(" + _WORD + r")"
-    r"|" + _MODIFIERS + r"(?:const|let|var)[ \t]+(" + _WORD + r")[^=\n]{0,120}=[ \t]*(?:async[ \t]*)?(?:function\b|\([^()\n]{0,200}\)[^=\n]{0,80}=>|" + _WORD + r"[ \t]*=>)"
-    r"|(?<=[ \t])(?:(?:public|private|protected|static|async|get|set|override|readonly|abstract)[ \t]+)*(?:\*[ \t]*)?(?!(?:if|for|while|switch|catch|return|function|await|new|typeof|else|do|with|super|throw|case)\b)(#?" + _WORD + r")[ \t]*(?:<[^<>\n]{0,80}>)?\([^()\n]{0,200}\)[ \t]*(?::[^{};\n]{1,120})?\{[ \t]*(?:\Z|//|\}))"
+    r"([ \t]{0,60})(?:" + _MODIFIERS +
+    r"(?:function\*?[ \t]*|class[ \t]+|interface[ \t]+|enum[ \t]+"
+    r"|namespace[ \t]+|module[ \t]+|type[ \t]+(?=\w+[^=\n]{0,200}=))(" + _WORD + r")"
+    r"|" + _MODIFIERS + r"(?:const|let|var)[ \t]+(" + _WORD + r")[^=\n]{0,120}=[ \t]*(?:async[ \t]*)?"
+    r"(?:function\b|\([^()\n]{0,200}\)[^=\n]{0,80}=>|" + _WORD + r"[ \t]*=>)"
+    r"|(?<=[ \t])(?:(?:public|private|protected|static|async|get|set|override|readonly"
+    r"|abstract)[ \t]+)*(?:\*[ \t]*)?(?!(?:if|for|while|switch|catch|return|function|await|new|typeof|else"
+    r"|do|with|super|throw|case)\b)(#?" + _WORD + r")[ \t]*(?:<[^<>\n]{0,80}>)?\([^()\n]{0,200}\)"
+                                                  r"[ \t]*(?::[^{};\n]{1,120})?\{[ \t]*(?:\Z|//|\}))"
 )  # fmt: skip
 _JAVA = (
-    r"([ \t]{0,60})(?:" + _MODIFIERS + r"(?:class|interface|enum|record|struct|object|trait|@interface|namespace|protocol|extension|actor|mixin|typealias|module)[ \t]+(\w+)"
+    r"([ \t]{0,60})(?:" + _MODIFIERS + r"(?:class|interface|enum|record|struct|object|trait|@interface"
+                                       r"|namespace|protocol|extension|actor|mixin|typealias"
+                                       r"|module)[ \t]+(\w+)"
     r"|" + _MODIFIERS + r"(?:fun|def|func)[ \t]+(?:<[^<>\n]{0,80}>[ \t]*)?(?:[\w<>?]+\.)?(`?\w+)"
-    r"|" + _MODIFIERS + r"(?!(?:return|else|new|throw|if|for|while|switch|catch|case|await|yield|using|package|import)\b)(?:<[^<>\n]{0,80}>[ \t]*)?[\w.<>\[\],?&]{1,80}[ \t]+(\w+)[ \t]*\([^;=\n]{0,300}(?:\{[ \t]*\}?|,|[)(]|throws[^;\n]*\{?)[ \t]*\Z"
+    r"|" + _MODIFIERS + r"(?!(?:return|else|new|throw|if|for|while|switch|catch|case|await|yield|using"
+                        r"|package|import)\b)(?:<[^<>\n]{0,80}>[ \t]*)?[\w.<>\[\],?&]{1,80}[ \t]+(\w+)"
+                        r"[ \t]*\([^;=\n]{0,300}(?:\{[ \t]*\}?|,|[)(]|throws[^;\n]*\{?)[ \t]*\Z"
     r"|(?:(?:public|private|protected|internal)[ \t]+)(\w+)[ \t]*\([^;=\n]{0,300}\{?[ \t]*\Z)"
 )  # fmt: skip
 _C = (
-    r"([ \t]{0,60})(?:(?:typedef[ \t]+)?(?:struct|union|enum(?:[ \t]+(?:class|struct))?|class|namespace|concept)[ \t]+(?:[A-Z_]+(?:\([^()\n]{0,40}\))?[ \t]+)?(\w[\w:]*)[^;()=\n]{0,200}(?:\{[^\n]*)?\Z"
+    r"([ \t]{0,60})(?:(?:typedef[ \t]+)?(?:struct|union|enum(?:[ \t]+(?:class|struct))?|class|namespace"
+    r"|concept)[ \t]+(?:[A-Z_]+(?:\([^()\n]{0,40}\))?[ \t]+)?(\w[\w:]*)[^;()=\n]{0,200}(?:\{[^\n]*)?\Z"
     r"|\#[ \t]*define[ \t]+(\w+)\("
-    r"|(?<![ \t])(?!(?:return|else|typedef|using|case|goto|if|for|while|switch|do|extern[ \t]+\")\b)(?:[A-Za-z_][\w:<>,~]*[ \t*&]+){0,6}((?:\w+::)*~?\w+|operator[^\s(]{1,3})[ \t]*\((?:[^;=\n]{0,300}[^;\n])?\Z)"
+    r"|(?<![ \t])(?!(?:return|else|typedef|using|case|goto|if|for|while|switch|do"
+    r"|extern[ \t]+\")\b)(?:[A-Za-z_][\w:<>,~]*[ \t*&]+){0,6}((?:\w+::)*~?\w+"
+    r"|operator[^\s(]{1,3})[ \t]*\((?:[^;=\n]{0,300}[^;\n])?\Z)"
 )  # fmt: skip
 _LANGUAGES: Mapping[str, _Language] = {
     "python": _Language("text/x-python", _PYTHON, ("#", "@")),
     "javascript": _Language("text/javascript", _JAVASCRIPT),
     "typescript": _Language("text/x-typescript", _JAVASCRIPT),
-    "go": _Language("text/x-go", r"()(?:func[ \t]+(?:\([^()\n]{0,100}?\*?(\w+)(?:\[[^\]\n]{0,60}\])?\)[ \t]*)?(\w+)[ \t]*[\[(]|type[ \t]+(\w+)[ \t])", ("//", "/*", "*")),
+    "go": _Language("text/x-go", r"()(?:func[ \t]+(?:\([^()\n]{0,100}?\*?(\w+)(?:\[[^\]\n]{0,60}\])?\)[ \t]*)"
+                                 r"?(\w+)[ \t]*[\[(]|type[ \t]+(\w+)[ \t])", ("//", "/*", "*")),
     "rust": _Language(
         "text/x-rust",
-        r"([ \t]{0,60})(?:pub(?:[ \t]*\([^()\n]{0,40}\))?[ \t]+)?(?:(?:default|const|async|unsafe|extern(?:[ \t]+\"[^\"\n]{0,20}\")?)[ \t]+)*"
-        r"(?:(?:fn|struct|enum|trait|union|mod|type)[ \t]+(\w+)|macro_rules![ \t]*(\w+)|impl\b(?:<[^{\n]{0,100}?>)?[ \t]+([^{\n]{1,120}?)[ \t]*(?:\{|where\b|\Z))",
+        r"([ \t]{0,60})(?:pub(?:[ \t]*\([^()\n]{0,40}\))?[ \t]+)?(?:(?:default|const|async|unsafe"
+        r"|extern(?:[ \t]+\"[^\"\n]{0,20}\")?)[ \t]+)*"
+        r"(?:(?:fn|struct|enum|trait|union|mod|type)[ \t]+(\w+)|macro_rules![ \t]*(\w+)"
+        r"|impl\b(?:<[^{\n]{0,100}?>)?[ \t]+([^{\n]{1,120}?)[ \t]*(?:\{|where\b|\Z))",
         ("//", "/*", "*", "#["),
     ),
     "java": _Language("text/x-java", _JAVA),
@@ -75,42 +94,77 @@ _LANGUAGES: Mapping[str, _Language] = {
     "groovy": _Language("text/x-groovy", _JAVA),
     "c": _Language("text/x-c", _C, _C_LIKE),
     "cpp": _Language("text/x-c++", _C, (*_C_LIKE, "template")),
-    "ruby": _Language("text/x-ruby", r"([ \t]{0,60})(?:def[ \t]+(?:self\.)?([\w.]+[?!=]?|[^\w\s(]{1,3})|(?:class|module)[ \t]+([\w:]+))", ("#",)),
-    "crystal": _Language("text/x-crystal", r"([ \t]{0,60})(?:def[ \t]+(?:self\.)?(\w+[?!=]?)|(?:class|module|struct|macro)[ \t]+([\w:]+))", ("#", "@[")),
-    "php": _Language("text/x-php", r"([ \t]{0,60})" + _MODIFIERS + r"(?:function[ \t]+&?(\w+)|(?:class|interface|trait|enum)[ \t]+(\w+))", (*_C_LIKE, "#")),
-    "lua": _Language("text/x-lua", r"([ \t]{0,60})(?:(?:local[ \t]+)?function[ \t]+([\w.:]+)|(?:local[ \t]+)?([\w.\[\]\"']+)[ \t]*=[ \t]*function\b)", ("--",)),
-    "shell": _Language("text/x-shellscript", r"([ \t]{0,60})(?:function[ \t]+([\w:.-]+)|([\w:.-]+)[ \t]*\([ \t]*\))[ \t]*(?:\{|\(|\Z)?", ("#",)),
+    "ruby": _Language("text/x-ruby", r"([ \t]{0,60})(?:def[ \t]+(?:self\.)?([\w.]+[?!=]?|[^\w\s(]{1,3})"
+                                     r"|(?:class|module)[ \t]+([\w:]+))", ("#",)),
+    "crystal": _Language("text/x-crystal", r"([ \t]{0,60})(?:def[ \t]+(?:self\.)?(\w+[?!=]?)"
+                                           r"|(?:class|module|struct|macro)[ \t]+([\w:]+))", ("#", "@[")),
+    "php": _Language("text/x-php",
+    r"([ \t]{0,60})" + _MODIFIERS + r"(?:function[ \t]+&?(\w+)|(?:class|interface|trait|enum)[ \t]+(\w+))",
+    (*_C_LIKE, "#")),
+    "lua": _Language("text/x-lua", r"([ \t]{0,60})(?:(?:local[ \t]+)?function[ \t]+([\w.:]+)"
+                                   r"|(?:local[ \t]+)?([\w.\[\]\"']+)[ \t]*=[ \t]*function\b)", ("--",)),
+    "shell": _Language("text/x-shellscript", r"([ \t]{0,60})(?:function[ \t]+([\w:.-]+)"
+                                             r"|([\w:.-]+)[ \t]*\([ \t]*\))[ \t]*(?:\{|\(|\Z)?", ("#",)),
     "perl": _Language("text/x-perl", r"([ \t]{0,60})(?:sub[ \t]+(\w+)|package[ \t]+([\w:]+))", ("#",)),
     "r": _Language("text/x-r", r"([ \t]{0,60})([\w.]+)[ \t]*(?:<-|=)[ \t]*function\b", ("#",)),
-    "julia": _Language("text/x-julia", r"([ \t]{0,60})(?:@\w+[ \t]+)?(?:(?:mutable[ \t]+)?struct|function|macro|module|abstract[ \t]+type)[ \t]+([\w.!]+)", ("#", "@")),
-    "elixir": _Language("text/x-elixir", r"([ \t]{0,60})(?:defp?|defmacrop?|defmodule|defprotocol|defimpl|test|describe)[ \t]+\"?([\w.?! ]{1,80})", ("#", "@")),
-    "erlang": _Language("text/x-erlang", r"()(?!(?:if|case|begin|fun|receive|try)\b)([a-z]\w*)\([^\n]*->", ("%",), scoped=False),
-    "haskell": _Language("text/x-haskell", r"()(?:(?:data|newtype|class|instance|type)[ \t]+([^=\n]{1,80}?)[ \t]*(?:=|where\b|\Z)|([a-z_][\w']*)[ \t]*::)", ("--", "{-"), scoped=False),
-    "ocaml": _Language("text/x-ocaml", r"([ \t]{0,60})(?:let(?:[ \t]+rec)?|and|type|module(?:[ \t]+type)?|class|exception|external)[ \t]+([\w']+)", ("(*", "@"), scoped=False),
+    "julia": _Language("text/x-julia", r"([ \t]{0,60})(?:@\w+[ \t]+)?(?:(?:mutable[ \t]+)?struct|function"
+                                       r"|macro|module|abstract[ \t]+type)[ \t]+([\w.!]+)", ("#", "@")),
+    "elixir": _Language("text/x-elixir", r"([ \t]{0,60})(?:defp?|defmacrop?|defmodule|defprotocol|defimpl"
+                                         r"|test|describe)[ \t]+\"?([\w.?! ]{1,80})", ("#", "@")),
+    "erlang": _Language("text/x-erlang", r"()(?!(?:if|case|begin|fun|receive|try)\b)([a-z]\w*)\([^\n]*->",
+    ("%",), scoped=False),
+    "haskell": _Language("text/x-haskell", r"()(?:(?:data|newtype|class|instance"
+                                           r"|type)[ \t]+([^=\n]{1,80}?)[ \t]*(?:=|where\b|\Z)"
+                                           r"|([a-z_][\w']*)[ \t]*::)", ("--", "{-"), scoped=False),
+    "ocaml": _Language("text/x-ocaml", r"([ \t]{0,60})(?:let(?:[ \t]+rec)?|and|type|module(?:[ \t]+type)?"
+                                       r"|class|exception|external)[ \t]+([\w']+)", ("(*", "@"),
+                                       scoped=False),
     "clojure": _Language("text/x-clojure", r"()\((?:def\w*|ns)[ \t]+(?:\^\S+[ \t]+)?([^\s()\[\]]+)", (";",)),
-    "lisp": _Language("text/x-common-lisp", r"()\((?:def\w+|cl-def\w+|define(?:-\w+)?)[ \t]+\(?([^\s()]+)", (";",)),
-    "zig": _Language("text/x-zig", r"([ \t]{0,60})(?:pub[ \t]+)?(?:export[ \t]+|inline[ \t]+|extern[ \t]+)?(?:fn[ \t]+(\w+)|const[ \t]+(\w+)[ \t]*=[ \t]*(?:packed[ \t]+|extern[ \t]+)?(?:struct|enum|union|opaque)\b)", ("//",)),
-    "nim": _Language("text/x-nim", r"([ \t]{0,60})(?:proc|func|method|iterator|template|macro|converter)[ \t]+`?(\w+)", ("#",)),
-    "sql": _Language("application/sql", r"([ \t]{0,60})(?:create|alter)[ \t]+(?:or[ \t]+replace[ \t]+)?(?:\w+[ \t]+){0,3}?(?:table|view|function|procedure|trigger|index|type|schema|sequence)[ \t]+(?:if[ \t]+not[ \t]+exists[ \t]+|only[ \t]+)?([\w.\"`\[\]]+)", ("--", "/*", "*"), scoped=False),
-    "powershell": _Language("text/x-powershell", r"([ \t]{0,60})(?:function|filter|class|enum)[ \t]+([\w:-]+)", ("#", "[")),
-    "proto": _Language("text/x-protobuf", r"([ \t]{0,60})(?:message|service|enum|rpc|extend)[ \t]+([\w.]+)", _C_LIKE),
-    "graphql": _Language("application/graphql", r"()(?:extend[ \t]+)?(?:type|interface|input|enum|union|scalar|query|mutation|subscription|fragment|directive)[ \t]+(@?\w+)", ("#", '"""')),
-    "terraform": _Language("text/x-terraform", r"()(?:(resource|data|module|variable|output|provider|locals|terraform)[ \t]*(\"[^{\n]{1,120}?)?)[ \t]*\{", ("#", "//")),
-    "make": _Language("text/x-makefile", r"()(?!\.PHONY|\.SUFFIXES)([\w./%-]{1,80})[ \t]*:(?![=:])", ("#",), scoped=False),
+    "lisp": _Language("text/x-common-lisp", r"()\((?:def\w+|cl-def\w+|define(?:-\w+)?)[ \t]+\(?([^\s()]+)",
+    (";",)),
+    "zig": _Language("text/x-zig", r"([ \t]{0,60})(?:pub[ \t]+)?(?:export[ \t]+|inline[ \t]+"
+                                   r"|extern[ \t]+)?(?:fn[ \t]+(\w+)"
+                                   r"|const[ \t]+(\w+)[ \t]*=[ \t]*(?:packed[ \t]+|extern[ \t]+)?(?:struct"
+                                   r"|enum|union|opaque)\b)", ("//",)),
+    "nim": _Language("text/x-nim", r"([ \t]{0,60})(?:proc|func|method|iterator|template|macro"
+                                   r"|converter)[ \t]+`?(\w+)", ("#",)),
+    "sql": _Language("application/sql", r"([ \t]{0,60})(?:create|alter)[ \t]+(?:or[ \t]+replace[ \t]+)"
+                                        r"?(?:\w+[ \t]+){0,3}?(?:table|view|function|procedure|trigger|index"
+                                        r"|type|schema|sequence)[ \t]+(?:if[ \t]+not[ \t]+exists[ \t]+"
+                                        r"|only[ \t]+)?([\w.\"`\[\]]+)", ("--", "/*", "*"), scoped=False),
+    "powershell": _Language("text/x-powershell",
+    r"([ \t]{0,60})(?:function|filter|class|enum)[ \t]+([\w:-]+)", ("#", "[")),
+    "proto": _Language("text/x-protobuf", r"([ \t]{0,60})(?:message|service|enum|rpc|extend)[ \t]+([\w.]+)",
+    _C_LIKE),
+    "graphql": _Language("application/graphql", r"()(?:extend[ \t]+)?(?:type|interface|input|enum|union"
+                                                r"|scalar|query|mutation|subscription|fragment"
+                                                r"|directive)[ \t]+(@?\w+)", ("#", '"""')),
+    "terraform": _Language("text/x-terraform", r"()(?:(resource|data|module|variable|output|provider|locals"
+                                               r"|terraform)[ \t]*(\"[^{\n]{1,120}?)?)[ \t]*\{", ("#", "//")),
+    "make": _Language("text/x-makefile", r"()(?!\.PHONY|\.SUFFIXES)([\w./%-]{1,80})[ \t]*:(?![=:])", ("#",),
+    scoped=False),
     "cmake": _Language("text/x-cmake", r"([ \t]{0,60})(?:function|macro)[ \t]*\([ \t]*(\w+)", ("#",)),
-    "toml": _Language("application/toml", r"()\[{1,2}[ \t]*([^\[\]\n]{1,120}?)[ \t]*\]{1,2}[ \t]*(?:#[^\n]*)?\Z", ("#",), scoped=False),
-    "ini": _Language("text/x-ini", r"()\[([^\[\]\n]{1,120})\][ \t]*(?:[;#][^\n]*)?\Z", ("#", ";"), scoped=False),
-    "yaml": _Language("application/yaml", r"()([A-Za-z_\"'][^:\n#]{0,78}):[ \t]*(?:[|>&!][^\n]*|#[^\n]*)?\Z", ("#",), scoped=False),
+    "toml": _Language("application/toml", r"()\[{1,2}[ \t]*([^\[\]\n]{1,120}?)[ \t]*\]{1,2}[ \t]*(?:#[^\n]*)"
+                                          r"?\Z", ("#",), scoped=False),
+    "ini": _Language("text/x-ini", r"()\[([^\[\]\n]{1,120})\][ \t]*(?:[;#][^\n]*)?\Z", ("#", ";"),
+    scoped=False),
+    "yaml": _Language("application/yaml", r"()([A-Za-z_\"'][^:\n#]{0,78}):[ \t]*(?:[|>&!][^\n]*|#[^\n]*)?\Z",
+    ("#",), scoped=False),
 }  # fmt: skip
 
 _PLAIN_TYPES = {
     "jsonc": "application/json", "json5": "application/json",
-    "geojson": "application/json", "webmanifest": "application/json", "xml": "application/xml", "xsd": "application/xml", "xsl": "application/xml",
+    "geojson": "application/json", "webmanifest": "application/json", "xml": "application/xml",
+    "xsd": "application/xml", "xsl": "application/xml",
     "svg": "image/svg+xml", "css": "text/css", "scss": "text/css", "less": "text/css",
-    "sass": "text/css", "diff": "text/x-diff", "patch": "text/x-diff", "bat": "text/x-bat", "cmd": "text/x-bat",
-    "asm": "text/x-asm", "s": "text/x-asm", "vim": "text/x-vim", "nix": "text/x-nix", "properties": "text/x-properties", "env": "text/x-properties",
-    "f90": "text/x-fortran", "f": "text/x-fortran", "v": "text/x-verilog", "sv": "text/x-verilog", "vhd": "text/x-vhdl", "glsl": "text/x-glsl",
-    "d": "text/x-d", "pas": "text/x-pascal", "vb": "text/x-vb", "tcl": "text/x-tcl", "awk": "text/x-awk", "sol": "text/x-solidity",
+    "sass": "text/css", "diff": "text/x-diff", "patch": "text/x-diff", "bat": "text/x-bat",
+    "cmd": "text/x-bat",
+    "asm": "text/x-asm", "s": "text/x-asm", "vim": "text/x-vim", "nix": "text/x-nix",
+    "properties": "text/x-properties", "env": "text/x-properties",
+    "f90": "text/x-fortran", "f": "text/x-fortran", "v": "text/x-verilog", "sv": "text/x-verilog",
+    "vhd": "text/x-vhdl", "glsl": "text/x-glsl",
+    "d": "text/x-d", "pas": "text/x-pascal", "vb": "text/x-vb", "tcl": "text/x-tcl", "awk": "text/x-awk",
+    "sol": "text/x-solidity",
     "lock": "text/x-lock", "map": "application/json", "pyi": "text/x-python",
 }  # fmt: skip
 _SUFFIXES: Mapping[str, str] = {
@@ -118,7 +172,8 @@ _SUFFIXES: Mapping[str, str] = {
     **dict.fromkeys(("js", "jsx", "mjs", "cjs", "vue", "svelte", "astro"), "javascript"),
     **dict.fromkeys(("ts", "tsx", "mts", "cts"), "typescript"),
     **dict.fromkeys(("c", "h", "m"), "c"),
-    **dict.fromkeys(("cc", "cpp", "cxx", "c++", "hh", "hpp", "hxx", "h++", "ino", "cu", "cuh", "mm", "inl", "ipp", "tcc"), "cpp"),
+    **dict.fromkeys(("cc", "cpp", "cxx", "c++", "hh", "hpp", "hxx", "h++", "ino", "cu", "cuh", "mm", "inl",
+    "ipp", "tcc"), "cpp"),
     **dict.fromkeys(("sh", "bash", "zsh", "ksh", "fish", "ebuild", "bats"), "shell"),
     **dict.fromkeys(("rb", "rake", "gemspec", "podspec"), "ruby"),
     **dict.fromkeys(("kt", "kts"), "kotlin"),
@@ -138,23 +193,30 @@ _SUFFIXES: Mapping[str, str] = {
     **dict.fromkeys(("mk", "mak"), "make"),
     **dict.fromkeys(("ini", "cfg", "conf", "service", "desktop", "editorconfig"), "ini"),
     **dict.fromkeys(("yaml", "yml"), "yaml"),
-    **{name: name for name in ("go", "lua", "r", "nim", "zig", "sql", "proto", "cmake", "toml", "dart", "swift", "java")},
+    **{name: name for name in ("go", "lua", "r", "nim", "zig", "sql", "proto", "cmake", "toml", "dart",
+    "swift", "java")},
     "rs": "rust", "cs": "csharp", "jl": "julia", "cr": "crystal",
 }  # fmt: skip
 _NAMES: Mapping[str, str] = {
-    "makefile": "make", "gnumakefile": "make", "rakefile": "ruby", "gemfile": "ruby", "cmakelists.txt": "cmake", ".bashrc": "shell",
-    ".profile": "shell", ".zshrc": "shell", ".gitconfig": "ini", "build.bazel": "python", "sconstruct": "python", "pipfile": "toml",
+    "makefile": "make", "gnumakefile": "make", "rakefile": "ruby", "gemfile": "ruby",
+    "cmakelists.txt": "cmake", ".bashrc": "shell",
+    ".profile": "shell", ".zshrc": "shell", ".gitconfig": "ini", "build.bazel": "python",
+    "sconstruct": "python", "pipfile": "toml",
     "cargo.lock": "toml", "poetry.lock": "toml", "uv.lock": "toml", "pkgbuild": "shell",
 }  # fmt: skip
 _PROGRAMS: Mapping[str, str] = {
-    "python": "python", "node": "javascript", "nodejs": "javascript", "deno": "typescript", "bun": "typescript", "bash": "shell", "sh": "shell",
-    "zsh": "shell", "dash": "shell", "ksh": "shell", "ruby": "ruby", "perl": "perl", "php": "php", "lua": "lua", "luajit": "lua", "Rscript": "r",
+    "python": "python", "node": "javascript", "nodejs": "javascript", "deno": "typescript",
+    "bun": "typescript", "bash": "shell", "sh": "shell",
+    "zsh": "shell", "dash": "shell", "ksh": "shell", "ruby": "ruby", "perl": "perl", "php": "php",
+    "lua": "lua", "luajit": "lua", "Rscript": "r",
     "julia": "julia", "elixir": "elixir",
 }  # fmt: skip
 
 
 def kind_of(suffix: str, name: str, text: str) -> str | None:
-    """The media type of a file of code or data by its suffix, name or first line; None where nothing tells."""
+    """The media type of a file of code or data by its suffix, name or first line; None where nothing
+    tells.
+    """
     language = _SUFFIXES.get(suffix) or _NAMES.get(name.lower())
     if language is None and text[:2] == "#!":
         words = text[2:300].split("\n")[0].split()
@@ -180,10 +242,11 @@ def reader(media_type: str) -> Callable[[str], Parsed]:
     return lambda text: Parsed(text)
 
 
-# A statement no deeper than the definition above it, which thereby has ended; {0} is that one's indentation. Closing brackets and the
-# words that go on with a block are no statements of their own, nor are labels.
+# A statement no deeper than the definition above it, which thereby has ended; {0} is that one's indentation.
+# Closing brackets and the words that go on with a block are no statements of their own, nor are labels.
 _STATEMENT = (
-    r"\n[ \t]{{0,{0}}}(?!\w+:[ \t]*(?:\n|\Z)|(?:end|rescue|ensure|else|elif|elsif|except|finally|begin|where|AS|BEGIN|END|EOF)\b)"
+    r"\n[ \t]{{0,{0}}}(?!\w+:[ \t]*(?:\n|\Z)"
+    r"|(?:end|rescue|ensure|else|elif|elsif|except|finally|begin|where|AS|BEGIN|END|EOF)\b)"
     r"[A-Za-z_$\"']"
 )
 

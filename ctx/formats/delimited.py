@@ -41,7 +41,9 @@ def parse(text: str) -> Parsed:
 
 
 def _columns(text: str, separator: str) -> tuple[int, int]:
-    """Of the first rows, were they parted by this: how many cells the narrowest has, and how many the first."""
+    """Of the first rows, were they parted by this: how many cells the narrowest has, and how many the
+    first.
+    """
     reader = csv.reader(io.StringIO(text[:_SAMPLE_CHARS]), delimiter=separator, skipinitialspace=_BLANKS)
     try:
         widths = list(islice((len(row) for row in reader if any(map(str.strip, row))), _SAMPLE_ROWS))

@@ -157,7 +157,9 @@ class _Reader:
 
 
 def _texts(cells: list[Element]) -> Iterator[str]:
-    """The texts of a row, each below the name of its column: a cell that covers several is followed by empty ones."""
+    """The texts of a row, each below the name of its column: a cell that covers several is followed by empty
+    ones.
+    """
     for cell in cells:
         yield " ".join(map(_text, cell.iter("p")))
         span = _value(cell.find("tcPr/gridSpan"))

@@ -18,8 +18,10 @@ _BOMS = (
 _BOM_BYTES = (b"\xef", b"\xff", b"\xfe", b"\0")
 # Formats whose first bytes may hold no NUL.
 _BINARY_HEADS = (
-    b"%PDF-", b"\x89PNG", b"PK\x03\x04", b"GIF87a", b"GIF89a", b"\xff\xd8\xff", b"\x7fELF", b"BZh91AY", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd",
-    b"\x1f\x8b", b"Rar!\x1a", b"7z\xbc\xaf", b"wOFF", b"wOF2", b"OTTO", b"\xca\xfe\xba\xbe", b"\x00asm", b"SQLite format 3", b"RIFF", b"OggS",
+    b"%PDF-", b"\x89PNG", b"PK\x03\x04", b"GIF87a", b"GIF89a", b"\xff\xd8\xff", b"\x7fELF", b"BZh91AY",
+    b"\xfd7zXZ", b"\x28\xb5\x2f\xfd",
+    b"\x1f\x8b", b"Rar!\x1a", b"7z\xbc\xaf", b"wOFF", b"wOF2", b"OTTO", b"\xca\xfe\xba\xbe", b"\x00asm",
+    b"SQLite format 3", b"RIFF", b"OggS",
     b"ID3\x03", b"ID3\x04", b"\xd0\xcf\x11\xe0",
 )  # fmt: skip
 _TEXT_BYTES = bytes([7, 8, 9, 10, 11, 12, 13, 27, *range(32, 127), *range(128, 256)])
@@ -29,19 +31,21 @@ _DECLARED = pattern(
 )
 # What is ruled out by now, and codecs of Python's that no text is written in.
 _NOT_DECLARED = ("utf", "ascii", "us-ascii", "idna", "punycode", "unicode", "raw", "undefined", "mbcs", "oem")
-# The letters beyond ASCII of English, French, German, Spanish, Portuguese, Dutch and the Nordic languages, and Windows' typographic marks. The
-# detector takes short texts in these for Baltic or Czech ones.
+# The letters beyond ASCII of English, French, German, Spanish, Portuguese, Dutch and the Nordic languages,
+# and Windows' typographic marks. The detector takes short texts in these for Baltic or Czech ones.
 _WESTERN = frozenset("éèêàçâîôûùëïüöäßñóíáúåæøãõÉÈÀÇÖÄÜÅÆØÑÓÍÁÚ¿¡ªº‘’“”–—…•«»°§©®™£€·×±µ¼½¾²³\xa0")
 _WESTERN_SHARE = 0.9
 _NOT_WESTERN = pattern(
     r"[²³±¼½¾·×¶][^\W\d_]|[^\W\d_][¿¡¶±]"
 )  # signs within words are letters of another encoding
-# Of Turkish and Icelandic as cp1252 reads them: few other languages have the first, or several times the second.
+# Of Turkish and Icelandic as cp1252 reads them: few other languages have the first, or several times the
+# second.
 _RUNIC, _MANY = frozenset("þðÞÐ"), 3
 _TURKISH = _RUNIC | frozenset("ýÝçöüÇÖÜâîû‘’“”–—…«»\xa0")
 _ICELANDIC = _RUNIC | frozenset("ýÝáéíóúæöÁÉÍÓÚÆÖ„“‘’–—…«»\xa0")
 _LETTERS_SHARE = 0.95
-# The letters of Hebrew. Cyrillic and Greek have some more, and set within words what are Hebrew's final letters.
+# The letters of Hebrew. Cyrillic and Greek have some more, and set within words what are Hebrew's final
+# letters.
 _HEBREW = frozenset(bytes(range(0xE0, 0xFB)).decode("cp1252"))
 _FINAL_WITHIN = pattern("[êíïóõ][à-ú]")
 _HEBREW_SHARE, _FEW = 0.985, 8
@@ -134,7 +138,8 @@ def _mostly_utf8(data: bytes) -> bool:
 
 
 def _line_by_line(data: bytes) -> str | None:
-    """A text of some lines of UTF-8 among others, as one that several programs write to; None where no line is.
+    """A text of some lines of UTF-8 among others, as one that several programs write to; None where no line
+    is.
 
     Only where nearly all of it is ASCII: in other scripts lines are of two encodings by chance.
     """
@@ -146,7 +151,8 @@ def _line_by_line(data: bytes) -> str | None:
     has_utf8 = False
     for line in data.split(b"\n"):
         text = line.decode("utf-8", "replace")
-        # Each byte that fits nothing is a character, so what is shorter than its bytes has characters of several.
+        # Each byte that fits nothing is a character, so what is shorter than its bytes has characters of
+        # several.
         fits, misfits = len(line) - len(text), text.count("\ufffd")
         has_utf8 |= fits > 0 and fits >= misfits
         lines.append(text if fits >= misfits else None)

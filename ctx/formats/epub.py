@@ -34,7 +34,9 @@ def parse(data: bytes) -> Parsed:
 
 
 def _add_chapter(manuscript: Manuscript, text: str, name: str, book_title: str | None) -> None:
-    """Adds a chapter; without a heading of its own its `<title>` is one, unless that is the file's name or the book's title."""
+    """Adds a chapter; without a heading of its own its `<title>` is one, unless that is the file's name or
+    the book's title.
+    """
     page = html.parse(text.replace(f"<title>{name}</title>", ""))
     declared = str(page.metadata.get("title") or "")
     if declared and declared != book_title and not page.headings and page.body.strip():

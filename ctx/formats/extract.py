@@ -22,7 +22,8 @@ from ctx.types import Content, Extracted
 MAX_UNZIPPED = 64 * 1024 * 1024  # bytes; a compressed text file has a few thousand
 
 _HTML_HEAD = pattern(
-    r"\s{0,100}(?:<\?xml[^>]{0,200}>\s{0,100})?(?:<!--.{0,2000}?-->\s{0,100})?<(?:!doctype\s+html|html|head|body)\b",
+    r"\s{0,100}(?:<\?xml[^>]{0,200}>\s{0,100})?(?:<!--.{0,2000}?-->\s{0,100})?<(?:!doctype\s+html|html|head"
+    r"|body)\b",
     re.I | re.S,
 )
 _MARKDOWN_SIGN = pattern(r"(?:\A|\n)(?:#{1,3} \S|```|- \[[ x]\] |\[[^\]\n]{1,100}\]: )")
@@ -40,8 +41,8 @@ def extract(content: Content, source_id: str) -> Extracted | None:
     """Reads one item; None where there is nothing to index: binary data, or neither text nor title.
 
     The title is the connector's, else the front matter's, else the first heading, else the name's stem. The
-    body has "\\n" for every line end, and "…" for the bytes of a `data:` URI. Raises `SourceError` for a document
-    (PDF, Office, mail) or a compressed file that cannot be read.
+    body has "\\n" for every line end, and "…" for the bytes of a `data:` URI. Raises `SourceError` for a
+    document (PDF, Office, mail) or a compressed file that cannot be read.
     """
     name = source_id.rsplit("/", 1)[-1]
     data = content.data
@@ -79,9 +80,11 @@ def _read_text(
 
 
 def _document(declared: str | None, name: str, data: bytes | str) -> Format | None:
-    """The format of what is read from its bytes; None of a text. Raises `SourceError` for what no reader takes.
+    """The format of what is read from its bytes; None of a text. Raises `SourceError` for what no reader
+    takes.
 
-    A name may lie: a page that was saved as PDF, a table of text that is called `.xls`. Such a text is read as one.
+    A name may lie: a page that was saved as PDF, a table of text that is called `.xls`. Such a text is read
+    as one.
     """
     row = BY_MEDIA_TYPE.get(declared or "") or BY_SUFFIX.get(_suffix(name))
     if isinstance(data, str):  # decoded by who read it: only mail is made of text

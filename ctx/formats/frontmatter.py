@@ -108,7 +108,8 @@ def _yaml(block: str) -> dict[str, JSON] | None:
         value = yaml.load(block, _loader())  # noqa: S506 - a safe loader
     except (yaml.YAMLError, ValueError, RecursionError):
         pairs = {match[1]: match[2] for line in block.split("\n") if (match := _PAIR.match(line))}
-        # A bracket that YAML cannot read, or that a template would put something in the place of, is no title.
+        # A bracket that YAML cannot read, or that a template would put something in the place of, is no
+        # title.
         broken = {name for name, words in pairs.items() if name.lower() == "title" and words[0] in "[{"}
         return _bounded({name: pairs[name] for name in pairs if name not in broken}) if pairs else None
     return _bounded(value) or None if isinstance(value, dict) else None

@@ -35,10 +35,15 @@ _DROPPED = frozenset(
     "nav svg template button footer noscript select math dialog canvas audio video".split()  # noqa: SIM905
 )
 _BLOCKS = frozenset(
-    "address article aside blockquote body center dd details dialog dir div dl dt fieldset figcaption figure form header hgroup hr html legend li main "  # noqa: SIM905
-    "menu ol p section summary ul tbody thead tfoot caption".split()
-)  # fmt: skip
-_VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())  # noqa: SIM905
+    """
+    address article aside blockquote body center dd details dialog dir div dl dt fieldset figcaption
+    figure form header hgroup hr html legend li main menu ol p section summary ul tbody thead tfoot
+    caption
+    """.split()  # noqa: SIM905 - a list of sixty lines else
+)
+_VOID = frozenset(
+    "area base br col embed hr img input link meta param source track wbr".split()  # noqa: SIM905
+)
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _METADATA = ("description", "og:description", "keywords", "author", "date", "article:published_time")
 _ITEM_MARKS = ("- ", "1.", "2.", "3.")
@@ -99,7 +104,9 @@ def _tags(source: str) -> Iterator[_Tag]:
 
 
 def _comment_end(source: str, start: int, unclosed: set[str]) -> int | None:
-    """Where a comment or declaration ends; 0 for a comment that does not, None where nothing ends any more."""
+    """Where a comment or declaration ends; 0 for a comment that does not, None where nothing ends any
+    more.
+    """
     if source.startswith("<!--", start):
         end = source.find("-->", start + 2) if "-->" not in unclosed else -1
         if end < 0:
@@ -172,7 +179,7 @@ class _Page:
         self.mains: list[tuple[int, int]] = []
         self.main_start = 0
 
-    # -- input ---------------------------------------------------------------------------------------------------
+    # -- input -----------------------------------------------------------------------------------------------
     def text(self, text: str) -> None:
         if not self.dropped:
             self.line.append(_unescaped(text) if "&" in text else text)
@@ -348,7 +355,7 @@ class _Page:
                     dict.fromkeys(range(len(row) - 1, len(row) - 1 + width), row_no + height - 1)
                 )
 
-    # -- output --------------------------------------------------------------------------------------------------
+    # -- output ----------------------------------------------------------------------------------------------
     def _put(self, text: str, close: bool = False) -> int:
         """Adds a block, after a blank line or, `close`, on the next line; where it starts."""
         if self.parts:

@@ -10,7 +10,8 @@ MAX_TITLE_CHARS = 1000  # looked through for a title's closing brace
 _LINE = re.compile(
     r"\n[ \t]{0,20}\\(?:(part|chapter|section|subsection|subsubsection|paragraph|subparagraph)\*?[ \t]*"
     r"(?:\[[^\]\n]{0,300}\][ \t]*)?(?=\{)|(title)[ \t]*(?:\[[^\]\n]{0,300}\][ \t]*)?(?=\{)|"
-    r"begin\{(verbatim|Verbatim|lstlisting|minted|align|equation|eqnarray|gather|table|tabular|longtable|algorithm|figure)(\*?)\})"
+    r"begin\{(verbatim|Verbatim|lstlisting|minted|align|equation|eqnarray|gather|table|tabular|longtable"
+    r"|algorithm|figure)(\*?)\})"
 )
 _LEVELS = {
     name: level
@@ -21,8 +22,10 @@ _LEVELS = {
 _COMMAND = re.compile(r"\\[A-Za-z]{1,40}\*?[ \t]?|\\.|[{}$~]")
 _LABEL = re.compile(r"\\(?:label|index|footnote|thanks|cite\w{0,10})\{[^{}]{0,300}\}")
 _ACCENT = re.compile(r"\\([\"'`^~=.cHuvr])[ \t]{0,2}\{?([A-Za-z])\}?")
-_MARKS = {'"': "\u0308", "'": "\u0301", "`": "\u0300", "^": "\u0302", "~": "\u0303", "=": "\u0304", ".": "\u0307",
-          "c": "\u0327", "H": "\u030b", "u": "\u0306", "v": "\u030c", "r": "\u030a"}  # fmt: skip
+_MARKS = {
+    '"': "\u0308", "'": "\u0301", "`": "\u0300", "^": "\u0302", "~": "\u0303", "=": "\u0304", ".": "\u0307",
+    "c": "\u0327", "H": "\u030b", "u": "\u0306", "v": "\u030c", "r": "\u030a",
+}  # fmt: skip
 
 
 def parse(text: str) -> Parsed:

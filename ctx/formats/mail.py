@@ -1,5 +1,5 @@
-"""E-mail: a message, or a mailbox of them, each under its subject, what it forwards below it. Other attachments
-are named, not read.
+"""E-mail: a message, or a mailbox of them, each under its subject, what it forwards below it. Other
+attachments are named, not read.
 """
 
 import re
@@ -73,7 +73,9 @@ def _bounded(content: bytes) -> bytes:
 
 
 class _Parts:
-    """What one message consists of: the texts that it shows, the names of its attachments, what it forwards."""
+    """What one message consists of: the texts that it shows, the names of its attachments, what it
+    forwards.
+    """
 
     def __init__(self, message: Message) -> None:
         self.texts: list[Message] = []

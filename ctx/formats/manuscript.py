@@ -18,7 +18,8 @@ _CONTROL = re.compile("[\0-\b\x0b\x0e-\x1f\x7f\ufffe\uffff]")
 _SYMBOL = re.compile("[\uf000-\uf0ff]")  # the places of symbol fonts: bullets, nearly always
 _MANY_LINES = re.compile(r"[ \t]*\n(?:[ \t]*\n){2,}")
 _JUNK_TITLE = re.compile(
-    r"(?:untitled|\(anonymous\)|\(unspecified\)|document|title|slide|presentation|powerpoint|microsoft |.*\.(?:docx?|pptx?|xlsx?|od[tps]|tex|dvi|indd|qxd|p65|rtf|html?)$)",
+    r"(?:untitled|\(anonymous\)|\(unspecified\)|document|title|slide|presentation|powerpoint|microsoft "
+    r"|.*\.(?:docx?|pptx?|xlsx?|od[tps]|tex|dvi|indd|qxd|p65|rtf|html?)$)",
     re.IGNORECASE,
 )
 

@@ -13,10 +13,12 @@ from ctx.formats.base import MAX_HEADING_CHARS, Parsed, clipped, first_title
 from ctx.formats.frontmatter import front_title, read_front_matter
 from ctx.types import NO_METADATA, Heading
 
-# Every line that may mean something, but for fences; each match begins with the newline before the line, so that the search
-# jumps from line to line at the speed of memchr. Groups: 1 ATX hashes, 2 setext underline, 3 HTML, 4 rows of a table.
+# Every line that may mean something, but for fences; each match begins with the newline before the line, so
+# that the search jumps from line to line at the speed of memchr. Groups: 1 ATX hashes, 2 setext underline, 3
+# HTML, 4 rows of a table.
 _MARK = re.compile(
-    r"\n {0,3}(?:(#{1,6})(?=[ \t\n]|\Z)|(=+|--+)[ \t]*(?=\n|\Z)|(<!--|<h[1-6](?=[\s>]))|(\|[^\n]*(?:\n {0,3}\|[^\n]*)*))"
+    r"\n {0,3}(?:(#{1,6})(?=[ \t\n]|\Z)|(=+|--+)[ \t]*(?=\n|\Z)|(<!--|<h[1-6](?=[\s>]))"
+    r"|(\|[^\n]*(?:\n {0,3}\|[^\n]*)*))"
 )
 _ATX, _SETEXT, _ROWS = 1, 2, 4
 _FENCE_PREFIX = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?\Z")

@@ -8,7 +8,8 @@ from ctx.formats.base import Parsed, clipped, first_title
 from ctx.types import Heading
 
 _LINE = re.compile(
-    r"\n(?:(\*{1,12})[ \t]+([^\n]{1,1000})|#\+(?i:title):[ \t]*([^\n]{1,1000})|#\+(?i:begin)_(\w{1,20})[^\n]*)"
+    r"\n(?:(\*{1,12})[ \t]+([^\n]{1,1000})|#\+(?i:title):[ \t]*([^\n]{1,1000})"
+    r"|#\+(?i:begin)_(\w{1,20})[^\n]*)"
 )
 _KEYWORD = re.compile(r"(?:TODO|DONE|NEXT|WAITING|CANCELLED)[ \t]+|\[#[A-Z0-9]\][ \t]*")
 _TAGS = re.compile(r"[ \t]+:[\w@#%:]+:[ \t]*\Z")

@@ -14,7 +14,8 @@ from ctx.types import NO_METADATA, Heading
 
 _ADORNMENT = re.compile(r"\n([!-/:-@\[-`{-~])\1+[ \t]*(?=\n|\Z)")
 _LITERAL = re.compile(
-    r"::[ \t]*\n|\n[ \t]*\.\.[ \t]+(?:[\w-]+:)?(?:code|code-block|sourcecode|parsed-literal|math|productionlist|csv-table|list-table)::[^\n]*\n"
+    r"::[ \t]*\n|\n[ \t]*\.\.[ \t]+(?:[\w-]+:)?(?:code|code-block|sourcecode|parsed-literal|math"
+    r"|productionlist|csv-table|list-table)::[^\n]*\n"
 )
 _GRID = re.compile(r"\n[ \t]*\+[-=+]{3,}\+[ \t]*(?:\n[ \t]*[|+][^\n]*)+")
 _SIMPLE_TABLE = re.compile(r"\n={2,}(?:[ \t]+={2,})+[ \t]*(?=\n)")

@@ -100,7 +100,9 @@ def _answer(name: str, data: bytes) -> bytes:
 
 
 def _peak_mb() -> int:
-    """The most memory that this program held. The system's own count goes on from that of whoever started it."""
+    """The most memory that this program held.
+    The system's own count goes on from that of whoever started it.
+    """
     try:
         with open("/proc/self/status") as status:
             (line,) = (line for line in status if line.startswith("VmHWM:"))

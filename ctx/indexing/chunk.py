@@ -26,9 +26,10 @@ MAX_LONG_LINE_CHUNKS = (
     200  # all long lines of a document together; they are cut coarser rather than more often
 )
 
-# Hundredths of a wordpiece by character, fitted by least squares to 4350 samples of Markdown, reStructuredText, Python, Go, C, JavaScript
-# and plain text (`benchmarks/chunking.py` shows how well they hold). WordPiece makes a token of every punctuation mark and, in this vocabulary, of every
-# character outside Latin. A blank costs a little so that a desert of them is cut too.
+# Hundredths of a wordpiece by character, fitted by least squares to 4350 samples of Markdown,
+# reStructuredText, Python, Go, C, JavaScript and plain text (`benchmarks/chunking.py` shows how well they
+# hold). WordPiece makes a token of every punctuation mark and, in this vocabulary, of every character outside
+# Latin. A blank costs a little so that a desert of them is cut too.
 _UNIT = 100
 _LOWER, _UPPER, _DIGIT, _MARK, _BLANK, _OTHER, _HANGUL = (
     24,
@@ -70,12 +71,14 @@ _COSTS = _costs()  # by Latin-1 code
 def chunk(
     extracted: Extracted, title: str, *, max_tokens: int = MAX_TOKENS, overlap_tokens: int = 0
 ) -> list[Chunk]:
-    """Cuts a document into chunks, in order of their start; none reaches over two pages (slides, sheets, messages).
+    """Cuts a document into chunks, in order of their start; none reaches over two pages (slides, sheets,
+    messages).
 
-    Without overlap every non-blank character of the body is in exactly one chunk. `max_tokens` (estimated wordpieces) bounds
-    title, heading path and text together; only lines over LONG_LINE may exceed it, where a document has a great many of them.
-    `overlap_tokens` are repeated from the piece before when one section is cut in several. A document without text has one chunk with an
-    empty span, so that its title and path can be found.
+    Without overlap every non-blank character of the body is in exactly one chunk. `max_tokens` (estimated
+    wordpieces) bounds title, heading path and text together; only lines over LONG_LINE may exceed it, where a
+    document has a great many of them. `overlap_tokens` are repeated from the piece before when one section is
+    cut in several. A document without text has one chunk with an empty span, so that its title and path can
+    be found.
     """
     body = extracted.body
     if not body or body.isspace():
@@ -104,8 +107,8 @@ class _Group(NamedTuple):
 class _Cutter:
     """One document on the bench. `pieces` grows by (start, end, heading path), in order."""
 
-    __slots__ = ("atoms", "body", "coarse_room", "costs", "ends", "limit", "long_lines", "overlap", "pages", "paths", "pieces",
-                 "prose", "rooms", "small", "starts", "title_room")  # fmt: skip
+    __slots__ = ("atoms", "body", "coarse_room", "costs", "ends", "limit", "long_lines", "overlap", "pages",
+                 "paths", "pieces", "prose", "rooms", "small", "starts", "title_room")  # fmt: skip
 
     def __init__(self, extracted: Extracted, title: str, limit: int, overlap: int) -> None:
         self.body = extracted.body
@@ -125,7 +128,9 @@ class _Cutter:
         self._lay_out(extracted.headings, title)
 
     def _lay_out(self, headings: tuple[Heading, ...], title: str) -> None:
-        """Per heading: where its section starts, its path, the room under it, and the index after the last section below it."""
+        """Per heading: where its section starts, its path, the room under it, and the index after the last
+        section below it.
+        """
         count = len(headings)
         self.starts = starts = [heading.start for heading in headings]
         self.ends = ends = [count] * count
@@ -141,7 +146,8 @@ class _Cutter:
             while open_ and open_[-1][0] >= level:
                 ends[open_.pop()[1]] = i
             path = open_[-1][2] if open_ else ""
-            # The first heading is the title more often than not, and the title is read with every chunk anyway.
+            # The first heading is the title more often than not, and the title is read with every chunk
+            # anyway.
             if name and (i or not self.prose or name.casefold() != title.casefold()):
                 path = f"{path} > {name}" if path else name
                 while len(path) > MAX_PATH_CHARS and " > " in path:
@@ -210,14 +216,18 @@ class _Cutter:
         return _Group(group.start, end, self.paths[section] if alone else path, False)
 
     def _goes_on(self, group: "_Group") -> bool:
-        """Whether a group cannot stand alone and goes with what follows it, though under a deeper path than its own."""
+        """Whether a group cannot stand alone and goes with what follows it, though under a deeper path than
+        its own.
+        """
         cost = self.costs[group.end] - self.costs[group.start]
         if cost >= self.small:
             return False
         return (group.lead and cost * 2 < self.small) or self._bare(group.start, group.end)
 
     def _flush(self, start: int, end: int, path: str) -> None:
-        """The last group of a parent; a heading alone joins the piece before it, which it may make an eighth too large."""
+        """The last group of a parent; a heading alone joins the piece before it, which it may make an eighth
+        too large.
+        """
         if start not in self.pages and self.pieces and self.pieces[-1][1] == start and self._bare(start, end):
             before_start, _, before_path = self.pieces[-1]
             room = self.limit - min(self.limit - self.title_room + _head_cost(before_path), self.limit // 2)
@@ -282,7 +292,9 @@ class _Cutter:
         return word + 1 if word >= 0 else low
 
     def _cut(self, start: int, ideal: int, high: int, room: int) -> int:
-        """The best place in (start, high] to end a piece, by kind of border first, then by nearness to `ideal`."""
+        """The best place in (start, high] to end a piece, by kind of border first, then by nearness to
+        `ideal`.
+        """
         low = start + (high - start) // 3
         whole, inside = self._atoms_near(start, high, room) if self.atoms else ((), False)
         border = self._border_by_atoms(start, low, ideal, high, room, whole) if whole else None
@@ -340,7 +352,9 @@ class _Cutter:
         return min(lines)[2] if lines else None
 
     def _atoms_near(self, start: int, high: int, room: int) -> tuple[list[tuple[int, int]], bool]:
-        """The atoms that meet (start, high) and would fit a chunk of their own; and whether a bigger one spans `high`."""
+        """The atoms that meet (start, high) and would fit a chunk of their own; and whether a bigger one
+        spans `high`.
+        """
         atoms, costs = self.atoms, self.costs
         whole, inside = [], False
         i = bisect_left(atoms, (start, start))

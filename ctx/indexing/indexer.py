@@ -1,8 +1,8 @@
 """Brings the whole store up to date: runs sources, then embeds what no embedding covers yet.
 
-One process writes at a time, by an OS lock that is held for a run, for a batch of a run that is slow (a site, a bucket, a script), for
-a run once its repository is fetched, or for a batch of embeddings, never longer, so that `ctx index` beside a server waits seconds
-at most. Searches never wait for any of this.
+One process writes at a time, by an OS lock that is held for a run, for a batch of a run that is slow (a site,
+a bucket, a script), for a run once its repository is fetched, or for a batch of embeddings, never longer, so
+that `ctx index` beside a server waits seconds at most. Searches never wait for any of this.
 """
 
 import logging
@@ -45,7 +45,9 @@ class Lock(Protocol):
 
 
 Turn = Callable[[str, threading.Event | None], AbstractContextManager[threading.Event | None]]
-"""A block in which no other machine runs the source of that name, and the event that ends it early. Raises `Busy`."""
+"""A block in which no other machine runs the source of that name, and the event that ends it early.
+Raises `Busy`.
+"""
 
 
 def _at_once(source: str, stop: threading.Event | None) -> AbstractContextManager[threading.Event | None]:
@@ -94,7 +96,8 @@ class _Publishing:
     def publish(self) -> None:
         """Has searches see what was written, if it is time to."""
         index, now_s = self.begin(), time.monotonic()
-        # After 1, 3 and 9 s, then every 10: each leaves segments to merge, and merging is a fifth of the engine's work.
+        # After 1, 3 and 9 s, then every 10: each leaves segments to merge, and merging is a fifth of the
+        # engine's work.
         if now_s - self._published_s > min(
             max(PUBLISH_EVERY_S, (now_s - self._began_s) * 2 / 3), PUBLISH_AT_LAST_S
         ):
@@ -235,7 +238,9 @@ class Indexer:
         return report
 
     def _run_at_once(self, task: _Task) -> IndexReport:
-        """One run under the lock, from its beginning to its end; from its first batch on, where the source is fetched first."""
+        """One run under the lock, from its beginning to its end; from its first batch on, where the source is
+        fetched first.
+        """
         with ExitStack() as stack:
             publishing = _Publishing(self.catalog, lambda: stack.enter_context(self._resumed()))
             fetched = source_kind(task.connector.name) in FETCHED_KINDS
@@ -262,7 +267,9 @@ class Indexer:
 
     @contextmanager
     def _reading(self, connector: Connector) -> Iterator[None]:
-        """A block in which nobody else reads this source: two runs would delete by what each believed to be known."""
+        """A block in which nobody else reads this source: two runs would delete by what each believed to be
+        known.
+        """
         lock = self._work_lock(f"reading {connector.name}")
         lock.acquire(self._lock_timeout_s)
         try:
@@ -355,7 +362,9 @@ class Indexer:
 
     @contextmanager
     def _embedding_order(self) -> Iterator[EmbeddingOrder]:
-        """What to embed first; the last first where another process embeds the same: they meet in the middle."""
+        """What to embed first; the last first where another process embeds the same: they meet in the
+        middle.
+        """
         lock = self._work_lock("embedding")
         try:
             lock.acquire(0)
@@ -419,8 +428,9 @@ class Indexer:
         order.add(self.catalog.pending_chunks(self.model, order.newest))
         for refilled in (False, True):
             if refilled:
-                # What was embedded once may be pending anew under an old number (`ctx embed rebuild` elsewhere).
-                # Once only: what another machine has claimed stays pending until that has read it.
+                # What was embedded once may be pending anew under an old number (`ctx embed rebuild`
+                # elsewhere). Once only: what another machine has claimed stays pending until that has read
+                # it.
                 order.add(self.catalog.pending_chunks(self.model))
             while True:
                 numbers = self.catalog.claim(self.model, order.take(size), CLAIM_S)
@@ -520,7 +530,9 @@ class Indexer:
         return next((line.removeprefix(f"{key}: ") for line in lines), None)
 
     def with_ailments(self, statuses: Sequence[SourceStatus]) -> list[SourceStatus]:
-        """What a catalog says of its sources, and of those that ail what it could not be told: on a full disk no run writes that it failed."""
+        """What a catalog says of its sources, and of those that ail what it could not be told: on a full disk
+        no run writes that it failed.
+        """
         notes = {status.name: self.ailment(status.name) for status in statuses if status.healthy}
         return [
             status._replace(healthy=False, note=notes[status.name]) if notes.get(status.name) else status

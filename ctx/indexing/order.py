@@ -34,10 +34,12 @@ class EmbeddingOrder:
     Breadth first: of each document its opening, then its second chunk, the third and fourth, the fifth to
     eighth and so on; within such a round the documents that changed last come first. What questions led to,
     and what was written since the first `add`, comes before all that, but takes three quarters of a batch at
-    most: what stands there longest always moves on. A function of what is pending alone, so that nothing of it has to be
-    stored: after a crash the same order is made again. A million chunks take 8 MB and a second to sort.
+    most: what stands there longest always moves on. A function of what is pending alone, so that nothing of
+    it has to be stored: after a crash the same order is made again. A million chunks take 8 MB and a second
+    to sort.
 
-    `backwards`, what stands and what is new come from their ends: for whoever embeds what another one embeds from the beginning.
+    `backwards`, what stands and what is new come from their ends: for whoever embeds what another one embeds
+    from the beginning.
     """
 
     def __init__(self, asked: Asked, *, backwards: bool = False) -> None:
@@ -66,7 +68,9 @@ class EmbeddingOrder:
             self._standing, self._next = numbers, 0
 
     def take(self, count: int) -> list[int]:
-        """The next `count` chunk numbers, or all there are; one may come twice, or have been embedded meanwhile."""
+        """The next `count` chunk numbers, or all there are; one may come twice, or have been embedded
+        meanwhile.
+        """
         reserved = min(len(self._standing) - self._next, max(1, count // 4), count)
         numbers = self._asked.take(count - reserved)
         numbers += _taken(self._recent, count - reserved - len(numbers))
@@ -90,7 +94,9 @@ def _sorted(chunks: Iterable[PendingChunk]) -> "array[int]":
 
 
 def _taken(numbers: deque[int], count: int) -> list[int]:
-    """The first of a queue, removed from it. Another thread may add to it meanwhile, and so push out its last."""
+    """The first of a queue, removed from it.
+    Another thread may add to it meanwhile, and so push out its last.
+    """
     first: list[int] = []
     try:
         while len(first) < count:

@@ -40,7 +40,9 @@ class Change(NamedTuple):
 
 
 class IndexReport(NamedTuple):
-    """What a run of one source did. `ok` is False where the source as a whole could not be read; `note` says why."""
+    """What a run of one source did. `ok` is False where the source as a whole could not be read; `note` says
+    why.
+    """
 
     source: str
     ok: bool
@@ -79,7 +81,9 @@ class _Batch:
 
 
 class _Known(Mapping[str, str]):
-    """The fingerprints of a source, looked up as they are asked for: an edit of one file must not read those of all."""
+    """The fingerprints of a source, looked up as they are asked for: an edit of one file must not read those
+    of all.
+    """
 
     def __init__(self, catalog: Catalog, source: str) -> None:
         self._catalog = catalog
@@ -122,16 +126,18 @@ class _Known(Mapping[str, str]):
 
 
 def run_signature(connector: Connector, max_tokens: int, overlap_tokens: int) -> str:
-    """What must be equal for a known fingerprint to mean "nothing to do": how the source is read, and how text is cut."""
+    """What must be equal for a known fingerprint to mean "nothing to do":
+    how the source is read, and how text is cut.
+    """
     return f"{connector.signature}|{TEXT_FORMAT}|{max_tokens}|{overlap_tokens}"
 
 
 class IndexRun:
     """One run of one source; `run` once.
 
-    `full` reads everything again. `published` is called after each batch, for a projection that wants to follow. `items` stands in for
-    `connector.scan` where only some paths are looked at (watch mode): then nothing but `log.gone` is deleted. Whatever is written is
-    written within `writing()`.
+    `full` reads everything again. `published` is called after each batch, for a projection that wants to
+    follow. `items` stands in for `connector.scan` where only some paths are looked at (watch mode): then
+    nothing but `log.gone` is deleted. Whatever is written is written within `writing()`.
     """
 
     def __init__(
@@ -253,7 +259,9 @@ class IndexRun:
         self._progress(self._source, len(self._present) + self._skipped + self._empty, self._total)
 
     def _read(self, item: SourceItem) -> None:
-        """Reads one item into the batch. What holds no text is not present: an older version of it has to go."""
+        """Reads one item into the batch. What holds no text is not present: an older version of it has to
+        go.
+        """
         try:
             content = item.read()
             digest = _content_hash(content)
@@ -334,7 +342,9 @@ class IndexRun:
         self._batch = _Batch()
 
     def _departed(self) -> list[str]:
-        """The ids to delete: known and no longer there. A scan that did not see everything deletes only what it knows to be gone."""
+        """The ids to delete: known and no longer there.
+        A scan that did not see everything deletes only what it knows to be gone.
+        """
         log, existing = self._log, self._existing
         if self._partial:
             return sorted(source_id for source_id in log.gone if source_id in existing)
@@ -355,14 +365,16 @@ class IndexRun:
             names = ", ".join(sorted(set(machines.values())))
             self._log.note(
                 "",
-                f"{len(machines)} documents of another machine ({names}) are not here and are kept: index there, "
+                f"{len(machines)} documents of another machine ({names}) are not here and are kept: index "
+                "there, "
                 "or `ctx index --take-over` where it is gone for good",
             )
         return [source_id for source_id in departed if source_id not in machines]
 
     def _record(self, note: str | None, departed: list[str]) -> None:
         log, last = self._log, self._last
-        # A look at single paths that found nothing new is no news: recording it would only wake whoever watches the store.
+        # A look at single paths that found nothing new is no news: recording it would only wake whoever
+        # watches the store.
         news = not self._partial or self._present or departed or log.problems
         if not news or self._stopped():
             return

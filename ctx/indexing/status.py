@@ -12,7 +12,9 @@ PACE_AFTER_S = 1.0  # before that no rate is told: the first batch says more of 
 
 
 class Activity(NamedTuple):
-    """What is going on now. `phase` is idle | waiting | indexing | embedding; `source` names the one at work."""
+    """What is going on now. `phase` is idle | waiting | indexing | embedding; `source` names the one at
+    work.
+    """
 
     phase: str = "idle"
     source: str | None = None
@@ -43,7 +45,9 @@ class Pace:
         self._looks: deque[tuple[float, int]] = deque()  # (seconds, done) of the last minute, oldest first
 
     def rate(self, now_s: float, done: int) -> float | None:
-        """Steps a second over the last minute, given how many are done by now. Fewer than before: it began anew."""
+        """Steps a second over the last minute, given how many are done by now. Fewer than before: it began
+        anew.
+        """
         looks = self._looks
         if looks and done < looks[-1][1]:
             looks.clear()

@@ -17,7 +17,8 @@ class Window(NamedTuple):
     def items(
         self, connector: Connector, fingerprints: Mapping[str, str]
     ) -> Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]]:
-        """A scan of the connector narrowed to the window, for `IndexRun`; known `fingerprints` are passed over.
+        """A scan of the connector narrowed to the window, for `IndexRun`; known `fingerprints` are passed
+        over.
 
         They are given here, and not by the run, which would read everything again until a run was whole: a
         limit would then take the same items each time.

@@ -212,7 +212,9 @@ def _tls() -> ssl.SSLContext:
 
 
 class Reply(NamedTuple):
-    """An answer. `headers` by their lower-case names. `body` is empty where its kind is not wanted (`unwanted`)."""
+    """An answer. `headers` by their lower-case names.
+    `body` is empty where its kind is not wanted (`unwanted`).
+    """
 
     status: int
     headers: dict[str, str]

@@ -67,7 +67,8 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 
 class Policy(NamedTuple):
     """What one script is allowed. `roots`: folders it may read, its own first. `allow_hosts`: HOST or
-    HOST:PORT that may be private. `calls`: the tools it may call. `store`: whose values it keeps, "" for none.
+    HOST:PORT that may be private. `calls`: the tools it may call. `store`: whose values it keeps, "" for
+    none.
     """
 
     name: str
@@ -220,9 +221,11 @@ def fs_list(policy: Policy, payload: bytes) -> bytes:
 
 
 def _glob_test(glob: JSON) -> Callable[[str], object]:
-    """Whether a name fits a script's glob (`*`, `?`, `[...]`); every name where there is none. Raises `ToolError`.
+    """Whether a name fits a script's glob (`*`, `?`, `[...]`); every name where there is none. Raises
+    `ToolError`.
 
-    `fnmatch` makes a regular expression that never tries a star twice, so a match costs the glob's length times the name's.
+    `fnmatch` makes a regular expression that never tries a star twice, so a match costs the glob's length
+    times the name's.
     """
     if not glob:
         return bool

@@ -7,21 +7,25 @@
 
 `call(bank, op, args)` is the same by name, JSON in and out; `OPS` lists the operations and their arguments:
 
-    put{text, kind="fact", type, context, contexts, role, folder, label, status, importance=5, metadata, tags, session, event_date,
-        expires_at, parent, ordinal, dedupe="exact|near|off", supersedes=[ids], alias, idempotency_key}
-                                        -> {id, created, duplicate_of, superseded, near, flags, op_id}
-    put_many{items=[{text, ...}], container={label, ...}, idempotency_key}   all or nothing -> {id, ids, created, op_id}
-    get{id}  get_many{ids}              records, null where there is none; an id is a UUID, a given alias or a dialect's alias
-    children{id, limit, cursor}         -> {items, cursor}
-    update{id, patch, expect_version}   -> {record, changed, op_id}
-    delete{id, reason, hard=false}      delete_where{filter, reason} -> {count, op_id}     undo{op_id} -> {count, skipped, ...}
-    touch{ids}                          counts a reading -> how many
-    list{filter, order="-created", limit, cursor, include_superseded, as_of} -> {items, cursor}
-    count{filter, ...}                  stats{filter, group_by} -> {count, average_importance, first_created, ..., groups}
-    search{query, limit=10, offset=0, mode="hybrid", filter, min_score=0, budget="low", max_tokens, window, as_of,
-           include_superseded, order="rank|score", half_life_days, explain, touch}
-                                        -> {results=[{record, score, container?, signals?}], total, degraded}
-    synthesize{query, budget, context, disposition, filter, as_of}           -> ctx.memory.reflect.reflect
+    put{text, kind="fact", type, context, contexts, role, folder, label, status, importance=5, metadata,
+        tags, session, event_date, expires_at, parent, ordinal, dedupe="exact|near|off", supersedes=[ids],
+        alias, idempotency_key}  -> {id, created, duplicate_of, superseded, near, flags, op_id}
+    put_many{items=[{text, ...}], container={label, ...}, idempotency_key}
+                                 all or nothing -> {id, ids, created, op_id}
+    get{id}  get_many{ids}       records, null where there is none; an id is a UUID or an alias
+    children{id, limit, cursor}  -> {items, cursor}
+    update{id, patch, expect_version}  -> {record, changed, op_id}
+    delete{id, reason, hard=false}
+    delete_where{filter, reason} -> {count, op_id}
+    undo{op_id}                  -> {count, skipped, ...}
+    touch{ids}                   counts a reading -> how many
+    list{filter, order="-created", limit, cursor, include_superseded, as_of}  -> {items, cursor}
+    count{filter, ...}
+    stats{filter, group_by}      -> {count, average_importance, first_created, ..., groups}
+    search{query, limit=10, offset=0, mode="hybrid", filter, min_score=0, budget="low", max_tokens, window,
+           as_of, include_superseded, order="rank|score", half_life_days, explain, touch}
+                                 -> {results=[{record, score, container?, signals?}], total, degraded}
+    synthesize{query, budget, context, disposition, filter, as_of}  -> ctx.memory.reflect.reflect
     history{id}  journal{after, limit}  links{id}  sessions{id}  export{filter}  import{content}
     exists{}  ensure{}  config{}  configure{config}
 

@@ -1,4 +1,6 @@
-"""What a conversation begins with: what is remembered of its topic or of late, a line each, as notes and not as orders."""
+"""What a conversation begins with: what is remembered of its topic or of late, a line each, as notes and not
+as orders.
+"""
 
 import re
 

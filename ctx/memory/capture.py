@@ -23,47 +23,66 @@ _FOREIGN = re.compile(
 )
 _REMEMBER = re.compile(
     r"(?i)^(?:please\s+|and\s+|also\s+|bitte\s+)?(?:(?:can|could|will)\s+you\s+(?:please\s+)?)?"
-    r"(?:remember|memori[sz]e|keep\s+in\s+mind|note|don['’]t\s+forget|do\s+not\s+forget|for\s+the\s+(?:record|future)"
-    r"|merke?\s+dir|vergiss\s+nicht)\s*(?:[,:]|\s)\s*(?:for\s+(?:later|the\s+future)\s*[,:]?\s*)?(?:that\s+|dass\s+|to\s+)?(?P<what>\S.*)$"
+    r"(?:remember|memori[sz]e|keep\s+in\s+mind|note|don['’]t\s+forget|do\s+not\s+forget"
+    r"|for\s+the\s+(?:record|future)"
+    r"|merke?\s+dir|vergiss\s+nicht)\s*(?:[,:]|\s)\s*(?:for\s+(?:later|the\s+future)\s*[,:]?\s*)?(?:that\s+"
+    r"|dass\s+|to\s+)?(?P<what>\S.*)$"
 )
 _RULE = re.compile(
-    r"(?i)^(?:please\s+|bitte\s+)?(?:always|never(?!\s+mind)|from\s+now\s+on|in\s+(?:the\s+)?future|going\s+forward|by\s+default"
+    r"(?i)^(?:please\s+|bitte\s+)?(?:always|never(?!\s+mind)|from\s+now\s+on|in\s+(?:the\s+)?future"
+    r"|going\s+forward|by\s+default"
     r"|immer|niemals|ab\s+(?:jetzt|sofort)|in\s+zukunft)\b"
-    r"|^(?:i|we)\s+(?:\w+\s+)?(?:always|never|usually|no\s+longer)\b(?!\s+(?:get|see|run\s+into|forget)\b)|\bfrom\s+now\s+on\b|\bab\s+(?:jetzt|sofort)\b"
+    r"|^(?:i|we)\s+(?:\w+\s+)?(?:always|never|usually|no\s+longer)\b(?!\s+(?:get|see|run\s+into|forget)\b)"
+    r"|\bfrom\s+now\s+on\b|\bab\s+(?:jetzt|sofort)\b"
     r"|,\s*(?:always|never|immer|nie)\W*$|^our\s+(?:convention|policy|rule|standard|style)\b.*\b(?:is|are)\s"
-    r"|^(?:please\s+)?(?:(?:make|be)\s+sure\s+(?:to|you)\s+(?:always|never)|you\s+(?:should|must|may)\s+(?:always|never)|(?:do\s+not|don['’]t)\s+ever)\b"
+    r"|^(?:please\s+)?(?:(?:make|be)\s+sure\s+(?:to|you)\s+(?:always|never)"
+    r"|you\s+(?:should|must|may)\s+(?:always|never)|(?:do\s+not|don['’]t)\s+ever)\b"
 )
 # What is asked for always or everywhere.
 _WISH = re.compile(
-    r"(?i)^(?:please\s+)?(?:make\s+sure|be\s+sure|ensure|you\s+(?:should|must|may|can|are\s+to)|do\s+not|don['’]t)\b.*\b(?:always|never|ever|every\s+time|whenever)\b"
+    r"(?i)^(?:please\s+)?(?:make\s+sure|be\s+sure|ensure|you\s+(?:should|must|may|can|are\s+to)|do\s+not"
+    r"|don['’]t)\b.*\b(?:always|never|ever|every\s+time|whenever)\b"
     r"|^bitte\b.*\b(?:immer|nie(?:mals)?|stets)\b"
-    r"|^(?:please\s+)?(?:use|write|keep|put|add|avoid|prefer|name|format|do\s+not|don['’]t)\b.*\b(?:in\s+(?:all|every|any)\b|everywhere\b|in\s+this\s+(?:project|repo(?:sitory)?|codebase)\b)"
+    r"|^(?:please\s+)?(?:use|write|keep|put|add|avoid|prefer|name|format|do\s+not"
+    r"|don['’]t)\b.*\b(?:in\s+(?:all|every|any)\b|everywhere\b"
+    r"|in\s+this\s+(?:project|repo(?:sitory)?|codebase)\b)"
     r"|^(?:please\s+)?(?:do\s+not|don['’]t)\s+(?:use|write|add|put)\s+[\w-]+\s+in\s+(?:\w+\s+)?\w+s\W*$"
-    r"|^(?:i|we)\s+(?:(?:do\s+not|don['’]t)\s+(?:like|eat|drink|use|speak)|can(?:not|['’]t)\s+(?:use|run|install|eat|drink))\b"
-    r"|^(?:please\s+)?(?:(?:do\s+not|don['’]t)\s+(?:suggest|recommend|propose)|stick\s+(?:to|with))\b|^(?:please\s+)?call\s+me\s+(?-i:[A-ZÄÖÜ])"
-    r"|^i(?:['’]d|\s+would)\s+rather\b|^no\s+[\w-]+,?\s+please\b|^ich\s+(?:will|möchte)\s+(?:keine?n?|nie|immer|nur)\b"
+    r"|^(?:i|we)\s+(?:(?:do\s+not|don['’]t)\s+(?:like|eat|drink|use|speak)"
+    r"|can(?:not|['’]t)\s+(?:use|run|install|eat|drink))\b"
+    r"|^(?:please\s+)?(?:(?:do\s+not|don['’]t)\s+(?:suggest|recommend|propose)|stick\s+(?:to|with))\b"
+    r"|^(?:please\s+)?call\s+me\s+(?-i:[A-ZÄÖÜ])"
+    r"|^i(?:['’]d|\s+would)\s+rather\b|^no\s+[\w-]+,?\s+please\b"
+    r"|^ich\s+(?:will|möchte)\s+(?:keine?n?|nie|immer|nur)\b"
 )
 # What points at the work in hand: a wish about that ends with it.
 _IN_HAND = re.compile(
-    r"(?i)\b(?:(?:this|that)(?!\s+(?:project|repo(?:sitory)?|codebase|machine|computer|laptop)\b)|these|those|here|it|the|all\s+(?:two|three|four|\d+)|dies\w*|hier|das)\b"
+    r"(?i)\b(?:(?:this|that)(?!\s+(?:project|repo(?:sitory)?|codebase|machine|computer|laptop)\b)|these"
+    r"|those|here|it|the|all\s+(?:two|three|four|\d+)|dies\w*|hier|das)\b"
 )
 _POINTING = re.compile(
-    r"(?i)\b(?:this|that|these|those|it)\b(?!\s+(?:project|repo(?:sitory)?|codebase|machine|computer|laptop|when)\b)"
+    r"(?i)\b(?:this|that|these|those|it)\b(?!\s+(?:project|repo(?:sitory)?|codebase|machine|computer|laptop"
+    r"|when)\b)"
 )
 _STATE = re.compile(
     r"(?i)^(?:i|we)\s+(?:now\s+|really\s+|currently\s+|much\s+|strongly\s+)?"
     r"(?:prefer|love|hate|dislike|avoid|live|work\s+(?:at|for|as)|use|speak|own)\b(?!-)"
-    r"|^(?:i(?:\s+am|['’]m)|we(?:\s+are|['’]re))\s+(?:allergic|colou?r-?blind|blind|deaf|dyslexic|left-handed|vegetarian|vegan|new\s+to\s+(?-i:[A-Z])|an?\b(?!\s+(?:bit|little|lot|step|few)\b))"
-    r"|^(?:i\s+(?:have\s+)?(?:switched|moved|migrated)|we\s+(?:have\s+)?(?:switched|moved|migrated|changed)(?:\s+[\w-]+){0,3})\s+from\s.+\sto\s"
-    r"|^(?:my|our)\s+[\w\s-]{2,40}?\s+(?:lives?|(?:is|are)\s+(?:kept|stored|hosted|deployed|written))\s+(?:in|on|at|to|with)\s"
-    r"|^(?:my|our)\s+[\w\s-]{2,40}?\s+(?:is|are)\s+(?:called|named)\s|^wir\s+(?:arbeiten\s+mit|benutzen|verwenden|nutzen)\b"
+    r"|^(?:i(?:\s+am|['’]m)|we(?:\s+are|['’]re))\s+(?:allergic|colou?r-?blind|blind|deaf|dyslexic"
+    r"|left-handed|vegetarian|vegan|new\s+to\s+(?-i:[A-Z])|an?\b(?!\s+(?:bit|little|lot|step|few)\b))"
+    r"|^(?:i\s+(?:have\s+)?(?:switched|moved|migrated)"
+    r"|we\s+(?:have\s+)?(?:switched|moved|migrated|changed)(?:\s+[\w-]+){0,3})\s+from\s.+\sto\s"
+    r"|^(?:my|our)\s+[\w\s-]{2,40}?\s+(?:lives?"
+    r"|(?:is|are)\s+(?:kept|stored|hosted|deployed|written))\s+(?:in|on|at|to|with)\s"
+    r"|^(?:my|our)\s+[\w\s-]{2,40}?\s+(?:is|are)\s+(?:called|named)\s"
+    r"|^wir\s+(?:arbeiten\s+mit|benutzen|verwenden|nutzen)\b"
     r"|^ich\s+(?:bevorzuge|mag|hasse|wohne|arbeite|heiße|bin\s+allergisch)"
 )
 _OWN = re.compile(
-    r"(?i)^(?!(?:i|we)\s+(?:\w+\s+)?(?:want|need|like|think|guess)\b)(?:i|we|my|our|ich|wir|mein\w*|unser\w*)\b"
+    r"(?i)^(?!(?:i|we)\s+(?:\w+\s+)?(?:want|need|like|think|guess)\b)(?:i|we|my|our|ich|wir|mein\w*"
+    r"|unser\w*)\b"
 )
 _VAGUE = re.compile(
-    r"(?i)^\W*(?:this|that|it|these|those|to|the\s+(?:above|following)|dies|das)\b(?:\W*$|\s+(?:too|as\s+well|one)\b)"
+    r"(?i)^\W*(?:this|that|it|these|those|to|the\s+(?:above|following)|dies|das)\b(?:\W*$"
+    r"|\s+(?:too|as\s+well|one)\b)"
 )
 _ASKED = re.compile(
     r"(?i)\?\s*$|^(?:what|who|when|where|why|how|which|is|are|do|does|did|can|could|should|would|will)\b"

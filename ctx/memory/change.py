@@ -114,16 +114,19 @@ def replaces(earlier: Statement, later: Statement, cosine: float | None) -> str 
 
 
 def _shares_slot(earlier: Statement, later: Statement) -> bool:
-    """Whether what both fill may have room for both, and the later one does not say that there is another now."""
+    """Whether what both fill may have room for both, and the later one does not say that there is another
+    now.
+    """
     assert earlier.slot is not None
     assert later.slot is not None
     return (earlier.slot.shared or later.slot.shared) and not (later.slot.single and later.changes)
 
 
 def _beside(earlier: Statement, later: Statement) -> bool:
-    """Whether the two are of two things, or of two purposes, or tell in the same words of two ends (who stopped drinking
-    milk and stopped drinking beer drinks neither), or each is of something that the other lacks, where it says what
-    ended."""
+    """Whether the two are of two things, or of two purposes, or tell in the same words of two ends (who
+    stopped drinking milk and stopped drinking beer drinks neither), or each is of something that the other
+    lacks, where it says what ended.
+    """
     texts = earlier.text, later.text
     return (
         begins_with_another(*texts)
@@ -157,7 +160,8 @@ def updates(earlier: Statement, later: Statement, worth: float) -> bool:
         return False
     if _fills_in_part(earlier, later):
         return True
-    # What has little to do with the earlier one, and names what ended, or a person, of whom that says nothing.
+    # What has little to do with the earlier one, and names what ended, or a person, of whom that says
+    # nothing.
     if worth < RELATED and (ends_something_else(earlier, later) or later.others - earlier.others):
         return False
     if earlier.places & later.places:
@@ -171,13 +175,16 @@ def updates(earlier: Statement, later: Statement, worth: float) -> bool:
 
 
 def linked(earlier: Statement, later: Statement, worth: float) -> bool:
-    """Whether more than a word that they share ties a later statement to an earlier one: they are much alike, or `tied`."""
+    """Whether more than a word that they share ties a later statement to an earlier one: they are much alike,
+    or `tied`.
+    """
     return worth >= RELATED or tied(earlier, later)
 
 
 def tied(earlier: Statement, later: Statement) -> bool:
-    """Whether two statements are of one slot or both of where the speaker lives, or the later one names what ended, the
-    earlier one's value beside what is new, or nothing else but names."""
+    """Whether two statements are of one slot or both of where the speaker lives, or the later one names what
+    ended, the earlier one's value beside what is new, or nothing else but names.
+    """
     return (
         bool(earlier.places & later.places)
         or same_slot(earlier.slot, later.slot)
@@ -198,7 +205,9 @@ def _fills_in_part(earlier: Statement, later: Statement) -> bool:
 
 
 def _ends_value(earlier: Statement, later: Statement) -> bool:
-    """Whether a later statement says that what the earlier one gives as a value is over, or what that is called."""
+    """Whether a later statement says that what the earlier one gives as a value is over, or what that is
+    called.
+    """
     if not later.changes or earlier.slot is None:
         return False
     called = earlier.named_value
@@ -206,7 +215,9 @@ def _ends_value(earlier: Statement, later: Statement) -> bool:
 
 
 def _sets_value_aside(earlier: Statement, later: Statement) -> bool:
-    """Whether a later statement speaks of the earlier one's value, and in another part of the sentence of a change."""
+    """Whether a later statement speaks of the earlier one's value, and in another part of the sentence of a
+    change.
+    """
     return bool(earlier.value_terms) and earlier.value_terms <= later.set_aside
 
 

@@ -1,4 +1,5 @@
-"""A memory's columns, each declared once: from here follow the table, the tuple, the record, the filters and the orders.
+"""A memory's columns, each declared once: from here follow the table, the tuple, the record, the filters and
+the orders.
 
 `Memory` is the declaration: what stands beside a field in `Column` says how it is stored, what it is called
 outside, who may set it and how it is compared. Times are milliseconds since the epoch, UTC.
@@ -32,7 +33,7 @@ def canonical(value: JSON) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-# -- what a caller may give ----------------------------------------------------------------------------------------
+# -- what a caller may give ----------------------------------------------------------------------------------
 
 
 def no_time(name: str, value: str) -> BadRequest:
@@ -153,7 +154,9 @@ def whole(name: str, value: JSON, low: int, high: int) -> int:
 
 
 def plain_number(value: float | None) -> float | None:
-    """The same number, an integer where it is one: an engine that keeps floating point only gives 5 as 5.0."""
+    """The same number, an integer where it is one: an engine that keeps floating point only gives 5 as
+    5.0.
+    """
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -191,8 +194,10 @@ def check_json(name: str, value: JSON, depth: int) -> None:
 
 
 def check_number(name: str, value: float) -> None:
-    """Raises `BadRequest` for a number that would not come back as it was given: beyond 64 bits it is another one, in
-    Lua as in SQLite. (JSON's reader has made a float of it by then, so that a float may not be so large either.)"""
+    """Raises `BadRequest` for a number that would not come back as it was given: beyond 64 bits it is another
+    one, in Lua as in SQLite. (JSON's reader has made a float of it by then, so that a float may not be so
+    large either.)
+    """
     if not math.isfinite(value):
         raise BadRequest(f"{name}: a number that is not finite")
     if abs(value) > MAX_NUMBER:
@@ -226,13 +231,14 @@ def names(name: str, value: JSON) -> list[str]:
     return list(dict.fromkeys(entry for entry in entries if entry))
 
 
-# -- the table -----------------------------------------------------------------------------------------------------
+# -- the table -----------------------------------------------------------------------------------------------
 
 
 class Column(NamedTuple):
-    """How a field is kept: `sql` declares it, `public` is its name outside (None: it stays inside), `check` reads what a caller sets
-    (None: nobody sets it), `fixed`: set at the beginning and never changed, `compared`: how filters see it, `identity`: part of what
-    makes two memories the same, `order`: the value by which lists may be sorted stands in for NULL. `since` is the schema's version.
+    """How a field is kept: `sql` declares it, `public` is its name outside (None: it stays inside), `check`
+    reads what a caller sets (None: nobody sets it), `fixed`: set at the beginning and never changed,
+    `compared`: how filters see it, `identity`: part of what makes two memories the same, `order`: the value
+    by which lists may be sorted stands in for NULL. `since` is the schema's version.
     """
 
     sql: str
@@ -251,9 +257,10 @@ _REQUIRED = object()  # an order of a column that is never NULL
 class Memory(NamedTuple):
     """A memory as it is kept; the fields are the columns, in order.
 
-    `said_ms` is when it was said, `event_ms` to `event_last_ms` when what it tells of happened, `created_ms` when it was stored.
-    `valid_to_ms` is when another took its place (`superseded_by`); `deleted_ms` when it was forgotten, which can be undone;
-    `expires_ms` when it stops being found. `version` counts from 1 and grows with every change but reading.
+    `said_ms` is when it was said, `event_ms` to `event_last_ms` when what it tells of happened, `created_ms`
+    when it was stored. `valid_to_ms` is when another took its place (`superseded_by`); `deleted_ms` when it
+    was forgotten, which can be undone; `expires_ms` when it stops being found. `version` counts from 1 and
+    grows with every change but reading.
     """
 
     no: Annotated[int, Column("INTEGER PRIMARY KEY AUTOINCREMENT")] = 0
@@ -357,7 +364,9 @@ def _sql_literal(value: JSON) -> str:
 
 
 def table_sql(version: int) -> str:
-    """The columns' part of `CREATE TABLE memories` as of a version of the schema; the bank's number comes second."""
+    """The columns' part of `CREATE TABLE memories` as of a version of the schema; the bank's number comes
+    second.
+    """
     lines = [f"{name} {column.sql}".rstrip() for name, column in COLUMNS.items() if column.since == version]
     lines.insert(1, "bank_no INTEGER NOT NULL REFERENCES memory_banks (bank_no)")
     return ",\n      ".join([*lines, "UNIQUE (bank_no, id)"])

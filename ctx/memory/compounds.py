@@ -37,7 +37,9 @@ def compounds(words: Sequence[str], frequencies: Callable[[Iterable[str]], Mappi
 
 
 def _longest(pairs: Sequence[tuple[str, str]], held_terms: Container[str]) -> tuple[str, ...] | None:
-    """Of the ways to take a word apart the one with the longest head, where both parts are held or that head alone."""
+    """Of the ways to take a word apart the one with the longest head, where both parts are held or that head
+    alone.
+    """
     whole = [pair for pair in pairs if pair[0] in held_terms and pair[1] in held_terms]
     heads = [(head,) for _, head in pairs if head in held_terms and len(head) >= _SHORTEST_HEAD]
     return max(whole or heads, key=lambda pair: len(pair[-1]), default=None)

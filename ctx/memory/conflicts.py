@@ -13,9 +13,11 @@ MAX_CONFLICTS = 5
 
 
 def conflicts(evidence: Sequence[Evidence], vectors: Sequence[Vector]) -> list[JSON]:
-    """Pairs that cannot both hold now: "changed" where the later says so or is later, "conflict" where no order is known.
+    """Pairs that cannot both hold now: "changed" where the later says so or is later, "conflict" where no
+    order is known.
 
-    What was replaced when the later one was stored is told with it; that older one is no evidence and has no number.
+    What was replaced when the later one was stored is told with it; that older one is no evidence and has no
+    number.
     """
     pairs = [
         _pair("changed", "replaced", (id, text, uttered_ms, None), _side(entry, number))

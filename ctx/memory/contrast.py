@@ -1,4 +1,5 @@
-"""Two statements put alike about two things: "The blue team meets in room 3" and "The red team meets in room 5".
+"""Two statements put alike about two things: "The blue team meets in room 3" and "The red team meets in room
+5".
 
 Such a pair is as near in meaning as a statement and its successor are, and shares as many words. It is told
 by how the texts run side by side: they begin alike, part for a word or two, go on alike, and part again. What
@@ -16,18 +17,22 @@ from ctx.memory.language import language, sexless, silent_terms
 
 # What stands before a noun without telling it from another of its kind.
 _DETERMINERS = frozenset(
-    ("the", "a", "an", "this", "that", "my", "our", "der", "die", "das", "ein", "eine", "mein", "meine", "unser", "unsere",
-     "el", "la", "los", "las", "un", "una", "mi", "mis", "nuestro", "nuestra", "le", "les", "une", "mon", "ma", "mes",
+    ("the", "a", "an", "this", "that", "my", "our", "der", "die", "das", "ein", "eine", "mein", "meine",
+    "unser", "unsere",
+     "el", "la", "los", "las", "un", "una", "mi", "mis", "nuestro", "nuestra", "le", "les", "une", "mon",
+     "ma", "mes",
      "notre", "nos", "des", "du")
 )  # fmt: skip
 _COPULAS = frozenset(("is", "are", "was", "were", "be", "ist", "sind", "war", "has", "have", "hat"))
-# Whoever speaks names nothing that a statement is about by saying what they do: "We fly" beside "Our flight goes".
+# Whoever speaks names nothing that a statement is about by saying what they do: "We fly" beside "Our flight
+# goes".
 _SPEAKERS = frozenset(("i", "i'm", "i’m", "we", "we're", "we’re", "ich", "wir"))
 _POSSESSIVE = "s"  # what is left of "API's" where an apostrophe parts words
 _UNNAMING = (STOP_WORDS | {_POSSESSIVE}) - _SPEAKERS  # what no name of a thing ends with
 # Where speakers are left out, a deed begins with its auxiliary: "Han aplazado el informe".
 _AUXILIARIES = frozenset(("he", "ha", "hemos", "han"))
-# Alternatives of which a thing falls under one: whoever asks for the evening is not answered with the morning.
+# Alternatives of which a thing falls under one: whoever asks for the evening is not answered with the
+# morning.
 _ALTERNATIVES = (
     ("morning", "noon", "lunch", "afternoon", "evening", "night", "breakfast", "dinner", "supper"),
     ("morgens", "vormittags", "mittags", "nachmittags", "abends", "nachts"),
@@ -44,7 +49,8 @@ _ALTERNATIVES = (
 )
 # A thing and what it is of: "the class of pottery" is another than "the class of sewing".
 _COMPLEMENT = re.compile(
-    r"(?i)\b(\w{3,})\s+(?:(?:of|for|de|del|du|des|vom|von|für|pour|para)\s+(?:(?:the|la|los|las|les|l['’]|den|der|die|das)\s*)?|to\s+the\s+)(\w{3,})"
+    r"(?i)\b(\w{3,})\s+(?:(?:of|for|de|del|du|des|vom|von|für|pour"
+    r"|para)\s+(?:(?:the|la|los|las|les|l['’]|den|der|die|das)\s*)?|to\s+the\s+)(\w{3,})"
 )
 _FIRST_COMPLEMENT = re.compile(
     r"(?i)(?:(?:the|our|my)\s+)?(\w{3,})\s+(?:of|to|for|in|at|on|with)\s+(?:(?:the|our|my|a)\s+)?(\w{3,})"
@@ -52,23 +58,28 @@ _FIRST_COMPLEMENT = re.compile(
 _DETERMINED = re.compile(r"(?i)\b(?:the|our|my|his|her|their|this)\s+(\w{3,})\s+(\w{3,})")
 _FIRST_LABEL = re.compile(r"(?:(?i:the|our|my)\s+)?([^\W\d_]\w+)\s+(\d[\w.]*|[A-Z]|\w+-\w+)(?=\s|['’]s\s)")
 _ORDINAL = re.compile(
-    r"\b(?:second|third|fourth|fifth|zweite[nmrs]?|dritte[nmrs]?|segund[oa]|tercer[oa]?|deuxième|second[e]?|troisième)\b(?!\s+(?:floor|storey|level|etage|stock|piso|planta|étage|of)\b)"
+    r"\b(?:second|third|fourth|fifth|zweite[nmrs]?|dritte[nmrs]?|segund[oa]|tercer[oa]?|deuxième|second[e]?"
+    r"|troisième)\b(?!\s+(?:floor|storey|level|etage|stock|piso|planta|étage|of)\b)"
 )
 _PAST = re.compile(r"(?i)\b(?:was|were|had|used?\s+to|war(?:en)?|hatten?|era|fue|tenía|était|avait|avais)\b")
 _PRESENT = re.compile(
-    r"(?i)\b(?:is|are|am|have|has|['’](?:m|re|s)|now|ist|sind|bin|habe|hat|haben|es|soy|son|tengo|est|suis|sont|ai)\b"
+    r"(?i)\b(?:is|are|am|have|has|['’](?:m|re|s)|now|ist|sind|bin|habe|hat|haben|es|soy|son|tengo|est|suis"
+    r"|sont|ai)\b"
 )
 _FIRST_AGE = re.compile(r"(?i)(?:(?:the|our|my)\s+)?(old|new)\s+(\w+)")
 _SCOPE = re.compile(
-    r"(?i)\b(?:(for)\s+(?:(?:the|my|our|a)\s+)?(\w{3,})|(in)\s+(?:the|my|our)\s+(\w{3,})|(at)\s+(home|work|school|uni))\b"
+    r"(?i)\b(?:(for)\s+(?:(?:the|my|our|a)\s+)?(\w{3,})|(in)\s+(?:the|my|our)\s+(\w{3,})"
+    r"|(at)\s+(home|work|school|uni))\b"
 )
 # When or where something holds, said first: "On Sundays I wake up at 9". Not since when: "In March I moved".
 _FRAME = re.compile(
-    r"(?i)(?:on|at|in|during|for)\s+(?!(?:the\s+)?(?:moment|meantime|end|future|fact|general|case|march|april|may|june|july|august|january|february|september|october|november|december)\b)"
-    r"((?:(?:the|my|our)\s+)?[a-z][\w-]*(?:\s+[a-z]+)?),?\s+(?:i|we)\b(?!\s+(?:\w+\s+)?(?:moved|switched|changed|started|decided|\w+ed)\b)"
+    r"(?i)(?:on|at|in|during|for)\s+(?!(?:the\s+)?(?:moment|meantime|end|future|fact|general|case|march"
+    r"|april|may|june|july|august|january|february|september|october|november|december)\b)"
+    r"((?:(?:the|my|our)\s+)?[a-z][\w-]*(?:\s+[a-z]+)?),?\s+(?:i"
+    r"|we)\b(?!\s+(?:\w+\s+)?(?:moved|switched|changed|started|decided|\w+ed)\b)"
 )
-# The same where the speaker stands behind the verb, behind all that is said first, or is not said: "Am Wochenende stehe ich um
-# neun auf", "Le dimanche je me lève", "En verano trabajo".
+# The same where the speaker stands behind the verb, behind all that is said first, or is not said: "Am
+# Wochenende stehe ich um neun auf", "Le dimanche je me lève", "En verano trabajo".
 _FRAMES = {
     "en": _FRAME,
     "de": re.compile(r"(?i)(?!ich\b|wir\b|am\s+\w+sten\b)((?:\w+\s+){1,3}?)\w+\s+(?:ich|wir)\b"),
@@ -83,12 +94,16 @@ _LIMITED = re.compile(
 )
 # What is wished, weighed or tried, and is not so yet.
 _WISH = re.compile(
-    r"(?i)\b(?:i|we|user)(?:['’](?:m|re|d|ll|ve)|\s+(?:am|are|is|have|has))?\s+(?:\w+ly\s+)?(?:considering|considers?|thinking\s+(?:of|about)|think\s+about|might|may|would\s+(?:like|love)|wish|hope|hoping|dream|tempted|tried|trying|test(?:ed|ing)|look(?:ed|ing)\s+at|curious)\b"
+    r"(?i)\b(?:i|we|user)(?:['’](?:m|re|d|ll|ve)|\s+(?:am|are|is|have|has))?\s+(?:\w+ly\s+)?(?:considering"
+    r"|considers?|thinking\s+(?:of|about)|think\s+about|might|may|would\s+(?:like|love)|wish|hope|hoping"
+    r"|dream|tempted|tried|trying|test(?:ed|ing)|look(?:ed|ing)\s+at|curious)\b"
 )
 # What denies: a question of what one does not like is answered by what one does not like.
 _NEGATION = re.compile(
-    r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|allergic|intolerant|no\s+(?:\w+\s+)?(?:allergy|allergies|intolerance)|[a-z]+n['’]t|cannot"
-    r"|n(?:e\s+|['’])\w+\s+(?:\w+\s+)?(?:pas|plus|jamais)|nicht|nie|keine?[nmrs]?|ohne|nunca|sin|no (?:me|te|le|nos|les)|ya no)\b"
+    r"(?i)\b(?:not|no longer|never|without|stopped|dislikes?|hates?|avoids?|refuses?|allergic|intolerant"
+    r"|no\s+(?:\w+\s+)?(?:allergy|allergies|intolerance)|[a-z]+n['’]t|cannot"
+    r"|n(?:e\s+|['’])\w+\s+(?:\w+\s+)?(?:pas|plus|jamais)|nicht|nie|keine?[nmrs]?|ohne|nunca|sin"
+    r"|no (?:me|te|le|nos|les)|ya no)\b"
 )
 # Whom it is said to does not tell what it is about: "Please write in English" beside "We write in German".
 _POLITE = frozenset(("please", "kindly", "bitte"))
@@ -114,7 +129,8 @@ _UNTELLING = frozenset(
 )
 # Who does something, and what: of "I wear contact lenses" the lenses are of a kind, and no "wear contact".
 _DEED = re.compile(
-    r"(?i)\b(?:i|we|you|they|he|she)(?:['’]\w+)?\s+(?:(?:do|does|did|will|would|can|could|should|have|has|had)(?:n['’]t|\s+not)?\s+)?\w+"
+    r"(?i)\b(?:i|we|you|they|he|she)(?:['’]\w+)?\s+(?:(?:do|does|did|will|would|can|could|should|have|has"
+    r"|had)(?:n['’]t|\s+not)?\s+)?\w+"
 )
 _PHRASE_END = re.compile(r"[^\w\s'’-]+\s*|\s[-–—]\s")
 _WORD = re.compile(r"[^\W\d_]\w*")
@@ -125,8 +141,9 @@ _KEY_WORDS = 2  # at most, in which two such statements name what they are about
 
 
 def contrasted(earlier: str, later: str) -> frozenset[str]:
-    """The terms by which the earlier of two statements put alike about two things can be told from the later one;
-    none where they are not such."""
+    """The terms by which the earlier of two statements put alike about two things can be told from the later
+    one; none where they are not such.
+    """
     if parted_terms := _of_another(earlier, later):
         return parted_terms
     earlier_words, later_words = _plain_words(earlier), _plain_words(later)
@@ -189,8 +206,9 @@ def denies(text: str) -> bool:
 
 
 def set_apart(asked_terms: frozenset[str], earlier_terms: Set[str], later_terms: Set[str]) -> bool:
-    """Whether a question asks for one of several alternatives, of which the earlier statement names that one and
-    the later one only others."""
+    """Whether a question asks for one of several alternatives, of which the earlier statement names that one
+    and the later one only others.
+    """
     return any(
         earlier_terms & chosen and later_terms & remainder and later_terms.isdisjoint(earlier_terms & chosen)
         for chosen, remainder in choices(asked_terms)
@@ -198,8 +216,9 @@ def set_apart(asked_terms: frozenset[str], earlier_terms: Set[str], later_terms:
 
 
 def kinds(text: str) -> frozenset[tuple[str, str]]:
-    """The terms of every two neighbouring words that may be a thing and what tells it from others of its kind:
-    "the release branch" is (release, branch)."""
+    """The terms of every two neighbouring words that may be a thing and what tells it from others of its
+    kind: "the release branch" is (release, branch).
+    """
     pairs: set[tuple[str, str]] = set()
     silent = silent_terms(text)
     for phrase in _PHRASE_END.split(_DEED.sub(", ", text)):
@@ -220,8 +239,9 @@ def determined(text: str) -> frozenset[tuple[str, str]]:
 
 
 def begins_with_another(earlier: str, later: str) -> bool:
-    """Whether both texts begin with a thing of one kind, and with another one of it: "The backend tests" and "The load
-    tests"."""
+    """Whether both texts begin with a thing of one kind, and with another one of it: "The backend tests" and
+    "The load tests".
+    """
     for first in (_first_kind, _first_complement, _first_label, _first_age):
         modifier, head = first(earlier)
         later_modifier, later_head = first(later)
@@ -231,7 +251,9 @@ def begins_with_another(earlier: str, later: str) -> bool:
 
 
 def label(text: str) -> str:
-    """The number, letter or id that tells the thing which a text begins with from others: of "Team A's standup" a; "" without one."""
+    """The number, letter or id that tells the thing which a text begins with from others:
+    of "Team A's standup" a; "" without one.
+    """
     return _first_label(text)[0]
 
 
@@ -246,7 +268,9 @@ def of_past(text: str) -> bool:
 
 
 def frame(text: str) -> frozenset[str]:
-    """The terms of when or where something is said to hold, where a text begins with that: "At work I have to use Edge"."""
+    """The terms of when or where something is said to hold, where a text begins with that: "At work I have to
+    use Edge".
+    """
     match = _FRAMES[language(text)].match(text)
     return frozenset() if match is None else frozenset(terms(match[1])) - STOP_WORDS - silent_terms(text)
 
@@ -262,13 +286,16 @@ def wishes(text: str) -> bool:
 
 
 def of_another(earlier: str, later: str) -> bool:
-    """Whether the later text has something of one thing that the earlier one has of another: the password of the office,
-    and that of the guests."""
+    """Whether the later text has something of one thing that the earlier one has of another: the password of
+    the office, and that of the guests.
+    """
     return bool(_of_another(earlier, later))
 
 
 def of_another_time(earlier_terms: Set[str], later_terms: Set[str]) -> bool:
-    """Whether two texts name different ones of several alternatives: the train on Mondays, and that on Fridays."""
+    """Whether two texts name different ones of several alternatives: the train on Mondays, and that on
+    Fridays.
+    """
     return any(
         earlier_terms & alternatives
         and later_terms & alternatives
@@ -278,7 +305,9 @@ def of_another_time(earlier_terms: Set[str], later_terms: Set[str]) -> bool:
 
 
 def scoped_otherwise(earlier: str, later: str) -> bool:
-    """Whether both texts say for what or where, and not the same: "for prose" and "for Python", "at home" and "at work"."""
+    """Whether both texts say for what or where, and not the same: "for prose" and "for Python", "at home" and
+    "at work".
+    """
     later_terms, later_scopes = frozenset(terms(later)), dict(_scopes(later))
     return any(
         preposition in later_scopes and scope.isdisjoint(later_terms)
@@ -293,13 +322,17 @@ def _scopes(text: str) -> Iterator[tuple[str, frozenset[str]]]:
 
 
 def _first_complement(text: str) -> tuple[str, str]:
-    """What the thing that a text begins with is of or for, and the thing: (gala, entri) of "Entry to the gala is free"."""
+    """What the thing that a text begins with is of or for, and the thing: (gala, entri) of "Entry to the gala
+    is free".
+    """
     match = _FIRST_COMPLEMENT.match(text)
     return ("", "") if match is None else (_telling(match[2]), _telling(match[1]))
 
 
 def _first_label(text: str) -> tuple[str, str]:
-    """By what the thing that a text begins with is told from others, where that is a number, a letter or an id: (3, chapter)."""
+    """By what the thing that a text begins with is told from others, where that is a number, a letter or an
+    id: (3, chapter).
+    """
     match = _FIRST_LABEL.match(text)
     return ("", "") if match is None else (match[2].casefold(), _telling(match[1]))
 
@@ -332,8 +365,10 @@ def of_other_kinds(
     later_terms: Set[str],
     later_kinds: Set[tuple[str, str]],
 ) -> bool:
-    """Whether a question names a thing with what tells it from others of its kind, the earlier statement does so too,
-    and the later one speaks of another of that kind: of the docs branch, where the release branch was asked for."""
+    """Whether a question names a thing with what tells it from others of its kind, the earlier statement does
+    so too, and the later one speaks of another of that kind: of the docs branch, where the release branch was
+    asked for.
+    """
     return any(
         {modifier, head} <= earlier_terms
         and modifier not in later_terms
@@ -366,8 +401,9 @@ def kinds_apart(
 
 
 def subject(text: str) -> frozenset[str]:
-    """The terms of the words that a text begins with, up to the first that says nothing by itself, three at most: of
-    a statement about a thing that thing. None where somebody speaks of themselves."""
+    """The terms of the words that a text begins with, up to the first that says nothing by itself, three at
+    most: of a statement about a thing that thing. None where somebody speaks of themselves.
+    """
     words = itertools.dropwhile(lambda word: word.casefold() in _DETERMINERS, _WORD.findall(text))
     run = itertools.takewhile(bool, map(_telling, words))
     return frozenset(itertools.islice(run, _SUBJECT_WORDS))
@@ -404,7 +440,9 @@ def _shared(earlier_words: list[str], later_words: list[str]) -> int:
 
 
 def _deed(words: list[str]) -> bool:
-    """Whether words are a speaker and what they do, and no thing. A speaker alone may well stand beside another."""
+    """Whether words are a speaker and what they do, and no thing.
+    A speaker alone may well stand beside another.
+    """
     return len(words) > 1 and (words[0] in _SPEAKERS or words[0] in _AUXILIARIES)
 
 

@@ -48,18 +48,21 @@ MOSTLY = 0.5  # of its time has to fall there for that: "in November" says nothi
 CUE_SHARE = 0.4
 NO_CUE_SHARE = 0.85
 CHANGE_SHARE = 0.92  # the same by meaning alone, of one that says that something changed
-# The same of the question's words alone, if it says that something changed and has little else to do with the earlier one.
+# The same of the question's words alone, if it says that something changed and has little else to do with the
+# earlier one.
 WEAK_SHARE = 0.6
-# So many later ones that answer equally well, and say of no change, are not one thing told anew: they share a topic.
+# So many later ones that answer equally well, and say of no change, are not one thing told anew: they share a
+# topic.
 TOPIC_HITS = 3
 ALL_SAID = 0.9  # of the question's words, weighed
-# Where the earlier one says all that the question says and the later one little of it, they must be alike by so much.
+# Where the earlier one says all that the question says and the later one little of it, they must be alike by
+# so much.
 OVERSHADOWED = 0.6
 ANSWER_FLOOR = 0.5  # of the best hit: below it nothing is likelier than not to answer
 ANSWERING_HITS = 10  # that are near enough, of which is looked at what they are of
 ANSWER_FLOOR_BY_WORDS = 0.25  # the same without vectors: half the words of a question are its own
-# The hits by rank of their cosine that most often answer nothing: how near anything in this bank is to this question. What
-# holds less than so much of the question's words must stand out from them by so much.
+# The hits by rank of their cosine that most often answer nothing: how near anything in this bank is to this
+# question. What holds less than so much of the question's words must stand out from them by so much.
 BACKGROUND = slice(5, 15)
 STANDING_OUT = 0.14
 TELLING_SHARE = 0.4
@@ -130,15 +133,18 @@ def answered(hits: Sequence[MemoryHit], query: str, alike: Callable[[str, str], 
 
 
 def _background(hits: Sequence[MemoryHit]) -> float:
-    """How near to the question in meaning is what does not answer it; -1 where there are too few hits to tell."""
+    """How near to the question in meaning is what does not answer it; -1 where there are too few hits to
+    tell.
+    """
     cosines = (hit.signals["cosine"] for hit in hits)
     ranked = sorted((cosine for cosine in cosines if cosine is not None), reverse=True)[BACKGROUND]
     return sum(ranked) / len(ranked) if ranked else -1.0
 
 
 def _stands_out(hit: MemoryHit, background: float) -> bool:
-    """Whether a hit answers by its words, or is nearer to the question than what surrounds it. A long text need not be: of its
-    passages one is near to any question."""
+    """Whether a hit answers by its words, or is nearer to the question than what surrounds it. A long text
+    need not be: of its passages one is near to any question.
+    """
     cosine, worded = hit.signals["cosine"], hit.signals["lexical"] >= TELLING_SHARE
     if cosine is None or worded or not Statement.of(hit.memory.text).short:
         return True
@@ -146,8 +152,9 @@ def _stands_out(hit: MemoryHit, background: float) -> bool:
 
 
 def in_unread_words(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
-    """The hits of a question in a language that the model does not read, each with a score by its words and by a meaning that is
-    believed where it is very near. What was raised for another reason stays as it is."""
+    """The hits of a question in a language that the model does not read, each with a score by its words and
+    by a meaning that is believed where it is very near. What was raised for another reason stays as it is.
+    """
     if not foreign(query):
         return list(hits)
     sober = []
@@ -179,8 +186,9 @@ def _speaks_to(
 
 
 def _beside_names(cosine: float | None, of_query: float, of_memory: float) -> float:
-    """The cosine of a question and a memory without what both owe to the names in them: of their parts at right angles to
-    these."""
+    """The cosine of a question and a memory without what both owe to the names in them: of their parts at
+    right angles to these.
+    """
     remainder = (1.0 - of_query**2) * (1.0 - of_memory**2)
     if cosine is None or remainder <= 0.0:
         return 0.0
@@ -294,8 +302,9 @@ def current(
 def _of_its_topic(
     earlier: int, laters: Set[int], hits: Sequence[MemoryHit], statements: Mapping[int, Statement]
 ) -> set[int]:
-    """Those of many later hits that say of no change and less of what the question names: they share a topic with the
-    earlier one, and are not it told anew. Nor is what tells of talk about it."""
+    """Those of many later hits that say of no change and less of what the question names: they share a topic
+    with the earlier one, and are not it told anew. Nor is what tells of talk about it.
+    """
     topic = {
         later
         for later in laters

@@ -1,4 +1,5 @@
-"""Times named in a sentence, English or German: ISO dates, months and years, last/this/N ago, since, before, between.
+"""Times named in a sentence, English or German: ISO dates, months and years, last/this/N ago, since, before,
+between.
 
 Small on purpose: a general date parser takes "we" for Wednesday. What is not plainly a time is left alone,
 and no text whatever raises. A window is `[first, last]` in milliseconds since the epoch, UTC, both ends
@@ -64,8 +65,10 @@ _number = r"(?P<count>\d{1,4}|" + "|".join(sorted(_NUMBERS, key=len, reverse=Tru
 _unit = r"(?P<unit>hour|day|week|month|year)s?"
 _POINT = (
     r"(?:\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
-    r"|\d{4}-\d{2}(?![-\d])|(?:(?:\d{1,2}(?:st|nd|rd|th)?\s+)?[a-z]{3,9}\.?(?:\s+\d{1,2}(?:st|nd|rd|th)?)?,?\s+)?\d{4}"
-    r"|today|yesterday|last\s+[a-z]+|this\s+[a-z]+|[a-z0-9 ]{1,12}\s+[a-z]+\s+ago|[a-z]{3,9}(?:\s+\d{1,2}(?:st|nd|rd|th)?)?)"
+    r"|\d{4}-\d{2}(?![-\d])|(?:(?:\d{1,2}(?:st|nd|rd|th)?\s+)?[a-z]{3,9}\.?(?:\s+\d{1,2}(?:st|nd|rd"
+    r"|th)?)?,?\s+)?\d{4}"
+    r"|today|yesterday|last\s+[a-z]+|this\s+[a-z]+|[a-z0-9 ]{1,12}\s+[a-z]+\s+ago"
+    r"|[a-z]{3,9}(?:\s+\d{1,2}(?:st|nd|rd|th)?)?)"
 )
 
 
@@ -81,8 +84,9 @@ def window(text: str, now_ms: int) -> Window | None:
 
 
 def happened(text: str, said_ms: int) -> Window | None:
-    """When what a statement tells of happened, or will: the closed window it names, seen from when it was said. None where it names
-    none, or where it speaks of what recurs."""
+    """When what a statement tells of happened, or will: the closed window it names, seen from when it was
+    said. None where it names none, or where it speaks of what recurs.
+    """
     if _RECURRING.search(text[:MAX_TEXT]):
         return None
     span = window(text, said_ms)
@@ -92,8 +96,9 @@ def happened(text: str, said_ms: int) -> Window | None:
 
 
 def _to_come(text: str, span: Window, said_ms: int) -> Window | None:
-    """The same days a year later, where a text that names no year speaks of what is ahead: "due on 9 January", said in
-    November. None where it does not."""
+    """The same days a year later, where a text that names no year speaks of what is ahead: "due on 9
+    January", said in November. None where it does not.
+    """
     lowered = _in_english(text[:MAX_TEXT].lower())
     if (
         not _AHEAD.search(text[:MAX_TEXT])
@@ -346,12 +351,15 @@ def _open_ended(match: re.Match[str], now_ms: int) -> Window | None:
 _YEAR_MS = 365 * DAY_MS
 # What speaks of what is to come, and what of what is past.
 _AHEAD = re.compile(
-    r"(?i)\b(?:due|deadline|until|till|will|shall|going\s+to|appointment|expires?|booked|scheduled|postponed|rescheduled|extended"
-    r"|upcoming|planned|(?:moved|put\s+off|pushed\s+back)\s+to|(?:is|are)\s+(?:on|in)|fällig|frist|abgabe|termin|bis|wird|werden"
+    r"(?i)\b(?:due|deadline|until|till|will|shall|going\s+to|appointment|expires?|booked|scheduled|postponed"
+    r"|rescheduled|extended"
+    r"|upcoming|planned|(?:moved|put\s+off|pushed\s+back)\s+to|(?:is|are)\s+(?:on|in)|fällig|frist|abgabe"
+    r"|termin|bis|wird|werden"
     r"|verschoben|verlegt|verlängert|vence|vencen|plazo|hasta|cita|aplazad[oa])\b|['’]ll\b"
 )
 _BEHIND = re.compile(
-    r"(?i)\b(?:(?:was|were|had\s+been)\s+(?:due|on|in|booked|scheduled|planned)|ago|yesterday|last|had|missed|war|waren|venció)\b"
+    r"(?i)\b(?:(?:was|were|had\s+been)\s+(?:due|on|in|booked|scheduled|planned)|ago|yesterday|last|had"
+    r"|missed|war|waren|venció)\b"
 )
 _MONTH_NAMED = re.compile(_month)
 # "every Friday" names no day.
@@ -371,14 +379,22 @@ _NEAR_DAYS = {
 _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 # The German for what is read below, in lower case. A word that is English too ("am", "war") is left alone.
 _ENGLISH_OF = {
-    "vorgestern": "the day before yesterday", "gestern": "yesterday", "heute": "today", "übermorgen": "the day after tomorrow",
-    "januar": "january", "februar": "february", "märz": "march", "mai": "may", "juni": "june", "juli": "july", "oktober": "october", "dezember": "december",
-    "montag": "monday", "dienstag": "tuesday", "mittwoch": "wednesday", "donnerstag": "thursday", "freitag": "friday", "samstag": "saturday", "sonntag": "sunday",
-    "letzten": "last", "letzte": "last", "letzter": "last", "letztes": "last", "vorigen": "last", "vorige": "last", "voriges": "last", "vergangenen": "last", "vergangene": "last",
-    "diesen": "this", "diese": "this", "dieser": "this", "dieses": "this", "diesem": "this", "nächsten": "next", "nächste": "next", "nächstes": "next",
-    "woche": "week", "wochen": "weeks", "monat": "month", "monaten": "months", "jahr": "year", "jahren": "years", "jahres": "year", "stunden": "hours",
-    "im": "in", "seit": "since", "zwischen": "between", "und": "and", "frühling": "spring", "frühjahr": "spring", "sommer": "summer", "herbst": "autumn",
-    "wochenende": "weekend", "ein": "one", "einem": "one", "einer": "one", "zwei": "two", "drei": "three", "vier": "four", "fünf": "five", "sechs": "six",
+    "vorgestern": "the day before yesterday", "gestern": "yesterday", "heute": "today",
+    "übermorgen": "the day after tomorrow",
+    "januar": "january", "februar": "february", "märz": "march", "mai": "may", "juni": "june", "juli": "july",
+    "oktober": "october", "dezember": "december",
+    "montag": "monday", "dienstag": "tuesday", "mittwoch": "wednesday", "donnerstag": "thursday",
+    "freitag": "friday", "samstag": "saturday", "sonntag": "sunday",
+    "letzten": "last", "letzte": "last", "letzter": "last", "letztes": "last", "vorigen": "last",
+    "vorige": "last", "voriges": "last", "vergangenen": "last", "vergangene": "last",
+    "diesen": "this", "diese": "this", "dieser": "this", "dieses": "this", "diesem": "this",
+    "nächsten": "next", "nächste": "next", "nächstes": "next",
+    "woche": "week", "wochen": "weeks", "monat": "month", "monaten": "months", "jahr": "year",
+    "jahren": "years", "jahres": "year", "stunden": "hours",
+    "im": "in", "seit": "since", "zwischen": "between", "und": "and", "frühling": "spring",
+    "frühjahr": "spring", "sommer": "summer", "herbst": "autumn",
+    "wochenende": "weekend", "ein": "one", "einem": "one", "einer": "one", "zwei": "two", "drei": "three",
+    "vier": "four", "fünf": "five", "sechs": "six",
 }  # fmt: skip
 _GERMAN = re.compile(r"\b(?:" + "|".join(sorted(_ENGLISH_OF, key=len, reverse=True)) + r")\b")
 _GERMAN_DATE = re.compile(r"\b(\d{1,2})\.\s?(\d{1,2})\.\s?(\d{4})\b")
@@ -409,13 +425,15 @@ _SINGLES = (
     # A month alone may be a name or a verb ("march", "may", "mark"): only after a word that wants a time.
     (
         re.compile(
-            rf"\b(?:in|during|of|last|this|early|late|mid|since|next)[ -]{_month}(?P<year>\b)(?!\s+\d)(?![a-z])"
+            r"\b(?:in|during|of|last|this|early|late|mid|since"
+            rf"|next)[ -]{_month}(?P<year>\b)(?!\s+\d)(?![a-z])"
         ),
         _named_month,
     ),
     (
         re.compile(
-            r"\b(?:in|during|of|year|early|late|mid|since|before|after|until|between|and|from|to)[ -](?P<year>(?:19|20)\d{2})\b(?!-\d)"
+            r"\b(?:in|during|of|year|early|late|mid|since|before|after|until|between|and|from"
+            r"|to)[ -](?P<year>(?:19|20)\d{2})\b(?!-\d)"
         ),
         _year,
     ),
@@ -427,7 +445,8 @@ _SINGLES = (
     (re.compile(r"\b(?P<which>last|this|next)\s+weekend\b"), _weekend),
     (
         re.compile(
-            r"\b(?P<which>in|last|this|during|over|early|late)\s+(?:the\s+)?(?P<season>spring|summer|autumn|fall|winter)(?:\s+(?:of\s+)?(?P<year>\d{4}))?\b"
+            r"\b(?P<which>in|last|this|during|over|early|late)\s+(?:the\s+)?(?P<season>spring|summer|autumn"
+            r"|fall|winter)(?:\s+(?:of\s+)?(?P<year>\d{4}))?\b"
             r"(?!\s+(?:holidays?|vacations?|break|term|camp|school|sales?)\b)"  # of any year
         ),
         _season,

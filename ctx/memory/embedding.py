@@ -1,4 +1,5 @@
-"""The embedder as memory uses it: texts to packed vectors, a question to a unit vector, and the banks' vectors kept in memory.
+"""The embedder as memory uses it: texts to packed vectors, a question to a unit vector, and the banks'
+vectors kept in memory.
 
 Where there is no embedder, or it fails, a memory is stored and found by its words; it is embedded later.
 """
@@ -39,7 +40,9 @@ class Embedder(Protocol):
 
 
 class Embedding:
-    """One store's embedder, or none, with the vectors of the banks last searched. Safe from several threads."""
+    """One store's embedder, or none, with the vectors of the banks last searched.
+    Safe from several threads.
+    """
 
     def __init__(
         self,
@@ -65,8 +68,9 @@ class Embedding:
     def packed(
         self, texts: Sequence[str], *, patient: bool = False, stop: threading.Event | None = None
     ) -> list[list[bytes]]:
-        """The packed vectors of each text's passages; [] for each where there is no embedder, or it failed, and unless `patient`
-        for a long text, or once `stop` is set, soon."""
+        """The packed vectors of each text's passages; [] for each where there is no embedder, or it failed,
+        and unless `patient` for a long text, or once `stop` is set, soon.
+        """
         if self.embedder is None or not texts:
             return [[] for _ in texts]
         passages = [embedding_texts(text) for text in texts]
@@ -88,7 +92,9 @@ class Embedding:
         return [[next(packed) for _ in entry] for entry in passages]
 
     def stored(self, vectors: Sequence[Sequence[bytes]]) -> None:
-        """To be said once memories are stored, with the vectors they were given: those that have none are embedded behind."""
+        """To be said once memories are stored, with the vectors they were given: those that have none are
+        embedded behind.
+        """
         if self.embedder is not None and not all(vectors):
             self._deferred()
 

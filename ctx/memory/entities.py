@@ -15,13 +15,15 @@ _STRUCTURED = re.compile(
     r"|\b\w{1,40}\.(?:py|js|ts|rs|go|md|toml|json|ya?ml|java|c|h|cpp|lua|sql|sh|html|css)\b"
 )
 _CAPITALS = re.compile(
-    r"\b(?:[A-Z][\w+#]{0,40}(?:[-.][A-Za-z0-9]{1,20}){0,3})(?:\s+(?:of\s+|the\s+|de\s+)?[A-Z0-9][\w+#.-]{0,40}){0,3}"
+    r"\b(?:[A-Z][\w+#]{0,40}(?:[-.][A-Za-z0-9]{1,20}){0,3})(?:\s+(?:of\s+|the\s+"
+    r"|de\s+)?[A-Z0-9][\w+#.-]{0,40}){0,3}"
 )
 _COMMON_WORDS = """
-a an the this that these those i we you he she it they my our your his her its their what which who when where why how do does did is are
-was were will would should could can may might must has have had if in on at by for from to and or but not no yes user users based after
-before since during because while please let there here also then now today yesterday monday tuesday wednesday thursday friday saturday
-sunday january february march april june july august september october november december
+a an the this that these those i we you he she it they my our your his her its their what which who when where
+why how do does did is are was were will would should could can may might must has have had if in on at by for
+from to and or but not no yes user users based after before since during because while please let there here
+also then now today yesterday monday tuesday wednesday thursday friday saturday sunday january february march
+april june july august september october november december
 """
 _COMMON = frozenset(_COMMON_WORDS.split())
 

@@ -22,7 +22,8 @@ SILENT = STOP_WORDS | {"user"}  # half of all memories begin with it
 
 # A full stop ends no sentence after the number of a day ("am 15. Februar") or a title.
 _SENTENCE = re.compile(
-    r"(?<=[.!?。！？])(?<!\b\d\.)(?<!\b\d\d\.)(?<!\b(?:Dr|Mr|Ms|St|Hr|Fr|Nr)\.)(?<!\b(?:Mrs)\.)(?<!\bProf\.)\s+|\n+"
+    r"(?<=[.!?。！？])(?<!\b\d\.)(?<!\b\d\d\.)(?<!\b(?:Dr|Mr|Ms|St|Hr|Fr|Nr)\.)(?<!\b(?:Mrs)\.)(?<!\bProf\.)\s+"
+    r"|\n+"
 )
 _MONTHS = "January February March April May June July August September October November December".split()  # noqa: SIM905
 

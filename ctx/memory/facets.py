@@ -1,9 +1,11 @@
-"""Facets: what somebody has one of at a time, an editor, a manager, a way to work, told by what it is whatever the words.
+"""Facets: what somebody has one of at a time, an editor, a manager, a way to work, told by what it is
+whatever the words.
 
-"I've moved over to Brave" shares no word with "I use Firefox as my browser", and is of the same thing since both are browsers;
-so is "I report to Daniel these days" with "My manager is Priya". A text is of a facet where it says nothing besides: who uses
-Chrome at work, or Vim for Python, has not told what they use. What is wanted is that a question for the facet finds the last
-that was said of it, so a mistake costs a rank and no memory.
+"I've moved over to Brave" shares no word with "I use Firefox as my browser", and is of the same thing since
+both are browsers; so is "I report to Daniel these days" with "My manager is Priya". A text is of a facet
+where it says nothing besides: who uses Chrome at work, or Vim for Python, has not told what they use. What is
+wanted is that a question for the facet finds the last that was said of it, so a mistake costs a rank and no
+memory.
 """
 
 import re
@@ -16,11 +18,13 @@ from ctx.memory.gist import first_person
 from ctx.memory.language import silent_terms
 from ctx.memory.places import places
 
-# Facets of which the value is a product: what they are called, and the best known ones as their makers spell them.
+# Facets of which the value is a product: what they are called, and the best known ones as their makers spell
+# them.
 _PRODUCTS = {
     "editor": (
         "editor ide coding code programming programmieren",
-        "Vim|Neovim|Emacs|VS Code|VSCode|Visual Studio Code|Zed|Sublime Text|Sublime|IntelliJ|IntelliJ IDEA|PyCharm|WebStorm|Helix|Eclipse|Xcode|Cursor|Nano",
+        "Vim|Neovim|Emacs|VS Code|VSCode|Visual Studio Code|Zed|Sublime Text|Sublime|IntelliJ|IntelliJ "
+        "IDEA|PyCharm|WebStorm|Helix|Eclipse|Xcode|Cursor|Nano",
     ),
     "browser": (
         "browser browsing web surfing navigateur navegador",
@@ -33,11 +37,13 @@ _PRODUCTS = {
     "shell": ("shell", "bash|zsh|Bash|Zsh|Fish|fish|Nushell|PowerShell"),
     "hosting": (
         "hosting hosted host cloud provider infrastructure deploy deploys deployed server servers",
-        "AWS|Azure|GCP|Google Cloud|Hetzner|DigitalOcean|Heroku|Linode|Vercel|Netlify|Fly.io|Render|Cloudflare|OVH|Scaleway|Railway",
+        "AWS|Azure|GCP|Google Cloud|Hetzner|DigitalOcean|Heroku|Linode|Vercel|Netlify|Fly.io|Render"
+        "|Cloudflare|OVH|Scaleway|Railway",
     ),
     "builds": (
         "ci build builds pipeline pipelines continuous integration",
-        "Jenkins|GitHub Actions|GitLab CI|CircleCI|Travis|Travis CI|Buildkite|TeamCity|Drone|Woodpecker|Azure Pipelines",
+        "Jenkins|GitHub Actions|GitLab CI|CircleCI|Travis|Travis "
+        "CI|Buildkite|TeamCity|Drone|Woodpecker|Azure Pipelines",
     ),
     "database": (
         "database db datenbank base datos",
@@ -67,7 +73,8 @@ _PRODUCTS = {
         "test tests testing unit framework runner",
         "Jest|Vitest|Mocha|pytest|unittest|nose|JUnit|RSpec",
     ),
-    "packages": ("package packages manager dependencies", "npm|yarn|pnpm|Yarn|Bun|pip|Poetry|Pipenv|uv|conda"),
+    "packages": ("package packages manager dependencies",
+    "npm|yarn|pnpm|Yarn|Bun|pip|Poetry|Pipenv|uv|conda"),
     "monitoring": ("monitoring monitor metrics", "Datadog|Grafana|New Relic|Prometheus|Zabbix|Nagios"),
     "music": (
         "music listen stream streaming musik musique música",
@@ -79,35 +86,47 @@ _PRODUCTS = {
     ),
     "car": (
         "car drive drives auto wagen fahre voiture coche conduzco conduis",
-        "Volvo|BMW|Audi|VW|Volkswagen|Golf|Toyota|Honda|Ford|Tesla|Kia|Hyundai|Skoda|Škoda|Renault|Peugeot|Citroën|Fiat|Mazda|Nissan|Subaru|Mercedes|Opel|Seat|Dacia|Polestar",
+        "Volvo|BMW|Audi|VW|Volkswagen|Golf|Toyota|Honda|Ford|Tesla|Kia|Hyundai|Skoda|Škoda|Renault|Peugeot"
+        "|Citroën|Fiat|Mazda|Nissan|Subaru|Mercedes|Opel|Seat|Dacia|Polestar",
     ),
-    "layout": ("keyboard layout layouts tastaturlayout", "QWERTY|QWERTZ|AZERTY|Dvorak|Colemak|Workman|Neo 2|Bépo"),
+    "layout": ("keyboard layout layouts tastaturlayout", "QWERTY|QWERTZ|AZERTY|Dvorak|Colemak|Workman|Neo "
+                                                         "2|Bépo"),
     "frontend": (
         "frontend front-end framework ui",
         "React|Vue|Svelte|SvelteKit|Angular|Next.js|Nuxt|SolidJS|Remix|Astro|Ember|Preact|Qwik|htmx",
     ),
-    "state": ("state management managing frontend store", "Redux|Zustand|MobX|Jotai|Recoil|Pinia|Vuex|NgRx|XState"),
+    "state": ("state management managing frontend store", "Redux|Zustand|MobX|Jotai|Recoil|Pinia|Vuex|NgRx"
+                                                          "|XState"),
     "bundling": ("bundler bundling bundle", "Webpack|webpack|Vite|esbuild|Rollup|Parcel|Turbopack|Rspack"),
-    "queue": ("message messages queue queues broker event bus", "Kafka|RabbitMQ|NATS|Pulsar|SQS|Redis Streams|ActiveMQ"),
+    "queue": ("message messages queue queues broker event bus",
+    "Kafka|RabbitMQ|NATS|Pulsar|SQS|Redis Streams|ActiveMQ"),
     "cache": ("cache caching", "Redis|Memcached|Valkey|Dragonfly|Hazelcast"),
     "repositories": (
         "code repository repositories repo repos version control source hosting hosted host",
         "GitHub|GitLab|Bitbucket|Gitea|Forgejo|Codeberg|Gerrit|Azure DevOps",
     ),
-    "infrastructure": ("infrastructure code iac provisioning provision", "Terraform|OpenTofu|Pulumi|CloudFormation|CDK|Ansible"),
-    "errors": ("error errors exception exceptions crash tracking reporting report", "Sentry|Rollbar|Bugsnag|Honeybadger|Raygun|Airbrake"),
-    "auth": ("authentication auth login sso identity provider", "Auth0|Okta|Keycloak|Clerk|Cognito|Entra ID|Azure AD|Authentik"),
-    "payments": ("payment payments provider processor processing process", "Stripe|PayPal|Adyen|Braintree|Mollie|Square|Klarna"),
-    "analytics": ("analytics web", "Google Analytics|Plausible|Matomo|Amplitude|Mixpanel|PostHog|Fathom|Umami"),
+    "infrastructure": ("infrastructure code iac provisioning provision",
+    "Terraform|OpenTofu|Pulumi|CloudFormation|CDK|Ansible"),
+    "errors": ("error errors exception exceptions crash tracking reporting report",
+    "Sentry|Rollbar|Bugsnag|Honeybadger|Raygun|Airbrake"),
+    "auth": ("authentication auth login sso identity provider",
+    "Auth0|Okta|Keycloak|Clerk|Cognito|Entra ID|Azure AD|Authentik"),
+    "payments": ("payment payments provider processor processing process",
+    "Stripe|PayPal|Adyen|Braintree|Mollie|Square|Klarna"),
+    "analytics": ("analytics web",
+    "Google Analytics|Plausible|Matomo|Amplitude|Mixpanel|PostHog|Fathom|Umami"),
     "flags": ("feature flag flags", "LaunchDarkly|Unleash|Flagsmith|ConfigCat|GrowthBook|Flipper"),
     "design": ("design designs mockup mockups tool ui", "Figma|Sketch|Adobe XD|Penpot|InVision|Framer"),
-    "calls": ("video call calls meeting meetings conferencing", "Zoom|Google Meet|Meet|Microsoft Teams|Teams|Jitsi|Webex|Whereby"),
-    "terminal": ("terminal emulator", "iTerm|iTerm2|Alacritty|kitty|Kitty|WezTerm|Ghostty|Windows Terminal|Konsole|Hyper"),
+    "calls": ("video call calls meeting meetings conferencing",
+    "Zoom|Google Meet|Meet|Microsoft Teams|Teams|Jitsi|Webex|Whereby"),
+    "terminal": ("terminal emulator", "iTerm|iTerm2|Alacritty|kitty|Kitty|WezTerm|Ghostty|Windows "
+                                      "Terminal|Konsole|Hyper"),
     "assistant": (
         "ai assistant chatbot coding llm",
         "ChatGPT|Claude|Claude Code|Gemini|Copilot|GitHub Copilot|Codex|Perplexity|Mistral|Cody",
     ),
-    "todo": ("todo to-do todos list lists task tasks app", "Todoist|Things|TickTick|Microsoft To Do|OmniFocus|Apple Reminders"),
+    "todo": ("todo to-do todos list lists task tasks app", "Todoist|Things|TickTick|Microsoft To "
+                                                           "Do|OmniFocus|Apple Reminders"),
     "engine": ("search engine searching", "Google|DuckDuckGo|Kagi|Bing|Ecosia|Startpage|Brave Search|Qwant"),
     "messenger": ("messenger chat messaging private", "WhatsApp|Signal|Telegram|iMessage|Threema"),
     "camera": ("camera kamera", "Canon|Nikon|Fujifilm|Leica|Olympus|Panasonic|Sony|Pentax|Ricoh"),
@@ -119,35 +138,42 @@ _PRODUCTS = {
         "deploy deploys deployed deploying deployment deployments release releases tool",
         "Ansible|Argo CD|ArgoCD|Flux|Capistrano|Spinnaker|Octopus Deploy|Helm|Kamal|Chef|Puppet|Salt",
     ),
-    "internet": ("internet provider isp broadband", "Comcast|Xfinity|Sonic|Spectrum|Virgin Media|BT|Sky|Telekom|Vodafone|1&1|Starlink|AT&T"),
-    "insurance": ("insurance insurer insured health", "Allianz|AXA|HUK|Generali|Zurich|Ergo|Aviva|Geico|State Farm|TK|AOK|Barmer|Aetna|Cigna"),
-    "colour": ("colour color", "red|green|blue|yellow|orange|purple|teal|turquoise|pink|black|white|grey|gray|brown|violet|indigo|crimson"),
+    "internet": ("internet provider isp broadband", "Comcast|Xfinity|Sonic|Spectrum|Virgin "
+                                                    "Media|BT|Sky|Telekom|Vodafone|1&1|Starlink|AT&T"),
+    "insurance": ("insurance insurer insured health", "Allianz|AXA|HUK|Generali|Zurich|Ergo|Aviva|Geico"
+                                                      "|State Farm|TK|AOK|Barmer|Aetna|Cigna"),
+    "colour": ("colour color", "red|green|blue|yellow|orange|purple|teal|turquoise|pink|black|white|grey|gray"
+                               "|brown|violet|indigo|crimson"),
     "bank": (
         "bank banking account konto girokonto banque banco",
-        "N26|Revolut|Monzo|Barclays|HSBC|Chase|Sparkasse|Commerzbank|ING|Lloyds|NatWest|Santander|Starling|DKB|BBVA",
+        "N26|Revolut|Monzo|Barclays|HSBC|Chase|Sparkasse|Commerzbank|ING|Lloyds|NatWest|Santander|Starling"
+        "|DKB|BBVA",
     ),
 }  # fmt: skip
 # Verbs and the like by which one says of any of these that one has it.
 _HAVING = """
-    use uses used using have has got get own run runs running live lives manage managed keep kept write written do done move moved
-    work works everything all always now main daily default prefer preferred favourite favorite choice go-to over
-    hold holds held store stores stored buy bought gone went go goes like likes love best most
-    benutze nutze verwende habe utilise uso tengo
+    use uses used using have has got get own run runs running live lives manage managed keep kept write
+    written do done move moved work works everything all always now main daily default prefer preferred
+    favourite favorite choice go-to over hold holds held store stores stored buy bought gone went go goes like
+    likes love best most benutze nutze verwende habe utilise uso tengo
 """
 # Facets that are told by what somebody does; each with how a question asks for it.
 _DEEDS = (
     (
         "manager",
         re.compile(
-            r"\bI (?:\w+ly )?(?:now )?(?:report|answer)s? to (?=[A-Z])|\b[Mm]y (?:\w+ )?(?:manager|boss|supervisor)(?: is| was| be|['’]s name is|:)"
-            r"|^[A-Z]\w+(?: [A-Z]\w+)? (?:is|became|has become|took over as) (?:now )?my (?:\w+ )?(?:manager|boss|supervisor)\b"
+            r"\bI (?:\w+ly )?(?:now )?(?:report|answer)s? to (?=[A-Z])"
+            r"|\b[Mm]y (?:\w+ )?(?:manager|boss|supervisor)(?: is| was| be|['’]s name is|:)"
+            r"|^[A-Z]\w+(?: [A-Z]\w+)? (?:is|became|has become|took over as) (?:now )?my (?:\w+ )?(?:manager"
+            r"|boss|supervisor)\b"
         ),
         re.compile(r"(?i)\bmy (?:\w+ )?(?:manager|boss|supervisor)\b|\bdo i (?:report|answer) to\b"),
     ),
     (
         "commute",
         re.compile(
-            r"\b(?:I|We) (?:(?:usually|always|mostly|now) )?(?:take|catch|ride|drive|cycle|bike|walk|commute|run|goe?|get|travel)s?\b[\w\s-]*\bto (?:work|the office)\b|\bmy commute\b",
+            r"\b(?:I|We) (?:(?:usually|always|mostly|now) )?(?:take|catch|ride|drive|cycle|bike|walk|commute"
+            r"|run|goe?|get|travel)s?\b[\w\s-]*\bto (?:work|the office)\b|\bmy commute\b",
             re.I,
         ),
         re.compile(
@@ -163,17 +189,21 @@ _DEEDS = (
         "pay",
         re.compile(
             r"\bmy (?:\w+ )?(?:salary|pay|wage)\b|\bI (?:now )?(?:earns?|makes?|gets? paid)\b(?=.*\d)"
-            r"|\bI (?:was given|was granted|got|received) (?:a|my) (?:pay )?(?:raise|rise)\b(?=.*\d)|\bpays? me\b(?=.*\d)",
+            r"|\bI (?:was given|was granted|got|received) (?:a|my) (?:pay )?(?:raise|rise)\b(?=.*\d)"
+            r"|\bpays? me\b(?=.*\d)",
             re.I,
         ),
         re.compile(
-            r"(?i)\bmy (?:\w+ )?(?:salary|pay|wage)\b|\bdo i (?:earn|get paid)\b|\bdo i make a (?:month|year)\b"
+            r"(?i)\bmy (?:\w+ )?(?:salary|pay|wage)\b|\bdo i (?:earn|get paid)\b"
+            r"|\bdo i make a (?:month|year)\b"
         ),
     ),
     (
         "diet",
         re.compile(
-            r"\bI(?:['’]m| am| be| became| went| turned)? (?:\w+ )?(?:a )?(?:vegetarian|vegan|pesc[ae]tarian)\b|\bI (?:\w+ ){0,2}eat(?:s|ing)? (?:\w+ )?(?:meat|fish|chicken|eggs|cheese|dairy)\b|\bI (?:gave up|stopped eating|quit) meat\b",
+            r"\bI(?:['’]m| am| be| became| went| turned)? (?:\w+ )?(?:a )?(?:vegetarian|vegan"
+            r"|pesc[ae]tarian)\b|\bI (?:\w+ ){0,2}eat(?:s|ing)? (?:\w+ )?(?:meat|fish|chicken|eggs|cheese"
+            r"|dairy)\b|\bI (?:gave up|stopped eating|quit) meat\b",
             re.I,
         ),
         re.compile(r"(?i)\bi (?:a )?(?:vegetarian|vegan)\b|\bi eat meat\b|\bmy diet\b"),
@@ -181,12 +211,19 @@ _DEEDS = (
     (
         "relationship",
         re.compile(
-            r"\bI(?:['’](?:m|ve)| am| be| is| got| have been| has been)? (?:now |currently |happily |recently |just )?(?:single|engaged|married|divorced|widowed|dating|seeing someone|in a relationship)\b(?! (?:in|with (?:the|our|this)|out|parent|mother|father)\b)"
-            r"|\b(?:and I|[Ww]e) (?:(?:have|are|just|recently|finally) )*(?:got |been )?(?:engaged|married|divorced|separated|broke up|split up|broken up)\b"
-            r"|\bI (?:have|found|got) a (?:new )?(?:girlfriend|boyfriend|fianc[ée]e?)\b|\bI (?:broke|split) up with\b"
+            r"\bI(?:['’](?:m|ve)| am| be| is| got| have been| has been)? (?:now |currently |happily "
+            r"|recently |just )?(?:single|engaged|married|divorced|widowed|dating|seeing someone"
+            r"|in a relationship)\b(?! (?:in|with (?:the|our|this)|out|parent|mother|father)\b)"
+            r"|\b(?:and I|[Ww]e) (?:(?:have|are|just|recently|finally) )*(?:got |been )?(?:engaged|married"
+            r"|divorced|separated|broke up|split up|broken up)\b"
+            r"|\bI (?:have|found|got) a (?:new )?(?:girlfriend|boyfriend|fianc[ée]e?)\b"
+            r"|\bI (?:broke|split) up with\b"
         ),
         re.compile(
-            r"(?i)^(?:be i|am i|do i have|does i have) (?:still |currently )?(?:single|engaged|married|divorced|dating|seeing \w+|in a relationship|an? (?:girlfriend|boyfriend|partner|fianc[ée]e?|spouse))\b|\bmy (?:relationship|marital) status\b"
+            r"(?i)^(?:be i|am i|do i have|does i have) (?:still |currently )?(?:single|engaged|married"
+            r"|divorced|dating|seeing \w+|in a relationship"
+            r"|an? (?:girlfriend|boyfriend|partner|fianc[ée]e?|spouse))\b"
+            r"|\bmy (?:relationship|marital) status\b"
         ),
     ),
     (
@@ -199,9 +236,12 @@ _DEEDS = (
     (
         "home",
         re.compile(
-            r"\b(?:I|We)(?:['’](?:m|re|ve)| (?:am|are|have|be))? (?:now |just |finally )?(?:lives?|living|settled|moved)(?: with(?: \w+){1,2})?"
-            r"(?: (?:in|into) (?:an?|the|our|my) (?:\w+ )?(?:flat|house|apartment|room|place|home)(?: on [A-Z]\w+(?: [A-Z]\w+)?)?)? (?:in|into|to) (?=[A-Z])"
-            r"|\b(?:I|We)(?:['’]ve| have)? (?:got|found|bought|rent(?:ed)?) (?:my|our|an?) (?:\w+ )?(?:flat|house|apartment|room|place|home) in (?=[A-Z])"
+            r"\b(?:I|We)(?:['’](?:m|re|ve)| (?:am|are|have|be))? (?:now |just |finally )?(?:lives?|living"
+            r"|settled|moved)(?: with(?: \w+){1,2})?"
+            r"(?: (?:in|into) (?:an?|the|our|my) (?:\w+ )?(?:flat|house|apartment|room|place"
+            r"|home)(?: on [A-Z]\w+(?: [A-Z]\w+)?)?)? (?:in|into|to) (?=[A-Z])"
+            r"|\b(?:I|We)(?:['’]ve| have)? (?:got|found|bought|rent(?:ed)?) (?:my|our|an?) (?:\w+ )?(?:flat"
+            r"|house|apartment|room|place|home) in (?=[A-Z])"
         ),
         re.compile(r"(?i)^where (?:do|am) (?:i|we) (?:currently )?(?:live|living|based)\b"),
     ),
@@ -217,7 +257,8 @@ _DEEDS = (
 )
 # What is said of some days, of a time that is over or of one of several things to do.
 _OF_A_PART = re.compile(
-    r"(?i)\b(?:only|weekends?|(?:mon|tues|wednes|thurs|fri|satur|sun)days?|summer|winter|holidays?|abroad|once)\b|\bon the \w+ (?:project|team)\b"
+    r"(?i)\b(?:only|weekends?|(?:mon|tues|wednes|thurs|fri|satur|sun)days?|summer|winter|holidays?|abroad"
+    r"|once)\b|\bon the \w+ (?:project|team)\b"
 )
 _INSTEAD = re.compile(r",\s*(?:and\s+)?not\s+[^,.;]+")  # "pnpm, not npm" denies nothing of pnpm
 # A question of this kind asks for no product.
@@ -258,7 +299,9 @@ def _having() -> frozenset[str]:
 
 @lru_cache(maxsize=4096)  # a search asks it of its best hits, mostly the same ones again
 def facets(text: str, content: frozenset[str]) -> frozenset[str]:
-    """What a statement of somebody about themselves tells of; `content` are its terms without what says of a change."""
+    """What a statement of somebody about themselves tells of; `content` are its terms without what says of a
+    change.
+    """
     if limited(text) or wishes(text) or _OF_A_PART.search(text):
         return frozenset()
     sentence = first_person(text)
@@ -299,8 +342,10 @@ _CLUES = {
     "rising": "wake wakes get gets rise alarm",
     "pay": "salary pay pays wage earn earns make makes paid raise rise",
     "diet": "vegetarian vegan pescatarian meat fish chicken eggs cheese dairy",
-    "relationship": "single engaged married divorced widowed dating seeing relationship separated broke broken split girlfriend boyfriend fiancé fiancée fiancee",
+    "relationship": "single engaged married divorced widowed dating seeing relationship separated broke "
+    "broken split girlfriend boyfriend fiancé fiancée fiancee",
     "weight": "weigh weighs weight scale scales",
-    "home": "live lives living moved relocated settled based flat house apartment home place room rent bought",
+    "home": "live lives living moved relocated settled based flat house apartment home place room rent "
+    "bought",
     "work": "work works working started joined employed hired job company startup",
 }

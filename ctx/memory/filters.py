@@ -50,7 +50,9 @@ _JSON_KEY = re.compile(r'[^"\\\x00-\x1f]{1,128}')
 
 
 class Condition(NamedTuple):
-    """SQL over the table alias `m` that SQLite and PostgreSQL both know, and the values it binds, in order."""
+    """SQL over the table alias `m` that SQLite and PostgreSQL both know, and the values it binds, in
+    order.
+    """
 
     sql: str
     values: tuple[JSON, ...]
@@ -103,7 +105,10 @@ class _Compiler:
         if alias == "p":
             # The container stands in the same bank as the row: the subquery takes its number, never one from
             # the filter.
-            exists = "EXISTS (SELECT 1 FROM memories p WHERE p.bank_no = m.bank_no AND p.id = m.parent AND p.deleted_ms IS NULL AND "
+            exists = (
+                "EXISTS (SELECT 1 FROM memories p WHERE p.bank_no = m.bank_no AND p.id = m.parent AND "
+                "p.deleted_ms IS NULL AND "
+            )
             return Condition(f"{exists}{condition.sql})", condition.values)
         return condition
 
@@ -161,7 +166,8 @@ class _Compiler:
         names = path.split(".")
         if not all(_JSON_KEY.fullmatch(name) for name in names):
             raise BadRequest(
-                f"filter: '{key[:80]}': a key of {column[2:]} has 1 to 128 characters, none of them a quote or backslash"
+                f"filter: '{key[:80]}': a key of {column[2:]} has 1 to 128 characters, none of them a quote "
+                "or backslash"
             )
         json_path = "$" + "".join(f'."{name}"' for name in names)
         entries = self.operators(key, value, OPERATORS)

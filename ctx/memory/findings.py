@@ -17,7 +17,8 @@ SHARED_MEANING = 0.15  # cosine of two memories' weighted terms that makes them 
 SHARED_NAME = 0.08  # the same, where they also share a name
 _ADVICE = re.compile(r"(?i)\b(?:should|recommend|advise|suggest|better|best|choose|decide)\b")
 _FEELING = re.compile(
-    r"(?i)\b(?:prefers?|likes?|loves?|enjoys?|hates?|dislikes?|feels?|felt|worr(?:y|ied|ies)|afraid|happy|sad|frustrat\w+|excited|favou?rite)\b"
+    r"(?i)\b(?:prefers?|likes?|loves?|enjoys?|hates?|dislikes?|feels?|felt|worr(?:y|ied|ies)|afraid|happy"
+    r"|sad|frustrat\w+|excited|favou?rite)\b"
 )
 
 
@@ -48,7 +49,9 @@ EVEN = Disposition()
 
 
 class Group(NamedTuple):
-    """Evidence of one matter: places in the evidence, best first; `speaker` is the one whose sentence is the claim."""
+    """Evidence of one matter: places in the evidence, best first; `speaker` is the one whose sentence is the
+    claim.
+    """
 
     members: list[int]
     label: str
@@ -71,7 +74,8 @@ class Group(NamedTuple):
 def grouped(
     query: str, evidence: Sequence[Evidence], vectors: Sequence[Vector], disposition: Disposition
 ) -> list[Group]:
-    """Groups in the order of their best members: the evidence comes best first, and the newest of one matter before the older.
+    """Groups in the order of their best members: the evidence comes best first, and the newest of one matter
+    before the older.
 
     Greedy: a memory joins the group whose first member it is most like, or begins one.
     """

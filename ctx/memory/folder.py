@@ -64,8 +64,10 @@ class Folder:
         ids = self._ledger.get("ids", [])
         if not any(self._bank.get(id, include_deleted=True) for id in ids):
             raise Conflict(
-                f"{sentence}, and holds none of its memories: where that bank was renamed or merged, name the "
-                f"one it has become; to read the files into this one all the same, delete {LEDGER} in the folder"
+                f"{sentence}, and holds none of its memories: where that bank was renamed or merged, name "
+                "the "
+                f"one it has become; to read the files into this one all the same, delete {LEDGER} in the "
+                "folder"
             )
 
     # -- the store into the folder --
@@ -170,7 +172,8 @@ class Folder:
             raise Conflict("it was edited, and its memory no longer holds")
         if note.version < record["version"]:
             raise Conflict(
-                f"both were changed since: the memory has version {record['version']}, the file {note.version}"
+                f"both were changed since: the memory has version {record['version']}, the file "
+                f"{note.version}"
             )
         if not reply["dry_run"]:
             updated = self._bank.update(record["id"], patch, expect_version=record["version"])
@@ -184,7 +187,8 @@ class Folder:
         stored = bank.put(**settings(entry.note.fields))
         reply["op_ids"] += [stored["op_id"]] if stored["op_id"] else []
         record = self._bank.get(stored["id"])
-        # A memory that no file has is the file's own: it was stored, and the process died before it wrote the head.
+        # A memory that no file has is the file's own: it was stored, and the process died before it wrote the
+        # head.
         if record is not None and (stored["created"] or (entry.note.id is None and record["id"] not in ids)):
             self._write(entry.path, to_note(record), False)
         elif record is not None and record["id"] != entry.note.id:

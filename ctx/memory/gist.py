@@ -1,6 +1,8 @@
-"""What a text says apart from how it is put: capitals, full stops, spacing, and whether its speaker is "I" or "the user".
+"""What a text says apart from how it is put: capitals, full stops, spacing, and whether its speaker is "I" or
+"the user".
 
-Two texts of one gist are one memory. The rule is narrow on purpose: a word more, a number, a tense or a "not" makes another gist.
+Two texts of one gist are one memory. The rule is narrow on purpose: a word more, a number, a tense or a "not"
+makes another gist.
 """
 
 import hashlib
@@ -63,5 +65,7 @@ def gist(text: str) -> str:
 
 
 def first_person(text: str) -> str:
-    """The text with its speaker as "I" and "my": questions about "the user" are questions about whoever says "I"."""
+    """The text with its speaker as "I" and "my":
+    questions about "the user" are questions about whoever says "I".
+    """
     return _SELF.sub(lambda match: "my" if match["of"] else "I", text)

@@ -8,12 +8,14 @@ from ctx.memory.writer import journal_hash
 # What must count nothing, and what is said of it.
 _STRAYS = (
     (
-        "SELECT count(*) FROM memory_vectors v LEFT JOIN memories m ON m.no = v.memory_no AND m.bank_no = v.bank_no"
+        "SELECT count(*) FROM memory_vectors v LEFT JOIN memories m ON m.no = v.memory_no AND m.bank_no = "
+        "v.bank_no"
         " WHERE m.no IS NULL",
         "{} vectors belong to no memory",
     ),
     (
-        "SELECT count(*) FROM memories m LEFT JOIN memory_history h ON h.memory_no = m.no AND h.version = m.version"
+        "SELECT count(*) FROM memories m LEFT JOIN memory_history h ON h.memory_no = m.no AND h.version = "
+        "m.version"
         " WHERE h.memory_no IS NULL",
         "{} memories have no history of their version",
     ),

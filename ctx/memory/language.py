@@ -13,40 +13,46 @@ from functools import lru_cache
 from ctx.analyze import STOP_WORDS, composed, terms
 
 _GERMAN = """
-    der die das dem den des ein eine einen einem einer eines und oder aber ist sind bin bist wird werden wurde wurden hat habe haben
-    hatte ich du er sie wir ihr mich dich uns euch mir dir ihm ihn ihnen mein meine meinen meinem meiner meines dein deine unser
-    unsere unseren unserem unserer sein seine seinen seinem seiner ihre ihren ihrem ihrer nicht kein keine keinen keinem keiner
-    wer wo wann wie warum wieso woher wohin wem wen welche welcher welches welchen welchem von vom zu zum zur mit nach bei beim
-    aus auf für im ins um über unter seit ab bis durch gegen ohne wenn weil dass ob noch schon nur sehr jetzt mehr auch mag
+    der die das dem den des ein eine einen einem einer eines und oder aber ist sind bin bist wird werden wurde
+    wurden hat habe haben hatte ich du er sie wir ihr mich dich uns euch mir dir ihm ihn ihnen mein meine
+    meinen meinem meiner meines dein deine unser unsere unseren unserem unserer sein seine seinen seinem
+    seiner ihre ihren ihrem ihrer nicht kein keine keinen keinem keiner wer wo wann wie warum wieso woher
+    wohin wem wen welche welcher welches welchen welchem von vom zu zum zur mit nach bei beim aus auf für im
+    ins um über unter seit ab bis durch gegen ohne wenn weil dass ob noch schon nur sehr jetzt mehr auch mag
 """
 _SPANISH = """
-    el la los las un una unos unas y o pero es soy eres somos está estoy están ha han hay fue yo tú él ella nosotros ellos mi mis
-    tu tus su sus nuestro nuestra nuestros nuestras se te le les lo nos no ni que qué quién quiénes cuál cuáles cuándo cuánto
-    cuántos dónde cómo adónde por para con sin de del al en desde hasta sobre entre muy más ya ahora también este esta estos estas
+    el la los las un una unos unas y o pero es soy eres somos está estoy están ha han hay fue yo tú él ella
+    nosotros ellos mi mis tu tus su sus nuestro nuestra nuestros nuestras se te le les lo nos no ni que qué
+    quién quiénes cuál cuáles cuándo cuánto cuántos dónde cómo adónde por para con sin de del al en desde
+    hasta sobre entre muy más ya ahora también este esta estos estas
 """
 _FRENCH = """
-    le la les un une des du de au aux et ou mais est sont suis es sommes êtes était je j tu il elle on nous vous ils elles mon ma mes
-    ton ta tes son sa ses notre nos votre vos leur leurs ce cet cette ces qui que qu quoi quel quelle quels quelles où quand comment
-    combien pourquoi pas ne n plus pour par avec sans dans sur sous chez entre vers depuis jusqu très déjà encore aussi maintenant
-    ai as a avons avez ont c d l s m t à y
+    le la les un une des du de au aux et ou mais est sont suis es sommes êtes était je j tu il elle on nous
+    vous ils elles mon ma mes ton ta tes son sa ses notre nos votre vos leur leurs ce cet cette ces qui que qu
+    quoi quel quelle quels quelles où quand comment combien pourquoi pas ne n plus pour par avec sans dans sur
+    sous chez entre vers depuis jusqu très déjà encore aussi maintenant ai as a avons avez ont c d l s m t à y
 """
 _WORDS_OF = {
     "de": frozenset(_GERMAN.split()),
     "es": frozenset(_SPANISH.split()),
     "fr": frozenset(_FRENCH.split()),
 }
-_BOTH = "a am an as d he in m me no on plus s so son t was will y"  # with English, whose "don't" ends in a t: they tell nothing
+# With English, whose "don't" ends in a t: they tell nothing.
+_BOTH = "a am an as d he in m me no on plus s so son t was will y"
 _SHARED = frozenset(_BOTH.split())
 _ENGLISH = (STOP_WORDS | {"i", "user"}) - _SHARED
 _TELLING = {name: function_words - _SHARED for name, function_words in _WORDS_OF.items()}
 _WORD = re.compile(r"[^\W\d_]+")
-# What a calling ends with by the sex of whoever has it: "Kinderarzt" and "Kinderärztin", "médico" and "médica".
+# What a calling ends with by the sex of whoever has it: "Kinderarzt" and "Kinderärztin", "médico" and
+# "médica".
 _SEXES = {"de": ("in",), "es": ("a", "o"), "fr": ("e",)}
-# What the analysis takes for an ending, and the other sex has its own behind: "Projektleiter", "Projektleiterin".
+# What the analysis takes for an ending, and the other sex has its own behind: "Projektleiter",
+# "Projektleiterin".
 _CUT = {"de": ("er",)}
 _SHORTEST_CALLING = 4  # letters, without the ending
 _BEHIND_ARTICLE = re.compile(
-    r"(?i)\b(?:der|die|(?:mein|dein|unser|euer|ihr|sein)(?:e[mnr]?)?|el|la|mi|tu|su|nuestr[oa]|le|mon|ma|notre|votre)\s+(\w+)"
+    r"(?i)\b(?:der|die|(?:mein|dein|unser|euer|ihr|sein)(?:e[mnr]?)?|el|la|mi|tu|su|nuestr[oa]|le|mon|ma"
+    r"|notre|votre)\s+(\w+)"
 )
 _ASKED_FOR = re.compile(r"(?i)\b(?:wer\s+ist|quién\s+es|qui\s+est)\s+(\w+)")
 _JUDGED_CHARS = 1000  # tell enough of a long text

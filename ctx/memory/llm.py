@@ -1,6 +1,7 @@
 """One completion from an OpenAI-compatible server, for those who configured one ([memory.llm]).
 
-Off unless configured. A server that is not on this machine must be allowed by name, so that no memory leaves it silently.
+Off unless configured. A server that is not on this machine must be allowed by name, so that no memory leaves
+it silently.
 """
 
 import ipaddress
@@ -14,7 +15,9 @@ MAX_REPLY_BYTES = 1 << 20
 
 
 class ChatCompletion:
-    """`POST {base_url}/chat/completions` at temperature 0. Raises `ConfigError` for a base_url that is not allowed."""
+    """`POST {base_url}/chat/completions` at temperature 0.
+    Raises `ConfigError` for a base_url that is not allowed.
+    """
 
     def __init__(
         self,
@@ -30,7 +33,8 @@ class ChatCompletion:
             raise ConfigError(f"[memory.llm] base_url: '{base_url[:100]}' is not an http address")
         if not allow_remote and not _loopback(parts.hostname):
             raise ConfigError(
-                f"[memory.llm] base_url: '{parts.hostname}' is another machine, and the memories would go there; set allow_remote = true if so"
+                f"[memory.llm] base_url: '{parts.hostname}' is another machine, and the memories would go "
+                "there; set allow_remote = true if so"
             )
         self._url = base_url.rstrip("/") + "/chat/completions"
         self._model = model
@@ -49,7 +53,8 @@ class ChatCompletion:
             "stream": False,
         }
         try:
-            # No redirects: an answer may not send the memories elsewhere. No proxies of the environment for the same reason.
+            # No redirects: an answer may not send the memories elsewhere. No proxies of the environment for
+            # the same reason.
             with httpx.Client(timeout=self._timeout_s, follow_redirects=False, trust_env=False) as client:
                 reply = client.post(self._url, json=request, headers=self._headers)
             if reply.status_code != 200:

@@ -102,7 +102,8 @@ def move_memories(
                 progress("memories", count, total)
             if _digest(target, bank.bank_no) != expected:
                 raise StoreError(
-                    f"the memories of '{bank.bank}' are not what was there: was either store written meanwhile? Run it again"
+                    f"the memories of '{bank.bank}' are not what was there: was either store written "
+                    "meanwhile? Run it again"
                 )
         digests.update(expected.encode())
     with target.change() as engine:
@@ -134,7 +135,8 @@ def _clear(target: MemoryRows, banks: dict[int, BankRow], replace: bool) -> None
     if foreign and not replace:
         raise BadRequest(
             f"there are {len(foreign):,} memory banks that the store to be moved lacks "
-            f"({', '.join(bank.bank for bank in foreign[:5])}); name an empty store, or drop them with --replace"
+            f"({', '.join(bank.bank for bank in foreign[:5])}); name an empty store, or drop them with "
+            "--replace"
         )
     for bank in foreign:
         with target.change() as engine:
@@ -194,7 +196,8 @@ def _insert(engine: Engine, table: str, columns: tuple[str, ...], rows: list[JSO
 def _rows(engine: Engine, table: _Table, bank_no: int) -> Iterator[tuple[JSON, ...]]:
     """A bank's rows of a table, in the order of their key, as either engine is given them."""
     rows = engine.stream(
-        f"SELECT {', '.join(table.columns)} FROM {table.name} WHERE {table.condition} ORDER BY {', '.join(table.key)}",
+        f"SELECT {', '.join(table.columns)} FROM {table.name} WHERE {table.condition} ORDER BY "
+        f"{', '.join(table.key)}",
         (bank_no,),
     )
     return (tuple(map(plain_number, row)) for row in rows)

@@ -1,4 +1,6 @@
-"""`call`: every operation of a bank by name, JSON in and JSON out. What a script's `context.memory.*` is mapped onto."""
+"""`call`: every operation of a bank by name, JSON in and JSON out.
+What a script's `context.memory.*` is mapped onto.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -14,7 +16,9 @@ MAX_EXPORT_CHARS = 8 << 20  # of one reply: more goes through `ctx memory export
 
 
 class Op(NamedTuple):
-    """One operation: how it is run, the arguments it must have, those it may have, and whether it changes memories."""
+    """One operation: how it is run, the arguments it must have, those it may have, and whether it changes
+    memories.
+    """
 
     run: Callable[..., JSON]
     required: tuple[str, ...] = ()
@@ -23,7 +27,9 @@ class Op(NamedTuple):
 
 
 def _op(run: Callable[..., JSON], *, writes: bool = False) -> Op:
-    """An operation by its signature: what has no default is required, `**fields` are what a memory may be given."""
+    """An operation by its signature: what has no default is required, `**fields` are what a memory may be
+    given.
+    """
     _, *parameters = inspect.signature(run).parameters.values()
     named = [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
     required = tuple(parameter.name for parameter in named if parameter.default is parameter.empty)
@@ -40,7 +46,8 @@ def _export(bank: MemoryBank, filter: JSON = None, include_deleted: bool = False
         size += len(line) + 1
         if size > MAX_EXPORT_CHARS:
             raise BadRequest(
-                f"export: more than {MAX_EXPORT_CHARS} characters; narrow the filter or use `ctx memory export`"
+                f"export: more than {MAX_EXPORT_CHARS} characters; narrow the filter or use `ctx memory "
+                "export`"
             )
         lines.append(line + "\n")
     return {"format": "jsonl", "count": len(lines), "content": "".join(lines)}
@@ -91,7 +98,8 @@ OPS: dict[str, Op] = {
 
 
 def call(bank: MemoryBank, op: str, args: JSON) -> JSON:
-    """What the operation answers. `null` arguments count as absent, except inside `patch`, `filter` and the like.
+    """What the operation answers. `null` arguments count as absent, except inside `patch`, `filter` and the
+    like.
 
     Raises `BadRequest` for an unknown operation or argument, and what the operation itself raises.
     """

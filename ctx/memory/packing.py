@@ -1,4 +1,5 @@
-"""A vector as it lies in the file: its step (float32) and a code for each dimension (ctx/store/codes.py), 388 bytes at 384 dimensions.
+"""A vector as it lies in the file: its step (float32) and a code for each dimension (ctx/store/codes.py), 388
+bytes at 384 dimensions.
 
 The error of a cosine is below 0.002.
 """

@@ -14,7 +14,9 @@ from ctx.memory.gist import first_person
 from ctx.memory.records import all_contexts
 from ctx.memory.statement import MAX_STATEMENT_CHARS, TURN
 
-ABOUT_WEIGHT = 2  # of a word in label, heading, context or tags: +0.01 NDCG@10 on cacm and cranfield, where a title is the heading
+# Of a word in label, heading, context or tags: +0.01 NDCG@10 on cacm and cranfield, where a title is the
+# heading.
+ABOUT_WEIGHT = 2
 NO_CONTEXT = ("general",)  # categories that say nothing: not words to be found by
 _HEADING = re.compile(r"\s*(?:#{1,6}[ \t]+([^\n]{1,200})|([^\n]{1,120})\n[ \t]*\n)")
 MAX_PASSAGE_CHARS = 900  # about 200 tokens: below the 256 that MiniLM reads
@@ -53,7 +55,9 @@ def _break(text: str, start: int, size: int) -> int:
 
 
 def segments(memory: Memory) -> list[list[str]]:
-    """The terms a memory is found by: first those of its label, heading, contexts and tags, then those of each passage."""
+    """The terms a memory is found by: first those of its label, heading, contexts and tags, then those of
+    each passage.
+    """
     about = [
         memory.label if memory.label and memory.label != memory.text else "",
         *(context for context in all_contexts(memory) if context not in NO_CONTEXT),
@@ -69,7 +73,8 @@ def weighed_length(parts: Sequence[Sequence[str]]) -> int:
 
 
 def embedding_texts(text: str) -> list[str]:
-    """What the embedder reads of a memory: its passages, those after the first under its heading, in the first person.
+    """What the embedder reads of a memory: its passages, those after the first under its heading, in the
+    first person.
 
     A long talk is read in passages of a statement's length: it goes from one matter to the next, turn by
     turn, and the vector of a long passage would be the mean of them all.

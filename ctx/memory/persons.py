@@ -17,13 +17,14 @@ _KIN = frozenset(_KIN_WORDS.split())
 _ONE_WORDS = "mother father mom mum dad wife husband partner girlfriend boyfriend fiance spouse"
 _SEVERAL_WORDS = """
     sister brother sibling son daughter child kid aunt uncle cousin grandma grandpa grandmother grandfather
-    grandson granddaughter grandchild nephew niece godchild godson goddaughter godfather godmother twin
-    friend neighbour neighbor colleague coworker roommate flatmate housemate teammate classmate client customer
-    pupil student teacher assistant cat dog pet horse rabbit bird medication medicine drug hobby allergy
-    schwester bruder sohn tochter kind tante onkel cousine enkel enkelin neffe nichte freund freundin nachbar nachbarin
-    kollege kollegin mitbewohner mitbewohnerin kunde kundin schüler schülerin katze hund haustier
-    hermana hermano hijo hija tía tío primo prima nieto nieta sobrino sobrina amigo amiga vecino vecina colega gato gata perro perra
-    sœur frère fils fille tante oncle cousine neveu nièce ami amie voisin voisine collègue chat chatte chien chienne
+    grandson granddaughter grandchild nephew niece godchild godson goddaughter godfather godmother twin friend
+    neighbour neighbor colleague coworker roommate flatmate housemate teammate classmate client customer pupil
+    student teacher assistant cat dog pet horse rabbit bird medication medicine drug hobby allergy schwester
+    bruder sohn tochter kind tante onkel cousine enkel enkelin neffe nichte freund freundin nachbar nachbarin
+    kollege kollegin mitbewohner mitbewohnerin kunde kundin schüler schülerin katze hund haustier hermana
+    hermano hijo hija tía tío primo prima nieto nieta sobrino sobrina amigo amiga vecino vecina colega gato
+    gata perro perra sœur frère fils fille tante oncle cousine neveu nièce ami amie voisin voisine collègue
+    chat chatte chien chienne
 """
 _SAME_KIN = {
     "mom": "mother",
@@ -43,7 +44,8 @@ _GENERAL = {
 }
 # "As a manager" is what the speaker does; "my manager" is somebody else.
 _ROLE = re.compile(
-    r"(?i)(?<!\bmy )(?<!\bour )(?<!\bhis )(?<!\bher )(?<!\btheir )(?<!['’]s )\b(?:manager|boss|partner|colleague)\b"
+    r"(?i)(?<!\bmy )(?<!\bour )(?<!\bhis )(?<!\bher )(?<!\btheir )(?<!['’]s )\b(?:manager|boss|partner"
+    r"|colleague)\b"
 )
 _ONE = frozenset(terms(_ONE_WORDS))
 _SEVERAL = frozenset(

@@ -56,7 +56,8 @@ MIGRATIONS = (
     CREATE INDEX memories_by_parent ON memories (bank_no, parent, ordinal) WHERE parent IS NOT NULL;
     CREATE INDEX memories_by_created ON memories (bank_no, created_ms, no);
     CREATE INDEX memories_by_session ON memories (bank_no, session) WHERE session IS NOT NULL;
-    CREATE INDEX memories_withdrawn ON memories (bank_no, no) WHERE deleted_ms IS NOT NULL OR valid_to_ms IS NOT NULL;
+    CREATE INDEX memories_withdrawn ON memories (bank_no, no)
+      WHERE deleted_ms IS NOT NULL OR valid_to_ms IS NOT NULL;
     CREATE INDEX memories_by_gist ON memories (bank_no, gist) WHERE deleted_ms IS NULL;
     CREATE INDEX memories_by_event ON memories (bank_no, event_ms) WHERE event_ms IS NOT NULL;
     CREATE INDEX memories_by_document ON memories (bank_no, document_id) WHERE document_id IS NOT NULL;
@@ -85,7 +86,8 @@ MIGRATIONS = (
     );
     CREATE INDEX memory_aliases_by_memory ON memory_aliases (memory_no);
     CREATE TABLE memory_links (
-        memory_no BIGINT NOT NULL, other_no BIGINT NOT NULL, kind TEXT NOT NULL, score DOUBLE PRECISION NOT NULL,
+        memory_no BIGINT NOT NULL, other_no BIGINT NOT NULL, kind TEXT NOT NULL,
+        score DOUBLE PRECISION NOT NULL,
         PRIMARY KEY (memory_no, other_no, kind)
     );
     CREATE INDEX memory_links_by_other ON memory_links (other_no);
@@ -115,19 +117,23 @@ MIGRATIONS = (
         PRIMARY KEY (memory_no, version)
     );
     CREATE INDEX memory_history_by_op ON memory_history (op_no);
-    -- What SQLite calls by these names. U+0000, which no jsonb holds, is as ctx escapes it in texts (store/postgres.py).
+    -- What SQLite calls by these names. U+0000, which no jsonb holds, is as ctx escapes it in texts
+    -- (store/postgres.py).
     CREATE FUNCTION memory_json(document text) RETURNS jsonb LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
         SELECT CASE WHEN strpos(document, '\u00') = 0 THEN document::jsonb ELSE regexp_replace(regexp_replace(
             document, '(?<!\\)((?:\\\\)*)\\u001a', '\1\\u001as', 'g'),
             '(?<!\\)((?:\\\\)*)\\u0000', '\1\\u001a0', 'g')::jsonb END
     $$;
-    CREATE FUNCTION memory_json(document text, path text) RETURNS jsonb LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    CREATE FUNCTION memory_json(document text, path text) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
         SELECT jsonb_path_query_first(memory_json(document), ('strict ' || path)::jsonpath, '{{}}', true)
     $$;
-    CREATE FUNCTION json_each(document text) RETURNS TABLE (value text) LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE ROWS 20 AS $$
+    CREATE FUNCTION json_each(document text) RETURNS TABLE (value text)
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE ROWS 20 AS $$
         SELECT jsonb_array_elements_text(memory_json(document))
     $$;
-    CREATE FUNCTION json_type(document text, path text) RETURNS text LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    CREATE FUNCTION json_type(document text, path text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
         SELECT CASE jsonb_typeof(entry.value)
             WHEN 'string' THEN 'text'
             WHEN 'boolean' THEN entry.value::text
@@ -135,10 +141,12 @@ MIGRATIONS = (
             ELSE jsonb_typeof(entry.value)
         END FROM (SELECT memory_json(document, path) AS value) entry
     $$;
-    CREATE FUNCTION json_extract(document text, path text) RETURNS text LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    CREATE FUNCTION json_extract(document text, path text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
         SELECT memory_json(document, path) #>> '{{}}'
     $$;
-    CREATE FUNCTION instr(whole text, part text) RETURNS integer LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    CREATE FUNCTION instr(whole text, part text) RETURNS integer
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
         SELECT strpos(whole, part)
     $$;
     """,
@@ -199,7 +207,8 @@ class PostgresEngine(Engine):
     for_update = " FOR UPDATE"
     strays = (
         (
-            "SELECT count(*) FROM memory_words w LEFT JOIN memories m ON m.no = w.memory_no AND m.bank_no = w.bank_no"
+            "SELECT count(*) FROM memory_words w LEFT JOIN memories m ON m.no = w.memory_no AND m.bank_no = "
+            "w.bank_no"
             " WHERE m.no IS NULL OR m.deleted_ms IS NOT NULL",
             "{} entries of the word index belong to no memory",
         ),
@@ -237,7 +246,8 @@ class PostgresEngine(Engine):
                 f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'), max({column})) FROM {table}"
             )
         self.connection.execute(
-            "SELECT setval('memory_op_no', greatest((SELECT max(no) FROM memory_journal), (SELECT max(seq) FROM memories)))"
+            "SELECT setval('memory_op_no', greatest((SELECT max(no) FROM memory_journal), (SELECT max(seq) "
+            "FROM memories)))"
         )
 
     # -- words -----------------------------------------------------------------------------------------------
@@ -288,7 +298,8 @@ class PostgresEngine(Engine):
     def frequencies(self, bank_no: int, words: Iterable[str]) -> dict[str, int]:
         ordered = list(words)
         rows = self.connection.execute(
-            "SELECT term, count(*) FROM memory_postings WHERE bank_no = ? AND term = ANY(?::text[]) GROUP BY term",
+            "SELECT term, count(*) FROM memory_postings WHERE bank_no = ? AND term = ANY(?::text[]) GROUP "
+            "BY term",
             (bank_no, ordered),
         )
         counts = {str(term): int(count) for term, count in rows}

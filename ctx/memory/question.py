@@ -23,8 +23,10 @@ from ctx.memory.slots import attributes
 from ctx.memory.statement import Statement
 
 _MEASURED = re.compile(
-    r"(?i)\b(?:when|how\s+(?:many|much|long|often|old|far|big|large|high|tall)|what\s+time\b|(?:which|what)\s+(?:day|date|month|year)"
-    r"|wann|wie\s*(?:viele?|lange|oft|alt|weit|groß|hoch)|um\s+wie\s*viel|cuándo|cuánt[oa]s?|qué\s+(?:hora|día)|quand|combien|quelle\s+heure|quel\s+jour)\b"
+    r"(?i)\b(?:when|how\s+(?:many|much|long|often|old|far|big|large|high|tall)|what\s+time\b"
+    r"|(?:which|what)\s+(?:day|date|month|year)"
+    r"|wann|wie\s*(?:viele?|lange|oft|alt|weit|groß|hoch)|um\s+wie\s*viel|cuándo|cuánt[oa]s?"
+    r"|qué\s+(?:hora|día)|quand|combien|quelle\s+heure|quel\s+jour)\b"
 )
 _COUNTED = re.compile(r"(?i)\b(?:how\s+(?:many|much)|wie\s*viele?|cuánt[oa]s?|combien)\b")
 _LOCATED = re.compile(r"(?i)where\s+(?:is|are|do|does|can|did)\b")
@@ -103,8 +105,9 @@ class Asked(NamedTuple):
         )
 
     def is_of_older(self, older: Statement, newer: Statement) -> bool:
-        """Whether the question is plainly of the older statement: it asks what was, or for the other one of two ends or of
-        several that bear a label."""
+        """Whether the question is plainly of the older statement: it asks what was, or for the other one of
+        two ends or of several that bear a label.
+        """
         return (
             (self.past and of_past(older.text) and not of_past(newer.text))
             or self._ended_alike(older, newer)
@@ -112,8 +115,9 @@ class Asked(NamedTuple):
         )
 
     def _asks_for_no_part(self, older: Statement, newer: Statement) -> bool:
-        """Whether the newer statement is of some days, places or cases, of one of several things of a kind ("my work phone")
-        or of a wish, and neither the question nor the older one is."""
+        """Whether the newer statement is of some days, places or cases, of one of several things of a kind
+        ("my work phone") or of a wish, and neither the question nor the older one is.
+        """
         if newer.changes:
             return False
         known = self.terms | older.terms
@@ -121,27 +125,32 @@ class Asked(NamedTuple):
         return partial or bool(newer.frame - known) or self.names_special(older, newer)
 
     def names_special(self, older: Statement, newer: Statement) -> bool:
-        """Whether the newer statement is of one of several things of a kind ("the kitchen tap"), and neither the question nor the
-        older one tells it from others."""
+        """Whether the newer statement is of one of several things of a kind ("the kitchen tap"), and neither
+        the question nor the older one tells it from others.
+        """
         asked_heads = self.terms & older.terms
         known = self.terms | older.terms
         return any(head in asked_heads and modifier not in known for modifier, head in newer.things)
 
     def names_in_another(self, older: Statement, newer: Statement) -> bool:
-        """Whether what the question names is part of the name of another thing in the newer statement, of which neither it nor
-        the older one says anything: "the bike shed" where the bike is asked for, "staging deploys" for deploys."""
+        """Whether what the question names is part of the name of another thing in the newer statement, of
+        which neither it nor the older one says anything: "the bike shed" where the bike is asked for,
+        "staging deploys" for deploys.
+        """
         known = self.terms | older.terms
         return any(not self.terms.isdisjoint(pair) and not known.issuperset(pair) for pair in newer.kinds)
 
     def _ended_alike(self, older: Statement, newer: Statement) -> bool:
-        """Whether two statements tell in the same words of two ends, and the question names the older one's: who quit smoking
-        and quit drinking did both."""
+        """Whether two statements tell in the same words of two ends, and the question names the older one's:
+        who quit smoking and quit drinking did both.
+        """
         alike = not older.ending_words.isdisjoint(newer.ending_words)
         return alike and bool(self.terms & older.ended - newer.terms)
 
     def _labelled_apart(self, older: Statement, newer: Statement) -> bool:
-        """Whether the newer statement is of another one of several by its label ("Team B") or place (the second), which the
-        question does not name."""
+        """Whether the newer statement is of another one of several by its label ("Team B") or place (the
+        second), which the question does not name.
+        """
         names = label(older.text), label(newer.text)
         if all(names) and names[0] != names[1]:
             return names[0] in self.words and names[1] not in self.words
@@ -181,14 +190,17 @@ class Asked(NamedTuple):
         return bool(shared) and shared <= attributes(language(told.text)) | _NAMING and shared < self.content
 
     def names_shared_alone(self, told: Statement) -> str:
-        """The names that a statement shares with the question, where it shares nothing else: "Yuki" of "When was Yuki born?"
-        and "Yuki draws the maps"; else nothing."""
+        """The names that a statement shares with the question, where it shares nothing else: "Yuki" of "When
+        was Yuki born?" and "Yuki draws the maps"; else nothing.
+        """
         shared = self.content & told.terms
         named = shared <= self.called.keys() and shared < self.content
         return " ".join(word for term, word in self.called.items() if term in shared) if named else ""
 
     def is_of_names_alone(self, older: Statement, newer: Statement) -> bool:
-        """Whether two statements share nothing but names that the question names: of somebody much is said."""
+        """Whether two statements share nothing but names that the question names: of somebody much is
+        said.
+        """
         shared = older.content & newer.content
         return bool(shared) and shared <= self.called.keys()
 
@@ -197,8 +209,9 @@ class Asked(NamedTuple):
         return named and bool(newer.others or newer.of_self)
 
     def turns_from(self, older: Statement, newer: Statement) -> bool:
-        """Whether the question names what the older statement is about, and the newer one is about something that
-        neither of them names."""
+        """Whether the question names what the older statement is about, and the newer one is about something
+        that neither of them names.
+        """
         asked_for = older.subject & self.terms
         return bool(
             asked_for

@@ -272,7 +272,8 @@ class Reader:
         clause, values = self._where(conditions)
         table = "memories m, json_each(m.tags) t" if group == TAG else "memories m"
         groups: list[JSON] = self.connection.execute(
-            f"SELECT {group or 'NULL'} AS name, count(*), avg(m.importance), min(m.created_ms), max(m.created_ms),"
+            f"SELECT {group or 'NULL'} AS name, count(*), avg(m.importance), min(m.created_ms), "
+            "max(m.created_ms),"
             f" sum(length(m.text)) FROM {table} WHERE {clause} GROUP BY name",
             (*group_values, *values),
         ).fetchall()
@@ -281,10 +282,13 @@ class Reader:
         return sorted(groups, key=lambda row: (-row[1], row[0] is not None, isinstance(row[0], str), row[0]))
 
     def stale(self, conditions: Sequence[Condition]) -> list[tuple[str, str | None, int, float | None]]:
-        """`(id, label, last reading, importance)` of what the conditions hold of, the longest unread first."""
+        """`(id, label, last reading, importance)` of what the conditions hold of, the longest unread
+        first.
+        """
         clause, values = self._where(conditions)
         cursor = self.connection.execute(
-            f"SELECT m.id, m.label, m.accessed_ms, m.importance FROM memories m WHERE {clause} ORDER BY m.accessed_ms, m.no",
+            f"SELECT m.id, m.label, m.accessed_ms, m.importance FROM memories m WHERE {clause} ORDER BY "
+            "m.accessed_ms, m.no",
             values,
         )
         return [(*row[:3], plain_number(row[3])) for row in cursor]
@@ -292,9 +296,11 @@ class Reader:
     def contents(self, ids: Sequence[str]) -> dict[str, tuple[int, int, str]]:
         """What containers hold: (members, their characters, the first one's text) by the container's id."""
         cursor = self.connection.execute(
-            "SELECT m.parent, count(*), sum(length(m.text)), (SELECT f.text FROM memories f WHERE f.bank_no = ?"
+            "SELECT m.parent, count(*), sum(length(m.text)), (SELECT f.text FROM memories f WHERE f.bank_no "
+            "= ?"
             " AND f.parent = m.parent AND f.deleted_ms IS NULL ORDER BY coalesce(f.ordinal, 0), f.no LIMIT 1)"
-            f" FROM memories m WHERE m.bank_no = ? AND m.deleted_ms IS NULL AND m.parent {IN_TEXTS} GROUP BY m.parent",
+            f" FROM memories m WHERE m.bank_no = ? AND m.deleted_ms IS NULL AND m.parent {IN_TEXTS} GROUP "
+            "BY m.parent",
             (self.bank_no, self.bank_no, listed(ids)),
         )
         return {row[0]: (row[1], row[2], row[3]) for row in cursor}
@@ -313,7 +319,8 @@ class Reader:
         """The names that memories were given, by number; those without are left out."""
         aliases: dict[int, list[str]] = {}
         for no, alias in self.connection.execute(
-            f"SELECT memory_no, alias FROM memory_aliases {self.engine.indexed_by('memory_aliases_by_memory')}"
+            "SELECT memory_no, alias FROM memory_aliases "
+            f"{self.engine.indexed_by('memory_aliases_by_memory')}"
             f" WHERE memory_no {IN_NUMBERS} AND bank_no = ? ORDER BY alias",
             (listed(nos), self.bank_no),
         ):
@@ -325,7 +332,8 @@ class Reader:
         cursor = self.connection.execute(
             "SELECT m.id, l.score FROM (SELECT other_no AS no, score FROM memory_links WHERE memory_no = ?"
             " UNION SELECT memory_no, score FROM memory_links WHERE other_no = ?) l"
-            " JOIN memories m ON m.no = l.no WHERE m.bank_no = ? AND m.deleted_ms IS NULL ORDER BY l.score DESC, m.id",
+            " JOIN memories m ON m.no = l.no WHERE m.bank_no = ? AND m.deleted_ms IS NULL ORDER BY l.score "
+            "DESC, m.id",
             (memory_no, memory_no, self.bank_no),
         )
         return [(row[0], row[1]) for row in cursor]
@@ -450,7 +458,8 @@ class Reader:
         first.
         """
         cursor = self.connection.execute(
-            "SELECT h.memory_no, h.version, h.before FROM memory_history h JOIN memories m ON m.no = h.memory_no"
+            "SELECT h.memory_no, h.version, h.before FROM memory_history h JOIN memories m ON m.no = "
+            "h.memory_no"
             " WHERE h.op_no = ? AND m.bank_no = ? ORDER BY h.memory_no, h.version DESC",
             (op_no, self.bank_no),
         )
@@ -460,7 +469,8 @@ class Reader:
         """Every change of one memory, oldest first."""
         cursor = self.connection.execute(
             "SELECT h.memory_no, h.version, j.op_id, j.op, j.at_ms, j.actor, h.before FROM memory_history h"
-            f" JOIN memory_journal j ON j.no = h.op_no WHERE h.memory_no = ? AND j.bank_no IN {LINEAGE} ORDER BY h.version",
+            f" JOIN memory_journal j ON j.no = h.op_no WHERE h.memory_no = ? AND j.bank_no IN {LINEAGE} "
+            "ORDER BY h.version",
             (memory_no, self.bank_no),
         )
         return [

@@ -95,7 +95,9 @@ def iso(ms: int) -> str | None:
 
 
 def happened(memory: Memory) -> str | None:
-    """When what a memory tells of happened: a day, an interval of days `FIRST/LAST`, or a moment; None where nobody said."""
+    """When what a memory tells of happened: a day, an interval of days `FIRST/LAST`, or a moment; None where
+    nobody said.
+    """
     if memory.event_ms is None:
         return None
     first = iso(memory.event_ms)
@@ -111,7 +113,9 @@ def all_contexts(memory: Memory) -> list[str]:
 
 
 def aliases(memory: Memory, given_names: Iterable[str] = ()) -> dict[str, str]:
-    """The memory's name in each dialect that does not use UUIDs; derived from id and time of creation, so it never changes."""
+    """The memory's name in each dialect that does not use UUIDs; derived from id and time of creation, so it
+    never changes.
+    """
     bits = memory.id.replace("-", "")[:12]
     try:
         digits = int(bits, 16)
@@ -173,10 +177,11 @@ def draft(fields: dict[str, JSON], now_ms: int, source: Provenance, new_id: Call
     return memory._replace(content_hash=content_hash(memory))
 
 
-# -- lines of an export -------------------------------------------------------------------------------------------
+# -- lines of an export --------------------------------------------------------------------------------------
 
 _EXTRAS = ("names", "sessions")
-# What a line need not have: lines of an earlier version lack it, and the same memory is the same bytes as there.
+# What a line need not have: lines of an earlier version lack it, and the same memory is the same bytes as
+# there.
 _OPTIONAL = {PUBLIC[name] for name, column in COLUMNS.items() if column.since > 1 and name in PUBLIC}
 
 

@@ -1,9 +1,10 @@
 """What memories say to a question: an extractive answer in which every claim names the memories it stands on.
 
-It organises evidence and does not reason: retrieval, the best and newest statement first, grouping by shared words and names, what
-changed over time, what disagrees, and which words of the question nothing speaks of. All of it is arithmetic on the texts, so the same
-memories, question and clock give the same bytes. A language model may word the answer instead; it sees only the evidence found here,
-every citation of its answer is checked, and whatever fails gives the extractive answer with the reason in `degraded`.
+It organises evidence and does not reason: retrieval, the best and newest statement first, grouping by shared
+words and names, what changed over time, what disagrees, and which words of the question nothing speaks of.
+All of it is arithmetic on the texts, so the same memories, question and clock give the same bytes. A language
+model may word the answer instead; it sees only the evidence found here, every citation of its answer is
+checked, and whatever fails gives the extractive answer with the reason in `degraded`.
 """
 
 from collections import Counter
@@ -48,10 +49,12 @@ def reflect(
     disposition: Disposition = EVEN,
     language_model: LanguageModel | None = None,
 ) -> JSON:
-    """`{"text", "based_on", "findings", "conflicts", "timeline", "gaps", "recommendation", "budget", "mode", "degraded"}`.
+    """`{"text", "based_on", "findings", "conflicts", "timeline", "gaps", "recommendation", "budget", "mode",
+    "degraded"}`.
 
-    `[n]` in `text` is the n-th entry of `based_on`; dates are days in ISO 8601. `mode` is "extractive" or "llm"; `degraded` says why a
-    configured language model's answer was not taken. Nothing above the floor: `text` says so and `nearest` holds what came closest.
+    `[n]` in `text` is the n-th entry of `based_on`; dates are days in ISO 8601. `mode` is "extractive" or
+    "llm"; `degraded` says why a configured language model's answer was not taken. Nothing above the floor:
+    `text` says so and `nearest` holds what came closest.
     """
     evidence, nearest = _gather(query, find, budget, context)
     reply: dict[str, JSON] = {

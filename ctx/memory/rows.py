@@ -22,7 +22,8 @@ from ctx.types import JSON
 # their journals.
 _ENDING = (
     f"DELETE FROM memory_journal WHERE bank_no IN {LINEAGE}",
-    "UPDATE memory_banks SET bank = '/' || bank_no, config = '{}', live = 0, live_terms = 0, purges = purges + 1, head = ''"
+    "UPDATE memory_banks SET bank = '/' || bank_no, config = '{}', live = 0, live_terms = 0, purges = "
+    "purges + 1, head = ''"
     f" WHERE bank_no IN {LINEAGE}",
 )
 WRITE_WAIT_S = 15.0  # for another writer of this process; SQLite's own wait for other processes is connect's
@@ -116,7 +117,9 @@ class SqliteRows(MemoryRows):
             self._idle.pop().close()
 
     def _attach(self) -> None:
-        """Takes up the file at the path where the one in use was deleted (it is laid there anew) or replaced."""
+        """Takes up the file at the path where the one in use was deleted (it is laid there anew) or
+        replaced.
+        """
         if self._writer.lost():
             self._writer = attached(self._writer)
             bring_up_to_date(self._writer)

@@ -29,13 +29,14 @@ _VERSION_1 = f"""
     CREATE INDEX memories_by_parent ON memories (bank_no, parent, ordinal) WHERE parent IS NOT NULL;
     CREATE INDEX memories_by_created ON memories (bank_no, created_ms, no);
     CREATE INDEX memories_by_session ON memories (bank_no, session) WHERE session IS NOT NULL;
-    CREATE INDEX memories_withdrawn ON memories (bank_no, no) WHERE deleted_ms IS NOT NULL OR valid_to_ms IS NOT NULL;
+    CREATE INDEX memories_withdrawn ON memories (bank_no, no)
+      WHERE deleted_ms IS NOT NULL OR valid_to_ms IS NOT NULL;
     CREATE VIRTUAL TABLE memory_words USING fts5 (terms, tokenize = "ascii tokenchars ':'");
     CREATE VIRTUAL TABLE memory_vocabulary USING fts5vocab (memory_words, row);
     CREATE TABLE memory_models (model_no INTEGER PRIMARY KEY, model TEXT NOT NULL UNIQUE);
     CREATE TABLE memory_vectors (
-      bank_no INTEGER NOT NULL, model_no INTEGER NOT NULL, memory_no INTEGER NOT NULL, ordinal INTEGER NOT NULL,
-      vector BLOB NOT NULL,
+      bank_no INTEGER NOT NULL, model_no INTEGER NOT NULL, memory_no INTEGER NOT NULL,
+      ordinal INTEGER NOT NULL, vector BLOB NOT NULL,
       PRIMARY KEY (bank_no, model_no, memory_no, ordinal)
     ) WITHOUT ROWID;
     CREATE TABLE memory_aliases (

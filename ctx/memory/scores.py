@@ -42,12 +42,15 @@ class Logistic(NamedTuple):
         return 1.0 / (1.0 + math.exp(-self.slope * (cosine - self.middle)))
 
 
-# Fitted by `benchmarks/memory.py --fit` on benchmarks/memory_pairs.tsv (docs/ranking.md): P(the memory answers the query).
+# Fitted by `benchmarks/memory.py --fit` on benchmarks/memory_pairs.tsv (docs/ranking.md): P(the memory
+# answers the query).
 CALIBRATIONS = {"all-MiniLM-L6-v2": Logistic(11.0, 0.3823)}
-# By the same procedure of a question in a language that the model does not read, to which every text of that language is near:
-# of the German, Spanish and French questions of the benchmarks' sets, each with its answer and with all other such texts of its set.
+# By the same procedure of a question in a language that the model does not read, to which every text of that
+# language is near: of the German, Spanish and French questions of the benchmarks' sets, each with its answer
+# and with all other such texts of its set.
 UNREAD = Logistic(34.85, 0.5494)
-# Of a model nobody measured: bge and e5 give unrelated texts 0.5 to 0.8, so only a very high cosine is trusted.
+# Of a model nobody measured: bge and e5 give unrelated texts 0.5 to 0.8, so only a very high cosine is
+# trusted.
 UNKNOWN_MODEL = Logistic(20.0, 0.85)
 
 
@@ -60,13 +63,16 @@ def calibration(model: str) -> Logistic:
 
 
 def either(semantic: float, lexical: float) -> float:
-    """How sure a memory is an answer where each of two witnesses may be right: both half sure are three quarters."""
+    """How sure a memory is an answer where each of two witnesses may be right: both half sure are three
+    quarters.
+    """
     return 1.0 - (1.0 - semantic) * (1.0 - lexical)
 
 
 class QueryWord(NamedTuple):
-    """A word of a query: its term, the terms of its parts (of an identifier in humps), its share of the query, and its other
-    forms."""
+    """A word of a query: its term, the terms of its parts (of an identifier in humps), its share of the
+    query, and its other forms.
+    """
 
     whole: str | None  # None: a run without spaces, which is looked for by its pairs
     parts: tuple[str, ...]
@@ -75,7 +81,9 @@ class QueryWord(NamedTuple):
 
 
 class WordQuery(NamedTuple):
-    """A query as the word leg sees it. Shares sum to 1; words that no memory of the bank holds weigh like the rarest."""
+    """A query as the word leg sees it.
+    Shares sum to 1; words that no memory of the bank holds weigh like the rarest.
+    """
 
     query: str
     text: str  # the query folded
@@ -94,9 +102,10 @@ def word_query(
     compounds: Mapping[str, tuple[str, ...]] = NO_TERMS,
     forms: Mapping[str, tuple[str, ...]] = NO_TERMS,
 ) -> WordQuery:
-    """Weighs the query's words by their frequency among the bank's memories; `counts` are its terms (`analyze.query_counts`).
-    `compounds`: the terms that stand for a word where it is put apart or together; `forms`: those that are the word itself in
-    another form."""
+    """Weighs the query's words by their frequency among the bank's memories; `counts` are its terms
+    (`analyze.query_counts`). `compounds`: the terms that stand for a word where it is put apart or together;
+    `forms`: those that are the word itself in another form.
+    """
     size = max(memories, PRIOR_MEMORIES)
     rarity, weight = {}, {}
     for term in counts:
@@ -119,7 +128,9 @@ def word_query(
 
 
 def bm25(query: WordQuery, segments: Sequence[Sequence[str]]) -> float:
-    """BM25 (k1 1.2, b 0.75) of a memory by the statistics of its own bank; `segments` as the store keeps them."""
+    """BM25 (k1 1.2, b 0.75) of a memory by the statistics of its own bank; `segments` as the store keeps
+    them.
+    """
     if not segments:
         return 0.0
     counts: Counter[str] = Counter()
@@ -136,7 +147,9 @@ def bm25(query: WordQuery, segments: Sequence[Sequence[str]]) -> float:
 
 
 def coverage(query: WordQuery, segments: Sequence[Sequence[str]], text: str) -> float:
-    """The weighed share of the query's words in the memory's best passage (its label, context and tags count with each)."""
+    """The weighed share of the query's words in the memory's best passage (its label, context and tags count
+    with each).
+    """
     if not query.words:
         return 0.0
     about, *passages = segments or ((),)

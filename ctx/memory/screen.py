@@ -27,12 +27,14 @@ _SECRETS = {
     "jwt": re.compile(r"\beyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{8,1000}\b"),
     "url_password": re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{1,100}:[^\s/@]{3,200}@"),
     "password": re.compile(
-        r"(?i)\b(?:password|passwd|passphrase|secret[_ -]?key|api[_ -]?key|access[_ -]?token|auth[_ -]?token)\s{0,3}(?:is|:=?|=)\s{0,3}"
+        r"(?i)\b(?:password|passwd|passphrase|secret[_ -]?key|api[_ -]?key|access[_ -]?token"
+        r"|auth[_ -]?token)\s{0,3}(?:is|:=?|=)\s{0,3}"
         r"[\"']?(?=[^\s\"']{0,200}\d)[^\s\"']{8,200}"
     ),
 }
 _COMMANDS = re.compile(
-    r"(?i)\b(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+|the\s+|your\s+|of\s+){0,3}(?:previous|prior|above|earlier|preceding|other|system)\b"
+    r"(?i)\b(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+|the\s+|your\s+|of\s+){0,3}(?:previous"
+    r"|prior|above|earlier|preceding|other|system)\b"
     r"|\byou\s+(?:are\s+now|must\s+now|will\s+now)\b"
     r"|\b(?:reveal|print|repeat|output)\s+(?:your|the)\s+(?:system\s+)?(?:prompt|instructions)\b"
     r"|\b(?:do\s+not|don't|never)\s+(?:tell|inform|mention\s+(?:this|it)\s+to)\s+the\s+user\b"
@@ -49,7 +51,8 @@ class Screened(NamedTuple):
 def screen(text: str, policy: str) -> Screened:
     """The text to keep and its flags (`secret:<kind>`, `instruction_like`), sorted.
 
-    `redact` puts `[redacted:<kind>]` in a secret's place; `refuse` raises `BadRequest` that names the kind, not the secret.
+    `redact` puts `[redacted:<kind>]` in a secret's place; `refuse` raises `BadRequest` that names the kind,
+    not the secret.
     """
     flags = set()
     if policy != "off":

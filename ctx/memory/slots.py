@@ -1,5 +1,5 @@
-"""Slots: what a statement gives a value to, where it has the form of one that does ("the backup starts at", "I live in",
-"my phone number is"), in English, German, Spanish and French.
+"""Slots: what a statement gives a value to, where it has the form of one that does ("the backup starts at",
+"I live in", "my phone number is"), in English, German, Spanish and French.
 """
 
 import re
@@ -16,8 +16,13 @@ from ctx.memory.persons import one_of_a_kind, several
 PERSON_TITLE = re.compile(r"\b(?:Frau|Herrn?|Dr|Prof|Mrs?|Ms|Sra?|Mme|(?i:do[ck]t(?:or|ora|eur|eure)))\b")
 VALUE_TYPES = (
     ("time", re.compile(r"\b\d{1,2}(?::\d{2}|\s?(?:am|pm|uhr))\b|\b(?:noon|midnight)\b", re.I)),
-    ("day", re.compile(r"\b(?:(?:mon|diens|donners|frei|sams|sonn)tags?|mittwochs?|lunes|martes|miércoles|jueves|viernes|sábado|domingo|(?:lun|mar|mercre|jeu|vendre|same)di|dimanche)\b|\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b\d{4}-\d{2}-\d{2}\b|\b\d{1,2}(?:st|nd|rd|th)?\s+(?:of\s+)?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*\s+\d", re.I)),
-    ("number", re.compile(r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|fifty|hundred|thousand)\b", re.I)),
+    ("day", re.compile(r"\b(?:(?:mon|diens|donners|frei|sams|sonn)tags?|mittwochs?|lunes|martes|miércoles"
+                       r"|jueves|viernes|sábado|domingo|(?:lun|mar|mercre|jeu|vendre|same)di|dimanche)\b"
+                       r"|\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b\d{4}-\d{2}-\d{2}\b"
+                       r"|\b\d{1,2}(?:st|nd|rd|th)?\s+(?:of\s+)?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct"
+                       r"|nov|dec)|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*\s+\d", re.I)),
+    ("number", re.compile(r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty"
+                          r"|fifty|hundred|thousand)\b", re.I)),
     ("name", re.compile(r"(?<!^)\b[A-ZÄÖÜ]\w")),
     ("person", PERSON_TITLE),
 )  # fmt: skip
@@ -29,8 +34,8 @@ _ATTRIBUTE_WORDS = {
         weight height status goal target theme font location office hometown diet plan
     """,
     "de": """
-        nummer telefonnummer handynummer adresse geburtstag passwort chef chefin vermieter vermieterin hausarzt
-        hausärztin zahnarzt zahnärztin lieblingsfarbe lieblingsessen schuhgröße kontonummer
+        nummer telefonnummer handynummer adresse geburtstag passwort chef chefin vermieter vermieterin
+        hausarzt hausärztin zahnarzt zahnärztin lieblingsfarbe lieblingsessen schuhgröße kontonummer
     """,
     "es": """
         número teléfono dirección nombre cumpleaños contraseña jefe jefa médico médica dentista casero casera
@@ -41,31 +46,52 @@ _ATTRIBUTE_WORDS = {
 _SELF = r"i(?:\s+(?:am|be|is|are)|['’]m)?(?:\s+(?:now|currently))?"
 _LIVING = r"(?:lives?|lived|living|resides?|stays?|based|located|situated)\s+(?:in|at|near)"
 _WORKING = r"(?:works?|working|employed)\s+(?:at|for|with|by)"
-_HAPPENING = r"(?:starts?|begins?|ends?|takes\s+place|happens?|runs?|is\s+scheduled|are\s+scheduled|is\s+due|is\s+held|meets?|opens?|closes?|expires?|leaves?|departs?)"
+_HAPPENING = (
+    r"(?:starts?|begins?|ends?|takes\s+place|happens?|runs?|is\s+scheduled|are\s+scheduled|is\s+due|is\s+held"
+    r"|meets?|opens?|closes?|expires?|leaves?|departs?)"
+)
 _SLOTS = (
     # (what names the slot, what stands in it): a statement of one of these forms holds one value at a time.
     re.compile(rf"(?i)^(?P<slot>{_SELF}\s+{_LIVING})\s+(?P<value>[^.;,!?]+)"),
     re.compile(rf"(?i)^(?P<slot>{_SELF}\s+{_WORKING})\s+(?P<value>[^.;,!?]+)"),
-    re.compile(r"(?i)^(?P<slot>(?:i|we)\s+(?:now\s+|currently\s+)?(?:drives?|rides?|stud(?:y|ies)\s+at|banks?\s+with|lives?\s+with|reports?\s+to))\s+(?P<value>[^.;,!?]+)"),
-    re.compile(rf"(?i)^(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{{2,60}}?\s+{_HAPPENING})\s+(?:now\s+)?(?:(?:at|on|in|every|until|from)\s+)?(?P<value>[^.;!?]+)"),
-    re.compile(r"(?i)^(?P<slot>(?:i|we)\s+(?:always\s+|usually\s+|now\s+)?(?:prefers?|uses?|likes?|wants?))\s+(?P<value>[^.;,!?]+?)\s+(?P<purpose>(?:for|as|when|with|in)\s+[^.;,!?]+)$"),
-    re.compile(r"^(?P<value>[A-ZÄÖÜ][\w.-]+(?:\s+[A-ZÄÖÜ][\w.-]+)?)\s+is\s+(?:now\s+|currently\s+)?(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{2,60})$"),
-    re.compile(r"(?i)^(?P<slot>(?:the|our|my|[\w-]+['’]s)\s+[\w\s'’/-]{2,60}?\s+(?:is|are|was|be))\s+(?:now\s+|currently\s+)?(?P<value>[^.;!?]+)"),
-    re.compile(r"(?i)^(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{2,60}?\s+(?:allows?|costs?|supports?|lasts?|takes?|runs\s+on|uses?|is\s+written\s+in|is\s+called|is\s+located\s+in))\s+(?:now\s+)?(?P<value>[^.;!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:i|we)\s+(?:now\s+|currently\s+)?(?:drives?|rides?|stud(?:y|ies)\s+at"
+               r"|banks?\s+with|lives?\s+with|reports?\s+to))\s+(?P<value>[^.;,!?]+)"),
+    re.compile(rf"(?i)^(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{{2,60}}?\s+{_HAPPENING})\s+(?:now\s+)?(?:(?:at|on"
+               r"|in|every|until|from)\s+)?(?P<value>[^.;!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:i|we)\s+(?:always\s+|usually\s+|now\s+)?(?:prefers?|uses?|likes?"
+               r"|wants?))\s+(?P<value>[^.;,!?]+?)\s+(?P<purpose>(?:for|as|when|with|in)\s+[^.;,!?]+)$"),
+    re.compile(r"^(?P<value>[A-ZÄÖÜ][\w.-]+(?:\s+[A-ZÄÖÜ][\w.-]+)?)\s+is\s+(?:now\s+"
+               r"|currently\s+)?(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{2,60})$"),
+    re.compile(r"(?i)^(?P<slot>(?:the|our|my|[\w-]+['’]s)\s+[\w\s'’/-]{2,60}?\s+(?:is|are|was"
+               r"|be))\s+(?:now\s+|currently\s+)?(?P<value>[^.;!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:the|our|my)\s+[\w\s'’/-]{2,60}?\s+(?:allows?|costs?|supports?|lasts?|takes?"
+               r"|runs\s+on|uses?|is\s+written\s+in|is\s+called"
+               r"|is\s+located\s+in))\s+(?:now\s+)?(?P<value>[^.;!?]+)"),
     # German and Spanish: where one lives and works, and what is said of a thing.
-    re.compile(r"(?i)^(?P<slot>ich\s+(?:wohne|lebe)\s+(?:(?:jetzt|nun)\s+)?in|(?:yo\s+|ahora\s+)*vivo\s+(?:ahora\s+)?en)\s+(?P<value>[^.;,!?]+)"),
-    re.compile(r"(?i)^(?P<slot>ich\s+arbeite\s+(?:(?:jetzt|nun)\s+)?(?:bei|für)|(?:yo\s+|ahora\s+)*trabajo\s+(?:ahora\s+)?(?:en|para))\s+(?P<value>[^.;,!?]+)"),
-    re.compile(r"(?i)^(?P<slot>(?:mein|meine|unser|unsere|der|die|das)\s+[\w-]+(?:\s+[\w-]+)?\s+(?:ist|sind|heißt|lautet|beginnt|endet))\s+(?:(?:jetzt|nun|um|am)\s+)*(?P<value>[^.;!?]+)"),
-    re.compile(r"(?i)^(?P<slot>j['’](?:habite|vis)\s+(?:maintenant\s+)?(?:à|en|au)|j['’]ai\s+déménagé\s+(?:à|en|au)|je\s+vis\s+(?:maintenant\s+)?(?:à|en|au))\s+(?P<value>[^.;,!?]+)"),
-    re.compile(r"(?i)^(?P<slot>(?:maintenant\s+)?je\s+travaille\s+(?:maintenant\s+)?(?:chez|pour))\s+(?P<value>[^.;,!?]+)"),
-    re.compile(r"(?i)^(?P<slot>(?:mon|ma|notre|le|la)\s+(?:(?:nouve(?:au|l|lle)|nouvelle)\s+)?\w+(?:\s+d(?:e\s+la\s+|e\s+|u\s+|['’])\w+)?\s+(?:est|s['’]appelle|commence|finit|coûte))\s+(?:(?:maintenant|le|la|à)\s+)*(?P<value>[^.;!?]+)"),
-    re.compile(r"(?i)^(?P<slot>(?:mi|mis|nuestro|nuestra|el|la)\s+(?:nuev[oa]s?\s+)?\w+(?:\s+del?(?:\s+la)?\s+\w+)?\s+(?:es|son|se\s+llama|empieza|termina|vence))\s+(?:(?:ahora|el|la|a\s+las?)\s+)*(?P<value>[^.;!?]+)"),
+    re.compile(r"(?i)^(?P<slot>ich\s+(?:wohne|lebe)\s+(?:(?:jetzt|nun)\s+)?in"
+               r"|(?:yo\s+|ahora\s+)*vivo\s+(?:ahora\s+)?en)\s+(?P<value>[^.;,!?]+)"),
+    re.compile(r"(?i)^(?P<slot>ich\s+arbeite\s+(?:(?:jetzt|nun)\s+)?(?:bei|für)"
+               r"|(?:yo\s+|ahora\s+)*trabajo\s+(?:ahora\s+)?(?:en|para))\s+(?P<value>[^.;,!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:mein|meine|unser|unsere|der|die|das)\s+[\w-]+(?:\s+[\w-]+)?\s+(?:ist|sind"
+               r"|heißt|lautet|beginnt|endet))\s+(?:(?:jetzt|nun|um|am)\s+)*(?P<value>[^.;!?]+)"),
+    re.compile(r"(?i)^(?P<slot>j['’](?:habite|vis)\s+(?:maintenant\s+)?(?:à|en|au)"
+               r"|j['’]ai\s+déménagé\s+(?:à|en|au)"
+               r"|je\s+vis\s+(?:maintenant\s+)?(?:à|en|au))\s+(?P<value>[^.;,!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:maintenant\s+)?je\s+travaille\s+(?:maintenant\s+)?(?:chez"
+               r"|pour))\s+(?P<value>[^.;,!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:mon|ma|notre|le|la)\s+(?:(?:nouve(?:au|l|lle)"
+               r"|nouvelle)\s+)?\w+(?:\s+d(?:e\s+la\s+|e\s+|u\s+|['’])\w+)?\s+(?:est|s['’]appelle|commence"
+               r"|finit|coûte))\s+(?:(?:maintenant|le|la|à)\s+)*(?P<value>[^.;!?]+)"),
+    re.compile(r"(?i)^(?P<slot>(?:mi|mis|nuestro|nuestra|el"
+               r"|la)\s+(?:nuev[oa]s?\s+)?\w+(?:\s+del?(?:\s+la)?\s+\w+)?\s+(?:es|son|se\s+llama|empieza"
+               r"|termina|vence))\s+(?:(?:ahora|el|la|a\s+las?)\s+)*(?P<value>[^.;!?]+)"),
 )  # fmt: skip
 
 _NEW = re.compile(r"nuev[ao]?|nouve(?:au|l|ll|lle)")
 # What somebody says before they put something right, and which is no part of what they say.
 PREFACE = re.compile(
-    r"(?i)^(?:(?:actually|correction|sorry|no|wait|oops|update|(?:it\s+)?turns\s+out(?:\s+that)?|i\s+was\s+wrong|in\s+fact"
+    r"(?i)^(?:(?:actually|correction|sorry|no|wait|oops|update|(?:it\s+)?turns\s+out(?:\s+that)?"
+    r"|i\s+was\s+wrong|in\s+fact"
     r"|eigentlich|korrektur|nein|moment|en\s+realidad|corrección|perdón)\s*[,:;.–—-]\s*)+"
 )
 _NAMED = {
@@ -86,31 +112,39 @@ STATES = {
     **dict.fromkeys(("vegetarier", "vegetarierin", "veganer", "veganerin"), "diet"),
 }
 _STATE = re.compile(
-    r"(?i)^(?P<who>(?:i|we|ich|wir|(?:my|mein|meine)\s+\w+|[A-ZÄÖÜ]\w+))(?:\s+(?:am|are|is|be|got|bin|ist|sind)|['’](?:m|re|s))"
+    r"(?i)^(?P<who>(?:i|we|ich|wir|(?:my|mein|meine)\s+\w+|[A-ZÄÖÜ]\w+))(?:\s+(?:am|are|is|be|got|bin|ist"
+    r"|sind)|['’](?:m|re|s))"
     r"\s+(?:(?:now|currently|still|a|an|jetzt|inzwischen|ein|eine)\s+)*(?P<state>"
     + "|".join(STATES)
-    + r")(?=\s*(?:[.,;!]|$|\b(?:to|since|again|now|for|and|but|mit|seit|wieder|und)\b))(?!\s+to\s+my\s+(?:work|job)\b)"
+    + r")(?=\s*(?:[.,;!]|$|\b(?:to|since|again|now|for|and|but|mit|seit|wieder"
+    r"|und)\b))(?!\s+to\s+my\s+(?:work|job)\b)"
 )
 
 
 @cache
 def attributes(name: str) -> frozenset[str]:
-    """The attributes as keys of slots in the language of that name have them: those of English, and its own."""
+    """The attributes as keys of slots in the language of that name have them: those of English, and its
+    own.
+    """
     own = terms(_ATTRIBUTE_WORDS[name])
     return frozenset((*terms(_ATTRIBUTE_WORDS["en"]), *own, *(sexless(term, name) for term in own)))
 
 
 _WITHIN = re.compile(
-    r"(?i)\s(?:(?:on|at|in|during|over)\s+(?:the\s+)?(?:week(?:end|day)?s?|(?:mon|tues|wednes|thurs|fri|satur|sun)days?|mornings?|afternoons?|evenings?|nights?"
+    r"(?i)\s(?:(?:on|at|in|during|over)\s+(?:the\s+)?(?:week(?:end|day)?s?"
+    r"|(?:mon|tues|wednes|thurs|fri|satur|sun)days?|mornings?|afternoons?|evenings?|nights?"
     r"|spring|summers?|autumn|winters?|work|home|school)|to\s+(?:work|school)"
-    r"|los\s+(?:lunes|martes|miércoles|jueves|viernes|sábados|domingos)|le\s+(?:(?:lun|mar|mercre|jeu|vendre|same)di|dimanche)"
+    r"|los\s+(?:lunes|martes|miércoles|jueves|viernes|sábados|domingos)"
+    r"|le\s+(?:(?:lun|mar|mercre|jeu|vendre|same)di|dimanche)"
     r"|(?:montag|dienstag|mittwoch|donnerstag|freitag|samstag|sonntag)s)\b"
 )
 
 # For what, where or for whom a value is the one: "12 minutes on Linux".
 _CIRCUMSTANCE = re.compile(
-    r"(?i)(?<=[\w.,!%€$£])\s+(?P<how>(?:up|down)stairs|(?:in|out)(?:side|doors)|abroad|on|in|at|for|with(?:in|out)?|under|from|to|per|before|after|during|against"
-    r"|bei|unter|für|auf|im|an|am|vor|nach|zu[mr]?|ab|mit|ohne|pour|dans|sur|sous|avant|après|à|chez|avec|sans|para|en|con|bajo|sin)\b(?:\s+(?P<what>[^,;]+))?$"
+    r"(?i)(?<=[\w.,!%€$£])\s+(?P<how>(?:up|down)stairs|(?:in|out)(?:side|doors)|abroad|on|in|at|for"
+    r"|with(?:in|out)?|under|from|to|per|before|after|during|against"
+    r"|bei|unter|für|auf|im|an|am|vor|nach|zu[mr]?|ab|mit|ohne|pour|dans|sur|sous|avant|après|à|chez|avec"
+    r"|sans|para|en|con|bajo|sin)\b(?:\s+(?P<what>[^,;]+))?$"
 )
 _PURPOSES = frozenset(("for", "für", "pour", "para"))
 _OPPOSED = frozenset(("before", "after", "with", "without", "vor", "nach", "mit", "ohne", "avant", "après"))
@@ -196,8 +230,8 @@ def _named_slot(number: int, words: str) -> str:
 
 
 def _is_name(value: str, text: str) -> bool:
-    """Whether a value is the name of a place or an employer, and not "a shared flat" or "night"; as far as the text that
-    it is of spells names with capitals.
+    """Whether a value is the name of a place or an employer, and not "a shared flat" or "night"; as far as
+    the text that it is of spells names with capitals.
     """
     word = _DEFINITE.sub("", value)[:1]
     return not _INDEFINITE.match(value) and (word.isupper() or not text.lstrip()[:1].isupper())
@@ -224,7 +258,9 @@ def same_slot(earlier: Slot | None, later: Slot | None) -> bool:
 
 
 def _same_key(earlier: Slot, later: Slot) -> bool:
-    """Whether two slots are named alike; of two numbers one need not be called so: "my phone" beside "my phone number"."""
+    """Whether two slots are named alike; of two numbers one need not be called so: "my phone" beside "my
+    phone number".
+    """
     if earlier.key == later.key:
         return True
     numbers = "number" in earlier.types & later.types and earlier.of_attribute and later.of_attribute
@@ -233,8 +269,8 @@ def _same_key(earlier: Slot, later: Slot) -> bool:
 
 
 def _for_another(earlier: Slot, later: Slot) -> bool:
-    """Whether the value of a slot is said to be of something of which the earlier one is not: "12 minutes on Linux" and
-    "19 minutes on macOS".
+    """Whether the value of a slot is said to be of something of which the earlier one is not: "12 minutes on
+    Linux" and "19 minutes on macOS".
     """
     matches = _CIRCUMSTANCE.search(earlier.value), _CIRCUMSTANCE.search(later.value)
     how, what = ("", "") if matches[0] is None else (matches[0]["how"].casefold(), matches[0]["what"] or "")
@@ -279,7 +315,8 @@ def named_clues() -> dict[tuple[str, ...], frozenset[str]]:
     return {
         ("home",): frozenset(
             terms(
-                "home live lives lived living reside resides based located situated wohne lebe vivo habite vis déménagé"
+                "home live lives lived living reside resides based located situated wohne lebe vivo habite "
+                "vis déménagé"
             )
         ),
         ("work",): frozenset(terms("work works working employed arbeite trabajo travaille")),

@@ -89,6 +89,9 @@ class SqliteEngine(Engine):
                 f" WHERE w.memory_words MATCH ? AND w.rowid >= ? AND {clause} ORDER BY w.rank LIMIT ?"
             )
         else:
-            sql = "SELECT rowid FROM memory_words WHERE memory_words MATCH ? AND rowid >= ? ORDER BY rank LIMIT ?"
+            sql = (
+                "SELECT rowid FROM memory_words WHERE memory_words MATCH ? AND rowid >= ? ORDER BY rank "
+                "LIMIT ?"
+            )
         cursor = self.connection.execute(sql, (match, posting.first_no, *values, k))
         return [row[0] for row in cursor]

@@ -1,4 +1,6 @@
-"""A statement: what stands in a text that a person said, by which it can be told from others and compared with them."""
+"""A statement: what stands in a text that a person said, by which it can be told from others and compared
+with them.
+"""
 
 import itertools
 import re
@@ -32,95 +34,157 @@ from ctx.memory.slots import (
 
 # What says that something is no longer as it was. English and German.
 _CUE = re.compile(
-    r"(?i)\b(?:switch(?:ed|ing)?|mov(?:ed|ing)|migrat\w+|ported|chang(?:ed|es|ing)|replac\w+|swapped|traded|exchanged|renam\w+|upgrad\w+|downgrad\w+|converted"
-    r"|rewr\w+|rebuilt|re(?P<anew>licen[cs]ed|painted|homed|housed|wired|priced|booked|worded|phrased|designed|trained|married|numbered|installed|decorated|organi[sz]ed|configured|implemented|modelled)|postponed|rescheduled|delayed|raised|increased|lowered|reduced|decreased|cut|bumped|doubled|halved|shifted"
-    r"|extended|shortened|sold(?!\s+(?:out\b|\d))|quit|stopped|dropped|completed|passed|abandoned|ditched|retired|gave\s+up|given\s+up|left|(?:ripped|tore|torn|kicked|phased)\s+out|scrapped|dumped|shelved|decommissioned|uninstalled|did\s+away\s+with|parted\s+ways\s+with|took\s+over|taken\s+over|hand(?:ed|s)\s+over"
-    r"|no\s+longer|not\s+any\s*more|any\s*more|anymore|instead(?:\s+of)?|rather\s+than|(?:would|['’]d)\s+rather|got\s+rid\s+of|stolen|used\s+to|from\s+(?:now|here)\s+on|these\s+days|by\s+now|now|nowadays"
+    r"(?i)\b(?:switch(?:ed|ing)?|mov(?:ed|ing)|migrat\w+|ported|chang(?:ed|es|ing)|replac\w+|swapped|traded"
+    r"|exchanged|renam\w+|upgrad\w+|downgrad\w+|converted"
+    r"|rewr\w+|rebuilt|re(?P<anew>licen[cs]ed|painted|homed|housed|wired|priced|booked|worded|phrased"
+    r"|designed|trained|married|numbered|installed|decorated|organi[sz]ed|configured|implemented|modelled)"
+    r"|postponed|rescheduled|delayed|raised|increased|lowered|reduced|decreased|cut|bumped|doubled|halved"
+    r"|shifted"
+    r"|extended|shortened|sold(?!\s+(?:out\b|\d))|quit|stopped|dropped|completed|passed|abandoned|ditched"
+    r"|retired|gave\s+up|given\s+up|left|(?:ripped|tore|torn|kicked|phased)\s+out|scrapped|dumped|shelved"
+    r"|decommissioned|uninstalled|did\s+away\s+with|parted\s+ways\s+with|took\s+over|taken\s+over"
+    r"|hand(?:ed|s)\s+over"
+    r"|no\s+longer|not\s+any\s*more|any\s*more|anymore|instead(?:\s+of)?|rather\s+than"
+    r"|(?:would|['’]d)\s+rather|got\s+rid\s+of|stolen|used\s+to|from\s+(?:now|here)\s+on|these\s+days"
+    r"|by\s+now|now|nowadays"
     # an end, a beginning, another holder, another place on a scale
-    r"|(?:gave|given)(?=\s+(?:[\w'’]+\s+){0,4}(?:to|away)\b)|cancel\w*|closed|clos(?:ed|ing)\s+down|shut\s+down|ended|laps(?:e[sd]?|ing)|let\s+go\s+of|let\s+(?:[\w'’]+\s+){1,3}go|no\s+more|in\s+place\s+of|(?:broke|split)\s+up|got\s+through|cashed\s+in|thr(?:ew|own)\s+(?:out|away)|separated|resign\w+|fired"
-    r"|adopted|renew\w+|rebrand\w+|relocat\w+|transfer\w*|reassign\w*|hand(?:ed|s)\s+to|pass(?:ed|es)\s+to|slipped|slid"
-    r"|(?:pushed|put)\s+(?:back|off)|brought\s+forward|(?:is|am|are|was|went|gone|came|got|put|set|brought)\s+(?:\w+\s+){0,2}(?:down|up|back)\s+to|not\s+[\w\s]{0,20}since"
-    r"|since|from\s+(?:this|next|last|today|tomorrow|(?:mon|tues|wednes|thurs|fri|satur|sun)day)|starting|effective|as\s+of|became|become|turned\s+(?:into|\d+)|joined|(?:got|bought|have|my|a|the|our|\w+['’]s)\s+(?:\w+\s+){0,2}?new"
-    r"|come\s+to\s+(?:like|love|prefer)|after\s+all|settled\s+on|opted\s+for|decided\s+on|divorced|(?:went|gone|going|go)\s+back|again|married|graduated|promoted|started|finished|moved\s+on|actually|correction"
-    r"|jetzt|inzwischen|mittlerweile|nicht\s+mehr|statt(?:dessen)?|(?:um)?gezogen|gewechselt|wechselte|geändert|ersetzt|verschoben"
-    r"|ya\s+no|ahora|en\s+(?:lugar|vez)\s+de|cambi(?:é|ó|ado|amos)|mudado|mudé|dej(?:é|ó|ado|amos)|aplazad[oa]|nuev[oa]s?"
-    r"|maintenant|désormais|dorénavant|depuis|décalée?s?|avancée?s?|repoussée?s?|(?:ne|n['’])\s*\w+\s+plus|au\s+lieu\s+de|déménagé|changé|remplacé|arrêté|quitté|reporté|nouve(?:au|l|lle)s?"
-    r"|verlegt|umbenannt|gekündigt|abgelöst|aufgehört|übernommen|künftig|neuerdings|ab\s+(?:sofort|heute|morgen|jetzt|(?:dem\s+)?\d|januar|februar|märz|april|mai|juni|juli|august|september|oktober|november|dezember|(?:mon|diens|donners|frei|sams|sonn)tag|mittwoch)|seit)\b"
+    r"|(?:gave|given)(?=\s+(?:[\w'’]+\s+){0,4}(?:to|away)\b)|cancel\w*|closed|clos(?:ed|ing)\s+down"
+    r"|shut\s+down|ended|laps(?:e[sd]?|ing)|let\s+go\s+of|let\s+(?:[\w'’]+\s+){1,3}go|no\s+more"
+    r"|in\s+place\s+of|(?:broke|split)\s+up|got\s+through|cashed\s+in|thr(?:ew|own)\s+(?:out|away)|separated"
+    r"|resign\w+|fired"
+    r"|adopted|renew\w+|rebrand\w+|relocat\w+|transfer\w*|reassign\w*|hand(?:ed|s)\s+to|pass(?:ed|es)\s+to"
+    r"|slipped|slid"
+    r"|(?:pushed|put)\s+(?:back|off)|brought\s+forward"
+    r"|(?:is|am|are|was|went|gone|came|got|put|set|brought)\s+(?:\w+\s+){0,2}(?:down|up|back)\s+to"
+    r"|not\s+[\w\s]{0,20}since"
+    r"|since|from\s+(?:this|next|last|today|tomorrow|(?:mon|tues|wednes|thurs|fri|satur|sun)day)|starting"
+    r"|effective|as\s+of|became|become|turned\s+(?:into|\d+)|joined"
+    r"|(?:got|bought|have|my|a|the|our|\w+['’]s)\s+(?:\w+\s+){0,2}?new"
+    r"|come\s+to\s+(?:like|love|prefer)|after\s+all|settled\s+on|opted\s+for|decided\s+on|divorced"
+    r"|(?:went|gone|going|go)\s+back|again|married|graduated|promoted|started|finished|moved\s+on|actually"
+    r"|correction"
+    r"|jetzt|inzwischen|mittlerweile|nicht\s+mehr|statt(?:dessen)?|(?:um)?gezogen|gewechselt|wechselte"
+    r"|geändert|ersetzt|verschoben"
+    r"|ya\s+no|ahora|en\s+(?:lugar|vez)\s+de|cambi(?:é|ó|ado|amos)|mudado|mudé|dej(?:é|ó|ado|amos)"
+    r"|aplazad[oa]|nuev[oa]s?"
+    r"|maintenant|désormais|dorénavant|depuis|décalée?s?|avancée?s?|repoussée?s?|(?:ne|n['’])\s*\w+\s+plus"
+    r"|au\s+lieu\s+de|déménagé|changé|remplacé|arrêté|quitté|reporté|nouve(?:au|l|lle)s?"
+    r"|verlegt|umbenannt|gekündigt|abgelöst|aufgehört|übernommen|künftig|neuerdings"
+    r"|ab\s+(?:sofort|heute|morgen|jetzt|(?:dem\s+)?\d|januar|februar|märz|april|mai|juni|juli|august"
+    r"|september|oktober|november|dezember|(?:mon|diens|donners|frei|sams|sonn)tag|mittwoch)|seit)\b"
 )
 _EMPTY = frozenset(
     ("user", "from", "into", "than", "doe", "did", "done", "our", "over", "with", "off", "out", "away")
 )
 # What says that something comes on top of what there is, and puts nothing in its place.
 _ADDING = re.compile(
-    r"(?i)\b(?:also|as\s+well|in\s+addition|additionally|besides|too(?=\s*(?:[.,;!]|$))|auch|außerdem|zusätzlich|ebenfalls)\b"
+    r"(?i)\b(?:also|as\s+well|in\s+addition|additionally|besides|too(?=\s*(?:[.,;!]|$))|auch|außerdem"
+    r"|zusätzlich|ebenfalls)\b"
 )
 # What stands before the thing that ended: a verb of ending, or where one comes from.
 _ENDED = re.compile(
-    r"(?i)(?:\b(?:from(?!\s+(?:now|here|today|tomorrow)\b)|off(?!\s+(?:with|on|to|for|at|in|until|from)\b)|away\s+from|out\s+of|instead\s+of|rather\s+than|in\s+place\s+of|no\s+longer|replac\w+|dropped|left|quit|sold(?!\s+(?:out\b|\d))|cancel\w*|closed"
-    r"|ended|abandoned|ditched|retired|traded(?:\s+in)?|swapped|exchanged|(?:gave|given)\s+up(?:\s+on)?|stopped(?:\s+using)?|finished|got\s+through|cashed\s+in|thr(?:ew|own)\s+(?:out(?!\s+of\b)|away)|(?:ripped|tore|torn|kicked|phased)\s+out(?!\s+of\b)|scrapped|dumped|shelved|decommissioned|uninstalled|did\s+away\s+with|parted\s+ways\s+with|completed|passed(?!\s+(?:to|on)\b)|prefers?\s+(?:[\w.+#-]+\s+){1,3}over|shut\s+down|von|statt|quitté|arrêté|au\s+lieu\s+d[e'’]|plus\s+(?:chez|à|de)|dej(?:é|amos)(?:\s+de)?|ya\s+no\s+(?:soy|estoy|trabajo\s+(?:en|como)))|,\s*(?:and\s+)?not)"
-    r"\s+(?!(?:and|but|so|because|since)\b)([\w.'’:-]+\s*(?:(?!(?:with|by|to|for|in\s+favou?r|and|but|so|because|since)\b)[\w.'’:-]+\s*){0,3})"
+    r"(?i)(?:\b(?:from(?!\s+(?:now|here|today|tomorrow)\b)|off(?!\s+(?:with|on|to|for|at|in|until|from)\b)"
+    r"|away\s+from|out\s+of|instead\s+of|rather\s+than|in\s+place\s+of|no\s+longer|replac\w+|dropped|left"
+    r"|quit|sold(?!\s+(?:out\b|\d))|cancel\w*|closed"
+    r"|ended|abandoned|ditched|retired|traded(?:\s+in)?|swapped|exchanged|(?:gave|given)\s+up(?:\s+on)?"
+    r"|stopped(?:\s+using)?|finished|got\s+through|cashed\s+in|thr(?:ew|own)\s+(?:out(?!\s+of\b)|away)"
+    r"|(?:ripped|tore|torn|kicked|phased)\s+out(?!\s+of\b)|scrapped|dumped|shelved|decommissioned"
+    r"|uninstalled|did\s+away\s+with|parted\s+ways\s+with|completed|passed(?!\s+(?:to|on)\b)"
+    r"|prefers?\s+(?:[\w.+#-]+\s+){1,3}over|shut\s+down|von|statt|quitté|arrêté|au\s+lieu\s+d[e'’]"
+    r"|plus\s+(?:chez|à|de)|dej(?:é|amos)(?:\s+de)?|ya\s+no\s+(?:soy|estoy|trabajo\s+(?:en|como)))"
+    r"|,\s*(?:and\s+)?not)"
+    r"\s+(?!(?:and|but|so|because|since)\b)([\w.'’:-]+\s*(?:(?!(?:with|by|to|for|in\s+favou?r|and|but|so"
+    r"|because|since)\b)[\w.'’:-]+\s*){0,3})"
 )
 # And after it: "My Cannondale was stolen", "Dr Lindner has retired".
 _GONE = re.compile(
-    r"(?i)(?:^|[.;,]\s+|\b(?:since|because|now\s+that|after)\s+)(?:(?:and|but|as|because|since|now\s+that)\s+)?((?:[\w.'’-]+\s+){1,4}?)(?:(?:was|were|is|are|has|have|had|got|been|just|now|finally)\s+){0,3}"
-    r"(?:stolen|sold|broke(?:\s+down)?|lost|cancel\w*|closed|closing|discontinued|retired|retiring|died|passed\s+away|resigned|fell\s+through|(?:broke|split)\s+up|folded|expired|ended|(?:torn|burnt|burned)\s+down|demolished"
-    r"|shut\s+down|(?:left|quit|gone|no\s+longer\s+with\s+us)(?=\s*(?:[,;.:–—]|$))|found\s+(?:another|a\s+new)\s+job|moved\s+(?:away|out)(?!\s+of\b)|(?:went\s+)?on\s+(?:[\w'’]+\s+){0,2}leave|went\s+(?:bankrupt|downhill|out\s+of\s+business)|in\s+Rente|gestohlen|verkauft|gestorben|geschlossen)\b"
+    r"(?i)(?:^|[.;,]\s+|\b(?:since|because|now\s+that|after)\s+)(?:(?:and|but|as|because|since"
+    r"|now\s+that)\s+)?((?:[\w.'’-]+\s+){1,4}?)(?:(?:was|were|is|are|has|have|had|got|been|just|now"
+    r"|finally)\s+){0,3}"
+    r"(?:stolen|sold|broke(?:\s+down)?|lost|cancel\w*|closed|closing|discontinued|retired|retiring|died"
+    r"|passed\s+away|resigned|fell\s+through|(?:broke|split)\s+up|folded|expired|ended"
+    r"|(?:torn|burnt|burned)\s+down|demolished"
+    r"|shut\s+down|(?:left|quit|gone|no\s+longer\s+with\s+us)(?=\s*(?:[,;.:–—]|$))"
+    r"|found\s+(?:another|a\s+new)\s+job|moved\s+(?:away|out)(?!\s+of\b)"
+    r"|(?:went\s+)?on\s+(?:[\w'’]+\s+){0,2}leave|went\s+(?:bankrupt|downhill|out\s+of\s+business)|in\s+Rente"
+    r"|gestohlen|verkauft|gestorben|geschlossen)\b"
     # of whoever "lost the notes" nothing is over, but of what "closed a week ago"
     r"(?!\s+(?:the|an?|our)\s+(?!(?:\w+\s+)?(?:day|week|month|year|while|moment)s?\b))"
 )
 # Who ends something for themselves: a band goes on without the drummer who left it.
 _LEAVER = re.compile(
-    r"^(?!(?:We|They)\b)([A-ZÄÖÜ][\w'’-]+)\s+(?:(?:has|just|finally)\s+)*(?:left|quit|resigned|stopped|gave\s+up)\b"
+    r"^(?!(?:We|They)\b)([A-ZÄÖÜ][\w'’-]+)\s+(?:(?:has|just|finally)\s+)*(?:left|quit|resigned|stopped"
+    r"|gave\s+up)\b"
 )
 # Where something is: kept, found, sent.
 _LOCATED = re.compile(
-    r"(?i)\b(?:(?:is|are|be|gets?)\s+(?:\w+\s+)?(?:(?:kept|stored|saved|held|put|archived|located|parked|posted|sent|uploaded|copied|placed|hidden|written|found)\s+)?|(?:lives?|sits?|stays?|goe?s?|hangs?|stands?|lies?|moved)\s+(?:\w+\s+)?)"
+    r"(?i)\b(?:(?:is|are|be|gets?)\s+(?:\w+\s+)?(?:(?:kept|stored|saved|held|put|archived|located|parked"
+    r"|posted|sent|uploaded|copied|placed|hidden|written|found)\s+)?"
+    r"|(?:lives?|sits?|stays?|goe?s?|hangs?|stands?|lies?|moved)\s+(?:\w+\s+)?)"
     r"(?:in|on|at|to|into|onto|under|behind|above|below|next\s+to|inside|with|near|by)\s+\w"
 )
 _PUT = re.compile(
-    r"(?i)(?:i|we)\s+(?:\w+\s+)?(?:keep|store|park|put|leave|hide|have)s?\s+(?:my|our|the)\s+((?:[\w-]+\s+){1,3}?)(?:in|on|at|under|behind|with|by)\s+\w"
+    r"(?i)(?:i|we)\s+(?:\w+\s+)?(?:keep|store|park|put|leave|hide|have)s?\s+(?:my|our"
+    r"|the)\s+((?:[\w-]+\s+){1,3}?)(?:in|on|at|under|behind|with|by)\s+\w"
 )
 # What somebody gave another value: "Design changed the primary colour to indigo".
 _SET_ANEW = re.compile(
-    r"(?i)\b(?:changed|updated|set|reset|switched|renamed|raised|lowered|bumped|increased|reduced|moved|shifted)\s+(?:the|our|my)\s+((?:[\w'’-]+\s+){1,5}?)(?:to|from|into|by)\b"
+    r"(?i)\b(?:changed|updated|set|reset|switched|renamed|raised|lowered|bumped|increased|reduced|moved"
+    r"|shifted)\s+(?:the|our|my)\s+((?:[\w'’-]+\s+){1,5}?)(?:to|from|into|by)\b"
 )
 # What is denied and used not to be: "I don't need contacts any more".
 _DENIED = re.compile(
-    r"(?i)\b(?:not|never|[a-z]+n['’]t|keine?[nmrs]?)\s+((?:[\w'’-]+\s+){1,4}?)(?:any\s?more|any\s+longer|again|mehr)\b"
+    r"(?i)\b(?:not|never|[a-z]+n['’]t|keine?[nmrs]?)\s+((?:[\w'’-]+\s+){1,4}?)(?:any\s?more|any\s+longer"
+    r"|again|mehr)\b"
 )
 # What is denied of a thing that stands before it.
 _NO_MORE = re.compile(
-    r"(?i)\b(?:no\s+longer|not\s+any\s*more|isn['’]t\s+\w+\s+any\s*more|nicht\s+mehr|ya\s+no|ne\s+\w+\s+plus)\b"
+    r"(?i)\b(?:no\s+longer|not\s+any\s*more|isn['’]t\s+\w+\s+any\s*more|nicht\s+mehr|ya\s+no"
+    r"|ne\s+\w+\s+plus)\b"
 )
 # What took the place of something, and when.
 _SUCCESSOR = re.compile(
-    r"(?i)\b(?:to|onto|for|with|by|into|zu|durch|por|a|pour|in favou?r of)\s+(?:(?!(?:from|to|onto|for|with|by|into)\b)[\w.'’&+#-]+\s*){1,4}|\b(?:last|next|this|in|since)\s+(?:week|month|year|spring|summer|autumn|winter|jan\w*|feb\w*|mar\w*|apr\w*|may|june?|july?|aug\w*|sep\w*|oct\w*|nov\w*|dec\w*|\d{4})\b|\b\d[\w.:]*|\b(?:one|two|three|four|five|six)\b"
+    r"(?i)\b(?:to|onto|for|with|by|into|zu|durch|por|a|pour"
+    r"|in favou?r of)\s+(?:(?!(?:from|to|onto|for|with|by|into)\b)[\w.'’&+#-]+\s*){1,4}"
+    r"|\b(?:last|next|this|in|since)\s+(?:week|month|year|spring|summer|autumn|winter|jan\w*|feb\w*|mar\w*"
+    r"|apr\w*|may|june?|july?|aug\w*|sep\w*|oct\w*|nov\w*|dec\w*|\d{4})\b|\b\d[\w.:]*"
+    r"|\b(?:one|two|three|four|five|six)\b"
 )
 # What a speaker does, which is nothing that a statement is about: "I signed up".
 _DEED = re.compile(
-    r"(?i)\b(?:i|we|they|ich|wir|user)(?:['’](?:ve|m|re))?\s+(?:(?:have|just|finally|recently)\s+)*\w+(?:\s+(?:up|out|off|over|away|down))?\b"
+    r"(?i)\b(?:i|we|they|ich|wir|user)(?:['’](?:ve|m|re))?\s+(?:(?:have|just|finally"
+    r"|recently)\s+)*\w+(?:\s+(?:up|out|off|over|away|down))?\b"
 )
 # What passed between people, or was looked at: it says nothing of how things are.
 _TALK = re.compile(
     r"(?i)^(?:(?:i|we|(?:the\s+)?user|my\s+\w+|[\w'’-]+)(?:\s+and\s+[\w'’-]+)?\s+(?:just\s+|also\s+)?)?"
-    r"(?:asked|talked|spoke|chatted|discussed|reviewed|investigated|looked\s+(?:at|into)|borrowed|watched|visited|thanked|mentioned|explained|presented|attended|debugged|met)\s"
+    r"(?:asked|talked|spoke|chatted|discussed|reviewed|investigated|looked\s+(?:at|into)|borrowed|watched"
+    r"|visited|thanked|mentioned|explained|presented|attended|debugged|met)\s"
 )
 _CLAUSE_END = re.compile(
     r"(?i)\s*[,;:–—]\s+(?:(?:and|but|so|und|aber|y|et|mais)\s+)?|\s+(?:and|but|so|und|aber|y|et|mais)\s+"
 )
 _HOURS = re.compile(
-    r"(?i)\b(?:(?:half|quarter)\s+(?:past|to|after|before)\s+\w+|halb\s+\w+|\d{1,2}:\d{2}|\d{1,2}\s?(?:am|pm|uhr)|o['’]?clock)\b"
+    r"(?i)\b(?:(?:half|quarter)\s+(?:past|to|after|before)\s+\w+|halb\s+\w+|\d{1,2}:\d{2}"
+    r"|\d{1,2}\s?(?:am|pm|uhr)|o['’]?clock)\b"
 )
 _COUNT = re.compile(
-    r"(?i)\d|\b(?:no|none|nothing|free|zero|half|double|twice|an?other|more|less|fewer|kein\w*|nichts|gratis|doppelt|mehr|weniger|nada|sin|más|menos|rien|plus|moins"
-    r"|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|hundred|thousand"
-    r"|ein|eine|zwei|drei|vier|fünf|sechs|sieben|acht|neun|zehn|zwölf|un|una|dos|tres|cuatro|cinco|seis|siete|ocho|nueve|diez"
+    r"(?i)\d|\b(?:no|none|nothing|free|zero|half|double|twice|an?other|more|less|fewer|kein\w*|nichts|gratis"
+    r"|doppelt|mehr|weniger|nada|sin|más|menos|rien|plus|moins"
+    r"|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|hundred"
+    r"|thousand"
+    r"|ein|eine|zwei|drei|vier|fünf|sechs|sieben|acht|neun|zehn|zwölf|un|una|dos|tres|cuatro|cinco|seis"
+    r"|siete|ocho|nueve|diez"
     r"|une|deux|trois|quatre|cinq|six|sept|huit|neuf|dix)\b"
 )
 _OFTEN = re.compile(
-    r"(?i)\b(?:every|each|once|twice|never|always|(?:hour|day|night|week|month|quarter|year)(?:s|ly)?|daily|noon|midnight|(?:mid)?(?:morning|afternoon|evening)s?"
-    r"|spring|summer|autumn|winter|(?:after|before)\s+(?:work|school|lunch|dinner|breakfast|\w+ing)|jede[mnrs]?|einmal|zweimal|nie|immer|(?:stünd|täg|nächt|wöchent|monat|jähr)lich|(?:morgen|abend|mittag|nacht)s?"
-    r"|cada|nunca|siempre|diari[oa]|semanal|mensual|chaque|jamais|toujours|quotidien(?:ne)?|hebdomadaire|mensuel(?:le)?)\b"
+    r"(?i)\b(?:every|each|once|twice|never|always|(?:hour|day|night|week|month|quarter|year)(?:s|ly)?|daily"
+    r"|noon|midnight|(?:mid)?(?:morning|afternoon|evening)s?"
+    r"|spring|summer|autumn|winter|(?:after|before)\s+(?:work|school|lunch|dinner|breakfast|\w+ing)"
+    r"|jede[mnrs]?|einmal|zweimal|nie|immer|(?:stünd|täg|nächt|wöchent|monat|jähr)lich"
+    r"|(?:morgen|abend|mittag|nacht)s?"
+    r"|cada|nunca|siempre|diari[oa]|semanal|mensual|chaque|jamais|toujours|quotidien(?:ne)?|hebdomadaire"
+    r"|mensuel(?:le)?)\b"
 )
 _PROPER = re.compile(r"(?<!^)(?<![.!?]\s)\b(?:[A-ZÄÖÜ][\w+#.-]+|\d[\w.:-]*)")
 _TITLED = re.compile(r"(?<!^)(?<![.!?]\s)\b[A-ZÄÖÜ][a-zäöüß]\w*")
@@ -206,7 +270,9 @@ class Statement:
 
     @cached_property
     def owned(self) -> frozenset[str]:
-        """The terms of what is the speaker's, where it begins with that: "Our second album has sold out". English."""
+        """The terms of what is the speaker's, where it begins with that: "Our second album has sold out".
+        English.
+        """
         return frozenset() if self.foreign or not _OWNED.match(self.text) else subject(self._without_cues)
 
     @cached_property
@@ -255,7 +321,9 @@ class Statement:
 
     @cached_property
     def ending(self) -> frozenset[str]:
-        """The terms of the parts of the sentence that say that something is over, but for what took its place and when."""
+        """The terms of the parts of the sentence that say that something is over, but for what took its place
+        and when.
+        """
         parts = [part for part in _CLAUSE_END.split(self.text) if any(_endings(part))]
         parts = [part if _NO_MORE.search(part) else _SUCCESSOR.sub(" ", part) for part in parts]
         sentence = _DEED.sub(" ", _DENIED.sub(r" ; \1 ", _ENDED.sub(r" ; \1 ", " ".join(parts))))
@@ -353,7 +421,9 @@ class Statement:
 
     @cached_property
     def facets(self) -> frozenset[str]:
-        """What it tells of the speaker that one has one of at a time, however it is put: the editor, the manager."""
+        """What it tells of the speaker that one has one of at a time, however it is put: the editor, the
+        manager.
+        """
         return facets(self.text, self.content) if self.short and not self.adds else frozenset()
 
     def sets_anew(self, earlier: "Statement") -> bool:

@@ -143,7 +143,9 @@ class MemoryStore:
         return problems(self.rows, deep=deep)
 
     def pending(self) -> int:
-        """How many memories the embedder has not read (they are found by their words); 0 without an embedder."""
+        """How many memories the embedder has not read (they are found by their words); 0 without an
+        embedder.
+        """
         return len(self._unread(_ALL))
 
     def embed_pending(self, limit: int = _ALL) -> int:

@@ -1,6 +1,7 @@
-"""Later statements to which a found memory leads. "Replaced Jest with Vitest" holds no word of "How do we run the tests?",
-and answers it, since what is found ("Tests are run with Jest") names what it ends; so does "I report to Daniel" of "Who is
-my manager?", since both tell of one facet."""
+"""Later statements to which a found memory leads. "Replaced Jest with Vitest" holds no word of "How do we run
+the tests?", and answers it, since what is found ("Tests are run with Jest") names what it ends; so does "I
+report to Daniel" of "Who is my manager?", since both tell of one facet.
+"""
 
 from collections.abc import Callable, Sequence, Set
 
@@ -21,8 +22,9 @@ COMMON_NAME = 200  # memories from which on a name tells little, and reading its
 def with_successors(
     view: Reader, hits: Sequence[MemoryHit], conditions: Sequence[Condition], query: str
 ) -> list[MemoryHit]:
-    """Hits in order of rank, with those statements behind the best that say that is over what these name, or tell anew of
-    the facet that the question asks for. They are as sure as what they end."""
+    """Hits in order of rank, with those statements behind the best that say that is over what these name, or
+    tell anew of the facet that the question asks for. They are as sure as what they end.
+    """
     asked_terms = frozenset(terms(query))
     naming = [hit for hit in hits[:NAMING_HITS] if Statement.of(hit.memory.text).names - asked_terms]
     question = Statement.of(query)
@@ -55,8 +57,9 @@ def with_successors(
 
 
 def _told_of(facets: Set[str], hits: Sequence[MemoryHit], latest: Sequence[Candidate]) -> Sequence[MemoryHit]:
-    """Hits of which those that tell of the facet that is asked for are evidence by that, in whatever words; where nothing
-    else answers, and none of the best tells of it, what told of it last stands before them."""
+    """Hits of which those that tell of the facet that is asked for are evidence by that, in whatever words;
+    where nothing else answers, and none of the best tells of it, what told of it last stands before them.
+    """
     telling = any(facets & Statement.of(hit.memory.text).facets for hit in hits[:NAMING_HITS])
     floor = 0.0 if any(hit.score >= ANSWER_FLOOR for hit in hits) else ANSWER_FLOOR
     if not telling and floor:
@@ -79,8 +82,9 @@ def _add_later(
     candidates: Sequence[Candidate],
     succeeds: Callable[[Statement, Statement], bool],
 ) -> None:
-    """Adds to the later hits, by the number of what they succeed, those candidates that succeed one of the leading hits,
-    each by the first such one."""
+    """Adds to the later hits, by the number of what they succeed, those candidates that succeed one of the
+    leading hits, each by the first such one.
+    """
     present = {hit.memory.no: hit for hit in hits}
     taken = {later.memory.no for laters in later_hits.values() for later in laters}
     for hit in leading:

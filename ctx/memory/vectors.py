@@ -13,7 +13,8 @@ from ctx.store import codes
 Floats = codes.Floats
 
 CODED_ROWS = 8_192  # from here on the product of codes is faster, and worth loading what makes it
-_SCAN_ROWS = 1024  # 1.5 MB of float32 at 384 dimensions: more falls out of the second-level cache and is four times slower
+# 1.5 MB of float32 at 384 dimensions: more falls out of the second-level cache and is four times slower.
+_SCAN_ROWS = 1024
 _LOAD_ROWS = 4096
 _REPLACED = -2.0  # below any cosine
 
@@ -71,7 +72,9 @@ class BankVectors:
         return sum(array.nbytes for array in self._rows.arrays)
 
     def refresh(self, reader: Reader, model_no: int) -> None:
-        """Applies what the bank's journal has and this lacks; reads everything the first time, or after a purge."""
+        """Applies what the bank's journal has and this lacks; reads everything the first time, or after a
+        purge.
+        """
         bank = reader.bank
         if bank.seq == self._seq and bank.purges == self._purges:
             return

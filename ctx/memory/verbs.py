@@ -1,5 +1,7 @@
-"""Irregular verbs of English: forms that a stemmer does not bring together, so that "Who sends the invoices?" is answered by
-"Invoices are sent by Olga". Forms that are nouns of their own besides ("saw", "wound", "rose") are left out."""
+"""Irregular verbs of English: forms that a stemmer does not bring together, so that "Who sends the invoices?"
+is answered by "Invoices are sent by Olga". Forms that are nouns of their own besides ("saw", "wound", "rose")
+are left out.
+"""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -7,15 +9,18 @@ from functools import cache
 from ctx.analyze import terms
 
 _VERBS = """
-    begin began begun|bite bit bitten|blow blew blown|break broke broken|bring brought|build built|burn burnt|buy bought|catch caught
-    choose chose chosen|deal dealt|dig dug|draw drew drawn|drink drank drunk|drive drove driven|eat ate eaten|fall fell fallen
-    feed fed|feel felt|fight fought|find found|fly flew flown|forget forgot forgotten|forgive forgave forgiven|freeze froze frozen
-    get got gotten|give gave given|go went gone|grow grew grown|hang hung|hear heard|hide hid hidden|hold held|keep kept|know knew known
-    lead led|lean leant|learn learnt|leave left|lend lent|lose lost|make made|mean meant|meet met|pay paid|ride rode ridden
-    ring rang rung|rise risen|run ran|say said|see seen|seek sought|sell sold|send sent|shake shook shaken|shine shone|shoot shot
-    show shown|sing sang sung|sit sat|sleep slept|speak spoke spoken|spend spent|stand stood|steal stole stolen|stick stuck
-    swear swore sworn|swim swam swum|take took taken|teach taught|tear tore torn|tell told|think thought|throw threw thrown
-    understand understood|wake woke woken|wear wore worn|weave wove woven|win won|write wrote written
+    begin began begun|bite bit bitten|blow blew blown|break broke broken|bring brought|build built
+    burn burnt|buy bought|catch caught|choose chose chosen|deal dealt|dig dug|draw drew drawn
+    drink drank drunk|drive drove driven|eat ate eaten|fall fell fallen|feed fed|feel felt|fight fought
+    find found|fly flew flown|forget forgot forgotten|forgive forgave forgiven|freeze froze frozen
+    get got gotten|give gave given|go went gone|grow grew grown|hang hung|hear heard|hide hid hidden
+    hold held|keep kept|know knew known|lead led|lean leant|learn learnt|leave left|lend lent|lose lost
+    make made|mean meant|meet met|pay paid|ride rode ridden|ring rang rung|rise risen|run ran|say said
+    see seen|seek sought|sell sold|send sent|shake shook shaken|shine shone|shoot shot|show shown
+    sing sang sung|sit sat|sleep slept|speak spoke spoken|spend spent|stand stood|steal stole stolen
+    stick stuck|swear swore sworn|swim swam swum|take took taken|teach taught|tear tore torn|tell told
+    think thought|throw threw thrown|understand understood|wake woke woken|wear wore worn|weave wove woven
+    win won|write wrote written
 """
 
 

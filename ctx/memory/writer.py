@@ -13,7 +13,8 @@ from ctx.memory.reader import COLUMN_NAMES, UNDELETED, Reader
 from ctx.types import JSON
 
 _INSERT = (
-    f"INSERT INTO memories (bank_no, {', '.join(COLUMN_NAMES[1:])}) VALUES ({', '.join('?' * len(COLUMN_NAMES))})"
+    f"INSERT INTO memories (bank_no, {', '.join(COLUMN_NAMES[1:])}) VALUES "
+    f"({', '.join('?' * len(COLUMN_NAMES))})"
     " ON CONFLICT DO NOTHING RETURNING no"
 )
 _NAMED_IN_JOURNAL = 20  # ids; all of them by digest, so that a line of a great deletion stays a line
@@ -92,7 +93,8 @@ class Writer(Reader):
             for name in columns
         ]
         self.connection.execute(
-            f"UPDATE memories SET {', '.join(f'{name} = ?' for name in columns)} WHERE no = ? AND bank_no = ?",
+            f"UPDATE memories SET {', '.join(f'{name} = ?' for name in columns)} WHERE no = ? AND bank_no = "
+            "?",
             (*values, memory.no, self.bank_no),
         )
         if memory.deleted_ms is None:
@@ -139,7 +141,8 @@ class Writer(Reader):
             "WITH RECURSIVE doomed (no, id, term_count) AS ("
             f"SELECT m.no, m.id, m.term_count FROM memories m WHERE {clause} UNION "
             "SELECT c.no, c.id, c.term_count FROM doomed d JOIN memories c ON c.parent = d.id"
-            " WHERE c.bank_no = ? AND c.deleted_ms IS NULL) SELECT no, id, term_count FROM doomed ORDER BY no",
+            " WHERE c.bank_no = ? AND c.deleted_ms IS NULL) SELECT no, id, term_count FROM doomed ORDER BY "
+            "no",
             (*values, self.bank_no),
         )
         return [(row[0], row[1], row[2]) for row in rows]
@@ -198,7 +201,8 @@ class Writer(Reader):
         run("UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", (home,))
         empty(self.engine, theirs)
         run(
-            "UPDATE memory_banks SET bank = '/' || bank_no, config = ?, live = 0, live_terms = 0, purges = purges + 1"
+            "UPDATE memory_banks SET bank = '/' || bank_no, config = ?, live = 0, live_terms = 0, purges = "
+            "purges + 1"
             " WHERE bank_no = ?",
             (canonical({"merged_into": home}), theirs),
         )

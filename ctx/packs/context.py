@@ -70,7 +70,9 @@ class CallContext:
             return reply
 
     def take_back(self) -> None:
-        """Ends the call as if it had written nothing: waits for a write under way, undoes what was written, refuses what comes late."""
+        """Ends the call as if it had written nothing: waits for a write under way, undoes what was written,
+        refuses what comes late.
+        """
         with self._writing:
             self._ended = True
             for operation, ids in reversed(self._written):
@@ -99,7 +101,9 @@ def _made(reply: dict[str, JSON]) -> list[str]:
 
 
 def _by_name(name: str, values: list[JSON]) -> JSON:
-    """Lua's positional arguments by name: what the operation requires comes first, a table of options last."""
+    """Lua's positional arguments by name: what the operation requires comes first, a table of options
+    last.
+    """
     spec = OPS.get(name)
     if spec is None:
         return {}  # `call` says that it is unknown

@@ -19,7 +19,9 @@ _CODES = ("unknown_tool", "rate_limited", "store", "bad_arguments")
 
 
 class PackTool(NamedTuple):
-    """A tool of a pack. `bank_parameter` names the argument that chooses the bank; `at_banks`: listed where the URL names the bank."""
+    """A tool of a pack. `bank_parameter` names the argument that chooses the bank; `at_banks`: listed where
+    the URL names the bank.
+    """
 
     name: str
     script: str
@@ -45,7 +47,9 @@ class PackRouteSpec(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """One pack. `prefix` goes before each tool's name where all tools are together; the pack's own endpoint also takes bare names."""
+    """One pack. `prefix` goes before each tool's name where all tools are together; the pack's own endpoint
+    also takes bare names.
+    """
 
     name: str
     folder: str
@@ -186,7 +190,9 @@ def read_manifest(folder: str) -> Manifest:
 
 
 def _values(data: Mapping[str, JSON], label: str) -> dict[str, JSON]:
-    """Every key with its value, or with what stands for it. Raises `ConfigError` for one that is unknown, absent or of another type."""
+    """Every key with its value, or with what stands for it.
+    Raises `ConfigError` for one that is unknown, absent or of another type.
+    """
     for key in data:
         if key not in _DEFAULTS:
             raise ConfigError(f"{label}: {key}: unknown key (known: {', '.join(sorted(_DEFAULTS))})")
@@ -212,7 +218,8 @@ def _environ(table: Mapping[str, JSON], label: str) -> dict[str, tuple[str, ...]
             or not all(isinstance(name, str) for name in named)
         ):
             raise ConfigError(
-                f"{label}: environ.{purpose}: one of {', '.join(_ENVIRON)}, with the name of a variable or a list of names"
+                f"{label}: environ.{purpose}: one of {', '.join(_ENVIRON)}, with the name of a variable or "
+                "a list of names"
             )
         variables[purpose] = tuple(named)
     return variables

@@ -1,4 +1,5 @@
-"""Memory packs: a folder of Lua tools and a manifest become tools, routes and profiles; the core keeps what they promise.
+"""Memory packs: a folder of Lua tools and a manifest become tools, routes and profiles; the core keeps what
+they promise.
 
 The bank is fixed here, before any Lua runs; a script cannot name another. One pack's memories are its own,
 unless `[memory] shared`. A call that fails takes back what it wrote.
@@ -87,7 +88,7 @@ class Pack:
         self._own: dict[str, OwnScript] = {}
         self._remote: RemotePack | None = None
 
-    # -- loading -------------------------------------------------------------------------------------------------
+    # -- loading ---------------------------------------------------------------------------------------------
 
     def load(self, toolbox: Toolbox, agents: Agents) -> None:
         """Reads every script's metadata and registers it. Raises a `CtxError` where one does not load."""
@@ -155,7 +156,9 @@ class Pack:
         )
 
     def forward(self, environ: Mapping[str, str]) -> bool:
-        """Sends the calls to the server that the environment names (`SEKHA_API_URL`), from now on; False where it names none."""
+        """Sends the calls to the server that the environment names (`SEKHA_API_URL`), from now on; False
+        where it names none.
+        """
         url = self.manifest.variable(environ, "url")
         if not url or self.manifest.remote_path is None:
             return False
@@ -170,7 +173,7 @@ class Pack:
         tool = self.tools.get(label.removeprefix(self.manifest.prefix))
         return tool.name if tool else None
 
-    # -- a call --------------------------------------------------------------------------------------------------
+    # -- a call ----------------------------------------------------------------------------------------------
 
     def _run(self, spec: PackTool, source: bytes, output: JSON) -> Callable[[dict[str, JSON], Caller], JSON]:
         def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
@@ -220,7 +223,9 @@ class Pack:
         return self._opened_bank(bank, caller)
 
     def _opened_bank(self, bank: str, caller: Caller) -> str:
-        """The store's bank behind the one that was named. Raises `Unauthorized` where the caller's key does not open it."""
+        """The store's bank behind the one that was named.
+        Raises `Unauthorized` where the caller's key does not open it.
+        """
         if caller.banks is not None and bank not in caller.banks:
             raise Unauthorized(
                 f"{self.name}: this key does not open the bank '{bank}'", data={"presented": True}
@@ -303,7 +308,7 @@ class Pack:
             memory.take_back()
             raise
 
-    # -- what the core knows -------------------------------------------------------------------------------------
+    # -- what the core knows ---------------------------------------------------------------------------------
 
     def snapshot(self, session: str) -> dict[str, JSON]:
         """The facts for a health check; how they are worded is the script's."""
@@ -432,7 +437,9 @@ def _sessions_path(manifest: Manifest, settings: Mapping[str, JSON], home: str) 
 def session_files(
     enabled: Sequence[str], settings: Mapping[str, Mapping[str, JSON]], root: str, environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """The files in which the enabled packs keep the sessions of their clients, by pack. Raises `ConfigError`."""
+    """The files in which the enabled packs keep the sessions of their clients, by pack.
+    Raises `ConfigError`.
+    """
     paths = {}
     for name in enabled:
         pack_settings = settings.get(name, {})

@@ -1,4 +1,6 @@
-"""A pack whose memories are on another machine: its tools are here, every call goes to the real product's own HTTP route."""
+"""A pack whose memories are on another machine: its tools are here, every call goes to the real product's own
+HTTP route.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,9 @@ CONNECT_S = 5.0
 
 
 class RemotePack:
-    """Calls `url` + `path` (with `{tool}` in it) with a bearer key. `names` are the variables of url and key, for messages."""
+    """Calls `url` + `path` (with `{tool}` in it) with a bearer key.
+    `names` are the variables of url and key, for messages.
+    """
 
     def __init__(self, pack: str, url: str, path: str, key: str | None, names: tuple[str, str]) -> None:
         """Raises `BadRequest` for what is no address."""
@@ -26,7 +30,9 @@ class RemotePack:
         self._client: httpx.Client | None = None
 
     def call(self, tool: str, arguments: dict[str, JSON], timeout_s: float) -> JSON:
-        """The reply as it came. Raises `BadRequest`, `NotFound` or `ToolError`, worded for the user of a chat client."""
+        """The reply as it came. Raises `BadRequest`, `NotFound` or `ToolError`, worded for the user of a chat
+        client.
+        """
         import httpx  # 90 ms, and only a bridge to another server is a client
 
         if self._client is None:

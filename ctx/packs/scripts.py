@@ -1,4 +1,6 @@
-"""A pack's scripts: their text with what they share, and those that answer a route or a method instead of being a tool."""
+"""A pack's scripts: their text with what they share, and those that answer a route or a method instead of
+being a tool.
+"""
 
 import os
 from collections.abc import Mapping
@@ -13,7 +15,9 @@ from ctx.types import JSON
 
 
 class OwnScript(NamedTuple):
-    """A script of a route or a method, as it runs: its text, what it takes, and the shape of what it answers."""
+    """A script of a route or a method, as it runs: its text, what it takes, and the shape of what it
+    answers.
+    """
 
     source: bytes
     parameters: JSON

@@ -1,7 +1,8 @@
 """Sessions of a pack's clients: who is who across restarts, and what little each remembers.
 
-One session a connection: a pipe's is resumed by the next process in the same project, an HTTP one is the MCP session's. The file is a list of
-`[id, data]`, as Claude Recall keeps it, and may belong to the real product too: entries that are not ours are kept as they are.
+One session a connection: a pipe's is resumed by the next process in the same project, an HTTP one is the MCP
+session's. The file is a list of `[id, data]`, as Claude Recall keeps it, and may belong to the real product
+too: entries that are not ours are kept as they are.
 """
 
 import json
@@ -38,7 +39,9 @@ class Sessions(Protocol):
         ...
 
     def data(self, id: str) -> dict[str, JSON]:
-        """What is known of a session: `id`, `startTime`, `lastActivity`, `toolCalls`, `project`, `kv`; {} of none."""
+        """What is known of a session: `id`, `startTime`, `lastActivity`, `toolCalls`, `project`, `kv`; {} of
+        none.
+        """
         ...
 
     def get(self, id: str, key: str) -> JSON:
@@ -58,7 +61,9 @@ class Sessions(Protocol):
         ...
 
     def take_over(self, entries: Iterable[dict[str, JSON]]) -> None:
-        """Keeps sessions that another store gave as `all`, in place of those of the same id. Raises `StoreError`."""
+        """Keeps sessions that another store gave as `all`, in place of those of the same id.
+        Raises `StoreError`.
+        """
         ...
 
     def close(self) -> None:
@@ -208,7 +213,8 @@ class FileSessions:
             return
         try:
             with files.Locked(self._path):
-                # Ours are put in their places; what another process or the real product keeps there stays as it is.
+                # Ours are put in their places; what another process or the real product keeps there stays as
+                # it is.
                 ours = {id: self._known[id] for id in sorted(self._changed) if id in self._known}
                 remaining = [e for e in self._entries() if not (_is_entry(e) and e[0] in self._forgotten)]
                 entries = [[e[0], ours.pop(e[0])] if _is_entry(e) and e[0] in ours else e for e in remaining]
@@ -242,7 +248,9 @@ def _activity_ms(data: dict[str, JSON]) -> float:
 
 
 class Rate:
-    """At most `limit` calls in any `window_s` for each session: a log of times, so that it slides. 0 means no limit."""
+    """At most `limit` calls in any `window_s` for each session: a log of times, so that it slides.
+    0 means no limit.
+    """
 
     def __init__(
         self, limit: int, window_s: float = 60.0, *, clock: Callable[[], float] = time.monotonic

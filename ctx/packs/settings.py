@@ -1,4 +1,6 @@
-"""A pack's own settings: `[packs.NAME]` and the environment variables of the product whose dialect it speaks."""
+"""A pack's own settings: `[packs.NAME]` and the environment variables of the product whose dialect it
+speaks.
+"""
 
 import os
 from collections.abc import Mapping
@@ -47,7 +49,8 @@ def keys(manifest: Manifest, settings: Mapping[str, JSON], environ: Mapping[str,
         key = environ.get(variable)
         if not key:
             raise ConfigError(
-                f"[packs.{manifest.name}] api_key_env: the environment variable {variable} is not set; export it or delete the line"
+                f"[packs.{manifest.name}] api_key_env: the environment variable {variable} is not set; "
+                "export it or delete the line"
             )
         return (key,)
     key = manifest.variable(environ, "api_key")
@@ -55,7 +58,8 @@ def keys(manifest: Manifest, settings: Mapping[str, JSON], environ: Mapping[str,
     if demand and not key:
         # Whoever asked for authentication must not get an open server because the key was forgotten.
         raise ConfigError(
-            f"{manifest.names('key_demanded')[0]} is set, but {manifest.names('api_key')[0]} is not: set the key too"
+            f"{manifest.names('key_demanded')[0]} is set, but {manifest.names('api_key')[0]} is not: set "
+            "the key too"
         )
     return (key,) if key else ()
 

@@ -42,7 +42,10 @@ _PUT = (
     " place = coalesce(excluded.place, s.place), active_ms = greatest(excluded.active_ms, s.active_ms),"
     " calls = s.calls + excluded.calls"
 )
-_PUT_VALUE = "INSERT INTO pack_session_value VALUES (?, ?, ?, ?) ON CONFLICT (pack, id, key) DO UPDATE SET value = excluded.value"
+_PUT_VALUE = (
+    "INSERT INTO pack_session_value VALUES (?, ?, ?, ?) ON CONFLICT (pack, id, key) DO UPDATE SET value = "
+    "excluded.value"
+)
 
 
 class SharedSessions:

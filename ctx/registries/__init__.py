@@ -1,4 +1,6 @@
-"""Registries: folders of Lua tools, connectors and agents in git, pinned to a commit and held to their hashes."""
+"""Registries: folders of Lua tools, connectors and agents in git, pinned to a commit and held to their
+hashes.
+"""
 
 import os
 from collections.abc import Mapping

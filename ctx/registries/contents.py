@@ -60,7 +60,9 @@ class Contents(NamedTuple):
 
 
 def contents(manifest: bytes | None, entries: Mapping[str, Entry]) -> Contents:
-    """What the files of a repository (path -> entry) offer. Raises `SourceError` for a manifest that is none."""
+    """What the files of a repository (path -> entry) offer.
+    Raises `SourceError` for a manifest that is none.
+    """
     tables = _tables(manifest)
     problems: list[str] = []
     offers: dict[tuple[str, str], Offer] = {}
@@ -138,15 +140,16 @@ def _name_fault(name: str, taken: bool) -> str | None:
 
 
 def _settings_fault(name: str, path: str, entries: Mapping[str, Entry]) -> str | None:
-    """Why an agent that is settings, and no script, is not taken: what a registry brings is run after a look at it,
-    and these belong in the user's own configuration.
+    """Why an agent that is settings, and no script, is not taken: what a registry brings is run after a look
+    at it, and these belong in the user's own configuration.
     """
     folder = posixpath.dirname(path)
     settings = folder if folder.endswith(f"/{AGENT_SETTINGS}") else f"{folder}/{AGENT_SETTINGS}"
     if path in entries or settings not in entries or not _plain(settings):
         return None
     return (
-        f"its {one_line(settings, 100)} holds settings and no script; copy description, tools and system_prompt "
+        f"its {one_line(settings, 100)} holds settings and no script; copy description, tools and "
+        "system_prompt "
         f"into [agents.inline.{name}] of your ctx.toml"
     )
 
@@ -170,7 +173,9 @@ def _plain(path: str) -> bool:
 
 
 def _files(kind: str, path: str, entries: Mapping[str, Entry]) -> dict[str, str]:
-    """The files of a script: the folder with it where that is its own (`.../NAME/KIND.lua`), else it alone."""
+    """The files of a script: the folder with it where that is its own (`.../NAME/KIND.lua`), else it
+    alone.
+    """
     folder, base = posixpath.split(path)
     main = f"{kind}.lua"
     if base != main or "/" not in folder:

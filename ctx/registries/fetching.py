@@ -1,4 +1,6 @@
-"""A registry as its repository has it at one commit, read from git's objects: no work tree, nothing that runs."""
+"""A registry as its repository has it at one commit, read from git's objects: no work tree, nothing that
+runs.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -132,7 +134,8 @@ def _within_bounds(offered: Contents, sizes: Mapping[str, int | None]) -> Conten
         large = next((path for path in offer.files.values() if sizes[path] is None), None)
         if large is not None:
             problems.append(
-                f"{offer.kind} '{offer.name}': '{large}' is larger than {MAX_FILE_BYTES:,} bytes; it is left out"
+                f"{offer.kind} '{offer.name}': '{large}' is larger than {MAX_FILE_BYTES:,} bytes; it is "
+                "left out"
             )
             continue
         total += sum(sizes[path] or 0 for path in offer.files.values())

@@ -1,4 +1,6 @@
-"""What is written down of an installed registry: where it is from, its commit, its scripts and their hashes."""
+"""What is written down of an installed registry: where it is from, its commit, its scripts and their
+hashes.
+"""
 
 import re
 from collections.abc import Mapping
@@ -80,7 +82,9 @@ def row_of(registry: Registry) -> JSON:
 
 
 def registry_of(name: str, row: JSON) -> Registry:
-    """The registry of such a row. Raises `LookupError`, `TypeError`, `ValueError`, `AttributeError` for another."""
+    """The registry of such a row. Raises `LookupError`, `TypeError`, `ValueError`, `AttributeError` for
+    another.
+    """
     scripts = tuple(
         RegistryScript(
             name,

@@ -103,7 +103,8 @@ class Shelf:
             return None
         return (
             f"{script.reference} is not what was installed ({change}) and does not run; "
-            f"`ctx registry install {script.registry}` puts it back, and `ctx registry override` copies it for "
+            f"`ctx registry install {script.registry}` puts it back, and `ctx registry override` copies it "
+            "for "
             "changes of your own"
         )
 
@@ -177,7 +178,8 @@ class Shelf:
     def install(self, registry: Registry, contents: Mapping[str, Mapping[str, bytes]]) -> None:
         """Puts a registry in place of the one of its name: `contents` are its files by script (`tools/NAME`).
 
-        Whoever is killed in between leaves the old one, or files that the record refuses. Raises `ConfigError`.
+        Whoever is killed in between leaves the old one, or files that the record refuses. Raises
+        `ConfigError`.
         """
         import secrets  # 12 ms with `random`, and a server installs nothing
 
@@ -295,6 +297,7 @@ def _parts(reference: str) -> tuple[str, str, str]:
         or not all(re.fullmatch(r"[A-Za-z0-9_-]+", word) for word in words)
     ):
         raise ConfigError(
-            f"'{reference}' names no script of a registry; write {REGISTRY_PREFIX}NAME/tools/SCRIPT (or connectors, agents)"
+            f"'{reference}' names no script of a registry; write {REGISTRY_PREFIX}NAME/tools/SCRIPT (or "
+            "connectors, agents)"
         )
     return words[0], words[1], words[2]

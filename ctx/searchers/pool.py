@@ -35,10 +35,11 @@ class Served(Protocol):
 
 
 class SearchProcesses:
-    """Runs the `search` tool here, and where another search is under way in a process beside. Safe from several threads.
+    """Runs the `search` tool here, and where another search is under way in a process beside. Safe from
+    several threads.
 
-    `limit` processes at most are started, each once searches have met each other for a while. What a process does not
-    answer, for whatever reason, is answered here.
+    `limit` processes at most are started, each once searches have met each other for a while. What a process
+    does not answer, for whatever reason, is answered here.
     """
 
     def __init__(

@@ -26,7 +26,9 @@ class Answer(NamedTuple):
 
 
 class Line:
-    """A connection to a process that holds one question at a time. A process that fails one is ended, and no line to it `sound`."""
+    """A connection to a process that holds one question at a time.
+    A process that fails one is ended, and no line to it `sound`.
+    """
 
     def __init__(self, process: "SearchProcess", connection: "Connection[Any, Any]") -> None:
         self._process = process

@@ -1,8 +1,8 @@
 """A process that answers searches for a server which is asked for more of them than one process can answer.
 
-It reads what the server reads, as `ctx search` beside it would: the catalog without writing to it, and of the index whatever was
-published last. It answers one question after the other, and ends when the server has closed a line, when nobody has asked for a
-while, or when another store lies at the path of the one it opened.
+It reads what the server reads, as `ctx search` beside it would: the catalog without writing to it, and of the
+index whatever was published last. It answers one question after the other, and ends when the server has
+closed a line, when nobody has asked for a while, or when another store lies at the path of the one it opened.
 """
 
 import gc
@@ -21,7 +21,9 @@ _FIRST_QUESTION = {"query": "the first question", "limit": 1}
 
 
 class ServedWorkspace(Workspace):
-    """A workspace whose server says what its index lacks, and is told which chunks should have an embedding soon."""
+    """A workspace whose server says what its index lacks, and is told which chunks should have an embedding
+    soon.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__(config, reading=True)
@@ -35,7 +37,9 @@ class ServedWorkspace(Workspace):
         self._wanted_chunks += chunk_nos
 
     def answer(self, arguments: JSON, remark: str | None) -> tuple[JSON, list[int]] | None:
-        """What the tool answers and the chunks that are wanted; None for an error, which the server meets as well and words itself."""
+        """What the tool answers and the chunks that are wanted; None for an error, which the server meets as
+        well and words itself.
+        """
         self._remark, self._wanted_chunks = remark, []
         try:
             return self.toolbox.call("search", arguments, Caller("server")), self._wanted_chunks
@@ -44,7 +48,9 @@ class ServedWorkspace(Workspace):
 
 
 def main(idle_s: float, *descriptors: int) -> None:
-    """Reads the configuration from the first line, says None when the store is open, and answers what comes on all of them."""
+    """Reads the configuration from the first line, says None when the store is open, and answers what comes
+    on all of them.
+    """
     lines: list[Connection[Any, Any]] = [Connection(descriptor) for descriptor in descriptors]
     config: Config = lines[0].recv()
     workspace = ServedWorkspace(config)

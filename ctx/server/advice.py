@@ -46,7 +46,8 @@ class Advice(NamedTuple):
                 "and call tools.",
                 "",
                 f'Search with `POST /tools/search`, body `{{"query": "...", "mode": "{mode}"}}`; read a',
-                'document with `POST /tools/get`, body `{"id": "..."}`. Every tool is `POST /tools/{name}` with a',
+                'document with `POST /tools/get`, body `{"id": "..."}`. Every tool is `POST /tools/{name}` '
+                "with a",
                 "JSON object, and an MCP tool at `/mcp`.",
                 "",
                 "## Tools",

@@ -68,8 +68,8 @@ class Services(NamedTuple):
 
 
 def create_app(services: Services, settings: ServerSettings, *, page_folder: str | None = None) -> Guard:
-    """The ASGI application; `page_folder` instead of the page's own. Raises `ConfigError` where the settings would leave it
-    open to a network without a key.
+    """The ASGI application; `page_folder` instead of the page's own. Raises `ConfigError` where the settings
+    would leave it open to a network without a key.
     """
     check_bind(settings, services.keys)
     work = services.work or Work()

@@ -1,7 +1,9 @@
-"""The fixed endpoints, as FastAPI's: lists, health, descriptions, the page. What is registered while the server runs is in rest.py.
+"""The fixed endpoints, as FastAPI's: lists, health, descriptions, the page. What is registered while the
+server runs is in rest.py.
 
-The replies are typed for the description. The handlers encode them themselves (errors.py): pydantic would refuse a lone surrogate,
-which a file name that is not UTF-8 brings along. All this is imported once the server listens (late.py).
+The replies are typed for the description. The handlers encode them themselves (errors.py): pydantic would
+refuse a lone surrogate, which a file name that is not UTF-8 brings along. All this is imported once the
+server listens (late.py).
 """
 
 import asyncio

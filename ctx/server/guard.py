@@ -35,7 +35,8 @@ _HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{0,1024}")
 _WRONG_KEY = "this key is not valid"
 _NEEDLESS_KEY = (
     "this key is not valid; most of this server needs none: remove the Authorization header, make one with "
-    "'ctx key create', or set the pack's variable (HINDSIGHT_API_TENANT_API_KEY, SEKHA_API_KEY) to the one that is sent"
+    "'ctx key create', or set the pack's variable (HINDSIGHT_API_TENANT_API_KEY, SEKHA_API_KEY) to the one "
+    "that is sent"
 )
 _CROWDED = "the server has too many requests open; try again shortly"
 _FOREIGN = "web pages of other sites need a key here, or their origin in [server] allowed_origins"

@@ -141,7 +141,8 @@ class Keys:
                 raise BadRequest(f"'{bank[:80]}' is not a bank: it has {BANK_RULE}")
             if bank.startswith(OWN_BANK):
                 raise BadRequest(
-                    f"'{bank[:80]}' is a pack's own bank, which is opened by [packs.NAME] api_key_env or a key for all banks"
+                    f"'{bank[:80]}' is a pack's own bank, which is opened by [packs.NAME] api_key_env or a "
+                    "key for all banks"
                 )
         if EVERY_BANK in chosen:
             chosen = (EVERY_BANK,)

@@ -1,7 +1,7 @@
 """Doors that are made once the server listens.
 
-The MCP SDK costs half a second to import, FastAPI with pydantic a third of one. A search over REST need not wait for them, and who
-comes to such a door meanwhile waits that long.
+The MCP SDK costs half a second to import, FastAPI with pydantic a third of one. A search over REST need not
+wait for them, and who comes to such a door meanwhile waits that long.
 """
 
 import asyncio
@@ -19,10 +19,12 @@ UNASKED_S = (
 
 
 class Door(Protocol):
-    """A part of the server that answers by itself: MCP over HTTP, the fixed endpoints. It lives for one `lifespan`.
+    """A part of the server that answers by itself: MCP over HTTP, the fixed endpoints. It lives for one
+    `lifespan`.
 
-    MCP's `handle` answers POST and DELETE on every MCP path, and GET with a session; what the guard knows of the request is the
-    `Access` in `scope["ctx.access"]`. `close` ends open streams, on the event loop, without waiting.
+    MCP's `handle` answers POST and DELETE on every MCP path, and GET with a session; what the guard knows of
+    the request is the `Access` in `scope["ctx.access"]`. `close` ends open streams, on the event loop,
+    without waiting.
     """
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None: ...

@@ -67,8 +67,8 @@ class Sessions:
 
     @asynccontextmanager
     async def use(self, id: str | None, request: str | None = None) -> AsyncIterator[None]:
-        """Around a request in a session. One whose id, `request`, is another's waits until that one has ended:
-        the SDK keeps replies by id, and would answer one of the two.
+        """Around a request in a session. One whose id, `request`, is another's waits until that one has
+        ended: the SDK keeps replies by id, and would answer one of the two.
         """
         session = self._sessions.get(id or "")
         if session is None:

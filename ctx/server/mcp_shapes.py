@@ -108,7 +108,9 @@ def _answer(text: str, structured: dict[str, JSON]) -> types.CallToolResult:
 
 
 def tool_failure(message: str, fields: JSON = None) -> types.CallToolResult:
-    """A failure that the model can mend; `fields`: what a client of the tool reads even then, beside `error`."""
+    """A failure that the model can mend; `fields`: what a client of the tool reads even then, beside
+    `error`.
+    """
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=f"Error: {message}")],
         structured_content=None if fields is None else {"error": message, **fields},

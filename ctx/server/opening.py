@@ -1,4 +1,5 @@
-"""What a client asks first over pipes, answered from a record of what the SDK answered to the very same before.
+"""What a client asks first over pipes, answered from a record of what the SDK answered to the very same
+before.
 
 A client starts `ctx mcp` with every conversation and waits for two replies, the handshake and the list of
 tools, while the SDK needs a second to import. The record holds those replies, each beside the whole request
@@ -48,8 +49,8 @@ _SDK = ("mcp", "mcp_types", "pydantic", "pydantic_core")
 
 
 def fingerprint(values: Iterable[str], paths: Iterable[str]) -> str | None:
-    """One hash over ctx, the SDK and Python as they are installed, these values and the state of what is at these
-    paths; None where that is too much to look at.
+    """One hash over ctx, the SDK and Python as they are installed, these values and the state of what is at
+    these paths; None where that is too much to look at.
 
     A file's state is its inode, its times and its size; a change within one tick of the clock that made it
     cannot matter, since whoever reads the file starts later. Of a folder it is what it holds.
@@ -85,7 +86,9 @@ def _states(path: str, depth: int) -> Iterator[str]:
 
 
 class Opening:
-    """The recorded replies of one project, by request. `slot` is the file; a missing or foreign one is empty."""
+    """The recorded replies of one project, by request.
+    `slot` is the file; a missing or foreign one is empty.
+    """
 
     def __init__(self, slot: str | None, fingerprint: str | None) -> None:
         self._slot = slot if fingerprint is not None else None
@@ -101,7 +104,9 @@ class Opening:
         return self._replies.get(key)
 
     def note(self, key: str, reply: JSON) -> None:
-        """Keeps what the SDK answers. Writes the file where that is news; one that cannot be written is no loss."""
+        """Keeps what the SDK answers. Writes the file where that is news; one that cannot be written is no
+        loss.
+        """
         with self._lock:
             if self._slot is None or self._replies.get(key) == reply:
                 return
@@ -164,7 +169,9 @@ class Requests:
 
 
 class Early:
-    """What was said before the SDK was there: the messages that came, and what requests were answered, by id."""
+    """What was said before the SDK was there: the messages that came, and what requests were answered, by
+    id.
+    """
 
     def __init__(self) -> None:
         self.messages: list[bytes] = []

@@ -169,8 +169,8 @@ class Policy:
         return self._ring is not None and self._ring.closed
 
     def closed_to(self, headers: Mapping[str, str]) -> bool:
-        """Whether a request needs a key for anything but the page: once keys were made, one that comes through a proxy does,
-        though the server listens on this machine alone.
+        """Whether a request needs a key for anything but the page: once keys were made, one that comes
+        through a proxy does, though the server listens on this machine alone.
         """
         if self.closed or not self.ring_closed or not self.loopback:
             return self.closed

@@ -1,4 +1,6 @@
-"""What each MCP endpoint shows: everything at `/mcp`, a bank's tools at `/mcp/{bank}`, one pack's own names at `/packs/{pack}/mcp`."""
+"""What each MCP endpoint shows: everything at `/mcp`, a bank's tools at `/mcp/{bank}`, one pack's own names
+at `/packs/{pack}/mcp`.
+"""
 
 from collections.abc import Callable, Sequence
 

@@ -34,9 +34,9 @@ MAX_DEPTH = 64  # of a body; the arguments of a tool are not a tree
 class PackRoute(NamedTuple):
     """A route of a pack's own, beside the tools that everybody has.
 
-    `answer(texts of path and query string, body, caller)` runs in a thread and gives the reply, un-wrapped, or raises a
-    `CtxError`. `auth`: "required" (a key, always), "pack" (as for the pack's tools), "open". `error_body`
-    shapes errors; None: our shape.
+    `answer(texts of path and query string, body, caller)` runs in a thread and gives the reply, un-wrapped,
+    or raises a `CtxError`. `auth`: "required" (a key, always), "pack" (as for the pack's tools), "open".
+    `error_body` shapes errors; None: our shape.
     """
 
     method: str
@@ -59,7 +59,9 @@ class Request:
         self.parameters: Mapping[str, str] = scope["path_params"]
 
     def texts(self) -> dict[str, list[str]]:
-        """The values of the path and of the query string, by name; what the path says, the query cannot say otherwise."""
+        """The values of the path and of the query string, by name; what the path says, the query cannot say
+        otherwise.
+        """
         texts: dict[str, list[str]] = {}
         for name, value in parse_qsl(self.scope["query_string"].decode("latin-1")):
             texts.setdefault(name, []).append(value)

@@ -151,7 +151,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
-        # Uvicorn tells only the request that was read last; those before it would be answered into a closed socket.
+        # Uvicorn tells only the request that was read last; those before it would be answered into a closed
+        # socket.
         self.pipeline.clear()
         if self._answering is not None:
             self._answering.disconnected = True
@@ -247,7 +248,8 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            # What is loaded stays: going through it for garbage now and then would hold up a search for 30 ms and more.
+            # What is loaded stays: going through it for garbage now and then would hold up a search for 30 ms
+            # and more.
             gc.freeze()
             gc.enable()
             self._announce(address((sockets or self._sockets)[0]))
@@ -258,8 +260,9 @@ class HttpServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Uvicorn would raise the signal again once stopped; a server that was asked to stop and did ends with 0.
-        # And at a second signal it would tear down what is being closed: the first one sees to it that the end comes.
+        # Uvicorn would raise the signal again once stopped; a server that was asked to stop and did ends with
+        # 0. And at a second signal it would tear down what is being closed: the first one sees to it that the
+        # end comes.
         self.should_exit = True
         if not self._leaving:
             # Here, not where the loop sees it: while the services start, or something holds the loop, it sees

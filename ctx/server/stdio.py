@@ -70,8 +70,9 @@ class Wire:
         early: Early | None = None,
         opening: Opening | None = None,
     ) -> None:
-        """`lenient`: an `initialize` without parameters gets some (claude-recall's own client sends none). `early` is
-        what was said and answered already, `opening` where replies are recorded for the next start.
+        """`lenient`: an `initialize` without parameters gets some (claude-recall's own client sends none).
+        `early` is what was said and answered already, `opening` where replies are recorded for the next
+        start.
         """
         self._frames = frames
         self._lenient = lenient
@@ -95,8 +96,8 @@ class Wire:
             self._answered(id)
 
     def _deliver(self, data: bytes, reply: JSON, early_reply: JSON, recorded: tuple[str, str] | None) -> None:
-        """Sends what the SDK says, unless the client was given the `early_reply` already, and records it. Where
-        the two differ, the client is told to ask anew.
+        """Sends what the SDK says, unless the client was given the `early_reply` already, and records it.
+        Where the two differ, the client is told to ask anew.
         """
         if early_reply is None:
             self._frames.send(data)
@@ -154,15 +155,17 @@ class Wire:
             await self.finish(asyncio.ensure_future(self._all_answered.wait()))
 
     async def finish(self, under_way: "asyncio.Future[Any]") -> None:
-        """Waits, once the client has closed its end, for what is under way, as long as somebody reads the replies."""
+        """Waits, once the client has closed its end, for what is under way, as long as somebody reads the
+        replies.
+        """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + LAST_WORDS_S
         while not (under_way.done() or self._frames.deserted or loop.time() > until_s):
             await asyncio.wait([under_way], timeout=0.2)
 
     async def _taken(self, request: dict[str, JSON]) -> bool:
-        """Whether the id of a request is still another's. What was answered early the client takes for ended: there the
-        SDK's own reply is waited for.
+        """Whether the id of a request is still another's. What was answered early the client takes for ended:
+        there the SDK's own reply is waited for.
         """
         if "method" not in request:
             return False

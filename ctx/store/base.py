@@ -46,7 +46,7 @@ class Catalog(Protocol):
         """
         ...
 
-    # -- documents -----------------------------------------------------------------------------------------------
+    # -- documents -------------------------------------------------------------------------------------------
     def fingerprints(self, source: str, below: Sequence[str] | None = None) -> dict[str, str]:
         """source_id -> fingerprint of every document of a source; with `below` only of those ids and what is
         under them (`id/…`).
@@ -135,7 +135,7 @@ class Catalog(Protocol):
         """Values that begin so, in order: of `field` "source", "path" (of `source`, where given) or "id"."""
         ...
 
-    # -- embeddings ----------------------------------------------------------------------------------------------
+    # -- embeddings ------------------------------------------------------------------------------------------
     def pending_texts(
         self, model: str, limit: int, chunk_nos: Sequence[int] | None = None
     ) -> list[tuple[bytes, str]]:
@@ -163,7 +163,9 @@ class Catalog(Protocol):
     def pending_count(self, model: str) -> int: ...
 
     def put_embeddings(self, model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> int:
-        """Stores (text_hash, float32 vector of unit length); the seq after it. Known hashes are passed over."""
+        """Stores (text_hash, float32 vector of unit length); the seq after it.
+        Known hashes are passed over.
+        """
         ...
 
     def vectors_since(
@@ -189,7 +191,8 @@ class Catalog(Protocol):
     def give_back(self) -> None:
         """Gives the room of what was deleted back to the system, where this engine does not do it by itself.
 
-        Seconds for each gigabyte that stays, and as much room again while it lasts. Raises `Busy`, `StoreError`.
+        Seconds for each gigabyte that stays, and as much room again while it lasts. Raises `Busy`,
+        `StoreError`.
         """
         ...
 
@@ -201,7 +204,7 @@ class Catalog(Protocol):
         """
         ...
 
-    # -- sources -------------------------------------------------------------------------------------------------
+    # -- sources ---------------------------------------------------------------------------------------------
     def record_run(self, source: str, run: Run) -> None: ...
 
     def last_run(self, source: str) -> Run | None: ...
@@ -306,7 +309,9 @@ class SearchIndex(Projection, Protocol):
         prefix: bool = False,
         model: str | None = None,
     ) -> tuple[list[Hit], list[Hit]]:
-        """What `keyword` and `semantic` give to these depths. An engine that is another program is asked once."""
+        """What `keyword` and `semantic` give to these depths.
+        An engine that is another program is asked once.
+        """
         ...
 
     def hold(self, model: str) -> bool:

@@ -1,10 +1,10 @@
 """Vectors in 8 bits, a quarter of what a search has to read, and the product of them with a query.
 
-A row is `step * (code - 128)` for each component, off by half a step at most. So its product with a unit vector is off by half a
-step times the square root of the dimensions at most.
+A row is `step * (code - 128)` for each component, off by half a step at most. So its product with a unit
+vector is off by half a step times the square root of the dimensions at most.
 
-The product of codes is onnxruntime's, single instructions over bytes where the processor has them: fastest of one row, the query, with
-columns (docs/decisions/0012-leads.md).
+The product of codes is onnxruntime's, single instructions over bytes where the processor has them: fastest of
+one row, the query, with columns (docs/decisions/0012-leads.md).
 """
 
 import os
@@ -22,17 +22,19 @@ Signed = npt.NDArray[np.int8]
 Products = npt.NDArray[np.int32]
 
 ZERO = 128  # the code of 0
-# The query is codes of 1 to 127 about its zero: two products of 127 x 127 fit in 16 bits, in which processors without VNNI add them
-# and clip (docs/decisions/0003-seven-bits.md).
+# The query is codes of 1 to 127 about its zero: two products of 127 x 127 fit in 16 bits, in which processors
+# without VNNI add them and clip (docs/decisions/0003-seven-bits.md).
 QUERY_ZERO = 64
 QUERY_MOST = 63
 _FINE = 128  # steps of what the query's codes leave over in one of theirs: 128 x 127 twice fits too
 _SHARED_COLUMNS = 32_768  # from here on threads share a product: below, it takes half a millisecond
 _MAX_THREADS = 4  # memory is no faster for more
 
-# One node, `MatMulInteger(rows: uint8, columns: int8) -> products: int32`, of any shapes; tests compare it with onnx's own writing.
+# One node, `MatMulInteger(rows: uint8, columns: int8) -> products: int32`, of any shapes; tests compare it
+# with onnx's own writing.
 _GRAPH = (
-    b'\x08\x05:d\n(\n\x04rows\n\x07columns\x12\x08products"\rMatMulInteger\x12\x07productZ\x0c\n\x04rows\x12\x04\n\x02\x08\x02'
+    b'\x08\x05:d\n(\n\x04rows\n\x07columns\x12\x08products"\rMatMulInteger\x12\x07productZ\x0c\n\x04rows\x12'
+    b"\x04\n\x02\x08\x02"
     b"Z\x0f\n\x07columns\x12\x04\n\x02\x08\x03b\x10\n\x08products\x12\x04\n\x02\x08\x06B\x04\n\x00\x10\n"
 )
 
@@ -71,8 +73,8 @@ def query_row(values: Floats) -> Codes:
 def cosines(columns: Signed, sums: Products, steps: Floats, query: Floats) -> Floats:
     """The products of encoded rows of unit length with a query of unit length, float32 (dim,): float32 (n,).
 
-    `columns`, int8 (dim, n): the codes less `ZERO`, a row in each; `sums`, int32 (n,), of them. The query is read twice, the second
-    time what the first leaves over: so its own error is next to none.
+    `columns`, int8 (dim, n): the codes less `ZERO`, a row in each; `sums`, int32 (n,), of them. The query is
+    read twice, the second time what the first leaves over: so its own error is next to none.
     """
     values, step = coarse(query)
     fine = np.rint((query / np.float32(step) - values) * _FINE)
@@ -91,7 +93,8 @@ _loaded: dict[int, Any] = {}  # by threads
 
 
 def multiply(rows: Codes, columns: Signed) -> Products:
-    """Rows of bytes, uint8 (m, k), times int8 (k, n), or each of int8 (blocks, k, n): int32 (m, n), or (blocks, m, n).
+    """Rows of bytes, uint8 (m, k), times int8 (k, n), or each of int8 (blocks, k, n): int32 (m, n), or
+    (blocks, m, n).
 
     Without the lock of Python, in the caller's thread, or shared among some where there are many columns.
     """
@@ -110,7 +113,8 @@ def _session(threads: int) -> Any:
                 options = onnxruntime.SessionOptions()
                 options.intra_op_num_threads = threads
                 options.inter_op_num_threads = 1
-                # Idle threads would else turn on the spot for a while, and take from the rest of the search what they gave.
+                # Idle threads would else turn on the spot for a while, and take from the rest of the search
+                # what they gave.
                 options.add_session_config_entry("session.intra_op.allow_spinning", "0")
                 _loaded[threads] = onnxruntime.InferenceSession(
                     _GRAPH, options, providers=["CPUExecutionProvider"]

@@ -25,7 +25,8 @@ from ctx.store.rows import ChunkRow, Listing, StoredDocument
 from ctx.types import NO_METADATA, Chunk, Document
 
 _DOCUMENT = (
-    "d.no, d.seq, d.chunk_first, d.chunk_count, d.id, s.name, d.source_id, d.title, b.text, d.media_type, d.updated_ms, "
+    "d.no, d.seq, d.chunk_first, d.chunk_count, d.id, s.name, d.source_id, d.title, b.text, d.media_type, "
+    "d.updated_ms, "
     "d.fingerprint, d.content_hash, d.source_url, d.author, d.created_ms, d.metadata "
     "FROM document d JOIN source s ON s.no = d.source_no JOIN body b ON b.document_no = d.no"
 )
@@ -59,7 +60,8 @@ class Documents(Record):
             for ids in slices(source_ids):
                 digests.update(
                     connection.execute(
-                        f"SELECT source_id, content_hash FROM document WHERE source_no = ? AND source_id IN ({marks(ids)})",
+                        "SELECT source_id, content_hash FROM document WHERE source_no = ? AND source_id IN "
+                        f"({marks(ids)})",
                         (source_no, *ids),
                     )
                 )
@@ -116,7 +118,8 @@ class Documents(Record):
             spans: list[tuple[int, int, int]] = []
             for ids in slices(source_ids):
                 spans += write.connection.execute(
-                    f"SELECT no, chunk_first, chunk_count FROM document WHERE source_no = ? AND source_id IN ({marks(ids)})",
+                    "SELECT no, chunk_first, chunk_count FROM document WHERE source_no = ? AND source_id "
+                    f"IN ({marks(ids)})",
                     (source_no, *ids),
                 )
             return write.drop_documents(spans)
@@ -154,7 +157,8 @@ class Documents(Record):
                 documents = {
                     row[0]: row
                     for row in connection.execute(
-                        "SELECT d.no, b.text, d.chunk_first, d.id, s.name, d.source_id, d.title, d.source_url, "
+                        "SELECT d.no, b.text, d.chunk_first, d.id, s.name, d.source_id, d.title, "
+                        "d.source_url, "
                         "d.updated_ms, d.media_type FROM document d JOIN source s ON s.no = d.source_no "
                         f"JOIN body b ON b.document_no = d.no WHERE d.no IN ({marks(document_nos)})",
                         document_nos,
@@ -185,7 +189,8 @@ class Documents(Record):
     def list_documents(self, after: tuple[str, str] | None, limit: int) -> list[Listing]:
         with self._reading() as connection:
             rows = connection.execute(
-                "SELECT d.id, s.name, d.source_id, d.title, d.media_type FROM source s JOIN document d ON d.source_no = s.no "
+                "SELECT d.id, s.name, d.source_id, d.title, d.media_type FROM source s JOIN document d ON "
+                "d.source_no = s.no "
                 "WHERE (s.name, d.source_id) > (?, ?) ORDER BY s.name, d.source_id LIMIT ?",
                 (*(after or ("", "")), limit),
             )
@@ -197,7 +202,8 @@ class Documents(Record):
         with self._reading() as connection:
             rows = connection.execute(
                 f"SELECT DISTINCT {column} FROM source s JOIN document d ON d.source_no = s.no "
-                f"WHERE {column} >= ? AND {column} < ? AND (CAST(? AS TEXT) IS NULL OR s.name = ?) ORDER BY {column} LIMIT ?",
+                f"WHERE {column} >= ? AND {column} < ? AND (CAST(? AS TEXT) IS NULL OR s.name = ?) ORDER BY "
+                f"{column} LIMIT ?",
                 (begun, begun + "\U0010ffff", source, source, limit),
             )
             return [value for (value,) in rows]
@@ -277,7 +283,7 @@ class Documents(Record):
             yield from (row[2] for row in rows)
             cursor = (rows[-1][0], rows[-1][1])
 
-    # -- embeddings ----------------------------------------------------------------------------------------------
+    # -- embeddings ------------------------------------------------------------------------------------------
 
 
 def _joined(

@@ -164,7 +164,8 @@ class Embeddings(Record):
                 stored.update(
                     bytes(row[0])
                     for row in connection.execute(
-                        f"SELECT text_hash FROM embedding WHERE model_no = ? AND text_hash IN ({marks(hashes)})",
+                        "SELECT text_hash FROM embedding WHERE model_no = ? AND text_hash IN "
+                        f"({marks(hashes)})",
                         (model_no, *hashes),
                     )
                 )
@@ -217,7 +218,8 @@ class Embeddings(Record):
                 page = documents_after(connection, cursor, PAGE)
                 for row_seq, no, first, count in page:
                     rows = connection.execute(
-                        f"SELECT {columns} FROM document d CROSS JOIN source s CROSS JOIN chunk c CROSS JOIN embedding e "
+                        f"SELECT {columns} FROM document d CROSS JOIN source s CROSS JOIN chunk c CROSS "
+                        "JOIN embedding e "
                         "WHERE s.no = d.source_no AND e.model_no = ? AND e.text_hash = c.text_hash "
                         "AND d.no = ? AND c.no BETWEEN ? AND ?",
                         (model_no, no, first, first + count - 1),
@@ -242,7 +244,8 @@ class Embeddings(Record):
                 rows = []
                 for nos in slices([no for _, no in embeddings]):
                     rows += connection.execute(
-                        f"SELECT {columns} FROM embedding e CROSS JOIN chunk c CROSS JOIN document d CROSS JOIN source s "
+                        f"SELECT {columns} FROM embedding e CROSS JOIN chunk c CROSS JOIN document d CROSS "
+                        "JOIN source s "
                         "WHERE c.text_hash = e.text_hash AND d.no = c.document_no AND s.no = d.source_no "
                         f"AND e.no IN ({marks(nos)}) AND d.seq <= ?",  # the others came above
                         (*nos, seq),
@@ -257,7 +260,8 @@ class Embeddings(Record):
             model_no = model_no_of(connection, model)
             for part in slices(list(dict.fromkeys(hashes))):
                 for text_hash, blob in connection.execute(
-                    f"SELECT text_hash, vector FROM embedding WHERE model_no = ? AND text_hash IN ({marks(part)})",
+                    "SELECT text_hash, vector FROM embedding WHERE model_no = ? AND text_hash IN "
+                    f"({marks(part)})",
                     (model_no, *part),
                 ):
                     vectors[text_hash] = np.frombuffer(blob, dtype="<f2").astype(np.float32)
@@ -292,7 +296,8 @@ class Embeddings(Record):
         with self._writing() as write:
             write.take_turn()
             return write.connection.execute(
-                "DELETE FROM embedding WHERE NOT EXISTS (SELECT 1 FROM chunk c WHERE c.text_hash = embedding.text_hash)"
+                "DELETE FROM embedding WHERE NOT EXISTS (SELECT 1 FROM chunk c WHERE c.text_hash = "
+                "embedding.text_hash)"
             ).rowcount
 
 

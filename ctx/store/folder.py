@@ -1,4 +1,5 @@
-"""The folder that holds the catalog, the index and the keys (`.ctx`): the user's own, and nothing that came with a clone.
+"""The folder that holds the catalog, the index and the keys (`.ctx`): the user's own, and nothing that came
+with a clone.
 
 It is checked where writing begins. A search only reads, and asks no more than that no link leads out of it.
 """
@@ -16,15 +17,18 @@ _checked: set[tuple[str, files.Identity | None]] = set()  # folders known to hol
 
 
 def own_folder(database: str) -> None:
-    """Makes and checks the folder of the catalog at `database`, for writing. Raises `StoreError` with the mend.
+    """Makes and checks the folder of the catalog at `database`, for writing. Raises `StoreError` with the
+    mend.
 
-    One that is made gets 0700; it, and any called `.ctx`, gets a `.gitignore` that keeps the store out of git.
+    One that is made gets 0700; it, and any called `.ctx`, gets a `.gitignore` that keeps the store out of
+    git.
     """
     folder = os.path.dirname(os.path.abspath(database))
     name = os.path.basename(folder) or folder
     if os.path.islink(folder):
         raise StoreError(
-            f"`{name}` is a link, and ctx keeps its store in none: remove it, or set [db] path to where it leads"
+            f"`{name}` is a link, and ctx keeps its store in none: remove it, or set [db] path to where it "
+            "leads"
         )
     absent = not os.path.exists(folder)
     try:
@@ -33,7 +37,8 @@ def own_folder(database: str) -> None:
             _hide(folder)
     except OSError as error:
         raise StoreError(
-            f"the catalog cannot be made in the folder `{name}` ([db] path): {error.strerror}; make it, or name another"
+            f"the catalog cannot be made in the folder `{name}` ([db] path): {error.strerror}; make it, or "
+            "name another"
         ) from error
     _check_untracked(folder, database)
 
@@ -51,7 +56,9 @@ def _hide(folder: str) -> None:
 
 
 def _check_untracked(folder: str, database: str) -> None:
-    """Raises `StoreError` where git tracks a file of the store: it came with a clone, or would be published with the next push."""
+    """Raises `StoreError` where git tracks a file of the store: it came with a clone, or would be published
+    with the next push.
+    """
     mark = (database, files.identity(folder))
     if mark in _checked:
         return
@@ -111,7 +118,8 @@ def _tracked(top: str, folder: str, parts: list[str]) -> str | None:
 def _surely_untracked(top: str, folder: str) -> bool:
     """Whether git's list of tracked files, read as bytes, lacks the folder's name.
 
-    Its versions 2 and 3 hold whole paths; version 4 shortens them and a split list is in two files, which is left to git.
+    Its versions 2 and 3 hold whole paths; version 4 shortens them and a split list is in two files, which is
+    left to git.
     """
     if folder == top:
         return False

@@ -1,5 +1,6 @@
-"""What lies in a folder of tantivy's: the files of its last commit, and whether they are as they were written; and how long the
-files of vectors must be."""
+"""What lies in a folder of tantivy's: the files of its last commit, and whether they are as they were
+written; and how long the files of vectors must be.
+"""
 
 import os
 import zlib
@@ -18,17 +19,24 @@ OPEN_TRIES = 5  # a folder may be deleted between reading its name and opening i
 
 
 def format_fault(fields: Mapping[str, str]) -> str | None:
-    """Why the index of this state cannot be read, as what follows "the keyword index"; None where its format is ours."""
+    """Why the index of this state cannot be read, as what follows "the keyword index"; None where its format
+    is ours.
+    """
     written = fields.get("format", "")
     if written == str(KEYWORD_FORMAT):
         return None
     if not written.isdecimal():
         return "is damaged"
-    return f"was made by {'an older' if int(written) < KEYWORD_FORMAT else 'a newer'} ctx, which took words apart otherwise"
+    return (
+        f"was made by {'an older' if int(written) < KEYWORD_FORMAT else 'a newer'} ctx, which took words "
+        "apart otherwise"
+    )
 
 
 class Surviving:
-    """Turns what damaged files do to tantivy's Python interface (a panic, None for a number) into `StoreError`."""
+    """Turns what damaged files do to tantivy's Python interface (a panic, None for a number) into
+    `StoreError`.
+    """
 
     def __enter__(self) -> None:
         pass
@@ -46,7 +54,8 @@ def _meta_sum(folder: str) -> str:
 
 
 def inventory(folder: str) -> dict[str, str]:
-    """The files that belong to the present commit, as fields of the state: `meta` names it, `files` are `name:size`.
+    """The files that belong to the present commit, as fields of the state: `meta` names it, `files` are
+    `name:size`.
 
     Tantivy itself does without some of its files: one whose positions are gone answers phrases wrongly.
     """
@@ -77,7 +86,9 @@ def inventory(folder: str) -> dict[str, str]:
 
 
 def complete_files(folder: str, fields: Mapping[str, str]) -> bool:
-    """Whether all files are there, as long as they were. True also where tantivy has merged some since they were noted."""
+    """Whether all files are there, as long as they were.
+    True also where tantivy has merged some since they were noted.
+    """
     try:
         if _meta_sum(folder) != fields["meta"]:
             return True
@@ -94,11 +105,14 @@ def complete_files(folder: str, fields: Mapping[str, str]) -> bool:
 _FOOTER_MAGIC = (1337).to_bytes(4, "little")
 
 verified: dict[str, Stamp | None] = {}
-"""Folder of tantivy's -> stamp of its meta.json as this process last wrote it or found all its files sound."""
+"""Folder of tantivy's -> stamp of its meta.json as this process last wrote it or found all its files
+sound.
+"""
 
 
 def sound_files(folder: str) -> bool:
-    """Whether tantivy's files are what it wrote. All of them are read, 0.1 s for 400 MB, once per process and change by others.
+    """Whether tantivy's files are what it wrote. All of them are read, 0.1 s for 400 MB, once per process and
+    change by others.
 
     Each ends with a footer: JSON with the CRC-32 of what comes before, its length, and a magic number.
     Tantivy itself compares it only when asked, which its Python interface cannot.
@@ -135,7 +149,9 @@ def _footer_holds(path: str) -> bool:
 
 
 def discard(path: str) -> None:
-    """Takes back what the index in this folder has published: nobody answers from it, and `catch_up` builds it anew."""
+    """Takes back what the index in this folder has published: nobody answers from it, and `catch_up` builds
+    it anew.
+    """
     for name in ("keyword.state", os.path.join("vectors", "state")):
         try:
             os.unlink(os.path.join(path, name))
@@ -159,7 +175,9 @@ def vector_sizes(fields: dict[str, str]) -> dict[str, int]:
 
 
 def keyword_state(path: str) -> dict[str, str] | None:
-    """As `read_state`. One that names a folder which is none of ours is damaged: whoever opens that would write in it."""
+    """As `read_state`. One that names a folder which is none of ours is damaged: whoever opens that would
+    write in it.
+    """
     fields = read_state(path)
     number = fields.get("folder", "").removeprefix("keyword-") if fields else ""
     return fields if not fields or (number.isdigit() and fields["folder"] == f"keyword-{number}") else {}

@@ -1,7 +1,8 @@
 """What brings the words of a local index up to date with the catalog.
 
-Each time they are built anew it is in a folder of tantivy's of its own; `keyword.state` names the one that counts, its files and the seq
-of the catalog that it has applied. A commit comes first and the state after it: a crash between the two leaves a seq that is too low.
+Each time they are built anew it is in a folder of tantivy's of its own; `keyword.state` names the one that
+counts, its files and the seq of the catalog that it has applied. A commit comes first and the state after it:
+a crash between the two leaves a seq that is too low.
 """
 
 import logging
@@ -33,7 +34,8 @@ _ROOM_BYTES = 64 << 20
 
 
 class KeywordWriter:
-    """The words of the index at `path`, below the store's folder `beneath`. For one caller at a time, who holds the `WriterLock`.
+    """The words of the index at `path`, below the store's folder `beneath`. For one caller at a time, who
+    holds the `WriterLock`.
 
     What a long catch-up has applied becomes findable every `publish_every_s`.
     """
@@ -57,7 +59,9 @@ class KeywordWriter:
             self._note_merges()
 
     def feed(self, catalog: Catalog) -> None:
-        """Gives tantivy what was written since, and publishes nothing; a crash before the next `catch_up` loses nothing."""
+        """Gives tantivy what was written since, and publishes nothing; a crash before the next `catch_up`
+        loses nothing.
+        """
         if self._fed is None:
             usable, applied = self._usable(catalog)
             if usable is None:
@@ -93,7 +97,8 @@ class KeywordWriter:
             self._forget_writer()
             if applied == 0 or not self._room():
                 raise
-            # Not for want of room: a writer that was killed can leave files which only the next writer stumbles over.
+            # Not for want of room: a writer that was killed can leave files which only the next writer
+            # stumbles over.
             logger.warning("keyword index is built anew reason=%s cause=%s", error.message, error.__cause__)
             return self._build(catalog, target)
         except BaseException:
@@ -121,7 +126,9 @@ class KeywordWriter:
         return target
 
     def _room(self) -> bool:
-        """Whether the disk has room, and the index may be written: then an error of the writer has another reason."""
+        """Whether the disk has room, and the index may be written: then an error of the writer has another
+        reason.
+        """
         try:
             disk = os.statvfs(self._path)
         except OSError:
@@ -142,7 +149,8 @@ class KeywordWriter:
             if catalog.history(applied) != fields["history"]:
                 reason = "of another catalog"
             elif self._writer is None and not (complete_files(folder, fields) and sound_files(folder)):
-                # While a writer of our own is open, its merges come and go, and it was sound when that was opened.
+                # While a writer of our own is open, its merges come and go, and it was sound when that was
+                # opened.
                 reason = "damaged"
         if reason is not None:
             logger.warning("keyword index is built anew reason=%s", reason)
@@ -157,7 +165,9 @@ class KeywordWriter:
         return f"{FOLDER}{max(numbers, default=0) + 1}"
 
     def _folders(self) -> list[str]:
-        """The folders of tantivy's that are there. Raises `StoreError` where the index was deleted meanwhile."""
+        """The folders of tantivy's that are there.
+        Raises `StoreError` where the index was deleted meanwhile.
+        """
         try:
             return [name for name in os.listdir(self._path) if name.startswith(FOLDER)]
         except OSError as error:
@@ -234,7 +244,9 @@ class KeywordWriter:
 
 
 def _written_since(catalog: Catalog, applied: int) -> Iterator[StoredDocument]:
-    """The documents written after `applied`, in order of seq; the last batch from memory where it is all that is new."""
+    """The documents written after `applied`, in order of seq; the last batch from memory where it is all that
+    is new.
+    """
     batch = catalog.take_batch()
     if batch and batch[0].seq == applied + 1 == catalog.seq():
         yield from batch

@@ -1,7 +1,8 @@
-"""Vectors in 8 bits as a scan reads them fastest: in blocks of ROWS rows, each dimension of a block side by side.
+"""Vectors in 8 bits as a scan reads them fastest: in blocks of ROWS rows, each dimension of a block side by
+side.
 
-A product of one row with a matrix is the one that onnxruntime does without laying the matrix out anew, and reads
-each byte once: 1.6 ms for 65,000 rows of 384 on one core, where row after row it took 14
+A product of one row with a matrix is the one that onnxruntime does without laying the matrix out anew, and
+reads each byte once: 1.6 ms for 65,000 rows of 384 on one core, where row after row it took 14
 (docs/decisions/0012-leads.md). A block is
 
     codes   int8 (dim, ROWS)    the vectors, of which a row's step is the unit
@@ -9,10 +10,11 @@ each byte once: 1.6 ms for 65,000 rows of 384 on one core, where row after row i
     steps   float32 (ROWS)
     errors  float32 (ROWS)      how far a row's codes are from its vector
 
-and is written once, whole: what does not fill a block yet is left to its vectors. Everything is off by a bound, so
-whoever looks again at all rows that could be among the best by it has found the best ones.
+and is written once, whole: what does not fill a block yet is left to its vectors. Everything is off by a
+bound, so whoever looks again at all rows that could be among the best by it has found the best ones.
 
-Leads are the same of fewer dimensions: those in which the vectors differ most, by a sample of them. They hide something, little of it.
+Leads are the same of fewer dimensions: those in which the vectors differ most, by a sample of them. They hide
+something, little of it.
 """
 
 from typing import Any, NamedTuple
@@ -72,7 +74,9 @@ class Blocks:
         return min(rows.start // ROWS, last), last
 
     def scores(self, query: Floats, first: int, last: int) -> Floats:
-        """The products of the blocks `[first, last)` with a query, float32 (dim,), as near as the codes have them."""
+        """The products of the blocks `[first, last)` with a query, float32 (dim,), as near as the codes have
+        them.
+        """
         return self._scores(*codes.coarse(query), first, last)
 
     def estimate(self, query: Floats, first: int, last: int) -> Estimate:
@@ -90,8 +94,8 @@ class Blocks:
         blocks = self._data[first:last]
         if not len(blocks):
             return np.empty(0, np.float32)
-        # A block is multiplied with what stands behind its codes too, by zeros: so all blocks are one array as
-        # they lie, and one product.
+        # A block is multiplied with what stands behind its codes too, by zeros: so all blocks are one array
+        # as they lie, and one product.
         padded = np.zeros((1, self.dim + _TAIL), np.uint8)
         padded[:, : self.dim] = codes.query_row(values)
         matrices = blocks.view(np.int8).reshape(len(blocks), self.dim + _TAIL, ROWS)

@@ -1,16 +1,18 @@
 """The search index of one machine: tantivy for words, a matrix for vectors, in one folder.
 
-    keyword.state   which folder of tantivy's counts, of which format, its files, and the seq of the catalog it has applied
+    keyword.state   which folder of tantivy's counts, of which format, its files, and the seq it has applied
     keyword-N/      tantivy's files
     vectors/        see vectors.py; its own state, since either half can be lost and rebuilt by itself
     suspect         there after a reader found damage: the next catch-up reads every byte
 
-Everything here is derived: whatever is missing, damaged, of another format or ahead of the catalog is built anew from it, without
-reading a source or embedding a text again. Both halves apply documents by number, replacing, and note the seq afterwards; a crash
-between any two steps leaves a seq that is too low, and what is applied twice is the same as once.
+Everything here is derived: whatever is missing, damaged, of another format or ahead of the catalog is built
+anew from it, without reading a source or embedding a text again. Both halves apply documents by number,
+replacing, and note the seq afterwards; a crash between any two steps leaves a seq that is too low, and what
+is applied twice is the same as once.
 
-Damage is looked for where it costs little: every opening checks that the files are there, as long as they were, and (of vectors)
-that tables and end are as written; the first change a process makes reads all of both halves before it.
+Damage is looked for where it costs little: every opening checks that the files are there, as long as they
+were, and (of vectors) that tables and end are as written; the first change a process makes reads all of both
+halves before it.
 """
 
 import os
@@ -56,8 +58,9 @@ _FORMER_S = 60.0  # a question that was asked of the model before has its answer
 class LocalIndex:
     """The `SearchIndex` in a folder. Readers follow what a writer publishes, in this process or another.
 
-    `embedding()` gives the name of the model and its dimensions where known, (None, None) where embeddings are off; it is asked
-    whenever vectors are needed, and may name another model from one time to the next. Opening touches nothing. `catch_up` needs `writable`, and the `WriterLock` held by the caller.
+    `embedding()` gives the name of the model and its dimensions where known, (None, None) where embeddings
+    are off; it is asked whenever vectors are needed, and may name another model from one time to the next.
+    Opening touches nothing. `catch_up` needs `writable`, and the `WriterLock` held by the caller.
     """
 
     def __init__(
@@ -81,9 +84,11 @@ class LocalIndex:
         self._former: VectorReader | None = None  # of the model before
         self._former_ends_s = 0.0
 
-    # -- searching -----------------------------------------------------------------------------------------------
+    # -- searching -------------------------------------------------------------------------------------------
     def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
-        """As the protocol has it; [] where nothing is indexed yet. Raises `StoreError` where the files do not answer."""
+        """As the protocol has it; [] where nothing is indexed yet.
+        Raises `StoreError` where the files do not answer.
+        """
         with _Suspecting(self):
             index = self._current_keyword()
             return [] if index is None else index.search(query, filters, k, prefix=prefix)
@@ -106,7 +111,9 @@ class LocalIndex:
     def semantic(
         self, vector: "np.ndarray", filters: Filters, k: int, *, model: str | None = None
     ) -> list[Hit]:
-        """As the protocol has it; [] where nothing is embedded yet. Raises `EmbeddingsDisabled` where no model is configured."""
+        """As the protocol has it; [] where nothing is embedded yet.
+        Raises `EmbeddingsDisabled` where no model is configured.
+        """
         model = model or self._embedding()[0]
         if model is None:
             raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
@@ -162,7 +169,9 @@ class LocalIndex:
             pass  # the folder is gone or may not be written: the caller has the error either way
 
     def applied_seq(self) -> int:
-        """The seq of the catalog that both halves have applied, 0 where one is missing or damaged; of what their files say now."""
+        """The seq of the catalog that both halves have applied, 0 where one is missing or damaged; of what
+        their files say now.
+        """
         stamps = (stamp(self._state_path), stamp(f"{self._vectors_path}/state"))
         applied_stamps, applied = self._applied
         if applied_stamps != stamps:
@@ -227,16 +236,19 @@ class LocalIndex:
                     self._seen = current_stamp
                     return self._keyword
                 except StoreError:
-                    # A writer may have gone on to another folder meanwhile; if it has not, this one is damaged.
+                    # A writer may have gone on to another folder meanwhile; if it has not, this one is
+                    # damaged.
                     if not tries_left or stamp(self._state_path) == current_stamp:
                         raise
         raise AssertionError("unreachable")
 
-    # -- catching up ---------------------------------------------------------------------------------------------
+    # -- catching up -----------------------------------------------------------------------------------------
     def catch_up(self, catalog: "Catalog") -> int:
-        """As the protocol has it. What is damaged is built anew on the way, and what was long is published in steps.
+        """As the protocol has it. What is damaged is built anew on the way, and what was long is published in
+        steps.
 
-        After a `StoreError` (a full disk) readers still have what was published before, and the next call goes on from there.
+        After a `StoreError` (a full disk) readers still have what was published before, and the next call
+        goes on from there.
         """
         if not self._writable:
             raise StoreError("the index was opened to be read only")
@@ -262,9 +274,11 @@ class LocalIndex:
             return applied
 
     def feed(self, catalog: "Catalog") -> None:
-        """Gives tantivy what was written since, and publishes nothing: its threads index while the caller reads on.
+        """Gives tantivy what was written since, and publishes nothing: its threads index while the caller
+        reads on.
 
-        What is fed is published by the next `catch_up`. A crash before that loses nothing: the seq that counts is the published one.
+        What is fed is published by the next `catch_up`. A crash before that loses nothing: the seq that
+        counts is the published one.
         """
         if not self._writable:
             raise StoreError("the index was opened to be read only")
@@ -282,7 +296,9 @@ class LocalIndex:
         return self._keyword_writer
 
     def _up_to_date(self, catalog: "Catalog", model: str) -> bool:
-        """Whether there is nothing to apply, as far as the two states and the sizes of the files tell: a millisecond, no numpy."""
+        """Whether there is nothing to apply, as far as the two states and the sizes of the files tell: a
+        millisecond, no numpy.
+        """
         seq = catalog.seq()
         expected = {"applied": str(seq), "history": catalog.history(seq) or "", "model": model}
         fields = keyword_state(self._state_path)
@@ -310,7 +326,9 @@ class LocalIndex:
         return True
 
     def check(self) -> list[str]:
-        """What is wrong with the index, a line each, after reading all of it: half a second for a million chunks. Repairs nothing."""
+        """What is wrong with the index, a line each, after reading all of it: half a second for a million
+        chunks. Repairs nothing.
+        """
         problems = []
         fields = keyword_state(self._state_path)
         if fields is None:
@@ -378,7 +396,8 @@ class LocalIndex:
 
     @staticmethod
     def _complete(catalog: "Catalog", model: str, writer: "VectorWriter", target: int) -> bool:
-        """Whether there is a row for every chunk with an embedding, as far as that can be told while others write.
+        """Whether there is a row for every chunk with an embedding, as far as that can be told while others
+        write.
 
         It is false after embeddings were forgotten: nothing else tells a projection so.
         """

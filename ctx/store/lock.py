@@ -23,7 +23,8 @@ class Holder(NamedTuple):
 
 
 def work_lock(folder: str, work: str) -> "WriterLock":
-    """The lock of whoever does some work that needs not the lock of the index: `reading web:docs`, `embedding`.
+    """The lock of whoever does some work that needs not the lock of the index: `reading web:docs`,
+    `embedding`.
 
     `folder`: the store's.
     """
@@ -47,7 +48,9 @@ class WriterLock:
         self._descriptor: int | None = None
 
     def acquire(self, timeout_s: float = 0.0) -> None:
-        """Waits for the lock up to `timeout_s`. Raises `Busy` naming the holder, `StoreError` where no lock can be made."""
+        """Waits for the lock up to `timeout_s`.
+        Raises `Busy` naming the holder, `StoreError` where no lock can be made.
+        """
         if self._descriptor is not None:
             raise RuntimeError("the lock is already held by this object")
         # `holder` of another process has it for a moment.
@@ -92,7 +95,9 @@ class WriterLock:
         return files.identity(self._path) == (status.st_dev, status.st_ino)
 
     def release(self) -> None:
-        """Lets the lock go; nothing where it is not held. The file stays: deleting it would let two processes hold two files."""
+        """Lets the lock go; nothing where it is not held. The file stays: deleting it would let two processes
+        hold two files.
+        """
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             try:

@@ -31,8 +31,8 @@ from ctx.types import JSON, Filters, Hit
 logger = logging.getLogger(__name__)
 
 MAX_HITS = 10_000  # the window of a search
-# Times as many as asked for are looked for in the graph. Of the 300 nearest of 3,869 chunks it then finds all, where it
-# is one shard; with 1.5 times 99.6 %, with 1 time 99.1 %, and NDCG@10 of hybrid was .02 lower.
+# Times as many as asked for are looked for in the graph. Of the 300 nearest of 3,869 chunks it then finds
+# all, where it is one shard; with 1.5 times 99.6 %, with 1 time 99.1 %, and NDCG@10 of hybrid was .02 lower.
 BEAM = 3.0
 STATE_KEPT_S = 0.5  # for which a searcher takes what is applied, and where, for known
 _FREQUENCIES_KEPT = 50_000
@@ -292,7 +292,10 @@ class OpenSearchIndex:
         nodes, shards, unassigned = (
             int(health[key]) for key in ("number_of_data_nodes", "active_shards", "unassigned_shards")
         )
-        line = f"OpenSearch {self._client.version()}, {nodes} {'node' if nodes == 1 else 'nodes'}, {shards} shards"
+        line = (
+            f"OpenSearch {self._client.version()}, {nodes} {'node' if nodes == 1 else 'nodes'}, {shards} "
+            "shards"
+        )
         if unassigned:
             mend = (
                 "a copy needs a node of its own ([index] replicas)"
@@ -314,7 +317,8 @@ class OpenSearchIndex:
         for state in filter(None, states):
             if state.owner != self._owner and state.format and not self._suspect:
                 raise StoreError(
-                    f"the index '{self._name}' in OpenSearch is of another catalog: choose another [index] name, or "
+                    f"the index '{self._name}' in OpenSearch is of another catalog: choose another [index] "
+                    "name, or "
                     "have `ctx doctor --fix` make it this one's"
                 )
             if state.format > FORMAT:
@@ -506,8 +510,8 @@ class OpenSearchIndex:
 
 
 def _search_of(index: str, body: JSON, *, exact: bool) -> tuple[JSON, JSON]:
-    """A search as it is sent. `exact`: with the word counts of all shards, so that scores do not depend on where
-    a document lies.
+    """A search as it is sent. `exact`: with the word counts of all shards, so that scores do not depend on
+    where a document lies.
 
     The same question goes to the same copies, whose counts may differ by what has been deleted.
     """

@@ -121,8 +121,8 @@ class Client:
     def ask(
         self, method: str, path: str, body: JSON = None, *, missing: bool = False, slow: bool = False
     ) -> JSON:
-        """The reply to a request. `missing`: None where there is no such index, alias or document. `slow`: it may
-        take its time.
+        """The reply to a request. `missing`: None where there is no such index, alias or document. `slow`: it
+        may take its time.
         """
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         return self._answer(method, path, content, "application/json", missing=missing, slow=slow)
@@ -148,7 +148,9 @@ class Client:
         raise AssertionError("unreachable")
 
     def version(self) -> str:
-        """The server's version, checked once. Raises `StoreError` where it is no OpenSearch that ctx knows."""
+        """The server's version, checked once.
+        Raises `StoreError` where it is no OpenSearch that ctx knows.
+        """
         about = self._answer("GET", "/", None, "application/json", checked=True)
         version = about.get("version", {}) if isinstance(about, dict) else {}
         number = str(version.get("number", ""))

@@ -43,7 +43,9 @@ class Layout(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """A catch-up that is not through: up to which seq it leads, by what name, and behind which vector it goes on."""
+    """A catch-up that is not through: up to which seq it leads, by what name, and behind which vector it goes
+    on.
+    """
 
     target: int
     history: str

@@ -28,8 +28,10 @@ FORMAT = 1  # of the fields and what is in them; an index of an older one is bui
 SCALE = 2.2  # k1 + 1: what tantivy's BM25 has in front and Lucene's has not
 FIELDS = ("text", "head")
 _PROBE = (
-    "The getUserName of os.path.join(HTTPServer) runs naïvely: don't; prices are 3.14 and 東京入門 in Zürich.\n"
-    "class ThingFactory: happily_running_things = Straße × Œuvre · ﬁne ¼ İzmir Σίσυφος relational conditional JWTs"
+    "The getUserName of os.path.join(HTTPServer) runs naïvely: don't; "
+    "prices are 3.14 and 東京入門 in Zürich.\n"
+    "class ThingFactory: happily_running_things = Straße × Œuvre · ﬁne ¼ İzmir Σίσυφος relational "
+    "conditional JWTs"
 )
 
 _NUMBER = {"type": "long"}
@@ -45,7 +47,9 @@ def word_mappings() -> JSON:
 
 
 def vector_mappings() -> JSON:
-    """The fields of the vectors' half, but for the vector: how long that is may show with the first one only."""
+    """The fields of the vectors' half, but for the vector: how long that is may show with the first one
+    only.
+    """
     return {"dynamic": "strict", "_source": {"includes": ["state"]}, "properties": {**_COMMON, **_STATE}}
 
 

@@ -179,8 +179,8 @@ class Connection:
 
     @contextmanager
     def committing(self) -> Iterator[None]:
-        """The last block of a transaction, `together` with its commit. Raises `StoreError` where the connection
-        broke.
+        """The last block of a transaction, `together` with its commit. Raises `StoreError` where the
+        connection broke.
         """
         try:
             with self.together():
@@ -278,8 +278,8 @@ class Database:
             self._free.release()
 
     def aside(self, sql: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
-        """The row that a statement gives, in a transaction of its own beside whatever else is under way. What it
-        changes is durable with the next write. Raises as `transaction`.
+        """The row that a statement gives, in a transaction of its own beside whatever else is under way. What
+        it changes is durable with the next write. Raises as `transaction`.
         """
         with self._aside_lock, translating():
             for last in (False, True):
@@ -410,7 +410,9 @@ def _passing(error: psycopg.OperationalError) -> bool:
 
 
 def _system(connection: Connection) -> str:
-    """The name that a server has from its making on, and its standbys with it; "-" where it may not be asked."""
+    """The name that a server has from its making on, and its standbys with it; "-" where it may not be
+    asked.
+    """
     try:
         row = connection.execute("SELECT system_identifier FROM pg_control_system()").fetchone()
     except errors.InsufficientPrivilege:

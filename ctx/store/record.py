@@ -161,7 +161,8 @@ class Record:
             pending = {
                 row[0]: row[1:]
                 for row in connection.execute(
-                    "SELECT source_no, count(*), min(stored_ms) FROM pending WHERE model_no = ? GROUP BY source_no",
+                    "SELECT source_no, count(*), min(stored_ms) FROM pending WHERE model_no = ? GROUP BY "
+                    "source_no",
                     (model_no,),
                 )
             }
@@ -198,7 +199,8 @@ class Record:
         counts: dict[str, list[int]] = {}
         with self._reading() as connection:
             rows = connection.execute(
-                "SELECT s.name, CASE WHEN d.updated_ms > ? THEN 0 WHEN d.updated_ms <= ? THEN CAST(? AS BIGINT) "
+                "SELECT s.name, CASE WHEN d.updated_ms > ? THEN 0 WHEN d.updated_ms <= ? THEN CAST(? AS "
+                "BIGINT) "
                 "ELSE (? - d.updated_ms) / ? END AS span, count(*) "
                 "FROM document d JOIN source s ON s.no = d.source_no GROUP BY s.name, span",
                 (until_ms, until_ms - spans * span_ms, spans, until_ms, span_ms),

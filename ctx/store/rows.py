@@ -1,4 +1,6 @@
-"""The values that pass between a catalog, its indexes and who reads them (`base.py` has the shapes of both)."""
+"""The values that pass between a catalog, its indexes and who reads them (`base.py` has the shapes of
+both).
+"""
 
 from ctx.lean import TYPE_CHECKING, NamedTuple
 from ctx.types import Chunk, Document
@@ -47,7 +49,9 @@ class Listing(NamedTuple):
 
 
 class VectorPosition(NamedTuple):
-    """How far a reader of vectors has come: through the documents, then (`embedded`) through the embeddings."""
+    """How far a reader of vectors has come: through the documents, then (`embedded`) through the
+    embeddings.
+    """
 
     embedded: bool
     seq: int
@@ -55,7 +59,9 @@ class VectorPosition(NamedTuple):
 
 
 class VectorBatch(NamedTuple):
-    """Chunks with their embeddings, each field of the same length n; `position`: behind which the next ones come."""
+    """Chunks with their embeddings, each field of the same length n; `position`: behind which the next ones
+    come.
+    """
 
     chunk_nos: "np.ndarray"  # int64 (n,)
     document_nos: "np.ndarray"  # int64 (n,)

@@ -1,7 +1,8 @@
 """How ctx opens a SQLite file, and brings its tables up to date.
 
-One file holds several components (the catalog, the memories), each with its own list of migrations and its own version in
-`meta`. A file newer than the program is refused; an older one is migrated, after a copy of it was laid beside it.
+One file holds several components (the catalog, the memories), each with its own list of migrations and its
+own version in `meta`. A file newer than the program is refused; an older one is migrated, after a copy of it
+was laid beside it.
 """
 
 import os
@@ -28,7 +29,8 @@ _META = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NO
 
 _MESSAGES = {
     sqlite3.SQLITE_CORRUPT: "the catalog is damaged: restore a backup of it, or run `ctx doctor`",
-    sqlite3.SQLITE_NOTADB: "the catalog is not a SQLite file: restore a backup of it, or set [db] path to a new file",
+    sqlite3.SQLITE_NOTADB: "the catalog is not a SQLite file: restore a backup of it, or set [db] path to a "
+    "new file",
     sqlite3.SQLITE_FULL: "the disk is full, and nothing was changed: free some space and try again",
     sqlite3.SQLITE_READONLY: "the catalog is read-only: check the permissions of its file and folder",
     sqlite3.SQLITE_PERM: "the catalog may not be opened: check the permissions of its file and folder",
@@ -53,7 +55,9 @@ def is_damage(error: StoreError) -> bool:
 
 
 class translating:
-    """Turns SQLite's errors, and what its Python module says of values it cannot take, into `StoreError` and `Busy`."""
+    """Turns SQLite's errors, and what its Python module says of values it cannot take, into `StoreError` and
+    `Busy`.
+    """
 
     __slots__ = ()
 
@@ -72,7 +76,8 @@ class translating:
 
 
 class transaction(translating):
-    """One transaction: committed at the end, rolled back on any exception. Without `write`, a steady view for reading.
+    """One transaction: committed at the end, rolled back on any exception. Without `write`, a steady view for
+    reading.
 
     Raises `Busy` where another process keeps the file, `StoreError` for the rest, also where the file was
     replaced meanwhile. A class and not a generator: `contextlib` costs a cold search 0.6 ms.
@@ -103,7 +108,9 @@ class transaction(translating):
             super().__exit__(kind, error, trace)
 
     def _check_durable(self) -> None:
-        """What was committed to a deleted file is brought back with it, or was not stored and must not be called so."""
+        """What was committed to a deleted file is brought back with it, or was not stored and must not be
+        called so.
+        """
         connection = self.connection
         if connection.lost() and not _rescue(connection):
             raise StoreError("the store was replaced while this was written, and it is not stored: try again")
@@ -126,7 +133,9 @@ class Connection(sqlite3.Connection):
     timeout_s: float
 
     def lost(self) -> bool:
-        """Whether its file was deleted, or another one laid in its place: what is written now, nobody would find again."""
+        """Whether its file was deleted, or another one laid in its place: what is written now, nobody would
+        find again.
+        """
         if files.identity(self.path) != self.mark:
             return True
         return self.log is not None and files.identity(f"{self.path}-wal") != self.log
@@ -137,9 +146,10 @@ def connect(
 ) -> Connection:
     """An open connection in autocommit mode, usable from any one thread at a time.
 
-    The folder is made 0700 and the file 0600 unless `read_only`, which never creates. Neither may be a link. The journal is a
-    write-ahead log, so that readers never wait. `synchronous` "NORMAL" survives the death of the process but may lose the last
-    transactions with the power (the file stays whole); "FULL" loses nothing that was committed. Raises `StoreError`.
+    The folder is made 0700 and the file 0600 unless `read_only`, which never creates. Neither may be a link.
+    The journal is a write-ahead log, so that readers never wait. `synchronous` "NORMAL" survives the death of
+    the process but may lose the last transactions with the power (the file stays whole); "FULL" loses nothing
+    that was committed. Raises `StoreError`.
     """
     if synchronous not in ("NORMAL", "FULL"):
         raise ValueError(synchronous)
@@ -148,7 +158,8 @@ def connect(
         if not read_only:
             _create(path)
         elif _check_readable(path):
-            # SQLite would want to lay a log beside the file; where nobody can write, nobody changes the file either.
+            # SQLite would want to lay a log beside the file; where nobody can write, nobody changes the file
+            # either.
             address += "&immutable=1"
     except OSError as error:
         raise StoreError(f"the catalog cannot be made or opened: {error.strerror}") from error
@@ -193,7 +204,9 @@ def _create(path: str) -> None:
 
 
 def _close_to_others(path: str) -> None:
-    """Gives a catalog of ours 0600, and what SQLite laid beside it: what it lays later has the file's mode."""
+    """Gives a catalog of ours 0600, and what SQLite laid beside it: what it lays later has the file's
+    mode.
+    """
     folder = os.path.dirname(os.path.abspath(path))
     try:
         for suffix in ("", *COMPANIONS):
@@ -238,8 +251,9 @@ def _prepare_writing(connection: Connection) -> None:
 def attached(connection: Connection) -> Connection:
     """A writing connection to the file that stands at its path now: mostly the one given.
 
-    Where the file was deleted, a copy of what the connection still holds is laid there first; where another was laid there,
-    that one counts (its tables may be older: migrate it). The one given is closed then. Raises `StoreError`.
+    Where the file was deleted, a copy of what the connection still holds is laid there first; where another
+    was laid there, that one counts (its tables may be older: migrate it). The one given is closed then.
+    Raises `StoreError`.
     """
     if not connection.lost():
         return connection
@@ -250,7 +264,9 @@ def attached(connection: Connection) -> Connection:
 
 
 def _rescue(connection: Connection) -> bool:
-    """Whether what the connection holds stands, once more, in the file at its path. Raises `StoreError`, `Busy`."""
+    """Whether what the connection holds stands, once more, in the file at its path.
+    Raises `StoreError`, `Busy`.
+    """
     if files.identity(connection.path) != connection.mark:
         return bring_back(connection)
     with translating():  # the log alone was deleted: all of it goes into the file
@@ -262,9 +278,11 @@ def _rescue(connection: Connection) -> bool:
 
 
 def bring_back(connection: Connection) -> bool:
-    """Lays a copy of what the connection holds where its file was deleted; False where some file stands there again.
+    """Lays a copy of what the connection holds where its file was deleted; False where some file stands there
+    again.
 
-    The file is open and whole until the last connection closes, whatever its folder looks like. Raises `StoreError`.
+    The file is open and whole until the last connection closes, whatever its folder looks like. Raises
+    `StoreError`.
     """
     path = connection.path
     if not os.path.isdir(os.path.dirname(os.path.dirname(os.path.abspath(path)))):
@@ -297,7 +315,9 @@ def bring_back(connection: Connection) -> bool:
 
 
 def _use_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
-    """Switches the file to a write-ahead log. SQLite does not wait for this lock by itself when two processes meet here."""
+    """Switches the file to a write-ahead log.
+    SQLite does not wait for this lock by itself when two processes meet here.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -310,7 +330,9 @@ def _use_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
 
 
 def schema_version(connection: sqlite3.Connection, component: str) -> int:
-    """How many migrations of a component the file has seen: 0 where it has none of its tables. Raises `StoreError`."""
+    """How many migrations of a component the file has seen: 0 where it has none of its tables.
+    Raises `StoreError`.
+    """
     with translating():
         if not connection.execute(
             "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'"
@@ -321,15 +343,18 @@ def schema_version(connection: sqlite3.Connection, component: str) -> int:
 
 
 def migrate(connection: Connection, component: str, migrations: Sequence[str]) -> None:
-    """Brings one component's tables up to date; `migrations[n]` is the SQL that leads from version n to n + 1.
+    """Brings one component's tables up to date; `migrations[n]` is the SQL that leads from version n to n +
+    1.
 
-    All of them are one transaction. Before tables that hold something are changed, the whole file is copied to
-    `<file>.<component>-<version>.bak`. Raises `StoreError` for a file that is newer than the program, or not ours.
+    All of them are one transaction. Before tables that hold something are changed, the whole file is copied
+    to `<file>.<component>-<version>.bak`. Raises `StoreError` for a file that is newer than the program, or
+    not ours.
     """
     version = schema_version(connection, component)
     if version > len(migrations):
         raise StoreError(
-            f"the catalog was written by a newer ctx ({component} version {version}, this program knows {len(migrations)}): "
+            f"the catalog was written by a newer ctx ({component} version {version}, this program knows "
+            f"{len(migrations)}): "
             "upgrade ctx, or restore the backup made when it was upgraded"
         )
     if version == len(migrations):
@@ -367,7 +392,9 @@ def holds_statements(connection: sqlite3.Connection) -> bool:
 
 
 def _marked_ours(connection: sqlite3.Connection) -> bool:
-    """Whether the file is marked as ours; not while it is empty. Raises `StoreError` for another program's."""
+    """Whether the file is marked as ours; not while it is empty.
+    Raises `StoreError` for another program's.
+    """
     # In this order: whoever makes the tables meanwhile marks the file with them.
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
@@ -390,7 +417,9 @@ def _statements(sql: str) -> Iterator[str]:
 
 
 def _back_up(connection: sqlite3.Connection, label: str) -> None:
-    """Lays a whole copy of the file beside it, log included. One of the same label is replaced: it holds the same."""
+    """Lays a whole copy of the file beside it, log included. One of the same label is replaced: it holds the
+    same.
+    """
     with translating():
         path = connection.execute("PRAGMA database_list").fetchone()[2]
     try:
@@ -409,7 +438,9 @@ def discard_copy(path: str) -> None:
 
 
 def copy_database(connection: sqlite3.Connection, unfinished: str, path: str) -> None:
-    """A whole copy of what the connection sees, 0600, at `path` once it is complete. Raises `OSError`, `StoreError`."""
+    """A whole copy of what the connection sees, 0600, at `path` once it is complete.
+    Raises `OSError`, `StoreError`.
+    """
     discard_copy(unfinished)
     folder = os.path.dirname(os.path.abspath(path))
     os.close(files.open_file(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, beneath=folder))

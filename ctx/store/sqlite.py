@@ -59,7 +59,8 @@ MIGRATIONS = (
     CREATE UNIQUE INDEX document_place ON document (source_no, source_id);
     CREATE INDEX document_seq ON document (seq);
     CREATE INDEX document_size ON document (source_no, chunk_count, stored_ms);  -- all that `statuses` reads
-    CREATE TABLE body (document_no INTEGER PRIMARY KEY, text TEXT NOT NULL);  -- apart, so that a walk over documents is short
+    -- Apart, so that a walk over documents is short.
+    CREATE TABLE body (document_no INTEGER PRIMARY KEY, text TEXT NOT NULL);
     CREATE TABLE chunk (
         no INTEGER PRIMARY KEY AUTOINCREMENT,
         document_no INTEGER NOT NULL,
@@ -71,7 +72,9 @@ MIGRATIONS = (
         text_hash BLOB NOT NULL
     );
     CREATE INDEX chunk_text ON chunk (text_hash);
-    CREATE TABLE model (no INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, dim INTEGER NOT NULL);
+    CREATE TABLE model (
+        no INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, dim INTEGER NOT NULL
+    );
     CREATE TABLE embedding (
         no INTEGER PRIMARY KEY AUTOINCREMENT,
         model_no INTEGER NOT NULL REFERENCES model (no),
@@ -89,7 +92,9 @@ MIGRATIONS = (
         PRIMARY KEY (model_no, chunk_no)
     ) WITHOUT ROWID;
     CREATE INDEX pending_age ON pending (model_no, source_no, stored_ms);
-    CREATE TABLE deletion (no INTEGER PRIMARY KEY AUTOINCREMENT, seq INTEGER NOT NULL, document_no INTEGER NOT NULL);
+    CREATE TABLE deletion (
+        no INTEGER PRIMARY KEY AUTOINCREMENT, seq INTEGER NOT NULL, document_no INTEGER NOT NULL
+    );
     CREATE INDEX deletion_seq ON deletion (seq);
     CREATE TABLE epoch (start INTEGER PRIMARY KEY, token TEXT NOT NULL);  -- who wrote from this seq on
     INSERT INTO epoch VALUES (0, lower(hex(randomblob(8))));
@@ -199,7 +204,7 @@ class SqliteCatalog(Documents, Embeddings):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    # -- transactions --------------------------------------------------------------------------------------------
+    # -- transactions ----------------------------------------------------------------------------------------
     def _reader(self) -> Connection:
         """A connection of nobody else's. Where the file is gone and cannot be brought back, an open one still
         answers.

@@ -1,7 +1,8 @@
 """A small file of `key value` lines that is whole or absent: what a projection says of itself.
 
-It is replaced at once (a new file is synced, then renamed over the old one) and ends with a checksum, so that a damaged one is
-told from a good one. Not JSON, because a keyword search from the command line reads one and would wait 2 ms for the parser.
+It is replaced at once (a new file is synced, then renamed over the old one) and ends with a checksum, so that
+a damaged one is told from a good one. Not JSON, because a keyword search from the command line reads one and
+would wait 2 ms for the parser.
 """
 
 import os

@@ -54,7 +54,8 @@ def _schema() -> Any:
 class Passage(NamedTuple):
     """A few neighbouring chunks, the first of them by number, as every engine finds them.
 
-    `texts` and `heads` are the values of the two fields: what stands in one value is beside nothing in another.
+    `texts` and `heads` are the values of the two fields: what stands in one value is beside nothing in
+    another.
     """
 
     chunk_no: int
@@ -64,9 +65,11 @@ class Passage(NamedTuple):
 
 
 class KeywordIndex:
-    """A folder with a tantivy index. One writer at a time, in any process; readers see a commit whole or not at all.
+    """A folder with a tantivy index. One writer at a time, in any process; readers see a commit whole or not
+    at all.
 
-    Searches may run in any thread, also while another thread writes. Raises `StoreError`, `Busy` where a writer holds the folder.
+    Searches may run in any thread, also while another thread writes. Raises `StoreError`, `Busy` where a
+    writer holds the folder.
     """
 
     def __init__(self, path: str, *, writable: bool, heap_mb: int = 128) -> None:
@@ -105,10 +108,12 @@ class KeywordIndex:
                         "another process is writing the index: try again when it has finished"
                     ) from error
                 raise StoreError("the keyword index cannot be written: see the log") from error
-            # A writer that was killed may have left the file of deletions that our commit would make, by the same name.
+            # A writer that was killed may have left the file of deletions that our commit would make, by the
+            # same name.
             self._write(self._writer.garbage_collect_files)
-            # The first operation of a writer is given the number of the last commit. A merge that begins before the next commit takes
-            # a deletion of that number for applied where it is not, and the document stays: let it be one that nobody needs.
+            # The first operation of a writer is given the number of the last commit. A merge that begins
+            # before the next commit takes a deletion of that number for applied where it is not, and the
+            # document stays: let it be one that nobody needs.
             self.delete(_NO_DOCUMENT)
 
     def add(self, stored: StoredDocument) -> None:
@@ -133,12 +138,16 @@ class KeywordIndex:
         self._write(self._writer.delete_documents_by_term, "document_no", document_no)
 
     def commit(self) -> None:
-        """Makes what was added and deleted durable, and visible to this object at once and to others at their next look."""
+        """Makes what was added and deleted durable, and visible to this object at once and to others at their
+        next look.
+        """
         self._write(self._writer.commit)
         self._reload()
 
     def reload(self) -> None:
-        """Looks whether a writer has committed, and takes the new state if so. A microsecond when nothing has changed."""
+        """Looks whether a writer has committed, and takes the new state if so.
+        A microsecond when nothing has changed.
+        """
         self._checked_s = time.monotonic()
         if self._stamp() != self._seen:
             self._reload()
@@ -159,7 +168,9 @@ class KeywordIndex:
         return weights
 
     def resembling(self, words: Sequence[str]) -> str | None:
-        """The word whose term most passages have; None where none has any. Of one stem the longest: `kubernetes`, not `kubernets`."""
+        """The word whose term most passages have; None where none has any.
+        Of one stem the longest: `kubernetes`, not `kubernets`.
+        """
         searcher = self._fresh()
         stems = analyze.words(" ".join(words))
         counts = [searcher.doc_freq("text", stem) for stem in stems]
@@ -183,7 +194,9 @@ class KeywordIndex:
         return self._hits([(part, 1.0) for part in parts], filters, k)
 
     def search(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
-        """The k best passages for the words of a query, best first; equal scores by chunk number. Any text is a query."""
+        """The k best passages for the words of a query, best first; equal scores by chunk number.
+        Any text is a query.
+        """
         counts = analyze.query_counts(query)
         if not counts:
             return []
@@ -231,10 +244,12 @@ class KeywordIndex:
             self._write(writer.wait_merging_threads)
         self._drop_links()
 
-    # -- inside ----------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _linked(self) -> str:
-        """A folder of our own with links to all files: tantivy takes a lock beside what it reads, and some folders are read only."""
+        """A folder of our own with links to all files: tantivy takes a lock beside what it reads, and some
+        folders are read only.
+        """
         import tempfile  # 10 ms, and few stores are read only
 
         if self._links is None:
@@ -293,7 +308,9 @@ class KeywordIndex:
         return tantivy.Query.boolean_query([(_SHOULD, part) for part in parts])
 
     def _defining_stems(self, searcher: Any) -> list[str]:
-        """The defining words that some text has: a phrase with another is nowhere, and costs as much to look for."""
+        """The defining words that some text has: a phrase with another is nowhere, and costs as much to look
+        for.
+        """
         asked, stems = self._defining
         if asked is not searcher:
             stems = [stem for stem in defining_stems() if searcher.doc_freq("text", stem)]
@@ -301,7 +318,9 @@ class KeywordIndex:
         return stems
 
     def _unfinished(self, searcher: Any, query: str) -> list[str]:
-        """Terms that the last word of a query may become, or that were made of a word it begins: `authenticatio` is in no term."""
+        """Terms that the last word of a query may become, or that were made of a word it begins:
+        `authenticatio` is in no term.
+        """
         words = analyze.plain_words(query)
         if not words or query[-1:].isspace():
             return []
@@ -401,7 +420,9 @@ def defining_stems() -> list[str]:
 
 
 def _likelihood(entry: tuple[str, int, str]) -> tuple[int, bool, int]:
-    """Which of several words with their counts and stems was meant: `standard` and not `standarde`, `kubernetes` and not `kubernets`."""
+    """Which of several words with their counts and stems was meant: `standard` and not `standarde`,
+    `kubernetes` and not `kubernets`.
+    """
     word, count, stem = entry
     return count, word == stem, len(word)
 
@@ -426,7 +447,8 @@ def passages(stored: StoredDocument) -> Iterator[Passage]:
 
 
 def _cuts(stored: StoredDocument) -> Iterator[tuple[int, int]]:
-    """(index of the first chunk, how many): runs of chunks with consecutive numbers, about PASSAGE_CHARS long and even.
+    """(index of the first chunk, how many): runs of chunks with consecutive numbers, about PASSAGE_CHARS long
+    and even.
 
     Even, because the short rest of an uneven cut would outrank its longer neighbours.
     """

@@ -41,11 +41,14 @@ _GROW_BYTES = (
     16 << 20
 )  # the file of vectors is lengthened in such steps (sparse), so that a reader's mapping serves many states
 
-_SAMPLE_GROWTH = 4  # times as many rows: the dimensions of leads are then told anew, for the later rows may be of other texts
+# Times as many rows: the dimensions of leads are then told anew, for the later rows may be of other texts.
+_SAMPLE_GROWTH = 4
 
 _T = TypeVar("_T", bound=np.generic)
 _verified: dict[str, tuple[int, Stamp | None]] = {}
-"""folder -> (generation, stamp of its vectors) as this process last wrote or checked them. Others' changes show in the stamp."""
+"""folder -> (generation, stamp of its vectors) as this process last wrote or checked them.
+Others' changes show in the stamp.
+"""
 
 
 class VectorWriter:
@@ -158,7 +161,7 @@ class VectorWriter:
     def _descriptors(self) -> tuple[int, ...]:
         return self._rows_fd, self._vectors_fd, self._codes_fd, self._patches_fd, self._leads_fd
 
-    # -- changes -------------------------------------------------------------------------------------------------
+    # -- changes ---------------------------------------------------------------------------------------------
     def start_over(self) -> None:
         """Empties the matrix. Readers keep what is published until the next `publish`."""
         try:
@@ -167,7 +170,9 @@ class VectorWriter:
             raise _unwritable(error) from error
 
     def retain(self, documents: Mapping[int, Sequence[int]]) -> None:
-        """Of each document (by number) keeps the rows of the given chunks only: none of them where it was deleted."""
+        """Of each document (by number) keeps the rows of the given chunks only: none of them where it was
+        deleted.
+        """
         n = self.row_count
         if not n or not documents:
             return
@@ -184,7 +189,9 @@ class VectorWriter:
                 raise _unwritable(error) from error
 
     def put(self, batch: VectorBatch) -> None:
-        """Adds chunks, in place of rows with their numbers. Raises `VectorsDamaged` where the dimensions are others now."""
+        """Adds chunks, in place of rows with their numbers.
+        Raises `VectorsDamaged` where the dimensions are others now.
+        """
         count, dim = batch.vectors.shape
         if not count:
             return
@@ -206,7 +213,9 @@ class VectorWriter:
             raise _unwritable(error) from error
 
     def _new_rows(self, batch: VectorBatch) -> Ints:
-        """Which of a batch are to be appended. Rows that are here already are brought up to date, or retired for a new one."""
+        """Which of a batch are to be appended.
+        Rows that are here already are brought up to date, or retired for a new one.
+        """
         position = {no: i for i, no in enumerate(batch.chunk_nos.tolist())}  # of several the last counts
         n = self.row_count
         if n and int(batch.chunk_nos.min()) <= self._max_chunk_no:
@@ -265,7 +274,9 @@ class VectorWriter:
             self._append_block(len(self._code_sums))
 
     def _append_block(self, number: int) -> None:
-        """Writes the codes of rows that fill a block now, and their leads where there are such. Raises `OSError`."""
+        """Writes the codes of rows that fill a block now, and their leads where there are such.
+        Raises `OSError`.
+        """
         vectors = self._stored(number * lanes.ROWS, lanes.ROWS)
         block = lanes.encode_block(vectors)
         _write_all(self._codes_fd, block, number * len(block))
@@ -280,7 +291,9 @@ class VectorWriter:
         self._leads = self._leads._replace(sums=(*self._leads.sums, zlib.crc32(block.data)))
 
     def _renew_leads(self) -> None:
-        """Tells the dimensions of leads from the rows there are, and writes the leads of all blocks, in a new file. Raises `OSError`."""
+        """Tells the dimensions of leads from the rows there are, and writes the leads of all blocks, in a new
+        file. Raises `OSError`.
+        """
         number, rows = self._leads.number + 1, len(self._code_sums) * lanes.ROWS
         sample = [
             self._stored(row, 1)
@@ -325,9 +338,11 @@ class VectorWriter:
         self.alive_count -= len(dead_rows)
         self._changed = True
 
-    # -- publishing ----------------------------------------------------------------------------------------------
+    # -- publishing ------------------------------------------------------------------------------------------
     def publish(self, applied: int, history: str) -> None:
-        """Makes all changes durable and visible at once, as the state of the catalog's `applied`. Nothing where none is new."""
+        """Makes all changes durable and visible at once, as the state of the catalog's `applied`.
+        Nothing where none is new.
+        """
         if not self._changed and (applied, history) == (self.applied, self.history):
             return
         try:

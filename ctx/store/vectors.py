@@ -8,13 +8,15 @@ Files of one generation, of which only the ends grow:
     N.rows      beside each: chunk_no, document_no, updated_ms, source
     N.patches   what happened to rows since: (row, new updated_ms), or (row, DEAD)
 
-and `state`, replaced at once, which says how much of them counts. What lies beyond is of a writer at work, or of one that died.
-So a reader sees one state or the next and never half of one, and no file is ever changed where a reader may look. When more than
-a fifth of the rows are dead, the living are copied into a new generation; readers keep the old files open until they look again.
+and `state`, replaced at once, which says how much of them counts. What lies beyond is of a writer at work, or
+of one that died. So a reader sees one state or the next and never half of one, and no file is ever changed
+where a reader may look. When more than a fifth of the rows are dead, the living are copied into a new
+generation; readers keep the old files open until they look again.
 
-Searching is one product of the codes with the query, and an exact look at all rows that could be among the best by it. A few thousand
-rows are multiplied as they are. From LEAD_ROWS on the product is that of the leads, a quarter as long, and the exact look is at the
-LEAD_CANDIDATES best by it: nearly always all that belong to the answer (docs/decisions/0012-leads.md has the figures).
+Searching is one product of the codes with the query, and an exact look at all rows that could be among the
+best by it. A few thousand rows are multiplied as they are. From LEAD_ROWS on the product is that of the
+leads, a quarter as long, and the exact look is at the LEAD_CANDIDATES best by it: nearly always all that
+belong to the answer (docs/decisions/0012-leads.md has the figures).
 """
 
 import mmap
@@ -38,9 +40,11 @@ BLOCK_ROWS = (
     4096  # of a checksum of vectors: 6 MB at 384 dimensions, the most that is read to check the growing end
 )
 GATHER_SHARE = 0.08  # below this share of rows wanted, picking them out is faster than multiplying all codes
-CODED_ROWS = 16_384  # from here on the codes come first: below, all rows take two milliseconds, and onnxruntime 0.13 s to load
+# From here on the codes come first: below, all rows take two milliseconds, and onnxruntime 0.13 s to load.
+CODED_ROWS = 16_384
 LEAD_ROWS = 131_072  # from here on the leads do: below, the codes take 3 ms at most
-LEAD_CANDIDATES = 1536  # looked at exactly for LEAD_MOST hits or fewer: of a million, recall@10 .994 (docs/decisions/0012-leads.md)
+# Looked at exactly for LEAD_MOST hits or fewer: of a million, recall@10 .994 (docs/decisions/0012-leads.md).
+LEAD_CANDIDATES = 1536
 LEAD_MOST = 512  # for more hits the codes come first whatever the size
 LEAD_GATHER_SHARE = 0.02  # as GATHER_SHARE, where the leads come first
 _PICKED_SHARE = 0.15  # as GATHER_SHARE, where all vectors would be multiplied
@@ -90,7 +94,9 @@ class _State(NamedTuple):
 
 
 class Leads(NamedTuple):
-    """What there is of leads: which file, of how many rows when its dimensions were told, and the checksums: of these, and of its blocks."""
+    """What there is of leads: which file, of how many rows when its dimensions were told, and the checksums:
+    of these, and of its blocks.
+    """
 
     number: int = 0  # 0: there are none
     sampled: int = 0
@@ -160,7 +166,9 @@ class _Mapping:
         return os.fstat(self._descriptor).st_size
 
     def of_file_at(self, path: str) -> bool:
-        """Whether this is of the file that is there now, and not of one that was there. Raises `FileNotFoundError`."""
+        """Whether this is of the file that is there now, and not of one that was there.
+        Raises `FileNotFoundError`.
+        """
         return os.path.samestat(os.fstat(self._descriptor), os.lstat(path))
 
     def array(self, dtype: npt.DTypeLike, count: int, offset: int = 0) -> npt.NDArray[Any]:
@@ -170,7 +178,9 @@ class _Mapping:
         return np.frombuffer(self._map, dtype=dtype, count=count, offset=offset)
 
     def release(self) -> None:
-        """Gives the pages that were read back to the system, which has them in its cache as long as it has room."""
+        """Gives the pages that were read back to the system, which has them in its cache as long as it has
+        room.
+        """
         if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)
 
@@ -181,7 +191,9 @@ class _Mapping:
 
 
 def _mapped(path: str, needed: int, earlier: "_Mapping | None") -> _Mapping:
-    """The file, which must have `needed` bytes; the earlier mapping of it where that has them. Raises `VectorsDamaged`, `OSError`."""
+    """The file, which must have `needed` bytes; the earlier mapping of it where that has them.
+    Raises `VectorsDamaged`, `OSError`.
+    """
     mapping = earlier
     # A store that somebody put in the place of another has files of the same names.
     if mapping is None or mapping.capacity < needed or not mapping.of_file_at(path):
@@ -240,7 +252,9 @@ class Snapshot:
         self.all_alive = bool(self.alive.all())
 
     def check(self) -> None:
-        """Reads every vector and compares the checksums: 0.5 s for a million rows of 384. Raises `VectorsDamaged`."""
+        """Reads every vector and compares the checksums: 0.5 s for a million rows of 384.
+        Raises `VectorsDamaged`.
+        """
         self._check_blocks(slice(None))
 
     def _check_blocks(self, blocks: slice) -> None:
@@ -309,7 +323,9 @@ class Snapshot:
                 raise VectorsDamaged(_DAMAGED)
 
     def _give_back(self, picked: int) -> None:
-        """Lets a large file of vectors go where many were picked out: two searches would else have all of a million mapped."""
+        """Lets a large file of vectors go where many were picked out: two searches would else have all of a
+        million mapped.
+        """
         self._touched += picked
         if self._leads_file is not None and self._touched > _TOUCHED_ROWS:
             self._touched = 0
@@ -317,7 +333,8 @@ class Snapshot:
 
     def _candidates(self, query: Floats, rows: Ints | None, k: int) -> Ints:
         """Rows among which the k nearest of `rows` (None: of all) are, in order."""
-        # The rows of a source mostly stand together, so the span from first to last is often all that is asked for.
+        # The rows of a source mostly stand together, so the span from first to last is often all that is
+        # asked for.
         span = slice(0, self.state.rows) if rows is None else slice(int(rows[0]), int(rows[-1]) + 1)
         width = span.stop - span.start
         if width < CODED_ROWS:
@@ -422,7 +439,9 @@ def _nth_highest(scores: Floats, n: int) -> np.float32:
 
 
 def _best(scores: Floats, margins: Floats | float, k: int) -> Ints:
-    """Where the k highest are, at least, if each score is within its margin of the true one. In order. Raises `VectorsDamaged`."""
+    """Where the k highest are, at least, if each score is within its margin of the true one. In order.
+    Raises `VectorsDamaged`.
+    """
     if k >= len(scores):
         return np.arange(len(scores))
     threshold = np.partition(scores - margins, len(scores) - k)[len(scores) - k]
@@ -496,21 +515,26 @@ class VectorReader:
         self._snapshot: Snapshot | None = None
 
     def search(self, query: Floats, filters: Filters, k: int) -> list[Hit]:
-        """The k nearest chunks by cosine, best first; equal ones by chunk number. [] where nothing is published.
+        """The k nearest chunks by cosine, best first; equal ones by chunk number. [] where nothing is
+        published.
 
-        `query` is float32 (dim,) of unit length. Raises `StoreError`, also where the files turn out to be damaged.
+        `query` is float32 (dim,) of unit length. Raises `StoreError`, also where the files turn out to be
+        damaged.
         """
         snapshot = self._current()
         if snapshot is None or not snapshot.state.rows:
             return []
         if query.shape != (snapshot.state.dim,):
             raise StoreError(
-                f"the query has {query.size} dimensions, the index {snapshot.state.dim}: run `ctx embed rebuild`"
+                f"the query has {query.size} dimensions, the index {snapshot.state.dim}: run `ctx embed "
+                "rebuild`"
             )
         return snapshot.search(np.ascontiguousarray(query, dtype=np.float32), filters, k)
 
     def hold(self) -> bool:
-        """Whether there are vectors in hand, of what is published or was: `search` then has them, whatever is published next."""
+        """Whether there are vectors in hand, of what is published or was: `search` then has them, whatever is
+        published next.
+        """
         return self._current() is not None
 
     def _current(self) -> Snapshot | None:

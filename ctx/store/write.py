@@ -1,6 +1,7 @@
 """What a write of the catalog does in SQL: the transaction, and the rows that a batch of documents becomes.
 
-What SQLite and PostgreSQL do not share is a method of `Write`. A search from the command line loads none of this.
+What SQLite and PostgreSQL do not share is a method of `Write`. A search from the command line loads none of
+this.
 """
 
 import os
@@ -28,7 +29,8 @@ DELETIONS_KEPT = (
 )
 EPOCHS_KEPT = 1_000  # writing processes, the last ones
 _COLUMNS = (
-    "seq, id, source_no, source_id, title, media_type, updated_ms, fingerprint, content_hash, source_url, author, "
+    "seq, id, source_no, source_id, title, media_type, updated_ms, fingerprint, content_hash, source_url, "
+    "author, "
     "created_ms, metadata, stored_ms, chunk_first, chunk_count"
 )
 
@@ -52,8 +54,8 @@ class Write:
         return self
 
     def last(self) -> "AbstractContextManager[object]":
-        """The last block of a write, `together`: from its number on projections wait for it, so that it is over
-        as soon as can be.
+        """The last block of a write, `together`: from its number on projections wait for it, so that it is
+        over as soon as can be.
         """
         return self
 
@@ -115,7 +117,8 @@ class Write:
             row = (no, dim)
         if row[1] != dim:
             raise StoreError(
-                f"embeddings of '{name}' have {row[1]} dimensions here and {dim} now: run `ctx embed rebuild`, "
+                f"embeddings of '{name}' have {row[1]} dimensions here and {dim} now: run `ctx embed "
+                "rebuild`, "
                 "or use another model"
             )
         return int(row[0])
@@ -180,7 +183,8 @@ class BatchRows:
         rows: dict[str, tuple[int, int, int, int]] = {}
         for ids in slices([document.id for document, _ in documents]):
             for id, *row in self._connection.execute(
-                f"SELECT id, no, chunk_first, chunk_count, stored_ms FROM document WHERE id IN ({marks(ids)})",
+                "SELECT id, no, chunk_first, chunk_count, stored_ms FROM document WHERE id IN "
+                f"({marks(ids)})",
                 ids,
             ):
                 rows[id] = (row[0], row[1], row[2], row[3])
@@ -273,7 +277,8 @@ class BatchRows:
             return
         self._connection.execute(
             "INSERT INTO pending (model_no, chunk_no, source_no, stored_ms) "
-            "SELECT m.no, c.no, d.source_no, d.stored_ms FROM chunk c JOIN document d ON d.no = c.document_no "
+            "SELECT m.no, c.no, d.source_no, d.stored_ms FROM chunk c JOIN document d ON d.no = "
+            "c.document_no "
             "CROSS JOIN model m WHERE c.no >= ? AND c.no < ? AND NOT EXISTS "
             "(SELECT 1 FROM embedding e WHERE e.model_no = m.no AND e.text_hash = c.text_hash)",
             (first, end),

@@ -18,7 +18,9 @@ class AgentArgument(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """A resolved agent: the system text, the tools it wants, and messages `{"role", "content"}` to begin with."""
+    """A resolved agent: the system text, the tools it wants, and messages `{"role", "content"}` to begin
+    with.
+    """
 
     system: str
     tools: tuple[str, ...] = ()
@@ -56,7 +58,9 @@ class Agents(Registry[Agent]):
             return [self._entries[name] for name in sorted(self._entries)]
 
     def prompt(self, name: str, arguments: JSON, caller: Caller) -> Prompt:
-        """The agent's prompt for these arguments. Raises `NotFound`, `BadRequest`, or what the script raised."""
+        """The agent's prompt for these arguments.
+        Raises `NotFound`, `BadRequest`, or what the script raised.
+        """
         if self._before is not None:
             self._before(name)
         agent = self._looked_up(name)

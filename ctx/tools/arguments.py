@@ -1,4 +1,5 @@
-"""Arguments as models, clients and query strings send them, brought to what a schema asks for; nothing is dropped in silence.
+"""Arguments as models, clients and query strings send them, brought to what a schema asks for; nothing is
+dropped in silence.
 
 Only tools of packs and their routes are so lenient: a cold search needs none of this.
 """
@@ -19,8 +20,8 @@ _MEANT = (
 def put_right(
     schema: JSON, arguments: dict[str, JSON], also: tuple[str, ...] = ()
 ) -> tuple[dict[str, JSON], list[str]]:
-    """The arguments that the schema names, with text parsed where a list, an object or a number is asked for; and the names of the
-    others.
+    """The arguments that the schema names, with text parsed where a list, an object or a number is asked for;
+    and the names of the others.
 
     `also`: names that are taken though the schema has them not. Raises `BadRequest` for a name that is nearly
     a known one: it was meant.
@@ -47,7 +48,8 @@ def refuse_unknown(schema: JSON, arguments: dict[str, JSON]) -> None:
 
 
 def without_absent(schema: JSON, value: JSON) -> JSON:
-    """The value without the nulls that stand where a field would: a client that sends every field asks nothing by them.
+    """The value without the nulls that stand where a field would: a client that sends every field asks
+    nothing by them.
 
     What the schema leaves open (metadata) stays as it is.
     """
@@ -66,7 +68,8 @@ def without_absent(schema: JSON, value: JSON) -> JSON:
 
 
 def from_text(schema: JSON, texts: Mapping[str, list[str]]) -> dict[str, JSON]:
-    """Arguments of a query string, as the types that the schema asks for; of several of one name the last, where no list is asked for.
+    """Arguments of a query string, as the types that the schema asks for; of several of one name the last,
+    where no list is asked for.
 
     What does not read as its type stays text, which the check then names.
     """

@@ -1,6 +1,7 @@
 """Tools, and the one way to call them.
 
-REST, MCP, CLI and Lua all enter by `Toolbox.call`: found once, checked once, defaults filled once, observed once, one error model.
+REST, MCP, CLI and Lua all enter by `Toolbox.call`: found once, checked once, defaults filled once, observed
+once, one error model.
 """
 
 import time
@@ -22,7 +23,9 @@ IGNORED = "ignored_arguments"  # in a reply: what was sent and means nothing to 
 
 
 def _with_ignored(result: JSON, names: list[str]) -> JSON:
-    """The result that also says which arguments had no effect: as a field of an object, as a line of a text."""
+    """The result that also says which arguments had no effect: as a field of an object, as a line of a
+    text.
+    """
     names = [name[:80] for name in names[:20]]
     if isinstance(result, dict):
         return {**result, IGNORED: names}
@@ -36,7 +39,9 @@ def _unchecked(arguments: dict[str, JSON]) -> dict[str, JSON]:
 
 
 class Annotations(NamedTuple):
-    """What a client may assume of a tool before it calls it. The defaults promise nothing (MCP's own defaults)."""
+    """What a client may assume of a tool before it calls it.
+    The defaults promise nothing (MCP's own defaults).
+    """
 
     read_only: bool = False
     destructive: bool = True
@@ -47,9 +52,10 @@ class Annotations(NamedTuple):
 class Tool(NamedTuple):
     """One callable thing.
 
-    `run(arguments, caller)` gets arguments that fit `parameters`, defaults filled; it returns JSON or raises a `CtxError`.
-    `bare`: REST answers the result itself, not `{"result": ...}` (the document tools of seed 003).
-    `origin` names where the tool was defined, for messages about two tools of one name: a file, or "built in".
+    `run(arguments, caller)` gets arguments that fit `parameters`, defaults filled; it returns JSON or raises
+    a `CtxError`. `bare`: REST answers the result itself, not `{"result": ...}` (the document tools of seed
+    003). `origin` names where the tool was defined, for messages about two tools of one name: a file, or
+    "built in".
     """
 
     name: str
@@ -89,7 +95,9 @@ class Toolbox(Registry[Tool]):
         self._observers: list[Callable[[Call], None]] = []
 
     def add(self, entry: Tool, *, replace: bool = False) -> None:
-        """Registers a tool. Raises `ConfigError` for a bad name, a reserved one, a second tool of the same name, or a bad schema."""
+        """Registers a tool. Raises `ConfigError` for a bad name, a reserved one, a second tool of the same
+        name, or a bad schema.
+        """
         if (
             entry.builtin
         ):  # well named, its schema flat (a test holds ours so): 1.3 million instructions of a cold search
@@ -110,7 +118,9 @@ class Toolbox(Registry[Tool]):
         super().add(entry._replace(check=check), replace=replace)
 
     def get(self, name: str) -> Tool:
-        """The tool of that name; for one that could not be loaded, a tool that raises why. Raises `NotFound`."""
+        """The tool of that name; for one that could not be loaded, a tool that raises why.
+        Raises `NotFound`.
+        """
         failure = self._failed.get(name)
         if failure is None or name in self._entries:
             return self._looked_up(name)

@@ -55,7 +55,7 @@ def builtin_tools(library: Library, final_limit: int) -> list[Tool]:
     ]
 
 
-# -- search --------------------------------------------------------------------------------------------------------------
+# -- search --------------------------------------------------------------------------------------------------
 
 
 def _one_or_more(description: str) -> JSON:
@@ -206,7 +206,8 @@ def _sources(arguments: dict[str, JSON], library: Library) -> tuple[frozenset[st
 def _strange_types(types: Sequence[str]) -> list[str]:
     """What to tell of types that no file can have."""
     return [
-        f"type: '{name[:80]}' is neither {' nor '.join(FAMILIES)} nor a media type such as text/markdown; the files of "
+        f"type: '{name[:80]}' is neither {' nor '.join(FAMILIES)} nor a media type such as text/markdown; "
+        "the files of "
         "one language are a path: *.py"
         for name in types
         if name not in FAMILIES and "/" not in name
@@ -214,7 +215,9 @@ def _strange_types(types: Sequence[str]) -> list[str]:
 
 
 def search_json(reply: SearchReply, notes: Sequence[str] = (), max_tokens: int | None = None) -> JSON:
-    """A reply in the shape of seed 003, with what is additive; without the results for which `max_tokens` has no room."""
+    """A reply in the shape of seed 003, with what is additive; without the results for which `max_tokens` has
+    no room.
+    """
     results = []
     for position, result in enumerate(reply.results):
         row = shapes.row(result, omit=() if result.passages else ("passages",))
@@ -225,7 +228,8 @@ def search_json(reply: SearchReply, notes: Sequence[str] = (), max_tokens: int |
     answer: dict[str, JSON] = {"results": results[:count]}
     if count < len(results):
         answer["cut"] = (
-            f"{len(results) - count} of {len(results)} results are left out to stay within max_tokens = {max_tokens}; "
+            f"{len(results) - count} of {len(results)} results are left out to stay within max_tokens = "
+            f"{max_tokens}; "
             f"the next one is at offset + {count}"
         )
     if reply.partial:
@@ -255,11 +259,12 @@ def _moment(name: str, text: str | None, *, end_of_day: bool) -> int | None:
         return parse_ms(text, end_of_day=end_of_day)
     except ValueError as error:
         raise BadRequest(
-            f"parameter 'filters.{name}' must be an ISO 8601 date or time such as 2026-01-31, got \"{text[:40]}\""
+            f"parameter 'filters.{name}' must be an ISO 8601 date or time such as 2026-01-31, got "
+            f'"{text[:40]}"'
         ) from error
 
 
-# -- get -----------------------------------------------------------------------------------------------------------------
+# -- get -----------------------------------------------------------------------------------------------------
 
 
 def get_tool(library: Library) -> Tool:
@@ -304,7 +309,9 @@ def get_tool(library: Library) -> Tool:
 
 
 def _stored(arguments: dict[str, JSON], catalog: "Catalog") -> StoredDocument:
-    """The document that is asked for; beside an id, source and source_id must be its own. Raises `BadRequest`, `NotFound`."""
+    """The document that is asked for; beside an id, source and source_id must be its own.
+    Raises `BadRequest`, `NotFound`.
+    """
     id, source, source_id = (arguments.get(name, "") for name in ("id", "source", "source_id"))
     if not id and not (source and source_id):
         raise BadRequest("missing required parameter: id (or source and source_id)")
@@ -320,7 +327,8 @@ def _stored(arguments: dict[str, JSON], catalog: "Catalog") -> StoredDocument:
 
 # What is shown of a document, and as what; the rest of `Document` is nobody's business.
 _SHOWN = (
-    "id", "source", "source_id", "title", "body", "source_url", "updated_ms", "author", "created_ms", "media_type", "metadata",
+    "id", "source", "source_id", "title", "body", "source_url", "updated_ms", "author", "created_ms",
+    "media_type", "metadata",
 )  # fmt: skip
 _HIDDEN = frozenset(Document._fields) - frozenset(_SHOWN)
 _REQUIRED = ("id", "source", "source_id", "title", "body", "source_url", "updated_at")
@@ -370,7 +378,9 @@ def _lines(body: str, arguments: dict[str, JSON]) -> dict[str, JSON]:
 
 
 def _line_that_fits(lines: Sequence[str], first: int, last: int, room: int) -> tuple[int, str | None]:
-    """The last line for which there is room, the first one in any case; and what to tell of those behind it."""
+    """The last line for which there is room, the first one in any case; and what to tell of those behind
+    it.
+    """
     for number in range(first, last + 1):
         room -= len(lines[number - 1])
         if room < 0 and number > first:
@@ -378,7 +388,7 @@ def _line_that_fits(lines: Sequence[str], first: int, last: int, room: int) -> t
     return last, None
 
 
-# -- sources and refresh -------------------------------------------------------------------------------------------------
+# -- sources and refresh -------------------------------------------------------------------------------------
 
 
 def sources_tool(library: Library) -> Tool:

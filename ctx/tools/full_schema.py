@@ -1,8 +1,8 @@
 """Any JSON Schema (2020-12) as a check of arguments: what the quick check of schema.py does not know.
 
-Scripts and packs write the schema and anybody who may call writes the arguments, so a schema is looked at once, whole, when
-its tool is loaded, and a check of arguments costs a bounded number of steps whatever both say. Imported when first needed:
-`jsonschema` costs a tenth of a second.
+Scripts and packs write the schema and anybody who may call writes the arguments, so a schema is looked at
+once, whole, when its tool is loaded, and a check of arguments costs a bounded number of steps whatever both
+say. Imported when first needed: `jsonschema` costs a tenth of a second.
 """
 
 import json
@@ -22,8 +22,9 @@ from ctx.types import JSON
 MAX_NODES = 20_000
 MAX_AT_ONCE = 1000  # schemas that apply to one value
 MAX_STEPS = 300_000
-"""Of one check: a keyword applied is one, and so are `_PATTERN_STEPS` of the pattern engine. Some seconds at the very most
-(24 microseconds each where schemas refer to themselves twice)."""
+"""Of one check: a keyword applied is one, and so are `_PATTERN_STEPS` of the pattern engine. Some seconds at
+the very most (24 microseconds each where schemas refer to themselves twice).
+"""
 _PATTERN_STEPS = 200
 _MESSAGE_CHARS = 50  # of an error's message that cost as much as a step
 
@@ -50,7 +51,9 @@ Keyword = Callable[[JSON, JSON, JSON, JSON], Iterator[JSON] | None]
 
 
 class FullCheck:
-    """A schema ready to check. Raises `ConfigError` where it is no schema, refers outside itself, or never ends."""
+    """A schema ready to check. Raises `ConfigError` where it is no schema, refers outside itself, or never
+    ends.
+    """
 
     def __init__(self, schema: JSON, subject: str = "parameters are") -> None:
         _refuse_what_is_no_json(schema)
@@ -101,11 +104,13 @@ def path_of(error: JSON) -> str:
     return "/".join(str(part) for part in error.absolute_path) or "the root"
 
 
-# -- a look at the schema ------------------------------------------------------------------------------------------
+# -- a look at the schema ------------------------------------------------------------------------------------
 
 
 def _refuse_what_is_no_json(schema: JSON) -> None:
-    """Raises `ConfigError` for what is too deep, too large, or stands in no JSON (infinity, keys that are no text)."""
+    """Raises `ConfigError` for what is too deep, too large, or stands in no JSON (infinity, keys that are no
+    text).
+    """
     waiting = [(schema, 1)]
     nodes = 0
     while waiting:
@@ -128,7 +133,8 @@ def _refuse_what_is_no_json(schema: JSON) -> None:
 
 
 class _Outline:
-    """Every schema within a schema, by its JSON pointer, once it is known that references within it lead somewhere and end.
+    """Every schema within a schema, by its JSON pointer, once it is known that references within it lead
+    somewhere and end.
 
     `$schema` and `$id` are taken out of it: they would choose another validator, or another place to look.
     """
@@ -193,7 +199,8 @@ class _Outline:
     def _target(self, reference: str) -> str:
         if not reference.startswith("#"):
             raise ConfigError(
-                f"parameters refer to '{reference[:80]}': only references within the schema ('#/...') are followed"
+                f"parameters refer to '{reference[:80]}': only references within the schema ('#/...') are "
+                "followed"
             )
         pointer = unquote(reference[1:])
         pointer = self._anchors.get(pointer, pointer)
@@ -216,7 +223,7 @@ def _children(
                 yield f"{pointer}/{word}/{name.replace('~', '~0').replace('/', '~1')}", child
 
 
-# -- keywords of bounded cost --------------------------------------------------------------------------------------
+# -- keywords of bounded cost --------------------------------------------------------------------------------
 
 
 class _Steps(threading.local):
@@ -233,32 +240,52 @@ class _Steps(threading.local):
 
 
 def _keywords(engines: Mapping[str, SearchPattern], steps: _Steps) -> dict[str, Keyword]:
-    """The keywords of JSON Schema, each counted, and those that would use Python's `re` or compare pairs made anew."""
+    """The keywords of JSON Schema, each counted; those are ours that would use `re` or compare pairs."""
     words: dict[str, Keyword] = dict(jsonschema.Draft202012Validator.VALIDATORS)
+    linear = _Linear(engines, steps)
+    words |= {
+        "pattern": linear.pattern,
+        "patternProperties": linear.pattern_properties,
+        "additionalProperties": linear.additional_properties,
+        "uniqueItems": linear.unique_items,
+    }
+    return {word: _counted(check, steps) for word, check in words.items()}
 
-    def fits(expression: str, text: str) -> bool:
-        engine = engines[expression]
-        steps.spend(1 + len(text) * engine.size // _PATTERN_STEPS)
+
+class _Linear:
+    """The keywords that take linear time here, whoever wrote the expressions and the texts."""
+
+    def __init__(self, engines: Mapping[str, SearchPattern], steps: _Steps) -> None:
+        self._engines = engines
+        self._steps = steps
+
+    def _fits(self, expression: str, text: str) -> bool:
+        engine = self._engines[expression]
+        self._steps.spend(1 + len(text) * engine.size // _PATTERN_STEPS)
         return engine.matches(text)
 
-    def pattern(validator: JSON, expression: JSON, instance: JSON, schema: JSON) -> Iterator[JSON]:
-        if isinstance(instance, str) and not fits(expression, instance):
+    def pattern(self, validator: JSON, expression: JSON, instance: JSON, schema: JSON) -> Iterator[JSON]:
+        if isinstance(instance, str) and not self._fits(expression, instance):
             yield jsonschema.ValidationError(f"{_shortened(instance)} does not match {expression!r}")
 
-    def pattern_properties(validator: JSON, rules: JSON, instance: JSON, schema: JSON) -> Iterator[JSON]:
+    def pattern_properties(
+        self, validator: JSON, rules: JSON, instance: JSON, schema: JSON
+    ) -> Iterator[JSON]:
         if isinstance(instance, dict):
             for expression, rule in rules.items():
                 for name, value in instance.items():
-                    if fits(expression, name):
+                    if self._fits(expression, name):
                         yield from validator.descend(value, rule, path=name, schema_path=expression)
 
-    def additional_properties(validator: JSON, rule: JSON, instance: JSON, schema: JSON) -> Iterator[JSON]:
+    def additional_properties(
+        self, validator: JSON, rule: JSON, instance: JSON, schema: JSON
+    ) -> Iterator[JSON]:
         if not isinstance(instance, dict):
             return
         named = schema.get("properties", {})
         expressions = schema.get("patternProperties", ())
         for name, value in instance.items():
-            if name in named or any(fits(expression, name) for expression in expressions):
+            if name in named or any(self._fits(expression, name) for expression in expressions):
                 continue
             if rule is False:
                 yield jsonschema.ValidationError(
@@ -267,20 +294,12 @@ def _keywords(engines: Mapping[str, SearchPattern], steps: _Steps) -> dict[str, 
             else:
                 yield from validator.descend(value, rule, path=name)
 
-    def unique_items(validator: JSON, unique: JSON, instance: JSON, schema: JSON) -> Iterator[JSON]:
+    def unique_items(self, validator: JSON, unique: JSON, instance: JSON, schema: JSON) -> Iterator[JSON]:
         if unique and isinstance(instance, list):
             texts = [json.dumps(_canonical(item), sort_keys=True) for item in instance]
-            steps.spend(len(texts) + sum(map(len, texts)) // _MESSAGE_CHARS)
+            self._steps.spend(len(texts) + sum(map(len, texts)) // _MESSAGE_CHARS)
             if len(set(texts)) < len(texts):
                 yield jsonschema.ValidationError(f"{_shortened(instance)} has non-unique elements")
-
-    words |= {
-        "pattern": pattern,
-        "patternProperties": pattern_properties,
-        "additionalProperties": additional_properties,
-        "uniqueItems": unique_items,
-    }
-    return {word: _counted(check, steps) for word, check in words.items()}
 
 
 def _counted(check: Keyword, steps: _Steps) -> Keyword:

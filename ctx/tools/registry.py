@@ -7,7 +7,9 @@ from ctx.lean import Generic, Lock, Protocol, TypeVar
 
 
 class Named(Protocol):
-    """`origin` names where the entry was defined, for messages about two of one name: a file, or "built in"."""
+    """`origin` names where the entry was defined, for messages about two of one name: a file, or "built
+    in".
+    """
 
     @property
     def name(self) -> str: ...
@@ -37,14 +39,17 @@ class Registry(Generic[Entry]):
             twin = self._entries.get(entry.name)
             if twin is not None and not replace:
                 raise ConfigError(
-                    f"two {self._noun}s are called '{entry.name}': {twin.origin} and {entry.origin}; rename one"
+                    f"two {self._noun}s are called '{entry.name}': {twin.origin} and {entry.origin}; rename "
+                    "one"
                 )
             self._entries[entry.name] = entry
             self._failed.pop(entry.name, None)
         self._changed()
 
     def add_failed(self, name: str, error: CtxError) -> None:
-        """Keeps the name of what could not be loaded: whoever uses it is told `error`, the list leaves it out."""
+        """Keeps the name of what could not be loaded: whoever uses it is told `error`, the list leaves it
+        out.
+        """
         with self._lock:
             self._failed[name] = error
 
@@ -61,7 +66,9 @@ class Registry(Generic[Entry]):
             return dict(self._failed)
 
     def before_use(self, look: Callable[[str], None]) -> None:
-        """`look` is told of every use before its entry is looked up, in the caller's thread: a changed script is loaded anew there."""
+        """`look` is told of every use before its entry is looked up, in the caller's thread: a changed script
+        is loaded anew there.
+        """
         self._before = look
 
     def on_change(self, listener: Callable[[], None]) -> None:

@@ -1,7 +1,8 @@
 """JSON Schema for tool arguments: one check, one filling of defaults, one wording of errors.
 
-A tool's parameters are usually a flat object of scalars. Those are checked here in a few microseconds; any schema that says
-more goes to `jsonschema` (2020-12), which costs a tenth of a second to import and so is imported when first needed.
+A tool's parameters are usually a flat object of scalars. Those are checked here in a few microseconds; any
+schema that says more goes to `jsonschema` (2020-12), which costs a tenth of a second to import and so is
+imported when first needed.
 """
 
 from collections.abc import Callable
@@ -40,7 +41,8 @@ _FLAT_TYPES = ("string", "integer", "number", "boolean")  # looked up with what 
 
 
 def compile_check(schema: JSON) -> Check:
-    """A function that gives the arguments back with defaults filled in, or raises `BadRequest` naming the parameter.
+    """A function that gives the arguments back with defaults filled in, or raises `BadRequest` naming the
+    parameter.
 
     `null` for an optional parameter counts as absent. Whole floats are integers, as JSON Schema has it.
     Raises `ConfigError` where the schema itself is wrong or refers outside itself.
@@ -74,7 +76,8 @@ def compile_output_check(schema: JSON) -> Callable[[JSON], str | None]:
 
 
 def is_flat(schema: JSON, depth: int = 0) -> bool:
-    """Whether the schema is an object of scalars and of such objects: there null counts as absent at every depth.
+    """Whether the schema is an object of scalars and of such objects: there null counts as absent at every
+    depth.
 
     False as well for a schema with a mistake in it, which `jsonschema` can name.
     """

@@ -1,7 +1,8 @@
 """The regular expressions of a tool's schema, in linear time.
 
-JSON Schema's `pattern` is an unanchored search of ECMA-262. Whoever calls a tool chooses the text, and whoever wrote the
-tool the expression, so the engine must not backtrack: RE2 (10 ms to import, and only a schema with a pattern does).
+JSON Schema's `pattern` is an unanchored search of ECMA-262. Whoever calls a tool chooses the text, and
+whoever wrote the tool the expression, so the engine must not backtrack: RE2 (10 ms to import, and only a
+schema with a pattern does).
 """
 
 import re
@@ -26,7 +27,8 @@ _OUTSIDE = {
     "[^]": r"[\x{0}-\x{10ffff}]",
 }
 _NO_SPACE = (
-    r"\x00-\x08\x0e-\x1f!-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}"
+    r"\x00-\x08\x0e-\x1f!-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-"
+    r"\x{205e}"
     r"\x{2060}-\x{2fff}\x{3001}-\x{fefe}\x{ff00}-\x{10ffff}"
 )
 _INSIDE = {
@@ -91,12 +93,15 @@ class SearchPattern:
 
 
 def _translated(pattern: str) -> Iterator[str]:
-    """The pieces of an expression of ECMA-262 in RE2's words. Raises `ConfigError` for what no linear engine can do."""
+    """The pieces of an expression of ECMA-262 in RE2's words.
+    Raises `ConfigError` for what no linear engine can do.
+    """
     within = False  # a character class
     for atom in _TOKEN.findall(pattern):
         if atom in _LOOKS and not within:
             raise ConfigError(
-                f"the pattern '{one_line(pattern, 80)}' uses {_LOOKS[atom]} ({atom}...), which cannot be searched in "
+                f"the pattern '{one_line(pattern, 80)}' uses {_LOOKS[atom]} ({atom}...), which cannot be "
+                "searched in "
                 "linear time; write it without, or check it in the tool"
             )
         if atom.startswith("\\"):
@@ -114,7 +119,8 @@ def _escape(atom: str, within: bool, pattern: str) -> str:
         raise ConfigError(f"the pattern '{one_line(pattern, 80)}' ends in a lone backslash")
     if not within and (atom == "\\k<" or atom[1] in "123456789"):
         raise ConfigError(
-            f"the pattern '{one_line(pattern, 80)}' refers back to a group ({atom}), which cannot be searched in linear "
+            f"the pattern '{one_line(pattern, 80)}' refers back to a group ({atom}), which cannot be "
+            "searched in linear "
             "time; write it without, or check it in the tool"
         )
     if atom.startswith("\\u") and len(atom) > 2:
@@ -129,7 +135,8 @@ def _escape(atom: str, within: bool, pattern: str) -> str:
     if atom in _KEPT or not atom[1].isalnum():
         return atom if atom[1].isascii() else atom[1]
     raise ConfigError(
-        f"the pattern '{one_line(pattern, 80)}': {atom} means nothing in JSON Schema; write the character alone"
+        f"the pattern '{one_line(pattern, 80)}': {atom} means nothing in JSON Schema; write the character "
+        "alone"
     )
 
 

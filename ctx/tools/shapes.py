@@ -1,4 +1,5 @@
-"""A record's JSON and its JSON Schema, both from the record's own class: what a tool answers is declared once.
+"""A record's JSON and its JSON Schema, both from the record's own class: what a tool answers is declared
+once.
 
 A field `updated_ms` is shown as `updated_at`, a time in ISO 8601. A field without a default is required.
 """

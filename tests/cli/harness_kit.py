@@ -3,7 +3,8 @@
 import sqlite3
 from pathlib import Path
 
-# A repository that indexes itself: a source called like a key, a registry, and keys that nothing reads any more.
+# A repository that indexes itself: a source called like a key, a registry, and keys that nothing reads any
+# more.
 OWN = """
 [db]
 path = "./data/ctx.sqlite"

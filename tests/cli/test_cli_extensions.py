@@ -59,9 +59,8 @@ def test_scaffolds_run_as_generated(folder: Path) -> None:
     assert reply["tools"] == ["search", "get"]
     # And once more as a server would have them.
     (folder / "ctx.toml").write_text(
-        CONFIG
-        + '[tools.script.my-search]\npath = "./tools/my-search.lua"\n[agents.script.guide]\npath = "./agents/guide.lua"\n'
-        + '[connectors.script.tickets]\npath = "./connectors/tickets.lua"\n'
+        CONFIG + '[tools.script.my-search]\npath = "./tools/my-search.lua"\n[agents.script.guide]\npath = '
+        '"./agents/guide.lua"\n' + '[connectors.script.tickets]\npath = "./connectors/tickets.lua"\n'
     )
     assert answer(folder, "tool", "call", "my-search", "--param", "query=tokens")["titles"] == [
         "Authentication"

@@ -15,7 +15,8 @@ from ctx.cli import COMMANDS, main
 
 FILES = {
     "auth.md": "# Signing in\n\nAccess tokens rotate every 30 days. The rotation is automatic.\n",
-    "guide/release.md": "# Releasing\n\n## Steps\n\nTag the commit, wait for the rotation of the keys, then promote.\n",
+    "guide/release.md": "# Releasing\n\n## Steps\n\nTag the commit, wait for the rotation of the keys, then "
+    "promote.\n",
 }
 UNKNOWN_ID = "00000000-0000-5000-8000-000000000000"
 
@@ -183,7 +184,8 @@ def test_the_places_of_a_project_are_looked_through_in_order(tmp_path: Path) -> 
         (tmp_path / name / "note.md").write_text(f"# {name}\n\nrotation\n")
         (tmp_path / folder_path).parent.mkdir(exist_ok=True)
         (tmp_path / folder_path).write_text(
-            f'[connectors.filesystem.{name}]\nroot = "./{name}"\n[embedding]\nprovider = "disabled"\n[db]\npath = "./{name}.store/ctx.db"\n'
+            f'[connectors.filesystem.{name}]\nroot = "./{name}"\n[embedding]\nprovider = '
+            f'"disabled"\n[db]\npath = "./{name}.store/ctx.db"\n'
         )
         report = document(ctx("index", "--json", cwd=tmp_path))
         assert [source["source"] for source in report["sources"]] == [f"filesystem:{name}"]
@@ -574,39 +576,3 @@ def test_what_a_command_did_is_one_json_document_too(
     assert reply.returncode == 0, reply.stderr
     document = json.loads(reply.stdout)
     assert {name: document[name] for name in expected} == expected
-
-
-def test_doctor_names_a_server_that_is_named_to_others_and_has_no_key(tmp_path: Path) -> None:
-    config = project(tmp_path, {"a.md": "alpha"})
-    config.write_text(config.read_text() + '\n[server]\nallowed_hosts = ["ctx.example.org"]\n')
-    assert ctx("index", "--no-embed", "--config", str(config), cwd=tmp_path).returncode == 0
-
-    def warnings() -> list[str]:
-        findings = document(ctx("doctor", "--json", "--config", str(config), cwd=tmp_path))["findings"]
-        return [row["detail"] for row in findings if row["what"] == "keys"]
-
-    (warning,) = warnings()
-    assert "ctx key create NAME" in warning
-    assert ctx("key", "create", "desk", "--config", str(config), cwd=tmp_path).returncode == 0
-    assert warnings() == []
-
-
-def test_doctor_says_of_web_pages_what_the_server_does(tmp_path: Path) -> None:
-    config = project(tmp_path, {"a.md": "alpha"})
-    assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
-
-    def finding() -> str:
-        findings = document(ctx("doctor", "--json", "--config", str(config), cwd=tmp_path))["findings"]
-        return next(row["detail"] for row in findings if row["what"] == "web pages")
-
-    assert "refresh" not in finding()
-    assert ctx("tool", "init", "count", cwd=tmp_path).returncode == 0
-    text = config.read_text() + '\n[tools.script.count]\npath = "tools/count.lua"\n'
-    script = tmp_path / "tools" / "count.lua"
-    script.write_text(script.read_text().replace("read_only = true", "read_only = false"))
-    config.write_text(text)
-    assert "and count;" in finding()
-    config.write_text(text + '\n[server]\ncross_site_tools = "read_only"\n')
-    assert "count" not in finding()
-    config.write_text(text + "\n[server]\ncors_origins = []\n")
-    assert finding().startswith("no page of another site")

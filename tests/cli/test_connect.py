@@ -468,7 +468,10 @@ def test_a_folder_without_a_project_is_told_where_its_entry_leads(tmp_path: Path
     assert ctx(*named, cwd=tmp_path / "home" / "nowhere", env=environ).stderr == ""
 
 
-OTHERS = '{"mcpServers": {"ctx": {"url": "https://other.example/mcp"}, "github": {"command": "npx", "env": {"TOKEN": "t"}}}}'
+OTHERS = (
+    '{"mcpServers": {"ctx": {"url": "https://other.example/mcp"}, "github": {"command": "npx", "env": '
+    '{"TOKEN": "t"}}}}'
+)
 
 
 @pytest.mark.parametrize("name", ["ctx", "github"])

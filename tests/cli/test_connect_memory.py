@@ -14,7 +14,8 @@ from ctx.cli.hooks import HOOKED, with_hooks, without_hooks
 
 FILES = {"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json", "cursor": ".cursor/hooks.json"}
 OTHERS = {
-    "claude-code": '{\n\t"model": "x",  "hooks": {\n\t\t"SessionStart": [\n\t\t\t{"hooks": [{"type": "command", "command": "a b"}]}\n\t\t],'
+    "claude-code": '{\n\t"model": "x",  "hooks": {\n\t\t"SessionStart": [\n\t\t\t{"hooks": [{"type": '
+    '"command", "command": "a b"}]}\n\t\t],'
     '\n\t\t"Stop": [ ]\n\t}\n}\n',
     "codex": '{"hooks":{"Stop":[{"hooks":[{"type":"command","command":"say done"}]}]}}',
     "cursor": '{\n  "version": 1,\n  "hooks": {"stop": [{"command": "x"}]}\n}',
@@ -136,22 +137,34 @@ def test_only_clients_with_hooks_have_a_memory(folder: Path) -> None:
 TRANSCRIPTS: dict[str, list[Any]] = {
     "claude-code": [
         {"type": "user", "message": {"role": "user", "content": "I prefer pnpm over npm. Fix the build."}},
-        {"type": "user", "isMeta": True, "message": {"role": "user", "content": "I prefer what is not mine."}},
-        {"type": "user", "message": {"content": [{"type": "tool_result", "content": "I prefer tools here."}]}},
-        {"type": "assistant", "message": {"content": [{"type": "text", "text": "I always agree with that."}]}},
+        {"type": "user", "isMeta": True,
+        "message": {"role": "user", "content": "I prefer what is not mine."}},
+        {"type": "user",
+        "message": {"content": [{"type": "tool_result", "content": "I prefer tools here."}]}},
+        {"type": "assistant",
+        "message": {"content": [{"type": "text", "text": "I always agree with that."}]}},
     ],
     "codex": [
         {"type": "event_msg", "payload": {"type": "user_message", "message": "I prefer pnpm over npm."}},
         {"type": "event_msg", "payload": {"type": "agent_message", "message": "I always agree with that."}},
     ],
     "codex, since 0.169": [
-        {"type": "response_item", "payload": {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "I like what is put before me."}]}},
-        {"type": "event_msg", "payload": {"type": "item_completed", "item": {"type": "UserMessage", "content": [{"type": "text", "text": "I prefer pnpm over npm."}]}}},
-        {"type": "event_msg", "payload": {"type": "item_completed", "item": {"type": "AgentMessage", "content": [{"type": "Text", "text": "I always agree."}]}}},
+        {"type": "response_item",
+        "payload": {"type": "message", "role": "user",
+        "content": [{"type": "input_text", "text": "I like what is put before me."}]}},
+        {"type": "event_msg",
+        "payload": {"type": "item_completed",
+        "item": {"type": "UserMessage", "content": [{"type": "text", "text": "I prefer pnpm over npm."}]}}},
+        {"type": "event_msg",
+        "payload": {"type": "item_completed",
+        "item": {"type": "AgentMessage", "content": [{"type": "Text", "text": "I always agree."}]}}},
     ],
     "cursor": [
-        {"role": "user", "message": {"content": [{"type": "text", "text": "<rules>I like all x.</rules> I prefer pnpm over npm."}]}},
-        {"role": "assistant", "message": {"content": [{"type": "text", "text": "I always agree with that."}]}},
+        {"role": "user",
+        "message": {"content": [{"type": "text",
+        "text": "<rules>I like all x.</rules> I prefer pnpm over npm."}]}},
+        {"role": "assistant",
+        "message": {"content": [{"type": "text", "text": "I always agree with that."}]}},
     ],
 }  # fmt: skip
 

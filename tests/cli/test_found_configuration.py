@@ -1,4 +1,6 @@
-"""A configuration that was found, and asks for more than reading its own folder, waits for the user's word."""
+"""A configuration that was found, and asks for more than reading its own folder, waits for the user's
+word.
+"""
 
 import json
 import os

@@ -1,11 +1,14 @@
-"""The clients themselves read what `ctx connect` wrote, and call its hooks; the model behind them is a stand-in.
+"""The clients themselves read what `ctx connect` wrote, and call its hooks; the model behind them is a
+stand-in.
 
-They come from npm and are 1.4 GB, and one of them is not free software, so they are not part of `make clients`:
+They come from npm and are 1.4 GB, and one of them is not free software, so they are not part of `make
+clients`:
 
-    npm install --prefix FOLDER @anthropic-ai/claude-code @openai/codex @google/gemini-cli opencode-ai @github/copilot
-    CTX_LIVE_CLIENTS=FOLDER pytest tests/cli/test_live_clients.py
+    npm install --prefix FOLDER @anthropic-ai/claude-code @openai/codex @google/gemini-cli opencode-ai
+    @github/copilot CTX_LIVE_CLIENTS=FOLDER pytest tests/cli/test_live_clients.py
 
-Last run: Claude Code 2.1.197, Codex 0.169.0, Gemini CLI 0.61.0, OpenCode and GitHub Copilot CLI of the same day, 2026-11-22.
+Last run: Claude Code 2.1.197, Codex 0.169.0, Gemini CLI 0.61.0, OpenCode and GitHub Copilot CLI of the same
+day, 2026-11-22.
 """
 
 import http.server
@@ -31,7 +34,8 @@ pytestmark = [
     ),
 ]
 
-# How a client is asked for its servers, and what it says of one that it reached (Codex and Copilot only read the entry).
+# How a client is asked for its servers, and what it says of one that it reached (Codex and Copilot only read
+# the entry).
 ASKED = {
     "claude-code": (["claude", "mcp", "list"], "✔ Connected"),
     "codex": (["codex", "mcp", "get", "ctx-tried"], "enabled: true"),
@@ -39,7 +43,10 @@ ASKED = {
     "gemini-cli": (["gemini", "mcp", "list"], "✓ ctx-tried"),
     "opencode": (["opencode", "mcp", "list"], "✓ ctx-tried"),
 }
-MODEL = 'model_providers.stand-in={{name="stand-in",base_url="{base}/v1",wire_api="responses",env_key="OPENAI_API_KEY"}}'
+MODEL = (
+    'model_providers.stand-in={{name="stand-in",base_url="{base}/v1",wire_api="responses",'
+    'env_key="OPENAI_API_KEY"}}'
+)
 SPOKEN = {
     "claude-code": lambda base, text: ["claude", "-p", text],
     "codex": lambda base, text: [
@@ -50,7 +57,8 @@ SPOKEN = {
 
 
 class Model(http.server.BaseHTTPRequestHandler):
-    """Answers every request of Anthropic's and OpenAI's interfaces with the same word, and keeps what was sent.
+    """Answers every request of Anthropic's and OpenAI's interfaces with the same word, and keeps what was
+    sent.
 
     `call` is what it asks for once it may, of Anthropic's: a tool by its name, with arguments.
     """
@@ -154,7 +162,8 @@ def _run(folder: Path, arguments: list[str], **environ: str) -> str:
         env={
             **{name: value for name, value in os.environ.items() if not name.startswith("CTX_")},
             **_environment(folder),
-            "GEMINI_CLI_TRUST_WORKSPACE": "true",  # it serves nobody's entries in a folder that nobody trusted
+            # It serves nobody's entries in a folder that nobody trusted.
+            "GEMINI_CLI_TRUST_WORKSPACE": "true",
             "GEMINI_API_KEY": "none",
             "NO_COLOR": "1",
             **environ,

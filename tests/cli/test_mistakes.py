@@ -1,4 +1,6 @@
-"""Forty mistakes that people make in their first ten minutes: what each is told, where it is, how to mend it."""
+"""Forty mistakes that people make in their first ten minutes: what each is told, where it is, how to mend
+it.
+"""
 
 import os
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Where commands write: standard output by its sign, files with the mode they have, and no bank that was not named."""
+"""Where commands write: standard output by its sign, files with the mode they have, and no bank that was not
+named.
+"""
 
 import json
 import stat
@@ -7,7 +9,10 @@ from pathlib import Path
 import pytest
 from kit import ctx, project
 
-PACK = '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n[packs]\nenabled = ["hindsight"]\n'
+PACK = (
+    '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n[packs]\nenabled = '
+    '["hindsight"]\n'
+)
 
 
 @pytest.fixture

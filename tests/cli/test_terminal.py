@@ -40,7 +40,10 @@ def on_a_terminal(*arguments: str, cwd: Path, columns: int, color: bool = True, 
 
 @pytest.mark.parametrize("color", [True, False])
 def test_a_snippet_is_broken_between_words_and_keeps_its_indent(tmp_path: Path, color: bool) -> None:
-    sentence = "The xylophone of the harbour is tuned by nobody, and nobody has ever asked why; it sounds as a xylophone sounds that nobody tunes."
+    sentence = (
+        "The xylophone of the harbour is tuned by nobody, and nobody has ever asked why; it sounds as a "
+        "xylophone sounds that nobody tunes."
+    )
     project(tmp_path, {"a.md": f"# A\n\n{sentence}"})
     assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
     output = on_a_terminal("search", "xylophone", cwd=tmp_path, columns=40, color=color)

@@ -1,4 +1,5 @@
-"""Hindsight's own client, as it comes from its registry, makes its calls: `python hindsight_calls.py URL BANK KEY`.
+"""Hindsight's own client, as it comes from its registry, makes its calls: `python hindsight_calls.py URL BANK
+KEY`.
 
 One line of JSON for each call: its name, and what the client made of the reply or of the refusal.
 """

@@ -34,7 +34,9 @@ function tool.execute(params, context) return {total = context.store.add("count"
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with some of ctx's own documentation, a pack with sessions and a script that keeps something."""
+    """A project with some of ctx's own documentation, a pack with sessions and a script that keeps
+    something.
+    """
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     texts = {name: (ROOT / "docs" / name).read_text() for name in DOCUMENTS}
     path = project(

@@ -146,7 +146,8 @@ def test_the_oldest_sessions_are_forgotten(databases: list[Database]) -> None:
     sessions = SharedSessions(databases[0], "p", clock=clock)
     with databases[0].transaction(write=True) as connection:
         connection.execute(
-            "INSERT INTO pack_session SELECT 'p', 'old ' || n, NULL, n, n, 0 FROM generate_series(1, ?) AS g (n)",
+            "INSERT INTO pack_session SELECT 'p', 'old ' || n, NULL, n, n, 0 FROM generate_series(1, ?) AS "
+            "g (n)",
             (MAX_SESSIONS,),
         )
     sessions.open("new")

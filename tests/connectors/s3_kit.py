@@ -22,7 +22,9 @@ KEYS = {
 
 
 class Bucket:
-    """`objects` by key. `fail_after`: so many answers, then none. `answers`: what a path is answered with instead."""
+    """`objects` by key. `fail_after`: so many answers, then none. `answers`: what a path is answered with
+    instead.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
@@ -75,7 +77,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         rows = "".join(self._row(key) for key in page)
         token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if further else ""
         return (
-            '<?xml version="1.0" encoding="UTF-8"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+            '<?xml version="1.0" encoding="UTF-8"?><ListBucketResult '
+            'xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
             f"<IsTruncated>{'true' if further else 'false'}</IsTruncated>{token}{rows}</ListBucketResult>"
         ).encode()
 

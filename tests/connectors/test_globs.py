@@ -1,4 +1,6 @@
-"""Globs and ignore rules, held against git itself: `git ls-files` and `git check-ignore` say what a rule means."""
+"""Globs and ignore rules, held against git itself: `git ls-files` and `git check-ignore` say what a rule
+means.
+"""
 
 import os
 import re
@@ -103,7 +105,10 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return root, paths
 
 
-_WORDS = r"a b c ab docs build x .md .txt * ** ? / / [ab] [!a] [^b] [a-c] []a] [c-a] [ ] \ \* \[ ! # - [a\]] [a-] **/ /**"
+_WORDS = (
+    r"a b c ab docs build x .md .txt * ** ? / / [ab] [!a] [^b] [a-c] []a] [c-a] [ ] \ \* \[ ! # - [a\]] [a-] "
+    r"**/ /**"
+)
 _CLASSES = "[[:alpha:]] [[:upper:]] [[:punct:]] [[:nope:]] [[:a]"
 PIECE = st.sampled_from([*_WORDS.split(), *_CLASSES.split(), " ", "\\ "])
 RULE = st.lists(PIECE, min_size=1, max_size=5).map("".join)
@@ -273,7 +278,7 @@ def test_every_file_name_has_an_id_of_its_own_that_any_store_can_hold(name: str)
     assert decoded(encoded) == name
 
 
-# -- git check-ignore, and how many steps a name takes -------------------------------------------------------------
+# -- git check-ignore, and how many steps a name takes -------------------------------------------------------
 
 
 class Ignored:

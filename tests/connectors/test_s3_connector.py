@@ -206,7 +206,8 @@ def test_what_a_store_refuses_is_told_with_its_mend(
 def test_a_listing_that_goes_in_a_circle_ends(bucket: Bucket) -> None:
     bucket.answers["/docs"] = (
         200,
-        b"<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken></ListBucketResult>",
+        b"<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken><"
+        b"/ListBucketResult>",
     )
     with pytest.raises(SourceError, match="does not go on"):
         Scan(connector(bucket))
@@ -294,7 +295,8 @@ def test_a_request_is_signed_as_in_the_published_examples(
 
 def test_keys_come_from_the_chain_in_its_order(tmp_path: Path) -> None:
     (tmp_path / "credentials").write_text(
-        "[default]\naws_access_key_id = D\naws_secret_access_key = d%s\n[team]\naws_access_key_id=T\naws_secret_access_key=t\naws_session_token=tt\n"
+        "[default]\naws_access_key_id = D\naws_secret_access_key = "
+        "d%s\n[team]\naws_access_key_id=T\naws_secret_access_key=t\naws_session_token=tt\n"
     )
     (tmp_path / "config").write_text("[profile team]\nregion = eu-north-1\n[profile sso]\nsso_session = x\n")
     files = {
@@ -350,7 +352,8 @@ def test_a_bucket_is_indexed_and_brought_up_to_date(
     bucket.objects = {f"{number}.md": b"# Page %d\n\ntext" % number for number in range(5)}
     config = project(
         tmp_path,
-        config=f'[connectors.s3]\nbucket = "docs"\nendpoint_url = "{bucket.url}"\n[embedding]\nprovider = "disabled"\n',
+        config=f'[connectors.s3]\nbucket = "docs"\nendpoint_url = "{bucket.url}"\n[embedding]\nprovider = '
+        '"disabled"\n',
     )
     with workspace(config) as space:
         [report] = space.indexer.run()

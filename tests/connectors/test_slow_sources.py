@@ -1,4 +1,6 @@
-"""Sites, buckets and scripts are read, and repositories fetched, without the lock of the index: what is slow keeps nobody else from writing."""
+"""Sites, buckets and scripts are read, and repositories fetched, without the lock of the index: what is slow
+keeps nobody else from writing.
+"""
 
 import socket
 import threading

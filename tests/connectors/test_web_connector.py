@@ -241,7 +241,10 @@ def test_a_sitemap_names_the_pages(site: Site) -> None:
 
 def test_a_sitemap_that_fails_in_part_deletes_nothing(site: Site) -> None:
     guide(site)
-    index = f"<sitemapindex><sitemap><loc>{site.url}/a.xml</loc></sitemap><sitemap><loc>{site.url}/b.xml</loc></sitemap></sitemapindex>"
+    index = (
+        f"<sitemapindex><sitemap><loc>{site.url}/a.xml</loc></sitemap><sitemap><loc>{site.url}/b.xml</loc></s"
+        "itemap></sitemapindex>"
+    )
     site.pages["/sitemap.xml"] = Page(index.encode(), headers={"Content-Type": "application/xml"})
     site.pages["/a.xml"] = Page(f"<urlset><url><loc>{site.url}/api.html</loc></url></urlset>".encode())
     crawl = Crawl(connector(site, "/sitemap.xml"))
@@ -279,7 +282,10 @@ def test_parts_of_a_sitemap_that_are_none_or_cut_off_are_told(site: Site) -> Non
 
 
 def test_an_llms_txt_names_the_pages(site: Site) -> None:
-    text = f"# Us\n\n> A site.\n\n## Docs\n- [Guide]({site.url}/guide.md): how\n- [API](/api.html)\n- [Other](https://elsewhere.example/a)\n"
+    text = (
+        f"# Us\n\n> A site.\n\n## Docs\n- [Guide]({site.url}/guide.md): how\n- [API](/api.html)\n- "
+        "[Other](https://elsewhere.example/a)\n"
+    )
     site.pages["/llms.txt"] = Page(text.encode(), headers={"Content-Type": "text/plain"})
     site.pages["/guide.md"] = Page(b"# Guide\n\nHow it is done.\n", headers={"Content-Type": "text/markdown"})
     site.pages["/api.html"] = html("API", "/more.html")

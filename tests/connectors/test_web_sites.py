@@ -1,4 +1,6 @@
-"""Documentation sites as their builders make them: each page once, its title right, no navigation in its text."""
+"""Documentation sites as their builders make them: each page once, its title right, no navigation in its
+text.
+"""
 
 import os
 import subprocess

@@ -22,8 +22,10 @@ from ctx.text import sound
 SHIPPED_FOLDER = Path(__file__).parents[2] / "ctx" / "models" / "all-MiniLM-L6-v2"
 
 PROSE = (
-    "The harbour master keeps a log of every vessel that enters the port, with her draught and the state of the tide.",
-    "def retry(call, tries=3):\n    for attempt in range(tries):\n        try:\n            return call()\n        except OSError:\n"
+    "The harbour master keeps a log of every vessel that enters the port, with her draught and the state of "
+    "the tide.",
+    "def retry(call, tries=3):\n    for attempt in range(tries):\n        try:\n            return call()\n "
+    "       except OSError:\n"
     "            if attempt == tries - 1:\n                raise",
     "Install the package, then run `make serve`. The server listens on the loopback address only.",
     "Photosynthesis turns light, water and carbon dioxide into sugar and oxygen.",
@@ -284,7 +286,8 @@ def test_opening_loads_neither_numpy_nor_a_model() -> None:
 
 
 def test_no_network_is_touched_and_nothing_is_written(tmp_path: Path) -> None:
-    # The hook sees Python's sockets; onnxruntime's own reports to its maker would show by the files they are queued in.
+    # The hook sees Python's sockets; onnxruntime's own reports to its maker would show by the files they are
+    # queued in.
     code = "\n".join(
         (
             "import sys",
@@ -343,7 +346,8 @@ def test_a_folder_named_after_a_model_with_prefixes_gets_them(
 def test_a_model_of_fastembeds_list_is_found_in_the_cache_by_name(
     tmp_path: Path, embedder: LocalEmbedder
 ) -> None:
-    # Laid out as a download leaves it; the weights are the shipped ones, which fit the listed model's file name and size.
+    # Laid out as a download leaves it; the weights are the shipped ones, which fit the listed model's file
+    # name and size.
     snapshot = tmp_path / "models--Qdrant--bge-small-en-v1.5-onnx-Q" / "snapshots" / "0123abc"
     shutil.copytree(SHIPPED_FOLDER, snapshot)
     (snapshot / "model.onnx").rename(snapshot / "model_optimized.onnx")

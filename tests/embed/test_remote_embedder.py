@@ -22,7 +22,9 @@ def place(text: str) -> list[float]:
 
 
 class Service:
-    """An embedding service on a real socket. `answer(path, payload)` may be replaced; `requests` keeps what came."""
+    """An embedding service on a real socket.
+    `answer(path, payload)` may be replaced; `requests` keeps what came.
+    """
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, dict[str, str], Any]] = []

@@ -180,7 +180,8 @@ def configured(folder: Path, scripts: str, *, more: str = "") -> Path:
     )
     path = folder / "ctx.toml"
     path.write_text(
-        f'[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n{more}\n[lua]\nworkers = {SPARES}\n{scripts}'
+        '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = '
+        f'"disabled"\n{more}\n[lua]\nworkers = {SPARES}\n{scripts}'
     )
     return path
 

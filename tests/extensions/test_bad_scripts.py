@@ -80,7 +80,8 @@ MALFORMED = {
     "properties-number": "tool = { parameters = { type = 'object', properties = 7 } }",
     "properties-boolean": "tool = { parameters = { type = 'object', properties = true } }",
     "type-list": "tool = { parameters = { type = 'object', properties = { a = { type = {} } } } }",
-    "required-number": "tool = { parameters = { type = 'object', required = 1, properties = { a = { type = 'string' } } } }",
+    "required-number": "tool = { parameters = { type = 'object', required = 1, properties = { a = { type = "
+    "'string' } } } }",
     "parameters-text": "tool = { parameters = 'query' }",
     "parameters-function": "tool = { parameters = function() end }",
     "rule-number": "tool = { parameters = { a = 1 } }",

@@ -116,7 +116,10 @@ def test_echo_greets_counts_and_finds(tmp_path: Path) -> None:
 
 
 def test_a_ticket_is_made_from_related_documents(tmp_path: Path, remote: Remote) -> None:
-    settings = f'url = "http://{remote.at}"\nemail = "a@b.example"\napi_token = "t0ken"\nallow_hosts = ["{remote.at}"]'
+    settings = (
+        f'url = "http://{remote.at}"\nemail = "a@b.example"\napi_token = "t0ken"\nallow_hosts = '
+        f'["{remote.at}"]'
+    )
     with workspace(configured(tmp_path, table("tools", "create-ticket", settings))) as space:
         space.refresh([])
         _ = space.scripts
@@ -159,7 +162,10 @@ def test_a_ticket_tool_without_its_settings_says_so_in_its_result(tmp_path: Path
 
 @pytest.mark.parametrize("table_form", [False, True])
 def test_issues_are_indexed_page_by_page(tmp_path: Path, remote: Remote, table_form: bool) -> None:
-    settings = f'api = "http://{remote.at}"\nowner = "acme"\nrepo = "lifts"\ntoken = "k"\nallow_hosts = ["{remote.at}"]\n'
+    settings = (
+        f'api = "http://{remote.at}"\nowner = "acme"\nrepo = "lifts"\ntoken = "k"\nallow_hosts = '
+        f'["{remote.at}"]\n'
+    )
     settings += f"table_form = {str(table_form).lower()}"
     with workspace(configured(tmp_path, table("connectors", "issues", settings))) as space:
         (report,) = space.refresh(["script:issues"])

@@ -45,7 +45,8 @@ def test_the_tool_lists_what_has_not_changed_for_long(tmp_path: Path) -> None:
     )
     config = configured(
         tmp_path,
-        f'[tools.script.stale-docs]\npath = "{EXAMPLES}/stale-docs.lua"\nmonths = 12\n[connectors.script.rows]\npath = "./rows.lua"',
+        f'[tools.script.stale-docs]\npath = "{EXAMPLES}/stale-docs.lua"\nmonths = '
+        '12\n[connectors.script.rows]\npath = "./rows.lua"',
     )
     with workspace(config) as space:
         space.refresh([])
@@ -109,7 +110,10 @@ def feed() -> Iterator[str]:
 
 
 def test_the_connector_indexes_a_feed(tmp_path: Path, feed: str) -> None:
-    table = f'[connectors.script.blog]\npath = "{EXAMPLES}/feed.lua"\nurl = "http://{feed}/feed.json"\nallow_hosts = ["{feed}"]\n'
+    table = (
+        f'[connectors.script.blog]\npath = "{EXAMPLES}/feed.lua"\nurl = '
+        f'"http://{feed}/feed.json"\nallow_hosts = ["{feed}"]\n'
+    )
     with workspace(configured(tmp_path, table + 'token = "t0ken"')) as space:
         (report,) = space.refresh(["script:blog"])
         assert (report["ok"], report["added"], report["failed"]) == (True, 3, 0)

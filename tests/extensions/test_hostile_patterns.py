@@ -1,4 +1,6 @@
-"""A pattern that others wrote never stops the server: its health is answered, and it ends when it is told to."""
+"""A pattern that others wrote never stops the server: its health is answered, and it ends when it is told
+to.
+"""
 
 import json
 import signal

@@ -17,7 +17,8 @@ LISTED = dict(ROW.findall(PAGE))
 GRANTS = frozenset({"http", "fs", "env", "context", "memory"})
 # Lua's own, as in its manual: not listed one by one.
 LANGUAGE = re.compile(
-    r"(string|table|math|utf8|coroutine)\.\w+|assert|error|ipairs|next|pairs|p?x?pcall|raw\w+|select|[gs]etmetatable|to\w+|type"
+    r"(string|table|math|utf8|coroutine)\.\w+|assert|error|ipairs|next|pairs|p?x?pcall|raw\w+|select"
+    r"|[gs]etmetatable|to\w+|type"
 )
 WALK = """
   local found, seen = {}, {}
@@ -85,7 +86,10 @@ def test_a_function_needs_the_grant_that_the_page_says(pool: Pool, name: str) ->
         if name.startswith(("os.", "time.", "collectgarbage", "context.request")) and name not in ARGUMENTS
         else arguments
     )
-    body = f"local ok, problem = pcall({', '.join(filter(None, (name, arguments)))}) return {{ problem = tostring(problem) }}"
+    body = (
+        f"local ok, problem = pcall({', '.join(filter(None, (name, arguments)))}) return {{ problem = "
+        f"tostring(problem) }}"
+    )
     grant = LISTED[name]
     grants = GRANTS if name in PACKS else GRANTS - {"memory"}
     assert "not granted" not in run(pool, body, grants)["problem"]

@@ -1,4 +1,6 @@
-"""The connectors that ship, against a server that answers as the documentation of each service says it does."""
+"""The connectors that ship, against a server that answers as the documentation of each service says it
+does.
+"""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -19,7 +21,8 @@ def api() -> Iterator[Api]:
     server.close()
 
 
-# ---- GitHub: docs.github.com/en/rest/issues/issues, .../comments, .../using-the-rest-api/rate-limits-for-the-rest-api ---
+# ---- GitHub: docs.github.com/en/rest/issues/issues, .../comments,
+# .../using-the-rest-api/rate-limits-for-the-rest-api ---
 
 
 def issue(number: int, comments: int = 0, **more: JSON) -> dict[str, JSON]:
@@ -170,7 +173,7 @@ def test_a_refused_token_is_told_without_it(api: Api, tmp_path: Path) -> None:
         assert "wr0ng" not in report["note"]
 
 
-# ---- GitLab: docs.gitlab.com/api/issues/, /api/notes/, /api/rest/#pagination ------------------------------------------
+# ---- GitLab: docs.gitlab.com/api/issues/, /api/notes/, /api/rest/#pagination -------------------------------
 
 
 class GitLab:
@@ -235,7 +238,8 @@ def test_gitlab_issues_and_merge_requests_are_read_with_their_notes(api: Api, tm
         assert api.asked[0].query["updated_after"].endswith("Z")
 
 
-# ---- Jira: developer.atlassian.com/cloud/jira/platform/rest/v3/api-group-issue-search/, .../apis/document/structure/ -----
+# ---- Jira: developer.atlassian.com/cloud/jira/platform/rest/v3/api-group-issue-search/,
+# .../apis/document/structure/ -----
 
 
 def paragraph(*texts: JSON) -> JSON:
@@ -363,7 +367,7 @@ def test_jira_data_center_is_read_by_numbers_of_pages(api: Api, tmp_path: Path) 
         assert "of old text" in origin.documents()["LIFT-3"].body
 
 
-# ---- RSS and Atom: rssboard.org/rss-specification, RFC 4287, RFC 5005, RFC 9110 ----------------------------------------
+# ---- RSS and Atom: rssboard.org/rss-specification, RFC 4287, RFC 5005, RFC 9110 ----------------------------
 
 RSS = """<?xml version="1.0"?>
 <!DOCTYPE rss [<!ENTITY evil SYSTEM "file:///etc/passwd">]>

@@ -40,7 +40,10 @@ def configure(folder: Path, **scripts: str) -> Path:
         (folder / "agents" / f"{name}.lua").write_text(text)
         tables.append(f'[agents.script.{name}]\npath = "./agents/{name}.lua"\ntimeout = 1.0')
     tables.append('voice = "Consider"' if scripts else "")  # of the last one
-    inline = '[agents.inline.reviewer]\ndescription = "Reviews"\ntools = ["search"]\nsystem_prompt = "You review code."'
+    inline = (
+        '[agents.inline.reviewer]\ndescription = "Reviews"\ntools = ["search"]\nsystem_prompt = "You review '
+        'code."'
+    )
     return configured(folder, "\n".join([*tables, inline]))
 
 
@@ -125,7 +128,8 @@ def test_an_edited_agent_counts_and_a_broken_edit_does_not(tmp_path: Path) -> No
         ('return { system = "s", tools = {} }', (), ()),
         ('return { system = "s", tools = { "a", 1, "b" } }', ("a", "b"), ()),
         (
-            'return { system = "s", messages = { { content = { type = "text", text = "c" } }, { content = 5 } } }',
+            'return { system = "s", messages = { { content = { type = "text", text = "c" } }, { content = 5 '
+            "} } }",
             ("search",),
             ({"role": "user", "content": "c"}, {"role": "user", "content": "5"}),
         ),

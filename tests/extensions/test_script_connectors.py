@@ -243,7 +243,8 @@ def test_an_incomplete_scan_deletes_nothing_and_keeps_what_it_read(
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        ("return json.parse('{\"error\": \"rate limited\"}')", "not a table with the field 'error' and no items"),
+        ("return json.parse('{\"error\": \"rate limited\"}')",
+        "not a table with the field 'error' and no items"),
         ("return { items = { { source_id = 'T-1', body = 'x' } } }", "with the field 'items'"),
         ("return { source_id = 'T-1', body = 'alone' }", "not a table with the field"),
         ("emit({ id = 'T-1', body = 'x' })", "item 1: has no source_id"),
@@ -341,7 +342,9 @@ def test_the_settings_reach_the_script_with_variables_put_in(
 
 @pytest.mark.slow
 def test_items_are_streamed_not_gathered(tmp_path: Path) -> None:
-    """120 items of a megabyte each never stand in memory together, in the server or in the script (128 MiB)."""
+    """120 items of a megabyte each never stand in memory together, in the server or in the script (128
+    MiB).
+    """
     text = """
     connector = {}
     function connector.scan(config)
@@ -363,7 +366,10 @@ def test_items_are_streamed_not_gathered(tmp_path: Path) -> None:
 
 
 def test_a_scan_that_nobody_reads_to_the_end_ends_its_script(tmp_path: Path) -> None:
-    text = "connector = {} function connector.scan() local n = 0 return function() n = n + 1 return { source_id = n, body = 'x' } end end"
+    text = (
+        "connector = {} function connector.scan() local n = 0 return function() n = n + 1 return { source_id "
+        "= n, body = 'x' } end end"
+    )
     project = Project(tmp_path, text)
     with workspace(project.config) as space:
         connector = ScriptConnector(

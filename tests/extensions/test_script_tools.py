@@ -74,7 +74,10 @@ FAILING = {
 
 
 def script(body: str) -> str:
-    return f'tool = {{ description = "d", parameters = {{}} }}\nfunction tool.execute(params, context)\n  {body}\nend\n'
+    return (
+        f'tool = {{ description = "d", parameters = {{}} }}\nfunction tool.execute(params, context)\n  '
+        f"{body}\nend\n"
+    )
 
 
 def answering(value: str) -> str:
@@ -145,7 +148,8 @@ def server(tmp_path_factory: pytest.TempPathFactory, upstream: str) -> Iterator[
         (tools / f"{name}.lua").write_text(text)
     settings = {
         "greet": 'greeting = "Good day"\nlevels = [1, 2]',
-        "powers": f'env = ["SCRIPT_TOKEN"]\nfs = ["./extra"]\nextra = "{folder}/extra"\nhome = "${{SCRIPT_TOKEN}}"',
+        "powers": f'env = ["SCRIPT_TOKEN"]\nfs = ["./extra"]\nextra = "{folder}/extra"\nhome = '
+        f'"${{SCRIPT_TOKEN}}"',
         "fetch": f'allow_hosts = ["{upstream}"]',
         "drip": f'allow_hosts = ["{upstream}"]\ntimeout = 0.5',
         "swallows": "timeout = 0.3",
@@ -493,7 +497,8 @@ def test_the_folders_own_tool_may_have_settings_in_the_configuration(tmp_path: P
             r"tool has the unknown field '\w+'; did you mean '(description|parameters)'",
         ),
         (
-            "tool = { parameters = { { name = 'n', type = 'integer', default = '5' } } } function tool.execute() end",
+            "tool = { parameters = { { name = 'n', type = 'integer', default = '5' } } } function "
+            "tool.execute() end",
             "default of parameter 'n' does not fit",
         ),
         ("local x = http.get('http://example.com') tool = {}", "not granted"),
@@ -552,7 +557,8 @@ def test_a_schema_written_in_lua_may_have_empty_lists() -> None:
 @pytest.mark.parametrize(
     ("output", "result", "fault"),
     [
-        ("{ type = 'object', required = { 'n' }, properties = { n = { type = 'integer' } } }", "{ n = 1 }", None),
+        ("{ type = 'object', required = { 'n' }, properties = { n = { type = 'integer' } } }", "{ n = 1 }",
+        None),
         (
             "{ type = 'object', properties = { n = { type = 'integer' } } }",
             "{ n = 1.5 }",
@@ -563,7 +569,8 @@ def test_a_schema_written_in_lua_may_have_empty_lists() -> None:
         ("{ type = 'array', items = { type = 'integer' } }", "{ 1, 2 }", None),
         ("{ type = 'array', items = { type = 'integer' } }", "{}", None),
         (
-            "{ type = 'array', items = { ['$ref'] = '#/$defs/row' }, ['$defs'] = { row = { type = 'string' } } }",
+            "{ type = 'array', items = { ['$ref'] = '#/$defs/row' }, ['$defs'] = { row = { type = 'string' "
+            "} } }",
             "{ 'a', 2 }",
             "'result/1' must be of type 'string', got integer",
         ),

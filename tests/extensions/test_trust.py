@@ -146,7 +146,8 @@ def test_the_folder_of_a_parent_is_not_looked_at(project: Path) -> None:
 
 def test_a_trusted_script_has_its_own_folder_and_no_variables(project: Path) -> None:
     (project / ".ctx" / "tools" / "deploy.lua").write_text(
-        "tool = {} function tool.execute() return { ok = pcall(fs.read, '../../ctx.toml'), home = env.get('HOME') or 'none' } end"
+        "tool = {} function tool.execute() return { ok = pcall(fs.read, '../../ctx.toml'), home = "
+        "env.get('HOME') or 'none' } end"
     )
     trust(project)
     with workspace(project / "ctx.toml") as space:

@@ -36,7 +36,8 @@ DOCUMENTS: dict[str, bytes] = {
         "text",
         '<text:h text:outline-level="1">Greeting</text:h>'
         + "<text:p>Dear reader, how are you. </text:p>" * 40
-        + '<text:h text:outline-level="1">Matter</text:h><text:p>Wooden<text:s text:c="2"/>clogs are late again, as the cart waits for a new axle</text:p>',
+        + '<text:h text:outline-level="1">Matter</text:h><text:p>Wooden<text:s text:c="2"/>clogs are late '
+        "again, as the cart waits for a new axle</text:p>",
     ),
     "talk.odp": made_of.odf(
         "presentation",

@@ -13,8 +13,10 @@ LIMIT_S = 15.0
 
 ANYWHERE = ["a", " ", "\n", "a ", "\t", ".", "漢", "가", " " * 50 + "\n", "\x08a", "\x1b[", "a\n\n"]
 MARKDOWN = [
-    "# a\n", "```\n", "    ```x\n", "```a\n~~~~b\n", "<!--", "<!--\n", "<h1>\n", "| a |\n", "=\n", "a\n---\n", "---\n", "- a\n", "> ", "# [", "# ![a](", "# [a](b ",
-    "# *a", "# _a_", "# `", "# \\", "# <a ", "# {#a} ", "# &#1", "# " + "[a](" * 200 + "\n", "# " + "*a " * 300 + "\n", "# " + " " * 900 + "{\n",
+    "# a\n", "```\n", "    ```x\n", "```a\n~~~~b\n", "<!--", "<!--\n", "<h1>\n", "| a |\n", "=\n", "a\n---\n",
+    "---\n", "- a\n", "> ", "# [", "# ![a](", "# [a](b ",
+    "# *a", "# _a_", "# `", "# \\", "# <a ", "# {#a} ", "# &#1", "# " + "[a](" * 200 + "\n",
+    "# " + "*a " * 300 + "\n", "# " + " " * 900 + "{\n",
 ]  # fmt: skip
 RST = [
     "a\n=\n",
@@ -32,7 +34,8 @@ RST = [
 HTML = ["<", "<a ", '<a b="', "<a b='\"", "<div>", "</div>", "<script>", "<nav>", "<main>", "<pre>", "<td>", "<table>", "<li>", "<ul>", "<b><p>", "&#1", "&", "<title>",
         '<div role="main">', "<a " + "b " * 2000 + ">", "<code>", "<!", "<?"]  # fmt: skip
 CODE = ["def a(\n", "class a\n", "  def a(): pass\nx\n", "function ", "impl<", "impl<a> ", "a(b,", "public static ", "int a * ", "a::", "const a = (", "a{", "#define a(",
-        "@a\n", "//\n", "if (a) {\n", "a b ", "type a ", "create a ", "[a", '"', "a:\n", "(def ", "async get ", "template<"]  # fmt: skip
+        "@a\n", "//\n", "if (a) {\n", "a b ", "type a ", "create a ", "[a", '"', "a:\n", "(def ",
+        "async get ", "template<"]  # fmt: skip
 CASES = [
     (name, pattern)
     for names, patterns in [

@@ -67,28 +67,34 @@ def test_comments_and_decorators_above_belong_to_a_definition() -> None:
     [
         (
             "a.ts",
-            "export class Api {\n  private x = 1;\n  async get(id: string): Promise<void> {\n    if (id) {\n    }\n  }\n}\n\n"
-            "export const load = async (a: number) => {\n  return a;\n};\n\nexport interface Opts {\n  a: string;\n}\nfunction plain() {}\n",
+            "export class Api {\n  private x = 1;\n  async get(id: string): Promise<void> {\n    if (id) "
+            "{\n    }\n  }\n}\n\n"
+            "export const load = async (a: number) => {\n  return a;\n};\n\nexport interface Opts {\n  a: "
+            "string;\n}\nfunction plain() {}\n",
             [(1, "Api"), (2, "get"), (1, "load"), (1, "Opts"), (1, "plain")],
         ),
         (
             "a.go",
-            "package x\n\n// Serve serves.\nfunc (s *Server) Serve(l net.Listener) error {\n\treturn nil\n}\n\ntype Server struct {\n\tx int\n}\n\nfunc New[T any]() {}\n",
+            "package x\n\n// Serve serves.\nfunc (s *Server) Serve(l net.Listener) error {\n\treturn "
+            "nil\n}\n\ntype Server struct {\n\tx int\n}\n\nfunc New[T any]() {}\n",
             [(1, "Server.Serve"), (1, "Server"), (1, "New")],
         ),
         (
             "a.rs",
-            "#[derive(Debug)]\npub struct Foo<T> {\n    x: T,\n}\n\nimpl<T: Clone> Foo<T> {\n    pub async fn bar(&self) {}\n}\n\nmacro_rules! m {\n}\n",
+            "#[derive(Debug)]\npub struct Foo<T> {\n    x: T,\n}\n\nimpl<T: Clone> Foo<T> {\n    pub async "
+            "fn bar(&self) {}\n}\n\nmacro_rules! m {\n}\n",
             [(1, "Foo"), (1, "Foo<T>"), (2, "bar"), (1, "m")],
         ),
         (
             "A.java",
-            "package x;\n\npublic final class A<T> extends B {\n    private int x;\n\n    @Override\n    public List<String> get(int a, int b) {\n        return f(a);\n    }\n}\n",
+            "package x;\n\npublic final class A<T> extends B {\n    private int x;\n\n    @Override\n    "
+            "public List<String> get(int a, int b) {\n        return f(a);\n    }\n}\n",
             [(1, "A"), (2, "get")],
         ),
         (
             "a.c",
-            "#include <x.h>\n\n#define MAX(a, b) (a)\n\nstruct point {\n  int x;\n};\n\nstatic int\nfoo (int a)\n{\n  return bar(a);\n}\n\n"
+            "#include <x.h>\n\n#define MAX(a, b) (a)\n\nstruct point {\n  int x;\n};\n\nstatic int\nfoo "
+            "(int a)\n{\n  return bar(a);\n}\n\n"
             "char *name(const char *s) {\n  if (s) {\n  }\n}\nint declared(int);\n",
             [(1, "MAX"), (1, "point"), (1, "foo"), (1, "name"), (1, "")],
         ),
@@ -115,7 +121,8 @@ def test_comments_and_decorators_above_belong_to_a_definition() -> None:
         ),
         (
             "a.sql",
-            "create table if not exists users (\n  id int\n);\nCREATE OR REPLACE FUNCTION f() RETURNS int AS $$\n",
+            "create table if not exists users (\n  id int\n);\nCREATE OR REPLACE FUNCTION f() RETURNS int "
+            "AS $$\n",
             [(1, "users"), (1, "f")],
         ),
         ("a.toml", "x = 1\n[tool.ruff]\ny = 2\n[[bin]]\n", [(1, "tool.ruff"), (1, "bin")]),
@@ -138,5 +145,8 @@ def test_definitions_of_many_languages_are_found(
 
 
 def test_calls_and_control_flow_are_no_definitions() -> None:
-    text = "class A {\n  f() {\n    for (const x of y) {\n    }\n    while (true) {\n    }\n    return g({\n    })\n  }\n}\n"
+    text = (
+        "class A {\n  f() {\n    for (const x of y) {\n    }\n    while (true) {\n    }\n    return g({\n    "
+        "})\n  }\n}\n"
+    )
     assert _outline(text, "a.js") == [(1, "A"), (2, "f")]

@@ -88,7 +88,10 @@ def test_values_are_bounded() -> None:
 
 
 def test_lists_of_mappings_and_flow_mappings_keep_their_values() -> None:
-    block = "---\nauthors:\n  - name: Ann\n    mail: ann@example.org\n  - {name: Bob, mail: null}\nbase: &x value\n---\nbody"
+    block = (
+        "---\nauthors:\n  - name: Ann\n    mail: ann@example.org\n  - {name: Bob, mail: null}\nbase: &x "
+        "value\n---\nbody"
+    )
     assert _metadata(block) == {
         "authors": [{"name": "Ann", "mail": "ann@example.org"}, {"name": "Bob", "mail": None}],
         "base": "value",

@@ -35,7 +35,8 @@ def test_definition_lists_stand_below_their_terms() -> None:
 
 def test_code_blocks_keep_their_lines_and_are_atoms() -> None:
     parsed = parse(
-        '<p>See <code>f()</code>:</p><pre><code class="language-python">def f():\n    <b>return</b> 1 &lt; 2\n</code></pre><p>end'
+        '<p>See <code>f()</code>:</p><pre><code class="language-python">def f():\n    <b>return</b> 1 &lt; '
+        "2\n</code></pre><p>end"
     )
     block = "```python\ndef f():\n    return 1 < 2\n```"
     assert parsed.body == f"See `f()`:\n\n{block}\n\nend"
@@ -66,7 +67,10 @@ def test_a_main_part_without_text_is_not_the_page() -> None:
 
 
 def test_a_short_main_part_with_a_heading_is_the_page() -> None:
-    page = f'<div>Menu</div><div role="main"><h1>API<a class="headerlink" href="#api">¶</a></h1><dl><dt>ascend()<a class="headerlink">¶</a></dt></dl></div>{FILLER}'
+    page = (
+        '<div>Menu</div><div role="main"><h1>API<a class="headerlink" '
+        f'href="#api">¶</a></h1><dl><dt>ascend()<a class="headerlink">¶</a></dt></dl></div>{FILLER}'
+    )
     assert parse(page).body == "# API\n\nascend()"
 
 

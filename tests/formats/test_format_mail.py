@@ -29,7 +29,8 @@ def test_a_message_has_its_subject_sender_text_and_the_names_of_its_attachments(
     assert parsed.title == "Größe der Schleuse"
     assert parsed.metadata == {"from": "Zoë <zoe@example.org>"}
     assert parsed.body == (
-        "# Größe der Schleuse\n\nFrom: Zoë <zoe@example.org>\n\nNäher am Wasser\n\nAttachments: Plan für März.pdf"
+        "# Größe der Schleuse\n\nFrom: Zoë <zoe@example.org>\n\nNäher am Wasser\n\nAttachments: Plan für "
+        "März.pdf"
     )
 
 

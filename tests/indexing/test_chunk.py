@@ -61,13 +61,16 @@ def _check(extracted: Extracted, chunks: list[Chunk], tiled: bool) -> None:
         ]
 
 
-# -- property ----------------------------------------------------------------------------------------------------------
+# -- property ------------------------------------------------------------------------------------------------
 
 PIECES = st.sampled_from(
     [
-        "# Title\n", "## Part\n", "### Sub\n", "Setext\n======\n", "\n", "\n\n", SENTENCE, "word ", "- item\n", "    indented\n", "```\n", "~~~\n",
-        "| a | b |\n", "漢字かな交じり文。", "한국어 ", "é", "\u3000", "\x0c", "\u2028", "😀", "x" * 300, "x" * 6000, " " * 200, "\t", "<!-- ", "-->",
-        "def f(x):\n    return 1\n", "class A:\n", "  ", "!?.", "---\n", "title: x\n", "::\n\n", "0123456789 ", "....", "[a](b)",
+        "# Title\n", "## Part\n", "### Sub\n", "Setext\n======\n", "\n", "\n\n", SENTENCE, "word ",
+        "- item\n", "    indented\n", "```\n", "~~~\n",
+        "| a | b |\n", "漢字かな交じり文。", "한국어 ", "é", "\u3000", "\x0c", "\u2028", "😀", "x" * 300, "x" * 6000,
+        " " * 200, "\t", "<!-- ", "-->",
+        "def f(x):\n    return 1\n", "class A:\n", "  ", "!?.", "---\n", "title: x\n", "::\n\n",
+        "0123456789 ", "....", "[a](b)",
     ]
 )  # fmt: skip
 
@@ -126,7 +129,7 @@ def test_no_chunk_is_estimated_over_the_limit_by_more_than_a_heading(text: str, 
         assert estimate_tokens(extracted.body[piece.start : piece.end]) <= max_tokens * 9 / 8 - head + 2
 
 
-# -- sections ----------------------------------------------------------------------------------------------------------
+# -- sections ------------------------------------------------------------------------------------------------
 
 
 def test_a_short_document_is_one_chunk() -> None:
@@ -198,7 +201,7 @@ def test_a_long_path_loses_its_outermost_parts() -> None:
     assert deepest.endswith("word 5")
 
 
-# -- cuts within a section -----------------------------------------------------------------------------------------------
+# -- cuts within a section -----------------------------------------------------------------------------------
 
 
 def test_a_long_section_is_cut_at_paragraphs_into_even_pieces() -> None:
@@ -266,7 +269,7 @@ def test_a_list_is_cut_at_items() -> None:
     assert all(piece.startswith(("- Item", "# T")) for _, piece in _cut("# T\n\n" + items))
 
 
-# -- size, overlap, extremes -----------------------------------------------------------------------------------------------
+# -- size, overlap, extremes ---------------------------------------------------------------------------------
 
 
 def test_overlap_repeats_the_end_of_the_piece_before() -> None:
@@ -305,7 +308,10 @@ def test_a_million_characters_on_one_line_make_a_bounded_number_of_chunks() -> N
 
 
 def test_ordinary_text_beside_a_long_line_is_cut_finely() -> None:
-    text = f"# T\n\n{SENTENCE * 30}\n\n![image](data:image/png;base64,{'iVBORw0KGgo' * 40_000})\n\n{SENTENCE * 30}\n"
+    text = (
+        f"# T\n\n{SENTENCE * 30}\n\n![image](data:image/png;base64,{'iVBORw0KGgo' * 40_000})"
+        f"\n\n{SENTENCE * 30}\n"
+    )
     extracted = _extracted(text)
     fine = [piece for piece in chunk(extracted, extracted.title) if piece.end - piece.start < 1200]
     assert sum(extracted.body[piece.start : piece.end].count("The server") for piece in fine) == 60

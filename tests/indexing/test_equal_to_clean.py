@@ -1,4 +1,6 @@
-"""Whatever happened to the files, and wherever a run was killed: one more `ctx index` equals a clean build of what is there."""
+"""Whatever happened to the files, and wherever a run was killed: one more `ctx index` equals a clean build of
+what is there.
+"""
 
 import os
 import random

@@ -1,4 +1,6 @@
-"""Index runs: what changed takes effect, what did not is not read again, what fails is a line of the report."""
+"""Index runs: what changed takes effect, what did not is not read again, what fails is a line of the
+report.
+"""
 
 import os
 import shutil

@@ -1,4 +1,6 @@
-"""What a run keeps: what it could not see, read or reach stays as it was; only what is known to be gone goes."""
+"""What a run keeps: what it could not see, read or reach stays as it was; only what is known to be gone
+goes.
+"""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +16,9 @@ from ctx.types import Content, SourceItem
 
 
 class Shelf:
-    """A source of texts by id; what is `torn` cannot be read, and after `closed_after` of them the scan fails."""
+    """A source of texts by id; what is `torn` cannot be read, and after `closed_after` of them the scan
+    fails.
+    """
 
     def __init__(self, **texts: str) -> None:
         self.name = "script:shelf"

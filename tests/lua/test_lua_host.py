@@ -242,7 +242,9 @@ def test_the_scripts_of_a_project_read_what_lies_beside_them(tmp_path: Path) -> 
 
 
 def test_a_hard_link_is_a_file_like_any_other(folder: Path) -> None:
-    """Decided: a name in the folder is what counts. Whoever may make the link may read the file, or copy it there."""
+    """Decided: a name in the folder is what counts.
+    Whoever may make the link may read the file, or copy it there.
+    """
     os.link(folder.parent / "secret.txt", folder / "hard.txt")
     assert read(folder, "hard.txt") == b"secret"
     assert "hard.txt" in [row["name"] for row in listed(folder)]

@@ -1,4 +1,6 @@
-"""What the tests of memory are given: a clock they move, a store with and without an embedder, and a bank of it."""
+"""What the tests of memory are given: a clock they move, a store with and without an embedder, and a bank of
+it.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

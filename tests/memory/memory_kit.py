@@ -52,7 +52,9 @@ class Clock:
 
 
 class WordEmbedder:
-    """Texts of the same words are near, in a space where every word has a direction of its own: no model, no download."""
+    """Texts of the same words are near, in a space where every word has a direction of its own: no model, no
+    download.
+    """
 
     def __init__(self, model: str = "words-64", dim: int = 64) -> None:
         self.model = model

@@ -1,7 +1,8 @@
 """A process that does to memories what is done seldom, until it is killed: `memory_mover.py FOLDER SEED`.
 
 Each step has a marker of its own, that its memories' texts hold. A line of its output is JSON: before a step
-{"step", "marker", "before", "after"}, the banks with the texts that are to be in them; after it {"done": marker}.
+{"step", "marker", "before", "after"}, the banks with the texts that are to be in them; after it {"done":
+marker}.
 """
 
 import io
@@ -25,7 +26,9 @@ CONFIG = '[db]\npath = "./ctx.db"\n[embedding]\nprovider = "disabled"\n'
 
 
 class Mover:
-    """The steps over one store: each gives what is there before it, what is there after it, and what does it."""
+    """The steps over one store: each gives what is there before it, what is there after it, and what does
+    it.
+    """
 
     def __init__(self, folder: Path, store: MemoryStore, chance: random.Random) -> None:
         self._folder = folder

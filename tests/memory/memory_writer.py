@@ -1,4 +1,5 @@
-"""A process that writes memories until it is killed, and says of each write that it is done: `memory_writer.py PATH BANK SEED [COUNT]`.
+"""A process that writes memories until it is killed, and says of each write that it is done:
+`memory_writer.py PATH BANK SEED [COUNT]`.
 
 A line of its output is the JSON of what a reader must find from then on: {"op", "id", ...}.
 """

@@ -11,7 +11,7 @@ from ctx.errors import BadRequest, Conflict, CtxError, NotFound
 from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.rows import SqliteRows
 
-# -- changing -----------------------------------------------------------------------------------------------------
+# -- changing ------------------------------------------------------------------------------------------------
 
 
 def test_an_update_is_written_searched_and_remembered(bank: MemoryBank, clock: Clock) -> None:
@@ -90,7 +90,7 @@ def test_an_unknown_operation_cannot_be_undone(bank: MemoryBank) -> None:
         bank.undo("00000000-0000-4000-8000-000000000000")
 
 
-# -- taking another's place ---------------------------------------------------------------------------------------
+# -- taking another's place ----------------------------------------------------------------------------------
 
 
 def test_what_was_superseded_is_kept_hidden_and_found_as_of_its_time(bank: MemoryBank, clock: Clock) -> None:
@@ -130,7 +130,7 @@ def test_a_put_that_supersedes_what_is_not_there_stores_nothing(bank: MemoryBank
         bank.put("User lives in Oslo", supersedes=[older["id"]])
 
 
-# -- leaving ------------------------------------------------------------------------------------------------------
+# -- leaving -------------------------------------------------------------------------------------------------
 
 
 def test_an_expired_memory_is_not_found_but_not_deleted(bank: MemoryBank, clock: Clock) -> None:
@@ -202,7 +202,7 @@ def test_with_what_took_its_place_purged_a_memory_counts_again(bank: MemoryBank,
     assert texts(bank, "Where do I live?") == ["I live in Berlin"]
 
 
-# -- what cannot be done ------------------------------------------------------------------------------------------
+# -- what cannot be done -------------------------------------------------------------------------------------
 
 
 def test_a_refusal_says_what_to_give_instead(bank: MemoryBank) -> None:

@@ -23,17 +23,24 @@ def bank(
 @pytest.mark.parametrize(
     ("earlier", "later", "question"),
     [
-        ("Never push to the stable branch", "You may now push to the demo branch", "May I push to the stable branch?"),
-        ("The Linux build runs on Jenkins", "The Windows build is now made by Azure", "What runs the Linux build?"),
+        ("Never push to the stable branch", "You may now push to the demo branch",
+        "May I push to the stable branch?"),
+        ("The Linux build runs on Jenkins", "The Windows build is now made by Azure",
+        "What runs the Linux build?"),
         ("The sales manager is Oona", "Pavel became the office manager", "Who is the sales manager?"),
-        ("The SMTP relay listens on port 25", "The metrics page was moved to port 9100", "Which port does the SMTP relay have?"),
-        ("Receipts are kept in the ledger table", "Parcels were moved to the transport table", "In which table are receipts kept?"),
+        ("The SMTP relay listens on port 25", "The metrics page was moved to port 9100",
+        "Which port does the SMTP relay have?"),
+        ("Receipts are kept in the ledger table", "Parcels were moved to the transport table",
+        "In which table are receipts kept?"),
         ("The US region uses S3", "The EU region moved from S3 to R2", "What does the US region use?"),
         ("The sauna costs 12 euros", "We rebooked the sauna for Friday evenings", "How much is the sauna?"),
-        ("The deposit for the kayak was 80 euros", "The deposit for the raft went up to 95 euros", "How much was the deposit for the kayak?"),
+        ("The deposit for the kayak was 80 euros", "The deposit for the raft went up to 95 euros",
+        "How much was the deposit for the kayak?"),
         ("My neighbour repairs violins", "I repair my own bike now", "What does my neighbour repair?"),
-        ("The lease of the barn runs until 2031", "They raised our barn rent to 310 euros", "Until when does the lease of the barn run?"),
-        ("Our club meets in the pavilion", "Jorin left the club and Selma keeps the books now", "Where does our club meet?"),
+        ("The lease of the barn runs until 2031", "They raised our barn rent to 310 euros",
+        "Until when does the lease of the barn run?"),
+        ("Our club meets in the pavilion", "Jorin left the club and Selma keeps the books now",
+        "Where does our club meet?"),
     ],
 )  # fmt: skip
 def test_another_thing_of_its_kind_is_no_answer(
@@ -45,14 +52,20 @@ def test_another_thing_of_its_kind_is_no_answer(
 @pytest.mark.parametrize(
     ("earlier", "later", "question"),
     [
-        ("My shell is Bash", "I have been working with Fish instead of Bash since May", "Which shell do I work with?"),
-        ("We write release notes in French", "Please write release notes in English", "In which language do we write release notes?"),
+        ("My shell is Bash", "I have been working with Fish instead of Bash since May",
+        "Which shell do I work with?"),
+        ("We write release notes in French", "Please write release notes in English",
+        "In which language do we write release notes?"),
         ("The bench is painted green", "The bench was repainted in blue", "Which colour is the bench?"),
-        ("Our cellar key hangs in the hall", "The cellar key now lies in the kitchen drawer", "Where is the cellar key?"),
-        ("The stable branch is called main", "The stable branch was renamed to trunk", "What is the stable branch called?"),
-        ("My train to Graz leaves at 6:20", "The railway moved my Graz train to 7:05", "When does my train to Graz leave?"),
+        ("Our cellar key hangs in the hall", "The cellar key now lies in the kitchen drawer",
+        "Where is the cellar key?"),
+        ("The stable branch is called main", "The stable branch was renamed to trunk",
+        "What is the stable branch called?"),
+        ("My train to Graz leaves at 6:20", "The railway moved my Graz train to 7:05",
+        "When does my train to Graz leave?"),
         ("My tutor is Mr Abel", "The school grew and Ms Voss is the tutor now", "Who is my tutor?"),
-        ("Our quartet practises in the old dairy", "The old dairy was torn down, we practise in a barn", "Where does our quartet practise?"),
+        ("Our quartet practises in the old dairy", "The old dairy was torn down, we practise in a barn",
+        "Where does our quartet practise?"),
     ],
 )  # fmt: skip
 def test_the_same_thing_told_anew_is_one(
@@ -81,7 +94,8 @@ def test_what_has_a_thing_for_its_topic_does_not_stand_before_what_says_it(
 ) -> None:
     bank.put("The price list is printed every quarter")
     for note in ("Ines borrowed the folder about the price list", "Tom reviewed the slides about the price list",
-                 "We talked with Mara about the price list", "Olga finds the price list confusing"):  # fmt: skip
+                 "We talked with Mara about the price list",
+                 "Olga finds the price list confusing"):  # fmt: skip
         clock.pass_ms(DAY_MS)
         bank.put(note)
     assert texts(bank, "When is the price list printed?")[0] == "The price list is printed every quarter"

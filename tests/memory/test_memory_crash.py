@@ -51,7 +51,9 @@ def expected(lines: list[str]) -> dict[str, dict[str, Any]]:
 def check_all(
     path: str, bank_id: str, vectors: dict[str, dict[str, Any]], last: dict[str, Any] | None
 ) -> None:
-    """Every acknowledged write is there, whole. What the last write before the kill was about may be one step further."""
+    """Every acknowledged write is there, whole.
+    What the last write before the kill was about may be one step further.
+    """
     with MemoryStore(path, WordEmbedder()) as store:
         assert store.check(deep=True) == []
         assert store.pending() == 0
@@ -91,7 +93,8 @@ def kill_at_random_points(folder: Path, kills: int, seed: int) -> None:
     for number in range(kills):
         process = start(path, "alice", seed * 1000 + number)
         assert process.stdout is not None
-        # Not a wait for a time but for a number of acknowledgements; the kill falls wherever the writer is by then.
+        # Not a wait for a time but for a number of acknowledgements; the kill falls wherever the writer is by
+        # then.
         lines = [process.stdout.readline() for _ in range(1 + chance.randrange(12))]
         for _ in range(chance.randrange(4000)):
             pass  # a few hundred microseconds of chance between an acknowledgement and the kill

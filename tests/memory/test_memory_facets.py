@@ -14,7 +14,8 @@ from ctx.memory.statement import Statement
     ("earlier", "later", "question"),
     [
         ("I use Firefox as my browser", "I've moved over to Brave", "Which browser do I use?"),
-        ("The user's editor is Vim", "The user does all of their coding in Zed", "Which editor does the user use?"),
+        ("The user's editor is Vim", "The user does all of their coding in Zed",
+        "Which editor does the user use?"),
         ("Our CI runs on Jenkins", "We build everything with GitHub Actions", "What does our CI run on?"),
         ("The user deploys to AWS", "The user's infrastructure is on Hetzner", "Where does the user deploy?"),
         ("My manager is Priya", "I report to Daniel these days", "Who is my manager?"),
@@ -26,7 +27,8 @@ from ctx.memory.statement import Statement
         ("I work for Deloitte", "Joined a startup called Pelago", "Who do I work for?"),
         ("Ich fahre einen Volvo", "Mein Auto ist ein Kia", "Welches Auto fahre ich?"),
         ("I am single", "I have been dating Miriam since August", "Am I in a relationship?"),
-        ("The user's keyboard layout is QWERTZ", "The user has switched to Colemak", "Which keyboard layout does the user use?"),
+        ("The user's keyboard layout is QWERTZ", "The user has switched to Colemak",
+        "Which keyboard layout does the user use?"),
         ("I use Chrome for everything", "I've gone over to Vivaldi", "Which browser do I use?"),
         ("I'm vegan", "I started eating eggs and cheese again", "Am I vegan?"),
         ("We deploy with Ansible", "Deployment goes through ArgoCD", "What do we deploy with?"),
@@ -50,7 +52,8 @@ def test_the_last_that_was_said_of_a_facet_answers(
         ("I live in Leeds", "We moved to the second meeting room in Haus B", "Where do I live?"),
         ("I am single", "I am engaged in the parents' council", "Am I single?"),
         ("I'm married", "My brother got engaged in June", "Am I married?"),
-        ("I listen to music on Spotify", "My kids listen to YouTube Music", "What do I use to listen to music?"),
+        ("I listen to music on Spotify", "My kids listen to YouTube Music",
+        "What do I use to listen to music?"),
     ],
 )  # fmt: skip
 def test_what_is_of_a_part_or_of_others_leaves_a_facet_as_it_was(

@@ -162,11 +162,14 @@ def test_the_newest_of_an_export_takes_the_older_ones_place_whatever_their_order
 def _recall_file(path: Path, rows: list[tuple[JSON, ...]]) -> Source:
     connection = sqlite3.connect(path)
     connection.execute(
-        "CREATE TABLE memories (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE NOT NULL, value TEXT NOT NULL,"
-        " type TEXT NOT NULL, project_id TEXT, timestamp INTEGER NOT NULL, is_active BOOLEAN DEFAULT 1, superseded_by TEXT)"
+        "CREATE TABLE memories (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE NOT NULL, value TEXT "
+        "NOT NULL,"
+        " type TEXT NOT NULL, project_id TEXT, timestamp INTEGER NOT NULL, is_active BOOLEAN DEFAULT 1, "
+        "superseded_by TEXT)"
     )
     connection.executemany(
-        "INSERT INTO memories (key, value, type, project_id, timestamp, is_active, superseded_by) VALUES (?,?,?,?,?,?,?)",
+        "INSERT INTO memories (key, value, type, project_id, timestamp, is_active, superseded_by) VALUES "
+        "(?,?,?,?,?,?,?)",
         rows,
     )
     connection.commit()

@@ -20,7 +20,9 @@ def canary(name: str) -> str:
 
 
 def fill(bank: MemoryBank) -> dict[str, str]:
-    """Puts the same kinds of memories into a bank, each with the bank's own word; the ids and op_ids to try elsewhere."""
+    """Puts the same kinds of memories into a bank, each with the bank's own word; the ids and op_ids to try
+    elsewhere.
+    """
     word = canary(bank.id)
     first = bank.put(
         f"User likes apples {word}", context="shared context", tags=["t"], alias=f"memory_1_{word}"
@@ -43,7 +45,9 @@ def fill(bank: MemoryBank) -> dict[str, str]:
 
 
 def attempts_on(foreign: list[str], exported: list[str]) -> dict[str, list[dict[str, Any]]]:
-    """Operation -> what is tried with it from bank 0: every id, alias and operation of the others, and what one exported."""
+    """Operation -> what is tried with it from bank 0: every id, alias and operation of the others, and what
+    one exported.
+    """
     return {
         "put": [{"text": f"x {number}", "supersedes": [id]} for number, id in enumerate(foreign)]
         + [{"text": "y", "parent": id, "kind": "message"} for id in foreign],
@@ -113,7 +117,9 @@ def check_attempt(mine: MemoryBank, op: str, argument: dict[str, Any]) -> None:
 
 
 def test_no_operation_of_one_bank_reaches_another(tmp_path: Path) -> None:
-    """Each operation is tried from bank 0 with every id, alias and operation of the others; a new operation must join this test."""
+    """Each operation is tried from bank 0 with every id, alias and operation of the others; a new operation
+    must join this test.
+    """
     with MemoryStore(str(tmp_path / "ctx.db"), WordEmbedder(), Clock()) as store:
         names = {name: fill(store.bank(name, Provenance(session=f"s-{name}"))) for name in BANKS}
         before = {name: list(store.bank(name).export(include_deleted=True)) for name in BANKS[1:]}
@@ -127,7 +133,8 @@ def test_no_operation_of_one_bank_reaches_another(tmp_path: Path) -> None:
                 for argument in arguments:
                     check_attempt(mine, op, argument)
         assert {name: list(store.bank(name).export(include_deleted=True)) for name in BANKS[1:]} == before
-        # What bank 1 exported may be brought into bank 0 by whoever holds it; the other bank's records stay their own.
+        # What bank 1 exported may be brought into bank 0 by whoever holds it; the other bank's records stay
+        # their own.
         imported = call(mine, "import", attempts["import"][0])
         assert imported["imported"] == len(before[BANKS[1]])
         call(mine, "delete", {"id": names[BANKS[1]]["container"], "hard": True})

@@ -1,4 +1,6 @@
-"""Processes killed while they correct, forget, undo, purge, merge, rename, take in a folder or capture a session."""
+"""Processes killed while they correct, forget, undo, purge, merge, rename, take in a folder or capture a
+session.
+"""
 
 import json
 import os

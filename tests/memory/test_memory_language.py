@@ -1,4 +1,6 @@
-"""What a bank makes of statements and questions in German, Spanish and French, which the shipped model does not read."""
+"""What a bank makes of statements and questions in German, Spanish and French, which the shipped model does
+not read.
+"""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -163,9 +165,12 @@ def test_another_matter_takes_no_place(bank: MemoryBank, clock: Clock, earlier: 
 @pytest.mark.parametrize(
     ("texts_stored", "question"),
     [
-        (["Der Garagenschlüssel liegt in der Schublade", "Der Briefkasten klemmt"], "Wo ist der Schlüssel für die Garage?"),
-        (["Der Schlüssel der Garage liegt in der Schublade", "Das Regal ist neu"], "Wo ist der Garagenschlüssel?"),
-        (["Die Versicherung der Hütte kostet 90 Euro", "Der Käse kostet 9 Euro"], "Was kostet die Hüttenversicherung?"),
+        (["Der Garagenschlüssel liegt in der Schublade", "Der Briefkasten klemmt"],
+        "Wo ist der Schlüssel für die Garage?"),
+        (["Der Schlüssel der Garage liegt in der Schublade", "Das Regal ist neu"],
+        "Wo ist der Garagenschlüssel?"),
+        (["Die Versicherung der Hütte kostet 90 Euro", "Der Käse kostet 9 Euro"],
+        "Was kostet die Hüttenversicherung?"),
     ],
 )  # fmt: skip
 def test_a_compound_is_found_by_its_parts_and_by_them_put_together(
@@ -192,9 +197,12 @@ def test_a_compound_stands_for_what_the_bank_holds() -> None:
 @pytest.mark.parametrize(
     ("earlier", "later", "question"),
     [
-        ("El curso de vela empieza a las nueve", "El curso de buceo ha cambiado a las diez", "¿Cuándo empieza el curso de vela?"),
-        ("La porte du garage est bleue", "La porte de la cave est maintenant verte", "De quelle couleur est la porte du garage ?"),
-        ("The downstairs tap drips", "The upstairs tap was replaced in May", "What is wrong with the tap downstairs?"),
+        ("El curso de vela empieza a las nueve", "El curso de buceo ha cambiado a las diez",
+        "¿Cuándo empieza el curso de vela?"),
+        ("La porte du garage est bleue", "La porte de la cave est maintenant verte",
+        "De quelle couleur est la porte du garage ?"),
+        ("The downstairs tap drips", "The upstairs tap was replaced in May",
+        "What is wrong with the tap downstairs?"),
     ],
 )  # fmt: skip
 def test_the_thing_that_the_question_names_is_told_from_another_of_its_kind(
@@ -207,8 +215,11 @@ def test_the_thing_that_the_question_names_is_told_from_another_of_its_kind(
     ("earlier", "later", "question"),
     [
         ("Mi abogado es Tomás Gil", "Mi nueva abogada es Inés Roca", "¿Quién es mi abogado?"),
-        ("Der Projektleiter bei Nordlicht ist Herr Thal", "Bei Nordlicht ist jetzt Frau Quandt Projektleiterin", "Wer ist Projektleiter bei Nordlicht?"),
-        ("Mein Physiotherapeut ist Herr Lang", "Meine Physiotherapeutin ist jetzt Frau Brandt", "Wer ist mein Physiotherapeut?"),
+        ("Der Projektleiter bei Nordlicht ist Herr Thal", "Bei Nordlicht ist jetzt Frau Quandt "
+                                                          "Projektleiterin",
+                                                          "Wer ist Projektleiter bei Nordlicht?"),
+        ("Mein Physiotherapeut ist Herr Lang", "Meine Physiotherapeutin ist jetzt Frau Brandt",
+        "Wer ist mein Physiotherapeut?"),
     ],
 )  # fmt: skip
 def test_a_calling_is_one_whoever_has_it(

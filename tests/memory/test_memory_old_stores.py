@@ -135,9 +135,12 @@ def fill(connection: sqlite3.Connection) -> None:
         term_count = 2 * len(counted[0]) + len(counted[1])
         live_terms += term_count
         run(
-            "INSERT INTO memories (no, bank_no, seq, id, kind, text, context, status, importance, metadata, tags, source, flags,"
-            " created_ms, updated_ms, accessed_ms, access_count, valid_from_ms, content_hash, version, term_count)"
-            " VALUES (?, 1, ?, ?, 'fact', ?, ?, 'active', 5, '{\"n\":1}', '[]', '{}', '[]', ?, ?, ?, 0, ?, ?, 1, ?)",
+            "INSERT INTO memories (no, bank_no, seq, id, kind, text, context, status, importance, metadata, "
+            "tags, source, flags,"
+            " created_ms, updated_ms, accessed_ms, access_count, valid_from_ms, content_hash, version, "
+            "term_count)"
+            " VALUES (?, 1, ?, ?, 'fact', ?, ?, 'active', 5, '{\"n\":1}', '[]', '{}', '[]', ?, ?, ?, 0, ?, "
+            "?, 1, ?)",
             (no, no, id, text, context, *[START_MS + no] * 4, f"hash{no}", term_count),
         )
         words = " | ".join(" ".join(f"1:{term}" for term in part) for part in counted)

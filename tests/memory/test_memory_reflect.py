@@ -242,7 +242,8 @@ def test_a_text_that_commands_its_reader_is_marked_where_it_is_quoted(bank: Memo
 
 def test_names_are_found_by_how_they_are_spelt() -> None:
     results = entities(
-        "The team moved from Redis to PostgreSQL; see src/db/pool.py, get_user and a.b@c.example. Anna Maria Lopez agreed @bob #infra"
+        "The team moved from Redis to PostgreSQL; see src/db/pool.py, get_user and a.b@c.example. Anna "
+        "Maria Lopez agreed @bob #infra"
     )
     assert {
         "Redis",
@@ -258,7 +259,7 @@ def test_names_are_found_by_how_they_are_spelt() -> None:
     assert entities("") == []
 
 
-# -- a language model ---------------------------------------------------------------------------------------------
+# -- a language model ----------------------------------------------------------------------------------------
 
 
 class _Completions(BaseHTTPRequestHandler):

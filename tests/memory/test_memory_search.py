@@ -30,7 +30,9 @@ def bank(store: MemoryStore) -> MemoryBank:
 
 
 def test_the_threshold_pair_holds_with_and_without_the_model(bank: MemoryBank) -> None:
-    """A10: seed 002's default threshold of 0.7 finds the one and not the other, alone in the bank and among others."""
+    """A10: seed 002's default threshold of 0.7 finds the one and not the other, alone in the bank and among
+    others.
+    """
     bank.put(TYPESCRIPT)
     for count in range(2):
         matches = bank.search("TypeScript preference", min_score=0.7, order="score")["results"]
@@ -65,7 +67,9 @@ def test_words_found_inside_other_words_do_not_count_as_the_query_word_for_word(
 
 
 def test_the_order_of_ids_decides_nothing(tmp_path: Path, minilm: WordEmbedder) -> None:
-    """What says the question's words alike shares their rank, so that meaning decides; of twins the newest is first."""
+    """What says the question's words alike shares their rank, so that meaning decides; of twins the newest is
+    first.
+    """
     deeds = ("slept well", "missed buses", "planted radishes", "cooked soup", "said hello", "wants shoes")
     statements = [f"Petra: {deed}" for deed in deeds]
     orders = []

@@ -11,7 +11,7 @@ from memory_kit import DAY_MS, SECOND_MS, START_MS, Clock, WordEmbedder, texts
 from ctx.errors import BadRequest, Conflict, NotFound, StoreError
 from ctx.memory import MemoryBank, MemoryStore, Provenance, call
 
-# -- writing and reading back -------------------------------------------------------------------------------------
+# -- writing and reading back --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("embedding", [False, True], ids=["words", "hybrid"])
@@ -148,7 +148,7 @@ def test_a_given_alias_stands_in_for_the_dialects_own(bank: MemoryBank) -> None:
     assert bank.count() == 1
 
 
-# -- the same thing twice -----------------------------------------------------------------------------------------
+# -- the same thing twice ------------------------------------------------------------------------------------
 
 
 def test_saying_the_same_again_answers_with_the_id_that_is_there(bank: MemoryBank) -> None:
@@ -225,7 +225,7 @@ def test_an_idempotency_key_gives_the_first_reply_again(bank: MemoryBank) -> Non
     assert bank.count() == 4
 
 
-# -- containers ---------------------------------------------------------------------------------------------------
+# -- containers ----------------------------------------------------------------------------------------------
 
 
 def test_a_conversation_is_stored_whole_or_not_at_all(bank: MemoryBank) -> None:
@@ -266,7 +266,7 @@ def test_deleting_a_conversation_deletes_its_messages_and_undo_brings_all_back(b
     assert (bank.count(), texts(bank, "apples")[0]) == (3, "apples")
 
 
-# -- reading ------------------------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------------------
 
 
 def test_pages_of_a_list_hold_every_memory_once_while_others_write(bank: MemoryBank, clock: Clock) -> None:
@@ -338,7 +338,7 @@ def test_statistics_count_what_is_visible(bank: MemoryBank, clock: Clock) -> Non
         bank.stats(group_by="text; DROP TABLE memories")
 
 
-# -- trust --------------------------------------------------------------------------------------------------------
+# -- trust ---------------------------------------------------------------------------------------------------
 
 
 def test_a_line_changed_in_the_journal_is_noticed(path: str, clock: Clock) -> None:
@@ -435,7 +435,7 @@ def test_a_closed_store_says_so(place: str, clock: Clock) -> None:
         bank.search("x")
 
 
-# -- by name ------------------------------------------------------------------------------------------------------
+# -- by name -------------------------------------------------------------------------------------------------
 
 
 def test_an_operation_by_name_is_the_operation(bank: MemoryBank) -> None:

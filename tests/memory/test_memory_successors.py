@@ -171,14 +171,19 @@ def test_what_belongs_to_another_person_answers_no_question_of_ones_own() -> Non
 @pytest.mark.parametrize(
     ("earlier", "later", "question"),
     [
-        ("The server room is in the basement", "The server room was relocated to the second floor", "Where is the server room?"),
+        ("The server room is in the basement", "The server room was relocated to the second floor",
+        "Where is the server room?"),
         ("Backups are kept on tape", "Backups go to S3 Glacier", "Where are backups kept?"),
-        ("I keep my bike in the cellar", "The bike lives in the garden shed these days", "Where is my bike kept?"),
+        ("I keep my bike in the cellar", "The bike lives in the garden shed these days",
+        "Where is my bike kept?"),
         ("I meditate in the evening", "I meditate right after waking up", "When do I meditate?"),
         ("The user is 34 years old", "The user turned 35 yesterday", "How old is the user?"),
-        ("I'm allergic to penicillin", "The doctor tested me: no penicillin allergy after all", "Am I allergic to penicillin?"),
-        ("The frontend state is managed with Redux", "We ripped out Redux and use Zustand", "What manages the frontend state?"),
-        ("The office is on the first floor", "The office moved to the third floor", "On which floor is the office?"),
+        ("I'm allergic to penicillin", "The doctor tested me: no penicillin allergy after all",
+        "Am I allergic to penicillin?"),
+        ("The frontend state is managed with Redux", "We ripped out Redux and use Zustand",
+        "What manages the frontend state?"),
+        ("The office is on the first floor", "The office moved to the third floor",
+        "On which floor is the office?"),
     ],
 )  # fmt: skip
 def test_what_is_told_anew_stands_first(
@@ -192,8 +197,10 @@ def test_what_is_told_anew_stands_first(
     ("earlier", "later", "question"),
     [
         ("The guest bathroom has a leaking tap", "The kitchen tap was replaced", "Which tap is leaking?"),
-        ("Invoices are sent by Olga", "The user asked Dmitri to look into invoice export", "Who sends invoices?"),
-        ("The second album was made in Rome", "The third album was made in Oslo", "Where was the second album made?"),
+        ("Invoices are sent by Olga", "The user asked Dmitri to look into invoice export",
+        "Who sends invoices?"),
+        ("The second album was made in Rome", "The third album was made in Oslo",
+        "Where was the second album made?"),
     ],
 )  # fmt: skip
 def test_what_is_told_of_something_else_does_not(

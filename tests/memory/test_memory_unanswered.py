@@ -84,7 +84,8 @@ def alike(text: str, another: str) -> float:
 
 GERMAN = (
     "Unser Hund frisst Trockenfutter", "Meine Schwester ist allergisch gegen Katzen", "Ich wohne in Leipzig",
-    "Mein Auto steht in der Garage", "Der Chor probt am Dienstag", "Die Miete kostet 780 Euro", "Ich lerne Klavier",
+    "Mein Auto steht in der Garage", "Der Chor probt am Dienstag", "Die Miete kostet 780 Euro",
+    "Ich lerne Klavier",
     "Der Garten liegt hinter dem Haus", "Mein Bruder arbeitet bei Siemens", "Am Montag kommt der Klempner",
 )  # fmt: skip
 
@@ -111,7 +112,8 @@ def test_a_language_that_the_model_does_not_read_is_not_near_to_every_question_i
 
 @pytest.mark.parametrize(
     ("question", "answer"),
-    [("When was Priya born?", None), ("Which phone does Priya have?", None), ("Where does Priya work?", "Priya works from Lisbon")],
+    [("When was Priya born?", None), ("Which phone does Priya have?", None),
+    ("Where does Priya work?", "Priya works from Lisbon")],
 )  # fmt: skip
 def test_of_somebody_of_whom_much_is_said_the_name_alone_answers_nothing(
     bank: MemoryBank, clock: Clock, question: str, answer: str | None

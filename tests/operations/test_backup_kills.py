@@ -1,4 +1,6 @@
-"""`kill -9` during backup, restore and import: files are whole or absent, a store is old or new, never both."""
+"""`kill -9` during backup, restore and import: files are whole or absent, a store is old or new, never
+both.
+"""
 
 import os
 import random

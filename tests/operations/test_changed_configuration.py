@@ -1,4 +1,6 @@
-"""A configuration that is edited while a server goes by what it said is told of, and no longer when it says that again."""
+"""A configuration that is edited while a server goes by what it said is told of, and no longer when it says
+that again.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""What breaks around a running ctx: each fault is told clearly or mended, no answer is wrong, nothing goes round in circles."""
+"""What breaks around a running ctx: each fault is told clearly or mended, no answer is wrong, nothing goes
+round in circles.
+"""
 
 import json
 import os
@@ -55,13 +57,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     completed = subprocess.run(mount, capture_output=True, text=True, check=False)
     if completed.returncode != 0:
         pytest.skip(
-            f"no small file system can be mounted here (run as root in a namespace that may): {completed.stderr.strip()}"
+            "no small file system can be mounted here (run as root in a namespace that may): "
+            f"{completed.stderr.strip()}"
         )
     yield disk
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-# -- the disk ----------------------------------------------------------------------------------------------------
+# -- the disk ------------------------------------------------------------------------------------------------
 def test_on_a_full_disk_a_server_says_so_goes_on_answering_and_completes_once_there_is_room(
     tmp_path: Path, small_disk: Path
 ) -> None:
@@ -151,7 +154,7 @@ def test_a_file_that_may_not_be_read_is_a_line_of_the_report_and_keeps_its_last_
     assert search(tmp_path, "xylophone") == ["a.md", "sub/c.md"]
 
 
-# -- the catalog -------------------------------------------------------------------------------------------------
+# -- the catalog ---------------------------------------------------------------------------------------------
 def test_a_damaged_page_of_the_catalog_is_named_by_doctor_and_fix_sets_the_file_aside(tmp_path: Path) -> None:
     project(
         tmp_path,
@@ -217,7 +220,7 @@ def test_an_older_catalog_is_migrated_by_any_command_and_a_copy_of_it_kept(tmp_p
     assert "newer ctx" in ctx("index", cwd=tmp_path).stderr  # and the old program now knows it is old
 
 
-# -- the index ---------------------------------------------------------------------------------------------------
+# -- the index -----------------------------------------------------------------------------------------------
 def tantivy_files(folder: Path) -> list[Path]:
     return sorted(
         path
@@ -326,13 +329,14 @@ def answers(server: Server, query: str, mode: str = "keyword") -> list[str] | No
     return sorted(hit["source_id"] for hit in answer["results"])
 
 
-# -- the clock ---------------------------------------------------------------------------------------------------
+# -- the clock -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("jump_s", [-86_400 * 400, 86_400 * 400])
 def test_a_clock_that_jumps_loses_no_edit(tmp_path: Path, jump_s: int) -> None:
     project(tmp_path, WORDS)
     assert ctx("index", cwd=tmp_path).returncode == 0
     code = (
-        f"import time; a, b = time.time, time.time_ns; time.time = lambda: a() + {jump_s}; time.time_ns = lambda: b() + {jump_s} * 10**9; "
+        f"import time; a, b = time.time, time.time_ns; time.time = lambda: a() + {jump_s}; time.time_ns = "
+        f"lambda: b() + {jump_s} * 10**9; "
         "import sys; from ctx.cli import main; sys.exit(main(['index']))"
     )
     path = tmp_path / "docs/a.md"
@@ -398,7 +402,7 @@ def test_doctor_closes_no_files_that_a_link_in_the_store_leads_to(tmp_path: Path
     assert (tmp_path / "clone" / ".ctx" / "ctx.db").stat().st_mode & 0o777 == 0o600
 
 
-# -- the folder of the project -------------------------------------------------------------------------------------
+# -- the folder of the project -------------------------------------------------------------------------------
 
 
 def test_a_project_that_is_moved_under_its_server_loses_nothing_and_leaves_no_other_in_its_place(

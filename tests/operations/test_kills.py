@@ -1,4 +1,6 @@
-"""`kill -9` at random moments: every store opens, what was acknowledged is there, and one run later all is as in a clean build."""
+"""`kill -9` at random moments: every store opens, what was acknowledged is there, and one run later all is as
+in a clean build.
+"""
 
 import json
 import os

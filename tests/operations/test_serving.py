@@ -1,4 +1,6 @@
-"""A server among others: several processes on one folder, a stop at any moment, a log that stays short, freshness that is told."""
+"""A server among others: several processes on one folder, a stop at any moment, a log that stays short,
+freshness that is told.
+"""
 
 import json
 import os
@@ -24,7 +26,7 @@ MANY = {
 SEMANTIC = '[connectors.filesystem.docs]\nroot = "./docs"\n'
 
 
-# -- one writer, many readers --------------------------------------------------------------------------------------
+# -- one writer, many readers --------------------------------------------------------------------------------
 def test_two_index_runs_and_two_servers_on_one_folder_corrupt_nothing_and_agree(tmp_path: Path) -> None:
     config = project(tmp_path, {f"p{n}.md": f"# Page {n}\n\nxylophone {n}" for n in range(80)})
     command = [sys.executable, "-m", "ctx", "index", "--full", "--no-progress"]
@@ -59,7 +61,7 @@ def test_who_cannot_write_in_time_is_told_who_does(tmp_path: Path) -> None:
     assert "is writing the index" in completed.stderr
 
 
-# -- stopping ------------------------------------------------------------------------------------------------------
+# -- stopping ------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("moment", ["idle", "indexing", "embedding"])
 def test_a_server_stops_whatever_it_does(tmp_path: Path, moment: str) -> None:
     files = MANY if moment != "idle" else {"a.md": "# A"}
@@ -111,7 +113,7 @@ def test_open_streams_do_not_keep_a_server_from_stopping(tmp_path: Path) -> None
         assert event.wait(60)
 
 
-# -- the log -------------------------------------------------------------------------------------------------------
+# -- the log -------------------------------------------------------------------------------------------------
 def test_a_source_full_of_broken_files_does_not_flood_the_log(tmp_path: Path) -> None:
     config = project(tmp_path, {"a.md": "# A\n\nxylophone"})
     config.write_text(config.read_text().replace('root = "./docs"', 'root = "./docs"\nmax_file_bytes = 100'))
@@ -144,7 +146,7 @@ def test_each_request_has_an_id_in_the_log_and_no_query_stands_there(tmp_path: P
         assert "secretword" not in server.log()
 
 
-# -- freshness -----------------------------------------------------------------------------------------------------
+# -- freshness -----------------------------------------------------------------------------------------------
 def test_a_search_during_the_first_run_says_that_there_may_be_more(tmp_path: Path) -> None:
     config = project(tmp_path, MANY)
     with serving(config, "--log-level", "error") as server:
@@ -186,7 +188,7 @@ def test_metrics_tell_of_calls_by_name_and_of_freshness_where_asked_for(tmp_path
     assert "ctx_index_behind" in text
 
 
-# -- deployment ----------------------------------------------------------------------------------------------------
+# -- deployment ----------------------------------------------------------------------------------------------
 def test_the_systemd_unit_is_one(tmp_path: Path) -> None:
     if not shutil.which("systemd-analyze"):
         pytest.skip("needs systemd-analyze (package systemd)")

@@ -1,4 +1,6 @@
-"""The soak of benchmarks/soak.py, short; CTX_SOAK_MINUTES makes it long. Three minutes, of which the first is warming up."""
+"""The soak of benchmarks/soak.py, short; CTX_SOAK_MINUTES makes it long.
+Three minutes, of which the first is warming up.
+"""
 
 import os
 import subprocess

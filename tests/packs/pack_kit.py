@@ -93,7 +93,9 @@ class PackServer:
         return reply.json()["result"]
 
     def rpc(self, method: str, params: JSON = None, path: str = "/mcp", **headers: str) -> Any:
-        """The reply to a bare JSON-RPC request. Raises `Refused` with the HTTP status where that is not 200."""
+        """The reply to a bare JSON-RPC request.
+        Raises `Refused` with the HTTP status where that is not 200.
+        """
         body = {"jsonrpc": "2.0", "id": 1, "method": method, **({} if params is None else {"params": params})}
         reply = self.client.post(path, json=body, headers=_named(headers))
         if reply.status_code != 200:
@@ -101,7 +103,9 @@ class PackServer:
         return reply.json()
 
     def mcp(self, tool: str, arguments: JSON, path: str = "/mcp", **headers: str) -> Any:
-        """The result through MCP over HTTP. Raises `Refused` with the code of a JSON-RPC error, 0 for a tool error."""
+        """The result through MCP over HTTP.
+        Raises `Refused` with the code of a JSON-RPC error, 0 for a tool error.
+        """
         return tool_result(self.rpc("tools/call", {"name": tool, "arguments": arguments}, path, **headers))
 
     def sekha(self, tool: str, arguments: JSON, key: str | None = KEY) -> httpx.Response:
@@ -239,7 +243,8 @@ def tool_result(reply: Any) -> Any:
 
 
 def _named(headers: dict[str, str]) -> dict[str, str]:
-    # bank="alice" is X-Bank-Id, session="s" X-Session-Id, key="k" a bearer key; others are names with - for _.
+    # bank="alice" is X-Bank-Id, session="s" X-Session-Id, key="k" a bearer key; others are names with - for
+    # _.
     ids = {"bank": "X-Bank-Id", "session": "X-Session-Id"}
     return {
         **{ids.get(name, name.replace("_", "-")): value for name, value in headers.items() if name != "key"},

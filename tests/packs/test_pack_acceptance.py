@@ -364,7 +364,8 @@ def test_a19_a_script_that_never_ends_is_408_and_wrote_nothing(tmp_path: Path) -
     (folder / "stuck.lua").write_text(STUCK)
     (folder / "fails.lua").write_text(FAILS)
     (folder / "pack.toml").write_text(
-        'name = "diary"\napi = 1\ngrants = ["memory"]\ntools = [{ name = "stuck", timeout_s = 1.0 }, { name = "fails" }]\n'
+        'name = "diary"\napi = 1\ngrants = ["memory"]\ntools = [{ name = "stuck", timeout_s = 1.0 }, { name '
+        '= "fails" }]\n'
     )
     mine_id = CONFIG.replace('enabled = ["', 'enabled = ["diary", "') + '[packs.diary]\npath = "./stuck"\n'
     with served(pack_project(tmp_path, mine_id)) as server:
@@ -431,7 +432,7 @@ def test_without_a_configuration_memories_are_the_users_wherever_a_client_starts
         assert list((tmp_path / folder).iterdir()) == []
 
 
-# ---- besides ----------------------------------------------------------------------------------------------------------
+# ---- besides -----------------------------------------------------------------------------------------------
 
 
 def test_the_prompt_recalls_and_says_that_memories_are_no_orders(server: PackServer) -> None:

@@ -1,4 +1,6 @@
-"""The clients that Hindsight's and Sekha's users have installed, as their registry gives them, against a whole server."""
+"""The clients that Hindsight's and Sekha's users have installed, as their registry gives them, against a
+whole server.
+"""
 
 import asyncio
 import json
@@ -124,11 +126,13 @@ def test_hindsights_routes_are_closed_without_the_key(closed: PackServer) -> Non
     assert refused.status_code == 401
 
 
-# ---- sekha-mcp --------------------------------------------------------------------------------------------------------
+# ---- sekha-mcp ---------------------------------------------------------------------------------------------
 
 
 def sekha_bridge(server: PackServer) -> StdioServerParameters:
-    """The registry's bridge with this server as its controller. Its console script never awaits its coroutine; the module does."""
+    """The registry's bridge with this server as its controller.
+    Its console script never awaits its coroutine; the module does.
+    """
     environ = {"CONTROLLER_URL": server.base, "CONTROLLER_API_KEY": KEY, "LOG_LEVEL": "WARNING"}
     return StdioServerParameters(
         command=client_python(),

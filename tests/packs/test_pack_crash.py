@@ -1,4 +1,6 @@
-"""Servers that are killed while clients write: what was acknowledged is there, and nothing is there by half."""
+"""Servers that are killed while clients write: what was acknowledged is there, and nothing is there by
+half.
+"""
 
 import os
 import random
@@ -16,7 +18,9 @@ WRITERS = 4
 
 
 class Writers:
-    """Clients that write through every pack until the server is gone, and note each write that was acknowledged."""
+    """Clients that write through every pack until the server is gone, and note each write that was
+    acknowledged.
+    """
 
     def __init__(self, server: PackServer, run: int, kill_after: int) -> None:
         self.facts: dict[str, str] = {}  # id -> text

@@ -1,4 +1,6 @@
-"""Eight banks, sixty-four clients at once, every tool: what one bank holds is seen in no other, whatever is asked."""
+"""Eight banks, sixty-four clients at once, every tool: what one bank holds is seen in no other, whatever is
+asked.
+"""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -204,7 +206,7 @@ def test_exports_and_undos_stay_in_their_bank(eight: Any) -> None:
         assert store.check(deep=True) == []
 
 
-# ---- what a connection with a bank sees -------------------------------------------------------------------------------
+# ---- what a connection with a bank sees --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("path", "header"), [("/mcp/seen/", {}), ("/mcp", {"bank": "seen"})])

@@ -1,4 +1,6 @@
-"""A pack of one's own: what its scripts share, its profiles, the arguments of its routes, and what is wrong with a manifest."""
+"""A pack of one's own: what its scripts share, its profiles, the arguments of its routes, and what is wrong
+with a manifest.
+"""
 
 from pathlib import Path
 

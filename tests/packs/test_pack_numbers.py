@@ -1,4 +1,6 @@
-"""Numbers that nobody means: every argument of every memory tool and route is given some, through both doors."""
+"""Numbers that nobody means: every argument of every memory tool and route is given some, through both
+doors.
+"""
 
 import itertools
 import json
@@ -49,7 +51,9 @@ def usual(name: str, schema: dict[str, Any]) -> JSON:
 
 
 def bodies(schema: dict[str, Any]) -> Iterator[str]:
-    """Arguments of which one is, or holds, such a number; as text, since most readers of JSON would mend them."""
+    """Arguments of which one is, or holds, such a number; as text, since most readers of JSON would mend
+    them.
+    """
     properties = schema.get("properties", {})
     for name, number in itertools.product(properties, NUMBERS):
         usual_arguments = {

@@ -1,4 +1,6 @@
-"""The REST of Sekha's controller, as its SDKs call it: conversations, queries, context, pruning, export (SK-14)."""
+"""The REST of Sekha's controller, as its SDKs call it: conversations, queries, context, pruning, export
+(SK-14).
+"""
 
 import json
 from typing import Any
@@ -24,7 +26,9 @@ def status(server: PackServer, method: str, path: str, body: Any = None, **query
 
 
 def stored(server: PackServer, label: str, folder: str, *texts: str) -> str:
-    """The id of a conversation of these messages; its fields are sent as the SDK sends them, those without a value too."""
+    """The id of a conversation of these messages; its fields are sent as the SDK sends them, those without a
+    value too.
+    """
     messages = [{"role": "user", "content": text, "timestamp": None, "metadata": None} for text in texts]
     body = {
         "label": label,

@@ -1,4 +1,6 @@
-"""The floors of the house: a room imports only lower floors. The drawing of docs/architecture.md is read, and the code held to it."""
+"""The floors of the house: a room imports only lower floors.
+The drawing of docs/architecture.md is read, and the code held to it.
+"""
 
 import ast
 import functools
@@ -55,7 +57,9 @@ def imports(path: Path) -> frozenset[str]:
 
 
 def test_lua_needs_of_the_house_only_errors_json_and_text() -> None:
-    """It is a library in the house: what it is given to do is values and a host, so that it can be read and tested alone."""
+    """It is a library in the house: what it is given to do is values and a host, so that it can be read and
+    tested alone.
+    """
     rooms, targets = floors(), set()
     for path in (PACKAGE / "lua").glob("*.py"):
         targets |= {room_of(target, rooms) for target in imports(path)} - {"ctx", "ctx.lua"}

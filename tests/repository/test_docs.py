@@ -106,7 +106,9 @@ def test_links_between_the_pages_lead_somewhere() -> None:
 
 
 def test_the_site_has_every_page_and_no_page_leaves_it_by_a_relative_link() -> None:
-    """Within the site links are relative; what lies outside docs/ has a whole address, or the site would lack it."""
+    """Within the site links are relative; what lies outside docs/ has a whole address, or the site would lack
+    it.
+    """
     docs = ROOT / "docs"
     listed = re.findall(r'"([\w/.-]+\.md)"', (ROOT / "zensical.toml").read_text())
     assert sorted(listed) == sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md"))

@@ -1,4 +1,6 @@
-"""The first ten minutes of somebody new: the wheel in a fresh environment, a fresh home, no privilege; what is printed is looked at."""
+"""The first ten minutes of somebody new: the wheel in a fresh environment, a fresh home, no privilege; what
+is printed is looked at.
+"""
 
 import json
 import os
@@ -35,7 +37,9 @@ def stranger() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def installed() -> Iterator[Path]:
-    """The programs of an environment that holds the locked dependencies and this checkout's wheel, and nothing else."""
+    """The programs of an environment that holds the locked dependencies and this checkout's wheel, and
+    nothing else.
+    """
     uv = shutil.which("uv", path=f"{ROOT / '.venv' / 'tools' / 'bin'}:{os.environ['PATH']}")
     if uv is None:
         message = "needs uv to install quickly: `make tools` brings it"

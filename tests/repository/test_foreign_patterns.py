@@ -1,4 +1,5 @@
-"""Every place where a pattern that may not be ours meets a text that may not be ours, each with the reason why it ends soon.
+"""Every place where a pattern that may not be ours meets a text that may not be ours, each with the reason
+why it ends soon.
 
 A regular expression that backtracks holds the interpreter until it is done: neither `/health` nor SIGTERM is
 heard meanwhile. So whoever compiles something else than a literal says here what bounds it.
@@ -16,12 +17,17 @@ WORDS = re.compile(rf"\b({'|'.join(MODULES | METHODS | {'pattern'})})\b")
 HARMLESS = frozenset(["escape", "error", "purge", "Options", "Match", "Pattern", "translate"])
 
 ALLOWED = {
-    "ctx/connectors/patterns.py re.compile": "parts of fixed width, each after an atomic star; tests/connectors/test_globs.py counts",
-    "ctx/tools/schema_patterns.py re2.compile": "RE2, whose time is linear in the text, and its product with the size is capped",
-    "ctx/cli/entries.py re.match": "names of clients' tables, ours; the user's own file; no two repetitions meet",
+    "ctx/connectors/patterns.py re.compile": "parts of fixed width, each after an atomic star; "
+    "tests/connectors/test_globs.py counts",
+    "ctx/tools/schema_patterns.py re2.compile": "RE2, whose time is linear in the text, and its product with "
+    "the size is capped",
+    "ctx/cli/entries.py re.match": "names of clients' tables, ours; the user's own file; no two repetitions "
+    "meet",
     "ctx/memory/dates.py re.compile": "the names of days near by, ours, as alternatives",
-    "ctx/memory/facets.py re.compile": "names of products, ours, as alternatives; looked for in 300 characters",
-    "ctx/memory/evidence.py re.finditer": "64 terms of a question, escaped: literals, looked for where a word begins",
+    "ctx/memory/facets.py re.compile": "names of products, ours, as alternatives; looked for in 300 "
+    "characters",
+    "ctx/memory/evidence.py re.finditer": "64 terms of a question, escaped: literals, looked for where a "
+    "word begins",
     "ctx/memory/sqlite_engine.py re.compile": "a bank's number behind a space: nothing in it repeats",
     "ctx/formats/code.py re.compile": "a number of spaces, put into a pattern of ours",
     "ctx/formats/html.py re.compile": "an element's name, escaped: a literal",
@@ -101,7 +107,9 @@ def test_every_pattern_that_is_not_a_literal_has_a_reason_why_it_ends_soon() -> 
 
 
 def test_json_schema_never_searches_with_pythons_engine() -> None:
-    """`jsonschema` applies `re` in these keywords: each has one of ours in its place, or is refused beside patterns."""
+    """`jsonschema` applies `re` in these keywords: each has one of ours in its place, or is refused beside
+    patterns.
+    """
     import inspect
 
     from jsonschema import Draft202012Validator, _utils

@@ -1,4 +1,6 @@
-"""The README, the tutorial and the how-to pages are true: what they have a reader type is typed, and prints what they say it prints."""
+"""The README, the tutorial and the how-to pages are true: what they have a reader type is typed, and prints
+what they say it prints.
+"""
 
 import re
 import shutil
@@ -51,7 +53,10 @@ def test_the_check_of_the_pages_can_fail() -> None:
 
 
 def test_a_page_is_read_in_order_with_its_files() -> None:
-    page = '```console\n$ a\nb\n```\n```toml title="c.toml"\nd = 1\n```\n```toml\ne = 1\n```\n```console\n$ f\n```\n'
+    page = (
+        '```console\n$ a\nb\n```\n```toml title="c.toml"\nd = 1\n```\n```toml\ne = 1\n```\n```console\n$ '
+        "f\n```\n"
+    )
     assert steps(page) == [Command("a", ["b"]), File("c.toml", "d = 1\n"), Command("f", [])]
 
 

@@ -39,7 +39,9 @@ QUESTIONS: list[dict[str, Any]] = [
 
 
 class Searches:
-    """The searches of a project, of which one lasts, so that others meet it; `here` counts those answered by this process."""
+    """The searches of a project, of which one lasts, so that others meet it; `here` counts those answered by
+    this process.
+    """
 
     def __init__(self, space: Workspace, **options: Any) -> None:
         self.here = 0

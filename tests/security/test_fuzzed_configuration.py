@@ -30,7 +30,8 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 PACK_KEYS = ("default_bank", "profile", "rate_limit_per_minute")
 _PLAIN_KEYS = {
     "chunking": "max_tokens overlap_tokens",
-    "retrieval": "final_limit fusion hybrid_alpha candidate_k_keyword candidate_k_vector max_chunks_per_doc snippet_chars",
+    "retrieval": "final_limit fusion hybrid_alpha candidate_k_keyword candidate_k_vector max_chunks_per_doc "
+    "snippet_chars",
     "mcp": "enabled",
     "watch": "enabled debounce_ms git_interval_s script_interval_s",
 }
@@ -303,8 +304,8 @@ def test_what_asks_for_more_than_its_own_folder_is_told_whatever_stands_beside_i
 
 @patient
 def test_no_table_hides_a_hostile_one() -> None:
-    # A link needs a folder; of two reasons to send documents away the address is the one that is told, and a model is loaded
-    # by the local provider alone.
+    # A link needs a folder; of two reasons to send documents away the address is the one that is told, and a
+    # model is loaded by the local provider alone.
     told_otherwise = "loads the model"
     cases = sorted(
         case

@@ -4,15 +4,25 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from serving import ANYTHING, DOCUMENT_ID, READING, Serve, Served
+from serving import ANYTHING, DOCUMENT_ID, READING, EchoDoor, Serve, Served
 
 from ctx.errors import NotFound, ScriptTimeout, ToolError
 from ctx.server.app import Services, create_app
 from ctx.server.policy import ServerSettings
+from ctx.server.rest import PackRoute
 from ctx.server.run import HttpServer, address, open_sockets
 from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt
 from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON, Caller
+
+
+@pytest.fixture
+def with_mcp(services: Services) -> Services:
+    """The services, with an MCP door and a route of a pack."""
+    route = PackRoute(
+        "GET", "/packs/diary/health", "diary", lambda parameters, body, caller: {"status": "healthy"}
+    )
+    return services._replace(mcp=EchoDoor, pack_routes=[route])
 
 
 @pytest.fixture
@@ -135,7 +145,9 @@ def failing_tools() -> Iterator[Tool]:
 
 @pytest.fixture
 def toolbox() -> Toolbox:
-    """A few tools: the document tools, an operator's scripts, memory packs', and ones that fail each in its way."""
+    """A few tools: the document tools, an operator's scripts, memory packs', and ones that fail each in its
+    way.
+    """
     box = Toolbox()
     for tool in (*document_tools(), *operators_tools(), *failing_tools()):
         box.add(tool)

@@ -50,6 +50,13 @@ def failure(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, body["error"]["code"]
 
 
+def rpc_failure(response: httpx.Response) -> tuple[int, str]:
+    """Status and code of an error in the shape of JSON-RPC."""
+    body = response.json()
+    assert body["jsonrpc"] == "2.0"
+    return response.status_code, body["error"]["data"]["code"]
+
+
 class EchoDoor:
     """An MCP door that tells what the guard told it."""
 

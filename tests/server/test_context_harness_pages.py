@@ -1,4 +1,5 @@
-"""Pages written for Context Harness, in a real browser: a static site's search over an export, and a page on the API.
+"""Pages written for Context Harness, in a real browser: a static site's search over an export, and a page on
+the API.
 
 Both are written here from what its documentation says such pages do: `ctx-search.js` loads `data-json`, ranks
 its chunks by BM25, shows the best of each document and links to `source_url`; the demonstration asks the
@@ -21,7 +22,8 @@ from ctx.assemble import services
 pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(300)]
 
 DOCUMENTS = {
-    "deploy.md": "# Deploying\n\nThe pipeline ships to staging first.\n\n## Rollback\n\nRoll back by its number.\n",
+    "deploy.md": "# Deploying\n\nThe pipeline ships to staging first.\n\n## Rollback\n\nRoll back by its "
+    "number.\n",
     "tokens.md": "# Tokens\n\nThe signing key rotates monthly.\n",
     "cafe.md": "# Café\n\nThe café opens at eight, and the key is at the bar.\n",
 }
@@ -85,7 +87,10 @@ const call = async (path, body) => {
   document.body.dataset.ready = "yes";
 })();
 """
-PAGE = "<!doctype html><html lang=en><meta charset=utf-8><title>Site</title><link rel=icon href=data:,><body>%s</body></html>"
+PAGE = (
+    "<!doctype html><html lang=en><meta charset=utf-8><title>Site</title><link rel=icon "
+    "href=data:,><body>%s</body></html>"
+)
 
 
 class _Site(http.server.SimpleHTTPRequestHandler):

@@ -4,9 +4,8 @@ import asyncio
 import socket
 from pathlib import Path
 
-import httpx
 import pytest
-from serving import EchoDoor, Serve, failure
+from serving import EchoDoor, Serve, failure, rpc_failure
 from starlette.types import Receive, Scope, Send
 
 from ctx.server.app import Services, create_app
@@ -16,21 +15,6 @@ from ctx.server.rest import PackRoute
 
 EVIL = "https://evil.example"
 VAULT = ServerSettings(packs=(PackPolicy("vault", keys=("vault-key",)),))
-
-
-@pytest.fixture
-def with_mcp(services: Services) -> Services:
-    """The services, with an MCP door and a route of a pack."""
-    route = PackRoute(
-        "GET", "/packs/diary/health", "diary", lambda parameters, body, caller: {"status": "healthy"}
-    )
-    return services._replace(mcp=EchoDoor, pack_routes=[route])
-
-
-def rpc_failure(response: httpx.Response) -> tuple[int, str]:
-    body = response.json()
-    assert body["jsonrpc"] == "2.0"
-    return response.status_code, body["error"]["data"]["code"]
 
 
 # --- Host ---------------------------------------------------------------------------------------------------
@@ -494,63 +478,6 @@ def test_every_reply_carries_the_security_headers_and_an_id(serve: Serve, with_m
 
 # --- size and rate
 # ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("path", ["/tools/whoami", "/mcp", "/"])
-@pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_over_the_cap_is_413_however_it_is_sent(
-    serve: Serve, with_mcp: Services, path: str, chunked: bool
-) -> None:
-    client = serve(with_mcp).client
-    body = b'{"text":"' + b"x" * (2 << 20) + b'"}'
-    content = (body[address : address + 65536] for address in range(0, len(body), 65536)) if chunked else body
-    response = client.post(path, content=content, headers={"content-type": "application/json"})
-    assert response.status_code == 413
-    if path == "/tools/whoami":
-        assert failure(response) == (413, "payload_too_large")
-    else:
-        assert rpc_failure(response) == (413, "payload_too_large")
-    assert client.get("/health").status_code == 200
-
-
-def test_a_body_just_under_the_cap_is_taken(serve: Serve, with_mcp: Services) -> None:
-    client = serve(with_mcp).client
-    assert client.post("/mcp", content=b"x" * (1 << 20)).json()["size"] == 1 << 20
-    assert client.post("/mcp", content=b"x" * ((1 << 20) + 1)).status_code == 413
-
-
-def test_a_body_without_end_is_cut_off(serve: Serve, services: Services) -> None:
-    served = serve(services, ServerSettings(max_body_bytes=1024))
-    with socket.create_connection((served.host, served.port), 10) as connection:
-        connection.sendall(
-            b"POST /tools/whoami HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            b"Transfer-Encoding: chunked\r\n\r\n"
-        )
-        chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
-        with pytest.raises(OSError, match=r"reset|[Bb]roken|abort"):
-            connection.sendall(chunk * 4096)
-
-
-def test_a_client_that_asks_before_sending_too_much_is_told_at_once(serve: Serve, services: Services) -> None:
-    served = serve(services)
-    with socket.create_connection((served.host, served.port), 10) as connection:
-        connection.sendall(
-            b"POST /tools/whoami HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n"
-            b"Expect: 100-continue\r\n\r\n"
-        )
-        assert b" 413 " in connection.makefile("rb").readline()
-
-
-def test_calls_over_the_rate_are_429_with_retry_after_and_health_is_not_counted(
-    serve: Serve, services: Services
-) -> None:
-    client = serve(services, ServerSettings(rate_limit_per_minute=3)).client
-    assert [client.post("/tools/whoami", json={}).status_code for _ in range(4)] == [200, 200, 200, 429]
-    response = client.post("/tools/search", json={"query": "x"}, headers={"origin": EVIL})
-    assert failure(response) == (429, "rate_limited")
-    assert 1 <= int(response.headers["retry-after"]) <= 60
-    assert response.headers["access-control-allow-origin"] == "*"
-    assert client.get("/health").status_code == 200
 
 
 # --- bind ---------------------------------------------------------------------------------------------------

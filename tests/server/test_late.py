@@ -1,4 +1,6 @@
-"""The doors that are made once the server listens, and one that fails: who comes early waits, and is answered as everybody."""
+"""The doors that are made once the server listens, and one that fails: who comes early waits, and is answered
+as everybody.
+"""
 
 import asyncio
 import subprocess
@@ -19,7 +21,10 @@ from ctx.server.zones import FIXED
 
 
 def test_a_server_that_starts_imports_neither_fastapi_nor_pydantic_nor_the_sdk() -> None:
-    code = "import sys, ctx.cli.serve, ctx.assemble; print(*{'fastapi', 'pydantic', 'mcp', 'numpy'} & {*sys.modules})"
+    code = (
+        "import sys, ctx.cli.serve, ctx.assemble; print(*{'fastapi', 'pydantic', 'mcp', 'numpy'} & "
+        "{*sys.modules})"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == ""
 
 

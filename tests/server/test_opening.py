@@ -1,4 +1,6 @@
-"""What a client asks first over pipes: answered from a record, which is never stale and never the authority."""
+"""What a client asks first over pipes: answered from a record, which is never stale and never the
+authority.
+"""
 
 import json
 import os

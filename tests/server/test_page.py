@@ -28,7 +28,8 @@ GUIDE = "\n".join(
         "",
         "## Rollback",
         "",
-        "Roll back with `ctl rollback RELEASE`. Traffic moves to the old release within a minute; sessions survive,",
+        "Roll back with `ctl rollback RELEASE`. Traffic moves to the old release within a minute; sessions "
+        "survive,",
         "because tokens are checked against the signing key and not against the release.",
         "",
         "## Canary",
@@ -41,9 +42,12 @@ GUIDE = "\n".join(
 )
 DOCUMENTS = {
     "ops/deploy.md": GUIDE,
-    "auth/tokens.md": "# Authentication\n\nTokens are signed with the release key and rotate monthly.\n\n## Rotation\n\nRotate the signing key first.\n",
-    "hostile.md": "---\ntitle: '<img src=x onerror=alert(1)> release'\n---\n\n<script>document.title='owned'</script> a release of <b>markup</b> &amp; \u202eodd text\n",
-    "code/rollback.py": 'def rollback_release(name: str) -> None:\n    """Moves traffic back to the release before."""\n    switch(name)\n',
+    "auth/tokens.md": "# Authentication\n\nTokens are signed with the release key and rotate monthly.\n\n## "
+    "Rotation\n\nRotate the signing key first.\n",
+    "hostile.md": "---\ntitle: '<img src=x onerror=alert(1)> release'\n---\n\n<script>document.title='owned'<"
+    "/script> a release of <b>markup</b> &amp; \u202eodd text\n",
+    "code/rollback.py": 'def rollback_release(name: str) -> None:\n    """Moves traffic back to the release '
+    'before."""\n    switch(name)\n',
 }
 
 

@@ -133,7 +133,9 @@ def test_a_restarted_server_is_found_again_without_the_client_noticing(tmp_path:
 
 
 class _Forgetful(http.server.BaseHTTPRequestHandler):
-    """A server that is started anew once `forgets` is set: its first session is unknown, the second one takes until `opens`."""
+    """A server that is started anew once `forgets` is set: its first session is unknown, the second one takes
+    until `opens`.
+    """
 
     forgets, opening, opens = threading.Event(), threading.Event(), threading.Event()
 
@@ -312,7 +314,9 @@ def test_what_is_no_address_is_refused(url: str) -> None:
 
 
 class _Silent(http.server.BaseHTTPRequestHandler):
-    """A server that takes a request and says nothing until `ends`; what is no request for tools it answers oddly."""
+    """A server that takes a request and says nothing until `ends`; what is no request for tools it answers
+    oddly.
+    """
 
     came, ends = threading.Event(), threading.Event()
 

@@ -175,8 +175,8 @@ def test_an_open_subscription_does_not_keep_the_process(folder: Path) -> None:
 
 
 def _conversation(lines: list[JSON], early: Early | None = None) -> tuple[list[JSON], list[JSON]]:
-    """What a server takes from a client that says `lines`, and what that client hears; every message is answered with
-    its method, once the one after it has been taken or is waited for.
+    """What a server takes from a client that says `lines`, and what that client hears; every message is
+    answered with its method, once the one after it has been taken or is waited for.
     """
 
     async def serve(wire: Wire) -> list[JSON]:

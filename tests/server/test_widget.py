@@ -1,4 +1,6 @@
-"""The search widget of a static site, in a real browser: by keyboard, on a phone, by axe, over a real export."""
+"""The search widget of a static site, in a real browser: by keyboard, on a phone, by axe, over a real
+export.
+"""
 
 import functools
 import http.server
@@ -13,12 +15,14 @@ from tabs import Tab, running_browser
 pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(300)]
 
 DOCUMENTS = {
-    "guide/release.md": "# Release guide\n\nReleases go out on Tuesdays.\n\n## Rollback\n\nRoll back by its number.\n",
+    "guide/release.md": "# Release guide\n\nReleases go out on Tuesdays.\n\n## Rollback\n\nRoll back by its "
+    "number.\n",
     "guide/index.md": "# Guides\n\nAll guides, the release among them.\n",
     "tokens.md": "# Tokens\n\nThe signing key rotates monthly. "
     + "Words to be cut. " * 40
     + "The café opens.\n",
-    "hostile.md": "---\ntitle: '<img src=x onerror=alert(1)>'\n---\n\n<script>alert(2)</script> markup & more\n",
+    "hostile.md": "---\ntitle: '<img src=x onerror=alert(1)>'\n---\n\n<script>alert(2)</script> markup & "
+    "more\n",
     "tokyo.md": "# 東京\n\n東京都の鉄道はとても便利です。\n",
 }
 POLICY = "default-src 'none'; script-src 'self'; connect-src 'self'"

@@ -1,6 +1,8 @@
-"""What the store's tests share: a tree of documents in versions, a run that follows it, and a portrait to compare.
+"""What the store's tests share: a tree of documents in versions, a run that follows it, and a portrait to
+compare.
 
-Run as a program it follows the tree from version to version until it is killed: `python store_tree.py FOLDER FIRST_VERSION LAST`.
+Run as a program it follows the tree from version to version until it is killed: `python store_tree.py FOLDER
+FIRST_VERSION LAST`.
 """
 
 import random
@@ -161,7 +163,9 @@ def places(catalog: Catalog, chunk_nos: Sequence[int]) -> list[tuple[str, str, i
 
 
 class Score(float):
-    """A score that equals another within what the order of the rows may change: the last bits of a product of matrices."""
+    """A score that equals another within what the order of the rows may change: the last bits of a product of
+    matrices.
+    """
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, float) and abs(self - other) < 1e-5

@@ -1,4 +1,6 @@
-"""A process that writes one source of a shared database until it is killed: `store_writer.py URL NAME SEED`."""
+"""A process that writes one source of a shared database until it is killed: `store_writer.py URL NAME
+SEED`.
+"""
 
 import random
 import sys

@@ -24,7 +24,7 @@ def numbers_of(catalog: Catalog, source: str, source_id: str) -> tuple[int, tupl
     return stored.document_no, stored.chunk_nos
 
 
-# -- documents ---------------------------------------------------------------------------------------------------
+# -- documents -----------------------------------------------------------------------------------------------
 def test_a_document_comes_back_as_it_was_put(catalog: Catalog) -> None:
     document, chunks = make(
         "filesystem",
@@ -201,7 +201,7 @@ def test_forgetting_a_source_takes_all_of_it_and_nothing_else(catalog: Catalog) 
     assert catalog.stats()["chunks"] == 1
 
 
-# -- what a projection reads --------------------------------------------------------------------------------------
+# -- what a projection reads ---------------------------------------------------------------------------------
 def test_every_write_that_a_projection_must_apply_takes_the_next_number(catalog: Catalog) -> None:
     assert catalog.seq() == 0
     assert catalog.put_documents([]) == 0
@@ -309,7 +309,7 @@ def test_the_export_is_ordered_by_source_and_place(catalog: Catalog) -> None:
     assert order == [("a", "1"), ("a", "10"), ("a", "2"), ("z", "1"), ("z", "10"), ("z", "2")]
 
 
-# -- sources ------------------------------------------------------------------------------------------------------
+# -- sources -------------------------------------------------------------------------------------------------
 def test_the_last_run_is_remembered(catalog: Catalog) -> None:
     assert catalog.last_run("filesystem") is None
     run = Run(123, False, "the folder is not there", "abc123", "signature")
@@ -372,7 +372,7 @@ def test_pending_is_counted_by_source_before_and_after_the_first_embedding(catal
     assert all(status.pending == 0 for status in catalog.statuses(None, []))
 
 
-# -- as a whole ---------------------------------------------------------------------------------------------------
+# -- as a whole ----------------------------------------------------------------------------------------------
 def test_runs_over_a_changing_tree_end_as_a_clean_build(catalog: Catalog, tmp_path: Path) -> None:
     for version in range(12):
         follow(catalog, None, version)

@@ -1,4 +1,6 @@
-"""What every catalog does with embeddings: what awaits one, what has one, and the vectors as they come back."""
+"""What every catalog does with embeddings: what awaits one, what has one, and the vectors as they come
+back.
+"""
 
 import numpy as np
 import pytest

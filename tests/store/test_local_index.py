@@ -94,7 +94,7 @@ def store(built: Built, tmp_path: Path) -> Iterator[tuple[SqliteCatalog, LocalIn
     catalog.close()
 
 
-# -- repair -------------------------------------------------------------------------------------------------------
+# -- repair --------------------------------------------------------------------------------------------------
 def without(suffix: str) -> Callable[[Path], object]:
     return lambda folder: largest(keyword_folder(folder), suffix).unlink()
 
@@ -191,7 +191,8 @@ def test_a_catch_up_with_nothing_to_do_reads_no_vectors(
     assert completed.returncode == 0, completed.stderr
 
 
-# A changed byte in the middle of tantivy's files is found when a writer reads them all; a reader has not the time.
+# A changed byte in the middle of tantivy's files is found when a writer reads them all; a reader has not the
+# time.
 @pytest.mark.parametrize(
     "damage",
     sorted(name for name in DAMAGES if " of tantivy is " in name or "vectors" in name or "cut" in name),
@@ -368,7 +369,7 @@ def test_without_a_model_only_words_are_kept(store: tuple[SqliteCatalog, LocalIn
     assert not (tmp_path / "index" / "vectors").exists()
 
 
-# -- one writer, many readers -------------------------------------------------------------------------------------
+# -- one writer, many readers --------------------------------------------------------------------------------
 def test_an_index_opened_to_be_read_does_not_write(store: tuple[SqliteCatalog, LocalIndex]) -> None:
     catalog, index = store
     with (
@@ -526,7 +527,8 @@ def test_a_keyword_search_imports_neither_numpy_nor_logging(
         "hits = index.keyword('kingfisher', Filters(), 5)\n"
         "assert catalog.chunk_rows([hit.chunk_no for hit in hits])\n"
         "assert index.applied_seq() == catalog.seq()\n"
-        "print(' '.join({'numpy', 'logging', 'json', 'dataclasses', 'pathlib', 'subprocess', 'asyncio', 'shutil'} & set(sys.modules)))\n"
+        "print(' '.join({'numpy', 'logging', 'json', 'dataclasses', 'pathlib', 'subprocess', 'asyncio', "
+        "'shutil'} & set(sys.modules)))\n"
     )
     completed = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
@@ -535,7 +537,7 @@ def test_a_keyword_search_imports_neither_numpy_nor_logging(
     assert completed.stdout.strip() == ""
 
 
-# -- feeding ------------------------------------------------------------------------------------------------------
+# -- feeding -------------------------------------------------------------------------------------------------
 def test_what_is_fed_is_found_once_published_and_not_before(store: tuple[SqliteCatalog, LocalIndex]) -> None:
     catalog, index = store
     catalog.put_documents([make("fed", "a", ["xylophone"])])

@@ -298,7 +298,9 @@ def test_what_a_paused_machine_writes_late_changes_nothing(
 
 
 class BrokenOff(SqliteCatalog):
-    """A catalog that gives so many batches of vectors before it fails. `given`: the chunks of those that it gave."""
+    """A catalog that gives so many batches of vectors before it fails. `given`: the chunks of those that it
+    gave.
+    """
 
     batches = 1 << 30
 

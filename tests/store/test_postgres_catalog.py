@@ -294,7 +294,10 @@ def test_what_is_embedded_while_others_store_the_same_texts_is_pending_no_more(d
         embed_pending(second)
         with psycopg.connect(database_url) as connection:
             assert connection.execute("SELECT count(*) FROM pending").fetchone() == (0,)
-            query = "SELECT count(*) FROM chunk c WHERE NOT EXISTS (SELECT 1 FROM embedding e WHERE e.text_hash = c.text_hash)"
+            query = (
+                "SELECT count(*) FROM chunk c WHERE NOT EXISTS (SELECT 1 FROM embedding e WHERE e.text_hash "
+                "= c.text_hash)"
+            )
             assert connection.execute(query).fetchone() == (0,)
 
 

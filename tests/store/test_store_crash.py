@@ -64,7 +64,8 @@ def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
     code = (
         "import sys; from ctx.store.sqlite import SqliteCatalog; from store_tree import make\n"
         "catalog = SqliteCatalog(sys.argv[1])\n"
-        "for n in range(100_000): catalog.put_documents([make('s', str(n), [f'text {n}'])]); print(n, flush=True)"
+        "for n in range(100_000): catalog.put_documents([make('s', str(n), [f'text {n}'])]); print(n, "
+        "flush=True)"
     )
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(store_tree.__file__)}
     command = [sys.executable, "-c", code, str(tmp_path / "ctx.db")]
@@ -79,7 +80,7 @@ def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
         assert catalog.check() == []
 
 
-# -- every step of publishing ---------------------------------------------------------------------------------------
+# -- every step of publishing --------------------------------------------------------------------------------
 # A child that ends itself at the n-th call of a system function that changes a file: no moment is left out.
 STEPS = """
 import os, sys, pathlib

@@ -1,4 +1,6 @@
-"""What a clone can lay in the folder of the store: none of it is followed, and nothing it leads to is touched."""
+"""What a clone can lay in the folder of the store: none of it is followed, and nothing it leads to is
+touched.
+"""
 
 import os
 import shutil
@@ -41,7 +43,8 @@ def indexed(folder: Path) -> Path:
     return folder / ".ctx" / "index"
 
 
-# Each lays something that leads to `victim` (a file 0640, or the folder it lies in), and says what ctx has to say of it.
+# Each lays something that leads to `victim` (a file 0640, or the folder it lies in), and says what ctx has to
+# say of it.
 def _lock(store: Path, victim: Path) -> str:
     (store / "lock").symlink_to(victim)
     return "`lock` is a link"
@@ -216,7 +219,7 @@ def degraded(space: Workspace) -> list[str]:
     return lines
 
 
-# -- git ----------------------------------------------------------------------------------------------------------
+# -- git -----------------------------------------------------------------------------------------------------
 def git(folder: Path, *argv: str) -> str:
     identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
     return subprocess.run(
@@ -273,7 +276,7 @@ def test_looking_at_git_runs_nothing_that_the_repository_names(tmp_path: Path) -
     assert not (tmp_path / "ran").exists()
 
 
-# -- a store that goes while it is used ---------------------------------------------------------------------------
+# -- a store that goes while it is used ----------------------------------------------------------------------
 def test_a_catalog_deleted_while_open_is_laid_anew_with_all_it_held(tmp_path: Path) -> None:
     path = tmp_path / ".ctx" / "ctx.db"
     with SqliteCatalog(str(path)) as catalog:

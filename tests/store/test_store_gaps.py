@@ -93,7 +93,9 @@ def test_an_index_that_follows_writers_who_die_has_what_the_catalog_has(
 
 
 def settled(catalog: PostgresCatalog) -> None:
-    """Waits until the server has seen that the writers are gone: what they had begun is taken back by then."""
+    """Waits until the server has seen that the writers are gone: what they had begun is taken back by
+    then.
+    """
     for number in range(WRITERS):
         try:
             catalog.delete_documents(f"git:{number}", ["none.md"])

@@ -72,7 +72,7 @@ def test_durability_is_as_asked(tmp_path: Path) -> None:
         connection.close()
 
 
-# -- migrations ---------------------------------------------------------------------------------------------------
+# -- migrations ----------------------------------------------------------------------------------------------
 def test_components_have_versions_of_their_own(tmp_path: Path) -> None:
     connection = connect(str(tmp_path / "ctx.db"))
     migrate(connection, "pets", LATER)
@@ -167,7 +167,8 @@ def test_a_catalog_that_brings_a_trigger_takes_no_write(tmp_path: Path) -> None:
 def test_processes_that_make_the_catalog_at_once_all_get_it(tmp_path: Path) -> None:
     code = (
         "import sys; from ctx.store.sqlite import SqliteCatalog; sys.stdin.readline();"
-        "SqliteCatalog(sys.argv[1]).record_run(sys.argv[2], __import__('ctx.store.rows').store.rows.Run(1, True, None, None, ''))"
+        "SqliteCatalog(sys.argv[1]).record_run(sys.argv[2], __import__('ctx.store.rows').store.rows.Run(1, "
+        "True, None, None, ''))"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "ctx.db")]
     started = [
@@ -184,7 +185,7 @@ def test_processes_that_make_the_catalog_at_once_all_get_it(tmp_path: Path) -> N
         assert all(catalog.last_run(f"s{n}") is not None for n in range(5))
 
 
-# -- faults -------------------------------------------------------------------------------------------------------
+# -- faults --------------------------------------------------------------------------------------------------
 def test_what_is_not_there_is_not_made_to_be_read(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="ctx index"):
         SqliteCatalog(str(tmp_path / "none" / "ctx.db"), read_only=True)
@@ -303,7 +304,7 @@ def test_a_closed_catalog_says_so(tmp_path: Path) -> None:
             act()
 
 
-# -- what only this catalog keeps ---------------------------------------------------------------------------------
+# -- what only this catalog keeps ----------------------------------------------------------------------------
 def test_a_restored_backup_has_another_history_once_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "ctx.db"
     with SqliteCatalog(str(path)) as catalog:

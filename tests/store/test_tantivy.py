@@ -44,7 +44,8 @@ def stored(
         chunks.append(Chunk(ordinal, start, start + len(text), 1, 1, heading, b""))
         start += len(text) + 2
     document = Document(
-        f"id-{number}", source, source_id, title or source_id.rsplit("/", 1)[-1].rsplit(".", 1)[0], body, "text/markdown",
+        f"id-{number}", source, source_id, title or source_id.rsplit("/", 1)[-1].rsplit(".", 1)[0], body,
+        "text/markdown",
         updated_ms, "print", b"hash",
     )  # fmt: skip
     first = number * 1000 if first_chunk_no is None else first_chunk_no
@@ -333,7 +334,7 @@ def test_the_index_holds_exactly_the_terms_that_the_analysis_gives(
     assert entries_by_name == expected
 
 
-# -- a writer that was killed ------------------------------------------------------------------------------------------
+# -- a writer that was killed --------------------------------------------------------------------------------
 @pytest.fixture
 def left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An index as a writer leaves it that dies before it could merge its many segments."""

@@ -62,7 +62,7 @@ def numbers(hits: list[Hit]) -> list[int]:
     return [hit.chunk_no for hit in hits]
 
 
-# -- searching ----------------------------------------------------------------------------------------------------
+# -- searching -----------------------------------------------------------------------------------------------
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
@@ -197,7 +197,7 @@ def test_a_query_of_another_size_is_an_error_and_not_a_crash(tmp_path: Path) -> 
         nearest(tmp_path, unit(1, 16))
 
 
-# -- writing ------------------------------------------------------------------------------------------------------
+# -- writing -------------------------------------------------------------------------------------------------
 def test_what_is_not_published_is_not_seen_and_lost_at_the_end(tmp_path: Path) -> None:
     with VectorWriter(str(tmp_path), "m") as writer:
         writer.put(numbered(1, 10))
@@ -307,7 +307,7 @@ def test_the_files_are_private_under_any_umask(tmp_path: Path) -> None:
     assert {oct(stat.S_IMODE(path.stat().st_mode)) for path in (tmp_path / "vectors").iterdir()} == {"0o600"}
 
 
-# -- damage -------------------------------------------------------------------------------------------------------
+# -- damage --------------------------------------------------------------------------------------------------
 def built(folder: Path) -> None:
     with VectorWriter(str(folder), "m") as writer:
         writer.put(numbered(0, 2 * BLOCK_ROWS + 100))

@@ -15,7 +15,8 @@ from ctx.store.lock import WriterLock
 
 HOLD = (
     "import sys; from ctx.store.lock import WriterLock\n"
-    "lock = WriterLock(sys.argv[1], command='ctx serve'); lock.acquire(); print('held', flush=True); sys.stdin.read()"
+    "lock = WriterLock(sys.argv[1], command='ctx serve'); lock.acquire(); print('held', flush=True); "
+    "sys.stdin.read()"
 )
 
 

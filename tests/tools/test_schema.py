@@ -123,7 +123,7 @@ def test_an_unknown_name_is_refused_whatever_its_value() -> None:
         check({"id": "x", "other": None})
 
 
-# -- malformed schemas ---------------------------------------------------------------------------------------------
+# -- malformed schemas ---------------------------------------------------------------------------------------
 
 JUNK: list[Any] = ["x", 7, True, [], [1], {"a": 1}, None, 1.5]
 WORDS: dict[str, list[Any]] = {
@@ -294,7 +294,7 @@ def test_a_bound_that_is_not_of_the_type_says_nothing(kind: str, rule: dict[str,
     assert accepted == valid
 
 
-# -- patterns ------------------------------------------------------------------------------------------------------
+# -- patterns ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,14 @@ from ctx.types import JSON, Caller
 from ctx.workspace import Workspace
 
 FILES = {
-    "guide/install.md": "# Install\n\nRun kubernetes with the operator.\n\n## Proxy\n\nSet the proxy before the start.\n",
+    "guide/install.md": "# Install\n\nRun kubernetes with the operator.\n\n## Proxy\n\nSet the proxy before "
+    "the start.\n",
     "guide/cafe.md": "# Lokale\n\nEin Café in München.\n",
-    "src/app.py": 'class Blueprint:\n    """Holds routes."""\n\n    def get_user_name(self):\n        return 1\n',
+    "src/app.py": 'class Blueprint:\n    """Holds routes."""\n\n    def get_user_name(self):\n        return '
+    "1\n",
     "src/views.py": "from app import Blueprint\nBlueprint\nBlueprint\nBlueprint()\n",
-    "tests/test_app.py": "from app import Blueprint\n\ndef test_blueprint():\n    assert Blueprint() and Blueprint\n",
+    "tests/test_app.py": "from app import Blueprint\n\ndef test_blueprint():\n    assert Blueprint() and "
+    "Blueprint\n",
     "data.json": '{"proxy": "blueprint"}',
     "log.md": "# Log\n\nThe disk sda1 is full since the snapshot ran.\n",
     "w.md": "# Work\n\nINFO says that the worker is idle.\n",

@@ -1,4 +1,6 @@
-"""What every operation on a bank stands on: a view of it, a write to it, and finding a memory by any of its names."""
+"""What every operation on a bank stands on: a view of it, a write to it, and finding a memory by any of its
+names.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -65,7 +67,9 @@ class BankView:
         return visible(self._now(), as_of_ms=moment_ms("as_of", as_of), superseded=include_superseded)
 
     def _find(self, reader: Reader, id: str, *, deleted: bool = False) -> Memory | None:
-        """The memory of an id, a given name or a dialect's name; not one that is deleted (unless asked) or expired."""
+        """The memory of an id, a given name or a dialect's name; not one that is deleted (unless asked) or
+        expired.
+        """
         check_id(id)
         memory = reader.row(id.lower()) or reader.row_by_alias(id) or self._by_dialect(reader, id)
         if memory is None or deleted:

@@ -36,7 +36,9 @@ class Reading(BankView):
             return view.banks()
 
     def config(self) -> JSON:
-        """What was configured: `mission`, `skepticism`, `literalism`, `empathy` (1 to 5) for `synthesize`; other keys are kept."""
+        """What was configured: `mission`, `skepticism`, `literalism`, `empathy` (1 to 5) for `synthesize`;
+        other keys are kept.
+        """
         with self._view() as view:
             return view.bank.config
 
@@ -74,8 +76,10 @@ class Reading(BankView):
         as_of: JSON = None,
         forgotten: bool = False,
     ) -> JSON:
-        """A page of records: `{"items", "cursor"}`; `cursor` is None on the last page. `order` is one of `ctx.memory.columns.ORDERS`;
-        with `-` in front, descending. Pages stay right while others write. `forgotten`: those, and no others."""
+        """A page of records: `{"items", "cursor"}`; `cursor` is None on the last page. `order` is one of
+        `ctx.memory.columns.ORDERS`; with `-` in front, descending. Pages stay right while others write.
+        `forgotten`: those, and no others.
+        """
         descending, name = order.startswith("-"), order.removeprefix("-")
         if name not in ORDERS:
             raise BadRequest(f"order: one of {', '.join(ORDERS)}, with '-' in front for descending")
@@ -105,7 +109,8 @@ class Reading(BankView):
             return view.count([condition, compile_filter(filter)])
 
     def stats(self, filter: JSON = None, *, group_by: str | None = None) -> JSON:
-        """`{"count", "average_importance", "first_created", "last_created", "characters", "groups"}`; a group has `value` and the same.
+        """`{"count", "average_importance", "first_created", "last_created", "characters", "groups"}`; a group
+        has `value` and the same.
 
         `group_by`: kind, type, context, folder, label, status, session, role, document_id, metadata.KEY (a
         group's value may be null), or tags: a memory counts with each of its own.
@@ -119,7 +124,9 @@ class Reading(BankView):
         return {**whole_bank, "groups": [{"value": row[0], **_summary(row)} for row in groups]}
 
     def contents(self, ids: Sequence[str]) -> JSON:
-        """What containers hold, by id: `{"count", "characters", "first"}`; those that are empty are left out."""
+        """What containers hold, by id: `{"count", "characters", "first"}`; those that are empty are left
+        out.
+        """
         if not isinstance(ids, list | tuple) or len(ids) > MAX_LIMIT:
             raise BadRequest(f"ids: a list of at most {MAX_LIMIT}")
         with self._view() as view:
@@ -129,8 +136,9 @@ class Reading(BankView):
             }
 
     def stale(self, idle_days: int, importance: float) -> JSON:
-        """Active conversations that nobody has read for so many days and that are no more important than that, the longest
-        unread first: `{"items": [{"id", "label", "last_accessed", "importance", "count", "characters", "first"}], "total"}`.
+        """Active conversations that nobody has read for so many days and that are no more important than
+        that, the longest unread first: `{"items": [{"id", "label", "last_accessed", "importance", "count",
+        "characters", "first"}], "total"}`.
 
         The last three are of what they hold. What has the importance `PINNED` is never among them.
         """
@@ -165,7 +173,8 @@ class Reading(BankView):
             return [{"id": linked, "score": score} for linked, score in view.links(memory.no)]
 
     def history(self, id: str) -> list[JSON]:
-        """Every change of a memory, oldest first: `{"version", "op", "op_id", "at", "by", "changed": {field: {"from", "to"}}}`.
+        """Every change of a memory, oldest first: `{"version", "op", "op_id", "at", "by", "changed": {field:
+        {"from", "to"}}}`.
 
         Also of a deleted one. Raises `NotFound`.
         """

@@ -55,7 +55,9 @@ class Question(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """Candidates of each leg: one depth for all pages of a query, or a page would be ranked otherwise than the one before."""
+        """Candidates of each leg: one depth for all pages of a query, or a page would be ranked otherwise
+        than the one before.
+        """
         depth = DEPTHS[self.budget]
         return max(depth, -(-self.needed // 1000) * 1000 if self.needed > depth else 0)
 
@@ -84,16 +86,17 @@ class Searching(BankView):
         explain: bool = False,
         touch: bool = False,
     ) -> JSON:
-        """The memories that answer a query: `{"results": [{"record", "score", "container"?, "replaced"?, "signals"?}], "total", "answered", "degraded"}`.
+        """The memories that answer a query: `{"results": [{"record", "score", "container"?, "replaced"?,
+        "signals"?}], "total", "answered", "degraded"}`.
 
-        `order`: "rank" fuses both legs (reciprocal ranks), "score" sorts by the calibrated score. `total` counts what reached
-        `min_score` among the candidates of `budget` (low 100, mid 300, high 1000 from each leg), before `offset` and `limit`.
-        `max_tokens` ends the page before it is exceeded (a token is four characters), but never before the first result.
-        `window`: "auto" lifts what falls in a time named by the query, `{"since", "until"}` admits nothing else.
-        `asked_at`: the moment against which times in the query are read, now unless given.
-        `answered`: whether anything speaks to the question; with `floor` nothing is shown where nothing does.
-        `half_life_days` moves ranks by age, by a tenth at most. `touch` counts a reading of what is returned.
-        `degraded` says why the search was less than asked: "no_embedder".
+        `order`: "rank" fuses both legs (reciprocal ranks), "score" sorts by the calibrated score. `total`
+        counts what reached `min_score` among the candidates of `budget` (low 100, mid 300, high 1000 from
+        each leg), before `offset` and `limit`. `max_tokens` ends the page before it is exceeded (a token is
+        four characters), but never before the first result. `window`: "auto" lifts what falls in a time named
+        by the query, `{"since", "until"}` admits nothing else. `asked_at`: the moment against which times in
+        the query are read, now unless given. `answered`: whether anything speaks to the question; with
+        `floor` nothing is shown where nothing does. `half_life_days` moves ranks by age, by a tenth at most.
+        `touch` counts a reading of what is returned. `degraded`: "no_embedder", or null.
         """
         _check_order(order)
         limit, offset = whole("limit", limit, 0, MAX_LIMIT), whole("offset", offset, 0, 100_000)
@@ -133,7 +136,8 @@ class Searching(BankView):
         filter: JSON = None,
         as_of: JSON = None,
     ) -> JSON:
-        """What the memories say to a question, each sentence with its evidence: see `ctx.memory.reflect.reflect`.
+        """What the memories say to a question, each sentence with its evidence: see
+        `ctx.memory.reflect.reflect`.
 
         `disposition` ({"mission", "skepticism", "literalism", "empathy"}) replaces what the bank configures.
         The same memories, query and clock give the same bytes.
@@ -164,7 +168,9 @@ class Searching(BankView):
             )
 
     def near(self, text: str, kind: str) -> list[tuple[Candidate, float]]:
-        """Up to five memories of the kind that say almost the same, with how much they are alike, most alike first."""
+        """Up to five memories of the kind that say almost the same, with how much they are alike, most alike
+        first.
+        """
         terms = set(query_terms(text))
         alike = []
         with self._view() as view:
@@ -192,7 +198,8 @@ class Searching(BankView):
         conditions = [self._shown(question.as_of, question.include_superseded), *narrowed]
         if not view.exists:
             return [], None
-        # A memory whose place was taken leads to the one that took it: that may say it in other words than the question.
+        # A memory whose place was taken leads to the one that took it: that may say it in other words than
+        # the question.
         follows = question.as_of is None and not question.include_superseded
         searched = [visible(now_ms, superseded=True), *narrowed] if follows else conditions
         legs = search_legs(
@@ -283,7 +290,7 @@ class Searching(BankView):
         return {record["id"]: record for record in self._records(view, undeleted)}
 
 
-# -- ranking ------------------------------------------------------------------------------------------------------
+# -- ranking -------------------------------------------------------------------------------------------------
 
 
 def _window(value: JSON, query: str, now_ms: int) -> tuple[Window | None, Window | None]:

@@ -50,7 +50,9 @@ class Request(NamedTuple):
         return cls(given_name("idempotency_key", key), digest)
 
     def answered(self, reader: Reader) -> JSON | None:
-        """The reply of the first call; None where this is the first. Raises `Conflict` where the key was used for another."""
+        """The reply of the first call; None where this is the first.
+        Raises `Conflict` where the key was used for another.
+        """
         kept_reply = reader.reply(self.key) if self.key is not None else None
         if kept_reply is None:
             return None
@@ -97,11 +99,11 @@ class Writing(Searching, BankView):
     ) -> JSON:
         """Stores a memory: `{"id", "created", "duplicate_of", "superseded", "near", "flags", "op_id"}`.
 
-        `dedupe`: "exact" (facts' default) answers with the id of a memory that says the same, and stores nothing but what is new of
-        it (a context, a tag); "near" stores and links what is almost the same; "off" (the default of other kinds) only stores.
-        `supersedes` names memories whose place this takes: they are kept, and found `as_of` their time. A second call with the same
-        `idempotency_key` has the reply of the first. `birth_tags` are put on a memory that this makes, and on none that was there.
-        Other fields are those of `ctx.memory.columns.SETTABLE`.
+        `dedupe`: "exact" (facts' default) answers with the id of a memory that says the same, and stores
+        nothing but what is new of it (a context, a tag); "near" stores and links what is almost the same;
+        "off" (the default of other kinds) only stores. `supersedes` names memories whose place this takes:
+        they are kept, and found `as_of` their time. A second call with one `idempotency_key` has the reply of
+        the first. `birth_tags` are for a memory that this makes. `fields`: `ctx.memory.columns.SETTABLE`.
         """
         _check_options(dedupe, supersedes)
         alias = given_name("alias", alias)
@@ -150,8 +152,9 @@ class Writing(Searching, BankView):
     ) -> JSON:
         """Stores a container and what is in it, all or nothing: `{"id", "ids", "created", "op_id"}`.
 
-        Each item is an object with `text` and the fields of `put`; in a container its `kind` is "message" unless it says otherwise.
-        The container's text is its label unless it has one, its kind "conversation". Nothing is deduplicated.
+        Each item is an object with `text` and the fields of `put`; in a container its `kind` is "message"
+        unless it says otherwise. The container's text is its label unless it has one, its kind
+        "conversation". Nothing is deduplicated.
         """
         _check_items(items, container)
         request = Request.of(idempotency_key, "put_many", {"items": list(items), "container": container})
@@ -246,9 +249,11 @@ class Writing(Searching, BankView):
     def delete_all(
         self, ids: Sequence[str], *, reason: str | None = None, hard: bool = False, dry_run: bool = False
     ) -> JSON:
-        """Forgets memories and what they contain, in one operation: `{"count", "op_id"}`. Soft unless `hard`, which nothing brings
-        back: text, words, vectors and history are overwritten in the file, and the ids alone stay in the journal. A dry run only
-        counts. Raises `NotFound` where one is not there; then none is forgotten."""
+        """Forgets memories and what they contain, in one operation: `{"count", "op_id"}`. Soft unless `hard`,
+        which nothing brings back: text, words, vectors and history are overwritten in the file, and the ids
+        alone stay in the journal. A dry run only counts. Raises `NotFound` where one is not there; then none
+        is forgotten.
+        """
         if not isinstance(hard, bool) or not isinstance(dry_run, bool):
             raise BadRequest("hard, dry_run: true or false")
         if dry_run:
@@ -267,7 +272,9 @@ class Writing(Searching, BankView):
             return {"count": writer.delete_under([chosen], writer.at_ms), "op_id": writer.op_id}
 
     def purge(self, ids: Sequence[str], *, reason: str | None = None) -> JSON:
-        """Erases memories and what they contain, in one operation: `{"count", "op_id"}`. Raises `NotFound`."""
+        """Erases memories and what they contain, in one operation: `{"count", "op_id"}`.
+        Raises `NotFound`.
+        """
         with self._writing("purge") as writer:
             doomed = {
                 member.no: member
@@ -283,7 +290,8 @@ class Writing(Searching, BankView):
         return reply
 
     def delete_where(self, filter: JSON, *, reason: str | None = None, dry_run: bool = False) -> JSON:
-        """Soft-deletes what the filter matches, with what it contains: `{"count", "op_id"}`; `undo(op_id)` brings it back.
+        """Soft-deletes what the filter matches, with what it contains: `{"count", "op_id"}`; `undo(op_id)`
+        brings it back.
 
         A dry run only counts.
         """
@@ -345,14 +353,16 @@ class Writing(Searching, BankView):
             return {"count": count, "skipped": sorted(skipped), "op_id": writer.op_id, "undone": op_id}
 
     def touch(self, ids: Sequence[str]) -> int:
-        """Counts a reading of these memories (access_count, last_accessed, the session); how many there were."""
+        """Counts a reading of these memories (access_count, last_accessed, the session); how many there
+        were.
+        """
         with self._view() as view:
             memories = [self._find(view, id) for id in ids]
         nos = [memory.no for memory in memories if memory]
         self._count_reading(nos)
         return len(nos)
 
-    # -- within --------------------------------------------------------------------------------------------------
+    # -- within ----------------------------------------------------------------------------------------------
     def _screened(self, columns: dict[str, JSON]) -> tuple[dict[str, JSON], set[str]]:
         """The columns as the policy on secrets lets them be kept, and the flags of what stands in them."""
         flags: set[str] = set()
@@ -391,7 +401,9 @@ class Writing(Searching, BankView):
         return memory._replace(content_hash=content_hash(memory))
 
     def _twin(self, writer: Writer, memory: Memory) -> Memory | None:
-        """The oldest visible memory that says the same of the same time, with nothing in its metadata that disagrees."""
+        """The oldest visible memory that says the same of the same time, with nothing in its metadata that
+        disagrees.
+        """
         for twin in writer.same_gist(memory.gist, writer.at_ms):
             if all(getattr(twin, name) == getattr(memory, name) for name in _PLACE) and all(
                 twin.metadata.get(key, value) == value for key, value in memory.metadata.items()
@@ -440,7 +452,9 @@ class Writing(Searching, BankView):
 
 
 def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
-    """The memory that is there, with what a second saying adds: a context, tags, metadata, a longer life, a later day."""
+    """The memory that is there, with what a second saying adds: a context, tags, metadata, a longer life, a
+    later day.
+    """
     changes: dict[str, JSON] = {}
     known_contexts = all_contexts(twin)
     if added_contexts := [context for context in all_contexts(memory) if context not in known_contexts]:
@@ -462,7 +476,9 @@ def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
 
 
 def _states_before(writer: Writer, op_no: int) -> dict[int, tuple[int, dict[str, JSON] | None]]:
-    """By memory: the last version that an operation made of it, and the columns as they were before; None: it was not there."""
+    """By memory: the last version that an operation made of it, and the columns as they were before; None: it
+    was not there.
+    """
     states: dict[int, tuple[int, dict[str, JSON] | None]] = {}
     for no, version, before in writer.changes_of(op_no):  # latest version first
         last, later = states.get(no, (version, {}))

@@ -42,7 +42,8 @@ def read_mem0(source: Source) -> Iterator[Item | Unread]:
     users = sorted({str(value["user_id"]) for value in values if value.get("user_id")})
     if len(users) > 1 and source.user is None:
         raise BadRequest(
-            f"the memories of {len(users)} users: {', '.join(users[:10])}; --user NAME chooses one, --bank the bank for them"
+            f"the memories of {len(users)} users: {', '.join(users[:10])}; --user NAME chooses one, --bank "
+            "the bank for them"
         )
     chosen = [
         entry

@@ -1,0 +1,46 @@
+"""What `ctx doctor` says of who may come in."""
+
+import json
+from pathlib import Path
+
+from kit import ctx, project
+
+
+def test_doctor_names_a_server_that_is_named_to_others_and_has_no_key(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "alpha"})
+    config.write_text(config.read_text() + '\n[server]\nallowed_hosts = ["ctx.example.org"]\n')
+    assert ctx("index", "--no-embed", "--config", str(config), cwd=tmp_path).returncode == 0
+
+    def warnings() -> list[str]:
+        findings = json.loads(ctx("doctor", "--json", "--config", str(config), cwd=tmp_path).stdout)[
+            "findings"
+        ]
+        return [row["detail"] for row in findings if row["what"] == "keys"]
+
+    (warning,) = warnings()
+    assert "ctx key create NAME" in warning
+    assert ctx("key", "create", "desk", "--config", str(config), cwd=tmp_path).returncode == 0
+    assert warnings() == []
+
+
+def test_doctor_says_of_web_pages_what_the_server_does(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "alpha"})
+    assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
+
+    def finding() -> str:
+        findings = json.loads(ctx("doctor", "--json", "--config", str(config), cwd=tmp_path).stdout)[
+            "findings"
+        ]
+        return next(row["detail"] for row in findings if row["what"] == "web pages")
+
+    assert "refresh" not in finding()
+    assert ctx("tool", "init", "count", cwd=tmp_path).returncode == 0
+    text = config.read_text() + '\n[tools.script.count]\npath = "tools/count.lua"\n'
+    script = tmp_path / "tools" / "count.lua"
+    script.write_text(script.read_text().replace("read_only = true", "read_only = false"))
+    config.write_text(text)
+    assert "and count;" in finding()
+    config.write_text(text + '\n[server]\ncross_site_tools = "read_only"\n')
+    assert "count" not in finding()
+    config.write_text(text + "\n[server]\ncors_origins = []\n")
+    assert finding().startswith("no page of another site")
