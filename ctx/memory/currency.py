@@ -8,6 +8,7 @@ did.
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
+from typing import NamedTuple
 
 import numpy as np
 
@@ -283,7 +284,9 @@ def current(
         cosine = cosines.get((best[earlier].memory.no, best[later].memory.no))
         if best[later].signals.get("ends") == best[earlier].memory.id:
             updated_by.setdefault(earlier, set()).add(later)
-        elif not _updates(best[earlier], best[later], older, newer, cosine, question):
+        elif not _Pair(
+            best[earlier], best[later], older, newer, likeness(older, newer, cosine), question
+        ).is_updated():
             continue
         elif not question.tells_apart(older, newer):
             updated_by.setdefault(earlier, set()).add(later)
@@ -314,48 +317,66 @@ def _of_its_topic(
     return topic | talk if len(topic) >= TOPIC_HITS else talk
 
 
-def _updates(
-    earlier: MemoryHit,
-    later: MemoryHit,
-    older: Statement,
-    newer: Statement,
-    cosine: float | None,
-    question: Asked,
-) -> bool:
-    """Whether a later memory is to stand before an earlier one."""
-    worth = likeness(older, newer, cosine)
-    if newer.adds:
-        return False  # it comes on top of what there is
-    if question.is_of_names_alone(older, newer) and (not newer.changes or ends_something_else(older, newer)):
-        return False
-    if question.located and older.located_thing and older.located_thing == newer.located_thing:
-        return of_same_people(older, newer)
-    alike = _means_as_much(earlier, later, NO_CUE_SHARE if of_one_subject(older, newer) else CHANGE_SHARE)
-    alike = (
-        alike and (newer.changes or of_one_subject(older, newer)) and not question.names_special(older, newer)
-    )
-    faint = worth < OVERSHADOWED and _overshadowed(earlier, later) and not alike
-    if faint and not (older.denies != newer.denies or tied(older, newer)):
-        return False
-    if worth >= RELATED and of_same_people(older, newer) and _answers(earlier, later, NO_CUE_SHARE):
-        return True
-    of_one_matter = of_one_subject(older, newer) or (
-        of_same_people(older, newer) and _says_all(later) and not question.names_in_another(older, newer)
-    )
-    if of_one_matter and _answers_alike(earlier, later):
-        return True
-    if not updates(older, newer, worth):
-        return False
-    if (
-        newer.changes
-        and not linked(older, newer, worth)
-        and later.signals["lexical"] < earlier.signals["lexical"] * WEAK_SHARE
-    ):
-        return False
-    share = CUE_SHARE if newer.changes and not question.turns_from(older, newer) else NO_CUE_SHARE
-    # Where the two have much to do with each other, the question need not say it again.
-    close = worth >= RELATED or bool(older.names & newer.terms)
-    return later.score >= earlier.score * share if close else _answers(earlier, later, share)
+class _Pair(NamedTuple):
+    """A memory and a later one, which may be news of it, under a question; `worth`: how alike they are."""
+
+    earlier: MemoryHit
+    later: MemoryHit
+    older: Statement
+    newer: Statement
+    worth: float
+    question: Asked
+
+    def is_updated(self) -> bool:
+        """Whether the later memory is to stand before the earlier one."""
+        older, newer = self.older, self.newer
+        if newer.adds:
+            return False  # it comes on top of what there is
+        if self.question.is_of_names_alone(older, newer) and (
+            not newer.changes or ends_something_else(older, newer)
+        ):
+            return False
+        if self.question.located and older.located_thing and older.located_thing == newer.located_thing:
+            return of_same_people(older, newer)
+        if self._is_faint() and not (older.denies != newer.denies or tied(older, newer)):
+            return False
+        related = self.worth >= RELATED and of_same_people(older, newer)
+        if related and _answers(self.earlier, self.later, NO_CUE_SHARE):
+            return True
+        if self._is_of_one_matter() and _answers_alike(self.earlier, self.later):
+            return True
+        return updates(older, newer, self.worth) and self._is_answered_by_change()
+
+    def _is_faint(self) -> bool:
+        """Whether the later one says little of what the earlier one says, and means neither as much."""
+        older, newer = self.older, self.newer
+        of_subject = of_one_subject(older, newer)
+        alike = (
+            _means_as_much(self.earlier, self.later, NO_CUE_SHARE if of_subject else CHANGE_SHARE)
+            and (newer.changes or of_subject)
+            and not self.question.names_special(older, newer)
+        )
+        return self.worth < OVERSHADOWED and _overshadowed(self.earlier, self.later) and not alike
+
+    def _is_of_one_matter(self) -> bool:
+        older, newer = self.older, self.newer
+        return of_one_subject(older, newer) or (
+            of_same_people(older, newer)
+            and _says_all(self.later)
+            and not self.question.names_in_another(older, newer)
+        )
+
+    def _is_answered_by_change(self) -> bool:
+        """Whether the later one answers the question well enough for the news that it is."""
+        older, newer, changes = self.older, self.newer, self.newer.changes
+        weak = self.later.signals["lexical"] < self.earlier.signals["lexical"] * WEAK_SHARE
+        if changes and weak and not linked(older, newer, self.worth):
+            return False
+        share = CUE_SHARE if changes and not self.question.turns_from(older, newer) else NO_CUE_SHARE
+        # Where the two have much to do with each other, the question need not say it again.
+        if self.worth >= RELATED or older.names & newer.terms:
+            return self.later.score >= self.earlier.score * share
+        return _answers(self.earlier, self.later, share)
 
 
 def _answers_alike(earlier: MemoryHit, later: MemoryHit) -> bool:

@@ -184,6 +184,9 @@ class Slot(NamedTuple):
         return "" if match is None else match[0].strip().casefold()
 
 
+_UNTOLD = frozenset(("now", "currently", "is", "are", "the", "our", "my", "be", "i", "am"))
+
+
 def slot(text: str) -> Slot | None:
     """The slot that a text fills, where it has the form of such a statement."""
     sentence = PREFACE.sub("", first_person(text).strip()).rstrip(".!")
@@ -192,36 +195,37 @@ def slot(text: str) -> Slot | None:
         return Slot((group, *terms(state["who"])), state["state"], frozenset(("state",)), True)
     for number, pattern in enumerate(_SLOTS):
         match = pattern.match(sentence)
-        if match is None:
-            continue
-        if name := _named_slot(number, match["slot"]):
-            value = match["value"].strip()
-            return Slot(
-                (name,),
-                value,
-                frozenset(),
-                True,
-                shared=not _is_name(value, text) or match["slot"].endswith("with"),
-            )
-        silent = silent_terms(sentence)
-        purpose = match["purpose"] if "purpose" in pattern.groupindex else ""
-        key = tuple(
-            word
-            for word in terms(f"{match['slot']} {purpose}")
-            if word not in ("now", "currently", "is", "are", "the", "our", "my", "be", "i", "am")
-            and word not in silent
-            and not _NEW.fullmatch(word)
-        )
-        key = tuple(sexless(word, language(sentence)) for word in key)
-        value = match["value"].strip()
-        types = frozenset(name for name, form in VALUE_TYPES if form.search(" " + value))
-        if language(sentence) == "de":  # where all nouns have a capital
-            types -= {"name"}
-        of_attribute = not attributes(language(sentence)).isdisjoint(key)
-        named = types == {"name"} or (not types and language(sentence) == "de")
-        shared = named and not of_attribute and _may_be_shared(number, match["slot"], key)
-        return Slot(key, value, types, number in _SINGLE, of_attribute, shared) if key and value else None
+        if match is not None:
+            return _filled(number, match, sentence, text)
     return None
+
+
+def _filled(number: int, match: re.Match[str], sentence: str, text: str) -> Slot | None:
+    """The slot of a sentence that has the form of that number; None where it names none or no value."""
+    value = match["value"].strip()
+    if name := _named_slot(number, match["slot"]):
+        shared = not _is_name(value, text) or match["slot"].endswith("with")
+        return Slot((name,), value, frozenset(), True, shared=shared)
+    tongue = language(sentence)
+    key = _key(match, sentence, tongue)
+    types = frozenset(name for name, form in VALUE_TYPES if form.search(" " + value))
+    if tongue == "de":  # where all nouns have a capital
+        types -= {"name"}
+    of_attribute = not attributes(tongue).isdisjoint(key)
+    named = types == {"name"} or (not types and tongue == "de")
+    shared = named and not of_attribute and _may_be_shared(number, match["slot"], key)
+    return Slot(key, value, types, number in _SINGLE, of_attribute, shared) if key and value else None
+
+
+def _key(match: re.Match[str], sentence: str, tongue: str) -> tuple[str, ...]:
+    """The terms that name a slot: not what says nothing by itself, whose it is, or that it is new."""
+    silent = silent_terms(sentence)
+    purpose = match["purpose"] if "purpose" in match.re.groupindex else ""
+    return tuple(
+        sexless(word, tongue)
+        for word in terms(f"{match['slot']} {purpose}")
+        if word not in _UNTOLD and word not in silent and not _NEW.fullmatch(word)
+    )
 
 
 def _named_slot(number: int, words: str) -> str:
