@@ -33,6 +33,9 @@ TEXT = (
 )
 
 
+START_S = 60.0  # in which all writers are ready; one that failed would keep the others waiting for good
+
+
 def write_documents(url: str, name: str, batch: int, seconds: float, start: Barrier) -> tuple[int, float]:
     """How many documents one writer stores, and its processor time."""
     from store_tree import make
@@ -41,7 +44,7 @@ def write_documents(url: str, name: str, batch: int, seconds: float, start: Barr
 
     with PostgresCatalog(url) as catalog:
         catalog.put_documents([make(f"git:{name}", "first.md", ["first"])])
-        start.wait()
+        start.wait(START_S)
         begun_s, spent_s, count = time.monotonic(), time.process_time(), 0
         while time.monotonic() - begun_s < seconds:
             documents = [
@@ -64,7 +67,7 @@ def write_memories(url: str, name: str, batch: int, seconds: float, start: Barri
     with MemoryStore(url) as store:
         bank = store.bank(name)
         bank.put("first")
-        start.wait()
+        start.wait(START_S)
         begun_s, spent_s, count = time.monotonic(), time.process_time(), 0
         while time.monotonic() - begun_s < seconds:
             bank.put(f"{TEXT[:120]} {name} {count}", kind="note")
@@ -95,7 +98,7 @@ def rate(kind: str, url: str, writers: int, batch: int, seconds: float, turn: in
     ]
     for process in processes:
         process.start()
-    figures = [results.get() for _ in processes]
+    figures = [results.get(timeout=seconds + 2 * START_S) for _ in processes]
     for process in processes:
         process.join()
     return sum(count for count, _ in figures) / seconds, sum(spent_s for _, spent_s in figures) / seconds
