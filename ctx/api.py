@@ -65,8 +65,8 @@ class Project:
         chosen = resolve_sources([source] if source else [], names)
         reply = self._workspace.searcher.search(query, mode, limit, Filters(sources=chosen))
         if source and not chosen:
-            known = ", ".join(names) or "none"
-            reply = reply._replace(note=f"no source is called '{source[:80]}' (known: {known})")
+            listed = ", ".join(names) or "none"
+            reply = reply._replace(note=f"no source is called '{source[:80]}' (known: {listed})")
         return reply
 
     def get(self, id: str) -> Document:

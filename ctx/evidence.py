@@ -192,8 +192,8 @@ def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> lis
     opening = _opening(number, best, terms & ~text_terms, text_terms, rows, matcher)
     if opening is not None:
         _, worth, terms, text_terms = weighed(opening)
-        others = [entry for entry in entries if entry[0] is not opening]
-        entries = [(opening, worth + _OPENING_SHARE, terms, text_terms), *others]
+        remaining = [entry for entry in entries if entry[0] is not opening]
+        entries = [(opening, worth + _OPENING_SHARE, terms, text_terms), *remaining]
         entries.sort(key=_second, reverse=True)
     choices = records(Choice, entries)
     return _without_bare(number, choices, rows) if is_bare(_text(choices[0].row)) else choices

@@ -238,7 +238,7 @@ def _says(named: str, low: str, part: str, parts: Sequence[str]) -> bool:
         if first == start and last - start <= len(part) + WORD_ENDING:
             return True
         word = low[first:last]
-        if any(_made_of(word, part, other) or _made_of(word, other, part) for other in parts):
+        if any(_made_of(word, part, neighbour) or _made_of(word, neighbour, part) for neighbour in parts):
             return True
         start = low.find(part, start + 1)
     return False

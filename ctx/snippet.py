@@ -225,8 +225,8 @@ class Matcher:
         start = 0
         if first > self._snippet_chars // 2:
             sentences = _sentences(text, max(0, first - 2 * _LEAD_CHARS), first)
-            near = [begin for begin in sentences if until - begin <= self._snippet_chars]
-            start = near[0] if near else text.find(" ", max(0, first - _LEAD_CHARS), first) + 1
+            begins = [begin for begin in sentences if until - begin <= self._snippet_chars]
+            start = begins[0] if begins else text.find(" ", max(0, first - _LEAD_CHARS), first) + 1
             start = start or first
         elif until > self._snippet_chars:  # what is asked for ends beyond the first ones
             start = text.find(" ", until - self._snippet_chars, first) + 1 or first

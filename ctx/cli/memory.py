@@ -287,14 +287,19 @@ def _forget(workspace: Workspace, args: argparse.Namespace) -> int:
         raise BadRequest("forget: give ids, or options that choose (--tag, --context, --until ...), not both")
     ids = args.id or ([record["id"] for record in _every(bank, filter)] if args.purge else [])
     if ids or args.purge:
-        done = bank.delete_all(ids, hard=args.purge, dry_run=args.dry_run, reason="ctx memory")
+        deletion = bank.delete_all(ids, hard=args.purge, dry_run=args.dry_run, reason="ctx memory")
     else:
-        done = bank.delete_where(filter, dry_run=args.dry_run, reason="ctx memory")
-    op_ids = [done["op_id"]] if done["op_id"] else []
+        deletion = bank.delete_where(filter, dry_run=args.dry_run, reason="ctx memory")
+    op_ids = [deletion["op_id"]] if deletion["op_id"] else []
     verb = "Would forget" if args.dry_run else "Erased" if args.purge else "Forgot"
-    reply: JSON = {"count": done["count"], "op_ids": op_ids, "dry_run": args.dry_run, "purged": args.purge}
-    sentence = f"{verb} {counted(done['count'], 'memory')}."
-    return _report(args, reply, sentence, None if args.purge else done["op_id"])
+    reply: JSON = {
+        "count": deletion["count"],
+        "op_ids": op_ids,
+        "dry_run": args.dry_run,
+        "purged": args.purge,
+    }
+    sentence = f"{verb} {counted(deletion['count'], 'memory')}."
+    return _report(args, reply, sentence, None if args.purge else deletion["op_id"])
 
 
 def _every(bank: MemoryBank, filter: JSON) -> Iterator[JSON]:

@@ -35,8 +35,8 @@ def bank_there(store: MemoryStore, id: str) -> MemoryBank:
     bank = store.bank(id, Provenance(transport="cli", tool="ctx memory"))
     if not bank.exists():
         names = ", ".join(sorted(store.banks())[:20])
-        there = f"there are: {names}" if names else "there are no memories yet"
-        raise NotFound(f"no memory bank called '{id}' ({there})")
+        hint = f"there are: {names}" if names else "there are no memories yet"
+        raise NotFound(f"no memory bank called '{id}' ({hint})")
     return bank
 
 

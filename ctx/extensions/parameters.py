@@ -74,9 +74,9 @@ def refuse_misspelt(fields: Iterable[str], known: Sequence[str], what: str) -> N
     """
     names = [name for name in fields if isinstance(name, str)]
     for name in names:
-        meant = None if name in known else nearest(name[:80], known, 0.75)
-        if meant is not None and meant not in names:
-            raise ToolError(f"{what} has the unknown field '{one_line(name[:80])}'; did you mean '{meant}'?")
+        match = None if name in known else nearest(name[:80], known, 0.75)
+        if match is not None and match not in names:
+            raise ToolError(f"{what} has the unknown field '{one_line(name[:80])}'; did you mean '{match}'?")
 
 
 def with_lists(schema: JSON, depth: int = 0) -> JSON:

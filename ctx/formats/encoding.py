@@ -147,7 +147,7 @@ def _line_by_line(data: bytes) -> str | None:
     if len(sample.translate(None, _ASCII)) > len(sample) * _MIXED_SHARE:
         return None
     lines: list[str | None] = []
-    others = []
+    foreign = []
     has_utf8 = False
     for line in data.split(b"\n"):
         text = line.decode("utf-8", "replace")
@@ -157,11 +157,11 @@ def _line_by_line(data: bytes) -> str | None:
         has_utf8 |= fits > 0 and fits >= misfits
         lines.append(text if fits >= misfits else None)
         if fits < misfits:
-            others.append(line)
+            foreign.append(line)
     if not has_utf8:
         return None
-    encoding = _guess(b"\n".join(others), 0)
-    rest = iter(others)
+    encoding = _guess(b"\n".join(foreign), 0)
+    rest = iter(foreign)
     return "\n".join(next(rest).decode(encoding, "replace") if text is None else text for text in lines)
 
 

@@ -158,8 +158,8 @@ def _write(message: Message, level: int, manuscript: Manuscript) -> None:
         "\n".join(f"{name}: {about[name.lower()]}" for name in _SHOWN if about[name.lower()])
     )
     parts = _Parts(message)
-    shown = [text for text in parts.texts if text.get_content_subtype() in ("plain", "html")]
-    for text in shown or parts.texts[:1]:
+    texts = [text for text in parts.texts if text.get_content_subtype() in ("plain", "html")]
+    for text in texts or parts.texts[:1]:
         if text.get_content_subtype() == "html":
             manuscript.insert(html.parse(_content(text)), level)
         else:

@@ -104,5 +104,5 @@ def callings(text: str) -> frozenset[str]:
 def inflected(terms_without: Iterable[str], name: str) -> frozenset[str]:
     """Terms without such endings as texts in the language of that name may hold them."""
     endings = _SEXES.get(name, ())
-    behind = ("", *endings, *(cut + ending for cut in _CUT.get(name, ()) for ending in endings))
+    behind = ("", *endings, *(stem + ending for stem in _CUT.get(name, ()) for ending in endings))
     return frozenset(term + ending for term in terms_without for ending in behind)

@@ -120,25 +120,25 @@ class Asked(NamedTuple):
         """
         if newer.changes:
             return False
-        known = self.terms | older.terms
+        common = self.terms | older.terms
         partial = newer.partial and not older.partial
-        return partial or bool(newer.frame - known) or self.names_special(older, newer)
+        return partial or bool(newer.frame - common) or self.names_special(older, newer)
 
     def names_special(self, older: Statement, newer: Statement) -> bool:
         """Whether the newer statement is of one of several things of a kind ("the kitchen tap"), and neither
         the question nor the older one tells it from others.
         """
         asked_heads = self.terms & older.terms
-        known = self.terms | older.terms
-        return any(head in asked_heads and modifier not in known for modifier, head in newer.things)
+        common = self.terms | older.terms
+        return any(head in asked_heads and modifier not in common for modifier, head in newer.things)
 
     def names_in_another(self, older: Statement, newer: Statement) -> bool:
         """Whether what the question names is part of the name of another thing in the newer statement, of
         which neither it nor the older one says anything: "the bike shed" where the bike is asked for,
         "staging deploys" for deploys.
         """
-        known = self.terms | older.terms
-        return any(not self.terms.isdisjoint(pair) and not known.issuperset(pair) for pair in newer.kinds)
+        common = self.terms | older.terms
+        return any(not self.terms.isdisjoint(pair) and not common.issuperset(pair) for pair in newer.kinds)
 
     def _ended_alike(self, older: Statement, newer: Statement) -> bool:
         """Whether two statements tell in the same words of two ends, and the question names the older one's:

@@ -126,8 +126,8 @@ def attributes(name: str) -> frozenset[str]:
     """The attributes as keys of slots in the language of that name have them: those of English, and its
     own.
     """
-    own = terms(_ATTRIBUTE_WORDS[name])
-    return frozenset((*terms(_ATTRIBUTE_WORDS["en"]), *own, *(sexless(term, name) for term in own)))
+    stems = terms(_ATTRIBUTE_WORDS[name])
+    return frozenset((*terms(_ATTRIBUTE_WORDS["en"]), *stems, *(sexless(term, name) for term in stems)))
 
 
 _WITHIN = re.compile(
@@ -277,20 +277,22 @@ def _for_another(earlier: Slot, later: Slot) -> bool:
     Linux" and "19 minutes on macOS".
     """
     matches = _CIRCUMSTANCE.search(earlier.value), _CIRCUMSTANCE.search(later.value)
-    how, what = ("", "") if matches[0] is None else (matches[0]["how"].casefold(), matches[0]["what"] or "")
+    manner, noun = (
+        ("", "") if matches[0] is None else (matches[0]["how"].casefold(), matches[0]["what"] or "")
+    )
     if matches[1] is None:
         return False
-    later_how, later_what = matches[1]["how"].casefold(), matches[1]["what"] or ""
-    if later_how in _PURPOSES and how not in _PURPOSES:
+    later_manner, later_noun = matches[1]["how"].casefold(), matches[1]["what"] or ""
+    if later_manner in _PURPOSES and manner not in _PURPOSES:
         return True  # of a part only: "with N26 for travel"
-    measured = later_how in _PURPOSES or bool(earlier.types & later.types & _MEASURES)
-    if not how or not measured:
+    measured = later_manner in _PURPOSES or bool(earlier.types & later.types & _MEASURES)
+    if not manner or not measured:
         return False
-    if how != later_how and {how, later_how} <= _OPPOSED:
+    if manner != later_manner and {manner, later_manner} <= _OPPOSED:
         return True
-    content, later_content = _content(how, what), _content(later_how, later_what)
+    content, later_content = _content(manner, noun), _content(later_manner, later_noun)
     # A time is a value itself: what was at nine on Monday is at ten on Tuesday, and "9 to 5" is one.
-    return not (_timed(what) or _timed(later_what)) and bool(
+    return not (_timed(noun) or _timed(later_noun)) and bool(
         content - later_content and later_content - content
     )
 

@@ -333,8 +333,8 @@ class Statement:
     @property
     def located_thing(self) -> frozenset[str]:
         """The terms of the thing of which it says where that is, where it begins with it."""
-        if put := _PUT.match(first_person(self.text)):
-            return frozenset(terms(put[1])) - STOP_WORDS
+        if placing := _PUT.match(first_person(self.text)):
+            return frozenset(terms(placing[1])) - STOP_WORDS
         match = _LOCATED.search(self.text)
         return frozenset() if match is None else self.subject - frozenset(terms(match[0]))
 

@@ -60,9 +60,9 @@ def _told_of(facets: Set[str], hits: Sequence[MemoryHit], latest: Sequence[Candi
     """Hits of which those that tell of the facet that is asked for are evidence by that, in whatever words;
     where nothing else answers, and none of the best tells of it, what told of it last stands before them.
     """
-    telling = any(facets & Statement.of(hit.memory.text).facets for hit in hits[:NAMING_HITS])
+    named = any(facets & Statement.of(hit.memory.text).facets for hit in hits[:NAMING_HITS])
     floor = 0.0 if any(hit.score >= ANSWER_FLOOR for hit in hits) else ANSWER_FLOOR
-    if not telling and floor:
+    if not named and floor:
         numbers = {memory.no for memory in latest}
         present = {hit.memory.no: hit for hit in hits if hit.memory.no in numbers}
         leading = [present.get(memory.no) or unranked(memory) for memory in latest]
@@ -86,17 +86,17 @@ def _add_later(
     leading hits, each by the first such one.
     """
     present = {hit.memory.no: hit for hit in hits}
-    taken = {later.memory.no for laters in later_hits.values() for later in laters}
+    numbers = {later.memory.no for laters in later_hits.values() for later in laters}
     for hit in leading:
         earlier = Statement.of(hit.memory.text)
         for later in candidates:
             if (
-                later.no not in taken
+                later.no not in numbers
                 and later.kind == hit.memory.kind == "fact"
                 and later.uttered_ms > hit.memory.uttered_ms
                 and succeeds(earlier, Statement.of(later.text))
             ):
-                taken.add(later.no)
+                numbers.add(later.no)
                 successor = present.get(later.no) or unranked(later)
                 score = max(successor.score, hit.score)
                 signals = {**successor.signals, "ends": hit.memory.id}

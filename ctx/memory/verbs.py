@@ -31,7 +31,7 @@ def _forms() -> Mapping[str, tuple[str, ...]]:
     forms: dict[str, tuple[str, ...]] = {}
     for verb in verbs:
         for form in verb:
-            forms[form] = tuple(other for other in dict.fromkeys(verb) if other != form)
+            forms[form] = tuple(variant for variant in dict.fromkeys(verb) if variant != form)
     return forms
 
 

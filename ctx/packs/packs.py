@@ -243,13 +243,13 @@ class Pack:
         counts = self._store().bank_counts()
         if private is None or self._shared:
             return {bank: count for bank, count in counts.items() if not bank.startswith(OWN_BANK)}
-        own = OWN_BANK + private
+        prefix = OWN_BANK + private
         named = {
-            bank.removeprefix(f"{own}:"): count
+            bank.removeprefix(f"{prefix}:"): count
             for bank, count in counts.items()
-            if bank.startswith(f"{own}:")
+            if bank.startswith(f"{prefix}:")
         }
-        return {self.default_bank: counts[own], **named} if own in counts else named
+        return {self.default_bank: counts[prefix], **named} if prefix in counts else named
 
     def _execute(
         self,

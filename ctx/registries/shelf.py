@@ -115,10 +115,10 @@ class Shelf:
     def absence(self, reference: str, registry: str) -> str:
         """What to say of a script that the record does not have, behind its name."""
         inner = reference.split("/", 1)[1]
-        held = next((row for row in self.every() if row.name == registry), None)
-        if held is None:
+        record = next((row for row in self.every() if row.name == registry), None)
+        if record is None:
             return f"is not installed; `ctx registry install {registry} URL` brings it"
-        names = [script.inner for script in held.scripts]
+        names = [script.inner for script in record.scripts]
         hint = did_you_mean(inner, names) if names else ""
         return (
             f"is not in that registry (any more); {hint or f'`ctx registry list {registry}` lists what is'}"

@@ -59,8 +59,8 @@ def main(idle_s: float, *descriptors: int) -> None:
     gc.freeze()  # as the server does: a collection would hold up a search for 30 ms
     lines[0].send(None)
     try:
-        while ready := wait(lines, idle_s):
-            for line in cast("list[Connection[Any, Any]]", ready):
+        while readable := wait(lines, idle_s):
+            for line in cast("list[Connection[Any, Any]]", readable):
                 arguments, remark = line.recv()
                 if files.identity(config.db.path) != store:
                     return

@@ -22,13 +22,13 @@ def format_fault(fields: Mapping[str, str]) -> str | None:
     """Why the index of this state cannot be read, as what follows "the keyword index"; None where its format
     is ours.
     """
-    written = fields.get("format", "")
-    if written == str(KEYWORD_FORMAT):
+    version = fields.get("format", "")
+    if version == str(KEYWORD_FORMAT):
         return None
-    if not written.isdecimal():
+    if not version.isdecimal():
         return "is damaged"
     return (
-        f"was made by {'an older' if int(written) < KEYWORD_FORMAT else 'a newer'} ctx, which took words "
+        f"was made by {'an older' if int(version) < KEYWORD_FORMAT else 'a newer'} ctx, which took words "
         "apart otherwise"
     )
 

@@ -484,13 +484,13 @@ class PostgresWrite(Write):
         )
         if row is None:
             raise StoreError("the catalog has lost count of its writes: restore a backup of the database")
-        begun, seq, self.line = self.line is None, int(row[0]), str(row[1])
+        begins, seq, self.line = self.line is None, int(row[0]), str(row[1])
         self.connection.execute(
             "WITH gone AS (DELETE FROM writing WHERE seq = ? AND token = ? RETURNING seq) "
             "SELECT 1 / count(*) FROM gone",
             (seq, self._token),
         )
-        if begun:
+        if begins:
             self._drop_epochs()
         return seq
 

@@ -311,8 +311,8 @@ class KeywordIndex:
         """The defining words that some text has: a phrase with another is nowhere, and costs as much to look
         for.
         """
-        asked, stems = self._defining
-        if asked is not searcher:
+        former, stems = self._defining
+        if former is not searcher:
             stems = [stem for stem in defining_stems() if searcher.doc_freq("text", stem)]
             self._defining = searcher, stems
         return stems

@@ -188,14 +188,14 @@ def _sources(arguments: dict[str, JSON], library: Library) -> tuple[frozenset[st
     not pass for "nothing found".
     """
     wanted = (_listed(arguments.get("source")), _listed(arguments.get("filters", {}).get("source")))
-    known = library.searched_names() if any(wanted) else ()
+    sources = library.searched_names() if any(wanted) else ()
     narrowed: frozenset[str] | None = None
     notes: list[str] = []
     for names in wanted:
         for name in names:
-            if not resolve_sources([name], known):
-                notes.append(f"no source is called '{name[:80]}' (known: {', '.join(known) or 'none'})")
-        chosen = resolve_sources(names, known)
+            if not resolve_sources([name], sources):
+                notes.append(f"no source is called '{name[:80]}' (known: {', '.join(sources) or 'none'})")
+        chosen = resolve_sources(names, sources)
         if chosen is not None:
             narrowed = chosen if narrowed is None else narrowed & chosen
             if not narrowed and chosen:

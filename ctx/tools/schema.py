@@ -62,10 +62,10 @@ def compile_output_check(schema: JSON) -> Callable[[JSON], str | None]:
     """
     from ctx.tools.full_schema import FullCheck
 
-    own = {key: rule for key, rule in schema.items() if key != "$defs"}
+    keywords = {key: rule for key, rule in schema.items() if key != "$defs"}
     shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
     full = FullCheck(
-        {"type": "object", "properties": {"result": own}, "required": ["result"], **shared}, "output is"
+        {"type": "object", "properties": {"result": keywords}, "required": ["result"], **shared}, "output is"
     )
 
     def fault(result: JSON) -> str | None:

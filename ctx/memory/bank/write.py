@@ -466,8 +466,8 @@ def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
         changes["expires_ms"] = memory.expires_ms
     uttered_ms = memory.created_ms if memory.said_ms is None else memory.said_ms
     earlier_ms = twin.created_ms if twin.said_ms is None else twin.said_ms
-    again = writer.bank.seq != twin.seq  # else nothing was said in between, and within a day it is a retry
-    if uttered_ms - earlier_ms > (0 if again else DAY_MS):
+    repeated = writer.bank.seq != twin.seq  # else nothing was said in between, and within a day it is a retry
+    if uttered_ms - earlier_ms > (0 if repeated else DAY_MS):
         changes["said_ms"] = uttered_ms
     if memory.session and twin.session != memory.session:
         changes["session"] = None  # it is not one session's alone any more, and does not go with that
