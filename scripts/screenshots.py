@@ -52,6 +52,7 @@ MEMORIES = (
     "The staging server is called birch and is rebuilt every night.",
     "Tomas owns the search index; ask him before its settings change.",
 )
+OF_ANA = "Ana is on leave from the 7th to the 18th of December."
 QUESTIONS = ("how do I back up the store", "which files are left out", "what may a script reach")
 # What is done in a view before its picture is taken: an address, and an element that says it is ready.
 VIEWS = {
@@ -86,6 +87,7 @@ def furnish(space: Workspace, overview: WorkspaceOverview) -> None:
     space.refresh([])
     for text in MEMORIES:
         space.toolbox.call("retain", {"content": text}, Caller("rest"))
+    space.toolbox.call("retain", {"content": OF_ANA}, Caller("rest", bank="ana"))
     for question in QUESTIONS:
         space.toolbox.call("search", {"query": question, "mode": "hybrid"}, Caller("rest"))
     chance = random.Random(3)  # noqa: S311 - the same picture each time
