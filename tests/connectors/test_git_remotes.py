@@ -52,6 +52,7 @@ def test_a_dead_remote_is_a_source_error_and_comes_back(upstream: Upstream, tmp_
 
 
 @pytest.mark.parametrize("scheme", ["git", "http"])  # the second is spoken by a child of git
+@pytest.mark.slow
 def test_a_remote_that_never_answers_is_given_up_and_its_git_is_gone(tmp_path: Path, scheme: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         source = connector(f"{scheme}://127.0.0.1:{silent.getsockname()[1]}/a.git", tmp_path, timeout_s=3.0)

@@ -102,6 +102,7 @@ def test_scripts_that_call_in_a_circle_are_stopped_and_named(tmp_path: Path) -> 
         space.toolbox.call("a", {}, CALLER)
 
 
+@pytest.mark.slow
 def test_a_call_within_a_call_ends_with_the_outer_deadline(tmp_path: Path) -> None:
     inner = tool_of("while true do end")
     outer = tool_of("context.call('inner')")

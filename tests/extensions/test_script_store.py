@@ -193,6 +193,7 @@ def test_two_children_that_count_at_once_lose_nothing(tmp_path: Path) -> None:
     assert max(totals) == 80
 
 
+@pytest.mark.slow
 def test_a_deadline_that_passes_while_the_file_is_taken_ends_the_call_and_spoils_nothing(
     tmp_path: Path,
 ) -> None:

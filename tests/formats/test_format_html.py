@@ -112,6 +112,7 @@ def test_merged_cells_leave_the_others_below_their_columns(rows: str, lines: lis
     assert body.split("\n")[2:] == lines
 
 
+@pytest.mark.slow
 def test_covered_places_are_not_written_without_end() -> None:
     row = "<tr>" + "<td colspan=100 rowspan=9999>x" * 40
     assert len(parse("<table>" + row * 400).body) < 8 * len(row) * 400

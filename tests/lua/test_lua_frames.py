@@ -108,6 +108,7 @@ def random_script(chance: random.Random) -> bytes:
     return b"".join(parts)
 
 
+@pytest.mark.slow
 def test_ten_thousand_random_conversations_raise_nothing_but_our_errors() -> None:
     chance = random.Random(20260)
     pool = HostilePool()

@@ -489,6 +489,7 @@ def test_a_sleep_is_cut_at_the_deadline_and_a_bad_one_is_an_error(pool: WatchedP
     ]
 
 
+@pytest.mark.slow
 def test_the_queue_is_bounded_and_waiting_in_it_is_not_billed() -> None:
     go = threading.Event()
     inside = threading.Event()

@@ -68,6 +68,7 @@ def test_an_item_too_large_to_send_is_a_problem_of_its_own(pool: WatchedPool) ->
     assert item == 2
 
 
+@pytest.mark.slow
 def test_the_consumer_s_time_is_not_billed_to_the_scan(pool: WatchedPool) -> None:
     job = scan_job("connector = {} function connector.scan() for n = 1, 3 do emit(n) end end")
     items = []

@@ -90,6 +90,7 @@ def stores(tmp_path: Path, place: str, clock: Clock) -> Iterator[list[MemoryStor
         store.close()
 
 
+@pytest.mark.slow
 def test_memories_move_there_and_back_with_their_history_and_give_the_same_answers(
     stores: list[MemoryStore], clock: Clock
 ) -> None:

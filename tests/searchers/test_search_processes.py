@@ -185,6 +185,7 @@ def test_a_store_that_fails_takes_no_line_away(config: Path) -> None:
         assert searches.here == 0
 
 
+@pytest.mark.slow
 def test_chunks_that_a_question_asks_for_reach_the_server(tmp_path: Path) -> None:
     config = project(tmp_path, PAGES, EMBEDDED)
     with searching(config) as (space, searches):
@@ -311,6 +312,7 @@ def crowd(server: Server, stopping: threading.Event, answers: list[list[str]]) -
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a process beside needs a core beside")
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.slow
 def test_a_crowd_gets_a_process_that_ends_with_the_server(config: Path, end: signal.Signals) -> None:
     with serving(config) as server:
         eventually(lambda: len(server.search("inlet")) == 5)

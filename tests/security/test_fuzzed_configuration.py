@@ -293,6 +293,7 @@ def test_whatever_happened_to_the_bytes_of_a_file_it_is_read_or_refused_in_our_w
 
 
 @patient
+@pytest.mark.slow
 def test_what_asks_for_more_than_its_own_folder_is_told_whatever_stands_beside_it() -> None:
     @given(tables=TABLES)
     def check(tables: Any) -> None:

@@ -61,6 +61,7 @@ def test_of_many_that_ask_at_once_one_gets_it(coordination: Coordination) -> Non
     assert sum(epoch is not None for epoch in epochs) == 1
 
 
+@pytest.mark.slow
 def test_a_turn_is_renewed_while_it_lasts_and_others_are_told_whose_it_is(coordination: Coordination) -> None:
     with turn(coordination, "scan", "'docs' is being indexed", None, ttl_s=4.0) as (epoch, ending):
         assert not ending.wait(5.0)

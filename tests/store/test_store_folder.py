@@ -381,6 +381,7 @@ def test_a_memory_survives_the_deletion_of_the_store_and_health_tells_of_it(tmp_
         assert copy.execute("SELECT count(*) FROM document").fetchone() == (1,)
 
 
+@pytest.mark.slow
 def test_an_index_that_is_deleted_under_a_server_is_built_anew_without_a_change(tmp_path: Path) -> None:
     space = workspace(project(tmp_path, {"a.md": "alpha beta"}))
     try:
