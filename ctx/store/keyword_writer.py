@@ -91,21 +91,14 @@ class KeywordWriter:
             applied = self._fed[1]
         self._model = model
         try:
-            with Surviving():
-                self._apply(catalog, folder, applied, target)
+            return self._apply(catalog, folder, applied, target)
         except StoreError as error:
-            self._forget_writer()
             if applied == 0 or not self._room():
                 raise
             # Not for want of room: a writer that was killed can leave files which only the next writer
             # stumbles over.
             logger.warning("keyword index is built anew reason=%s cause=%s", error.message, error.__cause__)
-            return self._build(catalog, target)
-        except BaseException:
-            self._forget_writer()
-            raise
-        self._fed = folder, target
-        return target
+            return self._apply(catalog, self._fresh_folder(), 0, target)
 
     def _forget_writer(self) -> None:
         """Nothing uncommitted may be left in a writer that a later call would commit under a newer seq."""
@@ -113,17 +106,6 @@ class KeywordWriter:
         writer, self._writer = self._writer, None
         if writer is not None:
             _close_quietly(writer)
-
-    def _build(self, catalog: Catalog, target: int) -> int:
-        folder = self._fresh_folder()
-        try:
-            with Surviving():
-                self._apply(catalog, folder, 0, target)
-        except BaseException:
-            self._forget_writer()
-            raise
-        self._fed = folder, target
-        return target
 
     def _room(self) -> bool:
         """Whether the disk has room, and the index may be written: then an error of the writer has another
@@ -185,9 +167,17 @@ class KeywordWriter:
             self._writer_folder = folder
         return self._writer
 
-    def _apply(self, catalog: Catalog, folder: str, applied: int, target: int) -> None:
-        self._add_documents(catalog, folder, applied, target, publish=True)
-        self._publish(catalog, folder, target)
+    def _apply(self, catalog: Catalog, folder: str, applied: int, target: int) -> int:
+        """Adds what was written between these and publishes it; `target`."""
+        try:
+            with Surviving():
+                self._add_documents(catalog, folder, applied, target, publish=True)
+                self._publish(catalog, folder, target)
+        except BaseException:
+            self._forget_writer()
+            raise
+        self._fed = folder, target
+        return target
 
     def _add_documents(
         self, catalog: Catalog, folder: str, applied: int, target: int, *, publish: bool = False

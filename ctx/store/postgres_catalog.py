@@ -128,9 +128,8 @@ MIGRATIONS = (
 )
 
 LEFT_BEHIND_S = 60.0  # how long a number may be under way before its transaction holds the row of it
-_SETTLED = (
-    "SELECT coalesce((SELECT min(seq) FROM writing) - 1, (SELECT value FROM meta WHERE key = 'number'))"
-)
+# The last number below which nothing is under way, and the last that was given.
+_SETTLED = "SELECT coalesce((SELECT min(seq) FROM writing) - 1, value), value FROM meta WHERE key = 'number'"
 _LEFT_BEHIND = (
     "SELECT seq FROM writing WHERE since < clock_timestamp() - make_interval(secs => ?) "
     "OR NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = process)"
@@ -237,9 +236,11 @@ class PostgresCatalog(Documents, Embeddings):
 
     def seq(self) -> int:
         with self._reading() as connection:
-            seq = _settled(connection)
-            if connection.execute(_LEFT_BEHIND, (LEFT_BEHIND_S,)).fetchone() is None or self._read_only:
-                return seq
+            settled, given = map(int, connection.execute(_SETTLED).fetchone())  # type: ignore[arg-type]
+            if settled == given or self._read_only:  # every search asks, and mostly nothing is under way
+                return settled
+            if connection.execute(_LEFT_BEHIND, (LEFT_BEHIND_S,)).fetchone() is None:
+                return settled
         _forget(self.database, _LEFT_BEHIND, LEFT_BEHIND_S)
         with self._reading() as connection:
             return _settled(connection)

@@ -16,6 +16,14 @@ from ctx.tools.base import Annotations
 
 READING = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 DOCUMENT_ID = "a1b2c3d4-e5f6-4890-abcd-ef1234567890"
+MEMORIES = """
+[connectors.filesystem.docs]
+root = "./docs"
+[embedding]
+provider = "disabled"
+[packs]
+enabled = ["hindsight"]
+"""  # a configuration with the memory pack
 ANYTHING = {"type": "object", "properties": {}}
 
 

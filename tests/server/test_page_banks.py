@@ -5,26 +5,17 @@ from pathlib import Path
 
 import pytest
 from kit import project, workspace
-from serving import Serve, failure
+from serving import MEMORIES, Serve, failure
 
 from ctx.assemble import server_settings, services
 from ctx.types import Caller
 from ctx.workspace import Workspace
 
-CONFIG = """
-[connectors.filesystem.docs]
-root = "./docs"
-[embedding]
-provider = "disabled"
-[packs]
-enabled = ["hindsight"]
-"""
-
 
 @pytest.fixture
 def space(tmp_path: Path) -> Iterator[Workspace]:
     """Two memories of alice, of which one took the other's place, one of bob, and one of the default bank."""
-    with workspace(project(tmp_path, config=CONFIG)) as opened:
+    with workspace(project(tmp_path, config=MEMORIES)) as opened:
         _ = opened.packs  # loads them
         for bank, text in (
             ("alice", "I live in Berlin"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kit import project, workspace
 from real_clients import node
-from serving import Serve
+from serving import MEMORIES, Serve
 from tabs import Tab, running_browser
 
 from ctx.assemble import services
@@ -17,15 +17,6 @@ from ctx.workspace import Workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(300)]
 
-CONFIG = """
-[connectors.filesystem.docs]
-root = "./docs"
-[embedding]
-provider = "disabled"
-[packs]
-enabled = ["hindsight"]
-"""
-
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
@@ -34,7 +25,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def space(tmp_path: Path) -> Iterator[Workspace]:
-    with workspace(project(tmp_path, config=CONFIG)) as opened:
+    with workspace(project(tmp_path, config=MEMORIES)) as opened:
         _ = opened.packs  # loads them
         try:
             opened.toolbox.get("list_memories")
