@@ -3,10 +3,12 @@
     python benchmarks/memory.py                  100,000 memories in one bank, then 1,000,000 in another process
     python benchmarks/memory.py --quick          5,000 and 20,000
     python benchmarks/memory.py --fit MODEL_DIR  the logistic constants of ctx/memory/scores.py from
-    memory_pairs.tsv
+    memories/pairs.tsv
     python benchmarks/memory.py --life           a bank as its user leaves it: the newest, the facts, the dates (memory_life.py)
-    python benchmarks/memory.py --changes        the newest in other sentences, and what stands beside it (memory_changes.tsv)
+    python benchmarks/memory.py --changes        the newest in other sentences, and what stands beside it (memories/changes.tsv)
     python benchmarks/memory.py --protocol       three banks of 200 memories as three people leave them (memory_protocol.py)
+    python benchmarks/memory.py --spoken         six more, in the words in which people talk (memory_protocol.py)
+    python benchmarks/memory.py --fit-answers    the constants of ctx/memory/answers.py (memory_answers.py)
     python benchmarks/memory.py --talks          long conversations as turns, passages and sessions (memory_talks.py); --seed N: others
     python benchmarks/memory.py --reflect        thirty answers of `reflect`, judged, and printed for a reader (memory_reflect.py)
     python benchmarks/memory.py --recall DIR     NDCG@10 of a judged set: its texts as memories, and as documents
@@ -32,8 +34,9 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from memory_answers import fit_answers
 from memory_life import changes, life
-from memory_protocol import SETS, protocol
+from memory_protocol import SETS, SPOKEN, protocol
 from memory_reflect import reflections
 from memory_talks import SEED, talks
 from quality import Runs, indexed, read_set, run_queries, score
@@ -199,7 +202,7 @@ def search_only(folder: str) -> dict[str, object]:
 def fit(model_dir: str) -> dict[str, object]:
     """Weighted logistic regression of "answers the query" on the cosine.
 
-    The labelled pairs are memory_pairs.tsv; every other pair of its queries and memories is wrong too. Right
+    The labelled pairs are memories/pairs.tsv; every other pair of its queries and memories is wrong too. Right
     pairs together weigh 1, labelled wrong ones half of NEGATIVES, the others the other half.
     """
     import onnxruntime
@@ -220,7 +223,7 @@ def fit(model_dir: str) -> dict[str, object]:
         unit: np.ndarray = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         return unit
 
-    lines = (Path(__file__).parent / "memory_pairs.tsv").read_text().splitlines()
+    lines = (Path(__file__).parent / "memories" / "pairs.tsv").read_text().splitlines()
     pairs = [line.split("\t") for line in lines]
     queries, texts = sorted({pair[1] for pair in pairs}), sorted({pair[2] for pair in pairs})
     cosines = embed(queries) @ embed(texts).T
@@ -239,13 +242,13 @@ def fit(model_dir: str) -> dict[str, object]:
         ]
     )
     design = np.stack([x, np.ones_like(x)], 1)
-    weights = np.zeros(2)
+    fitted = np.zeros(2)
     for _ in range(50):  # Newton's method; it converges in ten
-        p = 1 / (1 + np.exp(-design @ weights))
-        weights += np.linalg.solve(
+        p = 1 / (1 + np.exp(-design @ fitted))
+        fitted += np.linalg.solve(
             (design * (weights * p * (1 - p))[:, None]).T @ design, design.T @ (weights * (y - p))
         )
-    slope, middle = float(weights[0]), float(-weights[1] / weights[0])
+    slope, middle = float(fitted[0]), float(-fitted[1] / fitted[0])
     threshold = middle + float(np.log(0.7 / 0.3)) / slope
     return {
         "slope": round(slope, 2),
@@ -307,6 +310,10 @@ def main() -> int:
     )
     parser.add_argument("--changes", action="store_true", help="the newest, in other sentences")
     parser.add_argument("--protocol", action="store_true", help="three banks as three people leave them")
+    parser.add_argument("--spoken", action="store_true", help="six more, as people talk")
+    parser.add_argument(
+        "--fit-answers", action="store_true", help="fit what tells whether a memory answers a question"
+    )
     parser.add_argument("--talks", action="store_true", help="long conversations, recalled")
     parser.add_argument("--seed", type=int, default=SEED, help="of --talks: another set than the usual one")
     parser.add_argument(
@@ -326,6 +333,12 @@ def main() -> int:
         return 0
     if options.protocol:
         print(json.dumps({name: protocol(name) for name in SETS}, indent=2, ensure_ascii=False))
+        return 0
+    if options.spoken:
+        print(json.dumps({name: protocol(name) for name in SPOKEN}, indent=2, ensure_ascii=False))
+        return 0
+    if options.fit_answers:
+        print(json.dumps(fit_answers(), indent=2))
         return 0
     if options.reflect:
         print(json.dumps(reflections(), indent=2, ensure_ascii=False))

@@ -18,6 +18,7 @@ from ctx.clock import DAY_MS, parse_ms
 from ctx.embed import open_embedder
 from ctx.memory import MemoryBank, MemoryStore
 
+MEMORIES = Path(__file__).parent / "memories"  # the sets
 NOW = "2026-11-22T09:00:00Z"
 _PEOPLE = ("Tobias", "Marta", "Yusuf", "Ingrid", "Chen", "Paulina", "Dmitri", "Noor", "Felix")
 _NOTES = (
@@ -51,7 +52,7 @@ def ids_in_order() -> Callable[[], str]:
 
 
 class Line(NamedTuple):
-    """One line of memory_life.tsv: its kind, a statement, what came of it (or its date), and the question."""
+    """One line of memories/life.tsv: its kind, a statement, what came of it (or its date), and the question."""
 
     kind: str
     text: str
@@ -59,9 +60,9 @@ class Line(NamedTuple):
     question: str
 
 
-def read_lines(name: str = "memory_life.tsv") -> list[Line]:
+def read_lines(name: str = "life") -> list[Line]:
     """The lines of one of the sets beside this file."""
-    lines = (Path(__file__).parent / name).read_text().splitlines()
+    lines = (MEMORIES / f"{name}.tsv").read_text().splitlines()
     return [Line._make(line.split("\t")) for line in lines]
 
 
@@ -158,14 +159,14 @@ def changes() -> dict[str, Any]:
     while it was mended (nor those called `auditor` before: 30 of 40 stood newest first then, and 69 of the
     253 held ones were put away; of `facets` 33 of 50, of `tools` 20 of 30, of `swaps` 34 of 40, of `reader`
     40 of 45, of `evening` 32 of 45; of `abroad`, in German, Spanish and French, 13 of 14, 6 of 14 of those
-    beside each other, and none of its 14 unanswerable questions). The pairs of memory_held.tsv were written
+    beside each other, and none of its 14 unanswerable questions). The pairs of memories/held.tsv were written
     to deceive: each is of two things, and the first must not be put away when the second is stored; those
     called `replaced` are of one, and it must. Those called `fact` are to be among the first five; what is
     called `none` nothing stored answers.
     """
     report: dict[str, Any] = {"figures": {}, "misses": []}
     for name in _SETS:
-        lines = read_lines(f"memory_{name}.tsv")
+        lines = read_lines(name)
         superseded, rankings = _replay(lines)
         for kind in dict.fromkeys(line.kind for line in lines):
             pairs = [line for line in lines if line.kind == kind]
@@ -198,13 +199,13 @@ def _replay(lines: list[Line]) -> tuple[set[str], dict[str, list[str]]]:
 
 
 def _held() -> tuple[dict[str, str], list[str]]:
-    """Of memory_held.tsv how often what is stored second puts the first away where it should, and leaves it
+    """Of memories/held.tsv how often what is stored second puts the first away where it should, and leaves it
     where not.
     """
     embedder = open_embedder("local")
     right: dict[str, list[bool]] = {}
     misses = []
-    for line in (Path(__file__).parent / "memory_held.tsv").read_text().splitlines():
+    for line in (MEMORIES / "held.tsv").read_text().splitlines():
         kind, text, second = line.split("\t")
         with (
             tempfile.TemporaryDirectory() as folder,

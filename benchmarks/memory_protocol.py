@@ -1,21 +1,25 @@
-"""Three banks as three people leave them, asked once each: `python benchmarks/memory.py --protocol`.
+"""Banks as people leave them, asked once each: `python benchmarks/memory.py --protocol`.
 
-Each of memory_forge.tsv (a developer's project), memory_home.tsv (somebody's private life) and
-memory_bureau.tsv (a team of six) holds fifteen statements and what took their place, 35 facts, seven dated
+Each of memories/forge.tsv (a developer's project), home.tsv (somebody's private life) and bureau.tsv (a team of six) holds fifteen statements and what took their place, 35 facts, seven dated
 memories, 135 notes besides and ten questions that nothing stored answers; a tenth is German. The older
 statements are stored first, the newer ones last. A line is its kind, a statement, what came of it (or its
 date), the question, and, where `reflect` is asked too, what its answer must lead with and what not. All three
 were written before any was run; `forge` was looked at first, the others when the mends it had shown were
 done, and then they were mended by, too (docs/memory.md).
+
+The six of `SPOKEN` are harder, and nearer to how people talk: 30 changes, 40 facts, eight dates, 135 notes and
+30 questions without an answer each, most of which name whom or what the bank knows; half of the other
+questions share hardly a word with what answers them ("What would they have to give me in a transfusion?",
+"Blood group, in case anyone ever asks you: O negative"). Of these the first three were fitted by
+(memory_answers.py) and the others not looked at.
 """
 
 import itertools
 import os
 import tempfile
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from memory_life import NOW, RECALL, ids_in_order
+from memory_life import MEMORIES, NOW, RECALL, ids_in_order
 from memory_reflect import Case, judged
 
 from ctx.clock import DAY_MS, parse_ms
@@ -23,6 +27,7 @@ from ctx.embed import open_embedder
 from ctx.memory import MemoryBank, MemoryStore
 
 SETS = ("forge", "home", "bureau")
+SPOKEN = ("clinic", "startup", "dataops", "retiree", "backend", "student")
 _STEP_MS = 20 * 60_000
 
 
@@ -39,7 +44,7 @@ class Row(NamedTuple):
 
 def rows_of(name: str) -> list[Row]:
     """The lines of a set."""
-    lines = (Path(__file__).parent / f"memory_{name}.tsv").read_text().splitlines()
+    lines = (MEMORIES / f"{name}.tsv").read_text().splitlines()
     return [Row._make(line.split("\t")) for line in lines]
 
 
@@ -53,12 +58,12 @@ def protocol(name: str) -> dict[str, Any]:
         )
         with store:
             bank = store.bank(name)
-            _fill(bank, clock, rows)
+            fill(bank, clock, rows)
             clock[0] = parse_ms(NOW)
             return {"memories": bank.count(include_superseded=True), **_judge(bank, rows)}
 
 
-def _fill(bank: MemoryBank, clock: list[int], rows: list[Row]) -> None:
+def fill(bank: MemoryBank, clock: list[int], rows: list[Row]) -> None:
     older, newer = (
         [row.text for row in rows if row.kind == "change"],
         [row.second for row in rows if row.kind == "change"],
@@ -84,7 +89,10 @@ def _judge(bank: MemoryBank, rows: list[Row]) -> dict[str, Any]:
     def count(figure: str, kind: str, rights: dict[Row, bool]) -> None:
         figures[f"{kind}: {figure}"] = f"{sum(rights.values())}/{len(rights)}"
 
-    texts = {row: _recalled(bank, row.question) for row in rows if row.question}
+    replies = {
+        row: bank.search(row.question, filter={"kind": "fact"}, **RECALL) for row in rows if row.question
+    }
+    texts = {row: [result["record"]["text"] for result in replies[row]["results"]] for row in replies}
     for kind in ("change", "fact", "date", "none"):
         ranked = {row: texts[row] for row in rows if row.kind == kind}
         if kind == "change":
@@ -95,12 +103,14 @@ def _judge(bank: MemoryBank, rows: list[Row]) -> dict[str, Any]:
             count("newest above", kind, rights)
             count("newest first", kind, {row: ranking[:1] == [row.second] for row, ranking in ranked.items()})
         elif kind == "none":
-            rights = {row: not ranking for row, ranking in ranked.items()}
-            count("nothing", kind, rights)
+            rights = {row: not replies[row]["answered"] for row in ranked}
+            count("nothing, or said to be weak", kind, rights)
+            count("nothing", kind, {row: not ranking for row, ranking in ranked.items()})
         else:
             rights = {row: row.text in ranking[:5] for row, ranking in ranked.items()}
             count("in 5", kind, rights)
             count("first", kind, {row: ranking[:1] == [row.text] for row, ranking in ranked.items()})
+            count("said to be plain", kind, {row: replies[row]["answered"] for row in ranked})
         misses += [
             f"{kind}: {row.question} -> {ranked[row][:2]}" for row, verdict in rights.items() if not verdict
         ]
@@ -121,8 +131,3 @@ def _judge(bank: MemoryBank, rows: list[Row]) -> dict[str, Any]:
             for row, answer in answers.items()
         ],
     }
-
-
-def _recalled(bank: MemoryBank, question: str) -> list[str]:
-    results = bank.search(question, filter={"kind": "fact"}, **RECALL)["results"]
-    return [result["record"]["text"] for result in results]

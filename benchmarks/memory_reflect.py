@@ -1,6 +1,6 @@
 """What `reflect` answers, offline: `python benchmarks/memory.py --reflect`.
 
-Thirty questions to one bank. A line of memory_reflect.tsv is the question, what the answer must say, what it
+Thirty questions to one bank. A line of memories/reflect.tsv is the question, what the answer must say, what it
 must not lead with (the outdated value), and the memories (`TEXT@DAY`, parted by `#`); `-` is a question that
 nothing stored answers. An answer is `right` where its first sentence says it and does not lead with what is
 outdated, `partial` where it says it further down, else `wrong`. The answers are printed, for a reader to
@@ -31,7 +31,7 @@ class Case(NamedTuple):
 
 
 def cases() -> list[Case]:
-    lines = (Path(__file__).parent / "memory_reflect.tsv").read_text().splitlines()
+    lines = (Path(__file__).parent / "memories" / "reflect.tsv").read_text().splitlines()
     return [Case._make(line.split("\t")) for line in lines]
 
 

@@ -112,10 +112,8 @@ def recalled(bank: MemoryBank, query: str, budget_tokens: int) -> list[str]:
     it is told.
     """
     if query.strip():
-        matches = bank.search(sound(query), filter={"kind": "fact"}, window="auto", floor=True, limit=50)[
-            "results"
-        ]
-        records = [match["record"] for match in matches]
+        reply = bank.search(sound(query), filter={"kind": "fact"}, window="auto", limit=50)
+        records = [match["record"] for match in reply["results"]] if reply["answered"] else []
     else:
         records = bank.browse({"kind": "fact"}, order="-importance", limit=MAX_RECALLED)["items"]
         records.sort(key=lambda record: (-(record["importance"] or 0), -record["timestamp"]))

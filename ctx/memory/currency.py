@@ -6,7 +6,6 @@ did.
 """
 
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
@@ -59,16 +58,6 @@ ALL_SAID = 0.9  # of the question's words, weighed
 # Where the earlier one says all that the question says and the later one little of it, they must be alike by
 # so much.
 OVERSHADOWED = 0.6
-ANSWER_FLOOR = 0.5  # of the best hit: below it nothing is likelier than not to answer
-ANSWERING_HITS = 10  # that are near enough, of which is looked at what they are of
-ANSWER_FLOOR_BY_WORDS = 0.25  # the same without vectors: half the words of a question are its own
-# The hits by rank of their cosine that most often answer nothing: how near anything in this bank is to this
-# question. What holds less than so much of the question's words must stand out from them by so much.
-BACKGROUND = slice(5, 15)
-STANDING_OUT = 0.14
-TELLING_SHARE = 0.4
-# A memory that shares only a name with the question is near to it by that: the rest must be so near.
-BESIDE_NAMES = 0.24
 
 
 def aged(hits: Sequence[MemoryHit], half_life_days: float, now_ms: int) -> list[MemoryHit]:
@@ -118,40 +107,6 @@ def _exactness(memory: Candidate, window: Window) -> float:
     return max(0, last_ms - first_ms) / (memory.event_last_ms - memory.event_ms)
 
 
-def answered(hits: Sequence[MemoryHit], query: str, alike: Callable[[str, str], float] | None) -> bool:
-    """Whether any hit speaks to the question: either leg may be sure of it, or both half sure; and it may not
-    be of another person, nor of another thing of its kind. `alike`: the cosine of two such things; None: by
-    words alone."""
-    unread = alike is None or foreign(query)
-    floor = ANSWER_FLOOR_BY_WORDS if unread else ANSWER_FLOOR
-    question = Asked.of(query)
-    background = -1.0 if alike is None else _background(hits)
-    candidates = (hit for hit in hits if hit.score >= floor)
-    return any(hit.signals.get("in_window") or hit.signals.get("of_facet") for hit in hits) or any(
-        _speaks_to(hit, query, question, alike) and _stands_out(hit, background)
-        for hit in itertools.islice(candidates, ANSWERING_HITS)
-    )
-
-
-def _background(hits: Sequence[MemoryHit]) -> float:
-    """How near to the question in meaning is what does not answer it; -1 where there are too few hits to
-    tell.
-    """
-    cosines = (hit.signals["cosine"] for hit in hits)
-    ranked = sorted((cosine for cosine in cosines if cosine is not None), reverse=True)[BACKGROUND]
-    return sum(ranked) / len(ranked) if ranked else -1.0
-
-
-def _stands_out(hit: MemoryHit, background: float) -> bool:
-    """Whether a hit answers by its words, or is nearer to the question than what surrounds it. A long text
-    need not be: of its passages one is near to any question.
-    """
-    cosine, worded = hit.signals["cosine"], hit.signals["lexical"] >= TELLING_SHARE
-    if cosine is None or worded or not Statement.of(hit.memory.text).short:
-        return True
-    return bool(cosine - background >= STANDING_OUT)
-
-
 def in_unread_words(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
     """The hits of a question in a language that the model does not read, each with a score by its words and
     by a meaning that is believed where it is very near. What was raised for another reason stays as it is.
@@ -165,35 +120,6 @@ def in_unread_words(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
             hit = hit._replace(score=round(either(UNREAD(cosine), lexical), 6))
         sober.append(hit)
     return sober
-
-
-def _speaks_to(
-    hit: MemoryHit, query: str, question: Asked, alike: Callable[[str, str], float] | None
-) -> bool:
-    """Whether a hit that is near enough is of whom and of what the question is."""
-    statement = Statement.of(hit.memory.text)
-    if not statement.short:
-        return True  # part of a report is
-    if question.asks_for_others(statement):
-        return False
-    if alike is None:
-        return True
-    if question.shares_attributes_alone(statement) and hit.signals["semantic"] < ANSWER_FLOOR:
-        return False
-    if names := question.names_shared_alone(statement):
-        nearness = _beside_names(hit.signals["cosine"], alike(query, names), alike(hit.memory.text, names))
-        return nearness >= BESIDE_NAMES
-    return all(alike(*pair) >= RELATED for pair in question.things_apart(statement))
-
-
-def _beside_names(cosine: float | None, of_query: float, of_memory: float) -> float:
-    """The cosine of a question and a memory without what both owe to the names in them: of their parts at
-    right angles to these.
-    """
-    remainder = (1.0 - of_query**2) * (1.0 - of_memory**2)
-    if cosine is None or remainder <= 0.0:
-        return 0.0
-    return (cosine - of_query * of_memory) / math.sqrt(remainder)
 
 
 def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Candidate | None]) -> list[MemoryHit]:

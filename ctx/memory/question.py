@@ -31,9 +31,6 @@ _MEASURED = re.compile(
 _COUNTED = re.compile(r"(?i)\b(?:how\s+(?:many|much)|wie\s*viele?|cuánt[oa]s?|combien)\b")
 _LOCATED = re.compile(r"(?i)where\s+(?:is|are|do|does|can|did)\b")
 _WORD = re.compile(r"\w+")
-_NAMING = frozenset(
-    terms("heißt heißen heiße llama llaman llamo appelle appellent")
-)  # what anything is called by
 _SIGNS = re.compile(r"\b(?:[A-Z]{2,}\w*|[a-z]+[A-Z]\w*)\b")  # API, iOS: names in every language
 
 
@@ -183,19 +180,11 @@ class Asked(NamedTuple):
             if modifier == told_modifier and modifier in attributes(language(told.text)) and unlike:
                 yield spellings[head], told_spellings[told_head]
 
-    def shares_attributes_alone(self, told: Statement) -> bool:
-        """Whether the words of the question that a statement holds name only what all things have, a name or
-        a number, and what that is asked of is none of them."""
-        shared = self.content & told.terms
-        return bool(shared) and shared <= attributes(language(told.text)) | _NAMING and shared < self.content
-
-    def names_shared_alone(self, told: Statement) -> str:
-        """The names that a statement shares with the question, where it shares nothing else: "Yuki" of "When
-        was Yuki born?" and "Yuki draws the maps"; else nothing.
-        """
-        shared = self.content & told.terms
-        named = shared <= self.called.keys() and shared < self.content
-        return " ".join(word for term, word in self.called.items() if term in shared) if named else ""
+    def nameless(self, query: str) -> str:
+        """The question without the names in it that are spelt with a capital; itself where there are none."""
+        if not self.called:
+            return query
+        return " ".join(word for word in query.split() if self.called.keys().isdisjoint(terms(word)))
 
     def is_of_names_alone(self, older: Statement, newer: Statement) -> bool:
         """Whether two statements share nothing but names that the question names: of somebody much is

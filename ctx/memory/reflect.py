@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ctx.analyze import query_terms
+from ctx.memory.answers import FLOOR_BY_WORDS, Answer
 from ctx.memory.conflicts import conflicts
-from ctx.memory.currency import ANSWER_FLOOR_BY_WORDS
 from ctx.memory.entities import entities
 from ctx.memory.evidence import Evidence, day, shortened, unspoken, weighed
 from ctx.memory.findings import EVEN, Disposition, grouped, recommendation
@@ -28,15 +28,16 @@ BEARING = 0.45  # of the best score: what is less sure than that bears on anothe
 FOLLOWED_SCORE = 0.4  # of what a name leads to
 MAX_TIMELINE = 12
 
-Find = Callable[[str, int], tuple[list[Evidence], bool]]
+Find = Callable[[str, int], tuple[list[Evidence], Answer]]
 """`find(query, count)`: up to so many memories, best first, and whether any of them answers the query."""
 
 
 class Gathered(NamedTuple):
-    """The evidence, best first; where there is none, what came nearest."""
+    """The evidence, best first; where there is none, what came nearest, and whether it may be the answer."""
 
     evidence: list[Evidence]
     nearest: list[Evidence]
+    possible: bool
 
 
 def reflect(
@@ -56,7 +57,7 @@ def reflect(
     "llm"; `degraded` says why a configured language model's answer was not taken. Nothing above the floor:
     `text` says so and `nearest` holds what came closest.
     """
-    evidence, nearest = _gather(query, find, budget, context)
+    evidence, nearest, possible = _gather(query, find, budget, context)
     reply: dict[str, JSON] = {
         "text": "",
         "based_on": [entry.cited() for entry in evidence],
@@ -73,9 +74,12 @@ def reflect(
     if not evidence:
         reply["nearest"] = [entry.cited() for entry in nearest]
         quoted = "; ".join(f"“{shortened(entry.text)}”" for entry in nearest)
-        reply["text"] = "No memory speaks to this."
-        if nearest:
-            reply["text"] += f" The nearest, which is not evidence: {quoted}."
+        if possible:
+            reply["text"] = f"No memory answers this plainly. The nearest: {quoted}."
+        elif nearest:
+            reply["text"] = f"No memory speaks to this. The nearest, which is not evidence: {quoted}."
+        else:
+            reply["text"] = "No memory speaks to this."
         return reply
     vectors = weighed([entry.text for entry in evidence])
     groups = grouped(query, evidence, vectors, disposition)[: FINDINGS[budget]]
@@ -94,14 +98,14 @@ def reflect(
 
 def _gather(query: str, find: Find, budget: str, context: str | None) -> Gathered:
     limit = MEMORIES[budget]
-    hits, answered = find(query, limit)
-    if context and context.strip() and not answered:
-        further, answered = find(f"{query} {context}", limit)
+    hits, answer = find(query, limit)
+    if context and context.strip() and not answer.plain:
+        further, answer = find(f"{query} {context}", limit)
         hits = list({entry.id: entry for entry in (*hits, *further)}.values())
-    if not answered:
-        return Gathered([], hits[:3])
+    if not answer.plain:
+        return Gathered([], hits[:3], answer.possible)
     best = max(entry.score for entry in hits)
-    evidence = [entry for entry in hits if entry.score >= max(ANSWER_FLOOR_BY_WORDS, BEARING * best)]
+    evidence = [entry for entry in hits if entry.score >= max(FLOOR_BY_WORDS, BEARING * best)]
     followed: set[str] = set()
     for round_number in range(ROUNDS[budget]):
         names = entities(query) if round_number == 0 else _names_of(evidence)
@@ -113,7 +117,7 @@ def _gather(query: str, find: Find, budget: str, context: str | None) -> Gathere
                 for entry in find(name, limit)[0]
                 if entry.id not in present and entry.score >= FOLLOWED_SCORE
             ]
-    return Gathered(evidence[:limit], [])
+    return Gathered(evidence[:limit], [], True)
 
 
 def _names_of(evidence: Sequence[Evidence]) -> list[str]:

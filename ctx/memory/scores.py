@@ -42,7 +42,7 @@ class Logistic(NamedTuple):
         return 1.0 / (1.0 + math.exp(-self.slope * (cosine - self.middle)))
 
 
-# Fitted by `benchmarks/memory.py --fit` on benchmarks/memory_pairs.tsv (docs/ranking.md): P(the memory
+# Fitted by `benchmarks/memory.py --fit` on benchmarks/memories/pairs.tsv (docs/ranking.md): P(the memory
 # answers the query).
 CALIBRATIONS = {"all-MiniLM-L6-v2": Logistic(11.0, 0.3823)}
 # By the same procedure of a question in a language that the model does not read, to which every text of that

@@ -6,8 +6,8 @@ report to Daniel" of "Who is my manager?", since both tell of one facet.
 from collections.abc import Callable, Sequence, Set
 
 from ctx.analyze import terms
+from ctx.memory.answers import PLAIN_BY_SCORE
 from ctx.memory.change import ends_by_name
-from ctx.memory.currency import ANSWER_FLOOR
 from ctx.memory.facets import asked_facets, facet_clues
 from ctx.memory.filters import Condition
 from ctx.memory.legs import MemoryHit, unranked
@@ -61,7 +61,7 @@ def _told_of(facets: Set[str], hits: Sequence[MemoryHit], latest: Sequence[Candi
     where nothing else answers, and none of the best tells of it, what told of it last stands before them.
     """
     named = any(facets & Statement.of(hit.memory.text).facets for hit in hits[:NAMING_HITS])
-    floor = 0.0 if any(hit.score >= ANSWER_FLOOR for hit in hits) else ANSWER_FLOOR
+    floor = 0.0 if any(hit.score >= PLAIN_BY_SCORE for hit in hits) else PLAIN_BY_SCORE
     if not named and floor:
         numbers = {memory.no for memory in latest}
         present = {hit.memory.no: hit for hit in hits if hit.memory.no in numbers}

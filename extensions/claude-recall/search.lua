@@ -36,8 +36,8 @@ function tool.execute(params, context)
   local results = json.array({})
   for _, hit in ipairs(matches.results) do results[#results + 1] = shown(hit) end
   local reply = { results = results, total = matches.total, query = params.query }
-  if #results == 0 and matches.answered then
-    -- Something speaks to the query, less surely than was asked: shown apart, with its score.
+  if #results == 0 then
+    -- What may speak to the query, less surely than was asked, is shown apart, with its score.
     options.min_score, options.limit, options.floor = 0, NEAREST, true
     reply.belowThreshold = json.array({})
     for _, hit in ipairs(context.memory.search(params.query, options).results) do

@@ -25,6 +25,7 @@ function tool.execute(params, context)
     touch = true,
   })
   local lines, memories = {}, json.array({})
+  if not matches.answered and #matches.results > 0 then lines[1] = "Nothing stored answers this plainly; these come nearest:" end
   for _, hit in ipairs(matches.results) do
     local record = hit.record
     local kind = (record.metadata or {}).type or "general"
@@ -40,7 +41,7 @@ function tool.execute(params, context)
   end
   return {
     results = #lines > 0 and table.concat(lines, "\n") or 'No memories found matching "' .. params.query .. '".',
-    count = #lines,
+    count = #memories,
     totalMatches = matches.total,
     query = params.query,
     memories = memories,

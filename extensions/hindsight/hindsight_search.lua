@@ -35,5 +35,5 @@ function tool.execute(params, context)
     result.document_id = hit.record.document_id or json.null
     results[#results + 1] = result
   end
-  return { results = results }
+  return shared.sure({ results = results }, matches)
 end

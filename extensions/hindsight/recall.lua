@@ -3,7 +3,7 @@ tool = {
   name = "recall",
   title = "Recall",
   description = "Search memories to provide personalized responses. Use it at the start of a conversation and before recommendations. "
-    .. "Results say when a thing was said and when it happened; an empty list means that nothing stored answers",
+    .. "Results say when a thing was said and when it happened; `answered: false` beside them means that none answers plainly, and these only come nearest",
   annotations = { read_only = true, idempotent = true, open_world = false },
   failure = { results = json.array({}) },
   parameters = {
@@ -25,6 +25,7 @@ tool = {
   output = {
     type = "object",
     properties = {
+      answered = { type = "boolean", description = "False where no result answers plainly, and these only come nearest" },
       results = {
         type = "array",
         items = {
@@ -72,5 +73,5 @@ function tool.execute(params, context)
   for _, hit in ipairs(matches.results) do
     results[#results + 1] = shared.result(hit, hit.record.aliases.hindsight)
   end
-  return { results = results }
+  return shared.sure({ results = results }, matches)
 end

@@ -57,11 +57,11 @@ function tool.execute(params, context)
     results[#results + 1] = result
   end
   local include = params.include or {}
-  return {
+  return shared.sure({
     results = results,
     entities = include.entities and json.object({}) or json.null,
     chunks = include.chunks and json.object({}) or json.null,
     source_facts = include.source_facts and json.object({}) or json.null,
     trace = params.trace and { total = matches.total, degraded = matches.degraded or json.null } or json.null,
-  }
+  }, matches)
 end

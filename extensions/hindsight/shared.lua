@@ -26,6 +26,12 @@ function shared.result(hit, id)
   }
 end
 
+-- A reply, which says so where its results answer nothing plainly and only come nearest.
+function shared.sure(reply, matches)
+  if not matches.answered and #reply.results > 0 then reply.answered = false end
+  return reply
+end
+
 local function iso(ms) return ms and time.iso(ms) or json.null end
 
 -- A memory over Hindsight's REST. The names given with it stand in its metadata, as its own clients want them: texts.

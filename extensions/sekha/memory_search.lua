@@ -36,9 +36,11 @@ function tool.execute(params, context)
   })
   local results = json.array({})
   for _, hit in ipairs(matches.results) do results[#results + 1] = shared.result(hit) end
+  local data = { query = params.query, total_results = matches.total, limit = params.limit, results = results }
+  if not matches.answered and #results > 0 then data.answered = false end -- they only come nearest
   return {
     success = true,
-    data = { query = params.query, total_results = matches.total, limit = params.limit, results = results },
+    data = data,
     error = json.null,
   }
 end

@@ -13,8 +13,8 @@ from ctx.memory.legs import neighbours
 from ctx.memory.reader import Candidate, Reader, visible
 from ctx.memory.statement import Statement
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-SETS = ("memory_life.tsv", "memory_changes.tsv", "memory_values.tsv", "memory_phrased.tsv")
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "memories"
+SETS = ("life.tsv", "changes.tsv", "values.tsv", "phrased.tsv")
 MORE = (
     "The user goes to the pool",
     "I stopped going to the pool",

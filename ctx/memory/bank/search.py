@@ -1,14 +1,15 @@
 """Searching a bank: what answers a query, in which order, and what the memories say together."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.analyze import query_terms
 from ctx.clock import DAY_MS
 from ctx.errors import BadRequest, EmbeddingsDisabled
+from ctx.memory.answers import Answer, answer_of
 from ctx.memory.bank.base import MAX_LIMIT, BankView
 from ctx.memory.columns import Memory, moment_ms, number, whole
-from ctx.memory.currency import aged, answered, current, in_unread_words, succeeded, timely
+from ctx.memory.currency import aged, current, in_unread_words, succeeded, timely
 from ctx.memory.dates import Window, window
 from ctx.memory.evidence import Evidence, bearing
 from ctx.memory.filters import Condition, compile_filter
@@ -94,9 +95,9 @@ class Searching(BankView):
         each leg), before `offset` and `limit`. `max_tokens` ends the page before it is exceeded (a token is
         four characters), but never before the first result. `window`: "auto" lifts what falls in a time named
         by the query, `{"since", "until"}` admits nothing else. `asked_at`: the moment against which times in
-        the query are read, now unless given. `answered`: whether anything speaks to the question; with
-        `floor` nothing is shown where nothing does. `half_life_days` moves ranks by age, by a tenth at most.
-        `touch` counts a reading of what is returned. `degraded`: "no_embedder", or null.
+        the query are read, now unless given. `answered`: whether anything plainly speaks to the question;
+        with `floor` nothing is shown where nothing may. `half_life_days` moves ranks by age, by a tenth at
+        most. `touch` counts a reading of what is returned. `degraded`: "no_embedder", or null.
         """
         _check_order(order)
         limit, offset = whole("limit", limit, 0, MAX_LIMIT), whole("offset", offset, 0, 100_000)
@@ -116,15 +117,15 @@ class Searching(BankView):
         )
         with self._view() as view:
             hits, degraded = self._hits(view, question.check())
-            answers = answered(hits, query, self._alike(mode))
-            hits = [hit for hit in hits if hit.score >= least_score and (answers or not floor)]
+            answer = self._answer(hits, question)
+            hits = [hit for hit in hits if hit.score >= least_score and (answer.possible or not floor)]
             if order == "score":
                 hits.sort(key=lambda hit: -hit.score)  # stable: equal scores keep the order of rank
             page = _within_tokens(hits[offset : offset + limit], max_tokens)
             results = self._results(view, page, explain=explain)
         if touch and page:
             self._count_reading([hit.memory.no for hit in page])
-        return {"results": results, "total": len(hits), "answered": answers, "degraded": degraded}
+        return {"results": results, "total": len(hits), "answered": answer.plain, "degraded": degraded}
 
     def synthesize(
         self,
@@ -149,13 +150,13 @@ class Searching(BankView):
         with self._view() as view:
             manner = Disposition.of({**view.bank.config, **(disposition or {})})
 
-            def evidence(sub_query: str, count: int) -> tuple[list[Evidence], bool]:
+            def evidence(sub_query: str, count: int) -> tuple[list[Evidence], Answer]:
                 question = Question(sub_query, "hybrid", "mid", count, filter, "auto", as_of).check()
                 hits = self._hits(view, question)[0]
-                answers = answered(hits, sub_query, self._alike(question.mode))
+                answer = self._answer(hits, question)
                 rows = view.rows([hit.memory.no for hit in hits[:count]])
                 replaced = view.replaced_by([hit.memory.id for hit in hits[:count]])
-                return [_evidence(query, rows[hit.memory.no], hit, replaced) for hit in hits[:count]], answers
+                return [_evidence(query, rows[hit.memory.no], hit, replaced) for hit in hits[:count]], answer
 
             return reflect(
                 query,
@@ -182,9 +183,9 @@ class Searching(BankView):
                 alike.append((candidate, round(max(cosine or 0.0, shared), 4)))
         return sorted(alike, key=lambda pair: (-pair[1], pair[0].id))[:5]
 
-    def _alike(self, mode: str) -> Callable[[str, str], float] | None:
-        """How near two things are in meaning; None where that is not looked at, or says nothing."""
-        return self._embedding.alike if mode != "keyword" and calibrated(self._embedding.model) else None
+    def _answer(self, hits: Sequence[MemoryHit], question: Question) -> Answer:
+        read = question.mode != "keyword" and calibrated(self._embedding.model)
+        return answer_of(hits, question.query, self._embedding.alike if read else None)
 
     def _hits(self, view: Reader, question: Question) -> tuple[list[MemoryHit], str | None]:
         """Everything the legs found, best rank first, and why it may be less than asked."""
