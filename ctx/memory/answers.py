@@ -26,6 +26,8 @@ ANSWERING_HITS = 10  # the best, of which each may be the answer
 # near to any question; and by words alone, since half the words of a question are its own.
 PLAIN_BY_SCORE, PERHAPS_BY_SCORE = 0.5, 0.25
 FLOOR_BY_WORDS = 0.25
+DOUBTFUL = 0.49  # the most that a memory scores that does not plainly answer
+_RAISED = frozenset(("in_window", "of_facet", "ends"))
 
 
 class Answering(NamedTuple):
@@ -75,6 +77,23 @@ def answer_of(hits: Sequence[MemoryHit], query: str, alike: Callable[[str, str],
         else:
             likelihoods.append(FITTED.likelihood(hit))
     return Answer(max(likelihoods) >= PLAINLY, max(likelihoods) >= PERHAPS)
+
+
+def doubted(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
+    """The hits, of which none that does not plainly answer is called likelier than not. What was raised for
+    another reason, its time or what it ends, stays as it is.
+    """
+    if foreign(query):
+        return list(hits)
+    return [
+        hit
+        if hit.score < DOUBTFUL
+        or hit.signals.keys() & _RAISED
+        or not Statement.of(hit.memory.text).short
+        or FITTED.likelihood(hit) >= PLAINLY
+        else hit._replace(score=DOUBTFUL)
+        for hit in hits
+    ]
 
 
 def _of_another(question: Asked, statement: Statement, alike: Callable[[str, str], float] | None) -> bool:

@@ -39,10 +39,9 @@ function tool.execute(params, context)
   if #results == 0 then
     -- What may speak to the query, less surely than was asked, is shown apart, with its score.
     options.min_score, options.limit, options.floor = 0, NEAREST, true
-    reply.belowThreshold = json.array({})
-    for _, hit in ipairs(context.memory.search(params.query, options).results) do
-      reply.belowThreshold[#reply.belowThreshold + 1] = shown(hit)
-    end
+    local nearest = json.array({})
+    for _, hit in ipairs(context.memory.search(params.query, options).results) do nearest[#nearest + 1] = shown(hit) end
+    if #nearest > 0 then reply.belowThreshold = nearest end
   end
   return reply
 end

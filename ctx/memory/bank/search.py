@@ -6,7 +6,7 @@ from typing import NamedTuple
 from ctx.analyze import query_terms
 from ctx.clock import DAY_MS
 from ctx.errors import BadRequest, EmbeddingsDisabled
-from ctx.memory.answers import Answer, answer_of
+from ctx.memory.answers import Answer, answer_of, doubted
 from ctx.memory.bank.base import MAX_LIMIT, BankView
 from ctx.memory.columns import Memory, moment_ms, number, whole
 from ctx.memory.currency import aged, current, in_unread_words, succeeded, timely
@@ -220,7 +220,7 @@ class Searching(BankView):
                 hits, vectors.vectors_of if vectors is not None else lambda nos: {}, question.query
             )
         if calibrated(self._embedding.model):
-            hits = in_unread_words(hits, question.query)
+            hits = doubted(in_unread_words(hits, question.query), question.query)
         unread = self._embedding.model is None or (legs.vectors is not None and legs.vector is None)
         return hits, "no_embedder" if unread and question.mode != "keyword" else None
 

@@ -87,7 +87,8 @@ async function recall(words, query) {
   const results = (answer.memories || answer.results || []).filter((memory) => admits(query, memory));
   find("memory-list").replaceChildren(...results.map((memory) => row({ ...memory, text: memory.text || memory.content })));
   find("memory-more").hidden = true;
-  say(results.length ? `${count(results.length, "memory", "memories")}, the best first` : "Nothing stored answers this.");
+  const number = count(results.length, "memory", "memories");
+  say(!results.length ? "Nothing stored answers this." : answer.answered === false ? `Nothing stored answers this plainly; ${number} that come nearest` : `${number}, the best first`);
 }
 
 // What a question does not narrow by: when it was said, and where it belongs.
