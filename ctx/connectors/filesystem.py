@@ -66,8 +66,8 @@ class FilesystemConnector:
     `root` may be relative to the working folder. With `follow_symlinks`, links are followed whose target
     stays within the root. `link` is the address of a file, with `{path}` for its path below the root, or
     "file" for its own on this machine. A root that holds nothing at all although documents are known is taken
-    for an unmounted disk, unless `allow_empty`. `stays(root)` is asked before each scan, of the root without
-    links, and false is an error.
+    for an unmounted disk. `stays(root)` is asked before each scan, of the root without links, and false is an
+    error.
     """
 
     def __init__(
@@ -80,7 +80,6 @@ class FilesystemConnector:
         follow_symlinks: bool = False,
         max_file_bytes: int = MAX_FILE_BYTES,
         respect_gitignore: bool = True,
-        allow_empty: bool = False,
         link: str | None = None,
         stays: Callable[[str], bool] | None = None,
     ) -> None:
@@ -92,7 +91,6 @@ class FilesystemConnector:
         self.follow_symlinks = follow_symlinks
         self.max_file_bytes = max_file_bytes
         self.respect_gitignore = respect_gitignore
-        self.allow_empty = allow_empty
         self.link = link
         self.rule_files = RULE_FILES if respect_gitignore else RULE_FILES[1:]
         self._where = "connectors." + name.replace(":", ".", 1)
@@ -236,7 +234,7 @@ class FilesystemConnector:
                 "meant, "
                 "start ctx again. What is indexed from it is kept"
             )
-        if empty and not self.allow_empty and len(known) >= EMPTY_IS_SUSPECT:
+        if empty and len(known) >= EMPTY_IS_SUSPECT:
             raise SourceError(
                 f"{self.name}: the root folder is empty, but {len(known)} documents are indexed from it, "
                 "as when a disk is not mounted. "

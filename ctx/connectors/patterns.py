@@ -106,8 +106,8 @@ class _Bracket:
             return ("." if negated else "(?!)"), self._index + 1
         return f"[{'^' if negated else ''}{''.join(self._parts)}]", self._index + 1
 
-    def _peek(self, ahead: int = 0) -> str:
-        return self._pattern[self._index + ahead : self._index + ahead + 1]
+    def _peek(self) -> str:
+        return self._pattern[self._index : self._index + 1]
 
     def _take(self) -> str:
         if self._index >= len(self._pattern):
@@ -449,7 +449,6 @@ class Group(NamedTuple):
 
     negated: bool
     file_segments: tuple[Segment, ...]
-    folder_segments: tuple[Segment, ...]
     file: NameTest
     folder: NameTest
 
@@ -524,7 +523,7 @@ def _groups(finals: Iterable[Pattern]) -> tuple[Group, ...]:
     for negated, run in reversed(runs):
         folders = tuple(dict.fromkeys(pattern.segments[-1] for pattern in run))
         files = tuple(dict.fromkeys(pattern.segments[-1] for pattern in run if not pattern.folder_only))
-        groups.append(Group(negated, files, folders, name_test(files), name_test(folders)))
+        groups.append(Group(negated, files, name_test(files), name_test(folders)))
     return tuple(groups)
 
 

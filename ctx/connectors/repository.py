@@ -271,11 +271,9 @@ class Repository:
             except GitFailed as error:
                 raise self._unreachable(error) from error
 
-    def quick(self, arguments: Sequence[str], *, stdin: bytes | None = None, inside: bool = True) -> bytes:
+    def quick(self, arguments: Sequence[str], *, stdin: bytes | None = None) -> bytes:
         try:
-            return self.git.run(
-                arguments, timeout_s=max(QUICK_TIMEOUT_S, self.timeout_s), stdin=stdin, inside=inside
-            )
+            return self.git.run(arguments, timeout_s=max(QUICK_TIMEOUT_S, self.timeout_s), stdin=stdin)
         except GitFailed as error:
             raise SourceError(
                 f"{self.name}: the local copy cannot be read (git {arguments[0]}: {error.words})"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from urllib.parse import parse_qsl, quote, urljoin, urlsplit, urlunsplit
 
-from ctx.connectors.patterns import Level, Rules, parse_globs
+from ctx.connectors.patterns import Rules, parse_globs
 from ctx.lua.fetch import PORTS
 
 MAX_ADDRESS = 2000  # characters; a longer one is a trap, or data
@@ -119,8 +119,4 @@ class Site:
         name = segments[-1]
         if exclude.decide(name, folder=False) or exclude.decide(name, folder=True):
             return False
-        return include is None or not name or _takes(include, name)
-
-
-def _takes(include: Level, name: str) -> bool:
-    return bool(include.decide(name, folder=False))
+        return include is None or not name or include.decide(name, folder=False) is True

@@ -111,11 +111,7 @@ def _rule(key: str, value: str) -> Rule | None:
 
 
 def _upper(path: str) -> str:
-    return _ESCAPE.sub(_as_upper, path)
-
-
-def _as_upper(match: re.Match[str]) -> str:
-    return match[0].upper()
+    return _ESCAPE.sub(lambda match: match[0].upper(), path)
 
 
 def _delay_s(value: str) -> float:

@@ -19,13 +19,12 @@ def open_embedder(
     timeout_s: float = 30.0,
     max_retries: int = 5,
     threads: int = 0,
-    cache_dir: str | None = None,
 ) -> Embedder | None:
     """The embedder that the configuration asks for; None where the provider is "disabled".
 
     Cheap: no model is loaded and no service is called before the first text. `threads` 0 means one for each
     processor. `batch_size`, `timeout_s` and `max_retries` are for the services; the local one works text by
-    text. `cache_dir` is where models that do not ship with ctx are kept. Raises `ConfigError`.
+    text. Raises `ConfigError`.
     """
     if provider == "disabled":
         return None
@@ -33,7 +32,7 @@ def open_embedder(
     if provider == "local":
         from ctx.embed.local import SHIPPED, LocalEmbedder
 
-        return LocalEmbedder(model or SHIPPED, dims=dims, threads=threads or None, cache_dir=cache_dir)
+        return LocalEmbedder(model or SHIPPED, dims=dims, threads=threads or None)
     from ctx.embed.remote import OllamaEmbedder, OpenAIEmbedder
 
     if not model or not dims:

@@ -34,7 +34,7 @@ from ctx.packs.context import CallContext
 from ctx.packs.manifest import Manifest, PackAgent, PackRouteSpec, PackTool, read_manifest
 from ctx.packs.remote import RemotePack
 from ctx.packs.scripts import OwnScript, pack_script, read_own, shared_text
-from ctx.packs.sessions import OpenSessions, Rate, file_sessions
+from ctx.packs.sessions import OpenSessions, Rate
 from ctx.packs.settings import check_settings, keys, pack_folder, profile, rate_limit
 from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt
 from ctx.tools.arguments import from_text
@@ -462,7 +462,7 @@ def load_packs(
     root: str,
     environ: Mapping[str, str],
     database: str,
-    sessions: OpenSessions = file_sessions,
+    sessions: OpenSessions,
 ) -> list[Pack]:
     """The enabled packs, loaded. Raises `ConfigError`."""
     packs = []

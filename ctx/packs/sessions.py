@@ -227,11 +227,6 @@ class FileSessions:
             raise StoreError(f"the sessions cannot be saved: {error}") from error
 
 
-def file_sessions(pack: str, path: str | None) -> Sessions:
-    """The sessions of a pack in a file of its own."""
-    return FileSessions(path)
-
-
 def _is_entry(entry: JSON) -> bool:
     return (
         isinstance(entry, list)

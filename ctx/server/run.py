@@ -275,8 +275,8 @@ class HttpServer(uvicorn.Server):
         self.should_exit = True
 
 
-def serve(app: Guard, bind: str, *, announce: Callable[[str], None] | None = None) -> None:
-    """Serves until a signal; raises `ConfigError` where `bind` cannot be had. Prints `Listening on HOST:PORT`
+def serve(app: Guard, bind: str, *, announce: Callable[[str], None]) -> None:
+    """Serves until a signal; raises `ConfigError` where `bind` cannot be had. `announce` is given HOST:PORT
     when ready.
 
     After a signal the process ends within a second, whether or not this function, or what its caller does
@@ -284,7 +284,7 @@ def serve(app: Guard, bind: str, *, announce: Callable[[str], None] | None = Non
     """
     sockets = open_sockets(bind)
     try:
-        HttpServer(app, sockets, announce=announce or _print_address).run()
+        HttpServer(app, sockets, announce=announce).run()
     finally:
         for opened in sockets:
             opened.close()
@@ -310,7 +310,3 @@ def _leave_in_time() -> None:
     backstop = threading.Timer(LEAVE_S, leave)
     backstop.daemon = True
     backstop.start()
-
-
-def _print_address(text: str) -> None:
-    print(f"Listening on {text}", flush=True)

@@ -26,11 +26,10 @@ LAST_WORDS_S = 30.0  # how long a client that has closed its end (`echo ... | ct
 
 
 class PipeEntrance:
-    """Whoever started the process: they own the files, so nothing is refused them but the pack's own rate."""
+    """Whoever started the process: they own the files, so nothing is refused them."""
 
-    def __init__(self, caller: Caller, spend: Callable[[Caller], None] | None) -> None:
+    def __init__(self, caller: Caller) -> None:
         self._caller = caller
-        self._spend = spend
 
     def caller(self, progress: Progress | None = None) -> Caller:
         return self._caller._replace(progress=progress)
@@ -39,23 +38,18 @@ class PipeEntrance:
         pass
 
     def admit_documents(self) -> None:
-        return None
+        pass
 
     def admit_agent(self, agent: Any) -> None:
         pass
 
     def spend(self) -> None:
-        if self._spend is not None:
-            self._spend(self._caller)
+        pass
 
 
-def enter_pipe(
-    caller: Caller, spend: Callable[[Caller], None] | None = None
-) -> Callable[[Context], Entrance]:
-    """Every request of this process comes from `caller`; `spend` raises `RateLimited` when it has called too
-    often.
-    """
-    entrance = PipeEntrance(caller, spend)
+def enter_pipe(caller: Caller) -> Callable[[Context], Entrance]:
+    """Every request of this process comes from `caller`."""
+    entrance = PipeEntrance(caller)
     return lambda context: entrance
 
 

@@ -278,7 +278,7 @@ def refusal(status: int, error: JSON) -> StoreError:
     return Refusal(message, status, kind, reason)
 
 
-def check_items(reply: JSON, *, passed_over: Sequence[int] = (409, 404)) -> list[int]:
+def check_items(reply: JSON) -> list[int]:
     """The positions of a bulk's items that are to be sent again. Raises the first error that is final.
 
     409 is a newer version in place, 404 a deletion of what is gone: both are as they should be.
@@ -289,7 +289,7 @@ def check_items(reply: JSON, *, passed_over: Sequence[int] = (409, 404)) -> list
         status = entry["status"]
         if status in _AGAIN:
             refused.append(position)
-        elif status >= 400 and status not in passed_over:
+        elif status >= 400 and status not in (404, 409):
             raise refusal(status, entry.get("error"))
         elif status == 404 and entry.get("error"):
             raise refusal(status, entry["error"])  # not the document is missing, but the index

@@ -152,10 +152,6 @@ class KeywordIndex:
         if self._stamp() != self._seen:
             self._reload()
 
-    def document_count(self) -> int:
-        """How many passages are indexed."""
-        return int(self._searcher.num_docs)
-
     def rarity(self, terms: Sequence[str]) -> dict[str, float]:
         """BM25's idf of each term, for those that stand in some text or head."""
         searcher = self._fresh()
