@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 from ctx.cli.clients import CLIENTS, Client, Server, expanded, installed
 from ctx.cli.common import NO_PROJECT, configuration_at, parser, plain, print_json, table
 from ctx.cli.entries import Entry, edited, entries, legible, removed
-from ctx.cli.foreign import Outcome, difference, file_at, give_back, own_command, read_text, write_text
+from ctx.cli.foreign import Change, Outcome, file_at, own_command, read_text
 from ctx.cli.hooks import connect_memory
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
 from ctx.memory.records import check_nameable
 from ctx.project import Location, find_config, project_root
-from ctx.server.address import remote
+from ctx.server.address import local, remote
 from ctx.server.policy import is_loopback
 from ctx.text import did_you_mean
 from ctx.types import JSON
@@ -163,15 +163,12 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
         return Outcome(key, "by hand", path, snippet, preface=reason, code=1)
     if revised == content:
         return Outcome(key, "unchanged", path, f"{client.title} is connected already: '{name}' in {path}")
-    if args.dry_run:
-        return Outcome(key, "shown", path, difference(path, content or "", revised))
-    write_text(path, revised, before=content, private=args.scope != "project")
-    backup_note = f" (the old file: {os.path.basename(path)}.bak)" if content is not None else ""
-    lines = [f"{client.title}: wrote '{name}' into {path}{backup_note}", client.then]
+    lines = [client.then]
     if not server.piped:
         lines.append(f"The server has to run: ctx serve mcp  ({server.url})")
     notes = _notes(client, location, args, twins=_twins(present, entry, name))
-    return Outcome(key, "written", path, "\n".join(lines), notes)
+    change = Change(key, path, content, revised, args.scope != "project", args.dry_run)
+    return change.write(f"{client.title}: wrote '{name}' into {path}", lines, notes)
 
 
 def _paste(key: str, client: Client, snippet: str, args: Any) -> Outcome:
@@ -296,32 +293,7 @@ def _one_of_all(key: str, location: Location | None, name: str, args: Any) -> Ou
 
 def _list(name: str, as_json: bool) -> int:
     """Prints every client, whether it is here, and what it calls this project's server."""
-    rows: list[dict[str, JSON]] = []
-    notes: list[str] = []
-    for key, client in sorted(CLIENTS.items()):
-        path = _path(client, client.user, name) if client.user else None
-        present: dict[str, JSON] = {}
-        try:
-            content = read_text(path) if path else None
-            present = entries(client.form, client.key, content)
-            if not legible(client.form, content):
-                notes.append(_illegible(client, path))
-        except ConfigError as error:
-            notes.append(error.message)
-        rows.append(
-            {
-                "client": key,
-                "title": client.title,
-                "installed": installed(client),
-                "connected": name in present,
-                "entries": sorted(label for label in present if label.split("-")[0] == "ctx"),
-                "file": path,
-                "source": client.source,
-                "checked": client.checked,
-            }
-        )
-    for note in notes:
-        print(f"Note: {plain(note)}", file=sys.stderr)
+    rows = [_client_row(key, client, name) for key, client in sorted(CLIENTS.items())]
     if as_json:
         print_json({"name": name, "clients": rows})
         return 0
@@ -336,6 +308,30 @@ def _list(name: str, as_json: bool) -> int:
     ]
     print(table(cells, ("CLIENT", "INSTALLED", "ENTRIES", "FILE")))
     return 0
+
+
+def _client_row(key: str, client: Client, name: str) -> dict[str, JSON]:
+    """What is here of a client. Where its file cannot be read, a note says so."""
+    path = _path(client, client.user, name) if client.user else None
+    present: dict[str, JSON] = {}
+    try:
+        content = read_text(path) if path else None
+        present = entries(client.form, client.key, content)
+        note = None if legible(client.form, content) else _illegible(client, path)
+    except ConfigError as error:
+        note = error.message
+    if note is not None:
+        print(f"Note: {plain(note)}", file=sys.stderr)
+    return {
+        "client": key,
+        "title": client.title,
+        "installed": installed(client),
+        "connected": name in present,
+        "entries": sorted(label for label in present if label.split("-")[0] == "ctx"),
+        "file": path,
+        "source": client.source,
+        "checked": client.checked,
+    }
 
 
 def _illegible(client: Client, path: str | None) -> str:
@@ -370,11 +366,8 @@ def _remove(key: str, location: Location | None, name: str, args: Any) -> Outcom
         raise ConfigError(
             f"{path} is not strict {client.form.upper()}, so it was left alone; delete '{name}' in it"
         )
-    private = args.scope != "project"
-    change = give_back(path, content, revised, backup, private=private, dry_run=args.dry_run)
-    if change is not None:
-        return Outcome(key, "shown", path, change)
-    return Outcome(key, "removed", path, f"{client.title}: took '{name}' out of {path}")
+    change = Change(key, path, content, revised, args.scope != "project", args.dry_run)
+    return change.give_back(backup, f"{client.title}: took '{name}' out of {path}")
 
 
 def _path(client: Client, template: str, name: str, *, shared: bool = False) -> str:
@@ -402,8 +395,4 @@ def _server(client: Client, location: Location | None, args: Any) -> Server:
 
 
 def _bound(location: Location | None) -> str:
-    if location is None:
-        return "http://127.0.0.1:7331"
-    host, _, port = configuration_at(location).server.bind.rpartition(":")
-    everywhere = host in ("0.0.0.0", "[::]")  # noqa: S104 - compared, not bound
-    return f"http://{'127.0.0.1' if everywhere else host}:{port}"
+    return local("127.0.0.1:7331" if location is None else configuration_at(location).server.bind)

@@ -19,6 +19,7 @@ from ctx.cli.serve import page_access
 from ctx.config import Config
 from ctx.errors import CtxError, StoreError
 from ctx.pruning import replaced_models
+from ctx.server.address import local
 from ctx.server.policy import ServerSettings, is_loopback, split_bind
 from ctx.store.schema import COMPANIONS, is_damage
 from ctx.types import Caller
@@ -303,6 +304,10 @@ def _memory(workspace: Workspace, fix: bool) -> Iterator[Finding]:
         detail = f"{counted(count, 'memory')} in {counted(len(banks), 'bank')}; rows, words and vectors agree"
         waiting = f"; {pending:,} not embedded yet: a server or `ctx doctor --fix` does it" if pending else ""
         yield Finding("memory", WARNING if pending else OK, detail + waiting)
+    yield from _packs(workspace)
+
+
+def _packs(workspace: Workspace) -> Iterator[Finding]:
     if workspace.packs:
         yield Finding(
             "packs", OK, ", ".join(f"{pack.name} ({len(pack.tools)} tools)" for pack in workspace.packs)
@@ -381,8 +386,7 @@ def _server(config: Config) -> Iterator[Finding]:
 
     key = os.environ.get(config.server.api_key_env) if config.server.api_key_env else None
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    host, _, port = config.server.bind.rpartition(":")
-    url = f"http://{'127.0.0.1' if host in ('0.0.0.0', '[::]') else host}:{port}"  # noqa: S104 - compared, not bound
+    url = local(config.server.bind)
     try:
         with httpx.Client(base_url=url, headers=headers, timeout=5, trust_env=False) as client:
             health = client.get("/health")

@@ -7,6 +7,7 @@ what was meant.
 
 import json
 import re
+from collections.abc import Sequence
 
 from ctx.toml import toml_value
 from ctx.types import JSON
@@ -18,24 +19,40 @@ def edited(form: str, key: str, text: str | None, name: str, entry: JSON) -> str
     """The file with the entry under `key`; None where it cannot be edited safely."""
     if form == "yaml":  # the file is this entry's alone, and another's is left to them
         return _yaml(name, entry) if text is None or _holds_only(text, key, name) else None
-    edit = _edit_toml if form == "toml" else _edit_json
-    return edit(text or "", key, name, entry)
+    text = text or ""
+    before = document(form, text)
+    present = None if before is None else before.get(key, {})
+    if before is None or not isinstance(present, dict):
+        return None
+    if present.get(name) == entry:
+        return text
+    revised = (_put_toml if form == "toml" else _put_json)(text, key, name, entry)
+    return _checked(form, revised, [{**before, key: {**present, name: entry}}])
 
 
 def removed(form: str, key: str, text: str, name: str) -> str | None:
     """The file without the entry, "" where nothing else was in it; None where it cannot be edited safely."""
     if form == "yaml":
         return ""
-    return (_cut_toml if form == "toml" else _cut_json)(text, key, name)
+    before = document(form, text)
+    present = None if before is None else before.get(key)
+    if before is None or not isinstance(present, dict) or name not in present:
+        return None
+    remainder = {label: entry for label, entry in present.items() if label != name}
+    meanings = [{**before, key: remainder}]
+    if not remainder:
+        meanings.append({table: rows for table, rows in before.items() if table != key})
+    return _checked(form, (_cut_toml if form == "toml" else _cut_json)(text, key, name), meanings)
+
+
+def _checked(form: str, revised: str | None, meanings: Sequence[JSON]) -> str | None:
+    """A text that was edited, where reading it again shows that it means one of these; else None."""
+    return revised if revised is not None and document(form, revised) in meanings else None
 
 
 def entries(form: str, key: str, text: str | None) -> dict[str, JSON]:
     """The entries of a file by name; none where it cannot be read as what it should be."""
-    try:
-        document = _parsed(form, text or "")
-    except ValueError:
-        return {}
-    table = document.get(key) if isinstance(document, dict) else None
+    table = (document(form, text) or {}).get(key)
     if form == "yaml":
         rows = [row for row in table if isinstance(row, dict)] if isinstance(table, list) else []
         return {str(row.get("name")): row for row in rows}
@@ -49,6 +66,15 @@ def legible(form: str, text: str | None) -> bool:
     except ValueError:
         return False
     return True
+
+
+def document(form: str, text: str | None) -> dict[str, JSON] | None:
+    """The tables of a file; None where it is not of that form, or holds no tables."""
+    try:
+        tables = _parsed(form, text or "")
+    except ValueError:
+        return None
+    return tables if isinstance(tables, dict) else None
 
 
 def _parsed(form: str, text: str) -> JSON:
@@ -75,34 +101,20 @@ def _holds_only(text: str, key: str, name: str) -> bool:
     return not text.strip() or entries("yaml", key, text).keys() == {name}
 
 
-def _edit_json(text: str, key: str, name: str, entry: JSON) -> str | None:
-    before_text = text
+def _put_json(text: str, key: str, name: str, entry: JSON) -> str:
     text = text if text.strip() else "{}\n"
-    try:
-        before = _parsed("json", text)
-    except ValueError:
-        return None
-    if not isinstance(before, dict) or not isinstance(before.get(key, {}), dict):
-        return None
-    if before.get(key, {}).get(name) == entry:
-        return before_text
     step = indent_of(text)
     tables, end = members_of(text, text.index("{"))
     span = tables.get(key)
     if span is None:
         value = json.dumps({name: entry}, indent=step, ensure_ascii=False)
-        revised = inserted(text, text.index("{"), end, bool(tables), key, value, step, 1)
-    else:
-        members, end = members_of(text, span[0])
-        value = json.dumps(entry, indent=step, ensure_ascii=False)
-        if name in members:
-            start, stop = members[name]
-            revised = text[:start] + value.replace("\n", "\n" + step * 2) + text[stop:]
-        else:
-            revised = inserted(text, span[0], end, bool(members), name, value, step, 2)
-    expected = {**before, key: {**before.get(key, {}), name: entry}}
-    # The edit is of the text; that it means what was meant is seen by reading it again.
-    return revised if json.loads(revised) == expected else None
+        return inserted(text, text.index("{"), end, bool(tables), key, value, step, 1)
+    members, end = members_of(text, span[0])
+    value = json.dumps(entry, indent=step, ensure_ascii=False)
+    if name in members:
+        start, stop = members[name]
+        return text[:start] + value.replace("\n", "\n" + step * 2) + text[stop:]
+    return inserted(text, span[0], end, bool(members), name, value, step, 2)
 
 
 def distinct(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
@@ -126,21 +138,39 @@ def members_of(text: str, start: int) -> tuple[dict[str, tuple[int, int]], int]:
     """
     decoder = json.JSONDecoder()
     spans: dict[str, tuple[int, int]] = {}
-
-    def skip(at: int) -> int:
-        match = _SPACE.match(text, at)
-        return match.end() if match else at
-
-    position = skip(start + 1)
+    position = _skipped(text, start + 1)
     while text[position] != "}":
         key, position = decoder.raw_decode(text, position)
-        begin = skip(skip(position) + 1)  # behind the colon
+        begin = _skipped(text, _skipped(text, position) + 1)  # behind the colon
         _, stop = decoder.raw_decode(text, begin)
         spans[key] = (begin, stop)
-        position = skip(stop)
-        if text[position] == ",":
-            position = skip(position + 1)
+        position = _next_member(text, stop)
     return spans, position
+
+
+def elements_of(text: str, start: int) -> tuple[list[tuple[int, int]], int]:
+    """Where each element of the list at `start` lies, and where its closing bracket is. The text is known to
+    be JSON.
+    """
+    decoder = json.JSONDecoder()
+    spans: list[tuple[int, int]] = []
+    position = _skipped(text, start + 1)
+    while text[position] != "]":
+        _, stop = decoder.raw_decode(text, position)
+        spans.append((position, stop))
+        position = _next_member(text, stop)
+    return spans, position
+
+
+def _next_member(text: str, position: int) -> int:
+    """Where what follows a member or element begins: the next one, or the closing bracket."""
+    position = _skipped(text, position)
+    return _skipped(text, position + 1) if text[position] == "," else position
+
+
+def _skipped(text: str, position: int) -> int:
+    match = _SPACE.match(text, position)
+    return match.end() if match else position
 
 
 def inserted(
@@ -153,32 +183,15 @@ def inserted(
     return f"{head}{',' if others else ''}{pad}{member}\n{step * (depth - 1)}{text[end:]}"
 
 
-def _edit_toml(text: str, key: str, name: str, entry: Entry) -> str | None:
-    import tomllib
-
-    try:
-        before = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return None
-    servers = before.get(key, {})
-    if not isinstance(servers, dict):
-        return None
-    if servers.get(name) == entry:
-        return text
+def _put_toml(text: str, key: str, name: str, entry: Entry) -> str | None:
     table = f"[{key}.{name}]\n" + "".join(f"{key} = {toml_value(value)}\n" for key, value in entry.items())
     span = _toml_span(text, key, name)
     if span is None:
-        revised = (text.rstrip("\n") + "\n\n" if text.strip() else "") + table
-    elif span == NOWHERE:
+        return (text.rstrip("\n") + "\n\n" if text.strip() else "") + table
+    if span == NOWHERE:
         return None
-    else:
-        following = text[span[1] :]
-        revised = text[: span[0]] + table + ("\n" + following if following else "")
-    try:
-        after_edit = tomllib.loads(revised)
-    except tomllib.TOMLDecodeError:
-        return None
-    return revised if after_edit == {**before, key: {**servers, name: entry}} else None
+    following = text[span[1] :]
+    return text[: span[0]] + table + ("\n" + following if following else "")
 
 
 NOWHERE = (-1, -1)  # the tables of an entry stand apart from each other
@@ -204,43 +217,22 @@ def _toml_span(text: str, key: str, name: str) -> tuple[int, int] | None:
 
 
 def _cut_toml(text: str, key: str, name: str) -> str | None:
-    import tomllib
-
     span = _toml_span(text, key, name)
     if span is None or span == NOWHERE:
         return None
     head, tail = text[: span[0]], text[span[1] :]
-    revised = head + tail if tail else head.rstrip("\n") + "\n" if head.strip() else ""
-    before = tomllib.loads(text)
-    remainder = {label: entry for label, entry in before[key].items() if label != name}
-    expected = (
-        {**before, key: remainder}
-        if remainder
-        else {table: rows for table, rows in before.items() if table != key}
-    )
-    return revised if tomllib.loads(revised) in (expected, {**before, key: remainder}) else None
+    return head + tail if tail else head.rstrip("\n") + "\n" if head.strip() else ""
 
 
-def _cut_json(text: str, key: str, name: str) -> str | None:
+def _cut_json(text: str, key: str, name: str) -> str:
     """The text without one member of the object under `key`, and without that object where it held no
     other.
     """
-    try:
-        before = json.loads(text, object_pairs_hook=distinct)
-    except ValueError:
-        return None
-    if not isinstance(before, dict) or name not in before.get(key, {}):
-        return None
-    remainder = {label: entry for label, entry in before[key].items() if label != name}
-    tables, _ = members_of(text, text.index("{"))
-    if remainder:
-        revised, expected = _without(text, tables[key][0], name), {**before, key: remainder}
-    else:
-        revised = _without(text, text.index("{"), key)
-        expected = {label: value for label, value in before.items() if label != key}
-        if not expected:
-            return ""
-    return revised if json.loads(revised) == expected else None
+    start = text.index("{")
+    tables, _ = members_of(text, start)
+    if len(members_of(text, tables[key][0])[0]) > 1:
+        return _without(text, tables[key][0], name)
+    return _without(text, start, key) if len(tables) > 1 else ""
 
 
 def _without(text: str, start: int, name: str) -> str:

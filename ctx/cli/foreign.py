@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 import sys
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ctx import files
@@ -113,23 +114,45 @@ def write_text(path: str, text: str, *, before: str | None, private: bool) -> No
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def give_back(
-    path: str, old: str, revised: str, backup: str | None, *, private: bool, dry_run: bool
-) -> str | None:
-    """Leaves the file as it is without our part; the change as a diff, and nothing done, where it is a dry
-    run.
-
-    The file is gone where our part was all of it, and without its `.bak` where it is that again.
+class Change(NamedTuple):
+    """What is to become of a client's file. `before` is None where there was none; `private`: it is the
+    user's own, not a project's. A dry run shows it and does nothing.
     """
-    if dry_run:
-        return difference(path, old, revised)
-    if revised or revised == backup:
-        write_text(path, revised, before=old, private=private)
-    else:
-        os.unlink(path)
-    if revised == backup:
-        os.unlink(f"{path}.bak")
-    return None
+
+    client: str
+    path: str
+    before: str | None
+    revised: str
+    private: bool
+    dry_run: bool
+
+    def write(self, headline: str, lines: Sequence[str], notes: tuple[str, ...] = ()) -> Outcome:
+        """Puts our part in. The `headline` ends with the file's name: where its old text is, is added."""
+        if self.dry_run:
+            return self._shown()
+        write_text(self.path, self.revised, before=self.before, private=self.private)
+        beside = "" if self.before is None else f" (the old file: {os.path.basename(self.path)}.bak)"
+        text = "\n".join([headline + beside, *lines])
+        return Outcome(self.client, "written", self.path, text, notes)
+
+    def give_back(self, backup: str | None, headline: str) -> Outcome:
+        """Takes our part out: the file is gone where that was all of it, and without its `.bak` where it is
+        that again.
+        """
+        if self.dry_run:
+            return self._shown()
+        if self.revised or self.revised == backup:
+            write_text(self.path, self.revised, before=self.before, private=self.private)
+        else:
+            os.unlink(self.path)
+        if self.revised == backup:
+            os.unlink(f"{self.path}.bak")
+        return Outcome(self.client, "removed", self.path, headline)
+
+    def _shown(self) -> Outcome:
+        return Outcome(
+            self.client, "shown", self.path, difference(self.path, self.before or "", self.revised)
+        )
 
 
 def difference(path: str, old: str, new: str) -> str:

@@ -16,8 +16,17 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ctx.cli.common import plain
-from ctx.cli.entries import distinct, edited, indent_of, inserted, members_of, removed
-from ctx.cli.foreign import Outcome, difference, file_at, give_back, own_command, read_text, write_text
+from ctx.cli.entries import (
+    document,
+    edited,
+    elements_of,
+    entries,
+    indent_of,
+    inserted,
+    members_of,
+    removed,
+)
+from ctx.cli.foreign import Change, Outcome, file_at, own_command, read_text
 from ctx.errors import BadRequest, ConfigError, Conflict, NotFound
 from ctx.project import Location
 from ctx.types import JSON
@@ -110,42 +119,35 @@ def connect_memory(location: Location | None, args: Any) -> Outcome:
 
 
 def _write(client: Hooked, path: str, content: str | None, location: Location | None, args: Any) -> Outcome:
-    entries = {hook.event: _entry(client, hook, args, location) for hook in client.hooks}
-    snippet = with_hooks(client, None, entries) or ""
+    additions = {hook.event: _entry(client, hook, args, location) for hook in client.hooks}
+    snippet = with_hooks(client, None, additions) or ""
     if args.print:
         return Outcome(args.client, "shown", path, f"# {path}\n{snippet}")
     present = list(_commands(content))
-    if present and sorted(present) != sorted(map(_command_of, entries.values())) and not args.replace:
+    if present and sorted(present) != sorted(map(_command_of, additions.values())) and not args.replace:
         raise Conflict(
             f"{client.title} has other hooks of ctx already: {plain(present[0])[:200]}: --replace changes "
             "them"
         )
     without = None if content is None else without_hooks(client, content)
-    revised = with_hooks(client, without, entries)
+    revised = with_hooks(client, without, additions)
     if revised is None or (content is not None and without is None):
         reason = f"{path} is not strict JSON (comments?), so it was left alone. Put this into it:"
         return Outcome(args.client, "by hand", path, snippet, preface=reason, code=1)
     if revised == content or (present and not args.replace):
         return Outcome(args.client, "unchanged", path, f"{client.title} remembers already: {path}")
-    if args.dry_run:
-        return Outcome(args.client, "shown", path, difference(path, content or "", revised))
-    write_text(path, revised, before=content, private=args.scope != "project")
-    beside = f" (the old file: {os.path.basename(path)}.bak)" if content is not None else ""
-    lines = (
-        f"{client.title}: wrote {', '.join(entries)} into {path}{beside}",
-        client.then,
-        "What is captured has the tag 'captured': `ctx memory list --tag captured` shows it.",
-    )
-    return Outcome(args.client, "written", path, "\n".join(lines))
+    captured = "What is captured has the tag 'captured': `ctx memory list --tag captured` shows it."
+    change = Change(args.client, path, content, revised, args.scope != "project", args.dry_run)
+    return change.write(f"{client.title}: wrote {', '.join(additions)} into {path}", [client.then, captured])
 
 
 def _remove(client: Hooked, path: str, content: str | None, args: Any) -> Outcome:
     """Takes the hooks out; where the `.bak` is what the file was before, that comes back."""
-    entries = _entries_of(client, content)
-    if content is None or not entries:
+    present = _entries_of(client, content)
+    if content is None or not present:
         raise NotFound(f"{client.title} has no hooks of ctx in {path}")
     backup = read_text(f"{path}.bak")
-    if backup is not None and with_hooks(client, backup, entries) == content:
+    if backup is not None and with_hooks(client, backup, present) == content:
         revised: str | None = backup
     else:
         revised = without_hooks(client, content)
@@ -153,11 +155,8 @@ def _remove(client: Hooked, path: str, content: str | None, args: Any) -> Outcom
         raise ConfigError(
             f"{path} is not strict JSON, so it was left alone; delete the hooks with 'ctx memory' in it"
         )
-    private = args.scope != "project"
-    change = give_back(path, content, revised, backup, private=private, dry_run=args.dry_run)
-    if change is not None:
-        return Outcome(args.client, "shown", path, change)
-    return Outcome(args.client, "removed", path, f"{client.title}: took the hooks of ctx out of {path}")
+    change = Change(args.client, path, content, revised, args.scope != "project", args.dry_run)
+    return change.give_back(backup, f"{client.title}: took the hooks of ctx out of {path}")
 
 
 # ---- entries -----------------------------------------------------------------------------------------------
@@ -192,12 +191,7 @@ def _command_of(entry: JSON) -> str:
 
 
 def _events(text: str | None) -> dict[str, JSON]:
-    try:
-        document = json.loads(text or "{}", object_pairs_hook=distinct)
-    except (ValueError, RecursionError):
-        return {}
-    events = document.get("hooks") if isinstance(document, dict) else None
-    return events if isinstance(events, dict) else {}
+    return entries("json", "hooks", text)
 
 
 def _entries_of(client: Hooked, text: str | None) -> dict[str, JSON]:
@@ -220,13 +214,13 @@ def _commands(text: str | None) -> Iterator[str]:
 # ---- editing -----------------------------------------------------------------------------------------------
 
 
-def with_hooks(client: Hooked, text: str | None, entries: dict[str, JSON]) -> str | None:
+def with_hooks(client: Hooked, text: str | None, additions: dict[str, JSON]) -> str | None:
     """The file with an entry at the end of each event's list; None where it cannot be edited safely."""
     if text is None or not text.strip():
-        document = {**dict(client.opening), "hooks": {event: [entry] for event, entry in entries.items()}}
-        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        whole = {**dict(client.opening), "hooks": {event: [entry] for event, entry in additions.items()}}
+        return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
     revised: str | None = _opened(client, text)
-    for event, entry in entries.items():
+    for event, entry in additions.items():
         if revised is None:
             return None
         rows = _events(revised).get(event)
@@ -262,13 +256,10 @@ def without_hooks(client: Hooked, text: str | None) -> str | None:
 def _opened(client: Hooked, text: str) -> str | None:
     """The file with the members that it must have; None where it is not JSON, or no object."""
     for name, value in client.opening:
-        try:
-            document = json.loads(text, object_pairs_hook=distinct)
-        except (ValueError, RecursionError):
+        present = document("json", text)
+        if present is None:
             return None
-        if not isinstance(document, dict):
-            return None
-        if name not in document:
+        if name not in present:
             spans, end = members_of(text, text.index("{"))
             text = inserted(
                 text, text.index("{"), end, bool(spans), name, json.dumps(value), indent_of(text), 1
@@ -303,20 +294,4 @@ def _elements(text: str, event: str) -> tuple[list[tuple[int, int]], int]:
     """Where each element of an event's list lies, and where its closing bracket is. The text is known to be
     JSON."""
     hooks = members_of(text, text.index("{"))[0]["hooks"]
-    start, stop = members_of(text, hooks[0])[0][event]
-    decoder = json.JSONDecoder()
-    spans: list[tuple[int, int]] = []
-    position = _skipped(text, start + 1)
-    while text[position] != "]":
-        _, end = decoder.raw_decode(text, position)
-        spans.append((position, end))
-        position = _skipped(text, end)
-        if text[position] == ",":
-            position = _skipped(text, position + 1)
-    return spans, stop - 1
-
-
-def _skipped(text: str, position: int) -> int:
-    while text[position] in " \t\r\n":
-        position += 1
-    return position
+    return elements_of(text, members_of(text, hooks[0])[0][event][0])

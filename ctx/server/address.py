@@ -1,8 +1,15 @@
-"""Addresses of a ctx that serves elsewhere, as a person names them."""
+"""Addresses of a ctx that serves elsewhere, as a person names them, and of one that serves here."""
 
 from urllib.parse import quote, urlsplit
 
 from ctx.errors import ConfigError
+
+
+def local(bind: str) -> str:
+    """Where this machine reaches a server that listens at HOST:PORT."""
+    host, _, port = bind.rpartition(":")
+    everywhere = host in ("0.0.0.0", "[::]")  # noqa: S104 - compared, not bound
+    return f"http://{'127.0.0.1' if everywhere else host}:{port}"
 
 
 def remote(url: str, bank: str | None = None) -> str:
