@@ -231,23 +231,22 @@ def table(rows: Sequence[Sequence[str]], headers: Sequence[str], width: int | No
 
     cells = [list(headers), *[[plain(cell) for cell in row] for row in rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
+    numeric = [_numeric(cells[1:], column) for column in range(len(headers))]
     limit = terminal_width() if width is None else width
     if limit is not None:
-        numeric = [_numeric(cells[1:], column) for column in range(len(headers))]
         fitting = _fitted(widths, numeric, limit)
         if fitting is None:
             return _blocks(cells[1:], headers, limit)
         widths = fitting
-    lines = []
-    for row in cells:
-        padded = [
-            one_line(cell, size).rjust(size)
-            if _numeric(cells[1:], column)
-            else one_line(cell, size).ljust(size)
-            for column, (cell, size) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append((" " * _GAP).join(padded).rstrip())
-    return "\n".join(lines)
+    signs = [">" if number else "<" for number in numeric]
+    lines = [
+        (" " * _GAP).join(
+            f"{one_line(cell, size):{sign}{size}}"
+            for cell, size, sign in zip(row, widths, signs, strict=True)
+        )
+        for row in cells
+    ]
+    return "\n".join(map(str.rstrip, lines))
 
 
 def _numeric(rows: Sequence[Sequence[str]], column: int) -> bool:

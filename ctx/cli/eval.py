@@ -8,7 +8,7 @@ folder fits any folder.
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.cli.common import configuration, parser, plain, print_json
@@ -129,12 +129,7 @@ def run(command: str, argv: list[str]) -> int:
         "--within", type=int, default=5, metavar="N", help="a later rank is a miss (default: 5)"
     )
     args = options.parse_args(argv)
-    try:
-        with open(args.questions, encoding="utf-8") as file:
-            questions = read_questions(file.read(), args.questions)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise BadRequest(f"{args.questions} cannot be read: {reason}") from error
+    questions = _read_file(args.questions)
     settings = configuration(args.config)
     modes = args.mode or (MODES[:1] if settings.embedding.provider == "disabled" else MODES)
     with open_workspace(settings, reading=True) as workspace:
@@ -151,14 +146,20 @@ def run(command: str, argv: list[str]) -> int:
         return 0
     for path in absent:
         print(f"Note: no document is called {plain(path)}; what wants it cannot be met", file=sys.stderr)
-    print(f"{'mode':<10}{'first':>8}{'in 5':>8}{'in 12':>8}{'MRR':>8}   of {len(questions)} questions")
-    for mode, outcomes in by_mode.items():
-        _, first, in_5, in_12, mrr = summary(mode, outcomes)
-        print(f"{mode:<10}{first:>8.2f}{in_5:>8.2f}{in_12:>8.2f}{mrr:>8.3f}")
+    _print_figures(by_mode, len(questions))
     for mode, outcomes in by_mode.items():
         for miss in _misses(outcomes, args.within):
             _show_miss(mode, miss)
     return 0
+
+
+def _read_file(path: str) -> list[Question]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return read_questions(file.read(), path)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise BadRequest(f"{path} cannot be read: {reason}") from error
 
 
 def _absent(catalog: Catalog, paths: set[str]) -> set[str]:
@@ -171,6 +172,13 @@ def _absent(catalog: Catalog, paths: set[str]) -> set[str]:
             break
         after = (page[-1].source, page[-1].source_id)
     return absent
+
+
+def _print_figures(by_mode: Mapping[str, Sequence[Outcome]], count: int) -> None:
+    print(f"{'mode':<10}{'first':>8}{'in 5':>8}{'in 12':>8}{'MRR':>8}   of {count} questions")
+    for mode, outcomes in by_mode.items():
+        _, first, in_5, in_12, mrr = summary(mode, outcomes)
+        print(f"{mode:<10}{first:>8.2f}{in_5:>8.2f}{in_12:>8.2f}{mrr:>8.3f}")
 
 
 def _misses(outcomes: Sequence[Outcome], within: int) -> list[Outcome]:

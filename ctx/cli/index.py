@@ -145,11 +145,7 @@ def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop:
     if args.json:
         print_json(_run_json(reports, embedded, dropped, strays))
     else:
-        for report in reports:
-            vacant = window is None and _holds_nothing(report)
-            _print_report(report, dry_run=args.dry_run, vacant=vacant)
-            if vacant or not report.ok:
-                _print_place(workspace.config, report.source)
+        _print_reports(workspace.config, reports, dry_run=args.dry_run, whole=window is None)
         _print_strays(dropped, strays, pruning=args.prune)
         if not reports:
             print("No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml.")
@@ -241,6 +237,17 @@ def report_json(report: IndexReport) -> JSON:
     }
 
 
+def _print_reports(config: Config, reports: Sequence[IndexReport], *, dry_run: bool, whole: bool) -> None:
+    """A line and more of each; where a source was looked for, if that failed or nothing of the `whole` is
+    there.
+    """
+    for report in reports:
+        vacant = whole and _holds_nothing(report)
+        _print_report(report, dry_run=dry_run, vacant=vacant)
+        if vacant or not report.ok:
+            _print_place(config, report.source)
+
+
 def _print_report(report: IndexReport, *, dry_run: bool, vacant: bool) -> None:
     if not report.ok:
         reason = (report.note or "unknown reason").removeprefix(f"{report.source}: ")
@@ -271,22 +278,15 @@ def _print_place(config: Config, source: str) -> None:
     """Where a source that failed, or holds nothing, was looked for: on this machine's terminal alone, since
     its status is served to others.
     """
-    for folder in config.filesystems:
-        if folder.name == source:
-            print(f"  looked in: {plain(folder.root)}", file=sys.stderr)
-    for repository in config.gits:
-        if repository.name == source:
-            from ctx.connectors.forges import parse_remote  # only a failure needs it
+    from ctx.connectors.forges import parse_remote  # only a failure needs it
 
-            # Without what it may hold of a password.
-            url = parse_remote(repository.url).redact(repository.url)
-            print(f"  looked at: {plain(url)}", file=sys.stderr)
-    for bucket in config.buckets:
-        if bucket.name == source:
-            print(f"  looked at: {plain(bucket.endpoint_url or 'AWS')}", file=sys.stderr)
-    for site in config.webs:
-        if site.name == source:
-            print(f"  looked at: {plain(site.url)}", file=sys.stderr)
+    places = {folder.name: f"in: {folder.root}" for folder in config.filesystems}
+    # Without what a repository's address may hold of a password.
+    places |= {git.name: f"at: {parse_remote(git.url).redact(git.url)}" for git in config.gits}
+    places |= {bucket.name: f"at: {bucket.endpoint_url or 'AWS'}" for bucket in config.buckets}
+    places |= {site.name: f"at: {site.url}" for site in config.webs}
+    if source in places:
+        print(f"  looked {plain(places[source])}", file=sys.stderr)
 
 
 def _print_lines(label: str, lines: Sequence[Problem], total: int) -> None:

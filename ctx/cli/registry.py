@@ -148,7 +148,7 @@ def _state(shelf: Shelf, script: RegistryScript) -> str:
     return "trusted" if shelf.trusted(script) else "NOT trusted"
 
 
-def _registry_json(shelf: Shelf, registry: Registry) -> JSON:
+def _registry_json(shelf: Shelf, registry: Registry) -> dict[str, JSON]:
     return {
         "name": registry.name,
         "url": registry.url,
@@ -198,7 +198,7 @@ def _fetch_and_install(shelf: Shelf, registry: Registry, branch: str | None, as_
     registry, contents, problems, _ = _fetched(registry, branch)
     shelf.install(registry, contents)
     if as_json:
-        print_json({**_mapping(_registry_json(shelf, registry)), "left_out": problems})
+        print_json({**_registry_json(shelf, registry), "left_out": problems})
         return 0
     print(f"Installed {registry.name} at {registry.commit[:12]}, {counted(len(registry.scripts), 'script')}.")
     _print_left_out(problems)
@@ -210,11 +210,6 @@ def _fetch_and_install(shelf: Shelf, registry: Registry, branch: str | None, as_
         )
         print(f"Then trust it as it is now:           ctx trust {registry.scripts[0].reference}")
     return 0
-
-
-def _mapping(value: JSON) -> dict[str, JSON]:
-    assert isinstance(value, dict)
-    return value
 
 
 def _print_left_out(problems: Iterable[str]) -> None:
@@ -376,25 +371,14 @@ def _override(shelf: Shelf, args: argparse.Namespace) -> int:
     discovered = (
         len(script.files) == 1 and script.kind != "connector" and not named
     )  # without a word in ctx.toml
+    main = f"{script.kind}.lua"
     if discovered:
-        folder, names = (
-            os.path.join(config.root, ".ctx", f"{script.kind}s"),
-            {f"{script.kind}.lua": f"{script.name}.lua"},
-        )
+        copies = {main: os.path.join(config.root, ".ctx", f"{script.kind}s", f"{script.name}.lua")}
     else:
-        folder, names = os.path.join(config.root, f"{script.kind}s", script.name), {}
-    copies = {name: os.path.join(folder, names.get(name, name)) for name in script.files}
-    present = [path for path in copies.values() if os.path.lexists(path)]
-    if present:
-        raise BadRequest(f"{os.path.relpath(present[0], config.root)} is there already; nothing was written")
-    texts = _verified(shelf, script)
-    try:
-        for name, path in copies.items():
-            files.make_folder(os.path.dirname(path), beneath=config.root)
-            files.replace(path, texts[name], mode=0o644, beneath=config.root)
-    except OSError as error:
-        raise ConfigError(f"the copy cannot be written: {error.strerror}") from error
-    target = os.path.relpath(copies[f"{script.kind}.lua"], config.root)
+        folder = os.path.join(config.root, f"{script.kind}s", script.name)
+        copies = {name: os.path.join(folder, name) for name in script.files}
+    _copy(shelf, script, copies, config.root)
+    target = os.path.relpath(copies[main], config.root)
     if args.json:
         print_json({"copied": script.reference, "to": target})
         return 0
@@ -408,12 +392,21 @@ def _override(shelf: Shelf, args: argparse.Namespace) -> int:
     return 0
 
 
-def _verified(shelf: Shelf, script: RegistryScript) -> dict[str, bytes]:
-    """The files of a script, as they were installed. Raises `ConfigError` where they are no longer that."""
-    change = shelf.change(script)
-    if change is not None:
-        raise ConfigError(change)
-    return {name: files.read_file(shelf.path_of(script, name)) for name in script.files}
+def _copy(shelf: Shelf, script: RegistryScript, copies: Mapping[str, str], root: str) -> None:
+    """Writes the files of a script where `copies` has them, as they were installed. Raises `BadRequest` where
+    one is there, `ConfigError` where they are no longer that, or cannot be written.
+    """
+    for path in copies.values():
+        if os.path.lexists(path):
+            raise BadRequest(f"{os.path.relpath(path, root)} is there already; nothing was written")
+    _refuse_damaged(shelf, [script])
+    texts = {name: files.read_file(shelf.path_of(script, name)) for name in copies}
+    try:
+        for name, path in copies.items():
+            files.make_folder(os.path.dirname(path), beneath=root)
+            files.replace(path, texts[name], mode=0o644, beneath=root)
+    except OSError as error:
+        raise ConfigError(f"the copy cannot be written: {error.strerror}") from error
 
 
 def _init(shelf: Shelf, args: argparse.Namespace) -> int:

@@ -149,8 +149,8 @@ def _trust_project(args: Any) -> int:
     configured = _read(location)
     scripts = project_scripts(project_root(location.path), digests)
     _check_names(args.names, configured, scripts)
-    picked = [script for script in scripts if not args.names or script.name in args.names]
-    configured_too = not args.names or configured.name in args.names
+    picked = [script for script in scripts if script.name in (args.names or [script.name])]
+    configured_too = configured.name in (args.names or [configured.name])
     trusted = digests.get(trusted_as(configured.path)) == configured.digest
     if not args.json and configured_too and configured.requests:
         print(f"{one_line(configured.name)} asks for more than reading its own folder:")
