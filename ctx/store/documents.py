@@ -8,6 +8,7 @@ number is never used again, nor is a document's.
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
+from ctx.clock import now_ms
 from ctx.lean import Any, records
 from ctx.store.record import (
     EVERY,
@@ -81,7 +82,7 @@ class Documents(Record):
 
         latest = {document.id: (document, chunks) for document, chunks in batch}
         with self._writing() as write:
-            stored = BatchRows(write, self._clock_ms(), latest.values()).store()
+            stored = BatchRows(write, now_ms(), latest.values()).store()
         self._latest = stored
         return stored[0].seq
 

@@ -1,5 +1,4 @@
-"""Turns: what only one may do at a time, among the threads of a process or the machines that share a
-database.
+"""Turns: what only one may do at a time, among the machines that share a database.
 
 A turn is a lease that is renewed while it lasts. Who loses it is told by an event, and its writes are refused
 from then on.
@@ -20,42 +19,6 @@ TTL_S = 30.0  # what a machine that dies costs the others
 RENEWALS = 3  # within that time
 WAIT_S = 120.0  # for a turn that another machine has, where its work is also this one's
 LOOK_S = 0.25
-
-
-class LocalCoordination:
-    """The `Coordination` of one process. Other processes of the machine wait for the lock of the index
-    anyway.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._leases: dict[str, tuple[int, float]] = {}  # epoch, until when (monotonic)
-
-    def lease(self, name: str, ttl_s: float) -> int | None:
-        with self._lock:
-            epoch, until_s = self._leases.get(name, (0, 0.0))
-            if until_s > time.monotonic():
-                return None
-            self._leases[name] = epoch + 1, time.monotonic() + ttl_s
-            return epoch + 1
-
-    def renew(self, name: str, epoch: int, ttl_s: float) -> bool:
-        with self._lock:
-            current, until_s = self._leases.get(name, (0, 0.0))
-            if current != epoch or not until_s:
-                return False
-            self._leases[name] = epoch, time.monotonic() + ttl_s
-            return True
-
-    def release(self, name: str, epoch: int) -> None:
-        with self._lock:
-            if self._leases.get(name, (0, 0.0))[0] == epoch:
-                self._leases[name] = epoch, 0.0
-
-    def holder(self, name: str) -> str | None:
-        with self._lock:
-            until_s = self._leases.get(name, (0, 0.0))[1]
-        return "this process" if until_s > time.monotonic() else None
 
 
 class TurnEvent(threading.Event):

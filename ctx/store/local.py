@@ -301,25 +301,17 @@ class LocalIndex:
         """
         seq = catalog.seq()
         expected = {"applied": str(seq), "history": catalog.history(seq) or "", "model": model}
-        fields = keyword_state(self._state_path)
-        if (
-            not fields
-            or fields.get("format") != str(KEYWORD_FORMAT)
-            or not expected.items() <= fields.items()
-        ):
+        words = keyword_state(self._state_path) or {}
+        if not {**expected, "format": str(KEYWORD_FORMAT)}.items() <= words.items():
             return False
-        if not complete_files(os.path.join(self._path, fields["folder"]), fields):
+        if not complete_files(os.path.join(self._path, words["folder"]), words):
             return False
-        fields = read_state(os.path.join(self._vectors_path, "state"))
-        if not model:
-            return fields is None
-        if (
-            not fields
-            or fields.get("format") != str(VECTORS_FORMAT)
-            or not expected.items() <= fields.items()
-        ):
+        vectors = read_state(os.path.join(self._vectors_path, "state"))
+        if vectors is None or not model:
+            return vectors is None and not model
+        if not {**expected, "format": str(VECTORS_FORMAT)}.items() <= vectors.items():
             return False
-        for name, size in vector_sizes(fields).items():
+        for name, size in vector_sizes(vectors).items():
             current_stamp = stamp(os.path.join(self._vectors_path, name))
             if current_stamp is None or current_stamp[2] < size:
                 return False

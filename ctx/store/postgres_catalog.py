@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Self
 
-from ctx.clock import now_ms
 from ctx.errors import Busy, StoreError
 from ctx.store.documents import Documents
 from ctx.store.embeddings import Embeddings
@@ -180,8 +179,6 @@ class PostgresCatalog(Documents, Embeddings):
         url: str | Database,
         *,
         machine: str = "",
-        read_only: bool = False,
-        clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         """`url`: the address, or the database opened, which this closes. `machine`: the name of the one that
         writes, for documents that others may not see.
@@ -189,8 +186,6 @@ class PostgresCatalog(Documents, Embeddings):
         self.database = Database(url) if isinstance(url, str) else url
         self.machine = machine
         self._epochs: dict[str, int] = {}  # of the leases that this process has: by source
-        self._read_only = read_only
-        self._clock_ms = clock_ms
         self._latest: list[StoredDocument] = []
         self._line: str | None = None  # where the epoch that this process began is kept
         try:
@@ -219,8 +214,6 @@ class PostgresCatalog(Documents, Embeddings):
 
     @contextmanager
     def _writing(self) -> Iterator["PostgresWrite"]:
-        if self._read_only:
-            raise StoreError("the catalog was opened to be read only")
         write = PostgresWrite(self.database, self._line, self.machine, self._epochs)
         try:
             with self.database.transaction(write=True) as connection:
@@ -237,7 +230,7 @@ class PostgresCatalog(Documents, Embeddings):
     def seq(self) -> int:
         with self._reading() as connection:
             settled, given = map(int, connection.execute(_SETTLED).fetchone())  # type: ignore[arg-type]
-            if settled == given or self._read_only:  # every search asks, and mostly nothing is under way
+            if settled == given:  # every search asks, and mostly nothing is under way
                 return settled
             if connection.execute(_LEFT_BEHIND, (LEFT_BEHIND_S,)).fetchone() is None:
                 return settled

@@ -6,7 +6,7 @@ a method of `Record` and of `Write`. A write takes its `seq` as late as it can: 
 go no further.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ctx.lean import TYPE_CHECKING, Any, Protocol
 from ctx.store.rows import Run, StoredDocument
@@ -50,7 +50,6 @@ class Statements(Protocol):
 class Record:
     """The catalog's transactions, and what it knows of its sources."""
 
-    _clock_ms: Callable[[], int]
     _latest: list[StoredDocument]  # of the last write, until a projection takes it
 
     def _reading(self) -> "AbstractContextManager[Statements]":
@@ -166,25 +165,25 @@ class Record:
                     (model_no,),
                 )
             }
+        if model is not None and model_no is None:  # nothing is embedded with it yet
+            pending = {no: (chunks, oldest_ms) for no, (_, chunks, oldest_ms) in sizes.items()}
         statuses: dict[str, SourceStatus] = {}
         for no, (name, finished_ms, ok, note, revision, succeeded_ms) in runs.items():
-            documents, chunks, oldest_ms = sizes.get(no, (0, 0, None))
+            documents, chunks, _ = sizes.get(no, (0, 0, None))
             if name not in names and not documents:
                 continue
-            waiting: tuple[int, int | None] = (0, None)
-            if model is not None:
-                waiting = (chunks, oldest_ms) if model_no is None else pending.get(no, waiting)
+            waiting, oldest_ms = pending.get(no, (0, None))
             statuses[name] = SourceStatus(
                 name=name,
                 configured=name in names,
                 healthy=finished_ms is None or bool(ok),
                 doc_count=documents,
                 chunk_count=chunks,
-                pending=waiting[0],
+                pending=waiting,
                 last_indexed_ms=succeeded_ms,
                 note=note if finished_ms is not None else NEVER_INDEXED,
                 revision=revision,
-                oldest_pending_ms=waiting[1],
+                oldest_pending_ms=oldest_ms,
             )
         for name in names - statuses.keys():
             statuses[name] = SourceStatus(name, True, True, 0, 0, 0, None, NEVER_INDEXED)

@@ -4,7 +4,7 @@ replaced.
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ctx.clock import now_ms
 from ctx.errors import Busy, StoreError
@@ -119,12 +119,10 @@ class SqliteCatalog(Documents, Embeddings):
         *,
         read_only: bool = False,
         timeout_s: float = BUSY_TIMEOUT_S,
-        clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._path = path
         self._read_only = read_only
         self._timeout_s = timeout_s
-        self._clock_ms = clock_ms
         self._writing_lock = Lock()
         self._writer: Connection | None = None
         self._returned_ms: int | None = None
@@ -177,7 +175,7 @@ class SqliteCatalog(Documents, Embeddings):
         self._writer = attached(writer)
         migrate(self._writer, COMPONENT, MIGRATIONS)
         self._epoch_begun, self._latest = False, []
-        self._returned_ms = self._clock_ms()
+        self._returned_ms = now_ms()
         return True
 
     @property

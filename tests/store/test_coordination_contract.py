@@ -1,15 +1,50 @@
 """What every coordination does: a lease is one's alone until it is given back or runs out."""
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from ctx.errors import Busy
 from ctx.store.base import Coordination
-from ctx.store.leases import LocalCoordination, turn, turn_or_done
+from ctx.store.leases import turn, turn_or_done
 
 LATE_S = 30.0
+
+
+class LocalCoordination:
+    """The `Coordination` of one process: what the contract asks, in memory."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._leases: dict[str, tuple[int, float]] = {}  # epoch, until when (monotonic)
+
+    def lease(self, name: str, ttl_s: float) -> int | None:
+        with self._lock:
+            epoch, until_s = self._leases.get(name, (0, 0.0))
+            if until_s > time.monotonic():
+                return None
+            self._leases[name] = epoch + 1, time.monotonic() + ttl_s
+            return epoch + 1
+
+    def renew(self, name: str, epoch: int, ttl_s: float) -> bool:
+        with self._lock:
+            current, until_s = self._leases.get(name, (0, 0.0))
+            if current != epoch or not until_s:
+                return False
+            self._leases[name] = epoch, time.monotonic() + ttl_s
+            return True
+
+    def release(self, name: str, epoch: int) -> None:
+        with self._lock:
+            if self._leases.get(name, (0, 0.0))[0] == epoch:
+                self._leases[name] = epoch, 0.0
+
+    def holder(self, name: str) -> str | None:
+        with self._lock:
+            until_s = self._leases.get(name, (0, 0.0))[1]
+        return "this process" if until_s > time.monotonic() else None
 
 
 @pytest.fixture(params=["local", pytest.param("postgresql", marks=pytest.mark.cluster)])
