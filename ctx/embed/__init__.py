@@ -35,20 +35,18 @@ def open_embedder(
         return LocalEmbedder(model or SHIPPED, dims=dims, threads=threads or None)
     from ctx.embed.remote import OllamaEmbedder, OpenAIEmbedder
 
+    services = {"ollama": OllamaEmbedder, "openai": OpenAIEmbedder}
+    if provider not in services:
+        known = ", ".join(("local", *services, "disabled"))
+        raise ConfigError(f"[embedding] provider: unknown '{provider}' (known: {known})")
     if not model or not dims:
         raise ConfigError(f"[embedding] provider '{provider}' needs model and dims")
-    if provider == "ollama":
-        return OllamaEmbedder(
-            model, dims, url=url, batch_size=batch_size, timeout_s=timeout_s, max_retries=max_retries
-        )
-    if provider == "openai":
-        return OpenAIEmbedder(
-            model,
-            dims,
-            url=url,
-            api_key=api_key,
-            batch_size=batch_size,
-            timeout_s=timeout_s,
-            max_retries=max_retries,
-        )
-    raise ConfigError(f"[embedding] provider: unknown '{provider}' (known: local, ollama, openai, disabled)")
+    return services[provider](
+        model,
+        dims,
+        url=url,
+        api_key=api_key if provider == "openai" else None,
+        batch_size=batch_size,
+        timeout_s=timeout_s,
+        max_retries=max_retries,
+    )

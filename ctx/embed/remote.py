@@ -53,6 +53,7 @@ class _HttpEmbedder:
     """What the services share: batches, retries, windows. The two below know the request and the reply."""
 
     _service: str
+    _default_url: str
     _path: str
     _start_it = "; is [embedding] url right, and the server up?"  # the mend where nobody answers
 
@@ -61,12 +62,13 @@ class _HttpEmbedder:
         model: str,
         dims: int,
         *,
-        url: str,
+        url: str | None = None,
         api_key: str | None = None,
         batch_size: int = 32,
         timeout_s: float = 30.0,
         max_retries: int = 5,
     ) -> None:
+        url = url or self._default_url
         try:
             parts = urlsplit(url)
             host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
@@ -270,26 +272,12 @@ class _HttpEmbedder:
 
 
 class OllamaEmbedder(_HttpEmbedder):
-    """Ollama's `/api/embed`. `url` is the server's (default http://localhost:11434)."""
+    """Ollama's `/api/embed`. `url` is the server's."""
 
     _service = "ollama"
+    _default_url = "http://localhost:11434"
     _start_it = "; start it with `ollama serve`, or set [embedding] url to where it is"
     _path = "/api/embed"
-
-    def __init__(
-        self,
-        model: str,
-        dims: int,
-        *,
-        url: str | None = None,
-        batch_size: int = 32,
-        timeout_s: float = 30.0,
-        max_retries: int = 5,
-    ) -> None:
-        url = url or "http://localhost:11434"
-        super().__init__(
-            model, dims, url=url, batch_size=batch_size, timeout_s=timeout_s, max_retries=max_retries
-        )
 
     def _payload(self, texts: list[str]) -> JSON:
         # Without `truncate: false` it silently drops what the model does not read.
@@ -309,34 +297,11 @@ class OllamaEmbedder(_HttpEmbedder):
 
 
 class OpenAIEmbedder(_HttpEmbedder):
-    """`POST {url}/embeddings` as OpenAI defines it (default url https://api.openai.com/v1); many servers
-    speak it.
-    """
+    """`POST {url}/embeddings` as OpenAI defines it; many servers speak it."""
 
     _service = "openai"
+    _default_url = "https://api.openai.com/v1"
     _path = "/embeddings"
-
-    def __init__(
-        self,
-        model: str,
-        dims: int,
-        *,
-        url: str | None = None,
-        api_key: str | None = None,
-        batch_size: int = 32,
-        timeout_s: float = 30.0,
-        max_retries: int = 5,
-    ) -> None:
-        url = url or "https://api.openai.com/v1"
-        super().__init__(
-            model,
-            dims,
-            url=url,
-            api_key=api_key,
-            batch_size=batch_size,
-            timeout_s=timeout_s,
-            max_retries=max_retries,
-        )
 
     def _payload(self, texts: list[str]) -> JSON:
         payload: dict[str, JSON] = {"model": self._model, "input": texts, "encoding_format": "float"}
