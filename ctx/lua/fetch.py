@@ -259,12 +259,8 @@ def _header_fields(reply: httpcore.Response) -> dict[str, str]:
 
 def unpacked(chunks: Iterator[bytes], encoding: str, limit: int) -> bytes:
     """The decoded body. What unpacks to more than `limit` bytes is refused before it is in memory."""
-    names = [
-        name.strip().lower()
-        for name in encoding.split(",")
-        if name.strip() and name.strip().lower() != "identity"
-    ]
-    if len(names) > 1 or any(name not in ("gzip", "x-gzip", "deflate") for name in names):
+    names = [name for part in encoding.lower().split(",") if (name := part.strip()) not in ("", "identity")]
+    if len(names) > 1 or not {"gzip", "x-gzip", "deflate"}.issuperset(names):
         raise ToolError(
             f"http: the reply is encoded as '{encoding[:40]}', which ctx does not ask for; leave out "
             "Accept-Encoding"
