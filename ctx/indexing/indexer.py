@@ -18,9 +18,12 @@ from ctx.indexing.order import Asked, EmbeddingOrder
 from ctx.indexing.run import IndexReport, IndexRun, Progress
 from ctx.indexing.status import IDLE, Activity, Pace
 from ctx.indexing.window import Window
-from ctx.lean import NamedTuple, Protocol
+from ctx.lean import TYPE_CHECKING, NamedTuple, Protocol
 from ctx.store.base import Catalog, Projection
 from ctx.types import SourceItem, SourceStatus, source_kind
+
+if TYPE_CHECKING:  # numpy costs 70 ms, and a run that finds nothing changed has nothing to embed
+    import numpy as np
 
 logger = logging.getLogger(__name__)
 
@@ -399,26 +402,39 @@ class Indexer:
             self._embedding = True
             # The vectors are made outside the lock: another process may index meanwhile, and equal hashes
             # mean equal vectors.
-            total = count + self.catalog.pending_count(self.model)
-            vectors = []
-            for vector in embedder.embed([text for _, text in texts], stop=stop):
-                vectors.append(vector)
-                read = count + len(vectors)
-                self._now(phase="embedding", source=None, done=read, total=max(read, total))
-                if progress and len(vectors) % TOLD_EVERY == 0 and len(vectors) < len(texts):
-                    progress("embed", read, max(read, total))
-            if len(vectors) < len(texts) and (stop is None or not stop.is_set()):
-                raise BadRequest(f"the embedder gave {len(vectors)} vectors for {len(texts)} texts")
+            vectors = self._vectors(embedder, texts, count, progress, stop)
             with self.writing() as index:
-                self.catalog.put_embeddings(
-                    self.model,
-                    [(digest, vector) for (digest, _), vector in zip(texts, vectors, strict=False)],
-                )
+                self.catalog.put_embeddings(self.model, vectors)
                 index.catch_up(self.catalog)
             count += len(vectors)
             if progress:
                 progress("embed", count, count + self.catalog.pending_count(self.model))
         return EmbedReport(count, self.catalog.pending_count(self.model), time.monotonic() - began_s)
+
+    def _vectors(
+        self,
+        embedder: Embedder,
+        texts: Sequence[tuple[bytes, str]],
+        count: int,
+        progress: Progress | None,
+        stop: threading.Event | None,
+    ) -> "list[tuple[bytes, np.ndarray]]":
+        """The vectors of texts by their hashes; of the first of them where it is to stop. `count` were made
+        before.
+        """
+        assert self.model is not None
+        total = count + self.catalog.pending_count(self.model)
+        vectors = []
+        embeddings = embedder.embed([text for _, text in texts], stop=stop)
+        for vector, (digest, _) in zip(embeddings, texts, strict=False):
+            vectors.append((digest, vector))
+            read = count + len(vectors)
+            self._now(phase="embedding", source=None, done=read, total=max(read, total))
+            if progress and len(vectors) % TOLD_EVERY == 0 and len(vectors) < len(texts):
+                progress("embed", read, max(read, total))
+        if len(vectors) < len(texts) and (stop is None or not stop.is_set()):
+            raise BadRequest(f"the embedder gave {len(vectors)} vectors for {len(texts)} texts")
+        return vectors
 
     def _next_texts(self, order: EmbeddingOrder, size: int) -> list[tuple[bytes, str]]:
         """The next texts to embed, at most `size`; none when nothing is pending any more."""

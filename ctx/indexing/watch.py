@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
@@ -59,8 +60,8 @@ class Watchable(Protocol):
     ) -> Iterator[SourceItem]: ...
 
 
-class _Work(NamedTuple):
-    paths: frozenset[str] | None  # None: scan it whole
+_Paths = frozenset[str] | None
+"""What of a source is to be looked at; None: all of it."""
 
 
 class Watcher:
@@ -92,7 +93,7 @@ class Watcher:
         self._on_report = on_report
         self._stop = threading.Event()
         self._wake = threading.Condition()
-        self._due: dict[str, _Work] = {}
+        self._due: dict[str, _Paths] = {}
         self._embed_due = threading.Event()
         self._next_s: dict[str, float] = {}
         self._failures: dict[str, int] = {}  # in a row, by source
@@ -106,9 +107,8 @@ class Watcher:
         now_s = time.monotonic()
         for name, connector in self._indexer.connectors.items():
             if not (self._follow and isinstance(connector, Watchable) and os.path.isdir(connector.root)):
-                self._due[name] = _Work(
-                    None
-                )  # the others are scanned as soon as their changes are told, and not twice
+                # The others are scanned as soon as their changes are told, and not twice.
+                self._due[name] = None
             self._next_s[name] = now_s + self._interval_s(name)
         loops = [("ctx-index", self._index_loop), ("ctx-embed", self._embed_loop)]
         if self._follow and any(isinstance(c, Watchable) for c in self._indexer.connectors.values()):
@@ -134,7 +134,7 @@ class Watcher:
 
     def request(self, name: str) -> None:
         """Scans a source soon."""
-        self._add(name, _Work(None))
+        self._add(name, None)
 
     def after_run(self, name: str, ok: bool) -> None:
         """Told of every run of a source, also those that somebody asked for.
@@ -170,16 +170,11 @@ class Watcher:
             return math.inf
         return self._intervals.by_source.get(name, FULL_SCAN_EVERY_S)
 
-    def _add(self, name: str, work: _Work) -> None:
+    def _add(self, name: str, paths: _Paths) -> None:
         with self._wake:
-            pending = self._due.get(name)
-            if pending is not None and (pending.paths is None or work.paths is None):
-                work = _Work(None)
-            elif pending is not None and pending.paths is not None and work.paths is not None:
-                work = _Work(pending.paths | work.paths)
-            if work.paths is not None and len(work.paths) > MAX_PATHS:
-                work = _Work(None)
-            self._due[name] = work
+            pending = self._due.get(name, frozenset())
+            together = None if pending is None or paths is None else pending | paths
+            self._due[name] = None if together is None or len(together) > MAX_PATHS else together
             self._wake.notify_all()
 
     # -- indexing --------------------------------------------------------------------------------------------
@@ -206,8 +201,8 @@ class Watcher:
                 if not self._due:
                     continue
                 name = next(iter(self._due))
-                work = self._due.pop(name)
-            self._index(self._indexer.connectors[name], work)
+                paths = self._due.pop(name)
+            self._index(self._indexer.connectors[name], paths)
             self._look_due = self._look_due or self._looked_s == -math.inf
 
     def _look(self) -> None:
@@ -227,19 +222,17 @@ class Watcher:
         for name, next_s in self._next_s.items():
             if next_s <= now_s:
                 self._next_s[name] = now_s + self._interval_s(name)
-                self._due[name] = _Work(None)
+                self._due[name] = None
 
-    def _index(self, connector: Connector, work: _Work) -> None:
+    def _index(self, connector: Connector, paths: _Paths) -> None:
         ailment = self._indexer.ailment(connector.name)
         try:
-            if work.paths is None or not isinstance(connector, Watchable):
+            if paths is None or not isinstance(connector, Watchable):
                 report = self._indexer.run_source(connector, stop=self._stop)
                 self._slowest_scan_s = max(report.duration_s, self._slowest_scan_s * 0.9)
             else:
-                paths, watched = work.paths, connector
-                report = self._indexer.run_source(
-                    connector, stop=self._stop, items=lambda known, log: watched.scan_paths(paths, known, log)
-                )
+                items = partial(connector.scan_paths, paths)
+                report = self._indexer.run_source(connector, stop=self._stop, items=items)
             if report.ok and ailment is not None:
                 logger.info("source healthy again source=%s", connector.name)
             elif not report.ok and self._indexer.ailment(connector.name) != ailment:
@@ -249,7 +242,8 @@ class Watcher:
                 self._on_report(report)
         except Busy as error:
             logger.info("index run put off source=%s reason=%s", connector.name, error.message)
-            self._again(connector.name, work)
+            self._stop.wait(0.2)  # a lock is given back in a moment
+            self._add(connector.name, paths)
         except CtxError as error:
             if self._indexer.degrade(connector.name, error.message):  # once, not with every attempt
                 logger.error("index run failed source=%s reason=%s", connector.name, error.message)
@@ -260,12 +254,8 @@ class Watcher:
             self._again(connector.name)
         self._embed_due.set()
 
-    def _again(self, name: str, work: _Work | None = None) -> None:
-        """Tries once more in a moment: a lock is given back, and a disk that is full is not for ever."""
-        if work is not None:
-            self._stop.wait(0.2)
-            self._add(name, work)
-            return
+    def _again(self, name: str) -> None:
+        """Tries once more before long: a disk that is full is not for ever."""
         with self._wake:
             self._next_s[name] = min(self._next_s[name], time.monotonic() + RETRY_S)
 
@@ -400,7 +390,7 @@ class Watcher:
                     below = root.rstrip(os.sep) + os.sep
                     mine = frozenset(path for path in paths if path.startswith(below) or path == root)
                     if mine:
-                        self._add(name, _Work(mine))
+                        self._add(name, mine)
 
 
 _ADDED = 1  # of watchfiles' kinds of change

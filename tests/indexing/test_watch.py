@@ -16,7 +16,6 @@ import pytest
 from faults import eventually, serving, unprivileged
 from kit import found, project, workspace
 
-from ctx.indexing import watch
 from ctx.indexing.watch import Intervals, Watcher
 from ctx.workspace import Workspace
 
@@ -205,7 +204,7 @@ def test_a_failing_script_is_told_once_and_asked_more_and_more_rarely_until_it_w
         source = space.indexer.connectors["script:s"]
         pauses: list[float] = []
         for _ in range(8):
-            watcher._index(source, watch._Work(None))
+            watcher._index(source, None)
             pauses.append(watcher._next_s["script:s"] - time.monotonic())
         assert pauses == pytest.approx([60, 120, 240, 480, 960, 1920, 3600, 3600], abs=20)
         assert [line.message for line in caplog.records if "wiki is down" in line.message] == [
@@ -213,7 +212,7 @@ def test_a_failing_script_is_told_once_and_asked_more_and_more_rarely_until_it_w
         ]
         assert sum("ok=False" in line.message for line in caplog.records) == 1
         script.write_text("connector = {} function connector.scan() error('the wiki moved') end")
-        watcher._index(source, watch._Work(None))
+        watcher._index(source, None)
         assert "reason=script:s:1: the wiki moved" in caplog.text
         script.write_text(
             "connector = {} function connector.scan() return {{source_id='a', body='quokka'}} end"
