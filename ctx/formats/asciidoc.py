@@ -5,7 +5,7 @@ source.
 import re
 
 from ctx.formats.base import Parsed, clipped, first_title
-from ctx.formats.frontmatter import front_title, read_front_matter
+from ctx.formats.frontmatter import NO_FRONT_MATTER, front_title, read_front_matter
 from ctx.types import Heading
 
 _LINE = re.compile(
@@ -19,11 +19,11 @@ _LINK = re.compile(
 
 def parse(text: str) -> Parsed:
     """An AsciiDoc document; its title is the front matter's, else the first section's."""
-    front = read_front_matter(text)
+    front = read_front_matter(text) or NO_FRONT_MATTER
     lines = "\n" + text  # offsets in it are one more than in `text`
     headings: list[Heading] = []
     atoms: list[tuple[int, int]] = []
-    match = _LINE.search(lines, front.end if front else 0)
+    match = _LINE.search(lines, front.end)
     while match:
         stop = match.end()
         if match[1]:
@@ -38,5 +38,5 @@ def parse(text: str) -> Parsed:
                 stop = end + 1 + len(match[3])
                 atoms.append((match.start(), stop - 1))
         match = _LINE.search(lines, stop)
-    title = (front_title(front) if front else None) or first_title(headings)
+    title = front_title(front) or first_title(headings)
     return Parsed(text, tuple(headings), tuple(atoms), title)

@@ -38,6 +38,9 @@ class FrontMatter(NamedTuple):
     metadata: dict[str, JSON]
 
 
+NO_FRONT_MATTER = FrontMatter(0, {})
+
+
 def read_front_matter(text: str) -> FrontMatter | None:
     """The block at the head of a text, or None where there is none that can be read."""
     head = text[:4]

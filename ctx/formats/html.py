@@ -438,8 +438,9 @@ class _Page:
         if main is not None:
             start, end = main
             body = body[start:end]
-            headings = [_moved(each, -start) for each in headings if start <= each.start < end]
-            atoms = [(a - start, b - start) for a, b in atoms if start <= a and b <= end]
+            headings = [heading for heading in headings if start <= heading.start < end]
+            atoms = [(first, last) for first, last in atoms if start <= first and last <= end]
+            headings, atoms = _moved(headings, atoms, -start)
         declared = str(self.metadata.get("title") or "")
         top = next(
             (each.title for each in (*headings, *self.headings) if each.level == 1 and each.title), None
@@ -448,8 +449,7 @@ class _Page:
         if top and declared and _differ(top, declared):
             lead = f"{declared}\n\n"
             body = lead + body
-            headings = [_moved(each, len(lead)) for each in headings]
-            atoms = [(a + len(lead), b + len(lead)) for a, b in atoms]
+            headings, atoms = _moved(headings, atoms, len(lead))
         return Parsed(body, tuple(headings), tuple(atoms), title, self.metadata)
 
     def _finish(self) -> None:
@@ -476,8 +476,14 @@ class _Page:
         return (start, end) if headed or end - start >= MIN_MAIN_CHARS else None
 
 
-def _moved(heading: Heading, characters: int) -> Heading:
-    return heading._replace(start=heading.start + characters)
+def _moved(
+    headings: list[Heading], atoms: list[tuple[int, int]], characters: int
+) -> tuple[list[Heading], list[tuple[int, int]]]:
+    """Both, so many characters further on."""
+    return (
+        [heading._replace(start=heading.start + characters) for heading in headings],
+        [(start + characters, end + characters) for start, end in atoms],
+    )
 
 
 def _differ(heading: str, declared: str) -> bool:

@@ -10,8 +10,8 @@ import re
 from typing import NamedTuple
 
 from ctx.formats.base import MAX_HEADING_CHARS, Parsed, clipped, first_title
-from ctx.formats.frontmatter import front_title, read_front_matter
-from ctx.types import NO_METADATA, Heading
+from ctx.formats.frontmatter import NO_FRONT_MATTER, front_title, read_front_matter
+from ctx.types import Heading
 
 # Every line that may mean something, but for fences; each match begins with the newline before the line, so
 # that the search jumps from line to line at the speed of memchr. Groups: 1 ATX hashes, 2 setext underline, 3
@@ -39,8 +39,8 @@ _HTML_HEADING = 600  # characters in which `</h1>` must follow
 
 def parse(text: str) -> Parsed:
     """A Markdown text. Never fails: what is not Markdown is text."""
-    front = read_front_matter(text)
-    begin = front.end if front else 0
+    front = read_front_matter(text) or NO_FRONT_MATTER
+    begin = front.end
     # Offsets in `lines` are one more than in `text`: the added newline gives the first line its own.
     lines = "\n" + text
     blocks = _Blocks(_fences(lines, begin))
@@ -71,13 +71,13 @@ def parse(text: str) -> Parsed:
         if heading:
             headings.append(heading)
     blocks.inside(len(lines), skip_to, False)
-    title = (front_title(front) if front else None) or first_title(headings)
+    title = front_title(front) or first_title(headings)
     return Parsed(
         text,
         tuple(headings),
         tuple(blocks.closed(len(text))),
         title,
-        front.metadata if front else NO_METADATA,
+        front.metadata,
     )
 
 

@@ -9,8 +9,8 @@ import unicodedata
 from collections.abc import Iterator
 
 from ctx.formats.base import Parsed, clipped, first_title
-from ctx.formats.frontmatter import front_title, read_front_matter
-from ctx.types import NO_METADATA, Heading
+from ctx.formats.frontmatter import NO_FRONT_MATTER, front_title, read_front_matter
+from ctx.types import Heading
 
 _ADORNMENT = re.compile(r"\n([!-/:-@\[-`{-~])\1+[ \t]*(?=\n|\Z)")
 _LITERAL = re.compile(
@@ -29,11 +29,11 @@ _ANCHOR = re.compile(r"\.\. (?:_[^\n]{1,200}:|index::[^\n]{0,200})[ \t]*\Z")
 
 def parse(text: str) -> Parsed:
     """A reStructuredText document. Never fails: what is no section is text."""
-    front = read_front_matter(text)
+    front = read_front_matter(text) or NO_FRONT_MATTER
     lines = "\n" + text  # offsets in it are one more than in `text`
     headings: list[Heading] = []
     styles: list[str] = []  # by level
-    consumed = front.end if front else 0  # what lies before belongs to a heading already
+    consumed = front.end  # what lies before belongs to a heading already
     for match in _ADORNMENT.finditer(lines, consumed):
         section = _section(lines, match, consumed) if match.start() >= consumed else None
         if section is None:
@@ -43,9 +43,9 @@ def parse(text: str) -> Parsed:
             styles.append(style)
         headings.append(Heading(_with_anchors(lines, start, consumed), styles.index(style) + 1, words))
         consumed = match.end()
-    title_text = (front_title(front) if front else None) or first_title(headings)
+    title_text = front_title(front) or first_title(headings)
     atoms = _blocks(lines)
-    return Parsed(text, tuple(headings), tuple(atoms), title_text, front.metadata if front else NO_METADATA)
+    return Parsed(text, tuple(headings), tuple(atoms), title_text, front.metadata)
 
 
 def _section(lines: str, underline: re.Match[str], floor: int) -> tuple[int, str, str] | None:
