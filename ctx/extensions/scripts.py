@@ -237,19 +237,7 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
     fault = name_fault("agent", script)
     if fault is not None:
         raise ConfigError(fault)
-    listed = fields.get("arguments") or []
-    for entry in listed if isinstance(listed, list) else []:
-        if isinstance(entry, dict):
-            refuse_misspelt(
-                entry, _ARGUMENT, f"{script.where}: argument '{one_line(str(entry.get('name'))[:80])}'"
-            )
-    arguments = tuple(
-        AgentArgument(
-            str(entry.get("name")), str(entry.get("description") or ""), entry.get("required") is True
-        )
-        for entry in (listed if isinstance(listed, list) else [])
-        if isinstance(entry, dict) and entry.get("name")
-    )
+    arguments = tuple(_arguments(script, fields.get("arguments")))
     policy = script.policy()
     declared = _names(fields.get("tools"))
 
@@ -277,6 +265,19 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
     )
 
 
+def _arguments(script: ScriptFile, declared: JSON) -> Iterator[AgentArgument]:
+    for entry in _tables(declared):
+        name = str(entry.get("name"))
+        refuse_misspelt(entry, _ARGUMENT, f"{script.where}: argument '{one_line(name[:80])}'")
+        if entry.get("name"):
+            yield AgentArgument(name, str(entry.get("description") or ""), entry.get("required") is True)
+
+
+def _tables(value: JSON) -> list[dict[str, JSON]]:
+    """The tables of a list; none of what is no list."""
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
 def _names(value: JSON) -> tuple[str, ...]:
     return tuple(entry for entry in value if isinstance(entry, str)) if isinstance(value, list) else ()
 
@@ -284,8 +285,7 @@ def _names(value: JSON) -> tuple[str, ...]:
 def _messages(script: ScriptFile, value: JSON) -> tuple[dict[str, str], ...]:
     return tuple(
         {"role": str(entry.get("role", "user")), "content": _content(script, entry.get("content", ""))}
-        for entry in (value if isinstance(value, list) else ())
-        if isinstance(entry, dict)
+        for entry in _tables(value)
     )
 
 
@@ -349,10 +349,8 @@ def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> Source
     if not isinstance(item, dict):
         _nameless(number, "is not a table", log)
         return None
-    source_id, body = item.get("source_id"), item.get("body")
-    if isinstance(source_id, int | float) and not isinstance(source_id, bool):
-        source_id = str(source_id)
-    if not isinstance(source_id, str) or not source_id or len(source_id) > 2000:
+    source_id, body = _source_id(item.get("source_id")), item.get("body")
+    if source_id is None:
         _nameless(number, "has no source_id", log)
         return None
     if source_id in source_ids:
@@ -364,10 +362,7 @@ def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> Source
         return None
     source_ids.add(source_id)
     metadata = _metadata(item, source_id, log)
-    created_ms, updated_ms = moment_ms(item.get("created_at")), moment_ms(item.get("updated_at"))
-    for name, moment in (("created_at", created_ms), ("updated_at", updated_ms)):
-        if item.get(name) not in (None, "") and moment is None:
-            log.note(source_id, f"{name} is no time (ISO 8601, or seconds since 1970), and is left out")
+    created_ms, updated_ms = (_moment(item, name, source_id, log) for name in ("created_at", "updated_at"))
     for name in _TEXTS:
         if not isinstance(item.get(name), str | None):
             log.note(source_id, f"{name} is no text, and is left out")
@@ -393,6 +388,20 @@ def _nameless(number: int, problem: str, log: ScanLog) -> None:
     """Tells of an item of which nobody can say which it is."""
     log.problem(f"item {number}", problem)
     log.withheld.append("")  # it may be any of those that seem to be missing: none is deleted this time
+
+
+def _source_id(value: JSON) -> str | None:
+    """The id of an item, also as a number; None where it is none."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return value if isinstance(value, str) and 0 < len(value) <= 2000 else None
+
+
+def _moment(item: Mapping[str, JSON], name: str, source_id: str, log: ScanLog) -> int | None:
+    moment = moment_ms(item.get(name))
+    if moment is None and item.get(name) not in (None, ""):
+        log.note(source_id, f"{name} is no time (ISO 8601, or seconds since 1970), and is left out")
+    return moment
 
 
 def _metadata(item: Mapping[str, JSON], source_id: str, log: ScanLog) -> dict[str, JSON]:
