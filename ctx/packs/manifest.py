@@ -131,6 +131,10 @@ _DEFAULTS: dict[str, tuple[type, JSON]] = {
     "profiles": (dict, {}),
 }
 _REQUIRED = ("name", "api", "grants", "tools")
+_AS_WRITTEN = (
+    *("name", "description", "prefix", "key_required", "at_banks", "bank", "default_bank", "pretty"),
+    *("lenient", "protocol", "rate_per_minute", "sessions_file", "envelope", "remote_path"),
+)
 
 
 def read_manifest(folder: str) -> Manifest:
@@ -160,30 +164,17 @@ def read_manifest(folder: str) -> Manifest:
         if key not in _CODES or type(code) is not int:
             raise ConfigError(f"{label}: errors.{key}: must be one of {', '.join(_CODES)} with a number")
     return Manifest(
-        name=values["name"],
+        **{name: values[name] for name in _AS_WRITTEN},
         folder=folder,
-        description=values["description"],
         grants=frozenset(values["grants"]),
         tools=tuple(_tool(entry, folder, label, values["profiles"]) for entry in values["tools"]),
         routes=tuple(_route(entry, folder, label) for entry in values["routes"]),
-        prefix=values["prefix"],
-        key_required=values["key_required"],
-        at_banks=values["at_banks"],
-        bank=values["bank"],
-        default_bank=values["default_bank"],
         environ=_environ(values["environ"], label),
         codes=codes,
         details=details,
-        pretty=values["pretty"],
-        lenient=values["lenient"],
-        protocol=values["protocol"],
-        rate_per_minute=values["rate_per_minute"],
-        sessions_file=values["sessions_file"],
         methods={method: _script(folder, name, label) for method, name in values["methods"].items()},
-        envelope=values["envelope"],
         instructions=values["instructions"].strip(),
         agents=tuple(_agent(entry, folder, label) for entry in values["agents"]),
-        remote_path=values["remote_path"],
         shared=_script(folder, values["shared"], label) if values["shared"] else None,
         profiles=_profiles(values["profiles"], label),
     )

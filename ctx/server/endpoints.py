@@ -28,7 +28,7 @@ from ctx.server.policy import ACCESS
 from ctx.server.rest import reply
 from ctx.server.work import Work
 from ctx.tools.agents import Agent, Agents
-from ctx.tools.base import Tool, Toolbox
+from ctx.tools.base import Toolbox
 from ctx.types import JSON
 
 PAGE = os.path.join(os.path.dirname(__file__), "page")
@@ -155,17 +155,8 @@ def _state(request: Request) -> State:
 )
 async def _list_tools(request: Request) -> Response:
     state = _state(request)
-    rows = [_tool_row(state.advice.listed(tool)) for tool in state.toolbox.list()]
-    return reply({"tools": rows})
-
-
-def _tool_row(tool: Tool) -> JSON:
-    return {
-        "name": tool.name,
-        "description": tool.description,
-        "builtin": tool.builtin,
-        "parameters": tool.parameters,
-    }
+    tools = [state.advice.listed(tool) for tool in state.toolbox.list()]
+    return reply({"tools": [{name: getattr(tool, name) for name in ToolRow.model_fields} for tool in tools]})
 
 
 @router.get(
