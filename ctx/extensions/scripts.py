@@ -237,7 +237,7 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
     fault = name_fault("agent", script)
     if fault is not None:
         raise ConfigError(fault)
-    arguments = tuple(_arguments(script, fields.get("arguments")))
+    arguments = tuple(agent_arguments(script, fields.get("arguments")))
     policy = script.policy()
     declared = _names(fields.get("tools"))
 
@@ -265,7 +265,8 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
     )
 
 
-def _arguments(script: ScriptFile, declared: JSON) -> Iterator[AgentArgument]:
+def agent_arguments(script: ScriptFile, declared: JSON) -> Iterator[AgentArgument]:
+    """What an agent's script says that it takes. Raises `ToolError`."""
     for entry in _tables(declared):
         name = str(entry.get("name"))
         refuse_misspelt(entry, _ARGUMENT, f"{script.where}: argument '{one_line(name[:80])}'")

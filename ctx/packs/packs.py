@@ -24,7 +24,7 @@ from ctx.errors import (
     Unauthorized,
 )
 from ctx.extensions.parameters import parameters_schema
-from ctx.extensions.scripts import Runner, ScriptFile, annotations
+from ctx.extensions.scripts import Runner, ScriptFile, agent_arguments, annotations
 from ctx.identity import OWN_BANK
 from ctx.lua.host import Policy
 from ctx.lua.pool import Job
@@ -34,9 +34,10 @@ from ctx.packs.context import CallContext
 from ctx.packs.manifest import Manifest, PackAgent, PackRouteSpec, PackTool, read_manifest
 from ctx.packs.remote import RemotePack
 from ctx.packs.scripts import OwnScript, pack_script, read_own, shared_text
-from ctx.packs.sessions import OpenSessions, Rate
+from ctx.packs.sessions import OpenSessions
 from ctx.packs.settings import check_settings, keys, pack_folder, profile, rate_limit
-from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt
+from ctx.rates import SlidingWindow
+from ctx.tools.agents import Agent, Agents, Prompt
 from ctx.tools.arguments import from_text
 from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON, Caller
@@ -80,7 +81,7 @@ class Pack:
         named = settings.get("default_bank") or manifest.variable(environ, "bank") or manifest.default_bank
         self.default_bank = check_nameable(str(named))
         self.mcp_enabled = (manifest.variable(environ, "mcp_enabled") or "").lower() not in NO
-        self.rate = Rate(rate_limit(manifest, settings, environ))
+        self.rate = SlidingWindow(rate_limit(manifest, settings, environ), refusal="Rate limit exceeded")
         self.sessions = sessions(self.name, _sessions_path(manifest, settings, home))
         self._policy = Policy(self.name)
         self.tools: dict[str, Tool] = {}
@@ -125,12 +126,7 @@ class Pack:
         script = pack_script(self.manifest, spec.name, spec.script)
         source = self._source(script)
         metadata = self._runner.metadata(script, source, "agent")
-        arguments = tuple(
-            AgentArgument(
-                str(entry["name"]), str(entry.get("description") or ""), entry.get("required") is True
-            )
-            for entry in metadata.get("arguments") or ()
-        )
+        arguments = tuple(agent_arguments(script, metadata.get("arguments")))
 
         def resolve(values: dict[str, JSON], caller: Caller) -> Prompt:
             bank_id = self._opened_bank(self._named(caller), caller)

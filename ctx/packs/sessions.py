@@ -9,14 +9,12 @@ import json
 import logging
 import secrets
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from ctx import files
 from ctx.clock import now_ms
-from ctx.errors import RateLimited, StoreError
+from ctx.errors import StoreError
 from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
@@ -240,46 +238,3 @@ def _activity_ms(data: dict[str, JSON]) -> float:
     """When a session was last seen; the real product's may say it otherwise."""
     value = data.get("lastActivity", 0)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
-
-
-class Rate:
-    """At most `limit` calls in any `window_s` for each session: a log of times, so that it slides.
-    0 means no limit.
-    """
-
-    def __init__(
-        self, limit: int, window_s: float = 60.0, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.limit = limit
-        self.window_s = window_s
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._calls: dict[str, deque[float]] = {}
-
-    def spend(self, session: str) -> None:
-        """Counts a call. Raises `RateLimited`; a refused call does not count."""
-        if not self.limit:
-            return
-        with self._lock:
-            calls = self._recent(session)
-            if len(calls) >= self.limit:
-                wait_s = calls[0] + self.window_s - self._clock()
-                raise RateLimited("Rate limit exceeded", retry_after_s=wait_s, data={"limit": self.limit})
-            calls.append(self._clock())
-
-    def current(self, session: str) -> int:
-        """Calls of the session within the window."""
-        with self._lock:
-            return len(self._recent(session))
-
-    def _recent(self, session: str) -> deque[float]:
-        if len(self._calls) > MAX_SESSIONS:
-            self._calls = {
-                id: calls
-                for id, calls in self._calls.items()
-                if calls and calls[-1] > self._clock() - self.window_s
-            }
-        calls = self._calls.setdefault(session, deque())
-        while calls and calls[0] <= self._clock() - self.window_s:
-            calls.popleft()
-        return calls

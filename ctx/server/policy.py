@@ -8,12 +8,11 @@ wherever they are called.
 
 import ipaddress
 import re
-import time
-from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from ctx.errors import ConfigError, CtxError, OriginNotAllowed, RateLimited, Unauthorized
+from ctx.errors import ConfigError, CtxError, OriginNotAllowed, Unauthorized
+from ctx.rates import SlidingWindow
 from ctx.server import errors
 from ctx.server.keys import Grant, Keys, digest
 from ctx.server.keys import match as match_key
@@ -23,8 +22,6 @@ from ctx.tools.base import Tool
 from ctx.types import JSON, Caller
 
 ACCESS = "ctx.access"  # where in the ASGI scope a door finds the Access
-RATE_WINDOW_S = 60.0
-RATE_KEYS = 10_000  # callers remembered; beyond it the one longest silent is forgotten
 
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?")
 _ORIGIN = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?")
@@ -98,32 +95,6 @@ def check_bind(settings: ServerSettings, ring: Keys | None = None) -> None:
     )
 
 
-class SlidingWindow:
-    """At most `limit` calls in any `window_s` for each caller. For one thread (the event loop)."""
-
-    def __init__(
-        self, limit: int, window_s: float = RATE_WINDOW_S, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.limit = limit
-        self._window_s = window_s
-        self._clock = clock
-        self._calls: OrderedDict[str, deque[float]] = OrderedDict()
-
-    def spend(self, caller: str) -> None:
-        """Counts a call. Raises `RateLimited`; a refused call does not count."""
-        now_s = self._clock()
-        calls = self._calls.setdefault(caller, deque())
-        self._calls.move_to_end(caller)
-        if len(self._calls) > RATE_KEYS:
-            self._calls.popitem(last=False)
-        while calls and calls[0] <= now_s - self._window_s:
-            calls.popleft()
-        if len(calls) >= self.limit:
-            wait_s = calls[0] + self._window_s - now_s
-            raise RateLimited(f"more than {self.limit} calls in {self._window_s:g} s", retry_after_s=wait_s)
-        calls.append(now_s)
-
-
 # What a proxy adds, by which a request of another machine can be told from one of this.
 _PROXY_HEADERS = frozenset({"forwarded", "x-real-ip", "via", "cf-connecting-ip", "true-client-ip"})
 
@@ -136,17 +107,12 @@ class Policy:
         settings: ServerSettings,
         *,
         ring: Keys | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         host, _ = split_bind(settings.bind)
         self.settings = settings
         self.loopback = is_loopback(host)
         self.packs: Mapping[str, PackPolicy] = {pack.name: pack for pack in settings.packs}
-        self.limiter = (
-            SlidingWindow(settings.rate_limit_per_minute, clock=clock)
-            if settings.rate_limit_per_minute
-            else None
-        )
+        self.limiter = SlidingWindow(settings.rate_limit_per_minute)
         self._ring = ring
         bound = () if _is_any(host) else (f"[{host}]" if ":" in host else host,)
         names = map(host_name, (*LOOPBACK_HOSTS, *bound, *settings.allowed_hosts))
@@ -349,8 +315,7 @@ class Access:
 
         REST calls are counted by the guard, those of MCP and of packs' routes by their door.
         """
-        if self._policy.limiter is not None:
-            self._policy.limiter.spend(self.spender)
+        self._policy.limiter.spend(self.spender)
 
     def caller(
         self, progress: Callable[[float, float | None, str], None] | None = None, *, pack: str | None = None

@@ -1,14 +1,11 @@
-"""Sessions and rates by themselves, with clocks of their own."""
+"""Sessions by themselves, with clocks of their own."""
 
 import json
 import os
 import stat
 from pathlib import Path
 
-import pytest
-
-from ctx.errors import RateLimited
-from ctx.packs.sessions import IDLE_MS, MAX_SESSIONS, FileSessions, Rate
+from ctx.packs.sessions import IDLE_MS, MAX_SESSIONS, FileSessions
 
 
 class Clock:
@@ -19,32 +16,6 @@ class Clock:
 
     def __call__(self) -> int:
         return self.now
-
-
-def test_the_window_slides_and_a_refused_call_does_not_count() -> None:
-    present = [0.0]
-    rate = Rate(3, 60.0, clock=lambda: present[0])
-    for moment in (0.0, 20.0, 40.0):
-        present[0] = moment
-        rate.spend("a")
-    present[0] = 59.9
-    with pytest.raises(RateLimited) as limited:
-        rate.spend("a")
-    assert limited.value.retry_after_s == pytest.approx(0.1)
-    rate.spend("b")  # another session has its own
-    present[0] = 60.0
-    rate.spend("a")  # the first call left the window, and no more than it
-    with pytest.raises(RateLimited):
-        rate.spend("a")
-    assert rate.current("a") == 3
-    present[0] = 200.0
-    assert rate.current("a") == 0
-
-
-def test_no_limit_is_no_limit() -> None:
-    rate = Rate(0)
-    for _ in range(10_000):
-        rate.spend("a")
 
 
 def test_a_session_is_resumed_by_id_and_by_place_in_another_process(tmp_path: Path) -> None:
