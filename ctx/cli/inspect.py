@@ -16,7 +16,7 @@ from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest
 from ctx.pruning import replaced_models
 from ctx.store.rows import StoredDocument
-from ctx.tools.builtin import source_json
+from ctx.tools import shapes
 from ctx.types import Caller
 from ctx.workspace import open_workspace
 
@@ -75,7 +75,7 @@ def _stats(argv: list[str]) -> int:
             "index_behind": behind,
             "replaced_models": shares_json(replaced),
         }
-        print_json({**answer, "sources": [source_json(status) for status in statuses]})
+        print_json({**answer, "sources": [shapes.row(status) for status in statuses]})
         return 0
     chunks = stats["chunks"]
     covered = 100.0 * (chunks - pending) / chunks if chunks else 100.0

@@ -61,11 +61,7 @@ class Agents(Registry[Agent]):
         """The agent's prompt for these arguments.
         Raises `NotFound`, `BadRequest`, or what the script raised.
         """
-        if self._before is not None:
-            self._before(name)
-        agent = self._looked_up(name)
-        if not isinstance(arguments, dict):
-            raise BadRequest("the arguments must be a JSON object")
+        agent = self._used(name, arguments)
         for argument in agent.arguments:
             if argument.required and arguments.get(argument.name) is None:
                 raise BadRequest(f"missing required argument: {argument.name}")

@@ -7,7 +7,7 @@ once, one error model.
 import time
 from collections.abc import Callable
 
-from ctx.errors import BadRequest, ConfigError, CtxError
+from ctx.errors import ConfigError, CtxError
 from ctx.lean import NamedTuple, pattern
 from ctx.tools.registry import Registry
 from ctx.tools.schema import Check, compile_check, flat_check
@@ -141,11 +141,7 @@ class Toolbox(Registry[Tool]):
         began_s = time.perf_counter()
         outcome = "internal"
         try:
-            if self._before is not None:
-                self._before(name)
-            tool = self._looked_up(name)
-            if not isinstance(arguments, dict):
-                raise BadRequest("the arguments must be a JSON object")
+            tool = self._used(name, arguments)
             ignored: list[str] = []
             if tool.lenient:
                 from ctx.tools.arguments import put_right  # a cold search has no such tool

@@ -316,10 +316,8 @@ def _stored(arguments: dict[str, JSON], catalog: "Catalog") -> StoredDocument:
     if not id and not (source and source_id):
         raise BadRequest("missing required parameter: id (or source and source_id)")
     stored = catalog.document(id.strip().lower() if id else document_id(source, source_id))
-    if stored is None or (source or stored.document.source, source_id or stored.document.source_id) != (
-        stored.document.source,
-        stored.document.source_id,
-    ):
+    place = None if stored is None else (stored.document.source, stored.document.source_id)
+    if stored is None or place is None or (source or place[0], source_id or place[1]) != place:
         description = f"with id: {id[:80]}" if id else f"'{source_id[:200]}' in source '{source[:80]}'"
         raise NotFound(f"no document {description}")
     return stored
@@ -395,7 +393,7 @@ def sources_tool(library: Library) -> Tool:
     """`sources`: what is configured, how healthy it is, how much of it is indexed."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        return {"sources": [source_json(status) for status in library.statuses()]}
+        return {"sources": [shapes.row(status) for status in library.statuses()]}
 
     return Tool(
         name="sources",
@@ -420,11 +418,6 @@ def sources_tool(library: Library) -> Tool:
         bare=True,
         run=run,
     )
-
-
-def source_json(status: SourceStatus) -> JSON:
-    """A source as seed 003 shows it, with what is additive."""
-    return shapes.row(status)
 
 
 def refresh_tool(library: Library) -> Tool:

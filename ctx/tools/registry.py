@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from ctx.errors import ConfigError, CtxError, NotFound
+from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
 from ctx.lean import Generic, Lock, Protocol, TypeVar
+from ctx.types import JSON
 
 
 class Named(Protocol):
@@ -74,6 +75,17 @@ class Registry(Generic[Entry]):
     def on_change(self, listener: Callable[[], None]) -> None:
         """`listener` is told when the list has changed."""
         self._listeners.append(listener)
+
+    def _used(self, name: str, arguments: JSON) -> Entry:
+        """The entry of that name, to be called with these. Raises `NotFound`, why it could not be loaded, and
+        `BadRequest` for what are no arguments.
+        """
+        if self._before is not None:
+            self._before(name)
+        entry = self._looked_up(name)
+        if not isinstance(arguments, dict):
+            raise BadRequest("the arguments must be a JSON object")
+        return entry
 
     def _looked_up(self, name: str) -> Entry:
         """The entry of that name. Raises `NotFound`, or why it could not be loaded."""
