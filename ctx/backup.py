@@ -24,9 +24,9 @@ from ctx.store.inventory import discard
 from ctx.store.lock import WriterLock
 from ctx.store.schema import (
     APPLICATION_ID,
-    COMPANIONS,
     connect,
     copy_database,
+    discard_companions,
     discard_copy,
     holds_statements,
     translating,
@@ -306,9 +306,7 @@ def _put_in_place(partial: str, database: str) -> None:
     if not os.path.lexists(database):
         discard(os.path.join(os.path.dirname(database), "index"))
         # Of a file that has gone: SQLite would take them for the new one's.
-        for suffix in COMPANIONS:
-            if os.path.lexists(database + suffix):
-                os.unlink(database + suffix)
+        discard_companions(database)
         os.replace(partial, database)
         files.sync_folder(os.path.dirname(database))
         return

@@ -400,9 +400,9 @@ def _files(listing: bytes) -> tuple[list[tuple[bytes, str]], dict[str, str], dic
     for row in listing.split(b"\0"):
         head, _, path = row.partition(b"\t")
         mode, _, kind_and_oid = head.partition(b" ")
-        if mode == _SUBMODULE_MODE:
-            links[path.decode("utf-8", "surrogateescape")] = kind_and_oid.partition(b" ")[2].decode()
         oid = kind_and_oid.partition(b" ")[2].decode()
+        if mode == _SUBMODULE_MODE:
+            links[path.decode("utf-8", "surrogateescape")] = oid
         folder, _, base = path.rpartition(b"/")
         if base == RULE_FILE.encode():
             rules[folder.decode("utf-8", "surrogateescape")] = oid if mode in _FILE_MODES else ""

@@ -292,9 +292,7 @@ def bring_back(connection: Connection) -> bool:
         with files.Locked(path, beneath=os.path.dirname(os.path.abspath(path))):
             if os.path.lexists(path):
                 return False
-            for suffix in COMPANIONS:  # of the file that was deleted, and of no other
-                if os.path.lexists(path + suffix):
-                    os.unlink(path + suffix)
+            discard_companions(path)  # of the file that was deleted, and of no other
             copy_database(connection, f"{path}.returning", f"{path}.returned")
             try:
                 os.link(
@@ -432,7 +430,14 @@ def _back_up(connection: sqlite3.Connection, label: str) -> None:
 
 def discard_copy(path: str) -> None:
     """Deletes a copy, and what SQLite laid beside it, where they are there. Raises `OSError`."""
-    for suffix in ("", *COMPANIONS):
+    if os.path.lexists(path):
+        os.unlink(path)
+    discard_companions(path)
+
+
+def discard_companions(path: str) -> None:
+    """Deletes what SQLite laid beside a file, where it is there. Raises `OSError`."""
+    for suffix in COMPANIONS:
         if os.path.lexists(path + suffix):
             os.unlink(path + suffix)
 
