@@ -22,7 +22,25 @@ from ctx.types import JSON, Caller
 
 logger = logging.getLogger(__name__)
 
+_FAULTS = {
+    types.PARSE_ERROR: "Parse error",
+    types.INVALID_REQUEST: "Invalid request",
+    types.INVALID_PARAMS: "Invalid params",
+}
 LAST_WORDS_S = 30.0  # how long a client that has closed its end (`echo ... | ctx mcp`) is still answered
+
+
+class _Fault(Exception):
+    """What is wrong with a message."""
+
+    def __init__(self, id: JSON, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.id = id
+        self.code = code
+
+    def reply(self) -> bytes:
+        error = {"code": self.code, "message": _FAULTS[self.code], "data": {"details": str(self)}}
+        return json.dumps({"jsonrpc": "2.0", "id": self.id, "error": error}).encode()
 
 
 class PipeEntrance:
@@ -130,17 +148,14 @@ class Wire:
 
         threading.Thread(target=listen, name="ctx-stdin", daemon=True).start()
         while (message := await arrived.get()) is not None:
-            text = self._checked(message)
-            if text is None:
-                continue
-            request = json.loads(text)
-            if request.get("id") in self._in_use and await self._taken(request):
-                self._refuse(
-                    request["id"],
-                    types.INVALID_REQUEST,
-                    "Invalid request",
-                    "the id is that of a request under way; each request has its own",
-                )
+            try:
+                text = self._checked(message)
+                request = json.loads(text)
+                if request.get("id") in self._in_use and await self._taken(request):
+                    reason = "the id is that of a request under way; each request has its own"
+                    raise _Fault(request["id"], types.INVALID_REQUEST, reason)
+            except _Fault as fault:
+                self._frames.send(fault.reply())
                 continue
             self._expect(request)
             yield text
@@ -192,29 +207,23 @@ class Wire:
         while (message := self._frames.next()) is not None:
             yield message
 
-    def _checked(self, line: bytes) -> str | None:
-        """The message as text, or None where the client was told what is wrong with it."""
+    def _checked(self, line: bytes) -> str:
+        """The message as text. Raises `_Fault` for what is no JSON-RPC."""
         try:
             message = json.loads(line)
         except (ValueError, RecursionError) as error:
             reason = (
                 f"a message has at most {MAX_LINE_BYTES:,} bytes" if line == TOO_LONG else str(error)[:200]
             )
-            self._refuse(None, types.PARSE_ERROR, "Parse error", reason)
-            return None
+            raise _Fault(None, types.PARSE_ERROR, reason) from error
         if not isinstance(message, dict):
-            self._refuse(
-                None,
-                types.INVALID_REQUEST,
-                "Invalid request",
-                "a message is one JSON object; batches are not answered",
+            raise _Fault(
+                None, types.INVALID_REQUEST, "a message is one JSON object; batches are not answered"
             )
-            return None
         id = message.get("id")
         request_id = id if isinstance(id, str | int) and not isinstance(id, bool) else None
         if has_no_name(message):
-            self._refuse(None, types.INVALID_REQUEST, "Invalid request", NAMELESS)
-            return None
+            raise _Fault(None, types.INVALID_REQUEST, NAMELESS)
         if self._lenient and message.get("method") == "initialize":
             message["params"] = {
                 "protocolVersion": "2024-11-05",
@@ -224,28 +233,14 @@ class Wire:
             }
         fault = params_fault(message)
         if fault is not None:
-            self._refuse(request_id, types.INVALID_PARAMS, "Invalid params", fault)
-            return None
+            raise _Fault(request_id, types.INVALID_PARAMS, fault)
         text = json.dumps(message)
         try:
             types.jsonrpc_message_adapter.validate_json(text, by_name=False)
-        except ValueError:
-            self._refuse(
-                request_id,
-                types.INVALID_REQUEST,
-                "Invalid request",
-                'a request has "jsonrpc": "2.0", an id and a method',
-            )
-            return None
+        except ValueError as error:
+            reason = 'a request has "jsonrpc": "2.0", an id and a method'
+            raise _Fault(request_id, types.INVALID_REQUEST, reason) from error
         return text
-
-    def _refuse(self, id: JSON, code: int, message: str, details: str) -> None:
-        reply = {
-            "jsonrpc": "2.0",
-            "id": id,
-            "error": {"code": code, "message": message, "data": {"details": details}},
-        }
-        self._frames.send(json.dumps(reply).encode())
 
 
 async def serve_pipes(mcp: McpServer, wire: Wire) -> None:
