@@ -36,9 +36,8 @@ from ctx.types import JSON
 
 FORMAT = 1
 CATALOG, KEYS, MANIFEST = "ctx.db", "keys.json", "manifest.json"
-_COMPRESSION = (
-    1  # zlib's: a third of the text's size at 60 MB a second; more takes three times as long for a tenth
-)
+# zlib's: a third of the text's size at 60 MB a second; more takes three times as long for a tenth.
+_COMPRESSION = 1
 _BLOCK_BYTES = 1 << 20
 _COPY = "backup.partial"  # of the catalog, in the store's folder, while a backup is written
 _PARTIAL = "restored.partial"  # in the store's folder, until it is whole and checked

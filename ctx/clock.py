@@ -7,10 +7,8 @@ from ctx.lean import pattern
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY_MS = 86_400_000
-_FIRST_MS, _LAST_MS = (
-    -62_135_596_800_000,
-    253_402_300_799_999,
-)  # of the years 1 to 9999, which ISO 8601 writes in four digits
+# Of the years 1 to 9999, which ISO 8601 writes in four digits.
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 _DATE = pattern(r"\d{4}-\d{2}-\d{2}")
 
 

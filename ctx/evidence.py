@@ -17,15 +17,12 @@ if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command li
 
     from ctx.store.base import Catalog
 
-_PASSAGES, _NEAREST = (
-    1,
-    2,
-)  # of a document, among whose chunks the one to show is looked for, where one is shown
+# Of a document, among whose chunks the one to show is looked for, where one is shown.
+_PASSAGES, _NEAREST = 1, 2
 _DEFINING_SHARE = 1.0  # what a chunk is worth to show for defining the name: as much as saying all words
 _PHRASE_SHARE = 1.0  # and for saying the query, or what it has in quotes, as it was written
-_OPENING_SHARE = (
-    0.03  # of chunks of prose that are nearly as good, the one that opens its section says what it is about
-)
+# Of chunks of prose that are nearly as good, the one that opens its section says what it is about.
+_OPENING_SHARE = 0.03
 _OPENING_READ = 64  # chunks above one among which its section's beginning is looked for: thirty pages
 _FURTHER_SHARE = 0.5  # of the best passage's worth; a further one that is worth less is not shown
 _SECTION_CHARS = 2200  # of a chunk of prose and its neighbours, shown as one: what a passage of the index has
@@ -42,9 +39,8 @@ class QueryVector(NamedTuple):
 class Request(NamedTuple):
     """A search as it goes to the legs."""
 
-    query: (
-        str  # with misspelt words put right; the vector is of what was asked, for a model reads past a letter
-    )
+    # With misspelt words put right; the vector is of what was asked, for a model reads past a letter.
+    query: str
     mode: str
     filters: Filters
     prefix: bool

@@ -18,9 +18,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATIENT = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe without a reader would keep `open` waiting
 _WRITING = os.O_WRONLY | os.O_RDWR
 _OTHERS = 0o077
-_ABANDONED_S = (
-    600  # a half written file whose process is not to be seen: it may be another container's, writing
-)
+# A half written file whose process is not to be seen: it may be another container's, writing.
+_ABANDONED_S = 600
 
 _LINK = "`%s` is a link, and ctx follows none there: remove it"
 _NO_FILE = "`%s` is not a file: remove it, or name another path"

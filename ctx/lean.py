@@ -65,9 +65,8 @@ else:
         def __new__(mcls, name, bases, body):
             body["__slots__"] = ()
             record_type = super().__new__(mcls, name, bases, body)
-            if (
-                bases == (tuple,) or record_type._fields
-            ):  # NamedTuple itself, or a class that adds methods to a finished one
+            # NamedTuple itself, or a class that adds methods to a finished one.
+            if bases == (tuple,) or record_type._fields:
                 return record_type
             fields = tuple(record_type.__annotations__)
             record_type._fields = record_type.__match_args__ = fields

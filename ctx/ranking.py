@@ -203,9 +203,8 @@ METHODS: dict[str, Callable[[Leg, float], list[float]]] = {
 
 
 def _weighted(legs: list[tuple[float, Leg, list[float]]]) -> Leg:
-    fused: dict[
-        int, tuple[float, int, int]
-    ] = {}  # document -> (less for a higher score, its best rank, itself)
+    # Document -> (less for a higher score, its best rank, itself).
+    fused: dict[int, tuple[float, int, int]] = {}
     for weight, leg, shares in legs:
         for rank, ((number, _), share) in enumerate(zip(leg, shares, strict=True)):
             earlier = fused.get(number)

@@ -18,9 +18,8 @@ _RULES = '-=~^*_`"'  # three at the start of a line draw a rule, or open a block
 _STOPS, _FULL_STOPS = ".!?…", "。！？"  # the first end a sentence where a space follows
 _CLOSERS = "\"'’”)]"
 _LEAD_CHARS = 60  # shown before the first matching word at most, where no sentence begins nearer
-_FIRST_UNSPACED = (
-    "\u0e00"  # from Thai on scripts put no spaces between words, or are cut like those that do not
-)
+# From Thai on scripts put no spaces between words, or are cut like those that do not.
+_FIRST_UNSPACED = "\u0e00"
 _SPACES = b"\t\n\v\f\r\x1c\x1d\x1e\x1f"  # of ASCII, beside the space itself
 _TAG_CHARS = 300  # a longer one is no tag
 _TAGS = frozenset(
@@ -30,9 +29,8 @@ _TAGS = frozenset(
     strong sub summary sup svg table tbody td tfoot th thead tr tt u ul video
     """.split()  # noqa: SIM905 - a list of sixty lines else
 )
-_LINE_WORDS = (
-    3  # from so many on a query with punctuation may be a line that was copied; without it, of twice as many
-)
+# From so many on a query with punctuation may be a line that was copied; without it, of twice as many.
+_LINE_WORDS = 3
 # Of what it says, which a text has at least that has the line: not every part of a name stands alone in it.
 _LINE_SHARE = 0.5
 _WORDS = pattern(r"[^\W_]+")  # as the index parts them

@@ -153,9 +153,8 @@ def _buckets(buckets: Sequence[S3]) -> "Iterator[Connector]":
 
 def _scripts(scripts: Sequence[Script], root: str, runner: "Callable[[], Runner]") -> "Iterator[Connector]":
     for script in scripts:
-        from ctx.extensions.scripts import (
-            ScriptConnector,  # 50 ms: the bridge of scripts brings an HTTP client
-        )
+        # 50 ms: the bridge of scripts brings an HTTP client.
+        from ctx.extensions.scripts import ScriptConnector
 
         yield ScriptConnector(script_file(script, root), runner)
 

@@ -92,9 +92,8 @@ class Succession:
     def note(self) -> None:
         """Notes how the configured model is opened, for the day when another one is configured."""
         configured = self._configured()
-        if configured is None or "@" in (
-            self._settings.url or ""
-        ):  # a password in an address is not ours to keep
+        # A password in an address is not ours to keep.
+        if configured is None or "@" in (self._settings.url or ""):
             return
         entry = {field: getattr(self._settings, field) for field in _FIELDS}
         if self._noted().get(configured.model) == entry:

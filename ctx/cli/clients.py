@@ -55,9 +55,8 @@ def installed(client: Client) -> bool:
         return False
     path = expanded(client.user)
     folder = os.path.dirname(path)
-    client_folder = (
-        os.path.dirname(folder) if client.form == "yaml" else folder
-    )  # a file for each server, in a folder
+    # A file for each server, in a folder.
+    client_folder = os.path.dirname(folder) if client.form == "yaml" else folder
     return os.path.exists(path) or (client_folder != os.path.expanduser("~") and os.path.isdir(client_folder))
 
 

@@ -110,9 +110,8 @@ def configuration_at(location: Location, *, remember: bool = False) -> Config:
     if not location.chosen:
         lines = requests(tables, root)
         if lines:
-            if (
-                b"${" not in content
-            ):  # a mistake is told before a question is asked, if that takes no variable's value
+            # A mistake is told before a question is asked, if that takes no variable's value.
+            if b"${" not in content:
                 parse_config(tables, shown=name, path=os.path.abspath(path), root=root, environ={})
             # It needs hashes and JSON, which a plain search does without.
             from ctx.cli.trust import require_trust

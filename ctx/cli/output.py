@@ -32,9 +32,8 @@ class Output:
                 raise BadRequest(reason) from error
             self._out = open(descriptor, "w", encoding="utf-8", errors="replace", closefd=False)
         elif isinstance(self._out, io.TextIOWrapper):
-            self._out.reconfigure(
-                encoding="utf-8", errors="replace"
-            )  # an export is data, whatever the terminal
+            # An export is data, whatever the terminal.
+            self._out.reconfigure(encoding="utf-8", errors="replace")
         return self._out
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:

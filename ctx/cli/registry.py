@@ -368,9 +368,8 @@ def _override(shelf: Shelf, args: argparse.Namespace) -> int:
     config, path = _project(args)
     entries = _sections(path, script.kind).items()
     named = [name for name, entry in entries if as_table(entry).get("path") == script.reference]
-    discovered = (
-        len(script.files) == 1 and script.kind != "connector" and not named
-    )  # without a word in ctx.toml
+    # Without a word in ctx.toml.
+    discovered = len(script.files) == 1 and script.kind != "connector" and not named
     main = f"{script.kind}.lua"
     if discovered:
         copies = {main: os.path.join(config.root, ".ctx", f"{script.kind}s", f"{script.name}.lua")}

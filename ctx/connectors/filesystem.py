@@ -27,17 +27,12 @@ from ctx.types import Content, SourceItem
 __all__ = ["DEFAULT_INCLUDE_GLOBS", "FilesystemConnector"]
 
 MAX_FILE_BYTES = 10_000_000  # a larger text file is a log or a dump
-RULE_FILES = (
-    ".gitignore",
-    ".ctxignore",
-)  # of one folder, in this order: ours can take back what git's ignores
-CACHE_MARKERS = (
-    "CACHEDIR.TAG",
-    "pyvenv.cfg",
-)  # a folder that holds one says itself that it is a cache or an environment
-BUILD_FOLDERS = {
-    "target": ("Cargo.toml", "pom.xml", "build.sbt")
-}  # build output where one of these stands beside it
+# Of one folder, in this order: ours can take back what git's ignores.
+RULE_FILES = (".gitignore", ".ctxignore")
+# A folder that holds one says itself that it is a cache or an environment.
+CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")
+# Build output where one of these stands beside it.
+BUILD_FOLDERS = {"target": ("Cargo.toml", "pom.xml", "build.sbt")}
 EMPTY_IS_SUSPECT = 10  # documents: fewer are as cheap to index again as to ask about
 SCAN_FORMAT = 2  # raised when a new version would take or read other files under the same configuration
 
@@ -362,9 +357,8 @@ class _Walk:
         self._known = known
         self._log = log
         self.unread: dict[str, int] = {}  # by suffix: files that one expects to find, and will not
-        self._linked: set[tuple[int, int]] = (
-            set()
-        )  # folders entered through a link: each once, so that loops end
+        # Folders entered through a link: each once, so that loops end.
+        self._linked: set[tuple[int, int]] = set()
 
     def withhold(self, prefix: str, message: str) -> None:
         """Keeps what is known below a prefix, since it could not be looked at."""
@@ -415,9 +409,8 @@ class _Walk:
             try:
                 with os.scandir(fd) as entries:
                     by_name = {entry.name: entry for entry in entries}
-                if (
-                    self._connector.follow_symlinks
-                ):  # which of two links to one folder is entered must not depend on the disk
+                # Which of two links to one folder is entered must not depend on the disk.
+                if self._connector.follow_symlinks:
                     by_name = dict(sorted(by_name.items()))
                 inner = self.ruled(folder, prefix, scope, by_name)
                 if inner is not None:
@@ -514,14 +507,12 @@ class _Walk:
         self, entries: "Iterable[os.DirEntry[str]]", marks: list[str | None], tag: str
     ) -> bool:
         try:
-            stats = [
-                entry.stat(follow_symlinks=False) for entry in entries
-            ]  # each entry keeps its answer for a second question
+            # Each entry keeps its answer for a second question.
+            stats = [entry.stat(follow_symlinks=False) for entry in entries]
         except OSError:
             return False
-        prints = list(
-            map(hex, map(hash, map(STAMP, stats)))
-        )  # `fingerprint`, without a call of ours for each file
+        # `fingerprint`, without a call of ours for each file.
+        prints = list(map(hex, map(hash, map(STAMP, stats))))
         return (prints if not tag else [mark + tag for mark in prints]) == marks
 
     def _link(

@@ -124,12 +124,8 @@ class GitConnector:
 
     @property
     def signature(self) -> str:
-        origin = (
-            SCAN_FORMAT,
-            self.copy.name,
-            self.branch,
-            self.root,
-        )  # the copy's name stands for the address
+        # The copy's name stands for the address.
+        origin = (SCAN_FORMAT, self.copy.name, self.branch, self.root)
         globs = (self.include_globs, self.exclude_globs, self.max_file_bytes, self.commits, self.since_ms)
         further = (self.submodules, self.lfs and lfs_installed())
         identity = (origin, globs, further) if any(further) else (origin, globs)

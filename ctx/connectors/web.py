@@ -42,9 +42,8 @@ MAX_SITEMAPS = 100
 MAX_FRONTIER = 200_000  # addresses that wait to be asked for
 REQUESTS_A_PAGE = 4  # times `max_pages`: what may be asked for in all, most of it redirects and dead links
 SILENCES = 5  # requests in a row without an answer: the server has gone
-LOSS_IS_SUSPECT = (
-    10  # documents: more than that, and more than half of all, do not go in one run by themselves
-)
+# Documents: more than that, and more than half of all, do not go in one run by themselves.
+LOSS_IS_SUSPECT = 10
 MAX_PROBLEMS = 200  # lines of a report on single pages
 _GONE = frozenset({404, 410})
 _HTML = frozenset({HTML.media_type, *HTML.aliases})

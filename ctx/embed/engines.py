@@ -23,9 +23,8 @@ logger = logging.getLogger(__name__)
 
 Vector = npt.NDArray[np.float32]
 
-BLOCK_CHARS = (
-    16_384  # tokenised at once: the tokens of a megabyte would take 100 MB, and a stop would wait for them
-)
+# Tokenised at once: the tokens of a megabyte would take 100 MB, and a stop would wait for them.
+BLOCK_CHARS = 16_384
 SLACK_TOKENS = 8  # a piece tokenised on its own may come out a little longer than inside its text
 
 
@@ -257,9 +256,8 @@ def _fastembed() -> Any:
     import fastembed
     import loguru
 
-    loguru.logger.disable(
-        "fastembed"
-    )  # it writes to stderr on its own; what matters is raised, and told by us
+    # It writes to stderr on its own; what matters is raised, and told by us.
+    loguru.logger.disable("fastembed")
     _add_further_models(fastembed)
     return fastembed
 
@@ -270,9 +268,8 @@ def _pooling(folder: str, model_file: str) -> tuple[Any, str | None]:
 
     onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = (
-        onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    )  # only its outputs are read
+    # Only its outputs are read.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(
         os.path.join(folder, model_file), options, providers=["CPUExecutionProvider"]
     )

@@ -20,9 +20,8 @@ logger = logging.getLogger(__name__)
 Vector = npt.NDArray[np.float32]
 
 CONNECT_TIMEOUT_S = 5.0  # a service that listens answers at once; a larger wait only hides a wrong address
-WINDOW_CHARS = (
-    6_000  # about 1500 words, below the 8192 tokens of most services; a smaller model's refusal halves it
-)
+# About 1500 words, below the 8192 tokens of most services; a smaller model's refusal halves it.
+WINDOW_CHARS = 6_000
 LEAST_WINDOW_CHARS = 200  # a refusal below this is not about length
 LONGEST_PAUSE_S = 30.0  # also of what Retry-After may ask
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})

@@ -84,9 +84,8 @@ class Scripts:
         self._toolbox = toolbox
         self._agents = agents
         self._entries: dict[tuple[str, str], _Loaded] = {}
-        self._refused: dict[
-            str, ScriptStatus
-        ] = {}  # by path: scripts that may not have the name they ask for
+        # By path: scripts that may not have the name they ask for.
+        self._refused: dict[str, ScriptStatus] = {}
         self._named: list[Candidate] = []  # what the configuration names
         self._named_files: set[str] = set()  # as the file system knows them
         self._folder: str | None = None

@@ -439,9 +439,8 @@ def moment_ms(value: JSON) -> int | None:
             iso_utc(moment)  # beyond the calendar: as good as no date
             return moment
         if isinstance(value, str) and value.strip().replace(".", "", 1).isdigit() and len(value.strip()) > 8:
-            return moment_ms(
-                float(value)
-            )  # "1700000000.000200", as chat systems have it; eight digits are a date
+            # "1700000000.000200", as chat systems have it; eight digits are a date.
+            return moment_ms(float(value))
         parsed = datetime.fromisoformat(str(value).strip().replace(" ", "T", 1))
         parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
         return round(parsed.timestamp() * 1000)

@@ -68,9 +68,8 @@ def _level_of(style_id: str, levels: Mapping[str, int | None], bases: Mapping[st
     base = style_id
     for _ in range(_MAX_BASES):
         if base in levels:
-            return (
-                levels[base] if base == style_id else levels[base] or None
-            )  # what looks like the title is none
+            # What looks like the title is none.
+            return levels[base] if base == style_id else levels[base] or None
         base = bases.get(base, "")
     return None
 

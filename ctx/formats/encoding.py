@@ -35,9 +35,8 @@ _NOT_DECLARED = ("utf", "ascii", "us-ascii", "idna", "punycode", "unicode", "raw
 # and Windows' typographic marks. The detector takes short texts in these for Baltic or Czech ones.
 _WESTERN = frozenset("éèêàçâîôûùëïüöäßñóíáúåæøãõÉÈÀÇÖÄÜÅÆØÑÓÍÁÚ¿¡ªº‘’“”–—…•«»°§©®™£€·×±µ¼½¾²³\xa0")
 _WESTERN_SHARE = 0.9
-_NOT_WESTERN = pattern(
-    r"[²³±¼½¾·×¶][^\W\d_]|[^\W\d_][¿¡¶±]"
-)  # signs within words are letters of another encoding
+# Signs within words are letters of another encoding.
+_NOT_WESTERN = pattern(r"[²³±¼½¾·×¶][^\W\d_]|[^\W\d_][¿¡¶±]")
 # Of Turkish and Icelandic as cp1252 reads them: few other languages have the first, or several times the
 # second.
 _RUNIC, _MANY = frozenset("þðÞÐ"), 3

@@ -21,9 +21,8 @@ MAX_KEYS = 100
 
 _YAML_END = re.compile(r"\n(?:---|\.\.\.)[ \t]*(?=\n|\Z)")
 _TOML_END = re.compile(r"\n\+\+\+[ \t]*(?=\n|\Z)")
-_PAIR = re.compile(
-    r"([A-Za-z_][\w .\-]{0,99}?)[ \t]*:[ \t]+(\S.{0,1999}?)[ \t]*\Z"
-)  # of a block that is not YAML
+# Of a block that is not YAML.
+_PAIR = re.compile(r"([A-Za-z_][\w .\-]{0,99}?)[ \t]*:[ \t]+(\S.{0,1999}?)[ \t]*\Z")
 _SCALARS = (
     ("bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"), "tTfF"),
     ("int", re.compile(r"[-+]?(?:0|[1-9]\d{0,17})\Z"), "-+0123456789"),

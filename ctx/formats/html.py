@@ -14,9 +14,8 @@ from typing import NamedTuple
 from ctx.formats.base import Parsed, clipped, first_title
 from ctx.types import JSON, Heading
 
-MIN_MAIN_CHARS = (
-    200  # a shorter "main" part without a heading is a shell that a script would fill: all is read
-)
+# A shorter "main" part without a heading is a shell that a script would fill: all is read.
+MIN_MAIN_CHARS = 200
 MAX_ATTRIBUTES = 4000  # characters of a tag in which attributes are looked for
 
 MAX_COLUMNS, MAX_ROWS = 100, 10_000  # that one cell may cover

@@ -26,10 +26,8 @@ _BOOT = """
 import sys; sys.path += sys.argv[4:]
 from ctx.formats.worker import main; main(*map(int, sys.argv[1:4]))
 """
-_LOADER = (
-    "LD_LIBRARY_PATH",
-    "DYLD_LIBRARY_PATH",
-)  # what a Python of one's own may need to find its libraries
+# What a Python of one's own may need to find its libraries.
+_LOADER = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _END_TIMEOUT_S = 5.0
 
 

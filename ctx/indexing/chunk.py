@@ -22,24 +22,16 @@ SMALL_SHARE = 0.4  # a piece below this share of a chunk is joined with its neig
 MAX_PATH_CHARS = 200  # a longer heading path loses its outermost parts: it must not crowd out the text
 MAX_LEVEL = 12  # deeper headings count as this deep; bounds the recursion
 LONG_LINE = 5000  # characters; longer lines are minified code, one-line data or an embedded image
-MAX_LONG_LINE_CHUNKS = (
-    200  # all long lines of a document together; they are cut coarser rather than more often
-)
+# All long lines of a document together; they are cut coarser rather than more often.
+MAX_LONG_LINE_CHUNKS = 200
 
 # Hundredths of a wordpiece by character, fitted by least squares to 4350 samples of Markdown,
 # reStructuredText, Python, Go, C, JavaScript and plain text (`benchmarks/chunking.py` shows how well they
 # hold). WordPiece makes a token of every punctuation mark and, in this vocabulary, of every character outside
 # Latin. A blank costs a little so that a desert of them is cut too.
 _UNIT = 100
-_LOWER, _UPPER, _DIGIT, _MARK, _BLANK, _OTHER, _HANGUL = (
-    24,
-    30,
-    60,
-    120,
-    1,
-    100,
-    250,
-)  # a Hangul syllable is split into its letters
+# A Hangul syllable is split into its letters.
+_LOWER, _UPPER, _DIGIT, _MARK, _BLANK, _OTHER, _HANGUL = 24, 30, 60, 120, 1, 100, 250
 _HEAD_CHAR, _HEAD_WIDE_CHAR = 30, 100  # a title or path, by its length alone: it is mostly words
 
 _SENTENCE = pattern(r"[.!?…][\"'’”)\]]*\s|[。！？]")

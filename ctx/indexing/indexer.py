@@ -33,9 +33,8 @@ TOLD_EVERY = 32  # texts between two reports of progress: a second of work of a 
 CLAIM_S = 300.0
 PROBLEMS_LOGGED = 20  # lines a run may add to the log; the report has all of them
 PUBLISH_EVERY_S = 1.0  # how old the searchable snapshot may grow when a run begins
-PUBLISH_AT_LAST_S = (
-    10.0  # and how old when it has lasted: a commit and the merges it brings cost the engine 0.3 s
-)
+# And how old when it has lasted: a commit and the merges it brings cost the engine 0.3 s.
+PUBLISH_AT_LAST_S = 10.0
 
 
 Items = Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]]
@@ -150,9 +149,8 @@ class Indexer:
         self._paces: dict[tuple[str, str | None], Pace] = {}  # by phase and source
         self.reports: dict[str, IndexReport] = {}  # of the last run, by source
         self._problems: dict[str, set[int]] = {}  # likewise
-        self._failures: dict[
-            str, str | None
-        ] = {}  # why the last run of a source failed: told once, until it changes
+        # Why the last run of a source failed: told once, until it changes.
+        self._failures: dict[str, str | None] = {}
 
     def select(self, names: Sequence[str]) -> list[Connector]:
         """The connectors of these names or types; all of them for none or "all". Raises `NotFound` naming the

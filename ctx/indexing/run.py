@@ -22,9 +22,8 @@ from ctx.store.base import Catalog
 from ctx.store.rows import Run
 from ctx.types import JSON, Chunk, Content, Document, Extracted, SourceItem
 
-BATCH_DOCUMENTS = (
-    256  # a transaction of about 0.1 s: short enough for other writers, long enough to amortise the fsync
-)
+# A transaction of about 0.1 s: short enough for other writers, long enough to amortise the fsync.
+BATCH_DOCUMENTS = 256
 BATCH_CHARACTERS = 4_000_000
 SINGLE_LOOKUPS = 200  # of 30 us each; reading the fingerprints of a whole source of 20,000 files takes 20 ms
 

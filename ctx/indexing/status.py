@@ -5,9 +5,8 @@ from collections import deque
 from ctx.lean import NamedTuple
 from ctx.types import JSON
 
-PACE_OVER_S = (
-    60.0  # a rate is of the last minute: long enough to be steady, short enough to follow the machine's load
-)
+# A rate is of the last minute: long enough to be steady, short enough to follow the machine's load.
+PACE_OVER_S = 60.0
 PACE_AFTER_S = 1.0  # before that no rate is told: the first batch says more of the start than of the work
 
 

@@ -26,9 +26,8 @@ from ctx.types import SourceItem
 logger = logging.getLogger(__name__)
 
 MAX_PATHS = 5000  # more than this at once (a branch switch) is cheaper as one scan of the whole source
-FULL_SCAN_EVERY_S = (
-    3600.0  # the kernel may drop events without a word; an unchanged scan costs a stat per file
-)
+# The kernel may drop events without a word; an unchanged scan costs a stat per file.
+FULL_SCAN_EVERY_S = 3600.0
 MISSING_ROOT_EVERY_S = 2.0
 RETRY_S = 5.0  # our own failures: the store, the lock, the index
 SOURCE_RETRY_S = 60.0  # a source that failed; twice as long after each further failure

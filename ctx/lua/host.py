@@ -164,9 +164,8 @@ def _once(
 # ---- files -------------------------------------------------------------------------------------------------
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = (
-    os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-)  # a FIFO opens at once, and is then refused
+# A FIFO opens at once, and is then refused.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _SCRIPTS = ("tools", "agents")  # of a `.ctx`: the rest is the memories of every bank, and the keys
 

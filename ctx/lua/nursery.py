@@ -24,9 +24,8 @@ from ctx.lua.lockdown import Layer
 
 logger = logging.getLogger(__name__)
 
-_SEQUENCED = (
-    sys.platform == "linux"
-)  # macOS has no SOCK_SEQPACKET here; the messages have a fixed length for its sake
+# macOS has no SOCK_SEQPACKET here; the messages have a fixed length for its sake.
+_SEQUENCED = sys.platform == "linux"
 _START_TIMEOUT_S = 20.0  # on a machine that swaps; 0.1 s otherwise
 _END_TIMEOUT_S = 2.0
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -66,9 +65,8 @@ class Nursery:
         self._memory_bytes = memory_mb << 20
         self._changed = threading.Condition()
         self._spares: deque[Worker] = deque()
-        self._forks: deque[tuple[socket.socket, bool]] = (
-            deque()
-        )  # asked for: our end, and whether it is a probe
+        # Asked for: our end, and whether it is a probe.
+        self._forks: deque[tuple[socket.socket, bool]] = deque()
         self._owed_s = 0.0  # since when the zygote owes a report
         self._probes: deque[Worker | None] = deque()  # None: it could not be forked
         self._live: dict[int, Worker] = {}
@@ -173,9 +171,8 @@ class Nursery:
         try:
             signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
         except PermissionError:
-            self._order(
-                b"K", worker.pid
-            )  # root without the capability to signal other users; the zygote is of the worker's
+            # Root without the capability to signal other users; the zygote is of the worker's.
+            self._order(b"K", worker.pid)
         except OSError:
             pass  # it has ended by itself
 

@@ -118,9 +118,8 @@ class Job(NamedTuple):
     kind: str = "tool"
     output_schema: JSON | None = None
     caller: str = ""
-    ends_s: float = (
-        math.inf
-    )  # when nobody waits for the answer any more: here the wait for a worker counts too
+    # When nobody waits for the answer any more: here the wait for a worker counts too.
+    ends_s: float = math.inf
 
     @property
     def shown(self) -> str:

@@ -99,9 +99,8 @@ class Interpreter:
 
     def close(self) -> None:
         """Frees the Lua state, which runs the script's finalizers."""
-        self._run = (
-            None  # the one reference that keeps the state, which in turn keeps `_raw` and so this object
-        )
+        # The one reference that keeps the state, which in turn keeps `_raw` and so this object.
+        self._run = None
 
     def run(self, wire: Wire) -> bytes:
         try:
@@ -172,9 +171,8 @@ def serve(end: socket.socket, interpreter: Interpreter, parts: dict[bytes, bytes
     return.
     """
     source = b""
-    interpreter.run(
-        _WARM
-    )  # copies the pages that a call writes to now, rather than while somebody waits: half of a call
+    # Copies the pages that a call writes to now, rather than while somebody waits: half of a call.
+    interpreter.run(_WARM)
     while True:
         letter, payload = receive(end)
         if letter != JOB:

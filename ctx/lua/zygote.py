@@ -203,9 +203,8 @@ def _pidfd(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
     except OSError:
-        return (
-            None  # a kernel before 5.3, or the process is gone: `K` and the end of the socket serve instead
-        )
+        # A kernel before 5.3, or the process is gone: `K` and the end of the socket serve instead.
+        return None
 
 
 def _pipe() -> tuple[int, int]:

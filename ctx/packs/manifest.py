@@ -62,9 +62,8 @@ class Manifest(NamedTuple):
     at_banks: bool
     bank: str | None  # its own bank; None: the caller's
     default_bank: str
-    environ: Mapping[
-        str, tuple[str, ...]
-    ]  # what (see _ENVIRON): environment variables, the first that is set counts
+    # What (see _ENVIRON): environment variables, the first that is set counts.
+    environ: Mapping[str, tuple[str, ...]]
     codes: Mapping[str, int]
     details: bool
     pretty: bool
@@ -78,9 +77,9 @@ class Manifest(NamedTuple):
     agents: tuple[PackAgent, ...]
     remote_path: str | None  # where a tool is on a server of the real product: "/mcp/tools/{tool}"
     shared: str | None  # a script whose value every other sees as `shared`
-    profiles: Mapping[
-        str, str
-    ]  # generations of the dialect, of which one is served: name -> instructions; the first is the default
+    # Generations of the dialect, of which one is served: name -> instructions; the first is the
+    # default.
+    profiles: Mapping[str, str]
 
     def served(self, profile: str | None) -> "Manifest":
         """The manifest as one profile has it; None: the default. Raises `ConfigError`."""

@@ -19,9 +19,8 @@ logger = logging.getLogger(__name__)
 LINES = 3  # to each process: its next question lies there when it has answered one
 IDLE_S = 30.0  # after which a process ends by itself: what it holds in memory is given back
 ANSWER_S = 10.0  # a search of a million chunks, of files that nothing has read yet, takes one
-PRESSURE = (
-    50  # searches that met another one, within PRESSURE_S: a client that asks three at once starts nothing
-)
+# Searches that met another one, within PRESSURE_S: a client that asks three at once starts nothing.
+PRESSURE = 50
 PRESSURE_S = 5.0
 RETRY_S = 60.0  # after a process that could not begin
 

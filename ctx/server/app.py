@@ -208,9 +208,8 @@ async def _on_error(request: HTTPConnection, error: Exception) -> Response:
 
 
 async def _on_leaving(request: HTTPConnection, error: Exception) -> Response:
-    return Response(
-        status_code=CLIENT_GONE
-    )  # to nobody: it is what the log says, where 500 would raise an alarm
+    # To nobody: it is what the log says, where 500 would raise an alarm.
+    return Response(status_code=CLIENT_GONE)
 
 
 async def _on_surprise(request: HTTPConnection, error: Exception) -> Response:

@@ -50,9 +50,8 @@ class Exchange:
         self._seen = 0
         self._whole = False
         self._waiting_since_s: float | None = None
-        self.abandoned = (
-            False  # the rest of the body is not waited for, so the connection cannot be used again
-        )
+        # The rest of the body is not waited for, so the connection cannot be used again.
+        self.abandoned = False
         self.request_id = "-"
         self.error_body: Callable[[CtxError], JSON] = errors.body  # the shape of errors where it leads
         self.share_with: str | None = None

@@ -25,9 +25,8 @@ from ctx.server.zones import MATCH, Headers, Match, Routes, check_path, error_bo
 logger = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 512  # requests and open streams together: half of the descriptors that a process usually gets
-STOP_GRACE_S = (
-    0.4  # what a call may still take once the server was asked to stop: with the rest below a second
-)
+# What a call may still take once the server was asked to stop: with the rest below a second.
+STOP_GRACE_S = 0.4
 PREFLIGHT_MAX_AGE_S = 600
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")

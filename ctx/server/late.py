@@ -13,9 +13,8 @@ from starlette.types import Receive, Scope, Send
 
 from ctx.server.work import Lane
 
-UNASKED_S = (
-    1.5  # until it is made although nobody came: the first answers go first, also those that load a model
-)
+# Until it is made although nobody came: the first answers go first, also those that load a model.
+UNASKED_S = 1.5
 
 
 class Door(Protocol):

@@ -215,10 +215,8 @@ def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
     if tool.name != "sources" or not tool.builtin:
         return {"post": operation}
     reading = {key: value for key, value in operation.items() if key != "requestBody"}
-    return {
-        "get": reading,
-        "post": {**operation, "operationId": "sources_post"},
-    }  # seed 003 reads it, uniform clients post
+    # Seed 003 reads it, uniform clients post.
+    return {"get": reading, "post": {**operation, "operationId": "sources_post"}}
 
 
 def _agent_operation(agent: Agent) -> JSON:

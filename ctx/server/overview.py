@@ -48,9 +48,8 @@ class WorkspaceOverview:
         self._workspace = workspace
         self._lock = threading.Lock()
         self._searches: deque[tuple[float, float]] = deque(maxlen=_SEARCHES)  # ended_s (monotonic), ms
-        self._ages: tuple[tuple[int, int], dict[str, list[int]]] | None = (
-            None  # of which state of the catalog
-        )
+        # Of which state of the catalog.
+        self._ages: tuple[tuple[int, int], dict[str, list[int]]] | None = None
         workspace.toolbox.observe(self._note)
 
     def _note(self, call: Call) -> None:
@@ -77,9 +76,8 @@ class WorkspaceOverview:
         """
         day = now_ms() // DAY_MS
         state = (self._workspace.catalog.seq(), day)
-        if (
-            self._ages is None or self._ages[0] != state
-        ):  # the page asks each second, and reads every document's row
+        # The page asks each second, and reads every document's row.
+        if self._ages is None or self._ages[0] != state:
             self._ages = state, self._workspace.catalog.ages((day + 1) * DAY_MS, 30 * DAY_MS, MONTHS)
         return self._ages[1]
 

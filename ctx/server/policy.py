@@ -206,9 +206,8 @@ class Access:
         self.request_id = request_id
         self.closed = policy.closed  # to whoever has no key
         self.door = "rest"
-        self.error_body: Callable[[CtxError], JSON] = (
-            errors.body
-        )  # the shape of errors where the request leads
+        # The shape of errors where the request leads.
+        self.error_body: Callable[[CtxError], JSON] = errors.body
         self.foreign = False  # a web page of another site asks
         self.grant: Grant | None = None
         self.bank: str | None = None

@@ -184,9 +184,8 @@ class HttpProtocol(HttpToolsProtocol):
     def _count_head(self, *parts: bytes) -> None:
         self._head_bytes += sum(map(len, parts))
         if self._head_bytes > MAX_HEAD_BYTES:
-            raise ValueError(
-                "the head of the request is too large"
-            )  # the parser stops, and `send_400_response` answers
+            # The parser stops, and `send_400_response` answers.
+            raise ValueError("the head of the request is too large")
 
     def _expect_head(self) -> None:
         self._head_came()

@@ -24,9 +24,8 @@ from ctx.types import JSON, Caller
 
 T = TypeVar("T")
 
-SEARCH_THREADS = max(
-    2, min(8, os.cpu_count() or 2)
-)  # searches are arithmetic: more threads than cores only take turns
+# Searches are arithmetic: more threads than cores only take turns.
+SEARCH_THREADS = max(2, min(8, os.cpu_count() or 2))
 SCRIPT_THREADS = 32  # each of these waits for a child process or an index run
 QUEUE = 128  # at 1 ms a search the last one waits a tenth of a second
 

@@ -20,12 +20,8 @@ from ctx.server.policy import Access
 from ctx.types import JSON
 
 MATCH = "ctx.match"  # where in the ASGI scope the router finds what the guard matched
-MCP_PATHS = (
-    "/mcp",
-    "/mcp/",
-    "/mcp/{bank}",
-    "/mcp/{bank}/",
-)  # each by itself: a redirect loses a client's POST
+# Each by itself: a redirect loses a client's POST.
+MCP_PATHS = ("/mcp", "/mcp/", "/mcp/{bank}", "/mcp/{bank}/")
 PACK_MCP_PATHS = ("/packs/{pack}/mcp", "/packs/{pack}/mcp/")
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")

@@ -16,10 +16,9 @@ from ctx.store.base import Catalog
 
 MAX_POINTS = 50_000
 SCALE = 10_000  # coordinates are whole numbers in [0, SCALE]: four digits are more than a screen has
-KEPT_SHARE = (
-    20.0  # how many times as long as it took to make a drawing is kept although the catalog moved on:
-)
-# it moves all the time in a run, and one core may not be busy drawing
+# How many times as long as it took to make a drawing is kept although the catalog moved on: it moves all the
+# time in a run, and one core may not be busy drawing.
+KEPT_SHARE = 20.0
 
 _SPREAD = 99.5  # percentile at the edge: one stray document must not press all others into a dot
 _SAMPLE = 10_000  # documents that the axes are taken from: more move them by less than a pixel

@@ -30,9 +30,8 @@ if TYPE_CHECKING:  # numpy costs 70 ms; only embeddings need it
     import numpy as np
 
 _VECTORS = 4096  # rows of a VectorBatch: 6 MB at 384 dimensions
-_ROW_BYTES = (
-    130  # of an embedding besides its vector: numbers, the hash of its text, and both again in two indexes
-)
+# Of an embedding besides its vector: numbers, the hash of its text, and both again in two indexes.
+_ROW_BYTES = 130
 UNIT_TOLERANCE = 0.01  # an embedder's own float16 output is off by 0.001
 
 
@@ -330,9 +329,8 @@ def _vector_batch(
     if len(joined) != 2 * dim * len(rows):
         raise StoreError("the catalog holds an embedding of the wrong size: run `ctx embed rebuild`")
     vectors = np.frombuffer(joined, dtype="<f2").reshape(len(rows), dim).astype(np.float32)
-    vectors /= np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[
-        :, None
-    ]  # rounding to float16 moved the length
+    # Rounding to float16 moved the length.
+    vectors /= np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
     return VectorBatch(
         np.array(chunk_nos, dtype=np.int64),
         np.array(document_nos, dtype=np.int64),

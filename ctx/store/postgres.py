@@ -25,9 +25,8 @@ from psycopg.types.string import StrDumper
 from ctx.errors import Busy, StoreError
 
 CONNECT_TIMEOUT_S = 5
-STATEMENT_TIMEOUT_MS = (
-    120_000  # a statement of ours takes seconds at most; one that hangs must not hold a lock for ever
-)
+# A statement of ours takes seconds at most; one that hangs must not hold a lock for ever.
+STATEMENT_TIMEOUT_MS = 120_000
 LOCK_TIMEOUT_MS = 10_000
 IDLE_TIMEOUT_MS = 120_000  # of a transaction whose process is gone or stuck: what it holds comes free then
 FAILOVER_S = 20.0  # how long a call waits for a server that takes writes
@@ -49,9 +48,8 @@ def store_error(error: psycopg.Error) -> StoreError:
         return Busy("the catalog is being written by another process: try again")
     if isinstance(error, errors.QueryCanceled):
         return Busy("the database took too long to answer: try again")
-    if isinstance(
-        error, errors.DivisionByZero
-    ):  # `PostgresWrite.next_seq` has it where its number is taken back
+    # `PostgresWrite.next_seq` has it where its number is taken back.
+    if isinstance(error, errors.DivisionByZero):
         return Busy("this process was held up for long, and nothing was stored: try again")
     if isinstance(error, errors.ReadOnlySqlTransaction):
         return Busy("the database takes no writes just now (it is a standby): try again")
@@ -155,9 +153,8 @@ class Connection:
         cursor = self.native.cursor()
         if " VALUES (" in sql:
             cursor = psycopg.RawCursor(self.native)  # others look for marks in so long a text each time
-            cursor.adapters.register_dumper(
-                int, Int8Dumper
-            )  # or each size of a number has a statement of its own
+            # Or each size of a number has a statement of its own.
+            cursor.adapters.register_dumper(int, Int8Dumper)
             for part in _runs(list(rows)):
                 cursor.execute(_inserting(sql, len(part)), [value for row in part for value in row])
         elif self._piped:  # psycopg's own would wait for the replies

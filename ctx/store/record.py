@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 EVERY = 1 << 62  # above any number: together with a seq, "after all that was written at it"
 NEVER_INDEXED = "not indexed yet"
-PAGE = (
-    200  # documents read at once: short transactions, or the log could not be cut while a projection is built
-)
+# Documents read at once: short transactions, or the log could not be cut while a projection is built.
+PAGE = 200
 _BOUND = 500  # values bound to one statement, about
 _STRIDE = 16  # lists of values in a statement are as long as a multiple of this
 

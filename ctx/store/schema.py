@@ -216,9 +216,8 @@ def _close_to_others(path: str) -> None:
 
 
 def _own_folder(path: str) -> None:
-    from ctx.store.folder import (
-        own_folder,
-    )  # half a millisecond, and a search from the command line only reads
+    # Half a millisecond, and a search from the command line only reads.
+    from ctx.store.folder import own_folder
 
     own_folder(path)
 
@@ -295,9 +294,8 @@ def bring_back(connection: Connection) -> bool:
             discard_companions(path)  # of the file that was deleted, and of no other
             copy_database(connection, f"{path}.returning", f"{path}.returned")
             try:
-                os.link(
-                    f"{path}.returned", path
-                )  # unlike a renaming, never over what another process just made
+                # Unlike a renaming, never over what another process just made.
+                os.link(f"{path}.returned", path)
             except FileExistsError:
                 return False
             finally:

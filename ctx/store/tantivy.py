@@ -19,9 +19,8 @@ from ctx.lean import Any, Lock, NamedTuple, records
 from ctx.store.rows import StoredDocument
 from ctx.types import Filters, Hit, best_first
 
-PASSAGE_CHARS = (
-    2200  # about three chunks; of 1000 to 3500 the best on code and on pages, and none the worse elsewhere
-)
+# About three chunks; of 1000 to 3500 the best on code and on pages, and none the worse elsewhere.
+PASSAGE_CHARS = 2200
 MAX_TERMS = 32  # of a query, the rarest: a pasted page would otherwise read every list of the index
 ALL_WORDS_TERMS = 8  # up to here a query's author may expect all words to be there
 ALL_WORDS_BONUS = 1.2  # what the score of a passage with all words is multiplied by
@@ -89,9 +88,8 @@ class KeywordIndex:
                 self._index = tantivy.Index.open(path if os.access(path, os.W_OK) else self._linked())
             self._index.register_tokenizer("words", analyze.tokenizer())
             self._seen = self._stamp()
-            self._index.config_reader(
-                reload_policy="manual"
-            )  # a new reader, of what is there now; the other policy polls
+            # A new reader, of what is there now; the other policy polls.
+            self._index.config_reader(reload_policy="manual")
             self._searcher = self._index.searcher()
         except (OSError, ValueError) as error:
             self._drop_links()
@@ -272,9 +270,8 @@ class KeywordIndex:
 
     def _reload(self) -> None:
         with self._lock:
-            self._seen = (
-                self._stamp()
-            )  # before the reload: a commit that comes between is then seen next time
+            # Before the reload: a commit that comes between is then seen next time.
+            self._seen = self._stamp()
             try:
                 if self._links is not None:
                     self._linked()

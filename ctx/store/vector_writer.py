@@ -37,9 +37,8 @@ logger = logging.getLogger(__name__)
 
 COMPACT_DEAD_SHARE = 0.2  # each dead row costs a search as much as a living one
 COMPACT_MIN_DEAD = 1024  # below that it costs a search less than is worth a new generation
-_GROW_BYTES = (
-    16 << 20
-)  # the file of vectors is lengthened in such steps (sparse), so that a reader's mapping serves many states
+# The file of vectors is lengthened in such steps (sparse), so that a reader's mapping serves many states.
+_GROW_BYTES = 16 << 20
 
 # Times as many rows: the dimensions of leads are then told anew, for the later rows may be of other texts.
 _SAMPLE_GROWTH = 4
@@ -196,9 +195,8 @@ class VectorWriter:
         if not count:
             return
         if dim != self.dim and self.row_count:
-            raise VectorsDamaged(
-                f"the embeddings have {dim} dimensions now, the index {self.dim}"
-            )  # nothing here compares with them
+            # Nothing here compares with them.
+            raise VectorsDamaged(f"the embeddings have {dim} dimensions now, the index {self.dim}")
         self.dim = dim
         try:
             added = self._new_rows(batch)

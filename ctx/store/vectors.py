@@ -36,9 +36,8 @@ from ctx.store.statefile import Stamp, read_state, stamp
 from ctx.types import Filters, Hit
 
 FORMAT = 3
-BLOCK_ROWS = (
-    4096  # of a checksum of vectors: 6 MB at 384 dimensions, the most that is read to check the growing end
-)
+# Of a checksum of vectors: 6 MB at 384 dimensions, the most that is read to check the growing end.
+BLOCK_ROWS = 4096
 GATHER_SHARE = 0.08  # below this share of rows wanted, picking them out is faster than multiplying all codes
 # From here on the codes come first: below, all rows take two milliseconds, and onnxruntime 0.13 s to load.
 CODED_ROWS = 16_384
@@ -48,15 +47,12 @@ LEAD_CANDIDATES = 1536
 LEAD_MOST = 512  # for more hits the codes come first whatever the size
 LEAD_GATHER_SHARE = 0.02  # as GATHER_SHARE, where the leads come first
 _PICKED_SHARE = 0.15  # as GATHER_SHARE, where all vectors would be multiplied
-_TOUCHED_ROWS = (
-    1024  # vectors picked out before the file is let go: the system maps up to a megabyte for each
-)
+# Vectors picked out before the file is let go: the system maps up to a megabyte for each.
+_TOUCHED_ROWS = 1024
 _GATHER_ROWS = 2048  # picked out at once: 3 MB, which stay in the cache
 _SHARED_ROWS = 1024  # from here on two threads pick them out: 2.6 ms for 3,072 of a million, where one took 4
-_SAMPLED_ROWS, _SAMPLE_STEP = (
-    65_536,
-    64,
-)  # from so many on the highest are looked for above what every 64th says
+# From so many on the highest are looked for above what every 64th says.
+_SAMPLED_ROWS, _SAMPLE_STEP = 65_536, 64
 _NEAR = 1e-5  # the product of two equal rows differs by less, depending on where in the matrix they stand
 _UNIT = 0.01  # how far from unit length a row may be before it must be damaged
 _OPEN_TRIES = 5  # a generation may be deleted between reading its name and opening it
@@ -548,9 +544,9 @@ class VectorReader:
                         # Where another model's have taken their place, the ones in hand answer to the end.
                         else open_snapshot(self._folder, self.model, self._snapshot) or self._superseded()
                     )
-                    self._seen = (
-                        current_stamp  # taken before the state was read: a newer one is then seen next time
-                    )
+                    # Taken before the state was read: a newer one is then seen next
+                    # time.
+                    self._seen = current_stamp
         return self._snapshot
 
     def _superseded(self) -> Snapshot | None:

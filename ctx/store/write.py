@@ -24,9 +24,8 @@ from ctx.types import Chunk, Document
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-DELETIONS_KEPT = (
-    100_000  # a projection further behind is rebuilt, which then costs about as much as catching up
-)
+# A projection further behind is rebuilt, which then costs about as much as catching up.
+DELETIONS_KEPT = 100_000
 EPOCHS_KEPT = 1_000  # writing processes, the last ones
 _COLUMNS = (
     "seq, id, source_no, source_id, title, media_type, updated_ms, fingerprint, content_hash, source_url, "

@@ -12,9 +12,8 @@ from ctx.errors import BadRequest
 from ctx.text import did_you_mean, nearest
 from ctx.types import JSON
 
-_MEANT = (
-    0.75  # how like a known name an unknown one is that was meant for it: 'importance' for 'importance_score'
-)
+# How like a known name an unknown one is that was meant for it: 'importance' for 'importance_score'.
+_MEANT = 0.75
 
 
 def put_right(

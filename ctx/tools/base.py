@@ -14,9 +14,8 @@ from ctx.tools.schema import Check, compile_check, flat_check
 from ctx.types import JSON, Caller
 
 NAME = pattern(r"[A-Za-z0-9_-]{1,64}")  # what every model's function-calling interface accepts
-RESERVED = frozenset(
-    {"list", "search", "get", "sources", "refresh"}
-)  # routes of /tools/ and the built-in tools
+# Routes of /tools/ and the built-in tools.
+RESERVED = frozenset({"list", "search", "get", "sources", "refresh"})
 
 
 IGNORED = "ignored_arguments"  # in a reply: what was sent and means nothing to the tool
@@ -98,9 +97,9 @@ class Toolbox(Registry[Tool]):
         """Registers a tool. Raises `ConfigError` for a bad name, a reserved one, a second tool of the same
         name, or a bad schema.
         """
-        if (
-            entry.builtin
-        ):  # well named, its schema flat (a test holds ours so): 1.3 million instructions of a cold search
+        # Well named, its schema flat (a test holds ours so): 1.3 million instructions of a cold
+        # search.
+        if entry.builtin:
             check = flat_check(entry.parameters)
         else:
             if not NAME.fullmatch(entry.name):
