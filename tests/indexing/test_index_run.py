@@ -124,6 +124,19 @@ def test_a_file_that_may_not_be_read_is_a_line_of_the_report_and_keeps_its_last_
         assert found(space, "xylophone", "quokka") == [["a.md"], ["b.md"]]
 
 
+def test_a_source_tells_its_first_problem_and_how_many_there_are_besides(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "# Alpha\n\nxylophone", "b.md": "# Beta\n\nquokka"})
+    config.write_text(config.read_text().replace('root = "./docs"', 'root = "./docs"\nmax_file_bytes = 5'))
+    with workspace(config) as space:
+        (report,) = space.indexer.run()
+        assert sorted(problem.source_id for problem in report.problems) == ["a.md", "b.md"]
+        assert str(space.statuses()[0].note).endswith(" (and 1 more)")
+        (tmp_path / "docs/b.md").unlink()
+        space.indexer.run()
+        assert str(space.statuses()[0].note).startswith("a.md: ")
+        assert "more)" not in str(space.statuses()[0].note)
+
+
 def test_a_broken_item_does_not_end_the_run(tmp_path: Path) -> None:
     config = project(tmp_path, {"a.md": "# Alpha\n\nxylophone", "z.md": "# Zeta\n\nquokka"})
     (tmp_path / "docs/m.md").write_bytes(b"\x00\x01\x02binary")

@@ -65,6 +65,14 @@ def test_an_unknown_document_is_none_and_unknown_chunks_are_left_out(catalog: Ca
     assert catalog.chunk_rows([]) == {}
 
 
+def test_chunks_are_looked_up_within_the_documents_that_are_named(catalog: Catalog) -> None:
+    catalog.put_documents([make("filesystem", "a.md", ["one", "two"]), make("filesystem", "b.md", ["three"])])
+    first, chunk_nos = numbers_of(catalog, "filesystem", "a.md")
+    _, others = numbers_of(catalog, "filesystem", "b.md")
+    assert catalog.chunk_rows([*chunk_nos, *others], within={first}).keys() == set(chunk_nos)
+    assert catalog.chunk_rows(others, within={first}) == {}
+
+
 def test_many_chunks_are_looked_up_at_once(catalog: Catalog) -> None:
     catalog.put_documents([make("filesystem", f"{n}.md", [f"text {n}", "more"]) for n in range(1200)])
     numbers = [no for stored in catalog.export() for no in stored.chunk_nos]
@@ -214,6 +222,14 @@ def test_every_write_that_a_projection_must_apply_takes_the_next_number(catalog:
     assert catalog.put_embeddings(MODEL, [(hashed, vector_of(hashed))]) == 3
     assert catalog.delete_documents("filesystem", ["a"]) == 4
     assert catalog.seq() == 4
+
+
+def test_an_empty_batch_is_no_write_and_says_how_far_the_writes_are(catalog: Catalog) -> None:
+    seq = catalog.put_documents([make("filesystem", "a.md", ["one"])])
+    assert catalog.put_documents([]) == seq
+    assert catalog.touch_documents([]) == seq
+    assert catalog.put_embeddings(MODEL, []) == seq
+    assert catalog.seq() == seq
 
 
 def test_documents_come_in_the_order_of_their_last_write(catalog: Catalog) -> None:

@@ -107,7 +107,9 @@ def test_what_is_held_of_each_model_is_counted_and_can_be_dropped_alone(catalog:
     (share,) = catalog.model_shares(["younger"])
     assert (share.model, share.embeddings, share.filling) == ("elder", 2, False)
     assert 2 * 2 * DIM < share.size_bytes < 1000
+    seq = catalog.seq()
     assert catalog.forget_embeddings("elder") == 2
+    assert catalog.seq() > seq, "who follows the catalog is told"
     catalog.give_back()
     assert [(share.model, share.embeddings) for share in catalog.model_shares()] == [("younger", 2)]
     assert (catalog.pending_count("younger"), catalog.pending_count("elder")) == (0, 2)

@@ -299,7 +299,7 @@ def test_a_writer_that_waits_too_long_is_told_to_try_again(tmp_path: Path) -> No
 def test_a_closed_catalog_says_so(tmp_path: Path) -> None:
     catalog = SqliteCatalog(str(tmp_path / "ctx.db"))
     catalog.close()
-    for act in (catalog.seq, lambda: catalog.record_run("s", Run(1, True, None, None, ""))):
+    for act in (catalog.seq, catalog.stats, lambda: catalog.record_run("s", Run(1, True, None, None, ""))):
         with pytest.raises(StoreError, match="closed"):
             act()
 
