@@ -60,8 +60,7 @@ def _restore(argv: list[str]) -> int:
     if config.store.url:
         raise BadRequest(
             "the catalog is in the database of [store] url, which a backup of a file does not go into: "
-            "restore it "
-            "without [store] url, then `ctx migrate --to` that database"
+            "restore it without [store] url, then `ctx migrate --to` that database"
         )
     path = os.path.abspath(os.path.expanduser(args.file))
     contents = restore(path, config.db.path, replace=args.replace)

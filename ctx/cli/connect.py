@@ -110,8 +110,7 @@ def _check(args: Any) -> None:
         mend = did_you_mean(args.client, CLIENTS)
         raise BadRequest(
             f"unknown client '{args.client}'; {mend}{'' if mend.endswith('?') else '.'} Any other client of "
-            "MCP "
-            "can be given the address http://127.0.0.1:7331/mcp, or start the command `ctx mcp`"
+            "MCP can be given the address http://127.0.0.1:7331/mcp, or start the command `ctx mcp`"
         )
     if args.name and not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", args.name):
         raise BadRequest("--name has letters, digits, '-' and '_', at most 64")
@@ -188,8 +187,7 @@ def _notes(client: Client, location: Location | None, args: Any, twins: Sequence
     if location is None and not args.url:
         notes.append(
             "Note: there is no ctx.toml here or in a folder above, so this leads to whichever project is "
-            "served "
-            "at the usual address; `ctx init` makes this folder one"
+            "served at the usual address; `ctx init` makes this folder one"
         )
     if twins:
         notes.append(
@@ -236,8 +234,7 @@ def _check_ours(client: Client, present: JSON, location: Location | None, name: 
         return
     raise Conflict(
         f"{client.title} has an entry '{name}' that leads to {plain(led)[:200]}, which is not this "
-        "project's: "
-        "--url with that address, or --replace, takes it out all the same"
+        "project's: --url with that address, or --replace, takes it out all the same"
     )
 
 

@@ -376,8 +376,7 @@ def _doors(workspace: Workspace, fix: bool) -> Iterator[Finding]:
             "keys",
             WARNING,
             "[server] allowed_hosts names this server to others, and there is no key: whoever comes through "
-            "that name reads "
-            "everything; `ctx key create NAME` makes one",
+            "that name reads everything; `ctx key create NAME` makes one",
         )
 
 

@@ -37,9 +37,8 @@ def run(command: str, argv: list[str]) -> int:
 def _parsed(argv: list[str]) -> argparse.Namespace:
     options = parser(
         "embed",
-        "Embed what no embedding covers yet (pending), drop all embeddings and start anew (rebuild), or "
-        "drop those "
-        "of models that were replaced (prune).",
+        "Embed what no embedding covers yet (pending), drop all embeddings and start anew (rebuild), or drop "
+        "those of models that were replaced (prune).",
         json=True,
     )
     options.add_argument(

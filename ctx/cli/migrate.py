@@ -14,8 +14,7 @@ def run(command: str, argv: list[str]) -> int:
     options = parser(
         "migrate",
         "Copy a store (documents, embeddings, memories, keys, sessions, what scripts keep) to another one "
-        "under the "
-        "same ids, and compare the two. It may be broken off and run again. Stop whoever writes.",
+        "under the same ids, and compare the two. It may be broken off and run again. Stop whoever writes.",
         json=True,
     )
     options.add_argument(
@@ -58,13 +57,11 @@ def _moved(config: Config, origin_place: str, target_place: str, *, replace: boo
         return 0
     print(
         f"{report.documents:,} documents, {report.chunks:,} chunks and {report.embeddings:,} new embeddings "
-        "are there, and equal; "
-        f"{report.passed_over:,} documents were there before"
+        f"are there, and equal; {report.passed_over:,} documents were there before"
     )
     print(
         f"{report.memories:,} memories in {report.banks:,} banks, {report.keys:,} keys, {report.sessions:,} "
-        "sessions and "
-        f"{report.values:,} values of scripts are there, and equal"
+        f"sessions and {report.values:,} values of scripts are there, and equal"
     )
     print(
         "Now name it in ctx.toml: [store] url; `ctx index` builds the index from it without embedding "

@@ -45,8 +45,7 @@ def _options() -> argparse.ArgumentParser:
     options = parser(
         "registry",
         "Install Lua tools, connectors and agents that others share in a git repository. What is installed "
-        "is "
-        "pinned to a commit and held to its hashes; nothing of it runs before `ctx trust` names it.",
+        "is pinned to a commit and held to its hashes; nothing of it runs before `ctx trust` names it.",
         json=True,
     )
     actions = options.add_subparsers(dest="action", required=True, metavar=ACTIONS)

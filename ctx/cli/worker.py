@@ -33,8 +33,7 @@ def run(command: str, argv: list[str]) -> int:
     if not config.store.url:
         raise ConfigError(
             "a worker shares its work with other machines: set [store] url; one machine alone is kept fresh "
-            "by "
-            "`ctx serve mcp` or `ctx index --watch`"
+            "by `ctx serve mcp` or `ctx index --watch`"
         )
     log_to_stderr(args.log_level, "text")
     stop = threading.Event()

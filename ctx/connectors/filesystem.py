@@ -220,14 +220,12 @@ class FilesystemConnector:
         except OSError as error:
             raise SourceError(
                 f"{self.name}: the root folder cannot be read ({error.strerror}); mount or restore it, or "
-                f"mend `root` in [{self._where}]. "
-                "What is indexed from it is kept"
+                f"mend `root` in [{self._where}]. What is indexed from it is kept"
             ) from error
         if self._stays is not None and not self._stays(root):
             raise SourceError(
                 f"{self.name}: the root folder has become a link that leads out of the project; if it is "
-                "meant, "
-                "start ctx again. What is indexed from it is kept"
+                "meant, start ctx again. What is indexed from it is kept"
             )
         if empty and len(known) >= EMPTY_IS_SUSPECT:
             raise SourceError(

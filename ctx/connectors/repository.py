@@ -104,8 +104,7 @@ class Repository:
             log.note(
                 "",
                 f"{reason}: a file that has not changed since the first index run bears the date of the "
-                "commit that was newest "
-                f"then; {mend}",
+                f"commit that was newest then; {mend}",
             )
         return tip
 

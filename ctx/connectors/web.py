@@ -470,9 +470,8 @@ class _Crawl:
             log.complete = False
             log.problem(
                 "",
-                f"{departed:,} of {total:,} pages are gone at once, as when a site is moved or "
-                "locked; they are kept. "
-                f"If it is meant, run `ctx index {self._source.name} --full`",
+                f"{departed:,} of {total:,} pages are gone at once, as when a site is moved or locked; they "
+                f"are kept. If it is meant, run `ctx index {self._source.name} --full`",
             )
 
 

@@ -365,8 +365,7 @@ class IndexRun:
             self._log.note(
                 "",
                 f"{len(machines)} documents of another machine ({names}) are not here and are kept: index "
-                "there, "
-                "or `ctx index --take-over` where it is gone for good",
+                "there, or `ctx index --take-over` where it is gone for good",
             )
         return [source_id for source_id in departed if source_id not in machines]
 

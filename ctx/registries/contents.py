@@ -149,8 +149,7 @@ def _settings_fault(name: str, path: str, entries: Mapping[str, Entry]) -> str |
         return None
     return (
         f"its {one_line(settings, 100)} holds settings and no script; copy description, tools and "
-        "system_prompt "
-        f"into [agents.inline.{name}] of your ctx.toml"
+        f"system_prompt into [agents.inline.{name}] of your ctx.toml"
     )
 
 

@@ -102,10 +102,9 @@ class Shelf:
         if change is None:
             return None
         return (
-            f"{script.reference} is not what was installed ({change}) and does not run; "
-            f"`ctx registry install {script.registry}` puts it back, and `ctx registry override` copies it "
-            "for "
-            "changes of your own"
+            f"{script.reference} is not what was installed ({change}) and does not run; `ctx registry "
+            f"install {script.registry}` puts it back, and `ctx registry override` copies it for changes of "
+            "your own"
         )
 
     def runs(self, script: RegistryScript) -> bool:

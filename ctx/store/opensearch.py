@@ -318,8 +318,7 @@ class OpenSearchIndex:
             if state.owner != self._owner and state.format and not self._suspect:
                 raise StoreError(
                     f"the index '{self._name}' in OpenSearch is of another catalog: choose another [index] "
-                    "name, or "
-                    "have `ctx doctor --fix` make it this one's"
+                    "name, or have `ctx doctor --fix` make it this one's"
                 )
             if state.format > FORMAT:
                 raise StoreError("the index in OpenSearch was written by a newer ctx: upgrade this one")

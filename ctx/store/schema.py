@@ -350,8 +350,7 @@ def migrate(connection: Connection, component: str, migrations: Sequence[str]) -
     if version > len(migrations):
         raise StoreError(
             f"the catalog was written by a newer ctx ({component} version {version}, this program knows "
-            f"{len(migrations)}): "
-            "upgrade ctx, or restore the backup made when it was upgraded"
+            f"{len(migrations)}): upgrade ctx, or restore the backup made when it was upgraded"
         )
     if version == len(migrations):
         return

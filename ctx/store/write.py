@@ -29,8 +29,7 @@ DELETIONS_KEPT = 100_000
 EPOCHS_KEPT = 1_000  # writing processes, the last ones
 _COLUMNS = (
     "seq, id, source_no, source_id, title, media_type, updated_ms, fingerprint, content_hash, source_url, "
-    "author, "
-    "created_ms, metadata, stored_ms, chunk_first, chunk_count"
+    "author, created_ms, metadata, stored_ms, chunk_first, chunk_count"
 )
 
 
@@ -117,8 +116,7 @@ class Write:
         if row[1] != dim:
             raise StoreError(
                 f"embeddings of '{name}' have {row[1]} dimensions here and {dim} now: run `ctx embed "
-                "rebuild`, "
-                "or use another model"
+                "rebuild`, or use another model"
             )
         return int(row[0])
 

@@ -207,8 +207,7 @@ def _strange_types(types: Sequence[str]) -> list[str]:
     """What to tell of types that no file can have."""
     return [
         f"type: '{name[:80]}' is neither {' nor '.join(FAMILIES)} nor a media type such as text/markdown; "
-        "the files of "
-        "one language are a path: *.py"
+        "the files of one language are a path: *.py"
         for name in types
         if name not in FAMILIES and "/" not in name
     ]
@@ -229,8 +228,7 @@ def search_json(reply: SearchReply, notes: Sequence[str] = (), max_tokens: int |
     if count < len(results):
         answer["cut"] = (
             f"{len(results) - count} of {len(results)} results are left out to stay within max_tokens = "
-            f"{max_tokens}; "
-            f"the next one is at offset + {count}"
+            f"{max_tokens}; the next one is at offset + {count}"
         )
     if reply.partial:
         answer["partial"] = reply.partial

@@ -101,8 +101,7 @@ def _translated(pattern: str) -> Iterator[str]:
         if atom in _LOOKS and not within:
             raise ConfigError(
                 f"the pattern '{one_line(pattern, 80)}' uses {_LOOKS[atom]} ({atom}...), which cannot be "
-                "searched in "
-                "linear time; write it without, or check it in the tool"
+                "searched in linear time; write it without, or check it in the tool"
             )
         if atom.startswith("\\"):
             yield _escape(atom, within, pattern)
@@ -120,8 +119,7 @@ def _escape(atom: str, within: bool, pattern: str) -> str:
     if not within and (atom == "\\k<" or atom[1] in "123456789"):
         raise ConfigError(
             f"the pattern '{one_line(pattern, 80)}' refers back to a group ({atom}), which cannot be "
-            "searched in linear "
-            "time; write it without, or check it in the tool"
+            "searched in linear time; write it without, or check it in the tool"
         )
     if atom.startswith("\\u") and len(atom) > 2:
         return f"\\x{{{atom[2:].strip('{}')}}}"
