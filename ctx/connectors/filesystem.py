@@ -15,7 +15,7 @@ from functools import partial
 from ctx.connectors.base import ScanLog
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, EXPECTED_KINDS, SKIPPED_FOLDERS
 from ctx.connectors.known import known_below
-from ctx.connectors.names import encode_name
+from ctx.connectors.names import encode_name, section_of
 from ctx.connectors.opening import FILE, FOLDER, read_below, read_most, too_large
 from ctx.connectors.patterns import LINKED_RULES, MAX_RULE_FILE_BYTES, Level, Pattern, Rules, read_ignore_file
 from ctx.connectors.scope import Scope
@@ -88,7 +88,7 @@ class FilesystemConnector:
         self.respect_gitignore = respect_gitignore
         self.link = link
         self.rule_files = RULE_FILES if respect_gitignore else RULE_FILES[1:]
-        self._where = "connectors." + name.replace(":", ".", 1)
+        self._section = section_of(name)
 
     @property
     def signature(self) -> str:
@@ -114,7 +114,7 @@ class FilesystemConnector:
         yield from walk.below(root, "", self._top_scope(root))
         if walk.unread:
             kinds = ", ".join(f".{suffix} {count:,}" for suffix, count in sorted(walk.unread.items()))
-            log.note("", f"left out, as kinds that `include_globs` in [{self._where}] does not name: {kinds}")
+            log.note("", f"left out, as kinds that `include_globs` in {self._section} does not name: {kinds}")
 
     def _count(self, root: str, known: Mapping[str, str]) -> int:
         walk = _Walk(self, root, known, ScanLog())
@@ -220,7 +220,7 @@ class FilesystemConnector:
         except OSError as error:
             raise SourceError(
                 f"{self.name}: the root folder cannot be read ({error.strerror}); mount or restore it, or "
-                f"mend `root` in [{self._where}]. What is indexed from it is kept"
+                f"mend `root` in {self._section}. What is indexed from it is kept"
             ) from error
         if self._stays is not None and not self._stays(root):
             raise SourceError(

@@ -22,7 +22,7 @@ from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
 from ctx.connectors.forges import file_url, parse_remote
 from ctx.connectors.gitcmd import QUICK_TIMEOUT_S, Blobs, GitFailed
 from ctx.connectors.lfs import Pointer, lfs_content, lfs_installed, pointer_of
-from ctx.connectors.names import encode_name
+from ctx.connectors.names import encode_name, section_of
 from ctx.connectors.opening import too_large
 from ctx.connectors.patterns import LINKED_RULES, MAX_RULE_FILE_BYTES, read_ignore_file
 from ctx.connectors.repository import FETCH_TIMEOUT_S, Repository, Tip
@@ -90,7 +90,7 @@ class GitConnector:
         depth: int = 0,
     ) -> None:
         self.name = name
-        section = "[connectors." + name.replace(":", ".", 1) + "]"
+        section = section_of(name)
         try:
             self.remote = parse_remote(url)
         except ValueError as error:

@@ -206,6 +206,7 @@ class Git:
         assert process.stderr is not None
         out: list[bytes] = []
         err = b""
+        late = f"{self._name}: git {verb} did not finish in {timeout_s:g} s and was stopped"
         look_s = time.monotonic() + CROWD_LOOK_S
         with selectors.DefaultSelector() as selector:
             for stream in (process.stdout, process.stderr):
@@ -214,9 +215,7 @@ class Git:
             while selector.get_map():
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
-                    raise SourceError(
-                        f"{self._name}: git {verb} did not finish in {timeout_s:g} s and was stopped"
-                    )
+                    raise SourceError(late)
                 if time.monotonic() >= look_s:
                     self._check_crowd(process.pid, verb)
                     look_s = time.monotonic() + CROWD_LOOK_S
@@ -238,9 +237,7 @@ class Git:
         try:
             process.wait(max(0.0, deadline_s - time.monotonic()))
         except subprocess.TimeoutExpired as error:
-            raise SourceError(
-                f"{self._name}: git {verb} did not finish in {timeout_s:g} s and was stopped"
-            ) from error
+            raise SourceError(late) from error
         return b"".join(out), err
 
     def _check_crowd(self, group: int, verb: str) -> None:

@@ -1,4 +1,4 @@
-"""File names as parts of a source id."""
+"""File names as parts of a source id, and sources as parts of a configuration."""
 
 from ctx.lean import TYPE_CHECKING, pattern
 
@@ -7,6 +7,11 @@ if TYPE_CHECKING:
 
 _AMBIGUOUS = pattern(r"%(?=25|[89A-F][0-9A-F])")
 _UNDECODABLE = pattern("[\udc80-\udcff]")
+
+
+def section_of(source: str) -> str:
+    """Where a source stands in `ctx.toml`: `[connectors.git.NAME]` for `git:NAME`."""
+    return f"[connectors.{source.replace(':', '.', 1)}]"
 
 
 def encode_name(name: str) -> str:

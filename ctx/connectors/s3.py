@@ -18,7 +18,7 @@ from xml.etree.ElementTree import Element
 from ctx.clock import parse_ms
 from ctx.connectors.base import ScanLog
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
-from ctx.connectors.names import encode_name
+from ctx.connectors.names import encode_name, section_of
 from ctx.connectors.opening import too_large
 from ctx.connectors.s3_credentials import expiring, find_credentials, find_region
 from ctx.connectors.s3_sign import Credentials, path_of, query_of, signed_headers
@@ -76,7 +76,7 @@ class S3Connector:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
-        section = "[connectors." + name.replace(":", ".", 1) + "]"
+        section = section_of(name)
         if not _BUCKET.fullmatch(bucket):
             raise ConfigError(f"{section} bucket: {bucket!r} is not the name of a bucket")
         if region is not None and not _REGION.fullmatch(region):

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from ctx.clock import now_ms
 from ctx.connectors.base import ScanLog
+from ctx.connectors.names import section_of
 from ctx.connectors.session import Session, Unanswered
 from ctx.connectors.web_address import Site, canonical, folder_of
 from ctx.connectors.web_client import Client, moment_ms
@@ -90,7 +91,7 @@ class WebConnector:
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self.name = name
-        self.section = "[connectors." + name.replace(":", ".", 1) + "]"
+        self.section = section_of(name)
         self.start = self._address(url, "url")
         self.prefixes = tuple(self._address(prefix, "scope") for prefix in prefixes)
         self.include_globs = None if include_globs is None else tuple(include_globs)
