@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 
 from ctx.backup import Contents, back_up, restore
-from ctx.cli.common import configuration, counted, parser, plain, print_json
+from ctx.cli.common import configuration, counted, parser, plain, tell
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, StoreError
 from ctx.types import JSON
@@ -37,11 +37,12 @@ def _back_up(argv: list[str]) -> int:
     if not os.path.isdir(os.path.dirname(path)):
         raise BadRequest(f"there is no folder {os.path.dirname(path)} to write a backup to; make it first")
     contents = back_up(config.db.path, path)
-    if args.json:
-        print_json(_contents_json(contents) | {"file": path, "bytes": os.stat(path).st_size})
-    else:
-        print(f"Wrote {plain(args.file)}: {_counts(contents)}, {os.stat(path).st_size / 1e6:,.1f} MB")
-    return 0
+    size = os.stat(path).st_size
+    return tell(
+        args.json,
+        _contents_json(contents) | {"file": path, "bytes": size},
+        f"Wrote {plain(args.file)}: {_counts(contents)}, {size / 1e6:,.1f} MB",
+    )
 
 
 def _restore(argv: list[str]) -> int:
@@ -67,13 +68,12 @@ def _restore(argv: list[str]) -> int:
     with open_workspace(config) as workspace:
         workspace.indexer.repair()
         strays = [status.name for status in workspace.unconfigured()]
-    if args.json:
-        print_json(_contents_json(contents) | {"not_configured": strays})
-        return 0
-    print(f"Restored {_counts(contents)}, as they were at {iso_utc(contents.created_ms)}")
-    for name in strays:
-        print(f"{plain(name)}: not configured here; its documents are kept and found")
-    return 0
+    return tell(
+        args.json,
+        _contents_json(contents) | {"not_configured": strays},
+        f"Restored {_counts(contents)}, as they were at {iso_utc(contents.created_ms)}",
+        *(f"{plain(name)}: not configured here; its documents are kept and found" for name in strays),
+    )
 
 
 def _counts(contents: Contents) -> str:

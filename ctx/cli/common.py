@@ -147,6 +147,15 @@ def print_json(value: JSON) -> None:
     print(json_printable(text.encode("utf-8", "replace").decode("utf-8")))
 
 
+def tell(as_json: bool, value: JSON, *lines: str) -> int:
+    """Prints what came of a command, as one JSON document or as lines for a person; the exit code, 0."""
+    if as_json:
+        print_json(value)
+    elif lines:
+        print("\n".join(lines))
+    return 0
+
+
 def json_printable(text: str) -> str:
     """The same JSON, whose letters that could drive a terminal or forge a line are escaped as JSON escapes
     them.

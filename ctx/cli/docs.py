@@ -9,7 +9,7 @@ import webbrowser
 from functools import partial
 
 from ctx.bundled import bundled_path
-from ctx.cli.common import parser, print_json, styled
+from ctx.cli.common import parser, styled, tell
 from ctx.errors import BadRequest, NotFound
 from ctx.text import did_you_mean
 
@@ -34,11 +34,7 @@ def run(command: str, argv: list[str]) -> int:
     if args.json and not args.list:
         raise BadRequest("--json is of --list: a page is Markdown (--print)")
     if args.list:
-        if args.json:
-            print_json({"pages": list(texts)})
-        else:
-            print("\n".join(texts))
-        return 0
+        return tell(args.json, {"pages": list(texts)}, *texts)
     page = (args.page or "index").removesuffix(".md").strip("/")
     if page not in texts:
         raise NotFound(f"no page '{page}'; {did_you_mean(page, texts)}")

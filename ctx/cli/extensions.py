@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from ctx.cli import scaffolds
 from ctx.cli.bars import bars
-from ctx.cli.common import action, configuration, parser, plain, print_json, prose, table
+from ctx.cli.common import action, configuration, parser, plain, print_json, prose, table, tell
 from ctx.cli.logs import log_to_stderr
 from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest, ConfigError, NotFound
@@ -270,14 +270,13 @@ def _agent(argv: list[str]) -> int:
             workspace.load_extensions()
         with _mending(name, workspace.agents):
             prompt = workspace.agents.prompt(name, read_values(args.arg), CALLER)
-    if args.json:
-        print_json({"system": prompt.system, "tools": list(prompt.tools), "messages": list(prompt.messages)})
-    else:
-        print(prose(prompt.system))
-        print(f"\ntools: {', '.join(prompt.tools) or 'none'}")
-        for message in prompt.messages:
-            print(f"{plain(message['role'])}: {prose(message['content'])}")
-    return 0
+    return tell(
+        args.json,
+        {"system": prompt.system, "tools": list(prompt.tools), "messages": list(prompt.messages)},
+        prose(prompt.system),
+        f"\ntools: {', '.join(prompt.tools) or 'none'}",
+        *(f"{plain(message['role'])}: {prose(message['content'])}" for message in prompt.messages),
+    )
 
 
 def _list_agents(workspace: Workspace, as_json: bool) -> int:
@@ -474,11 +473,8 @@ def _write(scaffold: str, folder: str, args: argparse.Namespace) -> int:
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with open(path, "x", encoding="utf-8") as file:
         file.write(scaffold.format(name=file_name, title=name.replace("-", " ").replace("_", " "), path=path))
-    if args.json:
-        print_json({"name": file_name, "file": path})
-        return 0
-    print(f"Wrote {path}.\n{SERVED[folder].format(name=file_name, path=path)}")
-    return 0
+    served = SERVED[folder].format(name=file_name, path=path)
+    return tell(args.json, {"name": file_name, "file": path}, f"Wrote {path}.", served)
 
 
 def _answer(result: JSON, as_json: bool) -> int:

@@ -5,7 +5,7 @@ import sys
 
 from ctx import files
 from ctx.bundled import bundled_path
-from ctx.cli.common import parser, print_json
+from ctx.cli.common import parser, tell
 from ctx.cli.trust import trust_as_written
 from ctx.errors import ConfigError
 
@@ -22,9 +22,7 @@ def run(command: str, argv: list[str]) -> int:
     path = args.config or "ctx.toml"
     if os.path.exists(path) and not args.force:
         print(f"{path} is there already; nothing was written (--force replaces it).", file=sys.stderr)
-        if args.json:
-            print_json({"file": os.path.abspath(path), "written": False})
-        return 0
+        return tell(args.json, {"file": os.path.abspath(path), "written": False})
     if not os.path.isdir(args.root):
         raise ConfigError(f"--root: no such folder: {args.root}")
     with open(bundled_path("config", "ctx.toml"), encoding="utf-8") as file:
@@ -37,8 +35,8 @@ def run(command: str, argv: list[str]) -> int:
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
     trust_as_written(path)
-    if args.json:
-        print_json({"file": os.path.abspath(path), "written": True})
-        return 0
-    print(f"Wrote {path}. Next: `ctx index`, then `ctx search WORDS` or `ctx serve mcp`.")
-    return 0
+    return tell(
+        args.json,
+        {"file": os.path.abspath(path), "written": True},
+        f"Wrote {path}. Next: `ctx index`, then `ctx search WORDS` or `ctx serve mcp`.",
+    )

@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 from ctx.assemble import key_ring
-from ctx.cli.common import action, configuration, parser, print_json, table
+from ctx.cli.common import action, configuration, parser, print_json, table, tell
 from ctx.clock import iso_utc
 from ctx.errors import StoreError
 from ctx.server.keys import EVERY_BANK, KeyRecord, Keys
@@ -47,8 +47,7 @@ def _create(ring: Keys, args: Any) -> int:
 
 def _revoke(ring: Keys, args: Any) -> int:
     record = ring.revoke(args.name)
-    print_json({"revoked": record.id}) if args.json else print(f"Revoked '{record.name}' ({record.id}).")
-    return 0
+    return tell(args.json, {"revoked": record.id}, f"Revoked '{record.name}' ({record.id}).")
 
 
 def _list(ring: Keys, args: Any) -> int:

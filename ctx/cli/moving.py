@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from ctx import files
-from ctx.cli.common import action, configuration, counted, parser, plain, print_json, prose
+from ctx.cli.common import action, configuration, counted, parser, plain, print_json, prose, tell
 from ctx.cli.trust import trust_as_written
 from ctx.config import parse_config
 from ctx.conversion import Conversion, Paths, converted
@@ -46,11 +46,8 @@ def _parquet(args: Any) -> int:
                 count += len(batch)
             index.catch_up(workspace.catalog)
         pending = workspace.catalog.pending_count(workspace.model)
-    if args.json:
-        print_json({"embeddings": count, "pending": pending})
-    else:
-        print(f"Imported {counted(count, 'embedding')}, {counted(pending, 'chunk')} pending")
-    return 0
+    line = f"Imported {counted(count, 'embedding')}, {counted(pending, 'chunk')} pending"
+    return tell(args.json, {"embeddings": count, "pending": pending}, line)
 
 
 def _context_harness(args: Any) -> int:

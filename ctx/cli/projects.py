@@ -2,7 +2,7 @@
 
 import os
 
-from ctx.cli.common import ago, parser, print_json, table
+from ctx.cli.common import ago, parser, table, tell
 from ctx.cli.running import servers, state_folder
 from ctx.clock import iso_utc, now_ms
 
@@ -11,21 +11,15 @@ def run(command: str, argv: list[str]) -> int:
     options = parser("projects", "List the projects that this user's servers serve now.", json=True)
     args = options.parse_args(argv)
     rows = servers(state_folder(os.environ))
-    if args.json:
-        listed = [
-            {
-                "root": row.root,
-                "url": f"http://{row.address}",
-                "pid": row.pid,
-                "since": iso_utc(row.since_ms),
-            }
-            for row in rows
-        ]
-        print_json({"projects": listed})
-        return 0
-    if not rows:
-        print("No server runs; `ctx serve mcp` starts one for this project.")
-        return 0
+    listed = [
+        {"root": row.root, "url": f"http://{row.address}", "pid": row.pid, "since": iso_utc(row.since_ms)}
+        for row in rows
+    ]
     cells = [(row.root, f"http://{row.address}", str(row.pid), ago(row.since_ms, now_ms())) for row in rows]
-    print(table(cells, ("PROJECT", "ADDRESS", "PID", "STARTED")))
-    return 0
+    return tell(
+        args.json,
+        {"projects": listed},
+        table(cells, ("PROJECT", "ADDRESS", "PID", "STARTED"))
+        if rows
+        else "No server runs; `ctx serve mcp` starts one for this project.",
+    )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ctx import files
 from ctx.cli import scaffolds
 from ctx.cli.bars import bars
-from ctx.cli.common import NO_PROJECT, action, configuration, counted, parser, plain, print_json, table
+from ctx.cli.common import NO_PROJECT, action, configuration, counted, parser, plain, print_json, table, tell
 from ctx.cli.logs import without_the_reported
 from ctx.cli.trust import trust_after_own_change
 from ctx.config import Config
@@ -88,9 +88,6 @@ def _list(shelf: Shelf, args: argparse.Namespace) -> int:
     if args.name is not None:
         return _print_scripts(shelf, shelf.registry(args.name).scripts, args.json)
     registries = shelf.every()
-    if args.json:
-        print_json({"registries": [_registry_json(shelf, registry) for registry in registries]})
-        return 0
     rows = [
         (
             registry.name,
@@ -100,8 +97,8 @@ def _list(shelf: Shelf, args: argparse.Namespace) -> int:
         )
         for registry in registries
     ]
-    print(table(rows, ("REGISTRY", "COMMIT", "TRUSTED", "FROM")))
-    return 0
+    listed = [_registry_json(shelf, registry) for registry in registries]
+    return tell(args.json, {"registries": listed}, table(rows, ("REGISTRY", "COMMIT", "TRUSTED", "FROM")))
 
 
 def _search(shelf: Shelf, args: argparse.Namespace) -> int:
@@ -116,12 +113,12 @@ def _search(shelf: Shelf, args: argparse.Namespace) -> int:
 
 
 def _print_scripts(shelf: Shelf, scripts: Sequence[RegistryScript], as_json: bool) -> int:
-    if as_json:
-        print_json({"scripts": [_script_json(shelf, script) for script in scripts]})
-        return 0
     rows = [(script.reference, _state(shelf, script), plain(script.description)) for script in scripts]
-    print(table(rows, ("SCRIPT", "STATE", "DESCRIPTION")) if rows else "No scripts.")
-    return 0
+    return tell(
+        as_json,
+        {"scripts": [_script_json(shelf, script) for script in scripts]},
+        table(rows, ("SCRIPT", "STATE", "DESCRIPTION")) if rows else "No scripts.",
+    )
 
 
 def _info(shelf: Shelf, args: argparse.Namespace) -> int:
@@ -133,12 +130,9 @@ def _info(shelf: Shelf, args: argparse.Namespace) -> int:
             print(f"  from     {plain(registry.url)}" + (f" {registry.branch}" if registry.branch else ""))
             print(f"  commit   {registry.commit}\n")
         return _print_scripts(shelf, scripts, args.json)
-    if args.json:
-        print_json(_script_json(shelf, scripts[0]))
-    else:
-        state = shelf.change(scripts[0]) or _state(shelf, scripts[0])
-        print("\n".join([*script_lines(shelf, scripts[0]), f"  state    {plain(state)}"]))
-    return 0
+    script = scripts[0]
+    state = f"  state    {plain(shelf.change(script) or _state(shelf, script))}"
+    return tell(args.json, _script_json(shelf, script), *script_lines(shelf, script), state)
 
 
 def _state(shelf: Shelf, script: RegistryScript) -> str:
@@ -240,11 +234,8 @@ def _fetched(
 def _update(shelf: Shelf, args: argparse.Namespace) -> int:
     registries = shelf.registries() if args.name is None else (_installed(shelf, args.name),)
     reports = [_update_one(shelf, registry, args) for registry in registries]
-    if args.json:
-        print_json({"registries": reports})
-    elif not reports:
-        print("No registries. `ctx registry install NAME URL` brings one.")
-    return 0
+    lines = () if reports else ("No registries. `ctx registry install NAME URL` brings one.",)
+    return tell(args.json, {"registries": reports}, *lines)
 
 
 def _update_one(shelf: Shelf, registry: Registry, args: argparse.Namespace) -> JSON:
@@ -300,11 +291,8 @@ def _installed(shelf: Shelf, name: str) -> Registry:
 def _remove(shelf: Shelf, args: argparse.Namespace) -> int:
     registry = _installed(shelf, args.name)
     shelf.remove(registry)
-    if args.json:
-        print_json({"removed": registry.name})
-    else:
-        print(f"Removed {registry.name}, {counted(len(registry.scripts), 'script')}.")
-    return 0
+    line = f"Removed {registry.name}, {counted(len(registry.scripts), 'script')}."
+    return tell(args.json, {"removed": registry.name}, line)
 
 
 # ---- in a project ------------------------------------------------------------------------------------------
@@ -335,14 +323,11 @@ def _add(shelf: Shelf, args: argparse.Namespace) -> int:
     block = f'\n[{section}]\npath = "{script.reference}"\n{needs}'
     with trust_after_own_change(path):
         _append(path, block)
-    if args.json:
-        print_json({"added": script.reference, "file": path, "section": section})
-        return 0
-    print(f"Added to {os.path.basename(path)}:\n{block.rstrip()}")
+    lines = [f"Added to {os.path.basename(path)}:\n{block.rstrip()}"]
     if not shelf.trusted(script):
-        print(f"\nIt is not trusted yet. Look at it: ctx registry info {script.reference}")
-        print(f"Then trust it as it is now:  ctx trust {script.reference}")
-    return 0
+        lines.append(f"\nIt is not trusted yet. Look at it: ctx registry info {script.reference}")
+        lines.append(f"Then trust it as it is now:  ctx trust {script.reference}")
+    return tell(args.json, {"added": script.reference, "file": path, "section": section}, *lines)
 
 
 def _sections(path: str, kind: str) -> Mapping[str, JSON]:
@@ -377,17 +362,16 @@ def _override(shelf: Shelf, args: argparse.Namespace) -> int:
         copies = {name: os.path.join(folder, name) for name in script.files}
     _copy(shelf, script, copies, config.root)
     target = os.path.relpath(copies[main], config.root)
-    if args.json:
-        print_json({"copied": script.reference, "to": target})
-        return 0
-    print(f"Copied {script.reference} to {target}.")
+    lines = [f"Copied {script.reference} to {target}."]
     if discovered:
-        print(f"It comes before the registry's. After each change: ctx trust {script.name}")
-        return 0
-    for name in named or [script.name]:
+        lines.append(f"It comes before the registry's. After each change: ctx trust {script.name}")
+    else:
         instead = f"  # in the place of {script.reference}" if named else ""
-        print(f'In ctx.toml:\n[{script.kind}s.script.{toml_key(name)}]\npath = "./{target}"{instead}')
-    return 0
+        lines += [
+            f'In ctx.toml:\n[{script.kind}s.script.{toml_key(name)}]\npath = "./{target}"{instead}'
+            for name in named or [script.name]
+        ]
+    return tell(args.json, {"copied": script.reference, "to": target}, *lines)
 
 
 def _copy(shelf: Shelf, script: RegistryScript, copies: Mapping[str, str], root: str) -> None:
@@ -416,13 +400,13 @@ def _init(shelf: Shelf, args: argparse.Namespace) -> int:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         with open(target, "x", encoding="utf-8") as file:
             file.write(text)
-    if args.json:
-        print_json({"folder": args.folder, "files": sorted(scaffolds.registry(name))})
-        return 0
-    print(f"Wrote {args.folder}: {MANIFEST}, and a tool, a connector and an agent to begin with.")
-    print(f"Try one: ctx tool test {os.path.join(args.folder, 'tools/hello/tool.lua')} query=words")
-    print("Then commit it, and others can install it: ctx registry install NAME URL")
-    return 0
+    return tell(
+        args.json,
+        {"folder": args.folder, "files": sorted(scaffolds.registry(name))},
+        f"Wrote {args.folder}: {MANIFEST}, and a tool, a connector and an agent to begin with.",
+        f"Try one: ctx tool test {os.path.join(args.folder, 'tools/hello/tool.lua')} query=words",
+        "Then commit it, and others can install it: ctx registry install NAME URL",
+    )
 
 
 # ---- trust -----------------------------------------------------------------------------------------------
@@ -443,8 +427,13 @@ def trust_scripts(args: argparse.Namespace) -> int:
             for script in scripts:
                 print("\n".join(script_lines(shelf, script)), flush=True)
         shelf.trust.record(changes)
-    _print_trusted([(script, shelf.trusted(script)) for script in scripts], as_json=args.json)
-    return 0
+    rows = [(script, shelf.trusted(script)) for script in scripts]
+    states = [
+        (script.kind, script.reference, "trusted" if trusted else "NOT trusted", script.digest[:16])
+        for script, trusted in rows
+    ]
+    listed = [{"script": row.reference, "sha256": row.digest, "trusted": trusted} for row, trusted in rows]
+    return tell(args.json, {"scripts": listed}, table(states, ("KIND", "NAME", "STATE", "SHA-256")))
 
 
 def _refuse_damaged(shelf: Shelf, scripts: Sequence[RegistryScript]) -> None:
@@ -453,20 +442,6 @@ def _refuse_damaged(shelf: Shelf, scripts: Sequence[RegistryScript]) -> None:
         change = shelf.change(script)
         if change is not None:
             raise ConfigError(change)
-
-
-def _print_trusted(rows: Sequence[tuple[RegistryScript, bool]], *, as_json: bool) -> None:
-    if as_json:
-        listed = [
-            {"script": row.reference, "sha256": row.digest, "trusted": trusted} for row, trusted in rows
-        ]
-        print_json({"scripts": listed})
-        return
-    states = [
-        (script.kind, script.reference, "trusted" if trusted else "NOT trusted", script.digest[:16])
-        for script, trusted in rows
-    ]
-    print(table(states, ("KIND", "NAME", "STATE", "SHA-256")))
 
 
 def script_lines(shelf: Shelf, script: RegistryScript) -> list[str]:

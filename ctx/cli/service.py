@@ -15,9 +15,10 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from ctx import files
-from ctx.cli.common import NO_PROJECT, action, configuration_at, parser, plain, print_json
+from ctx.cli.common import NO_PROJECT, action, configuration_at, parser, plain, tell
 from ctx.errors import ConfigError, NotFound
 from ctx.project import find_config, project_root
+from ctx.types import JSON
 
 TOOL_TIMEOUT_S = 60
 
@@ -54,11 +55,8 @@ def run(command: str, argv: list[str]) -> int:
     if args.action == "remove":
         return _remove(unit, args.json)
     if args.print:
-        if args.json:
-            print_json({"unit": unit.path, "text": unit.text.decode()})
-        else:
-            print(f"# {unit.path}\n{unit.text.decode()}", end="")
-        return 0
+        text = unit.text.decode()
+        return tell(args.json, {"unit": unit.path, "text": text}, f"# {unit.path}\n{text}".rstrip("\n"))
     return _install(unit, start=not args.no_start, as_json=args.json)
 
 
@@ -174,33 +172,26 @@ def _install(unit: Unit, *, start: bool, as_json: bool) -> int:
     by_hand = "; ".join(" ".join(command) for command in unit.start)
     if not as_json:
         print(f"Wrote {unit.path}.")
+    state: JSON = {"unit": unit.path, "installed": True, "running": False}
     if not start or shutil.which(unit.start[0][0]) is None:
-        if as_json:
-            print_json({"unit": unit.path, "installed": True, "running": False, "start": by_hand})
-        else:
-            print(f"To start it: {by_hand}")
-        return 0
+        return tell(as_json, {**state, "start": by_hand}, f"To start it: {by_hand}")
     for command in unit.start:
         reason = _failure(command)
         if reason is not None:
             raise ConfigError(f"{' '.join(command)} failed: {reason}; the unit is written, start it by hand")
-    if as_json:
-        print_json({"unit": unit.path, "installed": True, "running": True})
-    else:
-        print(f"It runs now, and from every log-in on. Its log: {unit.log}")
-    return 0
+    line = f"It runs now, and from every log-in on. Its log: {unit.log}"
+    return tell(as_json, {**state, "running": True}, line)
 
 
 def _status(unit: Unit, as_json: bool) -> int:
     present = os.path.exists(unit.path)
     active = present and _failure(unit.status) is None
-    if as_json:
-        print_json({"unit": unit.path, "installed": present, "running": active})
-    elif not present:
-        print("Not installed; `ctx service install` does it.")
-    else:
-        print(f"{unit.path}: {'runs' if active else 'does not run'}. Its log: {unit.log}")
-    return 0
+    line = f"{unit.path}: {'runs' if active else 'does not run'}. Its log: {unit.log}"
+    return tell(
+        as_json,
+        {"unit": unit.path, "installed": present, "running": active},
+        line if present else "Not installed; `ctx service install` does it.",
+    )
 
 
 def _remove(unit: Unit, as_json: bool) -> int:
@@ -215,11 +206,8 @@ def _remove(unit: Unit, as_json: bool) -> int:
         raise ConfigError(f"{unit.path} cannot be removed: {error.strerror}") from error
     for command in unit.stop[1:]:
         _failure(command)
-    if as_json:
-        print_json({"unit": unit.path, "installed": False, "running": False})
-    else:
-        print(f"Removed {unit.path}.")
-    return 0
+    state: JSON = {"unit": unit.path, "installed": False, "running": False}
+    return tell(as_json, state, f"Removed {unit.path}.")
 
 
 def _failure(command: tuple[str, ...]) -> str | None:
