@@ -356,7 +356,7 @@ class Indexer:
             return EmbedReport(0, 0, time.monotonic() - began_s)
         try:
             with self._embedding_order() as order:
-                return self._embed(order, began_s, limit, progress, stop)
+                return self._embed(self.model, order, began_s, limit, progress, stop)
         finally:
             self._embedding = False
             self._now(phase="idle", source=None, done=0, total=None)
@@ -379,6 +379,7 @@ class Indexer:
 
     def _embed(
         self,
+        model: str,
         order: EmbeddingOrder,
         began_s: float,
         limit: int | None,
@@ -387,10 +388,9 @@ class Indexer:
     ) -> EmbedReport:
         count = 0
         embedder = None
-        assert self.model is not None
         while stop is None or not stop.is_set():
             size = EMBED_BATCH if limit is None else min(EMBED_BATCH, limit - count)
-            texts = self._next_texts(order, size)
+            texts = self._next_texts(model, order, size)
             if not texts:
                 break
             if embedder is None:
@@ -400,28 +400,28 @@ class Indexer:
             self._embedding = True
             # The vectors are made outside the lock: another process may index meanwhile, and equal hashes
             # mean equal vectors.
-            vectors = self._vectors(embedder, texts, count, progress, stop)
+            total = count + self.catalog.pending_count(model)
+            vectors = self._vectors(embedder, texts, count, total, progress, stop)
             with self.writing() as index:
-                self.catalog.put_embeddings(self.model, vectors)
+                self.catalog.put_embeddings(model, vectors)
                 index.catch_up(self.catalog)
             count += len(vectors)
             if progress:
-                progress("embed", count, count + self.catalog.pending_count(self.model))
-        return EmbedReport(count, self.catalog.pending_count(self.model), time.monotonic() - began_s)
+                progress("embed", count, count + self.catalog.pending_count(model))
+        return EmbedReport(count, self.catalog.pending_count(model), time.monotonic() - began_s)
 
     def _vectors(
         self,
         embedder: Embedder,
         texts: Sequence[tuple[bytes, str]],
         count: int,
+        total: int,
         progress: Progress | None,
         stop: threading.Event | None,
     ) -> "list[tuple[bytes, np.ndarray]]":
-        """The vectors of texts by their hashes; of the first of them where it is to stop. `count` were made
-        before.
+        """The vectors of texts by their hashes; of the first of them where it is to stop. `count` of `total`
+        were made before.
         """
-        assert self.model is not None
-        total = count + self.catalog.pending_count(self.model)
         vectors = []
         embeddings = embedder.embed([text for _, text in texts], stop=stop)
         for vector, (digest, _) in zip(embeddings, texts, strict=False):
@@ -434,21 +434,20 @@ class Indexer:
             raise BadRequest(f"the embedder gave {len(vectors)} vectors for {len(texts)} texts")
         return vectors
 
-    def _next_texts(self, order: EmbeddingOrder, size: int) -> list[tuple[bytes, str]]:
+    def _next_texts(self, model: str, order: EmbeddingOrder, size: int) -> list[tuple[bytes, str]]:
         """The next texts to embed, at most `size`; none when nothing is pending any more."""
-        assert self.model is not None
         if size <= 0:
             return []
-        order.add(self.catalog.pending_chunks(self.model, order.newest))
+        order.add(self.catalog.pending_chunks(model, order.newest))
         for refilled in (False, True):
             if refilled:
                 # What was embedded once may be pending anew under an old number (`ctx embed rebuild`
                 # elsewhere). Once only: what another machine has claimed stays pending until that has read
                 # it.
-                order.add(self.catalog.pending_chunks(self.model))
+                order.add(self.catalog.pending_chunks(model))
             while True:
-                numbers = self.catalog.claim(self.model, order.take(size), CLAIM_S)
-                texts = self.catalog.pending_texts(self.model, size, numbers)
+                numbers = self.catalog.claim(model, order.take(size), CLAIM_S)
+                texts = self.catalog.pending_texts(model, size, numbers)
                 if texts:
                     return texts
                 if not len(order):

@@ -31,6 +31,9 @@ SINGLE_LOOKUPS = 200  # of 30 us each; reading the fingerprints of a whole sourc
 MAX_NAMED = 1000  # skipped or changed documents that a report names; it counts all of them
 
 
+_NO_RUN = Run(finished_ms=0, ok=True, note=None, revision=None, signature="")
+
+
 class Change(NamedTuple):
     """A document that a run added, updated or deleted."""
 
@@ -168,8 +171,8 @@ class IndexRun:
         self._writing = writing
         self._clock = clock
         self._signature = run_signature(connector, max_tokens, overlap_tokens)
-        self._last = catalog.last_run(connector.name)
-        self._reread = full or self._last is None or self._last.signature != self._signature
+        self._last = catalog.last_run(connector.name) or _NO_RUN
+        self._reread = full or self._last.signature != self._signature
         self._batch = _Batch()
         self._present: set[str] = set()
         self._unreadable: set[str] = set()  # there, but not this time: the last good version stays
@@ -382,8 +385,8 @@ class IndexRun:
             finished_ms=self._clock(),
             ok=note is None,
             note=note or _first_of([*log.problems, *log.notes]),
-            revision=log.revision or (last.revision if last and (note or self._partial) else None),
-            signature=self._signature if whole else (last.signature if last else ""),
+            revision=log.revision or (last.revision if note or self._partial else None),
+            signature=self._signature if whole else last.signature,
         )
         self._catalog.record_run(self._source, run)
 
