@@ -107,14 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Errors go to standard error in one line; nothing prints a traceback.
     """
     if argv is None and len(sys.argv) > 1 and sys.argv[1] in (*BRIEF, *CLOSED, *LASTING):
-        if sys.argv[1] in CLOSED:
-            gc.set_threshold(GARBAGE)
-        else:
-            gc.disable()  # what lasts enables it once it is ready
-        code = main(sys.argv[1:])
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        _run_and_exit(sys.argv[1:])
     _mend_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in arguments
@@ -148,6 +141,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _fail(StoreError("the disk is full: free some space and try again"), False)
         subject = f"{error.filename}: " if error.filename else ""
         return _fail(CtxError(f"{subject}{error.strerror or error}"), as_json)
+
+
+def _run_and_exit(argv: Sequence[str]) -> None:
+    """Runs the one command of this process, which ends here and is not taken apart."""
+    if argv[0] in CLOSED:
+        gc.set_threshold(GARBAGE)
+    else:
+        gc.disable()  # what lasts enables it once it is ready
+    code = main(argv)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _mend_streams() -> None:
