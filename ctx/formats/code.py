@@ -217,20 +217,21 @@ def kind_of(suffix: str, name: str, text: str) -> str | None:
     """The media type of a file of code or data by its suffix, name or first line; None where nothing
     tells.
     """
-    language = _SUFFIXES.get(suffix) or _NAMES.get(name.lower())
-    if language is None and text[:2] == "#!":
-        words = text[2:300].split("\n")[0].split()
-        programs = [
-            word.rsplit("/")[-1].rstrip("0123456789.") for word in words if word[0] != "-" and "=" not in word
-        ]
-        language = (
-            _PROGRAMS.get(programs[1] if programs[0] == "env" and len(programs) > 1 else programs[0])
-            if programs
-            else None
-        )
+    language = _SUFFIXES.get(suffix) or _NAMES.get(name.lower()) or _of_program(text)
     if language is None and name.lower().startswith(("dockerfile", "containerfile")):
         return "text/x-dockerfile"
     return _LANGUAGES[language].media_type if language else _PLAIN_TYPES.get(suffix)
+
+
+def _of_program(text: str) -> str | None:
+    """The language of a script by the program that its first line names; None where it names none."""
+    if text[:2] != "#!":
+        return None
+    words = [word for word in text[2:300].split("\n")[0].split() if word[0] != "-" and "=" not in word]
+    programs = [word.rsplit("/")[-1].rstrip("0123456789.") for word in words]
+    if programs[:1] == ["env"]:
+        del programs[0]
+    return _PROGRAMS.get(programs[0]) if programs else None
 
 
 @cache

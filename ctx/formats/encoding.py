@@ -74,19 +74,24 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
         return _jis(data) if b"\x1b$" in head and data.isascii() else data.decode("utf-8")
     except UnicodeDecodeError as error:
         first_bad = error.start
-    declaration = _DECLARED.search(head[:1024])
+    text = _as_declared(data, declared)
+    if text is None and _mostly_utf8(data):
+        text = data.decode("utf-8", "replace")
+    if text is None:
+        text = _line_by_line(data)
+    return data.decode(_guess(data, first_bad), "replace") if text is None else text
+
+
+def _as_declared(data: bytes, declared: str | None) -> str | None:
+    """The text in the encoding that the caller or the text itself names; None where neither does."""
+    declaration = _DECLARED.search(data[:1024])
     for encoding in (declared, declaration[1].decode("ascii") if declaration else None):
         if encoding and not encoding.lower().startswith(_NOT_DECLARED):
             try:
                 return data.decode(encoding)
             except (UnicodeError, LookupError):
                 continue  # the text is not what it says it is
-    if _mostly_utf8(data):
-        return data.decode("utf-8", "replace")
-    mixed = _line_by_line(data)
-    if mixed is not None:
-        return mixed
-    return data.decode(_guess(data, first_bad), "replace")
+    return None
 
 
 def _looks_binary(head: bytes) -> bool:

@@ -102,15 +102,19 @@ class _Parts:
                 if child is chosen:
                     self._add(child, depth + 1)
                 else:
-                    for each in islice(child.walk(), MAX_PARTS):
-                        self._name(each.get_filename())
-                        if each.get_content_type() == "text/calendar":
-                            self.invitations.append(each)
+                    self._pass_over(child)
         elif children:
             for child in children:
                 self._add(child, depth + 1)
         elif part.get_content_maintype() == "text":
             self.texts.append(part)
+
+    def _pass_over(self, part: Message) -> None:
+        """Another form of a text that is read already: what is attached to it is told all the same."""
+        for each in islice(part.walk(), MAX_PARTS):
+            self._name(each.get_filename())
+            if each.get_content_type() == "text/calendar":
+                self.invitations.append(each)
 
     def _name(self, name: str | None) -> None:
         if name:
