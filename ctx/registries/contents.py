@@ -119,18 +119,23 @@ def _declared(
             path = table.get("path")
             path = path if isinstance(path, str) and path else f"{folder}/{name}"
             yield kind, name, path if path.endswith(".lua") else f"{path.rstrip('/')}/{kind}.lua", table
-    if sections:
-        return
+    if not sections:
+        yield from ((kind, name, path, {}) for kind, name, path in _lying(entries))
+
+
+def _lying(entries: Mapping[str, Entry]) -> Iterator[tuple[str, str, str]]:
+    """(kind, name, path of the script) of each script where a registry without a manifest has it."""
     for path in sorted(entries):
-        parts = path.split("/")
-        mode = entries[path].mode
-        lone = len(parts) == 2 and mode in _MODES  # a link or a submodule in the place of a script's folder
-        if parts[0] in KINDS and (lone or (len(parts) == 3 and parts[2] == f"{KINDS[parts[0]]}.lua")):
-            yield KINDS[parts[0]], parts[1], path, {}
-        elif len(parts) == 3 and parts[0] == "agents" and parts[2] == AGENT_SETTINGS:
-            script = f"agents/{parts[1]}/agent.lua"
+        folder, *inner = path.split("/")
+        if folder not in KINDS:
+            continue
+        # Alone there is a link or a submodule in the place of a script's folder.
+        if inner[1:] == [f"{KINDS[folder]}.lua"] or (len(inner) == 1 and entries[path].mode in _MODES):
+            yield KINDS[folder], inner[0], path
+        elif folder == "agents" and inner[1:] == [AGENT_SETTINGS]:
+            script = f"agents/{inner[0]}/agent.lua"
             if script not in entries:
-                yield "agent", parts[1], script, {}
+                yield "agent", inner[0], script
 
 
 def _name_fault(name: str, taken: bool) -> str | None:
