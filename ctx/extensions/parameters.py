@@ -24,7 +24,7 @@ def parameters_schema(declared: JSON, where: str) -> JSON:
     Parameters that are not declared pass through to the script, as Context Harness has it. Raises `ToolError`
     naming the parameter. Whether the result is a sound schema is for `ctx.tools.schema` to say.
     """
-    if declared is None or declared == {} or declared == []:
+    if declared in (None, {}, []):
         return {"type": "object", "properties": {}}
     if isinstance(declared, dict):
         if declared.get("type") == "object":
@@ -36,6 +36,10 @@ def parameters_schema(declared: JSON, where: str) -> JSON:
         ]
     if not isinstance(declared, list):
         raise ToolError(f"{where}: parameters must be a list of tables or a JSON Schema")
+    return _listed_schema(declared, where)
+
+
+def _listed_schema(declared: Sequence[JSON], where: str) -> JSON:
     properties: dict[str, JSON] = {}
     required: list[str] = []
     for number, entry in enumerate(declared, 1):

@@ -206,21 +206,23 @@ def _check_flat(schema: JSON, arguments: dict[str, JSON], within: str = "") -> d
                 names = ", ".join(properties) or "none"
                 raise BadRequest(f"unknown parameter '{within}{name[:80]}' (known: {names})")
     for name, rule in properties.items():
-        if name in present and "anyOf" in rule:
-            present[name] = _check_one_or_more(within + name, rule, present[name])
-        elif name in present and rule["type"] == "object":
-            if not isinstance(present[name], dict):
-                raise BadRequest(
-                    f"parameter '{within}{name}' must be of type 'object', got {type_name(present[name])}"
-                )
-            if rule.keys() & {"properties", "required", "additionalProperties"}:
-                present[name] = _check_flat(rule, present[name], f"{within}{name}.")
-            # Else anything goes, and its nulls are data.
-        elif name in present:
-            present[name] = _check_scalar(within + name, rule, present[name])
+        if name in present:
+            present[name] = _check_value(within + name, rule, present[name])
         elif "default" in rule:
             present[name] = rule["default"]
     return present
+
+
+def _check_value(name: str, rule: JSON, value: JSON) -> JSON:
+    if "anyOf" in rule:
+        return _check_one_or_more(name, rule, value)
+    if rule["type"] != "object":
+        return _check_scalar(name, rule, value)
+    if not isinstance(value, dict):
+        raise BadRequest(f"parameter '{name}' must be of type 'object', got {type_name(value)}")
+    if rule.keys() & {"properties", "required", "additionalProperties"}:
+        return _check_flat(rule, value, f"{name}.")
+    return value  # anything goes, and its nulls are data
 
 
 def _check_scalar(name: str, rule: JSON, value: JSON) -> JSON:
