@@ -206,6 +206,12 @@ class SourceStatus(NamedTuple):
     oldest_pending_ms: int | None = None  # when the oldest chunk without an embedding was stored
 
 
+def oldest_pending_ms(statuses: Iterable[SourceStatus]) -> int | None:
+    """When the oldest chunk of all these sources without an embedding was stored."""
+    moments = (status.oldest_pending_ms for status in statuses)
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
 class Caller(NamedTuple):
     """Who calls a tool, through which door, and by when an answer is owed.
 

@@ -16,7 +16,7 @@ from ctx.lean import TYPE_CHECKING, RLock
 from ctx.project import user_folder
 from ctx.store.plane import Plane, file_catalog, postgres_catalog
 from ctx.store.sqlite import SqliteCatalog
-from ctx.types import JSON, SourceStatus
+from ctx.types import JSON, SourceStatus, oldest_pending_ms
 
 # Whatever a search by words does not need is imported where it is used: the indexer alone brings numpy, git
 # and the file formats with it, 150 ms.
@@ -256,8 +256,7 @@ class Workspace:
         answering = self.succession.answering() if pending else None
         if answering is not None and answering.model != self.model:
             answer["answering"] = answering.model  # until the configured one has read as much
-        waiting = [status.oldest_pending_ms for status in self.statuses()] if pending else []
-        oldest_ms = min((moment for moment in waiting if moment is not None), default=None)
+        oldest_ms = oldest_pending_ms(self.statuses()) if pending else None
         answer["oldest_pending_at"] = None if oldest_ms is None else iso_utc(oldest_ms)
         answer["uptime_s"] = round(time.monotonic() - self.started_s, 1)
         indexer = self.__dict__.get("indexer")

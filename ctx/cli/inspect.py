@@ -17,7 +17,7 @@ from ctx.errors import BadRequest
 from ctx.pruning import replaced_models
 from ctx.store.rows import StoredDocument
 from ctx.tools import shapes
-from ctx.types import Caller
+from ctx.types import Caller, oldest_pending_ms
 from ctx.workspace import open_workspace
 
 
@@ -63,10 +63,7 @@ def _stats(argv: list[str]) -> int:
         behind = workspace.behind()
         replaced = replaced_models(workspace)
     pending = sum(status.pending for status in statuses)
-    oldest = min(
-        (status.oldest_pending_ms for status in statuses if status.oldest_pending_ms is not None),
-        default=None,
-    )
+    oldest = oldest_pending_ms(statuses)
     if args.json:
         answer = {
             **stats,

@@ -23,6 +23,7 @@ from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import StrDumper
 
 from ctx.errors import Busy, StoreError
+from ctx.store.record import TOO_LARGE, unfit
 
 CONNECT_TIMEOUT_S = 5
 # A statement of ours takes seconds at most; one that hangs must not hold a lock for ever.
@@ -54,7 +55,7 @@ def store_error(error: psycopg.Error) -> StoreError:
     if isinstance(error, errors.ReadOnlySqlTransaction):
         return Busy("the database takes no writes just now (it is a standby): try again")
     if isinstance(error, errors.NumericValueOutOfRange | errors.ProgramLimitExceeded):
-        return StoreError("a number or a text is larger than the catalog can hold")
+        return StoreError(TOO_LARGE)
     if isinstance(error, errors.DiskFull):
         return StoreError(
             "the disk of the database is full, and nothing was changed: free some space and try again"
@@ -77,12 +78,8 @@ def translating() -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise store_error(error) from error
-    except OverflowError as error:
-        raise StoreError("a number or a text is larger than the catalog can hold") from error
-    except UnicodeEncodeError as error:
-        raise StoreError(
-            "a text holds a lone surrogate, which is not Unicode text and cannot be stored"
-        ) from error
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise unfit(error) from error
 
 
 class _TextDumper(StrDumper):

@@ -8,6 +8,7 @@ go no further.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ctx.errors import StoreError
 from ctx.lean import TYPE_CHECKING, Any, Protocol
 from ctx.store.rows import Run, StoredDocument
 from ctx.types import Chunk, SourceStatus
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ctx.store.write import Write
 
 EVERY = 1 << 62  # above any number: together with a seq, "after all that was written at it"
+TOO_LARGE = "a number or a text is larger than the catalog can hold"
 NEVER_INDEXED = "not indexed yet"
 # Documents read at once: short transactions, or the log could not be cut while a projection is built.
 PAGE = 200
@@ -141,33 +143,28 @@ class Record:
         """
         names = set(configured)
         with self._reading() as connection:
-            runs = {
-                row[0]: row[1:]
-                for row in connection.execute(
-                    "SELECT no, name, finished_ms, ok, note, revision, succeeded_ms FROM source"
-                )
-            }
-            sizes = {
-                row[0]: row[1:]
-                for row in connection.execute(
+            runs = connection.execute(
+                "SELECT no, name, finished_ms, ok, note, revision, succeeded_ms FROM source"
+            ).fetchall()
+            sizes = _by_number(
+                connection.execute(
                     "SELECT source_no, count(*), CAST(sum(chunk_count) AS BIGINT), "
                     "min(CASE WHEN chunk_count > 0 THEN stored_ms END) "
                     "FROM document GROUP BY source_no"
                 )
-            }
+            )
             model_no = None if model is None else model_no_of(connection, model)
-            pending = {
-                row[0]: row[1:]
-                for row in connection.execute(
+            pending = _by_number(
+                connection.execute(
                     "SELECT source_no, count(*), min(stored_ms) FROM pending WHERE model_no = ? GROUP BY "
                     "source_no",
                     (model_no,),
                 )
-            }
+            )
         if model is not None and model_no is None:  # nothing is embedded with it yet
             pending = {no: (chunks, oldest_ms) for no, (_, chunks, oldest_ms) in sizes.items()}
         statuses: dict[str, SourceStatus] = {}
-        for no, (name, finished_ms, ok, note, revision, succeeded_ms) in runs.items():
+        for no, name, finished_ms, ok, note, revision, succeeded_ms in runs:
             documents, chunks, _ = sizes.get(no, (0, 0, None))
             if name not in names and not documents:
                 continue
@@ -215,6 +212,17 @@ class Record:
                 "embeddings": int(connection.execute("SELECT count(*) FROM embedding").fetchone()[0]),
                 "size_bytes": self._size_bytes(connection),
             }
+
+
+def unfit(error: OverflowError | UnicodeEncodeError) -> StoreError:
+    """Our error for what an engine's module says of a value that it cannot take."""
+    if isinstance(error, OverflowError):
+        return StoreError(TOO_LARGE)
+    return StoreError("a text holds a lone surrogate, which is not Unicode text and cannot be stored")
+
+
+def _by_number(rows: Rows) -> dict[int, Sequence[Any]]:
+    return {row[0]: row[1:] for row in rows}
 
 
 def current_seq(connection: Statements) -> int:

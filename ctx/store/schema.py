@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from ctx import files
 from ctx.errors import Busy, StoreError
+from ctx.store.record import unfit
 
 APPLICATION_ID = 0x63747831  # "ctx1": tells our files from any other SQLite file
 # A bulk transaction of another process takes less than a second; ten mean that it hangs.
@@ -67,12 +68,8 @@ class translating:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, sqlite3.Error):
             raise store_error(error) from error
-        if isinstance(error, OverflowError):
-            raise StoreError("a number or a text is larger than the catalog can hold") from error
-        if isinstance(error, UnicodeEncodeError):
-            raise StoreError(
-                "a text holds a lone surrogate, which is not Unicode text and cannot be stored"
-            ) from error
+        if isinstance(error, OverflowError | UnicodeEncodeError):
+            raise unfit(error) from error
 
 
 class transaction(translating):
