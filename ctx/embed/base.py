@@ -56,26 +56,18 @@ class Prefixes(NamedTuple):
 
 
 _REPRESENT = "Represent this sentence for searching relevant passages: "
+_REPRESENT_ZH = "为这个句子生成表示以用于检索相关文章："
+_INSTRUCT = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
 # The first entry whose word is in the lower-case name of the model holds. From the models' own cards.
 _PREFIXES = (
     ("bge-m3", Prefixes()),
-    (
-        "e5-mistral",
-        Prefixes(
-            "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "
-        ),
-    ),
-    (
-        "e5-large-instruct",
-        Prefixes(
-            "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "
-        ),
-    ),
+    ("e5-mistral", Prefixes(f"{_INSTRUCT} ")),
+    ("e5-large-instruct", Prefixes(f"{_INSTRUCT} ")),
     ("e5-", Prefixes("query: ", "passage: ")),
     ("nomic-embed", Prefixes("search_query: ", "search_document: ")),
-    ("bge-small-zh", Prefixes("为这个句子生成表示以用于检索相关文章：")),
-    ("bge-base-zh", Prefixes("为这个句子生成表示以用于检索相关文章：")),
-    ("bge-large-zh", Prefixes("为这个句子生成表示以用于检索相关文章：")),
+    ("bge-small-zh", Prefixes(_REPRESENT_ZH)),
+    ("bge-base-zh", Prefixes(_REPRESENT_ZH)),
+    ("bge-large-zh", Prefixes(_REPRESENT_ZH)),
     ("bge-", Prefixes(_REPRESENT)),
     ("arctic-embed2", Prefixes("query: ")),
     ("arctic-embed-m-v2", Prefixes("query: ")),
@@ -83,12 +75,7 @@ _PREFIXES = (
     ("arctic-embed", Prefixes(_REPRESENT)),
     ("mxbai-embed", Prefixes(_REPRESENT)),
     ("embeddinggemma", Prefixes("task: search result | query: ", "title: none | text: ")),
-    (
-        "qwen3-embedding",
-        Prefixes(
-            "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
-        ),
-    ),
+    ("qwen3-embedding", Prefixes(_INSTRUCT)),
 )
 
 
