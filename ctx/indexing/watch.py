@@ -312,7 +312,7 @@ class Watcher:
         if not self._polling and any(_is_remote(root) for root in watched.values()):
             self._poll_because("of a network file system only this machine's own changes are told")
         while not self._stop.is_set():
-            present = {name: root for name, root in watched.items() if os.path.isdir(root)}
+            present = _there(watched)
             if not present:
                 self._stop.wait(MISSING_ROOT_EVERY_S)
                 continue
@@ -375,7 +375,7 @@ class Watcher:
                 changes = listener.watch(
                     max(debounce_ms * 8, 400), step_ms, int(MISSING_ROOT_EVERY_S * 1000), self._stop
                 )
-                if {name for name, root in watched.items() if os.path.isdir(root)} != set(present):
+                if _there(watched) != present:
                     for name in present:
                         self.request(name)
                     return
@@ -390,6 +390,10 @@ class Watcher:
                     mine = frozenset(path for path in paths if path.startswith(below) or path == root)
                     if mine:
                         self._add(name, mine)
+
+
+def _there(roots: Mapping[str, str]) -> dict[str, str]:
+    return {name: root for name, root in roots.items() if os.path.isdir(root)}
 
 
 _ADDED = 1  # of watchfiles' kinds of change
