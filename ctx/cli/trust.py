@@ -149,18 +149,19 @@ def _trust_project(args: Any) -> int:
     configured = _read(location)
     scripts = project_scripts(project_root(location.path), digests)
     _check_names(args.names, configured, scripts)
-    picked = [script for script in scripts if script.name in (args.names or [script.name])]
-    configured_too = configured.name in (args.names or [configured.name])
+    names = args.names or [configured.name, *(script.name for script in scripts)]
+    picked = [script for script in scripts if script.name in names]
+    configured_too = configured.name in names
     trusted = digests.get(trusted_as(configured.path)) == configured.digest
     if not args.json and configured_too and configured.requests:
         print(f"{one_line(configured.name)} asks for more than reading its own folder:")
         print(_bullets(configured.requests), flush=True)
     if not args.list:
-        changes = {script.path: None if args.revoke else script.digest for script in picked}
+        changes = {script.path: script.digest for script in picked}
         if configured_too and (args.revoke or configured.requests):
-            changes[trusted_as(configured.path)] = None if args.revoke else configured.digest
+            changes[trusted_as(configured.path)] = configured.digest
             trusted = not args.revoke
-        file.record(changes)
+        file.record(dict.fromkeys(changes) if args.revoke else changes)
         picked = [script._replace(trusted=not args.revoke) for script in picked]
     if args.json:
         print_json(_as_json(configured, trusted, picked))
