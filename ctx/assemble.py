@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # the web server is 0.3 s of processor time, and `ctx mcp` ne
 def services(workspace: Workspace) -> "Services":
     """What the server serves of a workspace."""
     from ctx.server.app import Services
-    from ctx.server.overview import WorkspaceOverview
+    from ctx.server.overview import Overview
     from ctx.server.work import SEARCH_THREADS, Work
 
     mcp = workspace.config.mcp.enabled and all(pack.mcp_enabled for pack in workspace.packs)
@@ -46,7 +46,7 @@ def services(workspace: Workspace) -> "Services":
         stop=stop,
         keys=keys,
         advice=server_advice(workspace),
-        overview=WorkspaceOverview(workspace),
+        overview=Overview(workspace),
         pack_routes=_pack_routes(workspace),
         mcp=mcp_door(workspace) if mcp else None,
         work=Work(search_threads=max(SEARCH_THREADS, searches.threads)),

@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 from ctx.assemble import server_settings, services  # noqa: E402
 from ctx.config import load_config  # noqa: E402
 from ctx.server.app import create_app  # noqa: E402
-from ctx.server.overview import WorkspaceOverview  # noqa: E402
+from ctx.server.overview import Overview  # noqa: E402
 from ctx.server.run import HttpServer, address, open_sockets  # noqa: E402
 from ctx.types import Caller  # noqa: E402
 from ctx.workspace import Workspace, open_workspace  # noqa: E402
@@ -81,7 +81,7 @@ def project(folder: Path) -> Path:
     return config
 
 
-def furnish(space: Workspace, overview: WorkspaceOverview) -> None:
+def furnish(space: Workspace, overview: Overview) -> None:
     """Indexes, embeds, remembers, and searches as in an hour of work."""
     space.load_extensions()
     space.refresh([])
@@ -104,7 +104,7 @@ def served() -> Iterator[str]:
         home.mkdir()
         with open_workspace(load_config(str(project(home)), {})) as space:
             ours = services(space)
-            assert isinstance(ours.overview, WorkspaceOverview)
+            assert isinstance(ours.overview, Overview)
             furnish(space, ours.overview)
             sockets = open_sockets("127.0.0.1:0")
             event = threading.Event()

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ctx.clock import DAY_MS, now_ms
 from ctx.errors import EmbeddingsDisabled
@@ -27,22 +27,10 @@ MONTHS = 12  # of 30 days: how far back the page shows when documents changed
 _SEARCHES = 20_000  # kept of them: five a second for an hour
 
 
-class Overview(Protocol):
-    """What the page's own endpoints answer from. Called in threads."""
-
-    def activity(self) -> JSON: ...
-
-    def atlas(self) -> JSON:
-        """Raises `EmbeddingsDisabled` and `StoreError`."""
-        ...
-
-    def pack_at_banks(self) -> "Pack | None":
-        """The memory pack that a bank's name in an address or a header leads to."""
-        ...
-
-
-class WorkspaceOverview:
-    """The overview of a workspace, from the moment it is made."""
+class Overview:
+    """What the page's own endpoints answer from, of a workspace from the moment it is made. Called in
+    threads.
+    """
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -109,6 +97,7 @@ class WorkspaceOverview:
         return self._atlas_room.atlas(self._workspace.catalog, model)._asdict()
 
     def pack_at_banks(self) -> "Pack | None":
+        """The memory pack that a bank's name in an address or a header leads to."""
         return next((pack for pack in self._workspace.packs if pack.manifest.at_banks), None)
 
     @cached_property

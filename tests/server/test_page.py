@@ -13,7 +13,7 @@ from tabs import Tab, running_browser
 
 from ctx import identity
 from ctx.server.app import Services
-from ctx.server.overview import WorkspaceOverview
+from ctx.server.overview import Overview
 from ctx.server.policy import ServerSettings
 from ctx.tools.agents import Agents
 from ctx.workspace import Workspace
@@ -78,14 +78,14 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
 
 @pytest.fixture
 def served(serve: Serve, space: Workspace) -> Served:
-    return serve(Services(space.toolbox, Agents(), space.health, overview=WorkspaceOverview(space)))
+    return serve(Services(space.toolbox, Agents(), space.health, overview=Overview(space)))
 
 
 @pytest.fixture
 def closed(serve: Serve, space: Workspace) -> Served:
     """A server that asks for a key."""
     settings = ServerSettings(api_keys=("open-sesame",))
-    return serve(Services(space.toolbox, Agents(), space.health, overview=WorkspaceOverview(space)), settings)
+    return serve(Services(space.toolbox, Agents(), space.health, overview=Overview(space)), settings)
 
 
 @pytest.fixture

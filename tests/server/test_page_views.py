@@ -16,7 +16,7 @@ from tabs import Tab, running_browser
 
 from ctx.indexing.status import Activity
 from ctx.server.app import Services
-from ctx.server.overview import WorkspaceOverview
+from ctx.server.overview import Overview
 from ctx.tools.agents import Agents
 from ctx.workspace import Workspace
 
@@ -79,7 +79,7 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
 
 
 def _serve(serve: Serve, space: Workspace) -> Served:
-    return serve(Services(space.toolbox, Agents(), space.health, overview=WorkspaceOverview(space)))
+    return serve(Services(space.toolbox, Agents(), space.health, overview=Overview(space)))
 
 
 @pytest.fixture
