@@ -89,9 +89,7 @@ def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = r
     method = str(request.get("method", "GET")).upper()
     if method not in METHODS:
         raise ToolError(f"http: method {method[:16]} is not one of {', '.join(sorted(METHODS))}")
-    timeout_s = request.get("timeout_s")
-    timeout_s = float(timeout_s) if _is_number(timeout_s) and timeout_s > 0 else DEFAULT_TIMEOUT_S
-    deadline = Deadline(min(deadline_s, time.monotonic() + timeout_s))
+    deadline = Deadline(min(deadline_s, time.monotonic() + _timeout_s(request.get("timeout_s"))))
     headers = _headers(request.get("headers"))
     target = target_of(_with_params(str(request.get("url", "")), request.get("params")), policy.allow_hosts)
     try:
@@ -103,7 +101,7 @@ def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = r
             following = target_of(joined(target.url, reply.location), policy.allow_hosts)
             if following.origin != target.origin:
                 headers = [pair for pair in headers if pair[0].lower() not in CROSS_ORIGIN_SECRETS]
-            if reply.status == 303 or (reply.status in (301, 302) and method == "POST"):
+            if _asks_anew(reply.status, method):
                 method, body = "HEAD" if method == "HEAD" else "GET", b""
                 headers = [pair for pair in headers if not pair[0].lower().startswith("content-")]
             target = following
@@ -112,6 +110,15 @@ def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = r
     except FAILURES as error:
         raise ToolError(f"HTTP {method} {shown(target.url)} failed: {reason(error)}") from error
     raise ToolError(f"HTTP {method} {shown(target.url)} failed: more than {MAX_REDIRECTS} redirects")
+
+
+def _asks_anew(status: int, method: str) -> bool:
+    """Whether what lies behind a redirect is asked for, not sent to."""
+    return status == 303 or (status in (301, 302) and method == "POST")
+
+
+def _timeout_s(wanted: JSON) -> float:
+    return float(wanted) if _is_number(wanted) and wanted > 0 else DEFAULT_TIMEOUT_S
 
 
 def _is_number(value: JSON) -> bool:
