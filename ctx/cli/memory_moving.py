@@ -139,10 +139,7 @@ def _told(args: argparse.Namespace, replies: dict[str, JSON]) -> int:
 
 def _import(workspace: Workspace, args: argparse.Namespace) -> int:
     if _check_folder(args):
-        if not os.path.isdir(args.folder):
-            raise BadRequest(f"--folder: {plain(args.folder)} is no folder that is there")
-        folder = Folder(workspace.memory.bank(bank_of(args), _BY_HAND), args.folder)
-        return _told(args, {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)})
+        return _import_folder(workspace, args)
     source = piped_source(sys.stdin.buffer) if args.file == "-" else read_source(args.file)
     if source.path is not None and args.product is None and not source.content:
         raise BadRequest(
@@ -173,6 +170,13 @@ def _import(workspace: Workspace, args: argparse.Namespace) -> int:
         print(f"Imported {counts['imported']:,} into '{bank.id}'; {counts['skipped']:,} were there already.")
         _name_what_was_left(counts)
     return 1 if counts.get("conflicts") or counts.get("unread") else 0
+
+
+def _import_folder(workspace: Workspace, args: argparse.Namespace) -> int:
+    if not os.path.isdir(args.folder):
+        raise BadRequest(f"--folder: {plain(args.folder)} is no folder that is there")
+    folder = Folder(workspace.memory.bank(bank_of(args), _BY_HAND), args.folder)
+    return _told(args, {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)})
 
 
 def _name_what_was_left(counts: JSON) -> None:
