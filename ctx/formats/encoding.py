@@ -2,6 +2,7 @@
 
 import codecs
 import re
+from collections.abc import Sequence
 
 from ctx.lean import pattern
 
@@ -176,19 +177,26 @@ def _guess(data: bytes, first_bad: int) -> str:
     sample = data[max(start, first_bad - _SAMPLE) :][:_SAMPLE]
     text = sample.decode("cp1252", "replace")
     beyond = [char for char in text if char > "\x7f"]
+    latin = len(beyond) < len(sample) * 0.3  # mostly ASCII: a Latin script
+    return _by_letters(text, beyond, latin) or _by_frequency(sample, beyond, latin)
+
+
+def _by_letters(text: str, beyond: Sequence[str], latin: bool) -> str | None:
+    """The encoding of a text whose letters beyond ASCII, read as cp1252, are those of a language we know."""
     western = sum(char in _WESTERN for char in beyond) - len(_NOT_WESTERN.findall(text))
     if western >= len(beyond) * _WESTERN_SHARE:
         return "cp1252"
-
     if not _RUNIC.isdisjoint(beyond) or beyond.count("ý") >= _MANY:
         for letters, encoding in ((_TURKISH, "cp1254"), (_ICELANDIC, "cp1252")):
             if sum(char in letters for char in beyond) >= len(beyond) * _LETTERS_SHARE:
                 return encoding
-    latin = len(beyond) < len(sample) * 0.3  # mostly ASCII: a Latin script
     hebrew = sum(char in _HEBREW for char in beyond)
     if not latin and hebrew >= max(_FEW, len(beyond) * _HEBREW_SHARE) and not _FINAL_WITHIN.search(text):
         return "cp1255"
+    return None
 
+
+def _by_frequency(sample: bytes, beyond: Sequence[str], latin: bool) -> str:
     from charset_normalizer import from_bytes  # 30 ms, and nearly every file is UTF-8
 
     best = from_bytes(sample, cp_isolation=_LATIN if latin else None).best()

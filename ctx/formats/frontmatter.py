@@ -109,12 +109,19 @@ def _yaml(block: str) -> dict[str, JSON] | None:
             return None
         value = yaml.load(block, _loader())  # noqa: S506 - a safe loader
     except (yaml.YAMLError, ValueError, RecursionError):
-        pairs = {match[1]: match[2] for line in block.split("\n") if (match := _PAIR.match(line))}
-        # A bracket that YAML cannot read, or that a template would put something in the place of, is no
-        # title.
-        broken = {name for name, words in pairs.items() if name.lower() == "title" and words[0] in "[{"}
-        return _bounded({name: pairs[name] for name in pairs if name not in broken}) if pairs else None
+        return _pairs(block)
     return _bounded(value) or None if isinstance(value, dict) else None
+
+
+def _pairs(block: str) -> dict[str, JSON] | None:
+    """The lines `name: words` of a block that YAML cannot read; None where it has none."""
+    pairs = {match[1]: match[2] for line in block.split("\n") if (match := _PAIR.match(line))}
+    if not pairs:
+        return None
+    # A bracket that YAML cannot read, or that a template would put something in the place of, is no title.
+    return _bounded(
+        {key: text for key, text in pairs.items() if key.lower() != "title" or text[0] not in "[{"}
+    )
 
 
 @cache
