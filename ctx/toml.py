@@ -45,10 +45,18 @@ def tables_of(
     remembered = None if slot is None else _remembered(slot, data)
     if remembered is not None:
         return remembered
+    tables = tables_in(data, shown)
+    if remember and slot is not None:
+        _remember(slot, data, tables)
+    return tables
+
+
+def tables_in(data: bytes, shown: str) -> dict[str, JSON]:
+    """The tables of a text, called `shown` in messages. Raises `ConfigError`."""
     import tomli  # 3 ms, see above
 
     try:
-        tables = tomli.loads(data.decode("utf-8-sig"))
+        return tomli.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ConfigError(f"{shown}: is not UTF-8 (byte {error.start})") from error
     except tomli.TOMLDecodeError as error:
@@ -56,9 +64,6 @@ def tables_of(
         raise ConfigError(f"{shown}: is not TOML: {error}{hint}") from error
     except RecursionError as error:
         raise ConfigError(f"{shown}: is nested too deeply") from error
-    if remember and slot is not None:
-        _remember(slot, data, tables)
-    return tables
 
 
 def toml_value(value: JSON) -> str:

@@ -5,10 +5,9 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import tomli
-
 from ctx.errors import ConfigError
 from ctx.text import did_you_mean
+from ctx.toml import read_text, tables_in
 from ctx.types import JSON
 
 API = 1
@@ -138,16 +137,8 @@ _AS_WRITTEN = (
 
 def read_manifest(folder: str) -> Manifest:
     """The manifest in a pack's folder. Raises `ConfigError` naming the file and the key."""
-    path = os.path.join(folder, "pack.toml")
     label = os.path.join(os.path.basename(folder), "pack.toml")
-    try:
-        with open(path, "rb") as file:
-            data = tomli.load(file)
-    except OSError as error:
-        raise ConfigError(f"{label}: cannot be read: {error.strerror}") from error
-    except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{label}: is not TOML: {error}") from error
-    values = _values(data, label)
+    values = _values(tables_in(read_text(os.path.join(folder, "pack.toml"), label), label), label)
     if values["api"] != API:
         raise ConfigError(f"{label}: api: this version of ctx reads api = {API}, not {values['api']}")
     if not _NAME.fullmatch(values["name"]):

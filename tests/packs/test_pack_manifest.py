@@ -120,6 +120,8 @@ def test_a_route_has_the_types_of_its_scripts_parameters_and_drops_nothing(tmp_p
         ("tools = []\n[profiles.new]\ntools = []\n", "profiles.new: a table that may have instructions"),
         ("tools = []\n[profiles]\nnew = 1\n", "profiles.new: a table that may have instructions"),
         ("tools = []\nprofile = []\n", "profile: unknown key"),
+        ("tools = \n", "pack.toml: is not TOML"),
+        (f"tools = {'[' * 5000}\n", "pack.toml: is nested too deeply"),
     ],
 )
 def test_what_is_wrong_with_a_manifest_is_said(tmp_path: Path, lines: str, message: str) -> None:
