@@ -75,7 +75,7 @@ def _question(line: str) -> Question | None:
         return Question(query.strip(), (path.strip(),)) if query.strip() and path.strip() else None
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     query, expect, source = entry.get("query"), entry.get("expect"), entry.get("source")
     paths = [expect] if isinstance(expect, str) else expect

@@ -20,7 +20,11 @@ def test_questions_are_json_or_a_tab_and_a_path() -> None:
     ]
 
 
-@pytest.mark.parametrize("line", ["no tab", '{"query": "x"}', "{", '{"query": "", "expect": "a"}', ""])
+@pytest.mark.parametrize(
+    "line",
+    ["no tab", '{"query": "x"}', "{", '{"query": "", "expect": "a"}', '{"query":' + "[" * 100_000, ""],
+    ids=lambda line: line[:12],
+)
 def test_a_line_that_is_none_is_named(line: str) -> None:
     with pytest.raises(BadRequest, match=r"q:2|no questions"):
         read_questions(f"\n{line}", "q")
