@@ -435,7 +435,7 @@ def _read_value(text: str, rule: JSON) -> JSON:
         return text
     try:
         value = json.loads(text, parse_float=_finite, parse_constant=_finite)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     scalar = not isinstance(value, dict | list) and value is not None
     return text if "string" in types and scalar and not _fits(value, types) else value

@@ -57,6 +57,11 @@ def test_the_schema_decides_what_a_value_is(pair: str, value: object) -> None:
     assert list(read_values([pair], SCHEMA).values()) == [value]
 
 
+def test_a_value_that_is_nested_too_deeply_is_a_text() -> None:
+    deep = "[" * 100_000
+    assert read_values([f"unheard={deep}"], SCHEMA) == {"unheard": deep}
+
+
 def test_what_is_no_pair_is_refused() -> None:
     for pair in ("query", "=x", ""):
         with pytest.raises(BadRequest, match="is not KEY=VALUE"):
