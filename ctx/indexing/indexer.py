@@ -533,7 +533,7 @@ class Indexer:
         before = self.activity.degraded
         after = tuple(line for line in before if not line.startswith(f"{key}: "))
         if reason:
-            after = (*after, f"{key}: {reason}")
+            after = (*after, f"{key}: {reason.removeprefix(f'{key}: ')}")  # some errors name their source
         self.activity = self.activity._replace(degraded=after)
         return set(after) != set(before)
 
