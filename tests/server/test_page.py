@@ -12,6 +12,7 @@ from serving import Serve, Served
 from tabs import Tab, running_browser
 
 from ctx import identity
+from ctx.cli.clients import CLIENTS
 from ctx.server.app import Services
 from ctx.server.overview import Overview
 from ctx.server.policy import ServerSettings
@@ -210,7 +211,7 @@ def test_the_connect_view_says_what_ctx_connect_writes(tab: Tab, served: Served,
     tab.page.locator("#connect-list .card").first.wait_for()
     snippets = {
         card.locator("h2").text_content(): card.locator("pre").text_content()
-        for card in tab.page.locator("#connect-list .card").all()
+        for card in tab.page.locator("#connect-list .card", has=tab.page.locator("pre")).all()
     }
     for name in ("cursor", "claude-code", "claude-desktop", "vscode", "codex", "windsurf", "lmstudio"):
         printed = ctx("connect", name, "--url", served.base, "--print", cwd=tmp_path)
@@ -218,6 +219,8 @@ def test_the_connect_view_says_what_ctx_connect_writes(tab: Tab, served: Served,
         assert path.startswith("# "), printed
         (title,) = [title for title in snippets if title.lower().replace(" ", "") == name.replace("-", "")]
         assert _without_path(snippets[title]) == _without_path(entry), name
+    commands = tab.page.locator("#connect-list code", has_text=re.compile("^ctx connect [a-z]")).all()
+    assert {command.text_content().split()[-1] for command in commands} == set(CLIENTS)
 
 
 def test_a_snippet_is_copied(browser: Any, served: Served) -> None:

@@ -62,7 +62,7 @@ DOCUMENTS = {
     "farm/notes.md": NOTES,
     "farm/yield.ipynb": json.dumps(NOTEBOOK),
     "code/crates.py": "def count_crates(apples: int) -> int:\n    return apples // 40\n",
-    "hebrew.md": "# דף ראשי\n\nזהו מסמך על אחסון. apples\n",
+    "hebrew.md": "# דף ראשי\n\nזהו מסמך על אחסון. apples\n\n- ראשון\n\n| שם | ערך |\n|---|---|\n| א | ב |\n",
 }
 
 
@@ -176,15 +176,67 @@ def test_a_result_says_why_it_is_there(tab: Tab) -> None:
     tab.page.locator(".why summary").first.click()
     words = tab.text(".why .bars")
     assert re.search(r"Words\d+\.\d\d, rank 1score 1\.000", words), words
+    tab.search("count_crates")
+    tab.page.locator(".result", has_text="crates.py").locator(".why summary").click()
+    tab.shows(".why[open] .bars", "what it defines adds")
+    assert "{" not in tab.text(".why[open] .bars")
+
+
+def test_nothing_found_offers_a_way_out(tab: Tab) -> None:
+    tab.lead("#/search?q=apples&mode=keyword&folder=nowhere/")
+    way = tab.page.locator("#ways a")
+    way.wait_for()
+    assert way.text_content() == "Search everywhere, not only in nowhere/"
+    way.click()
+    tab.page.locator(".result").first.wait_for()
+    tab.page.locator("#ways").wait_for(state="hidden")
+    assert "folder" not in tab.page.url
+
+
+def test_what_narrows_a_search_can_be_let_go_among_many_folders(
+    browser: Any, serve: Serve, tmp_path: Path
+) -> None:
+    documents = {f"folder{number}/apples.md": "# Apples\n" for number in range(12)}
+    with workspace(project(tmp_path, documents)) as space:
+        space.refresh([])
+        tab = Tab(browser, _serve(serve, space).base, "/#/search?q=apples&folder=nowhere/")
+        chip = tab.page.get_by_role("group", name="Folder").locator("[aria-pressed=true]")
+        chip.click()
+        tab.until("document.querySelectorAll('.result').length === 12")
+        tab.close()
+
+
+def test_on_a_phone_the_best_result_and_the_views_are_on_the_first_screen(
+    browser: Any, serve: Serve, space: Workspace
+) -> None:
+    tab = Tab(browser, _serve(serve, space).base, viewport={"width": 390, "height": 844})
+    tab.search("apples crates")
+    assert tab.page.locator(".result").first.bounding_box()["y"] < 844 * 0.6
+    rows = {each.bounding_box()["y"] for each in tab.page.locator(".tab:not([hidden])").all()}
+    assert len(rows) == 1
+    tab.page.set_viewport_size({"width": 360, "height": 400})  # a strip: Connect is behind its edge
+    tab.page.evaluate("scrollTo(0, 300)")
+    tab.lead("#/connect")
+    box = tab.page.locator("[data-view=connect]").bounding_box()
+    assert 0 <= box["x"] <= 360 - box["width"]
+    tab.close()
 
 
 def test_text_from_right_to_left_is_laid_out_so(tab: Tab) -> None:
     _open(tab, "דף ראשי", "דף ראשי")
     directions = tab.page.evaluate(
-        "['#document-title', '#document-body h2', '#document-body p'].map("
+        "['#document-title', '#document-body h2', '#document-body p', '#document-body table'].map("
         "(place) => getComputedStyle(document.querySelector(place)).direction)"
     )
-    assert directions == ["rtl", "rtl", "rtl"]
+    assert directions == ["rtl", "rtl", "rtl", "rtl"]
+    room = tab.page.evaluate("getComputedStyle(document.querySelector('#document-body ul')).paddingRight")
+    assert float(room.removesuffix("px")) > 20  # for the bullets
+    tab.page.go_back()
+    title = tab.page.locator(".title", has_text="דף ראשי")
+    title.wait_for()
+    assert (
+        title.evaluate("(title) => getComputedStyle(title).display") == "block"
+    )  # so it begins at the right
 
 
 def test_a_tool_is_called_by_a_form_and_shown_as_a_command(tab: Tab) -> None:
@@ -265,6 +317,28 @@ def test_a_store_that_was_never_indexed_says_so(browser: Any, serve: Serve, tmp_
     with workspace(project(tmp_path, {"notes.md": "# Notes\n"})) as space:
         tab = Tab(browser, _serve(serve, space).base)
         tab.page.locator("#welcome-lead", has_text="Nothing is indexed yet").wait_for()
+        tab.search("apples")
+        tab.shows("#ways a", "Nothing is indexed yet: see Sources")
+        tab.close()
+
+
+def test_a_source_that_cannot_be_read_is_not_waited_for(browser: Any, serve: Serve, tmp_path: Path) -> None:
+    with workspace(project(tmp_path, {"notes.md": "# Notes\n"})) as space:
+        (tmp_path / "docs" / "notes.md").unlink()
+        (tmp_path / "docs").rmdir()
+        space.refresh([])
+        tab = Tab(browser, _serve(serve, space).base)
+        tab.shows("#welcome-lead", "filesystem:docs cannot be read")
+        tab.lead("#/sources")
+        tab.shows("#source-list .card", "Last run: failed")
+        tab.close()
+
+
+def test_a_source_without_documents_says_where_to_look(browser: Any, serve: Serve, tmp_path: Path) -> None:
+    with workspace(project(tmp_path, {"notes.unknown": "Notes\n"})) as space:
+        space.refresh([])
+        tab = Tab(browser, _serve(serve, space).base, "/#/sources")
+        tab.shows("#source-list .card", "look at root and include_globs")
         tab.close()
 
 

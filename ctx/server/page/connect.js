@@ -4,7 +4,7 @@ import { curlLine } from "./tools.js";
 
 export function open() {
   setTitle("Connect");
-  if (!find("connect-list").childElementCount) find("connect-list").replaceChildren(...clients(location.origin).map(card));
+  if (!find("connect-list").childElementCount) find("connect-list").replaceChildren(...clients(location.origin).map(card), others());
 }
 
 function clients(origin) {
@@ -22,6 +22,17 @@ function clients(origin) {
     { name: "LM Studio", command: "lmstudio", hint: "~/.lmstudio/mcp.json", text: json({ mcpServers: { ctx: { url } } }) },
     { name: "Anything else", hint: "plain HTTP; /openapi.json describes every tool, /llms.txt says it in a few words", text: curlLine("search", { query: "authentication" }) },
   ];
+}
+
+// Clients whose files have a form of their own: the command writes it, or prints what to paste.
+const OTHERS = ["cline", "continue", "copilot-cli", "gemini-cli", "goose", "jetbrains", "open-webui", "opencode", "roo", "zed"];
+
+function others() {
+  const node = element("article", undefined, "card");
+  const list = element("p", "", "hint");
+  list.append("Each has a form of its own, which the command knows: ", ...OTHERS.flatMap((name, index) => [index ? ", " : "", element("code", `ctx connect ${name}`)]), ". ", element("code", "ctx connect --list"), " says which are installed.");
+  node.append(element("h2", "Other clients"), list);
+  return node;
 }
 
 function card({ name, command, hint, text, install }) {

@@ -22,6 +22,7 @@ export async function open(place, { again }) {
   setTitle("Map");
   const query = place.query.get("q") || "";
   find("map-query").value = query;
+  find("map-frame").hidden = !state.atlas?.ids.length;
   if (server.health?.model === null) {
     find("map-frame").hidden = true;
     say(WITHOUT);

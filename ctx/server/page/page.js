@@ -24,6 +24,7 @@ function lead() {
     if (current) tab.setAttribute("aria-current", "page");
     else tab.removeAttribute("aria-current");
   }
+  showTab();
   for (const view of Object.keys(VIEWS)) find(`view-${view}`).hidden = view !== name;
   setTitle(TITLES[name]);
   const changed = shown !== name;
@@ -31,6 +32,13 @@ function lead() {
   VIEWS[name].open(place, { first, changed });
   if (changed && !first && name !== "search") document.querySelector(`#view-${name} h1`).focus({ preventScroll: true });
   if (changed && name !== "doc") window.scrollTo(0, scrolled.get(location.hash) || 0);
+}
+
+// On a phone the views are a strip: the one that is shown is in sight. The page itself stays where it is.
+function showTab() {
+  const strip = document.querySelector(".bar nav");
+  const tab = strip.querySelector("[aria-current]");
+  if (tab) strip.scrollLeft += tab.getBoundingClientRect().left - strip.getBoundingClientRect().left - strip.clientWidth / 3;
 }
 
 // Addresses of before the views had any: /?q=words#ID
@@ -77,6 +85,7 @@ async function refresh() {
 
 async function offerMemory() {
   find("memory-tab").hidden = !(await memory.available());
+  showTab();
 }
 
 onUp(() => refresh());

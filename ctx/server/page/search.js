@@ -1,5 +1,5 @@
 // Search: a box, what narrows it, and the results with the reason of their rank.
-import { address, button, call, count, day, element, find, modesKnown, number, outward, parameters, route, server, setTitle } from "./common.js";
+import { address, button, call, count, day, element, find, link, modesKnown, number, outward, parameters, route, server, setTitle } from "./common.js";
 
 const LIMIT = 100; // the most that the server gives; the counts beside the facets are of these
 const PAGE = 20; // rows shown at once
@@ -136,6 +136,7 @@ async function search() {
   if (!request.q) {
     show([], request);
     say("");
+    showWays([]);
     return;
   }
   const aborter = new AbortController();
@@ -151,6 +152,7 @@ async function search() {
     showFacets(answer.results, request);
     show(results, request);
     say(summary(results, answer, performance.now() - began));
+    showWays(results.length ? [] : waysOut(request));
   } catch (error) {
     if (error.name === "AbortError") return;
     state.key = null;
@@ -159,6 +161,7 @@ async function search() {
       return;
     }
     show([], request);
+    showWays([]);
     say(error.message, true);
   }
 }
@@ -170,6 +173,21 @@ function summary(results, answer, took) {
   const text = total === 0 ? "Nothing found" : total === LIMIT ? `The best ${LIMIT} documents` : count(total, "document");
   const notes = [answer.partial, answer.note].filter(Boolean).map((note) => ` · ${note}`).join("");
   return `${text} in ${Math.round(took)} ms${notes}`;
+}
+
+// Where one may look who found nothing: what narrows the search let go, the other legs, the sources of an empty index.
+function waysOut(request) {
+  if (server.documents === 0) return [link("Nothing is indexed yet: see Sources", address("sources"), "button")];
+  const ways = [];
+  const narrowing = [request.source, request.folder, request.kind && `.${request.kind}`].filter(Boolean);
+  if (narrowing.length) ways.push(link(`Search everywhere, not only in ${narrowing.join(", ")}`, addressOf({ ...request, source: "", folder: "", kind: "" }), "button"));
+  if (request.mode !== "hybrid" && server.health?.model) ways.push(link("Search by words and meaning", addressOf({ ...request, mode: "hybrid" }), "button"));
+  return ways;
+}
+
+function showWays(ways) {
+  find("ways").replaceChildren(...ways);
+  find("ways").hidden = !ways.length;
 }
 
 // ---- facets ---------------------------------------------------------------------------------------------------------
@@ -188,6 +206,8 @@ function facetRow([name, label, of], results, request) {
   if (chosen && !counts.has(chosen)) counts.set(chosen, 0);
   if (counts.size < 2 && !chosen) return null;
   const ordered = [...counts].sort((first, second) => second[1] - first[1] || (first[0] < second[0] ? -1 : 1));
+  const choice = ordered.findIndex(([value]) => value === chosen);
+  if (choice >= CHIPS) ordered.unshift(...ordered.splice(choice, 1)); // never behind "more": it is what one lets go again
   const row = element("div", undefined, "facet");
   row.setAttribute("role", "group");
   row.setAttribute("aria-label", label);
@@ -295,11 +315,20 @@ function bars(result, best) {
   if (weight !== undefined) facts.push(`meaning weighs ${Math.round(weight * 100)} %`);
   if (terms?.length) facts.push(`has: ${terms.join(", ")}`);
   for (const [name, value] of Object.entries(further)) {
-    if (name !== "score" && value !== null && value !== "") facts.push(`${name.replaceAll("_", " ")}: ${typeof value === "object" ? JSON.stringify(value) : value}`);
+    if (name === "rules") facts.push(...rulesInWords(value));
+    else if (name !== "score" && value !== null && value !== "") facts.push(`${name.replaceAll("_", " ")}: ${typeof value === "object" ? JSON.stringify(value) : value}`);
   }
   rows.push(element("span", facts.join(" · "), "facts-line"));
   return rows;
 }
+
+// What a file is decides too: shares of the best score that its path and what it defines add, and the role it is held back for.
+function rulesInWords(rules) {
+  const gains = { path: "its path adds", definition: "what it defines adds" };
+  return Object.entries(rules).map(([name, value]) => (gains[name] ? `${gains[name]} ${share(value)}` : `held back to ${share(value)}, as ${name} are`));
+}
+
+const share = (value) => `${Math.round(value * 100)} %`;
 
 // ---- the keyboard ---------------------------------------------------------------------------------------------------
 

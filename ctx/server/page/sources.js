@@ -5,6 +5,7 @@ import { setSources } from "./search.js";
 const BUSY_MS = 1000;
 const IDLE_MS = 5000;
 const PROBLEMS_AT_FIRST = 20;
+const NO_DOCUMENT = "No document fitted: look at root and include_globs in ctx.toml.";
 const state = { open: false, timer: 0, sources: [], activity: {}, asked: new Map(), drawn: "" };
 
 export function open() {
@@ -67,14 +68,15 @@ function draw() {
   drawFacts(sources, pending, never);
   setSources(sources);
   if (!state.open) return;
-  drawWork(activity);
+  drawWork({ ...activity, degraded: activity.degraded?.filter((line) => !sick.some((name) => line.startsWith(`${name}: `))) }); // those stand on their cards
   drawCards(sources, activity);
 }
 
 function drawFacts(sources, pending, never) {
   const total = (field) => sources.reduce((sum, source) => sum + (source[field] || 0), 0);
   const documents = total("doc_count");
-  const facts = [[documents, documents === 1 ? "document" : "documents"], [total("chunk_count"), "passages"], [sources.length, sources.length === 1 ? "source" : "sources"]];
+  server.documents = documents;
+  const facts = [[documents, documents === 1 ? "document" : "documents"], [total("chunk_count"), total("chunk_count") === 1 ? "passage" : "passages"], [sources.length, sources.length === 1 ? "source" : "sources"]];
   if (pending) facts.push([pending, "being embedded"]);
   find("facts").replaceChildren(...facts.map(([value, name]) => {
     const item = element("li");
@@ -87,8 +89,10 @@ function drawFacts(sources, pending, never) {
 function lead(sources, documents, never) {
   if (!sources.length) return "No source is configured. Add a [connectors.filesystem.NAME] with its root to ctx.toml, then start the server again.";
   if (documents) return "Search words, identifiers or a whole question.";
+  const sick = sources.filter((source) => !source.healthy).map((source) => source.name);
+  if (sick.length) return `Nothing is indexed yet: ${sick.join(", ")} cannot be read. See Sources for the reason.`;
   if (busy() || never.length) return "Nothing is indexed yet. The first run may still be at work: see Sources.";
-  return "The sources were read and no document fitted. Look at root and include_globs in ctx.toml.";
+  return `The sources were read. ${NO_DOCUMENT}`;
 }
 
 // ---- work at hand ---------------------------------------------------------------------------------------------------
@@ -143,6 +147,7 @@ function card(source, { runs, ages }, unfolded) {
   node.append(title, list);
   if (source.doc_count && ages?.[source.name]) node.append(agesPicture(ages[source.name]));
   if (source.note) node.append(element("p", source.note, "note"));
+  if (source.configured && source.healthy && source.last_indexed_at && !source.doc_count) node.append(element("p", NO_DOCUMENT, "note"));
   if (run) node.append(...runParts(source.name, run, unfolded));
   if (source.configured) node.append(indexNow(source.name));
   return node;
@@ -164,7 +169,7 @@ function runParts(name, run, unfolded) {
   const words = ["added", "updated", "deleted", "unchanged"].filter((word) => run[word]).map((word) => `${number(run[word])} ${word}`);
   if (run.skipped) words.push(`${number(run.skipped)} skipped (binary, or without text)`);
   if (run.failed) words.push(`${number(run.failed)} not read`);
-  const parts = [element("p", `Last run: ${words.join(", ") || "nothing to do"} in ${duration(run.seconds)}`, "note")];
+  const parts = [element("p", `Last run: ${words.join(", ") || (run.ok ? "nothing to do" : "failed")} in ${duration(run.seconds)}`, "note")];
   const entries = [...(run.problems || []), ...(run.notes || []), ...(run.skips || [])];
   if (entries.length) parts.push(left(name, entries, run, unfolded));
   return parts;
