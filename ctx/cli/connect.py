@@ -19,11 +19,13 @@ from ctx.cli.common import NO_PROJECT, configuration_at, parser, plain, print_js
 from ctx.cli.entries import Entry, edited, entries, legible, removed
 from ctx.cli.foreign import Change, Outcome, file_at, own_command, read_text
 from ctx.cli.hooks import connect_memory
+from ctx.cli.running import at_address, of_project, servers, state_folder
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
 from ctx.memory.records import check_nameable
 from ctx.project import Location, find_config, project_root
 from ctx.server.address import local, remote
 from ctx.server.policy import is_loopback
+from ctx.server.run import next_vacant
 from ctx.text import did_you_mean
 from ctx.types import JSON
 
@@ -161,7 +163,9 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
         )
         return Outcome(key, "by hand", path, snippet, preface=reason, code=1)
     if revised == content:
-        return Outcome(key, "unchanged", path, f"{client.title} is connected already: '{name}' in {path}")
+        led = _running_notes(location) if location and not (args.url or args.stdio) else []
+        connected = f"{client.title} is connected already: '{name}' in {path}"
+        return Outcome(key, "unchanged", path, connected, tuple(led))
     lines = [client.then]
     if not server.piped:
         lines.append(f"The server has to run: ctx serve mcp  ({server.url})")
@@ -184,6 +188,8 @@ def _notes(client: Client, location: Location | None, args: Any, twins: Sequence
     notes = []
     if args.key_env and args.key_env not in os.environ:
         notes.append(f"{args.key_env} is not set here: export it where {client.title} is started")
+    if location is not None and not args.url and not args.stdio:
+        notes += _running_notes(location)
     if location is None and not args.url:
         notes.append(
             "Note: there is no ctx.toml here or in a folder above, so this leads to whichever project is "
@@ -195,6 +201,27 @@ def _notes(client: Client, location: Location | None, args: Any, twins: Sequence
             "this one a port of its own, [server] bind in ctx.toml, and connect again with --replace"
         )
     return tuple(notes)
+
+
+def _running_notes(location: Location) -> list[str]:
+    """What is said where the project's server, or another project's, is not where `ctx.toml` says."""
+    bind = configuration_at(location).server.bind
+    rows = servers(state_folder(os.environ))
+    own, other = of_project(rows, project_root(location.path)), at_address(rows, bind)
+    if own is not None and own != other:
+        return [
+            f"Note: this project is served at {own.address} now, and ctx.toml says {bind}: write bind = "
+            f'"{own.address}" below [server] in ctx.toml, so that it is there the next time, too'
+        ]
+    if other is not None and own is None:
+        vacant = next_vacant(bind)
+        port = f', bind = "{vacant}" say,' if vacant else ""
+        return [
+            f"Note: {bind} is where {plain(other.root)} is served now, so this entry leads to that project. "
+            f"Give this one a port of its own{port} below [server] in ctx.toml, and connect again with "
+            "--replace"
+        ]
+    return []
 
 
 def target(entry: JSON) -> str:
@@ -375,7 +402,7 @@ def _path(client: Client, template: str, name: str, *, shared: bool = False) -> 
 
 
 def _server(client: Client, location: Location | None, args: Any) -> Server:
-    url = remote(args.url or _bound(location), args.bank)
+    url = remote(args.url or _address(location, args), args.bank)
     alone = args.stdio or (client.pipes_only and not args.url)
     by_proxy = not alone and (client.pipes_only or (args.key_env is not None and not client.key_by_reference))
     arguments: tuple[str, ...] = ("mcp",)
@@ -389,6 +416,16 @@ def _server(client: Client, location: Location | None, args: Any) -> Server:
         arguments += ("--bank", args.bank) if args.bank else ()
     command = "ctx" if args.scope == "project" else own_command()
     return Server(url, command, arguments, args.key_env, piped=alone or by_proxy)
+
+
+def _address(location: Location | None, args: Any) -> str:
+    """Where the project's server answers: where it runs now, else where it will. What a project shares says
+    where it will.
+    """
+    if location is None or args.scope == "project":
+        return _bound(location)
+    row = of_project(servers(state_folder(os.environ)), project_root(location.path))
+    return local(row.address) if row else _bound(location)
 
 
 def _bound(location: Location | None) -> str:

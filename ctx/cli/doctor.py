@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from ctx.assemble import key_ring
 from ctx.cli.common import configuration, counted, parser, plain, print_json, styled
 from ctx.cli.embed import described
+from ctx.cli.running import at_address, of_project, servers, state_folder
 from ctx.cli.serve import page_access
 from ctx.config import Config
 from ctx.errors import CtxError, StoreError
 from ctx.pruning import replaced_models
 from ctx.server.address import local
 from ctx.server.policy import ServerSettings, is_loopback, split_bind
+from ctx.server.run import proposal
 from ctx.store.schema import COMPANIONS, is_damage
 from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
@@ -385,7 +387,18 @@ def _server(config: Config) -> Iterator[Finding]:
 
     key = os.environ.get(config.server.api_key_env) if config.server.api_key_env else None
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    url = local(config.server.bind)
+    rows = servers(state_folder(os.environ))
+    own = of_project(rows, config.root)
+    other = None if own else at_address(rows, config.server.bind)
+    url = local(own.address if own else config.server.bind)
+    if other is not None:
+        yield Finding(
+            "server",
+            WARNING,
+            f"{url} is taken by the server of {other.root}, and this project is not served: give it a "
+            f"[server] bind of its own in ctx.toml{proposal(config.server.bind)}",
+        )
+        return
     try:
         with httpx.Client(base_url=url, headers=headers, timeout=5, trust_env=False) as client:
             health = client.get("/health")

@@ -8,12 +8,14 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ctx import files
+from ctx.server.policy import is_loopback, split_bind
 
 logger = logging.getLogger(__name__)
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
 
 
 class Running(NamedTuple):
@@ -71,6 +73,23 @@ def servers(folder: str) -> list[Running]:
         return []
     rows = [row for name in names if name.endswith(".json") and (row := _live(os.path.join(folder, name)))]
     return sorted(rows, key=lambda row: row.since_ms)
+
+
+def of_project(rows: Sequence[Running], root: str) -> Running | None:
+    """The server of the project in that folder, the youngest where there are several."""
+    folder = os.path.realpath(root)
+    return next((row for row in reversed(rows) if os.path.realpath(row.root) == folder), None)
+
+
+def at_address(rows: Sequence[Running], bind: str) -> Running | None:
+    """The server that listens where `bind`, HOST:PORT, leads. Raises `ConfigError` for what is no address."""
+    return next((row for row in rows if _meet(split_bind(row.address), split_bind(bind))), None)
+
+
+def _meet(first: tuple[str, int], second: tuple[str, int]) -> bool:
+    hosts = (first[0], second[0])
+    near = hosts[0] == hosts[1] or all(map(is_loopback, hosts))
+    return first[1] == second[1] and (near or any(host in EVERYWHERE for host in hosts))
 
 
 def _live(path: str) -> Running | None:

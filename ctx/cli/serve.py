@@ -6,14 +6,14 @@ import os
 
 from ctx.assemble import server_advice, server_settings, services
 from ctx.cli import pipes
-from ctx.cli.common import configuration, parser, print_json
+from ctx.cli.common import configuration, parser, plain, print_json
 from ctx.cli.logs import log_to_stderr
-from ctx.cli.running import Registration, Running, state_folder
+from ctx.cli.running import Registration, Running, at_address, of_project, servers, state_folder
 from ctx.clock import now_ms
-from ctx.errors import BadRequest
+from ctx.errors import BadRequest, ConfigError
 from ctx.server.app import create_app
 from ctx.server.policy import ServerSettings, open_to_pages
-from ctx.server.run import serve
+from ctx.server.run import proposal, serve
 from ctx.workspace import Workspace, open_workspace
 
 
@@ -54,6 +54,7 @@ def _serve(argv: list[str]) -> int:
     config = configuration(args.config, remember=True)
     if args.bind:
         config = config.replaced(server=config.server.replaced(bind=args.bind))
+    _check_vacant(config.server.bind, config.root)
     with open_workspace(config) as workspace:
         workspace.load_extensions()  # what is wrong with a pack ends the start here, not the first call
         settings = server_settings(workspace, insecure_no_auth=args.insecure_no_auth)
@@ -68,6 +69,22 @@ def _serve(argv: list[str]) -> int:
 
             serve(app, settings.bind, announce=announce)
     return 0
+
+
+def _check_vacant(bind: str, root: str) -> None:
+    """Raises `ConfigError` where a ctx of this user listens. Other programs are met when it is bound."""
+    row = at_address(servers(state_folder(os.environ)), bind)
+    if row is None:
+        return
+    if of_project([row], root):
+        raise ConfigError(
+            f"this project is served already, at http://{row.address} by process {row.pid}: use that "
+            "server, or stop it first"
+        )
+    raise ConfigError(
+        f"{bind} is taken by the ctx that serves {plain(row.root)} (process {row.pid}): stop it, or give "
+        f"this project a [server] bind of its own in ctx.toml{proposal(bind)}"
+    )
 
 
 def _what(word: str) -> str:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ctx.errors import BadRequest, Busy, CtxError, Misdirected, OriginNotAllowed, Unauthorized
 from ctx.server import errors
@@ -58,7 +58,7 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             try:
-                await self._app(scope, receive, send)
+                await self._app(scope, receive, _without_traceback(send))
             except Exception as error:
                 self.start_failure = error  # for the runner to raise: ASGI would make a text of it
             return
@@ -221,6 +221,17 @@ def _bearer(authorization: str) -> str:
     if not space:  # some clients of Hindsight send the key alone
         return "" if scheme.lower() == "bearer" else scheme
     return key.strip() if scheme.lower() == "bearer" else ""
+
+
+def _without_traceback(send: Send) -> Send:
+    """Sends what a part says of its start without the text of a traceback, which the server would log: the
+    runner raises the error itself.
+    """
+
+    async def tell(message: Message) -> None:
+        await send({"type": message["type"]})
+
+    return tell
 
 
 def _log(exchange: Exchange, began_s: float) -> None:

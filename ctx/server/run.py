@@ -56,17 +56,22 @@ def open_sockets(bind: str) -> list[socket.socket]:
         for each in opened:
             each.close()
         if error.errno == errno.EADDRINUSE:
-            vacant = _next_vacant(host, port)
-            proposal = f": {vacant} is free (--bind {vacant} for this once)" if vacant else ""
             reason = "is in use by another program (another ctx? `ctx projects` lists them): stop it"
-            raise ConfigError(f"{bind} {reason}, or choose another [server] bind{proposal}") from error
+            raise ConfigError(f"{bind} {reason}, or choose another [server] bind{proposal(bind)}") from error
         reason = f"cannot be bound ({os.strerror(error.errno or 0)})"
         raise ConfigError(f"{bind} {reason}, or choose another [server] bind") from error
     return opened
 
 
-def _next_vacant(host: str, port: int) -> str | None:
-    """The next address of this host that could be bound now, to propose; None where none is near."""
+def proposal(bind: str) -> str:
+    """What else could be bound now, as the end of a message; empty where nothing near is free."""
+    vacant = next_vacant(bind)
+    return f": {vacant} is free (--bind {vacant} for this once)" if vacant else ""
+
+
+def next_vacant(bind: str) -> str | None:
+    """The next address of that host that could be bound now; None where none is near."""
+    host, port = split_bind(bind)
     for candidate in range(port + 1, min(port + 1 + PORTS_TRIED, 65536)):
         try:
             _open(host, candidate).close()

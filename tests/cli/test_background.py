@@ -6,6 +6,7 @@ import plistlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,9 +16,10 @@ from kit import ctx, project
 
 from ctx.cli import COMMANDS
 from ctx.cli.completions import SHELLS, script, whole_parser
-from ctx.cli.running import Registration, Running, servers, state_folder
+from ctx.cli.running import Registration, Running, at_address, servers, state_folder
 from ctx.cli.service import unit_of
 from ctx.errors import ConfigError
+from ctx.server.address import local
 
 
 def test_a_server_is_listed_while_it_runs_and_not_after(tmp_path: Path) -> None:
@@ -209,3 +211,72 @@ def test_bash_completes_an_option_and_a_word() -> None:
 def test_the_whole_parser_has_every_command_and_reads_it() -> None:
     parsed = whole_parser().parse_args(["search", "words", "--limit", "3"])
     assert (parsed.query, parsed.limit) == (["words"], 3)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[tuple[Path, dict[str, str], str]]:
+    """A project that is served, the environment of its user, and the address."""
+    served = tmp_path / "first"
+    served.mkdir()
+    project(served, {"a.md": "# A\n\nwords\n"})
+    state = {"XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path / "home")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "ctx", "serve", "mcp", "--bind", "127.0.0.1:0"],
+        cwd=served,
+        env={**os.environ, **state},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        yield served, state, server.stdout.readline().removeprefix("Listening on ").strip()
+        server.terminate()
+        assert server.wait(60) == 0
+
+
+def _second(folder: Path, bind: str) -> Path:
+    """Another project, whose configuration says the same address."""
+    second = folder.parent / "second"
+    second.mkdir()
+    config = project(second, {"b.md": "# B\n\nwords\n"})
+    config.write_text(f'{config.read_text()}\n[server]\nbind = "{bind}"\n')
+    return second
+
+
+@pytest.mark.slow
+def test_an_entry_leads_to_where_its_project_is_served(running: tuple[Path, dict[str, str], str]) -> None:
+    served, state, address = running
+    shown = ctx("connect", "cursor", "--print", cwd=served, env=state)
+    assert f'"http://{address}/mcp"' in shown.stdout
+    reply = ctx("connect", "cursor", cwd=served, env=state)
+    assert f'write bind = "{address}" below [server] in ctx.toml' in reply.stderr
+    shared = ctx("connect", "cursor", "--scope", "project", "--print", cwd=served, env=state)
+    assert '"http://127.0.0.1:7331/mcp"' in shared.stdout  # others serve it where its configuration says
+
+
+@pytest.mark.slow
+def test_the_server_of_another_project_is_never_taken_for_this_ones(
+    running: tuple[Path, dict[str, str], str],
+) -> None:
+    served, state, address = running
+    second = _second(served, address)
+    for _ in range(2):  # also where the entry is there already
+        reply = ctx("connect", "cursor", cwd=second, env=state)
+        assert f"{address} is where {served} is served now" in reply.stderr
+    doctor = ctx("doctor", cwd=second, env=state)
+    assert f"http://{address} is taken by the server of {served}" in doctor.stdout
+    start = ctx("serve", "mcp", cwd=second, env=state)
+    assert start.returncode == 2
+    assert f"{address} is taken by the ctx that serves {served} " in start.stderr
+    assert " is free (--bind 127.0.0.1:" in start.stderr
+    again = ctx("serve", "mcp", "--bind", address, cwd=served, env=state)
+    assert again.returncode == 2
+    assert f"this project is served already, at http://{address}" in again.stderr
+
+
+def test_servers_meet_where_one_leads_to_the_other() -> None:
+    rows = [Running("/a", "0.0.0.0:7331", 1, 1), Running("/b", "[::1]:7332", 2, 2)]
+    binds = ("127.0.0.1:7331", "192.168.1.2:7331", "localhost:7332", "192.168.1.2:7332", "127.0.0.1:7333")
+    met = [at_address(rows, bind) for bind in binds]
+    assert [row and row.root for row in met] == ["/a", "/a", "/b", None, None]
+    assert [local(row.address) for row in rows] == ["http://127.0.0.1:7331", "http://[::1]:7332"]

@@ -308,3 +308,12 @@ def test_each_mistake_of_a_configuration_has_a_line(
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert main(["--config", str(config), "doctor"]) == 1
     assert "forged" in capsys.readouterr().out
+
+
+def test_a_server_without_a_place_for_its_store_says_so_in_a_line(tmp_path: Path) -> None:
+    project(tmp_path, FILES)
+    (tmp_path / ".ctx" / "ctx.db").mkdir(parents=True)
+    reply = ctx("serve", "mcp", "--bind", "127.0.0.1:0", cwd=tmp_path)
+    assert reply.returncode == 4
+    assert "Traceback" not in reply.stderr
+    assert reply.stderr.splitlines()[-1].startswith("Error: ")
