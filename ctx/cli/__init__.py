@@ -38,7 +38,7 @@ COMMANDS = {
     "import": ("ctx.cli.moving", "take over a configuration of Context Harness"),
     "embed": (
         "ctx.cli.embed",
-        "embed what is pending or everything anew, or drop a replaced model's embeddings",
+        "embed what is pending or everything; drop a replaced model's embeddings",
     ),
     "worker": ("ctx.cli.worker", "index and embed beside other machines that share a database"),
     "tool": ("ctx.cli.extensions", "list, call, write and test tools"),

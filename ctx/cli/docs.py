@@ -37,7 +37,8 @@ def run(command: str, argv: list[str]) -> int:
         return tell(args.json, {"pages": list(texts)}, *texts)
     page = (args.page or "index").removesuffix(".md").strip("/")
     if page not in texts:
-        raise NotFound(f"no page '{page}'; {did_you_mean(page, texts)}")
+        mend = did_you_mean(page, texts)
+        raise NotFound(f"no page '{page}'; {mend if mend.endswith('?') else '`ctx docs --list` lists them'}")
     site = bundled_path("site")
     if args.print or not os.path.isfile(os.path.join(site, "index.html")):
         _print_page(texts[page])

@@ -159,8 +159,8 @@ def _catalog(config: Config, *, fix: bool) -> Finding:
         problems, stats = [error.message], {}
     if not problems:
         size = (
-            f"{stats['documents']:,} documents, {stats['chunks']:,} chunks, {stats['size_bytes'] / 1e6:,.1f} "
-            "MB"
+            f"{counted(stats['documents'], 'document')}, {counted(stats['chunks'], 'chunk')}, "
+            f"{stats['size_bytes'] / 1e6:,.1f} MB"
         )
         return Finding("catalog", OK, f"{size}, every page sound")
     if config.store.url:
@@ -275,8 +275,8 @@ def _sources(workspace: Workspace, fix: bool) -> Iterator[Finding]:
             yield Finding(
                 "source",
                 WARNING,
-                f"{status.name}: not configured, {status.doc_count:,} documents kept; `ctx index --prune` "
-                "drops them",
+                f"{status.name}: not configured, {counted(status.doc_count, 'document')} kept; "
+                "`ctx index --prune` drops them",
             )
         elif not status.healthy:
             yield Finding("source", FAILED, f"{status.name}: {status.note or 'never indexed'}")
@@ -284,7 +284,7 @@ def _sources(workspace: Workspace, fix: bool) -> Iterator[Finding]:
             yield Finding(
                 "source",
                 WARNING if status.note else OK,
-                f"{status.name}: {status.doc_count:,} documents"
+                f"{status.name}: {counted(status.doc_count, 'document')}"
                 + (f"; {status.note}" if status.note else ""),
             )
 

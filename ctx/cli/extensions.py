@@ -65,7 +65,7 @@ def _tool(argv: list[str]) -> int:
     call.add_argument("tool", help="the tool's name")
     _values(call, "--param")
     test = action(actions, "test", "run a script that need not be in ctx.toml")
-    test.add_argument("script", help="the script's path")
+    test.add_argument("script", help="the script's path, or the name that `init` was given")
     _values(test, "--param")
     _test_options(test)
     _init(actions)
@@ -157,6 +157,8 @@ def _script(
     """
     path, timeout_s = args.script, args.timeout
     if not os.path.isfile(path):
+        path = _written(kind, path) or path  # by its name, as it is called
+    if not os.path.isfile(path):
         raise BadRequest(f"no such script: {path}; `ctx {kind} init NAME` writes one to begin with")
     if args.source is None:
         entry = next((row for row in entries if os.path.realpath(row.path) == os.path.realpath(path)), None)
@@ -190,7 +192,7 @@ def _connector(argv: list[str]) -> int:
     options = parser("connector", "Write and test connector scripts.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="init|test")
     test = action(actions, "test", "scan, print the first items, index nothing")
-    test.add_argument("script", help="the script's path")
+    test.add_argument("script", help="the script's path, or the name that `init` was given")
     _values(test, "--param")
     _test_options(test)
     _init(actions)
@@ -348,9 +350,29 @@ def _mending(name: str, registry: Toolbox | Agents) -> Iterator[None]:
         names = [entry.name for entry in registry.list()]
         if name in names:
             raise
-        mend = _untrusted("tool" if isinstance(registry, Toolbox) else "agent", name)
-        mend = mend or (did_you_mean(name, names) if names else "`ctx agent init NAME` writes one")
+        kind = "tool" if isinstance(registry, Toolbox) else "agent"
+        mend = (
+            _untrusted(kind, name)
+            or _unserved(kind, name)
+            or (did_you_mean(name, names) if names else "`ctx agent init NAME` writes one")
+        )
         raise NotFound(f"{error.message}; {mend}") from error
+
+
+def _written(kind: str, name: str) -> str | None:
+    """The script that `ctx KIND init NAME` wrote in this folder, if it is there."""
+    path = os.path.join(f"{kind}s", f"{name.replace('_', '-')}.lua")
+    return path if NAME.fullmatch(name) and os.path.isfile(path) else None
+
+
+def _unserved(kind: str, name: str) -> str | None:
+    """What to say of a script that is written and that no configuration names."""
+    path = _written(kind, name)
+    if path is None:
+        return None
+    return (
+        f'{path} is there and not served: [{kind}s.script.{name}] with path = "{path}" in ctx.toml serves it'
+    )
 
 
 def _untrusted(kind: str, name: str) -> str | None:

@@ -30,6 +30,7 @@ def _sources(argv: list[str]) -> int:
     args = options.parse_args(argv)
     with open_workspace(configuration(args.config), reading=True) as workspace:
         reply = workspace.toolbox.call("sources", {}, Caller("cli"))
+        indexed_ms = {status.name: status.last_indexed_ms for status in workspace.statuses()}
     if args.json:
         print_json(reply)
         return 0
@@ -43,12 +44,14 @@ def _sources(argv: list[str]) -> int:
             f"{source['doc_count']:,}",
             f"{source['chunk_count']:,}",
             f"{source['pending']:,}",
-            source["last_indexed_at"] or "never",
+            ago(indexed_ms.get(source["name"]), now_ms()),
             (source["note"] or "").removeprefix(f"{source['name']}: "),
         )
         for source in reply["sources"]
     ]
-    print(table(rows, ("SOURCE", "HEALTH", "DOCUMENTS", "CHUNKS", "PENDING", "LAST INDEXED", "NOTE")))
+    headers = ("SOURCE", "HEALTH", "DOCUMENTS", "CHUNKS", "PENDING", "LAST INDEXED", "NOTE")
+    shown = len(headers) if any(row[-1] for row in rows) else len(headers) - 1
+    print(table([row[:shown] for row in rows], headers[:shown]))
     return 0
 
 

@@ -5,7 +5,7 @@ import sys
 
 from ctx.cli.common import configuration, parser, plain, print_json, prose, styled
 from ctx.types import JSON, MODES, Caller
-from ctx.workspace import open_workspace
+from ctx.workspace import Workspace, open_workspace
 
 _SWITCHES = ("--json", "--explain", "--prefix")
 _NUMBERS = ("--limit", "--offset", "--per-document", "--max-tokens")
@@ -111,6 +111,8 @@ def _search(argv: list[str]) -> int:
     options = _options(argv)
     with open_workspace(configuration(options.config), reading=True) as workspace:
         reply = workspace.toolbox.call("search", _arguments(options), Caller("cli"))
+        if not (reply["results"] or reply.get("note") or options.json):
+            reply["note"] = _advice(options, workspace)
     for remark in ("partial", "note", "cut"):
         if reply.get(remark) and not options.json:
             print(f"Note: {plain(reply[remark])}", file=sys.stderr)
@@ -121,6 +123,15 @@ def _search(argv: list[str]) -> int:
     else:
         _show(reply["results"], explain=options.explain)
     return 0
+
+
+def _advice(options: _Options, workspace: Workspace) -> str | None:
+    """What to try where nothing was found; None where nothing is left."""
+    if not any(status.doc_count for status in workspace.statuses()):
+        return "no document is indexed; `ctx index` says where it looks and what it leaves out"
+    if options.mode == "keyword" and workspace.config.embedding.provider != "disabled":
+        return "`--mode hybrid` also finds what says it in other words"
+    return None
 
 
 def _show(results: list[JSON], *, explain: bool) -> None:

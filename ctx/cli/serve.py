@@ -3,12 +3,21 @@
 import argparse
 import logging
 import os
+import sys
 
 from ctx.assemble import server_advice, server_settings, services
 from ctx.cli import pipes
 from ctx.cli.common import configuration, parser, plain, print_json
 from ctx.cli.logs import log_to_stderr
-from ctx.cli.running import Registration, Running, at_address, of_project, servers, state_folder
+from ctx.cli.running import (
+    Registration,
+    Running,
+    at_address,
+    of_project,
+    reached,
+    servers,
+    state_folder,
+)
 from ctx.clock import now_ms
 from ctx.errors import BadRequest, ConfigError
 from ctx.server.app import create_app
@@ -66,6 +75,12 @@ def _serve(argv: list[str]) -> int:
                 # First, so that whoever reads the line finds the server among `ctx projects`.
                 registration.register(Running(config.root, address, os.getpid(), now_ms()))
                 print(f"Listening on {address}", flush=True)
+                if sys.stderr.isatty():
+                    page = reached(address)
+                    print(
+                        f"The page: {page}/  `ctx connect CLIENT` connects an agent, Ctrl-C stops.",
+                        file=sys.stderr,
+                    )
 
             serve(app, settings.bind, announce=announce)
     return 0

@@ -255,7 +255,10 @@ def _check_range(name: str, rule: JSON, value: float) -> None:
 
 def _check_length(name: str, rule: JSON, length: int) -> None:
     if "minLength" in rule and length < rule["minLength"]:
-        raise BadRequest(f"parameter '{name}' must have at least {rule['minLength']} characters")
+        least = rule["minLength"]
+        raise BadRequest(
+            f"parameter '{name}' must have at least {least} character{'s' if least != 1 else ''}"
+        )
     if "maxLength" in rule and length > rule["maxLength"]:
         raise BadRequest(f"parameter '{name}' must have at most {rule['maxLength']} characters, got {length}")
 

@@ -317,3 +317,28 @@ def test_a_server_without_a_place_for_its_store_says_so_in_a_line(tmp_path: Path
     assert reply.returncode == 4
     assert "Traceback" not in reply.stderr
     assert reply.stderr.splitlines()[-1].startswith("Error: ")
+
+
+def test_a_tool_that_was_written_is_tried_by_its_name_and_not_called_unknown(tmp_path: Path) -> None:
+    project(tmp_path, FILES)
+    assert ctx("tool", "init", "greet_all", cwd=tmp_path).returncode == 0
+    tried = ctx("tool", "test", "greet_all", "query=zebra", cwd=tmp_path)
+    assert tried.returncode == 0, tried.stderr
+    called = ctx("tool", "call", "greet_all", "query=zebra", cwd=tmp_path)
+    assert called.returncode == 3
+    mend = '[tools.script.greet_all] with path = "tools/greet-all.lua" in ctx.toml serves it'
+    assert f"tools/greet-all.lua is there and not served: {mend}" in called.stderr
+
+
+def test_a_search_that_finds_nothing_says_what_is_left_to_try(tmp_path: Path) -> None:
+    config = project(tmp_path, {}, '[connectors.filesystem.docs]\nroot = "./docs"\n')
+    (tmp_path / "docs").mkdir(exist_ok=True)
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    assert "Note: no document is indexed" in ctx("search", "zebra", cwd=tmp_path).stderr
+    (tmp_path / "docs" / "a.md").write_text("# A\n\nwords\n")
+    assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
+    reply = ctx("search", "zebra", cwd=tmp_path)
+    assert (reply.returncode, reply.stdout) == (0, "No results.\n")
+    assert "`--mode hybrid` also finds" in reply.stderr
+    config.write_text(f'{config.read_text()}[embedding]\nprovider = "disabled"\n')
+    assert ctx("search", "zebra", cwd=tmp_path).stderr == ""

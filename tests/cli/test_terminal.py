@@ -95,3 +95,34 @@ def test_a_tool_that_reports_its_progress_draws_a_bar(tmp_path: Path) -> None:
     assert "3 of 3" in output
     assert output.rstrip().endswith("}"), "the bar goes, the answer stays"
     assert "sheep" not in on_a_terminal("tool", "call", "count", cwd=tmp_path, columns=100)
+
+
+def test_a_server_on_a_terminal_names_the_page_and_how_it_ends(tmp_path: Path) -> None:
+    project(tmp_path, {"a.md": "# A\n"})
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "ctx", "serve", "mcp", "--bind", "127.0.0.1:0", "--log-level", "error"],
+        cwd=tmp_path,
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+    ) as server:
+        os.close(theirs)
+        assert server.stdout is not None
+        address = server.stdout.readline().removeprefix("Listening on ").strip()
+        shown = os.read(ours, 4096).decode()
+        server.terminate()
+        assert server.stdout.read() == ""  # what programs read is the one line
+    os.close(ours)
+    assert f"http://{address}/ " in shown
+    assert "Ctrl-C stops" in shown
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_table_of_sources_has_no_room_for_notes_that_nobody_wrote(tmp_path: Path, columns: int) -> None:
+    project(tmp_path, {"a.md": "# A\n"})
+    assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
+    output = on_a_terminal("sources", cwd=tmp_path, columns=columns)
+    assert "NOTE" not in output
+    assert re.search(r"\d+ s ago", output), output

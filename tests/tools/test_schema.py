@@ -71,7 +71,7 @@ def test_the_quick_check_accepts_exactly_what_json_schema_accepts(arguments: dic
         ({"query": "a", "limit": True}, "parameter 'limit' must be of type 'integer', got boolean"),
         ({"query": "a", "limit": 0}, "parameter 'limit' must be at least 1, got 0"),
         ({"query": "a", "mode": "c"}, 'parameter \'mode\' must be one of ["a", "b"], got "c"'),
-        ({"query": "", "mode": "a"}, "parameter 'query' must have at least 1 characters"),
+        ({"query": "", "mode": "a"}, "parameter 'query' must have at least 1 character"),
         ({"query": "a", "filters": {"until": "x"}}, "unknown parameter 'filters.until' (known: since)"),
         ({"query": "a", "souce": "x"}, "unknown parameter 'souce'"),
     ],
