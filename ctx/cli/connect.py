@@ -168,7 +168,8 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
         return Outcome(key, "unchanged", path, connected, tuple(led))
     lines = [client.then]
     if not server.piped:
-        lines.append(f"The server has to run: ctx serve mcp  ({server.url})")
+        start = "" if args.url else "ctx serve mcp  "
+        lines.append(f"The server has to run: {start}({server.url})")
     notes = _notes(client, location, args, twins=_twins(present, entry, name))
     change = Change(key, path, content, revised, args.scope != "project", args.dry_run)
     return change.write(f"{client.title}: wrote '{name}' into {path}", lines, notes)

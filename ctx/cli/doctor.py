@@ -402,6 +402,9 @@ def _server(config: Config) -> Iterator[Finding]:
     try:
         with httpx.Client(base_url=url, headers=headers, timeout=5, trust_env=False) as client:
             health = client.get("/health")
+            if health.status_code == 200 and health.json() == {"status": "ok"}:
+                yield Finding("server", OK, f"answers at {url}, and asks for a key before it says more")
+                return
             if health.status_code != 200 or "version" not in health.json():
                 yield Finding(
                     "server",

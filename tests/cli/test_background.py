@@ -234,6 +234,30 @@ def running(tmp_path: Path) -> Iterator[tuple[Path, dict[str, str], str]]:
         assert server.wait(60) == 0
 
 
+@pytest.mark.slow
+def test_a_server_that_wants_a_key_is_not_called_something_else(tmp_path: Path) -> None:
+    project(tmp_path, {"a.md": "# A\n\nwords\n"})
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    assert ctx("key", "create", "laptop", cwd=tmp_path, env=state).returncode == 0
+    with subprocess.Popen(
+        [sys.executable, "-m", "ctx", "serve", "mcp", "--bind", "0.0.0.0:0"],
+        cwd=tmp_path,
+        env={**os.environ, **state},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        port = server.stdout.readline().rpartition(":")[2].strip()
+        reply = ctx("doctor", "--json", cwd=tmp_path, env=state)
+        projects = ctx("projects", cwd=tmp_path, env=state).stdout
+        server.terminate()
+    (finding,) = [row for row in json.loads(reply.stdout)["findings"] if row["what"] == "server"]
+    detail = f"answers at http://127.0.0.1:{port}, and asks for a key before it says more"
+    assert (finding["state"], finding["detail"]) == ("ok", detail)
+    assert f"http://127.0.0.1:{port}" in projects  # an address that opens
+
+
 def _second(folder: Path, bind: str) -> Path:
     """Another project, whose configuration says the same address."""
     second = folder.parent / "second"
