@@ -4,6 +4,7 @@ the web server is.
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 
@@ -16,7 +17,9 @@ from ctx.project import user_folder
 from ctx.registries import shelf_folder
 from ctx.server.frames import Frames, take_wire
 from ctx.server.opening import Opening, answer_early, fingerprint, slot_of
+from ctx.settings import SHIPPED_PACKS
 
+TYPED = "A client starts this command and speaks MCP to it: `ctx connect CLIENT` tells it to. Ctrl-C ends it."
 SERVER = "ctx.cli.pipe_server"  # with the SDK: a second of processor time
 
 
@@ -45,6 +48,8 @@ def run(command: str, argv: list[str]) -> int:
         "--key-env", metavar="NAME", help="with --url: the environment variable that holds the key"
     )
     args = options.parse_args(argv)
+    if os.isatty(0):  # a person, who sees nothing else happen
+        print(TYPED, file=sys.stderr)
     if args.url:
         from ctx.cli.pipe_server import carry
 
@@ -55,6 +60,11 @@ def run(command: str, argv: list[str]) -> int:
     log_to_stderr(args.log_level)
     config = configuration(args.config) if args.pack is None else memory_configuration(args.config)
     if args.pack and args.pack not in config.packs.enabled:
+        if args.pack not in SHIPPED_PACKS:
+            from ctx.text import did_you_mean  # 5 ms, and only a mistake needs it
+
+            mend = did_you_mean(args.pack, SHIPPED_PACKS)
+            raise BadRequest(f"--pack: no memory pack '{args.pack}'; {mend}")
         config = config.replaced(packs=config.packs.replaced(enabled=(*config.packs.enabled, args.pack)))
     bank = args.bank or os.environ.get("CTX_BANK")
     opening = beginning = None

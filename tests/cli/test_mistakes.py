@@ -342,3 +342,10 @@ def test_a_search_that_finds_nothing_says_what_is_left_to_try(tmp_path: Path) ->
     assert "`--mode hybrid` also finds" in reply.stderr
     config.write_text(f'{config.read_text()}[embedding]\nprovider = "disabled"\n')
     assert ctx("search", "zebra", cwd=tmp_path).stderr == ""
+
+
+def test_a_pack_that_is_misspelt_on_the_command_line_is_named_like_one(tmp_path: Path) -> None:
+    project(tmp_path, FILES)
+    reply = ctx("mcp", "--pack", "hindsigt", cwd=tmp_path, input_text="")
+    assert reply.returncode == 2
+    assert "--pack: no memory pack 'hindsigt'; did you mean 'hindsight'?" in reply.stderr

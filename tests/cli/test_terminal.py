@@ -126,3 +126,22 @@ def test_a_table_of_sources_has_no_room_for_notes_that_nobody_wrote(tmp_path: Pa
     output = on_a_terminal("sources", cwd=tmp_path, columns=columns)
     assert "NOTE" not in output
     assert re.search(r"\d+ s ago", output), output
+
+
+def test_who_types_the_command_of_a_client_is_told_what_it_waits_for(tmp_path: Path) -> None:
+    project(tmp_path, {"a.md": "# A\n"})
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "ctx", "mcp"],
+        cwd=tmp_path,
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as typed:
+        assert typed.stderr is not None
+        assert b"`ctx connect CLIENT` tells it to" in typed.stderr.readline()
+        typed.kill()
+    os.close(ours)
+    os.close(theirs)
+    piped = ctx("mcp", cwd=tmp_path, input_text="")
+    assert "ctx connect" not in piped.stderr
