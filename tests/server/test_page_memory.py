@@ -55,6 +55,12 @@ def test_the_timeline_shows_what_holds_and_on_request_what_was_replaced(tab: Tab
     tab.page.locator(".memory.replaced", has_text="I live in Berlin").wait_for()
 
 
+def test_an_empty_bank_is_named_where_one_is_in_it(tab: Tab) -> None:
+    tab.lead("#/memory/nobody")
+    tab.shows("#memory-banks [aria-current]", "nobody")
+    tab.shows("#memory-status", "Nothing is remembered here")
+
+
 def test_a_memory_is_corrected_forgotten_and_brought_back(tab: Tab) -> None:
     page = tab.page
     page.locator(".memory a", has_text="standup").click()

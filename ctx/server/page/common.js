@@ -25,7 +25,7 @@ export async function call(path, body, signal, more = {}) {
     throw Object.assign(new Error("The server does not answer."), { code: "down" });
   }
   if (server.down) comeUp();
-  if (reply.status === 401) find("key-form").hidden = false;
+  if (reply.status === 401) askForKey();
   if (!reply.ok) throw Object.assign(new Error(words(answer, reply)), { code: answer.error?.code, status: reply.status });
   return answer;
 }
@@ -33,6 +33,16 @@ export async function call(path, body, signal, more = {}) {
 function words(answer, reply) {
   if (reply.status === 401) return server.key ? "The server does not know this key." : "Enter the key above to go on.";
   return answer.error?.message || `The server answered ${reply.status}.`;
+}
+
+function askForKey() {
+  const note = find("key-note");
+  note.textContent = server.key ? "The server does not know this key." : "It stays in this tab and is forgotten when you close it.";
+  note.classList.toggle("error", Boolean(server.key));
+  setDot("warn", "the server needs a key");
+  if (!find("key-form").hidden) return;
+  find("key-form").hidden = false;
+  find("key").focus();
 }
 
 function goDown() {

@@ -52,6 +52,7 @@ async function showBanks() {
   const answer = await call("/banks").catch(() => ({ banks: [] })); // without them the view is whole
   if (state.bank !== bank) return;
   const shown = bank || answer.default;
+  if (bank && !answer.banks.some((row) => row.bank === bank)) answer.banks.push({ bank, memories: 0 }); // where one is, though nothing is in it
   const rank = (row) => (row.bank === shown ? Infinity : row.memories);
   const chips = answer.banks.filter((row) => row.memories || row.bank === shown).sort((first, second) => rank(second) - rank(first)).slice(0, CHIPS).map((row) => {
     const chip = link("", address("memory", row.bank), "chip");

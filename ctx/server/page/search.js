@@ -27,7 +27,7 @@ export function open(place, { first, changed, again }) {
   const opener = state.opener;
   state.opener = null;
   if (opener?.isConnected) opener.focus({ preventScroll: true });
-  else if (changed && matchMedia("(pointer: fine)").matches && (first || !words)) find("query").focus({ preventScroll: true });
+  else if (changed && find("key-form").hidden && matchMedia("(pointer: fine)").matches && (first || !words)) find("query").focus({ preventScroll: true });
 }
 
 function fill(query, words) {
