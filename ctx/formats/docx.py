@@ -1,5 +1,5 @@
 """Word documents (OOXML): headings by their styles, paragraphs, lists, tables, notes. Text that was deleted
-under review, or is hidden, is left out.
+under review, or is hidden (by itself or by its style), is left out.
 """
 
 import posixpath
@@ -12,10 +12,10 @@ from ctx.formats.manuscript import Manuscript
 from ctx.formats.package import Package, properties
 
 # Of how a run looks it counts only whether it is hidden, and most of a document is the rest of that.
-_LOOKS = (
-    "rFonts rStyle b bCs i iCs color sz szCs lang u noProof kern spacing highlight vertAlign shd rPrChange"
-)
-_LEFT_OUT = frozenset(("Fallback", "del", "moveFrom", "instrText", "sectPr", "tblPr", *_LOOKS.split()))
+_LOOKS = "rFonts b bCs i iCs color sz szCs lang u noProof kern spacing highlight vertAlign shd rPrChange"
+# "rt" is how a Japanese word is spoken, set above it.
+_LEFT_OUT = frozenset(("Fallback", "del", "moveFrom", "instrText", "sectPr", "tblPr", "rt", *_LOOKS.split()))
+_FORMATTING = ("pPr", "rPr")
 _CONTAINERS = frozenset(("sdt", "sdtContent", "ins", "moveTo", "customXml", "smartTag"))
 _BREAKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 _HEADING_STYLE = re.compile(r"heading ([1-9])", re.IGNORECASE)
@@ -30,12 +30,11 @@ def parse(data: bytes) -> Parsed:
     """
     with Package(data) as package:
         main = package.main_part("word/document.xml")
-        body = package.xml(main, _LEFT_OUT)
         reader = _Reader(package.optional_xml(posixpath.join(posixpath.dirname(main), "styles.xml")))
-        reader.blocks(body.find("body"))
+        reader.blocks(package.xml(main, reader.left_out).find("body"))
         for kind, target in package.relations(main).values():
             if kind in _NOTES and target in package:
-                reader.notes(kind, package.xml(target, _LEFT_OUT))
+                reader.notes(kind, package.xml(target, reader.left_out))
         title, author = properties(package.optional_xml("docProps/core.xml"))
     return reader.manuscript.parsed(reader.title or title or reader.first_heading, {"author": author})
 
@@ -80,6 +79,31 @@ def _lists(styles: Element | None) -> set[str]:
     return {style.get(":styleId", "") for style in entries if style.find("pPr/numPr") is not None}
 
 
+def _hidden(styles: Element | None) -> frozenset[str]:
+    """The styles that hide their text, by themselves or by one that they stand on."""
+    entries = styles.iter("style") if styles is not None else ()
+    by_id = {style.get(":styleId", ""): style for style in entries}
+    return frozenset(style_id for style_id in by_id if _hides(style_id, by_id))
+
+
+def _hides(style_id: str, styles: Mapping[str, Element]) -> bool:
+    for _ in range(_MAX_BASES):
+        style = styles.get(style_id)
+        if style is None:
+            return False
+        hidden = _vanishes(style)
+        if hidden is not None:
+            return hidden
+        style_id = _value(style.find("basedOn"))
+    return False
+
+
+def _vanishes(element: Element) -> bool | None:
+    """Whether a style or a run says of its text that it is hidden; None where it says nothing of that."""
+    vanish = element.find("rPr/vanish")
+    return None if vanish is None else vanish.get(":val", "1") not in ("0", "false", "off")
+
+
 def _value(element: Element | None) -> str:
     return element.get(":val", "") if element is not None else ""
 
@@ -93,6 +117,9 @@ class _Reader:
         self.first_heading: str | None = None
         self._levels = _levels(styles)
         self._lists = _lists(styles)
+        self._hidden = _hidden(styles)
+        # Which style a run has matters only where one of them hides.
+        self.left_out = _LEFT_OUT if self._hidden else _LEFT_OUT | {"rStyle"}
         self._list: list[str] = []
 
     def blocks(self, parent: Element | None) -> None:
@@ -106,14 +133,16 @@ class _Reader:
 
     def notes(self, kind: str, root: Element) -> None:
         """Footnotes, endnotes or comments, each a paragraph under one heading."""
-        texts = [" ".join(map(_text, note.iter("p"))).strip() for note in root if note.get(":type") is None]
+        texts = [
+            " ".join(map(self._text, note.iter("p"))).strip() for note in root if note.get(":type") is None
+        ]
         if any(texts):
             self.manuscript.heading(1, kind.capitalize())
             for text in texts:
                 self.manuscript.paragraph(text)
 
     def _paragraph(self, paragraph: Element) -> None:
-        text = _text(paragraph).strip()
+        text = self._text(paragraph).strip()
         level = self._level(paragraph)
         if not text:
             return
@@ -152,17 +181,49 @@ class _Reader:
                 for cell in cells:
                     self.blocks(cell)
             return
-        self.manuscript.table([list(_texts(cells)) for cells in rows])
+        self.manuscript.table([list(self._texts(cells)) for cells in rows])
 
+    def _texts(self, cells: list[Element]) -> Iterator[str]:
+        """The texts of a row, each below the name of its column: a cell that covers several is followed by
+        empty ones.
+        """
+        for cell in cells:
+            yield " ".join(map(self._text, cell.iter("p")))
+            span = _value(cell.find("tcPr/gridSpan"))
+            yield from [""] * (min(int(span), MAX_COLUMNS) - 1 if span.isdigit() and len(span) < 6 else 0)
 
-def _texts(cells: list[Element]) -> Iterator[str]:
-    """The texts of a row, each below the name of its column: a cell that covers several is followed by empty
-    ones.
-    """
-    for cell in cells:
-        yield " ".join(map(_text, cell.iter("p")))
-        span = _value(cell.find("tcPr/gridSpan"))
-        yield from [""] * (min(int(span), MAX_COLUMNS) - 1 if span.isdigit() and len(span) < 6 else 0)
+    def _text(self, paragraph: Element) -> str:
+        """A paragraph's words; those of a text box in it on lines of their own."""
+        parts: list[str] = []
+        self._write(paragraph, parts)
+        return "".join(parts)
+
+    def _write(self, paragraph: Element, parts: list[str]) -> None:
+        style_hides = _value(paragraph.find("pPr/pStyle")) in self._hidden
+        waiting = list(reversed(paragraph))
+        while waiting:
+            element = waiting.pop()
+            if element.tag == "t":
+                parts.append(element.text or "")
+            elif element.tag in _BREAKS:
+                parts.append(_BREAKS[element.tag])
+            elif element.tag == "p":
+                _end_line(parts)
+                self._write(element, parts)
+                _end_line(parts)
+            elif element.tag not in _FORMATTING and not (
+                element.tag == "r" and self._is_hidden(element, style_hides)
+            ):
+                waiting += reversed(element)
+
+    def _is_hidden(self, run: Element, style_hides: bool) -> bool:
+        """Whether a run is hidden; a style of its own turns round what the paragraph's says (ISO 29500-1,
+        17.7.3).
+        """
+        hidden = _vanishes(run)
+        if hidden is not None:
+            return hidden
+        return style_hides != (_value(run.find("rPr/rStyle")) in self._hidden)
 
 
 def _blocks(parent: Element | None) -> Iterator[Element]:
@@ -182,22 +243,6 @@ def _inside(parent: Element, name: str) -> Iterator[Element]:
             yield from _inside(child, name)
 
 
-def _is_hidden(run: Element) -> bool:
-    vanish = run.find("rPr/vanish")
-    return vanish is not None and vanish.get(":val", "1") not in ("0", "false", "off")
-
-
-def _text(paragraph: Element) -> str:
-    """A paragraph's words, those of its text boxes too."""
-    parts = []
-    hidden = {part for run in paragraph.iter("r") if _is_hidden(run) for part in run.iter()}
-    for element in paragraph.iter():
-        if element in hidden:
-            continue
-        if element.tag == "t":
-            parts.append(element.text or "")
-        elif element.tag in _BREAKS:
-            parts.append(_BREAKS[element.tag])
-        elif element.tag == "p" and parts:
-            parts.append("\n")
-    return "".join(parts)
+def _end_line(parts: list[str]) -> None:
+    if parts and parts[-1] != "\n":
+        parts.append("\n")

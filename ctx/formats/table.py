@@ -71,7 +71,7 @@ ODS = _document(f"{_ODF}spreadsheet", "sheets", "ods", "ots", paged=True, versio
 FORMATS: tuple[Format, ...] = (
     *(MARKDOWN, RST, HTML, NOTEBOOK, ORG, ASCIIDOC, LATEX, CSV, TSV, JSON, JSON_LINES, PLAIN, CODE),
     *(PDF, EPUB, ODT, ODP, ODS),
-    _document(f"{_OOXML}wordprocessingml.document", "docx", "docx", "docm", "dotx", version=3),
+    _document(f"{_OOXML}wordprocessingml.document", "docx", "docx", "docm", "dotx", version=4),
     _document(f"{_OOXML}presentationml.presentation", "pptx", "pptx", "pptm", "ppsx", paged=True),
     _document(f"{_OOXML}spreadsheetml.sheet", "sheets", "xlsx", "xlsm", paged=True, version=2),
     _document(

@@ -182,6 +182,49 @@ def test_hidden_text_of_a_word_document_is_not_read() -> None:
     assert extracted.body == "shown too"
 
 
+STYLED = [  # (the run's style, its own formatting, the paragraph's style) -> whether it is shown
+    ("", "", "", True),
+    ("Note", "", "", False),
+    ("Aside", "", "", False),  # stands on Note
+    ("Spoken", "", "", True),  # stands on Note, and says that it is shown
+    ("Note", '<w:vanish w:val="0"/>', "", True),
+    ("", "", "Draft", False),
+    ("Note", "", "Draft", True),  # hidden within what is hidden: each turns the other round
+    ("", "<w:vanish/>", "Draft", False),
+]
+
+
+@pytest.mark.parametrize(("run", "own", "paragraph", "shown"), STYLED)
+def test_text_that_a_style_hides_is_not_read(run: str, own: str, paragraph: str, shown: bool) -> None:
+    def style(name: str, base: str, looks: str) -> str:
+        based = f'<w:basedOn w:val="{base}"/>' if base else ""
+        return f'<w:style w:styleId="{name}">{based}<w:rPr>{looks}</w:rPr></w:style>'
+
+    styles = style("Note", "", "<w:vanish/>") + style("Draft", "", "<w:vanish/>")
+    styles += style("Aside", "Note", "<w:b/>") + style("Spoken", "Note", '<w:vanish w:val="0"/>')
+    looks = f'<w:rStyle w:val="{run}"/>{own}' if run else own
+    body = (
+        f'<w:p><w:pPr><w:pStyle w:val="{paragraph}"/></w:pPr>'
+        f"<w:r><w:rPr>{looks}</w:rPr><w:t>a word</w:t></w:r></w:p>" + made_of.word_paragraph("the end")
+    )
+    extracted = extract(Content(made_of.docx(body, styles)), "styled.docx")
+    assert extracted is not None
+    assert ("a word" in extracted.body) is shown
+
+
+def test_a_text_box_is_apart_from_the_words_around_it_and_a_reading_aid_is_left_out() -> None:
+    box = (
+        "<w:r><w:pict><w:txbxContent>"
+        + made_of.word_paragraph("in a box")
+        + "</w:txbxContent></w:pict></w:r>"
+    )
+    ruby = "<w:r><w:ruby><w:rt><w:r><w:t>toukyou</w:t></w:r></w:rt><w:rubyBase><w:r><w:t>Tokyo</w:t></w:r></w:rubyBase></w:ruby></w:r>"
+    body = f"<w:p>{box}<w:r><w:t>Beside it</w:t></w:r></w:p><w:p>{ruby}</w:p>"
+    extracted = extract(Content(made_of.docx(body)), "boxed.docx")
+    assert extracted is not None
+    assert extracted.body == "in a box\nBeside it\n\nTokyo"
+
+
 def test_a_chapter_is_named_by_its_title_where_it_has_no_heading_and_never_by_its_file() -> None:
     book = made_of.epub(["<p>One.</p>", "<h1>Two</h1><p>Two.</p>"])
     titled = made_of.with_part(book, "OEBPS/text/c 0.xhtml", "<html><title>Dawn</title><p>One.</p></html>")
