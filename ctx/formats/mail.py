@@ -24,6 +24,7 @@ MAX_HEADER_BYTES = 1 << 20  # of one message: the library reads them in more tha
 
 _SEPARATOR = re.compile(rb"^From [^\n]{1,1000}\n", re.MULTILINE)
 _QUOTED_SEPARATOR = re.compile(rb"^>(>*From )", re.MULTILINE)
+_BINARY = re.compile("[\0-\b\x0e-\x1f\x7f\ufffd]")
 _EVENT = {
     "SUMMARY": "Event",
     "LOCATION": "Where",
@@ -32,6 +33,7 @@ _EVENT = {
     "DESCRIPTION": "About",
 }
 _SHOWN = ("From", "To", "Cc", "Date")
+_FOLDED_BOUNDARY = re.compile(rb'(boundary="[^"\n]{1,70})\n(?=[ \t])', re.IGNORECASE)
 _HEADER = re.compile(rb"(?:[!-9;-~]{1,100}:|From )")
 
 
@@ -68,6 +70,8 @@ def _messages(data: bytes) -> Iterator[bytes]:
 
 
 def _bounded(content: bytes) -> bytes:
+    """A message as the library reads it: headers of bounded length, no boundary that a line's end breaks."""
+    content = _FOLDED_BOUNDARY.sub(rb"\1", content)
     headers, blank, body = content.partition(b"\n\n")
     return content if len(headers) <= MAX_HEADER_BYTES else headers[:MAX_HEADER_BYTES] + blank + body
 
@@ -189,10 +193,14 @@ def _event(calendar: str) -> str:
 
 
 def _content(part: Message) -> str:
-    """A part's text."""
+    """A part's text; of one with binary data in it, the lines that are text."""
     payload = part.get_payload(decode=True)
     content = payload if isinstance(payload, bytes) else b""
-    return readable(decode(content, part.get_content_charset()) or "")
+    text = decode(content, part.get_content_charset())
+    if text is None:
+        lines = content.decode("utf-8", "replace").split("\n")
+        text = "\n".join(line for line in lines if _BINARY.search(line) is None)
+    return readable(text)
 
 
 def _header(message: Message, name: str) -> str:

@@ -77,8 +77,8 @@ FORMATS: tuple[Format, ...] = (
     _document(
         "application/vnd.ms-excel.sheet.binary.macroenabled.12", "sheets", "xlsb", paged=True, version=2
     ),
-    _document("message/rfc822", "mail", "eml", paged=True, version=2),
-    _document("application/mbox", "mail", "mbox", paged=True, version=2),
+    _document("message/rfc822", "mail", "eml", paged=True, version=3),
+    _document("application/mbox", "mail", "mbox", paged=True, version=3),
     _old_office("application/msword", "Word", "docx", "doc", "dot"),
     _old_office("application/vnd.ms-powerpoint", "PowerPoint", "pptx", "ppt", "pps"),
     _old_office("application/vnd.ms-excel", "Excel", "xlsx", "xls"),

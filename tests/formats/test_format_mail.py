@@ -139,6 +139,23 @@ def test_a_subject_that_was_written_without_encoding_is_read() -> None:
     assert parse("Subject: Größe\n\nwords".encode("latin-1")).title == "Größe"
 
 
+def test_a_boundary_that_a_line_end_breaks_still_parts_the_message() -> None:
+    data = (
+        b'Subject: parts\r\nContent-Type: multipart/mixed; boundary="simple\r\n boundary"\r\n\r\n'
+        b"before\r\n--simple boundary\r\n\r\nThe first part\r\n--simple boundary--\r\n"
+    )
+    assert parse(data).body == "# parts\n\nThe first part"
+
+
+def test_of_a_text_with_binary_data_in_it_the_lines_of_text_are_read() -> None:
+    patch = b"diff --git a/mark.png b/mark.png\n+\x00\x01\xff\x89PNG\n+\xfe\x02\x00\nas said, the mark\n"
+    data = (
+        b"Subject: a mark\nContent-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: 8bit\n\n"
+        + patch
+    )
+    assert parse(data).body == "# a mark\n\ndiff --git a/mark.png b/mark.png\nas said, the mark"
+
+
 def test_what_begins_with_no_header_is_no_mail() -> None:
     with pytest.raises(SourceError, match="no e-mail"):
         parse(b"just words")
