@@ -5,6 +5,8 @@ of thousands.
 import re
 from collections.abc import Sequence
 
+from ctx.lean import NamedTuple
+
 MAX_GROWTH_CHARS = 8_000_000  # what the names of columns may add to a table; without them above that
 
 _NUMBER = re.compile(r"[-+(]?[$€£]?\d[\d.,: /%eE+-]*\)?")
@@ -32,13 +34,49 @@ def table_lines(rows: Sequence[Sequence[str]], *, bullet: str = "") -> list[str]
         else:
             tables[-1].append(cells)
     joined: list[list[list[str]]] = []
+    above = _Header([], [], set())
     for table in tables:
-        index = _header_index(table) if joined else None
-        if joined and (index is None or not _heads_numbers(table, index)):
+        header = _header(table)
+        if joined and not (header and _begins_anew(header, above)):
             joined[-1] += table
         else:
             joined.append(table)
+            above = header or _Header(table[0] if len(table) == 1 else [], [], set())
     return [line for table in joined for line in _lines(table, bullet)]
+
+
+class _Header(NamedTuple):
+    """The names of a table's columns, its first rows below them, and which columns hold numbers there."""
+
+    names: Sequence[str]
+    below: Sequence[Sequence[str]]
+    numeric: set[int]
+
+
+def _header(table: Sequence[Sequence[str]]) -> _Header | None:
+    index = _header_index(table)
+    if index is None:
+        return None
+    return _Header(table[index], table[index + 1 : index + 1 + _SAMPLE_ROWS], _numeric(table, index))
+
+
+def _begins_anew(table: _Header, above: _Header) -> bool:
+    """Whether a table is another one than that above the blank row, not its next rows: it names columns over
+    numbers, or the same ones again; or all its rows fill other columns than those named above; or it has
+    words of its own where numbers are above.
+    """
+    if table.numeric or table.names == above.names:
+        return True
+    columns = _filled(table.names)
+    if above.names and columns != _filled(above.names):
+        return all(_filled(cells) == columns for cells in table.below)
+    words = any(column < len(cells) and cells[column] for column in above.numeric for cells in table.below)
+    return words and all(map(set(filter(None, table.names)).isdisjoint, table.below))
+
+
+def _filled(cells: Sequence[str]) -> list[int]:
+    """Which columns have something in them."""
+    return [column for column, cell in enumerate(cells) if cell]
 
 
 def _lines(table: Sequence[Sequence[str]], bullet: str) -> list[str]:
@@ -67,7 +105,7 @@ def _named(names: Sequence[str], cells: Sequence[str], bullet: str) -> str:
 
 def _header_index(table: Sequence[Sequence[str]]) -> int | None:
     """Which row names the columns: the first that is about as wide as most, if it is all words and they
-    differ.
+    can be names.
     """
     widths = sorted(sum(map(bool, cells)) for cells in table[:_SAMPLE_ROWS])
     if len(table) < 2 or widths[-1] < 2:
@@ -77,22 +115,33 @@ def _header_index(table: Sequence[Sequence[str]]) -> int | None:
     for index, cells in enumerate(table[: min(_MAX_TITLE_ROWS, len(table) - 1)]):
         names = [cell for cell in cells if cell]
         if len(names) >= enough:
-            distinct = len(set(names)) == len(names)
-            return index if _are_words(names) and (distinct or _heads_numbers(table, index)) else None
+            return index if _are_words(names) and _are_names(names, table, index) else None
     return None
+
+
+def _are_names(names: Sequence[str], table: Sequence[Sequence[str]], index: int) -> bool:
+    """Whether a row's words can be names of columns: they differ, or they head numbers, or some are there
+    twice ("Name, Phone, Phone") and none is a value below.
+    """
+    kinds = set(names)
+    if len(kinds) == len(names) or _numeric(table, index):
+        return True
+    below = table[index + 1 : index + 1 + _SAMPLE_ROWS]
+    return len(kinds) > 1 and len(kinds) * 2 >= len(names) and all(map(kinds.isdisjoint, below))
 
 
 def _are_words(cells: Sequence[str]) -> bool:
     return all(len(cell) <= _MAX_NAME_CHARS and not _NUMBER.fullmatch(cell) for cell in cells)
 
 
-def _heads_numbers(table: Sequence[Sequence[str]], index: int) -> bool:
-    """Whether a column that this row names in words holds numbers below: no row of words among others does
-    that.
+def _numeric(table: Sequence[Sequence[str]], index: int) -> set[int]:
+    """The columns that this row names in words and that hold numbers below: no row of words among others has
+    any.
     """
     below = table[index + 1 : index + 1 + _SAMPLE_ROWS]
+    columns = set()
     for column, name in enumerate(table[index]):
         cells = [row[column] for row in below if column < len(row) and row[column]]
         if name and cells and all(map(_NUMBER.fullmatch, cells)):
-            return True
-    return False
+            columns.add(column)
+    return columns

@@ -259,9 +259,75 @@ def test_a_sheet_with_two_columns_of_one_name_and_two_tables_keeps_every_name() 
         "- Region: West; Amount: 16; Amount: 17",
         "Person | Age",
         "- Person: Ada; Age: 36",
-        "- Person: Note; Age: Reason",  # all words: it may as well go on
-        "- Person: late; Age: snow",
+        "Note | Reason",  # words, where ages were
+        "- Note: late; Reason: snow",
     ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [
+        (
+            ["Name,Phone,Phone", "Ada,home one,office two"],
+            ["Name | Phone | Phone", "- Name: Ada; Phone: home one; Phone: office two"],
+        ),
+        (["yes,no,yes", "no,yes,yes"], ["- yes | no | yes", "- no | yes | yes"]),
+        (
+            ["Fruit,Colour,Taste", "Quince,yellow,tart", "", "Ship,Port", "Marijke,Urk"],
+            [
+                "Fruit | Colour | Taste",
+                "- Fruit: Quince; Colour: yellow; Taste: tart",
+                "Ship | Port",
+                "- Ship: Marijke; Port: Urk",
+            ],
+        ),
+        (
+            ["Fruit,Colour", "Quince,yellow", "", "Medlar,brown", "Sloe,blue"],
+            [
+                "Fruit | Colour",
+                "- Fruit: Quince; Colour: yellow",
+                "- Fruit: Medlar; Colour: brown",
+                "- Fruit: Sloe; Colour: blue",
+            ],
+        ),
+        (
+            ["Fruit,Colour", "Quince,yellow", "", "Fruit,Colour", "Sloe,blue"],
+            [
+                "Fruit | Colour",
+                "- Fruit: Quince; Colour: yellow",
+                "Fruit | Colour",
+                "- Fruit: Sloe; Colour: blue",
+            ],
+        ),
+        (
+            ["Fruit,Colour", "", "Quince,yellow", "Sloe,blue"],
+            ["Fruit | Colour", "- Fruit: Quince; Colour: yellow", "- Fruit: Sloe; Colour: blue"],
+        ),
+        (
+            ["Town,Count", "Urk,12", "", "Edam,unknown", "Hoorn,unknown"],
+            [
+                "Town | Count",
+                "- Town: Urk; Count: 12",
+                "- Town: Edam; Count: unknown",
+                "- Town: Hoorn; Count: unknown",
+            ],
+        ),
+    ],
+    ids=[
+        "one name twice",
+        "no names",
+        "other columns",
+        "next rows",
+        "the same names again",
+        "a blank row below the names",
+        "words for want of numbers",
+    ],
+)
+def test_a_table_of_words_has_the_names_of_its_own_columns(rows: list[str], lines: list[str]) -> None:
+    sheet = made_of.xlsx({"Words": [row.split(",") if row else [] for row in rows]})
+    extracted = extract(Content(sheet), "words.xlsx")
+    assert extracted is not None
+    assert extracted.body.split("\n\n", 1)[1].split("\n") == lines
 
 
 @pytest.mark.parametrize(
