@@ -2,21 +2,25 @@
 so.
 """
 
+import re
 from bisect import bisect_right
+from collections.abc import Iterator
 from contextlib import closing
-from itertools import islice
+from itertools import islice, pairwise
 
 import pypdfium2 as pdfium
 
 from ctx.errors import SourceError
 from ctx.formats.base import Parsed
-from ctx.formats.manuscript import Manuscript, telling_title
+from ctx.formats.manuscript import MAX_CHARS, TOO_LONG, Manuscript, telling_title
 
 MAX_OUTLINE_ENTRIES = 20_000
 MAX_OUTLINE_DEPTH = 3
 
 _PASSWORD, _SECURITY = 4, 5  # PDFium's FPDF_ERR_*
-_BROKEN_WORD = "\ufffe"  # where PDFium joined a word that was broken at the end of a line
+_BREAK = "\ufffe"  # where PDFium joined a word that ended a line with a hyphen
+_WORD = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
+_MAX_WORD_CHARS = 100
 
 
 def parse(data: bytes) -> Parsed:
@@ -35,8 +39,7 @@ def parse(data: bytes) -> Parsed:
         sections = _sections(document)
         pages = len(document)
         mute = 0
-        for number in range(1, pages + 1):
-            text = _page_text(document, number)
+        for number, text in enumerate(_unbroken(_page_texts(document)), 1):
             if text.strip():
                 section = _section(sections, number)
                 manuscript.heading(1, f"Page {number}: {section}" if section else f"Page {number}")
@@ -66,7 +69,50 @@ def _page_text(document: pdfium.PdfDocument, number: int) -> str:
             text: str = text_page.get_text_range()
     except pdfium.PdfiumError:
         return ""
-    return text.replace(_BROKEN_WORD, "")
+    return text
+
+
+def _page_texts(document: pdfium.PdfDocument) -> list[str]:
+    """The text of each page, in order."""
+    texts: list[str] = []
+    size = 0
+    for number in range(1, len(document) + 1):
+        texts.append(_page_text(document, number))
+        size += len(texts[-1])
+        if size > MAX_CHARS:
+            raise SourceError(TOO_LONG)
+    return texts
+
+
+def _unbroken(pages: list[str]) -> list[str]:
+    """Pages whose words are whole, each with the hyphen that belongs to it."""
+    if not any(_BREAK in page for page in pages):
+        return pages
+    words = {word.lower() for page in pages for word in _WORD.findall(page)}
+    return ["".join(_mended(page.split(_BREAK), words)) for page in pages]
+
+
+def _mended(pieces: list[str], words: set[str]) -> Iterator[str]:
+    for piece, following in pairwise(pieces):
+        yield piece
+        before = _WORD.findall(piece[-_MAX_WORD_CHARS:]) if piece[-1:].isalnum() else []
+        after = _WORD.match(following[:_MAX_WORD_CHARS])
+        if before and after and _is_compound(before[-1], after[0], words):
+            yield "-"
+    yield pieces[-1]
+
+
+def _is_compound(before: str, after: str, words: set[str]) -> bool:
+    """Whether the hyphen at a line's end is the word's own: the document has the word so elsewhere and
+    nowhere without; or it stands behind a number or an acronym ("UTF-8", "SSH-server") or before a capital
+    ("Debian-Paket"), and the document has the word nowhere without.
+    """
+    if f"{before}{after}".lower() in words:
+        return False
+    head = before.rpartition("-")[2]
+    number = head[-1].isdigit() or after[0].isdigit()
+    another_case = after[0].isupper() != head[-1].isupper() and (head[-1].islower() or len(head) > 1)
+    return number or another_case or f"{before}-{after}".lower() in words
 
 
 def _sections(document: pdfium.PdfDocument) -> list[tuple[int, str]]:

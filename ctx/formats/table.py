@@ -62,7 +62,7 @@ JSON_LINES = Format(
 PLAIN = Format("text/plain", "plain", ("txt", "text", "log"), version=2)
 CODE = Format("text/x-code", "code", (), prose=False)  # its languages are a table of their own, in code.py
 
-PDF = _document("application/pdf", "pdf", "pdf", paged=True, version=2)
+PDF = _document("application/pdf", "pdf", "pdf", paged=True, version=3)
 EPUB = _document("application/epub+zip", "epub", "epub", version=2)
 ODT = _document(f"{_ODF}text", "odf", "odt", "ott", version=2)
 ODP = _document(f"{_ODF}presentation", "odf", "odp", "otp", paged=True, version=2)

@@ -182,6 +182,26 @@ def test_hidden_text_of_a_word_document_is_not_read() -> None:
     assert extracted.body == "shown too"
 
 
+@pytest.mark.parametrize(
+    ("lines", "word"),
+    [
+        ("A long para-\ngraph stands here", "paragraph"),
+        ("It is read at run-\ntime, as run-time libraries are", "run-time,"),
+        ("It is over-\nlaid, not over-laid, and overlaid", "overlaid,"),
+        ("Text in UTF-\n8 is read", "UTF-8"),
+        ("The SSH-\nserver listens", "SSH-server"),
+        ("Das Debian-\nPaket fehlt", "Debian-Paket"),
+        ("Known as Trace-\nMonkey, TraceMonkey is fast", "TraceMonkey,"),
+    ],
+)
+def test_a_word_that_a_line_of_a_pdf_breaks_is_whole_with_the_hyphen_that_is_its_own(
+    lines: str, word: str
+) -> None:
+    extracted = extract(Content(made_of.pdf([lines])), "broken.pdf")
+    assert extracted is not None
+    assert word in extracted.body.split()
+
+
 STYLED = [  # (the run's style, its own formatting, the paragraph's style) -> whether it is shown
     ("", "", "", True),
     ("Note", "", "", False),
