@@ -8,9 +8,10 @@ from xml.etree.ElementTree import Element
 from ctx.errors import SourceError
 from ctx.formats.base import Parsed
 from ctx.formats.manuscript import Manuscript
-from ctx.formats.package import Package, properties
+from ctx.formats.package import Package, parse_xml, properties
 
-_LEFT_OUT = frozenset(("tracked-changes", "annotation", "forms", "note-citation", "ruby-text", "page-number"))
+_DELETED = frozenset(("tracked-changes",))
+_LEFT_OUT = _DELETED | {"annotation", "forms", "note-citation", "ruby-text", "page-number"}
 _LEVELS = frozenset("123456789")
 _MAX_BLANKS = 100  # of a run of blanks
 _MAX_REPEATS = 50  # of an equal cell or row: sheets fill themselves up with a million blank ones
@@ -24,7 +25,8 @@ def parse(data: bytes) -> Parsed:
         manifest = package.optional_xml("META-INF/manifest.xml")
         if manifest is not None and next(manifest.iter("encryption-data"), None) is not None:
             raise SourceError("is encrypted: it opens only with a password")
-        root = package.xml("content.xml", _LEFT_OUT)
+        content = package.read("content.xml")
+        root = parse_xml(content, _LEFT_OUT)
         title, author = properties(package.optional_xml("meta.xml"))
     reader = _Reader()
     body = root.find("body")
@@ -33,6 +35,7 @@ def parse(data: bytes) -> Parsed:
         reader.slide(slide, number)
     if not slides and body is not None:
         reader.blocks(body)
+        reader.comments(content)
     return reader.manuscript.parsed(title or reader.first_heading, {"author": author, "slides": len(slides)})
 
 
@@ -70,6 +73,17 @@ class _Reader:
                 self.manuscript.table([[_line(cell) for cell in _cells(row)] for row in rows])
             else:
                 self.blocks(element)
+
+    def comments(self, content: bytes) -> None:
+        """What readers noted in the margin, each a paragraph under one heading."""
+        if b"annotation" not in content:
+            return
+        annotations = parse_xml(content, _DELETED).iter("annotation")
+        texts = [text for text in map(_line, annotations) if text]
+        if texts:
+            self.manuscript.heading(1, "Comments")
+            for text in texts:
+                self.manuscript.paragraph(text)
 
     def _heading(self, element: Element) -> None:
         self.first_heading = self.first_heading or _line(element)

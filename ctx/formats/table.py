@@ -64,7 +64,7 @@ CODE = Format("text/x-code", "code", (), prose=False)  # its languages are a tab
 
 PDF = _document("application/pdf", "pdf", "pdf", paged=True, version=3)
 EPUB = _document("application/epub+zip", "epub", "epub", version=2)
-ODT = _document(f"{_ODF}text", "odf", "odt", "ott", version=2)
+ODT = _document(f"{_ODF}text", "odf", "odt", "ott", version=3)
 ODP = _document(f"{_ODF}presentation", "odf", "odp", "otp", paged=True, version=2)
 ODS = _document(f"{_ODF}spreadsheet", "sheets", "ods", "ots", paged=True, version=3)
 

@@ -202,6 +202,15 @@ def test_a_word_that_a_line_of_a_pdf_breaks_is_whole_with_the_hyphen_that_is_its
     assert word in extracted.body.split()
 
 
+def test_comments_of_an_open_document_stand_at_its_end_and_break_no_phrase() -> None:
+    note = "<office:annotation><dc:creator xmlns:dc='x'>Ada</dc:creator><text:p>Is it?</text:p></office:annotation>"
+    item = f"<text:list><text:list-item><text:p>An{note} item</text:p></text:list-item></text:list>"
+    body = f"<text:p>The lock{note} is wide</text:p>{item}"
+    extracted = extract(Content(made_of.odf("text", body)), "noted.odt")
+    assert extracted is not None
+    assert extracted.body == "The lock is wide\n\n- An item\n\n# Comments\n\nIs it?\n\nIs it?"
+
+
 STYLED = [  # (the run's style, its own formatting, the paragraph's style) -> whether it is shown
     ("", "", "", True),
     ("Note", "", "", False),
