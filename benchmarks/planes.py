@@ -52,23 +52,13 @@ def nodes(url: str | None) -> Iterator[str]:
 
 
 def same(rows: list[list[tuple[str, float]]], others: list[list[tuple[str, float]]], depth: int) -> float:
-    """The share of questions with the same documents in the same order, those of equal score in any order."""
-    return sum(
-        _groups(row, depth) == _groups(twin, depth) for row, twin in zip(rows, others, strict=True)
-    ) / max(1, len(rows))
+    """The share of questions with the same documents in the same order."""
+    pairs = list(zip(rows, others, strict=True))
+    return sum(_order(row, depth) == _order(twin, depth) for row, twin in pairs) / max(1, len(pairs))
 
 
-def _groups(row: list[tuple[str, float]], depth: int) -> list[set[str]]:
-    """Documents of equal score together, but for those at the cut."""
-    row = row[:depth]
-    groups: list[set[str]] = []
-    last = None
-    for document, value in row:
-        if last is None or abs(value - last) > 1e-5:
-            groups.append(set())
-        groups[-1].add(document)
-        last = value
-    return groups[:-1] if len(row) == depth else groups
+def _order(row: list[tuple[str, float]], depth: int) -> list[str]:
+    return [document for document, _ in row[:depth]]
 
 
 def bytes_of(url: str, name: str) -> int:
@@ -131,13 +121,12 @@ def compare(judged: JudgedSet, work: Path, url: str, args: argparse.Namespace) -
                 f"{local_cpu_ms:.1f})"
             )
             note(f"{label}: ms a question", wall_ms)
-            if mode == "keyword":
-                check(
-                    f"{label}: same order to {DEPTH}",
-                    same(rows, local_rows, DEPTH),
-                    SAME_ORDER,
-                    at_most=False,
-                )
+            check(
+                f"{label}: same order to {DEPTH}",
+                same(rows, local_rows, DEPTH),
+                SAME_ORDER,
+                at_most=False,
+            )
             bound = BY_WORDS if mode == "keyword" else HYBRID
             check(f"{label}: NDCG@10 apart", abs(figures[0] - figures[1]), bound)
         size = bytes_of(url.split(",")[0], f"planes-{judged.name}-{shards}")

@@ -28,6 +28,9 @@ HEAD_BOOST = 0.2  # of a word found in title, heading or path, beside the text
 PHRASE_BOOST = 1.0  # of words found side by side, as quotes or an identifier in the query have them
 PREFIX_WORDS = 32  # that an unfinished word may be the beginning of, the most frequent
 PREFIX_BOOST = 3.0  # what such a word adds, whichever it is: a rare one is not likelier than a common one
+# So many passages below the last one are looked at, the next number where its equals may lie deeper: of them
+# the lowest numbers are kept, as every engine does. Eight are enough for nearly all questions.
+TIED = (8, 64, 1000)
 RELOAD_CHECK_S = 0.02  # between two looks at whether a writer has committed
 
 MAX_PHRASES = 8
@@ -212,14 +215,27 @@ class KeywordIndex:
             filters.documents is not None and not filters.documents
         ):
             return []
+        parts = [(self._narrowed(query, filters), factor) for query, factor in queries]
+        for depth in (k + more for more in TIED):
+            hits, below = self._found(parts, depth)
+            # What was not read may be as good as the last: by number it would come before it.
+            if len(hits) <= k or hits[k - 1].score > below:
+                break
+        return hits[:k]
+
+    def _found(self, parts: Sequence[tuple[Any, float]], depth: int) -> tuple[list[Hit], float]:
+        """What queries find to a depth each, every passage once; and the most that another one may have."""
         searcher = self._searcher
+        below = 0.0
+        scores: list[float] = []
+        addresses: list[Any] = []
         try:
-            scores: list[float] = []
-            addresses: list[Any] = []
-            for query, factor in queries:
-                hits = searcher.search(self._narrowed(query, filters), k, count=False).hits
+            for query, factor in parts:
+                hits = searcher.search(query, depth, count=False).hits
                 scores += [score * factor for score, _ in hits]
                 addresses += [address for _, address in hits]
+                if len(hits) == depth:
+                    below = max(below, scores[-1])
             chunk_nos = searcher.fast_field_values("chunk_no", addresses)
             document_nos = searcher.fast_field_values("document_no", addresses)
             spans = searcher.fast_field_values("span", addresses)
@@ -229,7 +245,7 @@ class KeywordIndex:
         keep = passages.setdefault
         for hit in best_first(records(Hit, zip(chunk_nos, document_nos, scores, spans, strict=True))):
             keep(hit[0], hit)
-        return list(passages.values())[:k]
+        return list(passages.values()), below
 
     def close(self) -> None:
         """Waits for merges and lets the folder go. What was not committed is lost."""

@@ -228,6 +228,16 @@ def test_equal_scores_come_by_chunk_number(index: KeywordIndex) -> None:
     assert numbers(index, "otter") == [1, 3, 5, 9]
 
 
+@pytest.mark.parametrize("count", [12, 50, 400])
+def test_of_equal_scores_at_the_cut_the_lowest_numbers_are_kept(index: KeywordIndex, count: int) -> None:
+    for first in range(count, 0, -count // 2):  # two commits, and the later has the lower numbers
+        block = range(max(1, first - count // 2 + 1), first + 1)
+        put(index, *(stored(number, "the same otter", source_id="same.md") for number in block))
+    assert numbers(index, "otter", k=5) == [1, 2, 3, 4, 5]
+    assert numbers(index, '"same otter"', k=5) == [1, 2, 3, 4, 5]
+    assert numbers(index, "the same otter", k=5) == [1, 2, 3, 4, 5], "three queries, each with its own cut"
+
+
 def test_putting_a_document_again_replaces_it_and_deleting_ends_it(index: KeywordIndex) -> None:
     put(index, stored(1, "otter", "heron"), stored(2, "otter"))
     put(index, stored(1, "badger"))
