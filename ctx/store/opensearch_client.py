@@ -32,6 +32,8 @@ _LINES = "application/x-ndjson"
 _CONNECTIONS = 64
 _PATIENCE = 6.0  # times the time of an answer, for what writes: a refresh builds graphs
 _TOLD_CHARS = 300  # of a reason that the server gives
+_NO_TLS = "WRONG_VERSION_NUMBER"  # how TLS fails where something else is spoken
+_UNKNOWN_HOST = ("Name or service not known", "nodename nor servname", "No address associated")
 
 
 class Access(NamedTuple):
@@ -304,13 +306,18 @@ def _tls(ca_file: str | None) -> ssl.SSLContext:
 
 
 def _hopeless(error: Exception) -> bool:
-    """Whether asking again leads nowhere: a certificate stays what it is."""
-    return "CERTIFICATE" in str(error).upper()
+    """Whether asking again leads nowhere: a certificate stays what it is, and so does who speaks no TLS."""
+    return any(sign in str(error).upper() for sign in ("CERTIFICATE", _NO_TLS))
 
 
 def _unreachable(error: Exception) -> str:
+    text = str(error)
+    if _NO_TLS in text.upper():
+        return "[index] url says https, and what is there speaks no TLS: write http://, or set TLS up there"
     if _hopeless(error):
         return "the certificate of [index] url is not trusted: name its authority in [index] ca_file"
+    if any(sign in text for sign in _UNKNOWN_HOST):
+        return "no machine is known by the host name in [index] url: check it, or the name service"
     return "OpenSearch cannot be reached: is it running, and is [index] url its address?"
 
 

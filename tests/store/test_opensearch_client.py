@@ -162,6 +162,20 @@ def test_nobody_there_is_told_with_no_address_in_it() -> None:
     )
 
 
+def test_an_address_that_is_wrong_in_itself_is_told_as_that() -> None:
+    with (
+        node(lambda path: (200, ABOUT)) as url,
+        client(url.replace("http:", "https:")) as nodes,
+        pytest.raises(StoreError, match="speaks no TLS: write http://"),
+    ):
+        nodes.version()
+    with (
+        client("http://nowhere.invalid:9200", retries=0) as nodes,
+        pytest.raises(StoreError, match="no machine is known by the host name"),
+    ):
+        nodes.version()
+
+
 def test_who_hangs_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
