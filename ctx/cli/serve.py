@@ -14,12 +14,12 @@ from ctx.cli.running import (
     Running,
     at_address,
     of_project,
-    reached,
     servers,
     state_folder,
 )
 from ctx.clock import now_ms
 from ctx.errors import BadRequest, ConfigError
+from ctx.server.address import local
 from ctx.server.app import create_app
 from ctx.server.policy import ServerSettings, open_to_pages
 from ctx.server.run import proposal, serve
@@ -76,7 +76,7 @@ def _serve(argv: list[str]) -> int:
                 registration.register(Running(config.root, address, os.getpid(), now_ms()))
                 print(f"Listening on {address}", flush=True)
                 if sys.stderr.isatty():
-                    page = reached(address)
+                    page = local(address)
                     print(
                         f"The page: {page}/  `ctx connect CLIENT` connects an agent, Ctrl-C stops.",
                         file=sys.stderr,
