@@ -139,7 +139,7 @@ def test_a_search_beside_a_run_neither_waits_nor_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_second_server_on_the_same_port_says_that_it_is_taken(
+def test_a_second_server_of_a_project_says_that_it_is_served_already(
     tmp_path: Path, serve: Callable[[Path], Server]
 ) -> None:
     project(tmp_path, {"first.md": "# First\n\nzebra\n"})
@@ -147,8 +147,7 @@ def test_a_second_server_on_the_same_port_says_that_it_is_taken(
     server = serve(tmp_path)
     second = ctx("serve", "mcp", "--bind", server.address, "--log-level", "error", cwd=tmp_path)
     assert second.returncode == 2
-    assert second.stderr.startswith(f"Error: {server.address} is in use by another program")
-    assert "choose another [server] bind" in second.stderr
+    assert second.stderr.startswith(f"Error: this project is served already, at http://{server.address} ")
     assert server.search("zebra") == ["first.md"]
 
 
