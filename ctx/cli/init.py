@@ -1,6 +1,7 @@
 """`ctx init`: a configuration for this folder."""
 
 import os
+import shlex
 import sys
 
 from ctx import files
@@ -8,6 +9,7 @@ from ctx.bundled import bundled_path
 from ctx.cli.common import parser, tell
 from ctx.cli.trust import trust_as_written
 from ctx.errors import ConfigError
+from ctx.project import find_config
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -38,5 +40,13 @@ def run(command: str, argv: list[str]) -> int:
     return tell(
         args.json,
         {"file": os.path.abspath(path), "written": True},
-        f"Wrote {path}. Next: `ctx index`, then `ctx search WORDS` or `ctx serve mcp`.",
+        f"Wrote {path}. {next_steps(path)}",
     )
+
+
+def next_steps(path: str) -> str:
+    """What to type with a configuration that was just written; one that is not found from here is named."""
+    location = find_config(None, os.environ, os.getcwd())
+    here = location is not None and os.path.samefile(location.path, path)
+    named = "" if here else f" --config {shlex.quote(path)}"
+    return f"Next: `ctx index{named}`, then `ctx search WORDS{named}` or `ctx serve mcp{named}`."

@@ -6,6 +6,7 @@ from typing import Any
 
 from ctx import files
 from ctx.cli.common import action, configuration, counted, parser, plain, print_json, prose, tell
+from ctx.cli.init import next_steps
 from ctx.cli.trust import trust_as_written
 from ctx.config import parse_config
 from ctx.conversion import Conversion, Paths, converted
@@ -115,4 +116,4 @@ def _print_outcome(conversion: Conversion, problems: list[str], output: str, *, 
     for problem in problems:
         print(f"Not ready yet: {plain(problem)}", file=sys.stderr)
     if not dry_run and not problems:
-        print("Next: `ctx index`, then `ctx search WORDS` or `ctx serve mcp`.")
+        print(next_steps(output))

@@ -33,6 +33,11 @@ def test_init_writes_once_and_says_what_comes_next(tmp_path: Path) -> None:
     assert 'root = "docs"' in (tmp_path / "ctx.toml").read_text()
 
 
+def test_init_names_a_configuration_that_is_not_found_by_itself(tmp_path: Path) -> None:
+    reply = ctx("init", "--config", "another place.toml", cwd=tmp_path)
+    assert "`ctx index --config 'another place.toml'`" in reply.stdout
+
+
 def test_init_where_it_cannot_write_says_so_in_a_line(tmp_path: Path) -> None:
     failed = ctx("init", "--config", "/proc/ctx/ctx.toml", cwd=tmp_path)
     assert failed.returncode == 2
