@@ -55,6 +55,7 @@ class Worker:
         self._roles = roles
         self._intervals_s = intervals_s
         self._next_s = dict.fromkeys(indexer.connectors, 0.0)
+        self._behind_for: str | None = None  # why the index is not brought up to date, told once
 
     def run(self, stop: threading.Event) -> None:
         """Works until `stop` is set. What fails is logged, and tried again."""
@@ -79,8 +80,13 @@ class Worker:
         try:
             self._indexer.repair()
         except CtxError as error:
-            logger.error("index not brought up to date reason=%s", error.message)
+            if error.message != self._behind_for:
+                logger.error("index not brought up to date reason=%s", error.message)
+            self._behind_for = error.message
             return False
+        if self._behind_for is not None:
+            logger.info("index is brought up to date again")
+        self._behind_for = None
         return True
 
     def _scan(self, name: str, stop: threading.Event) -> bool:

@@ -3,6 +3,7 @@ PostgreSQL as the record.
 """
 
 import json
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -13,6 +14,10 @@ import pytest
 from kit import project
 from postgres import free_port
 from test_two_nodes import LATE_S, ctx, eventually, ran, results, serving
+
+from ctx.config import load_config
+from ctx.indexing.worker import Worker
+from ctx.workspace import open_workspace
 
 pytestmark = pytest.mark.cluster
 
@@ -97,3 +102,16 @@ def test_a_search_engine_that_is_away_is_told_by_the_search_and_by_health(tmp_pa
             state = health(address)
     assert (state["status"], state["index_behind"]) == ("ok", None)
     assert any("OpenSearch cannot be reached" in line for line in state["degraded"])
+
+
+def test_a_worker_tells_once_that_the_search_engine_is_away(
+    tmp_path: Path, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = machine(tmp_path, f"http://127.0.0.1:{free_port()}", "ctx", store=database_url)
+    with open_workspace(load_config(str(config), {})) as space:
+        worker = Worker(space.indexer, ["pump"], {})
+        assert [worker.work(threading.Event()) for _ in range(3)] == [False] * 3
+    assert [record.message for record in caplog.records].count(
+        "index not brought up to date reason=OpenSearch cannot be reached: is it running, and is [index] url "
+        "its address?"
+    ) == 1
