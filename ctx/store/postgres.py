@@ -10,7 +10,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache, wraps
 from typing import Any, Self
 
@@ -134,6 +134,17 @@ def _size(row: Sequence[Any]) -> int:
     return sum(len(value) for value in row if isinstance(value, str | bytes))
 
 
+class _Cursor(psycopg.Cursor[tuple[Any, ...]]):
+    """A cursor whose count of rows waits for the reply, as its rows do."""
+
+    @property
+    def rowcount(self) -> int:
+        if self.connection.info.pipeline_status:
+            with self.connection.pipeline():  # one within another ends with what was sent before
+                pass
+        return super().rowcount
+
+
 class Connection:
     """A connection in autocommit mode; a transaction is begun and ended by name. One thread at a time."""
 
@@ -164,29 +175,37 @@ class Connection:
     @contextmanager
     def together(self) -> Iterator[None]:
         """A block whose statements are one message to the server. What they reply can be read behind it."""
+        outer, self._piped = self._piped, True
         try:
             with self.native.pipeline():
-                self._piped = True
                 yield
         finally:
-            self._piped = False
+            self._piped = outer
 
     @contextmanager
     def committing(self) -> Iterator[None]:
-        """The last block of a transaction, `together` with its commit. Raises `StoreError` where the
-        connection broke.
+        """The last block of a transaction, or all of it: its statements are sent without waiting for their
+        replies, but where one is read, and the commit with the last of them. Raises `StoreError` where the
+        connection broke behind that.
         """
+        at_commit = False
         try:
             with self.together():
                 yield
+                at_commit = True
                 self.native.execute("COMMIT")
         except psycopg.OperationalError as error:
-            if _of_connection(error):
+            if at_commit and _of_connection(error):
                 raise StoreError(LOST) from error
             raise
 
     def stream(self, sql: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        """Rows in parts of a thousand, within a transaction."""
+        """Rows in parts of a thousand, within a transaction; all at once in one that does not wait for
+        replies.
+        """
+        if self._piped:
+            yield from self.execute(sql, values)
+            return
         with self.native.cursor(name="stream") as cursor:
             cursor.itersize = 1000
             cursor.execute(_native(sql), values or None)
@@ -247,10 +266,13 @@ class Database:
         self.leave_aside()
 
     @contextmanager
-    def transaction(self, *, write: bool = False, patience_s: float | None = None) -> Iterator[Connection]:
+    def transaction(
+        self, *, write: bool = False, patience_s: float | None = None, stepwise: bool = False
+    ) -> Iterator[Connection]:
         """A transaction: committed at the end, rolled back on any exception. Without `write`, a steady view
         for reading. `patience_s`: how long a server that is away is waited for, where that is not for this to
-        say.
+        say. `stepwise`: each statement of a write has its reply before the next, where something outside of
+        the transaction depends on that, or one is no plain statement.
 
         Raises `Busy` where others write for too long, `StoreError` for the rest.
         """
@@ -261,7 +283,7 @@ class Database:
         try:
             connection = self._begun(write, patience_s)
             try:
-                with translating():
+                with translating(), nullcontext() if stepwise or not write else connection.committing():
                     yield connection
             except BaseException:
                 self._roll_back(connection)
@@ -324,7 +346,7 @@ class Database:
                     time.sleep(_RETRY_S)
 
     def _connected(self) -> Connection:
-        native = psycopg.connect(self._address, autocommit=True)
+        native = psycopg.connect(self._address, autocommit=True, cursor_factory=_Cursor)
         self._reached = True
         native.adapters.register_dumper(str, _TextDumper)
         native.adapters.register_loader("text", _TextLoader)
@@ -375,7 +397,7 @@ class Database:
             _check_order(connection)
             if _version(connection, component) == len(migrations):
                 return
-        with self.transaction(write=True) as connection:
+        with self.transaction(write=True, stepwise=True) as connection:
             connection.execute("SET LOCAL statement_timeout = 0")
             connection.execute("SELECT pg_advisory_xact_lock(?)", (_MIGRATION_LOCK,))
             connection.execute(

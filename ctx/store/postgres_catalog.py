@@ -216,7 +216,8 @@ class PostgresCatalog(Documents, Embeddings):
     def _writing(self) -> Iterator["PostgresWrite"]:
         write = PostgresWrite(self.database, self._line, self.machine, self._epochs)
         try:
-            with self.database.transaction(write=True) as connection:
+            # A number is given beside the transaction, behind the locks that this one has by then.
+            with self.database.transaction(write=True, stepwise=True) as connection:
                 write.connection = connection
                 yield write
         except BaseException:

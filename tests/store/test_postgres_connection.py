@@ -1,0 +1,163 @@
+"""What passes between a process and the database: how often it waits, and what it makes of one that fails."""
+
+import select
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+from ctx.errors import BadRequest, StoreError
+
+if TYPE_CHECKING:  # psycopg comes with an extra
+    from ctx.store.postgres import Database
+
+pytestmark = pytest.mark.cluster
+
+
+class Relay:
+    """Stands between a client and a server, and counts how often the client speaks after the server did."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.turns = 0
+        self.away = False  # connections are closed at once, and counted
+        self.attempts = 0
+        self._clients: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return  # closed
+            if self.away:
+                self.attempts += 1
+                client.close()
+                continue
+            self._clients.append(client)
+            threading.Thread(target=self._carry, args=(client,), daemon=True).start()
+
+    def _carry(self, client: socket.socket) -> None:
+        with client, socket.create_connection(("127.0.0.1", self._port)) as server:
+            last = server
+            while True:
+                for speaker in select.select([client, server], [], [])[0]:
+                    try:
+                        data = speaker.recv(1 << 16)
+                    except OSError:
+                        return
+                    if not data:
+                        return
+                    self.turns += speaker is client and last is server
+                    last = speaker
+                    (server if speaker is client else client).sendall(data)
+
+    def leave(self) -> None:
+        """As a server that dies."""
+        self.away = True
+        for client in self._clients:
+            client.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def relay(database_url: str) -> Iterator[tuple[Relay, str]]:
+    port = urlsplit(database_url).port or 0
+    between = Relay(port)
+    yield between, database_url.replace(f":{port}/", f":{between.port}/")
+    between.close()
+
+
+@contextmanager
+def bare_table(url: str) -> Iterator["Database"]:
+    from ctx.store.postgres import Database
+
+    with Database(url) as database:
+        with database.transaction(write=True) as connection:
+            connection.execute("CREATE TABLE rivers (name TEXT PRIMARY KEY)")
+        yield database
+
+
+def names(database: "Database") -> list[str]:
+    with database.transaction() as connection:
+        return [row[0] for row in connection.execute("SELECT name FROM rivers ORDER BY name")]
+
+
+def test_a_write_waits_for_its_beginning_for_what_it_reads_and_for_its_commit(
+    relay: tuple[Relay, str],
+) -> None:
+    between, url = relay
+    with bare_table(url) as database:
+        between.turns = 0
+        with database.transaction(write=True) as connection:
+            for number in range(20):
+                connection.execute("INSERT INTO rivers VALUES (?)", (f"river {number}",))
+            assert connection.execute("SELECT count(*) FROM rivers").fetchone() == (20,)
+            for number in range(20):
+                connection.execute(
+                    "UPDATE rivers SET name = 'the ' || name WHERE name = ?", (f"river {number}",)
+                )
+        # One more at times, where the server says something by itself.
+        assert 2 <= between.turns <= 6
+        assert len(names(database)) == 20
+
+
+def test_what_a_statement_changed_is_known_as_soon_as_it_is_asked_for(database_url: str) -> None:
+    with bare_table(database_url) as database:
+        with database.transaction(write=True) as connection:
+            connection.executemany("INSERT INTO rivers VALUES (?)", [("Aare",), ("Rhine",)])
+            again = "INSERT INTO rivers VALUES (?) ON CONFLICT DO NOTHING"
+            assert connection.execute(again, ("Aare",)).rowcount == 0
+            assert connection.execute(again, ("Inn",)).rowcount == 1
+            assert list(connection.stream("SELECT name FROM rivers ORDER BY name")) == [
+                ("Aare",),
+                ("Inn",),
+                ("Rhine",),
+            ]
+        assert names(database) == ["Aare", "Inn", "Rhine"]
+
+
+def put(database: "Database", *rivers: str, error: Exception | None = None) -> None:
+    with database.transaction(write=True) as connection:
+        for river in rivers:
+            connection.execute("INSERT INTO rivers VALUES (?)", (river,))
+        if error is not None:
+            raise error
+
+
+def test_an_error_that_nobody_waited_for_ends_the_write(database_url: str) -> None:
+    with bare_table(database_url) as database:
+        with pytest.raises(StoreError, match="could not answer"):
+            put(database, "Aare", "Aare")
+        with pytest.raises(BadRequest):
+            put(database, "Inn", error=BadRequest("not that one"))
+        assert names(database) == []
+        put(database, "Rhine")
+        assert names(database) == ["Rhine"]
+
+
+def put_and_break(database: "Database", url: str) -> None:
+    import psycopg
+
+    with database.transaction(write=True) as connection:
+        connection.execute("INSERT INTO rivers VALUES ('Aare')")
+        [process] = connection.execute("SELECT pg_backend_pid()").fetchone() or (0,)
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 5000)", (process,))
+        connection.execute("SELECT 1").fetchone()
+
+
+def test_a_connection_that_breaks_before_the_commit_stored_nothing_and_says_so(database_url: str) -> None:
+    with bare_table(database_url) as database:
+        with pytest.raises(StoreError, match="cannot be reached"):
+            put_and_break(database, database_url)
+        assert names(database) == []
