@@ -41,6 +41,50 @@ _MIGRATION_LOCK = 0x637478  # "ctx": of those who migrate, one at a time
 
 LOST = "the database broke off, and whether this was stored is not known: look, and try again"
 AWAY = "the database cannot be reached: check that it runs, and [store] url"
+# What a server, or the client, says of a connection that does not come about, which has no code of its own.
+# Of several hosts each says something: the first line that fits counts. True where waiting may help.
+_NOT_CONNECTED = (
+    ("authentication failed", "the database refuses the user or the password of [store] url", False),
+    ("no password supplied", "the database asks for a password: put one into [store] url", False),
+    (
+        "no pg_hba.conf entry",
+        "the database does not admit this user from this machine: let its pg_hba.conf do so",
+        False,
+    ),
+    (
+        'role "',
+        "the database knows no such user: create the one that [store] url names",
+        False,
+    ),
+    ("does not exist", "there is no such database: create the one that [store] url names", False),
+    (
+        "does not support SSL",
+        "the database speaks no TLS: set it up there, or leave sslmode out of [store] url",
+        False,
+    ),
+    (
+        "certificate",
+        "the certificate of the database is not trusted: name its authority in [store] url (sslrootcert)",
+        False,
+    ),
+    ("invalid port number", "the port in [store] url is none", False),
+    ("invalid integer value", "a port, or another number, in [store] url is none", False),
+    (
+        "resolve host",
+        "no machine is known by the host name in [store] url: check it, or the name service",
+        True,
+    ),
+    (
+        "connection slots",
+        "the database has no connection left: raise its max_connections, or have fewer programs use it",
+        True,
+    ),
+    (
+        "too many c",  # clients, or connections for a role or a database
+        "the database has no connection left: raise its max_connections, or have fewer programs use it",
+        True,
+    ),
+)
 
 
 def store_error(error: psycopg.Error) -> StoreError:
@@ -62,12 +106,8 @@ def store_error(error: psycopg.Error) -> StoreError:
         )
     if isinstance(error, errors.InsufficientPrivilege):
         return StoreError("the database refuses this to the user of [store] url: grant it, or name its owner")
-    if isinstance(error, errors.InvalidPassword | errors.InvalidAuthorizationSpecification):
-        return StoreError("the database refuses the user or the password of [store] url")
-    if isinstance(error, errors.InvalidCatalogName):
-        return StoreError("there is no such database: create the one that [store] url names")
     if isinstance(error, psycopg.OperationalError):
-        return StoreError(AWAY)
+        return StoreError(_not_connected(error)[0])
     return StoreError("the database could not answer: see the log")
 
 
@@ -247,6 +287,7 @@ class Database:
         self._address = address_of(url)
         self._timeout_s = timeout_s
         self._reached = False
+        self._away_s: float | None = None  # since when no server takes writes, on the monotonic clock
         self._idle: list[Connection] = []
         self._aside: Connection | None = None
         self._aside_lock = threading.Lock()
@@ -324,9 +365,7 @@ class Database:
         """A connection with a transaction begun. Nothing was sent before it, so that a broken one is
         replaced.
         """
-        if patience_s is None:
-            patience_s = self._timeout_s if self._reached else START_S
-        deadline_s = time.monotonic() + patience_s
+        began_s = time.monotonic()
         while True:
             connection = None
             try:
@@ -340,14 +379,25 @@ class Database:
             except psycopg.OperationalError as error:
                 if connection is not None:
                     connection.close()
-                elif not _passing(error) or time.monotonic() > deadline_s:
+                elif not _not_connected(error)[1] or self._waited(began_s, patience_s):
                     raise store_error(error) from error
                 else:
                     time.sleep(_RETRY_S)
 
+    def _waited(self, began_s: float, patience_s: float | None) -> bool:
+        """Whether a server that is away was waited for as long as it may be: by all calls together, unless
+        one has a patience of its own. What comes later learns at once that it is still away.
+        """
+        now_s = time.monotonic()
+        if self._away_s is None:
+            self._away_s = now_s
+        if patience_s is not None:
+            return now_s > began_s + patience_s
+        return now_s > self._away_s + (self._timeout_s if self._reached else START_S)
+
     def _connected(self) -> Connection:
         native = psycopg.connect(self._address, autocommit=True, cursor_factory=_Cursor)
-        self._reached = True
+        self._reached, self._away_s = True, None
         native.adapters.register_dumper(str, _TextDumper)
         native.adapters.register_loader("text", _TextLoader)
         return Connection(native)
@@ -417,12 +467,13 @@ class Database:
             )
 
 
-def _passing(error: psycopg.OperationalError) -> bool:
-    """Whether waiting may help: a server that is starting, promoting or away, and not one that refuses."""
+def _not_connected(error: psycopg.OperationalError) -> tuple[str, bool]:
+    """Why there is no connection, with the mend, and whether waiting may help: where a server is starting,
+    promoting or away, and not where one refuses.
+    """
     text = str(error)
-    return not any(
-        sign in text for sign in ("authentication failed", "does not exist", "no pg_hba.conf entry")
-    )
+    reasons = ((reason, passing) for sign, reason, passing in _NOT_CONNECTED if sign in text)
+    return next(reasons, (AWAY, True))
 
 
 def _system(connection: Connection) -> str:

@@ -5,9 +5,11 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import postgres
 import pytest
 
 from ctx.errors import BadRequest, StoreError
@@ -161,3 +163,59 @@ def test_a_connection_that_breaks_before_the_commit_stored_nothing_and_says_so(d
         with pytest.raises(StoreError, match="cannot be reached"):
             put_and_break(database, database_url)
         assert names(database) == []
+
+
+def test_what_comes_while_the_database_is_known_to_be_away_learns_it_at_once(
+    relay: tuple[Relay, str],
+) -> None:
+    from ctx.store.postgres import Database
+    from ctx.store.postgres_catalog import PostgresCatalog
+
+    between, url = relay
+    with PostgresCatalog(Database(url, timeout_s=1.0)) as catalog:
+        assert catalog.seq() == 0
+        between.leave()
+        with pytest.raises(StoreError, match="cannot be reached"):
+            catalog.seq()
+        assert between.attempts > 4, "it was waited for"
+        between.attempts = 0
+        with pytest.raises(StoreError, match="cannot be reached"):
+            catalog.seq()
+        assert between.attempts == 2, "a read is asked twice"
+        between.away = False
+        assert catalog.seq() == 0
+        assert catalog.stats()["documents"] == 0
+
+
+REFUSALS = {
+    "postgresql://ctx:wrong@127.0.0.1:{port}/postgres": "refuses the user or the password",
+    "postgresql://ctx@127.0.0.1:{port}/postgres": "put one into",
+    "postgresql://ctx:right@127.0.0.1:{port}/absent": "no such database",
+    "postgresql://ctx:right@127.0.0.1:{port}/postgres?sslmode=require": "speaks no TLS",
+    "postgresql://ctx:right@127.0.0.1:{port}/template1": "does not admit this user",
+    "postgresql://ctx:right@nowhere.invalid/postgres": "host name",
+    "postgresql://ctx:right@127.0.0.1:abc/postgres": "port",
+}
+
+
+def test_a_server_that_refuses_is_told_from_one_that_is_away(
+    postgres_programs: postgres.Programs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import psycopg
+
+    from ctx.store.postgres import Database
+
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    monkeypatch.setenv("PGPASSFILE", str(tmp_path / "none"))
+    server = postgres.Server(postgres_programs).create()
+    try:
+        with psycopg.connect(server.url(), autocommit=True) as connection:
+            connection.execute("ALTER ROLE ctx PASSWORD 'right'")
+            rules = "host postgres,absent all 127.0.0.1/32 scram-sha-256\n"
+            (server.data / "pg_hba.conf").write_text(rules)
+            connection.execute("SELECT pg_reload_conf()")
+        for url, message in REFUSALS.items():
+            with Database(url.format(port=server.port)) as database, pytest.raises(StoreError, match=message):
+                names(database)
+    finally:
+        server.discard()
