@@ -216,7 +216,7 @@ class KeywordIndex:
         ):
             return []
         parts = [(self._narrowed(query, filters), factor) for query, factor in queries]
-        for depth in (k + more for more in TIED):
+        for depth in (k + margin for margin in TIED):
             hits, below = self._found(parts, depth)
             # What was not read may be as good as the last: by number it would come before it.
             if len(hits) <= k or hits[k - 1].score > below:
