@@ -18,7 +18,7 @@ from ctx.clock import DAY_MS, parse_ms
 from ctx.embed import open_embedder
 from ctx.memory import MemoryStore
 
-NOTHING = "No memory speaks to this"
+NOTHING = ("No memory speaks to this", "No memory answers this plainly")
 
 
 class Case(NamedTuple):

@@ -238,12 +238,17 @@ _DEEDS = (
         re.compile(
             r"\b(?:I|We)(?:['’](?:m|re|ve)| (?:am|are|have|be))? (?:now |just |finally )?(?:lives?|living"
             r"|settled|moved)(?: with(?: \w+){1,2})?"
-            r"(?: (?:in|into) (?:an?|the|our|my) (?:\w+ )?(?:flat|house|apartment|room|place"
-            r"|home)(?: on [A-Z]\w+(?: [A-Z]\w+)?)?)? (?:in|into|to) (?=[A-Z])"
+            r"(?: (?:in|into|to) (?:an?|the|our|my) (?:\w+ )?(?:flat|house|apartment|room|place"
+            r"|home)(?: on [A-Z]\w+(?: [A-Z]\w+)?)?| on the \w+ floor)?"
+            r" (?:in|into|to|of|at|near|outside) (?=[A-Z])"
             r"|\b(?:I|We)(?:['’]ve| have)? (?:got|found|bought|rent(?:ed)?) (?:my|our|an?) (?:\w+ )?(?:flat"
             r"|house|apartment|room|place|home) in (?=[A-Z])"
+            r"|\b[Mm]y (?:home |postal |street |current |new )?address(?: is| was| be|:) (?=[A-Z0-9])"
         ),
-        re.compile(r"(?i)^where (?:do|am) (?:i|we) (?:currently )?(?:live|living|based)\b"),
+        re.compile(
+            r"(?i)^where (?:do|am) (?:i|we) (?:currently )?(?:live|living|based)\b"
+            r"|\bmy (?:home |postal |street |current )?address\b"
+        ),
     ),
     (
         "work",
@@ -345,7 +350,7 @@ _CLUES = {
     "relationship": "single engaged married divorced widowed dating seeing relationship separated broke "
     "broken split girlfriend boyfriend fiancé fiancée fiancee",
     "weight": "weigh weighs weight scale scales",
-    "home": "live lives living moved relocated settled based flat house apartment home place room rent "
-    "bought",
+    "home": "address live lives living moved relocated settled based flat house apartment home place room "
+    "rent bought",
     "work": "work works working started joined employed hired job company startup",
 }

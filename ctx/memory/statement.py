@@ -41,7 +41,8 @@ _CUE = re.compile(
     r"|postponed|rescheduled|delayed|raised|increased|lowered|reduced|decreased|cut|bumped|doubled|halved"
     r"|shifted"
     r"|extended|shortened|sold(?!\s+(?:out\b|\d))|quit|stopped|dropped|completed|passed|abandoned|ditched"
-    r"|retired|gave\s+up|given\s+up|left|(?:ripped|tore|torn|kicked|phased)\s+out|scrapped|dumped|shelved"
+    r"|retired|gave\s+up|given\s+up|(?<!the\s)(?<!my\s)(?<!on\s)left(?!-)"  # a side is no end
+    r"|(?:ripped|tore|torn|kicked|phased)\s+out|scrapped|dumped|shelved"
     r"|decommissioned|uninstalled|did\s+away\s+with|parted\s+ways\s+with|took\s+over|taken\s+over"
     r"|hand(?:ed|s)\s+over"
     r"|no\s+longer|not\s+any\s*more|any\s*more|anymore|instead(?:\s+of)?|rather\s+than"

@@ -442,3 +442,16 @@ def test_what_another_thing_was_changed_to_leaves_this_one(bank: MemoryBank, clo
     earlier = "The app's primary colour is teal"
     later = "Design changed the primary colour of the website to indigo"
     assert best_a_day_after(bank, clock, earlier, later, "What is the app's primary colour?") == earlier
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("Priya left Acme", True),
+        ("Priya is left-handed", False),
+        ("The drawer on the left sticks", False),
+        ("My left knee hurts", False),
+    ],
+)
+def test_a_side_is_no_end(text: str, changes: bool) -> None:
+    assert Statement.of(text).changes is changes

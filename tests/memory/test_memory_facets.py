@@ -90,6 +90,11 @@ def test_what_tells_of_a_facet_is_put_away_by_none(bank: MemoryBank, clock: Cloc
         ("My phone is an iPhone 15 Pro", {"phone"}),
         ("I also have an iPhone", set()),
         ("We have settled into the new house in Sheffield", {"home"}),
+        ("I live on the third floor of Birkenweg 12", {"home"}),
+        ("We have moved to a house in Ahornallee 5", {"home"}),
+        ("I live in a house near Freiburg", {"home"}),
+        ("My address is Main Street 4", {"home"}),
+        ("My email address is ada@example.org", set()),
     ],
 )
 def test_a_statement_tells_of_a_facet_that_it_says_nothing_besides(text: str, facets: set[str]) -> None:
@@ -104,6 +109,8 @@ def test_a_statement_tells_of_a_facet_that_it_says_nothing_besides(text: str, fa
         ("How do we deploy?", set()),
         ("Where do we deploy?", {"hosting", "deployment"}),
         ("Which database does billing use?", set()),
+        ("What is my address?", {"home"}),
+        ("What is my email address?", set()),
     ],
 )
 def test_a_question_asks_for_a_facet_alone(question: str, facets: set[str]) -> None:
