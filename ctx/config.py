@@ -455,9 +455,11 @@ def _check_together(reader: _Reader, config: Config) -> None:
         reader.report("[chunking] overlap_tokens", "must be at most half of max_tokens")
     host, _, port = config.server.bind.rpartition(":")
     numeric = port.isdecimal() and len(port) <= 5  # int() raises for "\u00b2", and for 5,000 digits
-    if not host or not numeric or int(port) > 65535:
+    bare = ":" in host and not host.startswith("[")  # an IPv6 address, of which the end may be meant
+    if not host or bare or not numeric or int(port) > 65535:
         reader.report(
-            "[server] bind", f"must be HOST:PORT such as 127.0.0.1:7331, got '{config.server.bind}'"
+            "[server] bind",
+            f"must be HOST:PORT such as 127.0.0.1:7331 or [::1]:7331, got '{config.server.bind}'",
         )
 
 

@@ -104,6 +104,7 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
     [
         ("[server]\nbind = 7331", "must be a string, got a whole number (7331)"),
         ("[server]\nbind = 'localhost'", "must be HOST:PORT"),
+        ("[server]\nbind = '::1:7331'", "or [::1]:7331, got '::1:7331'"),
         ("[retrieval]\nfinal_limit = 0", "must be between 1 and 100, got 0"),
         ("[retrieval]\nfinal_limit = true", "must be a whole number, got a boolean"),
         ("[retrieval]\nhybrid_alpha = 1.5", "must be between 0 and 1"),

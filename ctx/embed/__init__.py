@@ -45,7 +45,7 @@ def open_embedder(
         model,
         dims,
         url=url,
-        api_key=api_key if provider == "openai" else None,
+        api_key=api_key,
         batch_size=batch_size,
         timeout_s=timeout_s,
         max_retries=max_retries,

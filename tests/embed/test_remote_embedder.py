@@ -148,6 +148,14 @@ def test_ollama_is_told_not_to_truncate_and_given_the_models_prefixes(
     assert np.allclose(vector, expected("search_document: one"))
 
 
+def test_a_key_is_sent_to_an_ollama_that_wants_one(service: Service) -> None:
+    embedder = open_embedder("ollama", model="nomic-embed-text", dims=3, url=service.url, api_key=KEY)
+    assert embedder is not None
+    embedder.embed_query("what?")
+    embedder.close()
+    assert service.requests[0][1]["authorization"] == f"Bearer {KEY}"
+
+
 def test_texts_go_in_batches_and_come_back_in_order(service: Service, openai: OpenAIEmbedder) -> None:
     texts = [f"text {number}" * (number + 1) for number in range(10)]
     assert np.allclose(list(openai.embed(texts)), [expected(text) for text in texts])
