@@ -7,13 +7,15 @@ logistic function of the two cosines and of the question's words it holds, fitte
 they answer: so little is withheld, and what is not plain is said to be that.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ctx.analyze import query_terms
 from ctx.memory.change import RELATED
 from ctx.memory.language import foreign
-from ctx.memory.legs import MemoryHit
+from ctx.memory.legs import SHORT_QUESTION, MemoryHit
 from ctx.memory.question import Asked
 from ctx.memory.statement import Statement
 
@@ -21,7 +23,7 @@ from ctx.memory.statement import Statement
 # above the first and 104 above the second, of those that nothing answers 4 and 9 of 22; of three banks worded
 # as people talk, all about the same names, 91 and 142 of 189, and 31 and 54 of 81.
 PLAINLY, PERHAPS = 0.18, 0.06
-ANSWERING_HITS = 10  # the best, of which each may be the answer
+ANSWERING_HITS = 10  # the best that are near at all, of which each may be the answer
 # The same of a score: in a language that the model does not read, and of a long text, of which some part is
 # near to any question; and by words alone, since half the words of a question are its own.
 PLAIN_BY_SCORE, PERHAPS_BY_SCORE = 0.5, 0.25
@@ -66,12 +68,15 @@ def answer_of(hits: Sequence[MemoryHit], query: str, alike: Callable[[str, str],
         return Answer(True, True)
     question, unread = Asked.of(query), foreign(query)
     likelihoods = [0.0]
-    for hit in hits[:ANSWERING_HITS]:
+    # A quarter of the words of a question; of a whole paragraph as many as of a question.
+    floor = FLOOR_BY_WORDS * min(1.0, SHORT_QUESTION / (len(set(query_terms(query))) or 1))
+    near = (hit for hit in hits if hit.score >= floor)
+    for hit in itertools.islice(near, ANSWERING_HITS):
         statement = Statement.of(hit.memory.text)
         if statement.short and _of_another(question, statement, alike):
             continue
         if alike is None:
-            likelihoods.append(PLAINLY if hit.score >= FLOOR_BY_WORDS else 0.0)
+            likelihoods.append(PLAINLY)
         elif unread or not statement.short:
             likelihoods.append(_by_score(hit.score))
         else:

@@ -139,6 +139,20 @@ def test_without_an_embedder_a_thing_of_the_kind_is_shown(tmp_path: Path, clock:
         assert bank.search("What is my mobile number?", floor=True)["results"]
 
 
+def test_of_a_paragraph_as_many_words_are_an_answer_as_of_a_question(tmp_path: Path, clock: Clock) -> None:
+    paragraph = (
+        "I am interested in articles on numerical integration of differential equations, above all in those that compare "
+        "the accuracy, stability, speed and storage of the classical methods on small machines, and in whatever "
+        "has been published about their implementation in languages of high level"
+    )
+    with MemoryStore(str(tmp_path / "ctx.db"), None, clock) as store:
+        bank = store.bank("alice")
+        bank.put("Runge-Kutta integrates differential equations with little storage")
+        bank.put("The choir sings on Tuesdays")
+        texts = [result["record"]["text"] for result in bank.search(paragraph, floor=True)["results"]]
+        assert texts == ["Runge-Kutta integrates differential equations with little storage"]
+
+
 def test_things_of_a_kind_are_told_apart_by_what_tells_them_from_others() -> None:
     statement = Statement.of("My phone number ends in 448")
     assert list(Asked.of("What is my tax number?").things_apart(statement)) == [
