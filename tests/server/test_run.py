@@ -300,7 +300,8 @@ from ctx.tools.base import Toolbox
 if sys.argv[1:]:
     run.LEAVE_S = float(sys.argv[1])
 services = Services(Toolbox(), Agents(), stop=lambda: print("stopped", flush=True))
-run.serve(create_app(services, ServerSettings()), "127.0.0.1:0")
+app = create_app(services, ServerSettings())
+run.serve(app, "127.0.0.1:0", announce=lambda address: print(f"Listening on {address}", flush=True))
 print("returned", flush=True)
 """
 
