@@ -57,7 +57,7 @@ def _shares(asked: Sequence[Asked], weights: Answering) -> dict[str, str]:
     shares = {}
     for kind in (True, False):
         best = [
-            max((weights.of(*signals) for signals in question.signals), default=0.0)
+            max((weights.likelihood(*signals) for signals in question.signals), default=0.0)
             for question in asked
             if question.answerable is kind
         ]

@@ -3,8 +3,8 @@
 Names make near what answers nothing: of Yuki much is said, and not when she was born. So a question is
 compared with a memory a second time without its names, by its matter. How likely a memory answers is a
 logistic function of the two cosines and of the question's words it holds, fitted by `benchmarks/memory.py
---fit-answers` (docs/memory.md says on what). A reader of the nearest memories tells better than this whether
-they answer: so little is withheld, and what is not plain is said to be that.
+--fit-answers` (docs/decisions/0018-what-memory-answers.md says on what). A reader of the nearest memories
+tells better than this whether they answer: so little is withheld, and what is not plain is said to be that.
 """
 
 import itertools
@@ -24,10 +24,8 @@ from ctx.memory.statement import Statement
 # as people talk, all about the same names, 91 and 142 of 189, and 31 and 54 of 81.
 PLAINLY, PERHAPS = 0.18, 0.06
 ANSWERING_HITS = 10  # the best that are near at all, of which each may be the answer
-# The same of a score: in a language that the model does not read, and of a long text, of which some part is
-# near to any question; and by words alone, since half the words of a question are its own.
-PLAIN_BY_SCORE, PERHAPS_BY_SCORE = 0.5, 0.25
-FLOOR_BY_WORDS = 0.25
+PLAIN_BY_SCORE, PERHAPS_BY_SCORE = 0.5, 0.25  # the same of a score
+FLOOR_BY_WORDS = 0.25  # by words alone: half the words of a question are its own
 DOUBTFUL = 0.49  # the most that a memory scores that does not plainly answer
 _RAISED = frozenset(("in_window", "of_facet", "ends"))
 
@@ -40,12 +38,7 @@ class Answering(NamedTuple):
     matter: float
     lexical: float
 
-    def likelihood(self, hit: MemoryHit) -> float:
-        """Of one hit; 0 where its meaning is not known."""
-        cosine, matter, lexical = (hit.signals[name] for name in ("cosine", "matter", "lexical"))
-        return 0.0 if cosine is None else self.of(cosine, matter, lexical)
-
-    def of(self, cosine: float, matter: float, lexical: float) -> float:
+    def likelihood(self, cosine: float, matter: float, lexical: float) -> float:
         """Of the cosine with the question, the one without its names, and the share of its words."""
         weighed = self.base + self.cosine * cosine + self.matter * matter + self.lexical * lexical
         return 1 / (1 + math.exp(-weighed))
@@ -66,7 +59,7 @@ def answer_of(hits: Sequence[MemoryHit], query: str, alike: Callable[[str, str],
     None: it is told by words alone."""
     if any(hit.signals.get("in_window") or hit.signals.get("of_facet") for hit in hits):
         return Answer(True, True)
-    question, unread = Asked.of(query), foreign(query)
+    question, read = Asked.of(query), alike is not None and not foreign(query)
     likelihoods = [0.0]
     # A quarter of the words of a question; of a whole paragraph as many as of a question.
     floor = FLOOR_BY_WORDS * min(1.0, SHORT_QUESTION / (len(set(query_terms(query))) or 1))
@@ -75,12 +68,7 @@ def answer_of(hits: Sequence[MemoryHit], query: str, alike: Callable[[str, str],
         statement = Statement.of(hit.memory.text)
         if statement.short and _of_another(question, statement, alike):
             continue
-        if alike is None:
-            likelihoods.append(PLAINLY)
-        elif unread or not statement.short:
-            likelihoods.append(_by_score(hit.score))
-        else:
-            likelihoods.append(FITTED.likelihood(hit))
+        likelihoods.append(PLAINLY if alike is None else _likelihood(hit, statement, read=read))
     return Answer(max(likelihoods) >= PLAINLY, max(likelihoods) >= PERHAPS)
 
 
@@ -88,15 +76,13 @@ def doubted(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
     """The hits, of which none that does not plainly answer is called likelier than not. What was raised for
     another reason, its time or what it ends, stays as it is.
     """
-    if foreign(query):
-        return list(hits)
+    read = not foreign(query)
     return [
-        hit
-        if hit.score < DOUBTFUL
-        or hit.signals.keys() & _RAISED
-        or not Statement.of(hit.memory.text).short
-        or FITTED.likelihood(hit) >= PLAINLY
-        else hit._replace(score=DOUBTFUL)
+        hit._replace(score=DOUBTFUL)
+        if hit.score > DOUBTFUL
+        and hit.signals.keys().isdisjoint(_RAISED)
+        and _likelihood(hit, Statement.of(hit.memory.text), read=read) < PLAINLY
+        else hit
         for hit in hits
     ]
 
@@ -108,5 +94,11 @@ def _of_another(question: Asked, statement: Statement, alike: Callable[[str, str
     )
 
 
-def _by_score(score: float) -> float:
-    return PLAINLY if score >= PLAIN_BY_SCORE else PERHAPS if score >= PERHAPS_BY_SCORE else 0.0
+def _likelihood(hit: MemoryHit, statement: Statement, *, read: bool) -> float:
+    """How likely a hit answers; by its score where its meaning is not known, or says little: in a language
+    that the model does not `read`, and of a long text, of which some part is near to any question.
+    """
+    cosine, matter, lexical = (hit.signals[name] for name in ("cosine", "matter", "lexical"))
+    if cosine is not None and read and statement.short:
+        return FITTED.likelihood(cosine, matter, lexical)
+    return PLAINLY if hit.score >= PLAIN_BY_SCORE else PERHAPS if hit.score >= PERHAPS_BY_SCORE else 0.0

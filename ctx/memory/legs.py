@@ -50,7 +50,9 @@ class Legs(NamedTuple):
     vector_nos: list[int]
     vectors: BankVectors | None
     vector: Floats | None
-    matter: Floats | None  # of the question without its names; None where it has none
+    matter: Floats | None = (
+        None  # of the question without its names, where that was asked for and it has some
+    )
 
 
 def search_legs(
@@ -85,12 +87,19 @@ def search_legs(
     word_nos = [] if mode == "semantic" else reader.by_words(frequencies, conditions, depth)
     vectors = embedding.of_bank(reader) if mode != "keyword" and reader.exists else None
     vector = embedding.query_vector(query) if vectors is not None else None
-    nameless = Asked.of(query).nameless(query)
-    matter = embedding.query_vector(nameless) if vector is not None and nameless != query else None
     vector_nos: list[int] = []
     if vectors is not None and vector is not None:
         vector_nos = nearest(reader, vectors, vector, conditions, depth, superseded=superseded)
-    return Legs(question, word_nos, vector_nos, vectors, vector, matter)
+    return Legs(question, word_nos, vector_nos, vectors, vector)
+
+
+def with_matter(legs: Legs, embedding: Embedding) -> Legs:
+    """The legs of a question whose answer is looked for: what it asks beside its names is embedded, too."""
+    query = legs.question.query
+    nameless = Asked.of(query).nameless(query)
+    if legs.vector is None or nameless == query:
+        return legs
+    return legs._replace(matter=embedding.query_vector(nameless))
 
 
 def _stand_ins(reader: Reader, query: str, words: Sequence[str]) -> Mapping[str, tuple[str, ...]]:

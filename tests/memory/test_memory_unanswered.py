@@ -59,7 +59,7 @@ def test_the_matter_of_a_question_is_what_it_asks_beside_its_names(question: str
 
 
 def test_a_name_alone_makes_no_answer_likely() -> None:
-    beside, of_matter = FITTED.of(0.5, 0.1, 0.4), FITTED.of(0.5, 0.5, 0.4)
+    beside, of_matter = FITTED.likelihood(0.5, 0.1, 0.4), FITTED.likelihood(0.5, 0.5, 0.4)
     assert beside < PLAINLY < of_matter
 
 
@@ -72,6 +72,12 @@ def test_what_only_comes_near_is_shown_and_said_to_be_that(bank: MemoryBank) -> 
     assert reflection["text"].startswith("No memory answers this plainly. The nearest: “My son goes")
     assert reflection["based_on"] == []
     assert reflection["nearest"]
+
+
+def test_what_is_found_by_its_words_alone_keeps_its_score(bank: MemoryBank) -> None:
+    bank.put("My phone number ends in 448")
+    (result,) = bank.search("phone number ends", mode="keyword", floor=True)["results"]
+    assert result["score"] > 0.9
 
 
 GERMAN = (

@@ -14,7 +14,7 @@ from ctx.memory.dates import Window, window
 from ctx.memory.evidence import Evidence, bearing
 from ctx.memory.filters import Condition, compile_filter
 from ctx.memory.findings import Disposition
-from ctx.memory.legs import MemoryHit, neighbours, search_legs, unranked, weighed
+from ctx.memory.legs import MemoryHit, neighbours, search_legs, unranked, weighed, with_matter
 from ctx.memory.reader import Candidate, Reader, visible
 from ctx.memory.reflect import reflect
 from ctx.memory.scores import calibrated
@@ -206,7 +206,7 @@ class Searching(BankView):
         legs = search_legs(
             view, self._embedding, question.query, question.mode, searched, question.depth, superseded=True
         )
-        hits = weighed(view, legs, self._embedding.model)
+        hits = weighed(view, with_matter(legs, self._embedding), self._embedding.model)
         if lifted is not None:
             hits = timely([*hits, *self._of_window(view, lifted, conditions, hits, question.depth)], lifted)
         if follows:
