@@ -6,19 +6,16 @@ memory_life.py). What it gives is judged on the banks of `UNSEEN`: how often a q
 is called plain or shown at all, and one that nothing answers is not.
 """
 
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import memory_life
 import memory_protocol
 import numpy as np
-from memory_life import NOW, ids_in_order
+from memory_life import NOW, new_bank
 
 from ctx.clock import DAY_MS, parse_ms
-from ctx.embed import open_embedder
-from ctx.memory import MemoryBank, MemoryStore
+from ctx.memory import MemoryBank
 from ctx.memory.answers import ANSWERING_HITS, FITTED, PERHAPS, PLAINLY, Answering
 from ctx.memory.language import foreign
 
@@ -83,17 +80,12 @@ def _regression(signals: np.ndarray, right: np.ndarray) -> Answering:
 
 def _asked(name: str) -> Iterator[Asked]:
     clock = [parse_ms(NOW) - 10 * DAY_MS]
-    with tempfile.TemporaryDirectory() as folder:
-        store = MemoryStore(
-            os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0], new_id=ids_in_order()
-        )
-        with store:
-            bank = store.bank(name)
-            questions = _stored(bank, clock, name)
-            clock[0] = parse_ms(NOW)
-            for question, (right, outdated) in questions.items():
-                if not foreign(question):
-                    yield _signals(bank, question, right, outdated)
+    with new_bank(name, clock) as bank:
+        questions = _stored(bank, clock, name)
+        clock[0] = parse_ms(NOW)
+        for question, (right, outdated) in questions.items():
+            if not foreign(question):
+                yield _signals(bank, question, right, outdated)
 
 
 def _stored(bank: MemoryBank, clock: list[int], name: str) -> dict[str, tuple[str | None, str | None]]:

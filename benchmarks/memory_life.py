@@ -10,7 +10,8 @@ an unanswerable question is answered by nothing.
 import itertools
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +50,18 @@ def ids_in_order() -> Callable[[], str]:
     """Ids that are the same in every run: where two memories rank alike, the id decides."""
     numbers = itertools.count()
     return lambda: f"00000000-0000-4000-8000-{next(numbers):012x}"
+
+
+@contextmanager
+def new_bank(name: str, clock: list[int]) -> Iterator[MemoryBank]:
+    """A bank of a store of its own, read by the shipped model, whose time is the clock's."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        MemoryStore(
+            os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0], new_id=ids_in_order()
+        ) as store,
+    ):
+        yield store.bank(name)
 
 
 class Line(NamedTuple):
@@ -185,17 +198,12 @@ def changes() -> dict[str, Any]:
 def _replay(lines: list[Line]) -> tuple[set[str], dict[str, list[str]]]:
     """What was replaced when it was stored, and what recall answers to each question."""
     clock = [parse_ms(NOW) - 10 * DAY_MS]
-    with tempfile.TemporaryDirectory() as folder:
-        store = MemoryStore(
-            os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0], new_id=ids_in_order()
-        )
-        with store:
-            bank = store.bank("changes")
-            fill(bank, clock, [*lines, *(line for line in read_lines() if line.kind == "fact")])
-            clock[0] = parse_ms(NOW)
-            records = bank.browse(limit=1000, include_superseded=True)["items"]
-            superseded = {record["text"] for record in records if record["superseded_by"]}
-            return superseded, {line.question: _texts(bank, line.question, RECALL) for line in lines}
+    with new_bank("changes", clock) as bank:
+        fill(bank, clock, [*lines, *(line for line in read_lines() if line.kind == "fact")])
+        clock[0] = parse_ms(NOW)
+        records = bank.browse(limit=1000, include_superseded=True)["items"]
+        superseded = {record["text"] for record in records if record["superseded_by"]}
+        return superseded, {line.question: _texts(bank, line.question, RECALL) for line in lines}
 
 
 def _held() -> tuple[dict[str, str], list[str]]:
@@ -287,19 +295,14 @@ def life(options: dict[str, Any] | None = None) -> dict[str, Any]:
     """The figures of `search` with the options that the `recall` tool gives it."""
     lines = read_lines()
     clock = [parse_ms(NOW) - 10 * DAY_MS]
-    with tempfile.TemporaryDirectory() as folder:
-        store = MemoryStore(
-            os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0], new_id=ids_in_order()
-        )
-        with store:
-            bank = store.bank("life")
-            fill(bank, clock, lines)
-            clock[0] = parse_ms(NOW)
+    with new_bank("life", clock) as bank:
+        fill(bank, clock, lines)
+        clock[0] = parse_ms(NOW)
 
-            def recall(question: str) -> list[str]:
-                return _texts(bank, question, options or RECALL)
+        def recall(question: str) -> list[str]:
+            return _texts(bank, question, options or RECALL)
 
-            return {"memories": bank.count(), **judge(recall, lines)}
+        return {"memories": bank.count(), **judge(recall, lines)}
 
 
 RECALL: dict[str, Any] = {

@@ -15,16 +15,13 @@ questions share hardly a word with what answers them ("What would they have to g
 """
 
 import itertools
-import os
-import tempfile
 from typing import Any, NamedTuple
 
-from memory_life import MEMORIES, NOW, RECALL, ids_in_order
+from memory_life import MEMORIES, NOW, RECALL, new_bank
 from memory_reflect import Case, judged
 
 from ctx.clock import DAY_MS, parse_ms
-from ctx.embed import open_embedder
-from ctx.memory import MemoryBank, MemoryStore
+from ctx.memory import MemoryBank
 
 SETS = ("forge", "home", "bureau")
 SPOKEN = ("clinic", "startup", "dataops", "retiree", "backend", "student")
@@ -52,15 +49,10 @@ def protocol(name: str) -> dict[str, Any]:
     """The figures of one set, what missed, and every answer of `reflect`."""
     rows = rows_of(name)
     clock = [parse_ms(NOW) - 10 * DAY_MS]
-    with tempfile.TemporaryDirectory() as folder:
-        store = MemoryStore(
-            os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0], new_id=ids_in_order()
-        )
-        with store:
-            bank = store.bank(name)
-            fill(bank, clock, rows)
-            clock[0] = parse_ms(NOW)
-            return {"memories": bank.count(include_superseded=True), **_judge(bank, rows)}
+    with new_bank(name, clock) as bank:
+        fill(bank, clock, rows)
+        clock[0] = parse_ms(NOW)
+        return {"memories": bank.count(include_superseded=True), **_judge(bank, rows)}
 
 
 def fill(bank: MemoryBank, clock: list[int], rows: list[Row]) -> None:

@@ -7,16 +7,12 @@ outdated, `partial` where it says it further down, else `wrong`. The answers are
 judge the judgment.
 """
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memory_life import NOW, ids_in_order, notes
+from memory_life import NOW, new_bank, notes
 
 from ctx.clock import DAY_MS, parse_ms
-from ctx.embed import open_embedder
-from ctx.memory import MemoryStore
 
 NOTHING = ("No memory speaks to this", "No memory answers this plainly")
 
@@ -58,23 +54,17 @@ def reflections() -> dict[str, Any]:
         for statement in case.memories.split("#")
         if statement
     )
-    with tempfile.TemporaryDirectory() as folder:
-        store = MemoryStore(
-            os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0], new_id=ids_in_order()
-        )
-        with store:
-            bank = store.bank("reflect")
-            for text in notes(100):
-                clock[0] += DAY_MS
-                bank.put(text, type="world", context="general")
-            clock[0] = parse_ms(NOW) - DAY_MS
-            for day, text in statements:
-                bank.put(text, type="world", context="general", timestamp=f"{day}T10:00:00Z")
-            clock[0] = parse_ms(NOW)
-            answers = {
-                case.question: bank.synthesize(case.question, filter={"kind": "fact"})["text"]
-                for case in lines
-            }
+    with new_bank("reflect", clock) as bank:
+        for text in notes(100):
+            clock[0] += DAY_MS
+            bank.put(text, type="world", context="general")
+        clock[0] = parse_ms(NOW) - DAY_MS
+        for day, text in statements:
+            bank.put(text, type="world", context="general", timestamp=f"{day}T10:00:00Z")
+        clock[0] = parse_ms(NOW)
+        answers = {
+            case.question: bank.synthesize(case.question, filter={"kind": "fact"})["text"] for case in lines
+        }
     verdicts = {case.question: judged(case, answers[case.question]) for case in lines}
     counts = {verdict: list(verdicts.values()).count(verdict) for verdict in ("right", "partial", "wrong")}
     return {
