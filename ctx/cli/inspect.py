@@ -12,7 +12,7 @@ from ctx import files
 from ctx.cli.common import ago, configuration, counted, json_printable, parser, plain, print_json, table
 from ctx.cli.embed import described, shares_json
 from ctx.cli.output import Output, mode_of, output_path
-from ctx.clock import iso_utc, now_ms
+from ctx.clock import iso_utc, now_ms, parse_ms
 from ctx.errors import BadRequest
 from ctx.pruning import replaced_models
 from ctx.store.rows import StoredDocument
@@ -30,7 +30,6 @@ def _sources(argv: list[str]) -> int:
     args = options.parse_args(argv)
     with open_workspace(configuration(args.config), reading=True) as workspace:
         reply = workspace.toolbox.call("sources", {}, Caller("cli"))
-        indexed_ms = {status.name: status.last_indexed_ms for status in workspace.statuses()}
     if args.json:
         print_json(reply)
         return 0
@@ -44,7 +43,7 @@ def _sources(argv: list[str]) -> int:
             f"{source['doc_count']:,}",
             f"{source['chunk_count']:,}",
             f"{source['pending']:,}",
-            ago(indexed_ms.get(source["name"]), now_ms()),
+            ago(parse_ms(at) if (at := source["last_indexed_at"]) else None, now_ms()),
             (source["note"] or "").removeprefix(f"{source['name']}: "),
         )
         for source in reply["sources"]

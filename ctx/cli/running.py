@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ctx import files
+from ctx.server.address import EVERYWHERE
 from ctx.server.policy import is_loopback, split_bind
 
 logger = logging.getLogger(__name__)
-EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
 
 
 class Running(NamedTuple):

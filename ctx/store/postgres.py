@@ -44,43 +44,34 @@ AWAY = "the database cannot be reached: check that it runs, and [store] url"
 # What a server, or the client, says of a connection that does not come about, which has no code of its own.
 # Of several hosts each says something: the first line that fits counts. True where waiting may help.
 _NOT_CONNECTED = (
-    ("authentication failed", "the database refuses the user or the password of [store] url", False),
-    ("no password supplied", "the database asks for a password: put one into [store] url", False),
+    (("authentication failed",), "the database refuses the user or the password of [store] url", False),
+    (("no password supplied",), "the database asks for a password: put one into [store] url", False),
     (
-        "no pg_hba.conf entry",
+        ("no pg_hba.conf entry",),
         "the database does not admit this user from this machine: let its pg_hba.conf do so",
         False,
     ),
+    (('role "',), "the database knows no such user: create the one that [store] url names", False),
+    (("does not exist",), "there is no such database: create the one that [store] url names", False),
     (
-        'role "',
-        "the database knows no such user: create the one that [store] url names",
-        False,
-    ),
-    ("does not exist", "there is no such database: create the one that [store] url names", False),
-    (
-        "does not support SSL",
+        ("does not support SSL",),
         "the database speaks no TLS: set it up there, or leave sslmode out of [store] url",
         False,
     ),
     (
-        "certificate",
+        ("certificate",),
         "the certificate of the database is not trusted: name its authority in [store] url (sslrootcert)",
         False,
     ),
-    ("invalid port number", "the port in [store] url is none", False),
-    ("invalid integer value", "a port, or another number, in [store] url is none", False),
+    (("invalid port number",), "the port in [store] url is none", False),
+    (("invalid integer value",), "a port, or another number, in [store] url is none", False),
     (
-        "resolve host",
+        ("resolve host",),
         "no machine is known by the host name in [store] url: check it, or the name service",
         True,
     ),
     (
-        "connection slots",
-        "the database has no connection left: raise its max_connections, or have fewer programs use it",
-        True,
-    ),
-    (
-        "too many c",  # clients, or connections for a role or a database
+        ("connection slots", "too many c"),  # clients, or connections for a role or a database
         "the database has no connection left: raise its max_connections, or have fewer programs use it",
         True,
     ),
@@ -472,7 +463,9 @@ def _not_connected(error: psycopg.OperationalError) -> tuple[str, bool]:
     promoting or away, and not where one refuses.
     """
     text = str(error)
-    reasons = ((reason, passing) for sign, reason, passing in _NOT_CONNECTED if sign in text)
+    reasons = (
+        (reason, passing) for signs, reason, passing in _NOT_CONNECTED if any(sign in text for sign in signs)
+    )
     return next(reasons, (AWAY, True))
 
 

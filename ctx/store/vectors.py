@@ -544,8 +544,7 @@ class VectorReader:
                         # Where another model's have taken their place, the ones in hand answer to the end.
                         else open_snapshot(self._folder, self.model, self._snapshot) or self._superseded()
                     )
-                    # Taken before the state was read: a newer one is then seen next
-                    # time.
+                    # Taken before the state was read: a newer one is then seen next time.
                     self._seen = current_stamp
         return self._snapshot
 

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -54,26 +54,34 @@ def test_a_folder_that_cannot_be_written_keeps_no_server_from_serving(tmp_path: 
     assert servers(str(tmp_path / "file" / "running")) == []
 
 
-@pytest.mark.slow
-def test_projects_lists_the_server_that_serves(tmp_path: Path) -> None:
-    project(tmp_path, {"a.md": "# A\n\nwords\n"})
-    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+@contextmanager
+def serving(folder: Path, state: dict[str, str], bind: str = "127.0.0.1:0") -> Iterator[tuple[int, str]]:
+    """The process of `ctx serve mcp` in a folder, and its address."""
     with subprocess.Popen(
-        [sys.executable, "-m", "ctx", "serve", "mcp", "--bind", "127.0.0.1:0"],
-        cwd=tmp_path,
-        env=environ,
+        [sys.executable, "-m", "ctx", "serve", "mcp", "--bind", bind],
+        cwd=folder,
+        env={**os.environ, **state},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
     ) as server:
         assert server.stdout is not None
-        address = server.stdout.readline().removeprefix("Listening on ").strip()
-        state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+        try:
+            yield server.pid, server.stdout.readline().removeprefix("Listening on ").strip()
+        finally:
+            server.terminate()
+            code = server.wait(60)
+        assert code == 0
+
+
+@pytest.mark.slow
+def test_projects_lists_the_server_that_serves(tmp_path: Path) -> None:
+    project(tmp_path, {"a.md": "# A\n\nwords\n"})
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    with serving(tmp_path, state) as (pid, address):
         (row,) = json.loads(ctx("projects", "--json", cwd=tmp_path, env=state).stdout)["projects"]
-        assert (row["root"], row["url"], row["pid"]) == (str(tmp_path), f"http://{address}", server.pid)
+        assert (row["root"], row["url"], row["pid"]) == (str(tmp_path), f"http://{address}", pid)
         assert f"http://{address}" in ctx("projects", cwd=tmp_path, env=state).stdout
-        server.terminate()
-        assert server.wait(60) == 0
     assert "No server runs" in ctx("projects", cwd=tmp_path, env=state).stdout
 
 
@@ -220,18 +228,8 @@ def running(tmp_path: Path) -> Iterator[tuple[Path, dict[str, str], str]]:
     served.mkdir()
     project(served, {"a.md": "# A\n\nwords\n"})
     state = {"XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path / "home")}
-    with subprocess.Popen(
-        [sys.executable, "-m", "ctx", "serve", "mcp", "--bind", "127.0.0.1:0"],
-        cwd=served,
-        env={**os.environ, **state},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as server:
-        assert server.stdout is not None
-        yield served, state, server.stdout.readline().removeprefix("Listening on ").strip()
-        server.terminate()
-        assert server.wait(60) == 0
+    with serving(served, state) as (_, address):
+        yield served, state, address
 
 
 @pytest.mark.slow
@@ -239,19 +237,10 @@ def test_a_server_that_wants_a_key_is_not_called_something_else(tmp_path: Path) 
     project(tmp_path, {"a.md": "# A\n\nwords\n"})
     state = {"XDG_STATE_HOME": str(tmp_path / "state")}
     assert ctx("key", "create", "laptop", cwd=tmp_path, env=state).returncode == 0
-    with subprocess.Popen(
-        [sys.executable, "-m", "ctx", "serve", "mcp", "--bind", "0.0.0.0:0"],
-        cwd=tmp_path,
-        env={**os.environ, **state},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as server:
-        assert server.stdout is not None
-        port = server.stdout.readline().rpartition(":")[2].strip()
+    with serving(tmp_path, state, "0.0.0.0:0") as (_, address):
+        port = address.rpartition(":")[2]
         reply = ctx("doctor", "--json", cwd=tmp_path, env=state)
         projects = ctx("projects", cwd=tmp_path, env=state).stdout
-        server.terminate()
     (finding,) = [row for row in json.loads(reply.stdout)["findings"] if row["what"] == "server"]
     detail = f"answers at http://127.0.0.1:{port}, and asks for a key before it says more"
     assert (finding["state"], finding["detail"]) == ("ok", detail)
