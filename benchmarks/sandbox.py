@@ -191,7 +191,7 @@ def growth(pool: Pool, calls: int) -> None:
     report("  memory of the zygote more", zygote_after_mb - zygote_mb, "MB", 64)
 
 
-# ---- a running server --------------------------------------------------------------------------------------
+# -- a running server ----------------------------------------------------------------------------------------
 
 LATE = {  # each defeats another way of stopping a script from within
     "loop": "while true do end",

@@ -88,7 +88,7 @@ class _Writer:
         ]
         self.notes: list[str] = []
 
-    # ---- what stands once ----------------------------------------------------------------------------------
+    # -- what stands once ------------------------------------------------------------------------------------
 
     def database(self) -> None:
         path = as_table(self._tables.get("db")).get("path")
@@ -164,7 +164,7 @@ class _Writer:
                 f"[server] bind: {bind} serves other machines, which needs a key: [server] api_key_env"
             )
 
-    # ---- sources -------------------------------------------------------------------------------------------
+    # -- sources ---------------------------------------------------------------------------------------------
 
     def folders(self) -> None:
         for name, table in self._named("connectors", "filesystem"):
@@ -212,7 +212,7 @@ class _Writer:
                 self.notes.append(f"[{label}] {key}: a `*` crossed folders there; here `**/` says so")
         return entries
 
-    # ---- scripts and agents --------------------------------------------------------------------------------
+    # -- scripts and agents ----------------------------------------------------------------------------------
 
     def scripts(self) -> None:
         for group in ("connectors", "tools", "agents"):
@@ -250,7 +250,7 @@ class _Writer:
                 label = f"[{outer}] {inner}" if outer == "retrieval" else f"[{name}]"
                 self.notes.append(f"{label} is left out: {reason.partition(';')[0]}")
 
-    # ---- writing -------------------------------------------------------------------------------------------
+    # -- writing ---------------------------------------------------------------------------------------------
 
     def _named(self, group: str, kind: str) -> Iterator[tuple[str, Table]]:
         """The named tables of a kind. A table that holds keys itself is one without a name, called by its

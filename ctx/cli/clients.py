@@ -60,7 +60,7 @@ def installed(client: Client) -> bool:
     return os.path.exists(path) or (client_folder != os.path.expanduser("~") and os.path.isdir(client_folder))
 
 
-# ---- entries -----------------------------------------------------------------------------------------------
+# -- entries -------------------------------------------------------------------------------------------------
 
 
 def _started(server: Server) -> Entry:

@@ -159,7 +159,7 @@ def _remove(client: Hooked, path: str, content: str | None, args: Any) -> Outcom
     return change.give_back(backup, f"{client.title}: took the hooks of ctx out of {path}")
 
 
-# ---- entries -----------------------------------------------------------------------------------------------
+# -- entries -------------------------------------------------------------------------------------------------
 
 
 def _entry(client: Hooked, hook: Hook, args: Any, location: Location | None) -> JSON:
@@ -211,7 +211,7 @@ def _commands(text: str | None) -> Iterator[str]:
         yield from filter(None, map(_command_of, rows if isinstance(rows, list) else ()))
 
 
-# ---- editing -----------------------------------------------------------------------------------------------
+# -- editing -------------------------------------------------------------------------------------------------
 
 
 def with_hooks(client: Hooked, text: str | None, additions: dict[str, JSON]) -> str | None:

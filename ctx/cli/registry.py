@@ -81,7 +81,7 @@ def _options() -> argparse.ArgumentParser:
     return options
 
 
-# ---- what there is -----------------------------------------------------------------------------------------
+# -- what there is -------------------------------------------------------------------------------------------
 
 
 def _list(shelf: Shelf, args: argparse.Namespace) -> int:
@@ -168,7 +168,7 @@ def _script_json(shelf: Shelf, script: RegistryScript) -> dict[str, JSON]:
     }
 
 
-# ---- installing --------------------------------------------------------------------------------------------
+# -- installing ----------------------------------------------------------------------------------------------
 
 
 def _install(shelf: Shelf, args: argparse.Namespace) -> int:
@@ -295,7 +295,7 @@ def _remove(shelf: Shelf, args: argparse.Namespace) -> int:
     return tell(args.json, {"removed": registry.name}, line)
 
 
-# ---- in a project ------------------------------------------------------------------------------------------
+# -- in a project --------------------------------------------------------------------------------------------
 
 
 def _picked(shelf: Shelf, reference: str) -> RegistryScript:
@@ -409,7 +409,7 @@ def _init(shelf: Shelf, args: argparse.Namespace) -> int:
     )
 
 
-# ---- trust -----------------------------------------------------------------------------------------------
+# -- trust ---------------------------------------------------------------------------------------------------
 
 
 def trust_scripts(args: argparse.Namespace) -> int:

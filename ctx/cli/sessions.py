@@ -87,7 +87,7 @@ def _payload(content: bytes) -> JSON:
     return payload if isinstance(payload, dict) else {}
 
 
-# ---- recall ------------------------------------------------------------------------------------------------
+# -- recall --------------------------------------------------------------------------------------------------
 
 
 def _recall(workspace: Workspace, args: argparse.Namespace, payload: JSON) -> int:
@@ -139,7 +139,7 @@ def _reply(client: str, payload: JSON, text: str) -> str:
     return json.dumps({"hookSpecificOutput": {"hookEventName": named, "additionalContext": text}})
 
 
-# ---- capture -----------------------------------------------------------------------------------------------
+# -- capture -------------------------------------------------------------------------------------------------
 
 
 def _capture(workspace: Workspace, args: argparse.Namespace, payload: JSON) -> int:

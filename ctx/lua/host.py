@@ -79,7 +79,7 @@ class Policy(NamedTuple):
     store: str = ""
 
 
-# ---- http --------------------------------------------------------------------------------------------------
+# -- http ----------------------------------------------------------------------------------------------------
 
 
 def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = resolve_host) -> bytes:
@@ -168,7 +168,7 @@ def _once(
         return exchange(pool, method, target, encoded, deadline, MAX_RESPONSE_BYTES, content=content)
 
 
-# ---- files -------------------------------------------------------------------------------------------------
+# -- files ---------------------------------------------------------------------------------------------------
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # A FIFO opens at once, and is then refused.
@@ -290,7 +290,7 @@ def _root_of(policy: Policy, path: str, operation: str) -> tuple[str, str]:
     )
 
 
-# ---- environment and log -----------------------------------------------------------------------------------
+# -- environment and log -------------------------------------------------------------------------------------
 
 
 def env_get(policy: Policy, payload: bytes, environ: Mapping[str, str]) -> bytes:

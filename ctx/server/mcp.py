@@ -228,8 +228,7 @@ class McpServer:
         )
         return server
 
-    # -- around every request
-    # ----------------------------------------------------------------------------------------
+    # -- around every request --------------------------------------------------------------------------------
 
     async def _around(self, ctx: Context, call_next: CallNext) -> Any:
         if ctx.method == "notifications/initialized":
@@ -263,8 +262,7 @@ class McpServer:
     async def _own_method(self, context: Context, params: Any) -> Any:
         raise MCPError(code=types.METHOD_NOT_FOUND, message=f"Method not found: {context.method}")
 
-    # -- tools
-    # -------------------------------------------------------------------------------------------------------
+    # -- tools -----------------------------------------------------------------------------------------------
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The schema, for a tool some of whose arguments come as headers too; else None, which spares the SDK
@@ -329,8 +327,7 @@ class McpServer:
 
         return progress
 
-    # -- documents as resources
-    # --------------------------------------------------------------------------------------
+    # -- documents as resources ------------------------------------------------------------------------------
 
     async def _list_resources(self, context: Context, params: Any) -> types.ListResourcesResult:
         if not context.visit.sees_documents:
@@ -400,8 +397,7 @@ class McpServer:
         stored = self._catalog().document(name)
         return stored.document if stored else None
 
-    # -- agents as prompts
-    # -------------------------------------------------------------------------------------------
+    # -- agents as prompts -----------------------------------------------------------------------------------
 
     async def _list_prompts(self, context: Context, params: Any) -> types.ListPromptsResult:
         prompts = [
@@ -464,8 +460,7 @@ class McpServer:
             )
         )
 
-    # -- changed lists
-    # -----------------------------------------------------------------------------------------------
+    # -- changed lists ---------------------------------------------------------------------------------------
 
     def _changed(self, what: str) -> None:
         """Told in any thread; clients are told on the event loop, once for a burst."""

@@ -208,8 +208,7 @@ class Proxy:
         for kind in ("tools", "prompts"):  # a server started anew may have others
             await self._say({"jsonrpc": "2.0", "method": f"notifications/{kind}/list_changed"})
 
-    # -- the session's own stream
-    # ------------------------------------------------------------------------------------
+    # -- the session's own stream ----------------------------------------------------------------------------
 
     def _listen(self) -> None:
         if self._listener is not None:
@@ -246,8 +245,7 @@ class Proxy:
                     except (httpx.HTTPError, ValueError) as error:
                         logger.warning("no new session at %s: %s", self._url, error)
 
-    # -- to the client
-    # -----------------------------------------------------------------------------------------------
+    # -- to the client ---------------------------------------------------------------------------------------
 
     async def _say(self, message: JSON) -> None:
         await self._wire.write(json.dumps(message, ensure_ascii=False))

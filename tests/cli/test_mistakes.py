@@ -183,7 +183,7 @@ def test_a_taken_port_proposes_the_next_one(tmp_path: Path) -> None:
     assert " is free (--bind 127.0.0.1:" in reply.stderr
 
 
-# ---- the rest of the list, each as its reader met it -------------------------------------------------------
+# -- the rest of the list, each as its reader met it ---------------------------------------------------------
 
 
 def test_documents_that_the_globs_do_not_take_are_told_by_kind_and_number(tmp_path: Path) -> None:

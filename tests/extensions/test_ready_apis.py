@@ -173,7 +173,7 @@ def test_a_refused_token_is_told_without_it(api: Api, tmp_path: Path) -> None:
         assert "wr0ng" not in report["note"]
 
 
-# ---- GitLab: docs.gitlab.com/api/issues/, /api/notes/, /api/rest/#pagination -------------------------------
+# -- GitLab: docs.gitlab.com/api/issues/, /api/notes/, /api/rest/#pagination ---------------------------------
 
 
 class GitLab:
@@ -367,7 +367,7 @@ def test_jira_data_center_is_read_by_numbers_of_pages(api: Api, tmp_path: Path) 
         assert "of old text" in origin.documents()["LIFT-3"].body
 
 
-# ---- RSS and Atom: rssboard.org/rss-specification, RFC 4287, RFC 5005, RFC 9110 ----------------------------
+# -- RSS and Atom: rssboard.org/rss-specification, RFC 4287, RFC 5005, RFC 9110 ------------------------------
 
 RSS = """<?xml version="1.0"?>
 <!DOCTYPE rss [<!ENTITY evil SYSTEM "file:///etc/passwd">]>

@@ -16,7 +16,7 @@ def write(folder: Path, files: dict[str, str | JSON]) -> Path:
     return folder
 
 
-# ---- Slack: slack.com/help/articles/220556107, api.slack.com/reference/surfaces/formatting -----------------
+# -- Slack: slack.com/help/articles/220556107, api.slack.com/reference/surfaces/formatting -------------------
 
 
 USERS: list[JSON] = [
@@ -85,7 +85,7 @@ def test_a_slack_export_is_a_document_a_channel_and_day(tmp_path: Path) -> None:
         assert origin.index()["deleted"] == 1
 
 
-# ---- Notion: notion.com/help/export-your-content -----------------------------------------------------------
+# -- Notion: notion.com/help/export-your-content -------------------------------------------------------------
 
 ID = "0123456789abcdef0123456789abcdef"
 OTHER = "fedcba9876543210fedcba9876543210"
@@ -123,7 +123,7 @@ def test_a_notion_export_has_titles_properties_and_links_without_their_numbers(t
         assert documents[f"Lifts {ID}.csv"].title == "Lifts"
 
 
-# ---- Obsidian: obsidian.md/help (internal links, tags, properties, embeds, Obsidian URI) -------------------
+# -- Obsidian: obsidian.md/help (internal links, tags, properties, embeds, Obsidian URI) ---------------------
 
 NOTE = """---
 title: The stuck lift

@@ -149,7 +149,7 @@ def test_a_tool_to_call_that_nobody_serves_is_told_at_the_start(tmp_path: Path) 
         ]
 
 
-# ---- progress ----------------------------------------------------------------------------------------------
+# -- progress ------------------------------------------------------------------------------------------------
 
 
 def reports(folder: Path, body: str) -> list[tuple[float, float | None, str]]:
@@ -198,7 +198,7 @@ def test_a_script_nobody_waits_for_may_report_all_the_same(tmp_path: Path) -> No
         assert space.toolbox.call("work", {}, CALLER) == "ok"
 
 
-# ---- what `ctx tool init` writes ---------------------------------------------------------------------------
+# -- what `ctx tool init` writes -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("query", ["", "no-such-word-anywhere", "release"])

@@ -163,7 +163,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, upstream: str) -> Iterator[
         yield running
 
 
-# ---- over HTTP ---------------------------------------------------------------------------------------------
+# -- over HTTP -----------------------------------------------------------------------------------------------
 
 
 def test_a_tool_is_listed_under_its_configured_name_with_its_schema(server: Running) -> None:
@@ -337,7 +337,7 @@ def test_the_server_never_imports_lua(server: Running) -> None:
     assert "lua5" not in maps
 
 
-# ---- files that change -------------------------------------------------------------------------------------
+# -- files that change ---------------------------------------------------------------------------------------
 
 
 def opened(
@@ -462,7 +462,7 @@ def test_the_folders_own_tool_may_have_settings_in_the_configuration(tmp_path: P
         assert space.toolbox.call("greet", {"who": "Bo"}, CALLER)["said"] == "Hi, Bo"
 
 
-# ---- mistakes at start -------------------------------------------------------------------------------------
+# -- mistakes at start ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from ctx.types import JSON
 
 HUNG_S = 15.0  # sooner than anything else would end it, on a machine with other work
 
-# ---- what works --------------------------------------------------------------------------------------------
+# -- what works ----------------------------------------------------------------------------------------------
 
 
 def test_a_request_arrives_as_the_script_made_it_and_the_answer_comes_back(server: Server) -> None:
@@ -104,7 +104,7 @@ def test_allow_hosts_names_an_ipv6_host_in_brackets() -> None:
         server.close()
 
 
-# ---- redirects --------------------------------------------------------------------------------
+# -- redirects -----------------------------------------------------------------------------------------------
 
 
 def test_credentials_do_not_follow_to_another_origin(server: Server, other: Server) -> None:
@@ -161,7 +161,7 @@ def test_a_redirect_with_letters_beyond_ascii_is_followed(server: Server) -> Non
     assert ask(f"http://{server.at}/", allow=[server.at]).body == b"found"
 
 
-# ---- headers -----------------------------------------------------------------------------------------------
+# -- headers -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_only_known_methods_are_sent(server: Server) -> None:
     assert server.seen == []
 
 
-# ---- how much, and for how long ----------------------------------------------------------------------------
+# -- how much, and for how long ------------------------------------------------------------------------------
 
 
 def test_a_gzip_bomb_is_cut_off_before_it_is_in_memory(server: Server) -> None:
@@ -352,7 +352,7 @@ def test_tls_is_checked(server: Server) -> None:
         ask(f"https://{server.at}/", allow=[server.at], deadline_s=3)
 
 
-# ---- head, and any method by name --------------------------------------------------------------------------
+# -- head, and any method by name ----------------------------------------------------------------------------
 
 
 def test_head_has_the_headers_of_a_body_that_does_not_come(server: Server) -> None:

@@ -432,7 +432,7 @@ def test_without_a_configuration_memories_are_the_users_wherever_a_client_starts
         assert list((tmp_path / folder).iterdir()) == []
 
 
-# ---- besides -----------------------------------------------------------------------------------------------
+# -- besides -------------------------------------------------------------------------------------------------
 
 
 def test_the_prompt_recalls_and_says_that_memories_are_no_orders(server: PackServer) -> None:

@@ -126,7 +126,7 @@ def test_hindsights_routes_are_closed_without_the_key(closed: PackServer) -> Non
     assert refused.status_code == 401
 
 
-# ---- sekha-mcp ---------------------------------------------------------------------------------------------
+# -- sekha-mcp -----------------------------------------------------------------------------------------------
 
 
 def sekha_bridge(server: PackServer) -> StdioServerParameters:

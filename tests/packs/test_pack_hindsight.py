@@ -288,7 +288,7 @@ def test_hs16_an_unknown_bank_is_empty(server: PackServer) -> None:
     )
 
 
-# ---- the older generation ----------------------------------------------------------------------------------
+# -- the older generation ------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -367,7 +367,7 @@ def test_h1_5_max_tokens_ends_the_list_but_never_before_the_first(server: PackSe
         assert len(matches["results"]) == count
 
 
-# ---- bank ids ----------------------------------------------------------------------------------------------
+# -- bank ids ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bank", ["ann+test@example.com", "team:docs.v2", "a" * 128])
@@ -386,7 +386,7 @@ def test_what_is_no_bank_is_refused(server: PackServer, bank: str) -> None:
     assert refused.value.code in (400, 404)
 
 
-# ---- correcting, forgetting, the times of things -----------------------------------------------------------
+# -- correcting, forgetting, the times of things -------------------------------------------------------------
 
 
 def test_what_is_retained_with_a_time_says_when_it_was_said_and_happened(server: PackServer) -> None:

@@ -206,7 +206,7 @@ def test_exports_and_undos_stay_in_their_bank(eight: Any) -> None:
         assert store.check(deep=True) == []
 
 
-# ---- what a connection with a bank sees --------------------------------------------------------------------
+# -- what a connection with a bank sees ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("path", "header"), [("/mcp/seen/", {}), ("/mcp", {"bank": "seen"})])

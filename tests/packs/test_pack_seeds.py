@@ -24,7 +24,7 @@ def declared(rule: dict[str, Any]) -> tuple[str, Any]:
     return rule["type"], rule.get("default")
 
 
-# ---- Hindsight, the newer generation (seed 000) ------------------------------------------------------------
+# -- Hindsight, the newer generation (seed 000) --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_seed_000_a_client_with_the_two_headers_of_its_configuration_keeps_a_ses
             assert refused.status_code == 401
 
 
-# ---- Hindsight, the older generation (seed 001) ------------------------------------------------------------
+# -- Hindsight, the older generation (seed 001) --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_seed_001_the_examples_of_its_tools(server: PackServer) -> None:
         server.mcp("hindsight_search", elsewhere)
 
 
-# ---- Claude Recall (seed 002) ------------------------------------------------------------------------------
+# -- Claude Recall (seed 002) --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_seed_002_the_hundred_and_first_call_of_a_minute_is_refused(server: Pack
     assert call(100) == 429
 
 
-# ---- Sekha (seed 004) --------------------------------------------------------------------------------------
+# -- Sekha (seed 004) ----------------------------------------------------------------------------------------
 
 TALK = [
     {"role": "user", "content": "Let's design the authentication API"},

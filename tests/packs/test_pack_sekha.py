@@ -45,7 +45,7 @@ def stored(
     return str(data(server, "memory_store", arguments)["conversation_id"])
 
 
-# ---- the key -----------------------------------------------------------------------------------------------
+# -- the key -------------------------------------------------------------------------------------------------
 
 
 def test_sk1_the_route_is_closed_without_the_key_however_it_is_missing(server: PackServer) -> None:
@@ -87,7 +87,7 @@ def test_sk1_without_any_key_it_is_closed_and_says_how_to_open_it(tmp_path: Path
         assert refused.value.code == 401
 
 
-# ---- the tools ---------------------------------------------------------------------------------------------
+# -- the tools -----------------------------------------------------------------------------------------------
 
 
 def check_conversation(
@@ -392,7 +392,7 @@ def test_sk11_sessions_that_wrote_or_read_are_counted(server: PackServer) -> Non
     assert counts == [2, 2, 3, 3]
 
 
-# ---- a server elsewhere ------------------------------------------------------------------------------------
+# -- a server elsewhere --------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
