@@ -17,7 +17,7 @@ EVIL = "https://evil.example"
 VAULT = ServerSettings(packs=(PackPolicy("vault", keys=("vault-key",)),))
 
 
-# --- Host ---------------------------------------------------------------------------------------------------
+# -- Host ----------------------------------------------------------------------------------------------------
 
 ROUTES = [
     ("GET", "/"),
@@ -110,8 +110,7 @@ def test_a_name_is_read_out_of_a_host_header() -> None:
     assert host_name("http://localhost") == ""
 
 
-# --- CORS and Origin
-# ----------------------------------------------------------------------------------------------------------
+# -- CORS and Origin -----------------------------------------------------------------------------------------
 
 
 def test_any_page_may_search_and_read_errors_but_never_with_credentials(
@@ -268,7 +267,7 @@ def test_all_lets_foreign_pages_call_the_operators_tools(serve: Serve, services:
     )
 
 
-# --- keys ---------------------------------------------------------------------------------------------------
+# -- keys ----------------------------------------------------------------------------------------------------
 
 
 def test_a_server_key_closes_everything_but_health_and_the_page(serve: Serve, with_mcp: Services) -> None:
@@ -427,7 +426,7 @@ def test_a_bank_with_a_bad_name_is_400(serve: Serve, with_mcp: Services, bank: s
     assert rpc_failure(serve(with_mcp).client.post(f"/mcp/{bank}", json={})) == (400, "bad_request")
 
 
-# --- MCP paths ----------------------------------------------------------------------------------------------
+# -- MCP paths -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/", "/mcp/alice", "/mcp/alice/"])
@@ -476,11 +475,10 @@ def test_every_reply_carries_the_security_headers_and_an_id(serve: Serve, with_m
         assert "server" not in headers
 
 
-# --- size and rate
-# ------------------------------------------------------------------------------------------------------------
+# -- size and rate -------------------------------------------------------------------------------------------
 
 
-# --- bind ---------------------------------------------------------------------------------------------------
+# -- bind ----------------------------------------------------------------------------------------------------
 
 
 def test_beyond_this_machine_documents_need_a_key_that_opens_more_than_a_bank(

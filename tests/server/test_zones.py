@@ -78,8 +78,7 @@ def test_a_route_without_a_zone_keeps_the_server_from_starting(
         create_app(services, ServerSettings())
 
 
-# --- the oracle: written from docs/http-api.md, step by step, without a route or a pattern
-# ------------------------------------
+# -- the oracle: written from docs/http-api.md, step by step, without a route or a pattern -------------------
 
 PUBLIC = ("tools", "agents")
 
@@ -256,8 +255,7 @@ def test_an_origin_is_trusted_where_its_host_is_this_machine_or_listed() -> None
     fuzz(check, 200, share=0.5)
 
 
-# --- what a page of any site may call
-# -----------------------------------------------------------------------------------------
+# -- what a page of any site may call ------------------------------------------------------------------------
 
 
 def _call(served: Served, path: str, **headers: str) -> httpx.Response:
@@ -283,6 +281,17 @@ def test_a_packs_own_endpoint_is_there_where_the_pack_is_enabled(serve: Serve, d
     client = serve(doors, ServerSettings(packs=(PackPolicy("diary"),))).client
     assert client.post("/packs/diary/mcp", json={}).status_code == 200
     assert client.post("/packs/vault/mcp", json={}).status_code == 404
+
+
+def test_a_packs_own_endpoint_asks_for_the_packs_key(serve: Serve, doors: Services) -> None:
+    packs = (PackPolicy("diary", keys=("key-of-diary",)), PackPolicy("vault", keys=("key-of-vault",)))
+    client = serve(doors, ServerSettings(packs=packs)).client
+
+    def status(key: str | None) -> int:
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        return client.post("/packs/diary/mcp", json={}, headers=headers).status_code
+
+    assert [status(key) for key in (None, "key-of-vault", "key-of-diary")] == [401, 401, 200]
 
 
 def test_a_session_is_named_by_the_header_of_its_door() -> None:
