@@ -1,6 +1,8 @@
 """The guard over a real socket: Host, Origin, CORS, keys, size and rate."""
 
 import asyncio
+import logging
+import re
 import socket
 from pathlib import Path
 
@@ -543,6 +545,17 @@ def test_what_goes_wrong_unforeseen_is_500_with_an_id_and_nothing_else(
     assert "secret" not in response.text
     served.stop()  # what is logged comes after the reply
     assert [record.exc_info is not None for record in caplog.records if record.levelname == "ERROR"] == [True]
+
+
+def test_of_requests_only_those_that_fail_are_logged(
+    serve: Serve, services: Services, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    served = serve(services)
+    assert [served.client.get(path).status_code for path in ("/health", "/nowhere")] == [200, 404]
+    served.stop()
+    lines = [record.getMessage() for record in caplog.records if record.name == "ctx.server.guard"]
+    assert [re.search(r"path=(\S+) status=(\d+)", line).groups() for line in lines] == [("/nowhere", "404")]  # type: ignore[union-attr]
 
 
 def test_an_empty_bank_is_a_mistake_that_is_told(serve: Serve, with_mcp: Services) -> None:

@@ -45,8 +45,10 @@ def test_another_process_s_change_counts_at_the_next_look(tmp_path: Path) -> Non
     server, command = KeyRing(path), KeyRing(path)
     assert server.closed is False
     key, record = command.create("laptop", ["alice"])
+    assert server.closed is True, "the door is shut before anybody comes with a key"
     assert match(key, server.candidates()) is not None
-    command.revoke(record.id)
+    revoked = command.revoke(record.id, clock=lambda: 7)
+    assert revoked == record._replace(revoked_ms=7)
     assert match(key, server.candidates()) is None
 
 
@@ -68,6 +70,45 @@ def test_neither_does_losing_or_breaking_the_file(tmp_path: Path) -> None:
     assert match(key, ring.candidates()) is not None
     path.unlink()
     assert ring.closed
+
+
+def test_a_broken_file_is_told_once_and_read_again_when_it_is_mended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "keys.json"
+    ring = KeyRing(str(path))
+    ring.create("laptop")
+    whole = path.read_bytes()
+    path.write_text("not json")
+    assert [ring.closed for _ in range(3)] == [True] * 3
+    told = [record.message for record in caplog.records if "unreadable" in record.message]
+    assert len(told) == 1
+    path.write_bytes(whole)
+    KeyRing(str(path)).create("phone")
+    assert [record.name for record in ring.list()] == ["laptop", "phone"]
+
+
+def test_a_file_that_others_may_read_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "keys.json"
+    KeyRing(str(path)).create("laptop")
+    KeyRing(str(path))
+    assert not caplog.records, "the owner's alone"
+    for mode in (0o640, 0o601):
+        caplog.clear()
+        path.chmod(mode)
+        KeyRing(str(path))
+        assert [f"mode={mode:o} mend='chmod 600'" in record.message for record in caplog.records] == [True]
+
+
+def test_keys_that_cannot_be_written_are_an_error_of_the_store(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    ring = KeyRing(str(path))
+    ring.create("laptop")
+    (tmp_path / "keys.json.lock").unlink(missing_ok=True)
+    (tmp_path / "keys.json.lock").mkdir()
+    with pytest.raises(StoreError, match="the keys cannot be written"):
+        ring.create("phone")
+    assert [record.name for record in ring.list()] == ["laptop"]
 
 
 def test_a_name_may_be_used_again_once_its_key_is_revoked(tmp_path: Path) -> None:

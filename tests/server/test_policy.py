@@ -75,6 +75,21 @@ def test_a_key_for_another_bank_is_told_from_no_key() -> None:
     access.admit_mcp()
 
 
+@pytest.mark.parametrize(
+    ("grant", "reason"),
+    [
+        (Grant("key:diary", pack="diary"), "opens the pack diary alone"),
+        (Grant("key:laptop", frozenset(["bob", "alice"])), "memories alone, of the bank alice, bob"),
+    ],
+)
+def test_a_key_for_memories_opens_no_documents_and_is_told_so(grant: Grant, reason: str) -> None:
+    access = Access(Policy(ServerSettings(api_keys=("k",))), "request")
+    access.grant = grant
+    with pytest.raises(Unauthorized, match=reason) as refused:
+        access.admit_documents()
+    assert refused.value.data == {"presented": True}
+
+
 def test_a_pack_is_known_where_it_is_enabled() -> None:
     access = Access(Policy(ServerSettings(packs=(PackPolicy("vault"),))), "request")
     assert (access.knows_pack("vault"), access.knows_pack("diary")) == (True, False)
