@@ -115,6 +115,25 @@ def test_every_view_has_an_address_that_back_and_reload_keep(tab: Tab) -> None:
     page.locator("#view-map").wait_for(state="visible")
 
 
+def test_a_reload_shows_as_many_results_and_keeps_its_place_among_them(
+    browser: Any, serve: Serve, tmp_path: Path
+) -> None:
+    documents = {f"n{number}.md": f"# Note {number}\n\napples {number}\n" for number in range(50)}
+    with workspace(project(tmp_path, documents)) as many:
+        many.refresh([])
+        tab = Tab(browser, _serve(serve, many).base)
+        tab.search("apples")
+        tab.page.click("#more")
+        tab.until("document.querySelectorAll('.result').length === 40")
+        tab.page.evaluate("scrollTo(0, document.querySelectorAll('.result')[35].offsetTop)")
+        depth = tab.page.evaluate("scrollY")
+        tab.page.wait_for_timeout(100)  # the browser tells of a scroll with its next frame
+        tab.page.reload()
+        tab.until("document.querySelectorAll('.result').length === 40")
+        tab.until(f"Math.abs(scrollY - {depth}) < 2")
+        tab.close()
+
+
 def test_the_addresses_of_before_lead_to_the_same(tab: Tab) -> None:
     tab.page.goto(tab.page.url.split("#")[0] + "?q=apples&mode=keyword")
     tab.page.locator(".result").first.wait_for()

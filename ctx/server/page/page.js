@@ -11,7 +11,7 @@ import * as tools from "./tools.js";
 
 const VIEWS = { search, doc, map, sources, memory, tools, connect, about };
 const TITLES = { map: "Map", sources: "Sources", memory: "Memory", tools: "Tools", connect: "Connect", about: "About" };
-const scrolled = new Map(); // address -> how far down
+const scrolled = new Map(JSON.parse(sessionStorage.getItem("ctx-scrolled") || "[]")); // address -> how far down
 let shown = null;
 
 function lead() {
@@ -29,9 +29,18 @@ function lead() {
   setTitle(TITLES[name]);
   const changed = shown !== name;
   shown = name;
-  VIEWS[name].open(place, { first, changed });
+  const depth = scrolled.get(location.hash) || 0;
+  const drawn = VIEWS[name].open(place, { first, changed });
   if (changed && !first && name !== "search") document.querySelector(`#view-${name} h1`).focus({ preventScroll: true });
-  if (changed && name !== "doc") window.scrollTo(0, scrolled.get(location.hash) || 0);
+  if (name === "doc" ? first && depth : changed) descend(depth, drawn); // a document that is opened goes to its passage
+}
+
+// To where one was; what is still being drawn is not long enough yet.
+async function descend(depth, drawn) {
+  const target = location.hash;
+  window.scrollTo(0, depth);
+  await drawn;
+  if (location.hash === target) window.scrollTo(0, depth);
 }
 
 // On a phone the views are a strip: the one that is shown is in sight. The page itself stays where it is.
@@ -52,6 +61,7 @@ function translateOld() {
 history.scrollRestoration = "manual";
 window.addEventListener("hashchange", lead);
 window.addEventListener("scroll", () => { if (route().view === shown) scrolled.set(location.hash, window.scrollY); }, { passive: true });
+window.addEventListener("pagehide", () => sessionStorage.setItem("ctx-scrolled", JSON.stringify([...scrolled])));
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // its address is not a view's
   const target = shown === "search" && find("results").childElementCount ? find("results") : find("main");

@@ -23,11 +23,12 @@ export function open(place, { first, changed, again }) {
   const words = place.query.get("q") || "";
   if (again) state.key = null; // and what is being typed stays
   else fill(place.query, words);
-  search();
+  const drawn = search();
   const opener = state.opener;
   state.opener = null;
   if (opener?.isConnected) opener.focus({ preventScroll: true });
   else if (changed && find("key-form").hidden && matchMedia("(pointer: fine)").matches && (first || !words)) find("query").focus({ preventScroll: true });
+  return drawn;
 }
 
 function fill(query, words) {
@@ -236,13 +237,13 @@ function show(results, request) {
   find("welcome").hidden = Boolean(request.q);
   if (!request.q) find("facets").hidden = true;
   find("results").replaceChildren();
-  showMore(request);
+  showMore(request, history.state?.rows);
 }
 
-function showMore(request) {
+function showMore(request, most = PAGE) {
   const best = { keyword: 0, semantic: 1 };
   for (const result of state.results) best.keyword = Math.max(best.keyword, result.explain?.keyword?.score || 0);
-  const rows = state.results.slice(state.shown, state.shown + PAGE);
+  const rows = state.results.slice(state.shown, state.shown + most);
   find("results").append(...rows.map((result, index) => resultRow(result, state.shown + index, request, best)));
   state.shown += rows.length;
   const rest = state.results.length - state.shown;
@@ -252,6 +253,7 @@ function showMore(request) {
   more.onclick = () => {
     const from = state.shown;
     showMore(request);
+    history.replaceState({ rows: state.shown }, ""); // a reload shows as many
     document.querySelectorAll("#results .open")[from]?.focus();
   };
 }

@@ -11,7 +11,7 @@ const state = { open: false, timer: 0, sources: [], activity: {}, asked: new Map
 export function open() {
   state.open = true;
   state.drawn = "";
-  load();
+  return load();
 }
 
 export function close() {
