@@ -224,9 +224,9 @@ class _Reader:
                 if full in WITHOUT_EFFECT:
                     self.warnings.append(f"{self.shown}: {label} has no effect: {WITHOUT_EFFECT[full]}")
                 else:
-                    from ctx.text import did_you_mean  # 5 ms, and only a wrong configuration needs it
+                    from ctx.synonyms import key_hint  # 5 ms, and only a wrong configuration needs it
 
-                    self.report(label, f"unknown key; {did_you_mean(key, choices)}")
+                    self.report(label, f"unknown key; {key_hint(key, table, name, choices)}")
 
     def named(self, group: dict[str, dict[str, JSON]], name: str) -> list[tuple[str, dict[str, JSON]]]:
         """The named tables of a kind, as `[tools.script.NAME]`."""
