@@ -77,6 +77,23 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *values: object) -> None:
         pass
 
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """The site's own page where there is none, with the way on."""
+        try:
+            with open(os.path.join(self.directory, "404.html"), "rb") as file:
+                page = file.read() if code == http.HTTPStatus.NOT_FOUND else b""
+        except OSError:
+            page = b""
+        if not page:
+            super().send_error(code, message, explain)
+            return
+        self.send_response(code)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(page)
+
     def list_directory(self, path: str | os.PathLike[str]) -> None:
         self.send_error(404)
 

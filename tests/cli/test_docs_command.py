@@ -23,6 +23,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "assets").mkdir()
     (folder / "index.html").write_text("<title>ctx</title>")
     (folder / "lua-api" / "index.html").write_text("<title>The Lua API</title>")
+    (folder / "404.html").write_text("<title>Not found</title>")
     (tmp_path / "secret.txt").write_text("secret")
     return folder
 
@@ -46,8 +47,9 @@ def test_the_site_is_served_until_ctrl_c_and_gives_nothing_else(site: Path, tmp_
             assert b"The Lua API" in reply.read()
         root = address.removesuffix("lua-api/")
         for path in ("../secret.txt", "%2e%2e/secret.txt", "assets/", "nowhere"):
-            with pytest.raises(urllib.error.HTTPError, match="404"):
+            with pytest.raises(urllib.error.HTTPError, match="404") as failure:
                 urllib.request.urlopen(root + path)
+            assert failure.value.read() == b"<title>Not found</title>"
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
     finally:

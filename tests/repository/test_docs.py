@@ -123,7 +123,9 @@ def test_the_repository_is_called_the_same_everywhere() -> None:
     assert all(
         address.startswith(f"https://github.com/{owner}/{name}") for address in PROJECT["urls"].values()
     )
-    assert f'repo_url = "{PROJECT["urls"]["Homepage"]}"' in (ROOT / "zensical.toml").read_text()
+    settings = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
+    assert [place["link"] for place in settings["extra"]["social"]] == [PROJECT["urls"]["Homepage"]]
+    assert "repo_url" not in settings  # the theme would ask its host about it
 
 
 def test_the_glossary_is_in_order_of_the_alphabet() -> None:

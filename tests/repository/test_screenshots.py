@@ -18,7 +18,9 @@ def test_every_view_has_a_light_and_a_dark_picture_on_its_page_and_there_is_no_o
     page = (ROOT / "docs" / "page.md").read_text()
     assert len(names) == 16
     assert {path.name for path in IMAGES.iterdir()} == names
-    assert set(re.findall(r"\(images/([\w.-]+)\)", page)) == names
+    shown = re.findall(r"\(images/([\w.-]+-(light|dark)\.webp)#gh-(light|dark)-mode-only\)", page)
+    assert {name for name, _, _ in shown} == names
+    assert all(scheme == mode for _, scheme, mode in shown)  # the one that suits what is around it
 
 
 def test_every_view_of_the_page_is_photographed() -> None:
