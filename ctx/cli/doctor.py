@@ -195,11 +195,11 @@ def _permissions(folder: str, *, fix: bool) -> Finding:
     if not loose:
         return Finding("permissions", OK, "the store is its owner's alone")
     if not fix:
-        detail = f"{len(loose)} files of the store are open to others; `ctx doctor --fix` closes them"
+        detail = f"open to others: {counted(len(loose), 'file')} of the store; `ctx doctor --fix` closes them"
         return Finding("permissions", WARNING, detail)
     for name in loose:
         os.chmod(name, 0o700 if os.path.isdir(name) else 0o600)
-    return Finding("permissions", OK, f"{len(loose)} files of the store were open to others, closed now")
+    return Finding("permissions", OK, f"closed to others now: {counted(len(loose), 'file')} of the store")
 
 
 def _files(folder: str) -> Iterator[str]:

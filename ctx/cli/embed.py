@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from ctx.cli.bars import add_options, shown_progress
 from ctx.cli.common import configuration, counted, parser, plain, print_json
 from ctx.cli.index import print_embedded
+from ctx.cli.logs import without_the_reported
 from ctx.errors import BadRequest
 from ctx.pruning import prunable_models, prune_models, replaced_models
 from ctx.store.rows import ModelShare
@@ -58,7 +59,7 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
 
 
 def _fill(workspace: Workspace, args: argparse.Namespace) -> None:
-    with shown_progress(args) as progress:
+    with shown_progress(args) as progress, without_the_reported("vectors are built anew"):
         report = workspace.indexer.embed(limit=args.limit, rebuild=args.what == "rebuild", progress=progress)
     if args.json:
         print_json(

@@ -69,21 +69,25 @@ def log_to_stderr(level: str, form: str = "text", *, without: str | None = None)
 
 
 @contextmanager
-def without_the_reported() -> Iterator[None]:
-    """Keeps out of the log, for the block, what a report or an error says that is printed anyway."""
-    logs = [logging.getLogger(name) for name in ("ctx.indexing.indexer", "ctx.connectors.repository")]
+def without_the_reported(*asked_for: str) -> Iterator[None]:
+    """Keeps out of the log, for the block, what a report or an error says that is printed anyway, and the
+    lines that begin with what the command was asked for.
+    """
+
+    def unreported(record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith(("not indexed ", "git remote failed ", *asked_for))
+
+    logs = [
+        logging.getLogger(f"ctx.{name}")
+        for name in ("indexing.indexer", "connectors.repository", "store.local")
+    ]
     for log in logs:
-        log.addFilter(_unreported)
+        log.addFilter(unreported)
     try:
         yield
     finally:
         for log in logs:
-            log.removeFilter(_unreported)
-
-
-def _unreported(record: logging.LogRecord) -> bool:
-    """Whether a line of the log says what the report that is printed anyway does not."""
-    return not str(record.msg).startswith(("not indexed ", "git remote failed "))
+            log.removeFilter(unreported)
 
 
 def guard_last_resort() -> None:

@@ -16,7 +16,7 @@ from ctx.cli.common import (
     print_json,
     table,
 )
-from ctx.cli.memory_moving import MOVING, Run, bank_there, moving_options, with_bank
+from ctx.cli.memory_moving import MOVING, NO_MEMORIES, Run, bank_there, moving_options, with_bank
 from ctx.cli.sessions import run_session, session_options
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, NotFound
@@ -126,7 +126,7 @@ def _banks(workspace: Workspace, args: argparse.Namespace) -> int:
         if len(banks) > len(counts):
             print(f"{len(banks) - len(counts):,} more; --limit shows them", file=sys.stderr)
     else:
-        print("No memories yet.")
+        print(f"{NO_MEMORIES[0].upper()}{NO_MEMORIES[1:]}.")
     return 0
 
 

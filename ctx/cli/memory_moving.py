@@ -18,6 +18,10 @@ from ctx.types import JSON
 from ctx.workspace import Workspace
 
 Run = Callable[[Workspace, argparse.Namespace], int]
+NO_MEMORIES = (
+    "no memories yet: agents keep them through a pack that ctx.toml enables ([packs] enabled), and "
+    "`ctx memory import FILE` reads those of another product"
+)
 _NAMED = 20  # conflicts and the like that are printed; --json has them all
 
 
@@ -35,8 +39,7 @@ def bank_there(store: MemoryStore, id: str) -> MemoryBank:
     bank = store.bank(id, Provenance(transport="cli", tool="ctx memory"))
     if not bank.exists():
         names = ", ".join(sorted(store.banks())[:20])
-        hint = f"there are: {names}" if names else "there are no memories yet"
-        raise NotFound(f"no memory bank called '{id}' ({hint})")
+        raise NotFound(f"no memory bank called '{id}' (there are: {names})" if names else NO_MEMORIES)
     return bank
 
 

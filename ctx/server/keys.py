@@ -251,7 +251,7 @@ class KeyRing(Keys):
         try:
             status = os.stat(self.path, follow_symlinks=False)
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             if self._stamp is not None and not self._bring_back():
                 # Taking the file away must not open what it closed.
                 logger.error("keys file=missing path=%s kept=%d", self.path, len(self._records))
