@@ -12,6 +12,8 @@ MAX_GROWTH_CHARS = 8_000_000  # what the names of columns may add to a table; wi
 _NUMBER = re.compile(r"[-+(]?[$€£]?\d[\d.,: /%eE+-]*\)?")
 _SAMPLE_ROWS = 100
 _MAX_NAME_CHARS = 100
+_LEAST_PAIRS, _MAX_PAIRS = 3, 30  # rows of a form
+_LEAST_MIXED = 2  # of its values that are words, and that are numbers
 _MAX_TITLE_ROWS = 8  # above a sheet's header: its title, a date, who made it
 
 
@@ -19,8 +21,8 @@ def table_lines(rows: Sequence[Sequence[str]], *, bullet: str = "") -> list[str]
     """A line for each row that is not blank.
 
     Below a header a row reads "name: value; name: value", its empty cells left out; without one, "value |
-    value". Rows with a single cell stay as they are. Behind a blank row another table may begin, with a
-    header of its own.
+    value"; of a form, whose first column names what stands beside it, "name: value". Rows with a single cell
+    stay as they are. Behind a blank row another table may begin, with a header of its own.
     """
     tables: list[list[list[str]]] = []
     blank = True
@@ -36,7 +38,7 @@ def table_lines(rows: Sequence[Sequence[str]], *, bullet: str = "") -> list[str]
     joined: list[list[list[str]]] = []
     above = _Header([], [], set())
     for table in tables:
-        header = _header(table)
+        header = None if _is_form(table) else _header(table)
         if joined and not (header and _begins_anew(header, above)):
             joined[-1] += table
         else:
@@ -79,7 +81,29 @@ def _filled(cells: Sequence[str]) -> list[int]:
     return [column for column, cell in enumerate(cells) if cell]
 
 
+def _is_form(table: Sequence[Sequence[str]]) -> bool:
+    """Whether each row is a name and its value ("City: | Paris"), so that the first row names no columns.
+
+    Either the names end in colons, or the values are words and numbers by turns, as those of one column
+    seldom are. That is a guess, made of short tables alone: there a header is in one chunk with its rows, so
+    that where it is wrong no row loses its words.
+    """
+    if any(not cells[0] or len(_filled(cells)) > 2 for cells in table):
+        return False
+    pairs = [(cells[0], cells[1]) for cells in table if any(cells[1:2])]
+    names = [name for name, _ in pairs]
+    if len(pairs) < _LEAST_PAIRS:
+        return False
+    if all(name.endswith(":") for name in names):
+        return True
+    numbers = sum(_NUMBER.fullmatch(value) is not None for _, value in pairs)
+    mixed = min(numbers, len(pairs) - numbers) >= _LEAST_MIXED
+    return mixed and len(pairs) <= _MAX_PAIRS and len(set(names)) == len(names) and _are_words(names)
+
+
 def _lines(table: Sequence[Sequence[str]], bullet: str) -> list[str]:
+    if _is_form(table):
+        return [_pair(cells, bullet) for cells in table]
     header_index = _header_index(table)
     growth = len("".join(table[header_index])) * len(table) if header_index is not None else 0
     if header_index is None or growth > MAX_GROWTH_CHARS:
@@ -87,6 +111,11 @@ def _lines(table: Sequence[Sequence[str]], bullet: str) -> list[str]:
     names = table[header_index]
     lines = [_joined(cells, "") for cells in table[: header_index + 1]]
     return lines + [_named(names, cells, bullet) for cells in table[header_index + 1 :]]
+
+
+def _pair(cells: Sequence[str], bullet: str) -> str:
+    name, *values = filter(None, cells)
+    return f"{bullet}{name.rstrip(':')}: {values[0]}" if values else name
 
 
 def _joined(cells: Sequence[str], bullet: str) -> str:

@@ -333,6 +333,14 @@ def test_a_sheet_with_two_columns_of_one_name_and_two_tables_keeps_every_name() 
             ["Fruit | Colour", "- Fruit: Quince; Colour: yellow", "- Fruit: Sloe; Colour: blue"],
         ),
         (
+            ["Name:,Ada", "City:,Paris", "Team:,Engines", "Desk:,"],
+            ["- Name: Ada", "- City: Paris", "- Team: Engines", "Desk:"],
+        ),
+        (
+            ["Sheet of Ada", "Name,Ada", "Born,1815", "City,London", "Phone,555 12"],
+            ["Sheet of Ada", "- Name: Ada", "- Born: 1815", "- City: London", "- Phone: 555 12"],
+        ),
+        (
             ["Town,Count", "Urk,12", "", "Edam,unknown", "Hoorn,unknown"],
             [
                 "Town | Count",
@@ -349,6 +357,8 @@ def test_a_sheet_with_two_columns_of_one_name_and_two_tables_keeps_every_name() 
         "next rows",
         "the same names again",
         "a blank row below the names",
+        "names with colons",
+        "a form",
         "words for want of numbers",
     ],
 )
