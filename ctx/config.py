@@ -421,8 +421,10 @@ def _gits(reader: _Reader, connectors: dict[str, dict[str, JSON]]) -> list[Git]:
         if url is not None and not url.strip():
             reader.report(f"[{label}] url", "must not be empty")
         elif url is not None:
+            from ctx.connectors.forges import is_path  # 10 ms, for a git source alone
+
             local = os.path.expanduser(url)
-            if "://" not in local and ":" not in local:  # a path, relative to the project as every path is
+            if is_path(local):  # relative to the project, as every path is
                 values["url"] = reader.absolute(local)
         if values["since"] is not None and not _is_day(values["since"]):
             reader.report(f"[{label}] since", f"must be a day such as 2026-01-01, got '{values['since']}'")

@@ -54,6 +54,10 @@ HOSTILE = {
     "git-lfs": ('[connectors.git]\nurl = "https://x.example/a"\nlfs = true', "has `git lfs` fetch"),
     "git-path": ('[connectors.git]\nurl = "/home/you/private"', "reads the repository /home/you/private"),
     "git-relative": ('[connectors.git.a]\nurl = "../private"', "reads the repository ../private"),
+    "git-colon": ('[connectors.git]\nurl = "/a:b/../home/you/private"', "reads the repository /a:b/../home"),
+    "git-relative-colon": ('[connectors.git]\nurl = "./a:b/../../x"', "reads the repository ./a:b/../../x"),
+    "git-home-colon": ('[connectors.git]\nurl = "~/a:b/../x"', "reads the repository ~/a:b/../x"),
+    "git-folder-colon": ('[connectors.git]\nurl = "docs/a:b"', "reads the repository docs/a:b"),
     "git-file": ('[connectors.git]\nurl = "FILE:///home/you/x"', "reads the repository FILE:///home/you/x"),
     "git-inside": ('[connectors.git]\nurl = "./vendored"', "reads the repository ./vendored"),
     "embedding-url": (

@@ -61,6 +61,13 @@ class Remote(NamedTuple):
         return _USERINFO.sub("", text)
 
 
+def is_path(url: str) -> bool:
+    """Whether an address without a transport is a path of this machine, not `user@host:path`: a path may hold
+    a colon too.
+    """
+    return "://" not in url and (url.startswith(("/", ".", "~")) or _SCP.fullmatch(url) is None)
+
+
 def parse_remote(url: str) -> Remote:
     """Raises `ValueError` with a sentence for what git must not be given: options, commands and the like."""
     if not url.strip():
@@ -76,8 +83,8 @@ def parse_remote(url: str) -> Remote:
         )
     if "://" in url:
         return _parse_url(url)
-    scp = _SCP.fullmatch(url)
-    if scp and not url.startswith(("/", ".", "~")):
+    scp = None if is_path(url) else _SCP.fullmatch(url)
+    if scp:
         if scp["host"].startswith("-"):
             raise ValueError("url: a host must not begin with a dash")
         if _SHELL.search(scp["host"]) or _SHELL.search(scp["user"] or ""):
