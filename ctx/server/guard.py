@@ -24,7 +24,9 @@ from ctx.server.zones import MATCH, Headers, Match, Routes, check_path, error_bo
 
 logger = logging.getLogger(__name__)
 
-MAX_IN_FLIGHT = 512  # requests and open streams together: half of the descriptors that a process usually gets
+# Requests without a reply yet: half of the descriptors that a process usually gets. Who reads one slowly, or
+# holds a stream open, is bounded by the connections (run.py), and keeps nobody else from being let in.
+MAX_IN_FLIGHT = 512
 # What a call may still take once the server was asked to stop: with the rest below a second.
 STOP_GRACE_S = 0.4
 PREFLIGHT_MAX_AGE_S = 600
@@ -139,7 +141,10 @@ class Guard:
     def _check_room(self) -> None:
         if self.closing:
             raise Busy("the server is stopping")
-        if len(self._open) > MAX_IN_FLIGHT and not self._end_slowest():
+        if len(self._open) <= MAX_IN_FLIGHT:
+            return
+        unanswered = sum(not exchange.started for exchange in self._open.values())
+        if unanswered > MAX_IN_FLIGHT and not self._end_slowest():
             raise Busy(_CROWDED)
 
     def _end_slowest(self) -> bool:

@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from types import FrameType
 
@@ -28,6 +29,9 @@ PEER_CONNECTIONS = 640  # of one address: more than the guard lets in requests, 
 MAX_HEAD_BYTES = 65_536  # request line and headers together
 HEAD_S = 30  # how long a client may take over them
 KEEP_ALIVE_S = 15
+UNREAD_S = 30.0  # how long a client may take none of a reply that waits for it
+UNREAD_BYTES = 256 << 20  # of all the replies that wait so: one of 30 MB costs nothing to ask for
+PATIENCE_S = 1.0  # after which, in a crowd, who does not read a reply gives way
 BACKSTOP_S = 1  # the guard ends everything within half a second; this is for what it could not end
 LEAVE_S = 0.9  # after a signal; with the end of the process itself below a second
 PORTS_TRIED = 20  # after one that is taken, for one to propose
@@ -112,6 +116,7 @@ class HttpProtocol(HttpToolsProtocol):
     _waiting_since_s = 0.0
     _head_timer: asyncio.TimerHandle | None = None
     _answering: RequestResponseCycle | None = None  # with pipelining not the one that was read last
+    _unread_timer: asyncio.TimerHandle | None = None  # while a reply waits for its client to read
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -133,10 +138,10 @@ class HttpProtocol(HttpToolsProtocol):
             crowd = self._others()
             if len(crowd) < MAX_CONNECTIONS:
                 return True
-        waiting = [each for each in crowd if each.waits]
-        if not waiting:
+        giving_way = [each for each in crowd if each.waits] or _excess(crowd, peer)
+        if not giving_way:
             return False
-        min(waiting, key=lambda each: each._waiting_since_s).transport.abort()
+        min(giving_way, key=lambda each: each._waiting_since_s).transport.abort()
         return True
 
     def _others(self) -> "list[HttpProtocol]":
@@ -144,7 +149,11 @@ class HttpProtocol(HttpToolsProtocol):
 
     @property
     def waits(self) -> bool:
-        """Whether no whole head has come since the last reply, if there was one."""
+        """Whether no whole head has come since the last reply, if there was one, or that is not being
+        read.
+        """
+        if self._unread_timer is not None:
+            return self.loop.time() - self._waiting_since_s > PATIENCE_S
         if self.transport.is_closing():
             return False
         return self._head_timer is not None or self.cycle is None or self.cycle.response_complete
@@ -154,8 +163,45 @@ class HttpProtocol(HttpToolsProtocol):
         self._answering = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._waiting_since_s = self.loop.time()
+        self._expect_reading()
+        unread = sorted(self._unread(), key=lambda each: each._waiting_since_s)
+        excess_bytes = sum(each._unread_bytes for each in unread) - UNREAD_BYTES
+        for each in unread[:-1]:  # what waits longest first; this one has just begun
+            if excess_bytes > 0:
+                excess_bytes -= each._unread_bytes
+                each.transport.abort()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._reading_ended()
+
+    def _reading_ended(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
+    def _unread(self) -> "list[HttpProtocol]":
+        return [each for each in (*self._others(), self) if each._unread_timer is not None]
+
+    @property
+    def _unread_bytes(self) -> int:
+        return self.transport.get_write_buffer_size()
+
+    def _expect_reading(self) -> None:
+        self._unread_timer = self.loop.call_later(UNREAD_S, self._check_reading, self._unread_bytes)
+
+    def _check_reading(self, before_bytes: int) -> None:
+        if self._unread_bytes < before_bytes:
+            self._expect_reading()
+        else:  # closing it would wait for the client to read
+            self.transport.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
+        self._reading_ended()
         # Uvicorn tells only the request that was read last; those before it would be answered into a closed
         # socket.
         self.pipeline.clear()
@@ -209,6 +255,17 @@ class HttpProtocol(HttpToolsProtocol):
         extra = "".join(f"{name}: {value}\r\n" for name, value in errors.headers(error).items())
         self.transport.write(f"{head}{extra}connection: close\r\n\r\n".encode("latin-1") + body)
         self.transport.close()
+
+
+def _excess(crowd: list[HttpProtocol], peer: str | None) -> list[HttpProtocol]:
+    """Of a crowd that is all at work the connections of the one peer that has most, where another one comes:
+    whoever holds streams open from several addresses keeps nobody else out.
+    """
+    shares = Counter(each.client and each.client[0] for each in crowd)
+    largest, count = shares.most_common(1)[0]
+    if largest == peer or count <= shares[peer] + 1:
+        return []
+    return [each for each in crowd if each.client and each.client[0] == largest]
 
 
 _REASONS = {400: "Bad Request", 503: "Service Unavailable"}

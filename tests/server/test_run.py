@@ -17,7 +17,7 @@ import anyio
 import httpx
 import pytest
 from faults import eventually
-from serving import ANYTHING, Serve, failure
+from serving import ANYTHING, Serve, Served, failure
 from starlette.types import Receive, Scope, Send
 
 from ctx.errors import ConfigError, StoreError
@@ -80,14 +80,21 @@ def test_a_stop_ends_an_open_stream(
         assert not served.thread.is_alive()
 
 
-def test_requests_beyond_the_bound_of_open_ones_are_503(
-    serve: Serve, services: Services, monkeypatch: pytest.MonkeyPatch
+def test_requests_beyond_the_bound_of_unanswered_ones_are_503_and_open_streams_do_not_count(
+    serve: Serve, toolbox: Toolbox, agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ctx.server.guard.MAX_IN_FLIGHT", 1)
-    served = serve(services._replace(mcp=StreamDoor))
+    entered, release = _waiting(toolbox)
+    served = serve(Services(toolbox, agents, mcp=StreamDoor))
     with served.client.stream("GET", "/mcp", headers={"mcp-session-id": "s"}) as stream:
         assert next(stream.iter_text()) == ": open\n\n"
+        assert httpx.get(f"{served.base}/health", timeout=60).status_code == 200
+        caller = threading.Thread(target=lambda: httpx.post(f"{served.base}/tools/wait", json={}, timeout=60))
+        caller.start()
+        assert entered.wait(60)
         assert failure(httpx.get(f"{served.base}/health")) == (503, "busy")
+        release.set()
+        caller.join(60)
 
 
 def _waiting(toolbox: Toolbox) -> tuple[threading.Event, threading.Event]:
@@ -257,6 +264,123 @@ def test_who_sends_a_body_slowly_gives_way_when_the_server_is_full(
             assert b" 503 " in reply.readline()
     finally:
         for connection in slow:
+            connection.close()
+
+
+def _unread(served: Served) -> socket.socket:
+    """A connection whose reply is larger than all buffers on its way, and is not read."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(60)
+    connection.connect((served.host, served.port))
+    connection.sendall(
+        b"POST /tools/long HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 2\r\n\r\n{}"
+    )
+    return connection
+
+
+def _is_cut_off(connection: socket.socket) -> bool:
+    """Whether the server has given it up: what was on its way is still to be read, and then no more."""
+    size = 0
+    try:
+        while data := connection.recv(1 << 20):
+            size += len(data)
+    except OSError:
+        return True
+    return size < LONG_REPLY_BYTES
+
+
+LONG_REPLY_BYTES = 16 << 20  # more than a system keeps of what a client does not read
+
+
+@pytest.fixture
+def long_reply(serve: Serve, toolbox: Toolbox, agents: Agents) -> Served:
+    """A server whose tool `long` answers with more than a client's system takes unread."""
+    text = "x" * LONG_REPLY_BYTES
+    toolbox.add(Tool("long", "Much", ANYTHING, lambda arguments, caller: text))
+    return serve(Services(toolbox, agents))
+
+
+def _unread_ones(served: Served) -> list[run.HttpProtocol]:
+    connections = list(served.server.server_state.connections)
+    return [each for each in connections if each._unread_timer is not None]
+
+
+def test_who_reads_no_reply_is_hung_up_on(long_reply: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctx.server.run.UNREAD_S", 0.1)
+    with _unread(long_reply) as connection:
+        eventually(lambda: len(long_reply.server.server_state.connections) == 1)
+        eventually(lambda: not long_reply.server.server_state.connections)
+        assert _is_cut_off(connection)
+
+
+def test_who_reads_a_long_reply_slowly_gets_all_of_it(long_reply: Served) -> None:
+    with _unread(long_reply) as connection:
+        eventually(lambda: len(_unread_ones(long_reply)) == 1)
+        (protocol,) = _unread_ones(long_reply)
+        looked = threading.Event()
+
+        def look() -> None:
+            protocol._check_reading(protocol._unread_bytes + 1)  # a byte more waited at the last look
+            looked.set()
+
+        protocol.loop.call_soon_threadsafe(look)
+        assert looked.wait(60)
+        size = 0
+        while size < LONG_REPLY_BYTES:
+            data = connection.recv(1 << 20)
+            assert data, f"cut off after {size} bytes"
+            size += len(data)
+
+
+def test_who_reads_no_reply_gives_way_when_the_server_is_full(
+    long_reply: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctx.server.run.MAX_CONNECTIONS", 3)
+    monkeypatch.setattr("ctx.server.run.PATIENCE_S", 0.0)
+    slow = [_unread(long_reply) for _ in range(3)]
+    try:
+        eventually(lambda: len(_unread_ones(long_reply)) == 3)
+        for _ in range(3):
+            assert httpx.get(f"{long_reply.base}/health", timeout=60).status_code == 200
+        assert _is_cut_off(slow[0])
+    finally:
+        for connection in slow:
+            connection.close()
+
+
+def test_replies_that_nobody_reads_are_bounded_together(
+    long_reply: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctx.server.run.UNREAD_BYTES", LONG_REPLY_BYTES)
+    first = _unread(long_reply)
+    eventually(lambda: len(_unread_ones(long_reply)) == 1)
+    second = _unread(long_reply)
+    try:
+        assert _is_cut_off(first)
+        assert len(_unread_ones(long_reply)) == 1
+    finally:
+        first.close()
+        second.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there are all of 127.0.0.0/8 this machine's")
+def test_who_holds_all_connections_from_several_addresses_keeps_nobody_else_out(
+    serve: Serve, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctx.server.run.MAX_CONNECTIONS", 4)
+    served = serve(services._replace(mcp=StreamDoor))
+    head = b"GET /mcp HTTP/1.1\r\nHost: localhost\r\nmcp-session-id: s\r\n\r\n"
+    streams = []
+    try:
+        for peer in ("127.0.0.2", "127.0.0.2", "127.0.0.3", "127.0.0.3"):
+            streams.append(socket.create_connection((served.host, served.port), 60, (peer, 0)))
+            streams[-1].sendall(head)
+            assert streams[-1].recv(15) == b"HTTP/1.1 200 OK"
+        assert httpx.get(f"{served.base}/health", timeout=60).status_code == 200
+    finally:
+        for connection in streams:
             connection.close()
 
 
