@@ -12,7 +12,8 @@ from ctx.assemble import open_keys
 from ctx.config import Config
 from ctx.errors import ConfigError, StoreError
 from ctx.extensions.store import FileScriptStore, ScriptStore
-from ctx.memory.moving import MovedMemories, move_memories
+from ctx.memory.moving import check_target as check_banks
+from ctx.memory.moving import move_memories
 from ctx.memory.store import open_rows
 from ctx.packs.packs import session_files
 from ctx.packs.sessions import FileSessions, Sessions
@@ -43,30 +44,40 @@ class Report(NamedTuple):
 
 def migrate(config: Config, origin: str, target: str, *, replace: bool, progress: Progress) -> Report:
     """Copies all that is kept at a place to another one, and compares the two: each the address of a database
-    or the path of a file.
+    or the path of a file. From the first write to the last comparison the target is marked as unfinished.
 
     Nobody may write either meanwhile. Raises `BadRequest` where the target holds what the origin lacks
     (`replace` drops it), `StoreError`.
     """
-    with open_catalog(origin, config.db.path) as source, open_catalog(target, config.db.path) as goal:
-        from ctx.store.moving import move  # it needs the client of PostgreSQL, which `open_catalog` asks for
+    with (
+        open_catalog(origin, config.db.path) as source,
+        open_catalog(target, config.db.path) as goal,
+        closing(open_rows(origin)) as rows,
+        closing(open_rows(target)) as goal_rows,
+    ):
+        from ctx.store.moving import check_target, move  # they need what `open_catalog` asks for
 
-        documents = move(source, goal, replace=replace, progress=progress)
-    memories = _moved_memories(origin, target, replace=replace, progress=progress)
-    return Report(
-        *documents,
-        memories.banks,
-        memories.memories,
-        memories.digest,
-        _moved_keys(origin, target),
-        _moved_sessions(config, origin, target),
-        _moved_values(origin, target),
-    )
-
-
-def _moved_memories(origin: str, target: str, *, replace: bool, progress: Progress) -> MovedMemories:
-    with closing(open_rows(origin)) as source, closing(open_rows(target)) as goal:
-        return move_memories(source, goal, replace=replace, progress=progress)
+        if source.unfinished():
+            raise StoreError(
+                "the store to be moved is itself one whose move was broken off: finish that first"
+            )
+        if not replace:
+            check_target(source, goal)
+            check_banks(rows, goal_rows)
+        goal.mark_unfinished(True)
+        documents = move(source, goal, progress=progress)
+        memories = move_memories(rows, goal_rows, progress=progress)
+        report = Report(
+            *documents,
+            memories.banks,
+            memories.memories,
+            memories.digest,
+            _moved_keys(origin, target),
+            _moved_sessions(config, origin, target),
+            _moved_values(origin, target),
+        )
+        goal.mark_unfinished(False)
+        return report
 
 
 def _moved_keys(origin: str, target: str) -> int:

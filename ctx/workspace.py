@@ -14,7 +14,7 @@ from ctx.config import Config
 from ctx.errors import Busy, EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING, RLock
 from ctx.project import user_folder
-from ctx.store.plane import Plane, file_catalog, postgres_catalog
+from ctx.store.plane import Plane, check_whole, file_catalog, postgres_catalog
 from ctx.store.sqlite import SqliteCatalog
 from ctx.types import JSON, SourceStatus, oldest_pending_ms
 
@@ -136,6 +136,7 @@ class Workspace:
             url, path = self.config.store.url, self.config.db.path
             catalog = postgres_catalog(url, path) if url else file_catalog(path, reading=self._reading)
             self._opened.append(catalog.close)
+            check_whole(catalog, shared=bool(url))
             return catalog
 
     @cached_property
@@ -458,6 +459,7 @@ class Workspace:
                 language_model=self._language_model(),
             )
             self._opened.append(store.close)
+            check_whole(store.rows, shared=bool(self.config.store.url))
             return store
 
     def _sessions(self, pack: str, path: str | None) -> "Sessions":

@@ -80,11 +80,16 @@ def examine(explicit: str | None, *, fix: bool) -> Iterator[Finding]:
             yield Finding("configuration", FAILED, line)
         return
     yield Finding("configuration", OK, config.path or "the defaults")
-    yield from _store(config, fix=fix)
+    told = set()  # what keeps the store from being opened keeps it from each that looks into it
+    for finding in _store(config, fix=fix):
+        told.add(finding.detail)
+        yield finding
     try:
         with open_workspace(config) as workspace:
             for look in (_index, _embedder, _sources, _memory, _extensions, _doors):
-                yield from _guarded(look, workspace, fix)
+                for finding in _guarded(look, workspace, fix):
+                    if finding.state != FAILED or finding.detail not in told:
+                        yield finding
     except CtxError as error:
         yield Finding("workspace", FAILED, error.message)
     yield from _server(config)

@@ -6,7 +6,7 @@ import sys
 from ctx.cli.common import configuration, parser, plain, print_json
 from ctx.config import Config
 from ctx.errors import BadRequest, StoreError
-from ctx.migration import migrate
+from ctx.migration import Report, migrate
 from ctx.store.lock import WriterLock
 
 
@@ -17,30 +17,44 @@ def run(command: str, argv: list[str]) -> int:
         "under the same ids, and compare the two. It may be broken off and run again. Stop whoever writes.",
         json=True,
     )
+    options.add_argument("--to", metavar="STORE", help="postgresql://..., or the path of a file")
     options.add_argument(
-        "--to", required=True, metavar="STORE", help="postgresql://..., or the path of a file"
-    )
-    options.add_argument(
-        "--from", dest="origin", metavar="STORE", help="likewise (default: the store of the configuration)"
+        "--from",
+        dest="origin",
+        metavar="STORE",
+        help="likewise; where only one of the two is named, the other is the store of the configuration",
     )
     options.add_argument("--replace", action="store_true", help="drop what only the target holds")
     args = options.parse_args(argv)
+    if not (args.to or args.origin):
+        raise BadRequest(
+            "name where the store goes (--to) or comes from (--from): postgresql://..., or a file"
+        )
     config = configuration(args.config)
-    origin_place = _place(args.origin) if args.origin else config.store.url or config.db.path
-    target_place = _place(args.to)
+    own_place = config.store.url or config.db.path
+    origin_place = _place("--from", args.origin) if args.origin else own_place
+    target_place = _place("--to", args.to) if args.to else own_place
     if "://" not in origin_place + target_place:
         raise BadRequest(
             "one of the two stores must be a database; `ctx backup` and `ctx restore` copy one that is a file"
         )
     if origin_place == target_place:
-        raise BadRequest("--to names the store that is to be moved; name another")
+        raise BadRequest("both are the same store; name another one with --to or --from")
     if "://" not in origin_place and not os.path.exists(origin_place):
         raise StoreError(f"there is no catalog to move: {plain(origin_place)} is not there")
     return _moved(config, origin_place, target_place, replace=args.replace, as_json=args.json)
 
 
-def _place(text: str) -> str:
-    return text if "://" in text else os.path.abspath(os.path.expanduser(text))
+def _place(option: str, text: str) -> str:
+    scheme, separator, _ = text.partition("://")
+    if not separator:
+        return os.path.abspath(os.path.expanduser(text))
+    if scheme not in ("postgresql", "postgres"):
+        raise BadRequest(
+            f"{option}: '{plain(scheme)[:40]}' is nothing that a store is kept in; name "
+            "postgresql://user@host/database, or a file"
+        )
+    return text
 
 
 def _moved(config: Config, origin_place: str, target_place: str, *, replace: bool, as_json: bool) -> int:
@@ -55,6 +69,11 @@ def _moved(config: Config, origin_place: str, target_place: str, *, replace: boo
     if as_json:
         print_json(report._asdict())
         return 0
+    _tell(report, target_place, configured=target_place == (config.store.url or config.db.path))
+    return 0
+
+
+def _tell(report: Report, target_place: str, *, configured: bool) -> None:
     print(
         f"{report.documents:,} documents, {report.chunks:,} chunks and {report.embeddings:,} new embeddings "
         f"are there, and equal; {report.passed_over:,} documents were there before"
@@ -63,10 +82,8 @@ def _moved(config: Config, origin_place: str, target_place: str, *, replace: boo
         f"{report.memories:,} memories in {report.banks:,} banks, {report.keys:,} keys, {report.sessions:,} "
         f"sessions and {report.values:,} values of scripts are there, and equal"
     )
-    print(
-        "Now name it in ctx.toml: [store] url; `ctx index` builds the index from it without embedding "
-        "anything."
-        if "://" in target_place
-        else "Now take [store] url out of ctx.toml, and set [db] path to it."
-    )
-    return 0
+    if "://" in target_place:
+        naming = "" if configured else "name it in ctx.toml ([store] url); "
+        print(f"Now {naming}`ctx index` builds the index from it without embedding anything.")
+    elif not configured:
+        print("Now take [store] url out of ctx.toml, and set [db] path to it.")

@@ -77,16 +77,33 @@ class MovedMemories(NamedTuple):
     digest: str
 
 
-def move_memories(
-    origin: MemoryRows, target: MemoryRows, *, replace: bool, progress: Progress
-) -> MovedMemories:
-    """Copies all banks of `origin` to `target`, and compares the two. Nobody may write either meanwhile.
-
-    Raises `BadRequest` where the target holds banks that the origin lacks (`replace` drops them),
-    `StoreError` where the two are not equal afterwards.
+def check_target(origin: MemoryRows, target: MemoryRows) -> None:
+    """Raises `BadRequest` where the target holds banks that the origin lacks, or that were written there
+    since they were moved. Changes nothing.
     """
     banks = _banks(origin)
-    _clear(target, banks, replace)
+    with origin.view() as engine:
+        own = [
+            bank.bank
+            for bank in _banks(target).values()
+            if not _behind(engine, bank, banks.get(bank.bank_no))
+        ]
+    if own:
+        raise BadRequest(
+            f"there are {len(own):,} memory banks with memories that the store to be moved lacks "
+            f"({', '.join(own[:5])}); name an empty store, or drop them with --replace"
+        )
+
+
+def move_memories(origin: MemoryRows, target: MemoryRows, *, progress: Progress) -> MovedMemories:
+    """Copies all banks of `origin` to `target`, drops what only that one holds, and compares the two. Nobody
+    may write either meanwhile. Raises `StoreError` where the two are not equal afterwards.
+    """
+    banks = _banks(origin)
+    for bank in _banks(target).values():
+        if not _same(bank, banks.get(bank.bank_no)):
+            with target.change() as engine:
+                _drop(engine, bank.bank_no)
     _move_models(origin, target)
     passed_over = 0
     digests = hashlib.sha256()
@@ -125,22 +142,20 @@ def _count(rows: MemoryRows) -> int:
         return int(engine.connection.execute("SELECT count(*) FROM memories").fetchone()[0])
 
 
-def _clear(target: MemoryRows, banks: dict[int, BankRow], replace: bool) -> None:
-    """Sees to it that the target holds no bank of its own."""
-    foreign = [
-        bank
-        for bank in _banks(target).values()
-        if bank.bank_no not in banks or bank.created_ms != banks[bank.bank_no].created_ms
-    ]
-    if foreign and not replace:
-        raise BadRequest(
-            f"there are {len(foreign):,} memory banks that the store to be moved lacks "
-            f"({', '.join(bank.bank for bank in foreign[:5])}); name an empty store, or drop them with "
-            "--replace"
-        )
-    for bank in foreign:
-        with target.change() as engine:
-            _drop(engine, bank.bank_no)
+def _same(bank: BankRow, other: BankRow | None) -> bool:
+    """Whether two rows are of one bank, in whichever state."""
+    return other is not None and bank.created_ms == other.created_ms
+
+
+def _behind(origin: Engine, bank: BankRow, other: BankRow | None) -> bool:
+    """Whether all that a bank of the target went through is in the journal of the origin's, `other`."""
+    if other is None or not _same(bank, other):
+        return False
+    if bank.bank.startswith("/"):  # dropped: it would come back
+        return other.bank.startswith("/")
+    select = "SELECT 1 FROM memory_journal WHERE bank_no = ? AND hash = ?"
+    # A bank whose move was broken off has no place in its journal yet.
+    return not bank.head or bool(origin.connection.execute(select, (bank.bank_no, bank.head)).fetchone())
 
 
 def _drop(engine: Engine, bank_no: int) -> None:

@@ -15,6 +15,7 @@ from ctx.memory.reader import LINEAGE, Reader
 from ctx.memory.schema import bring_up_to_date
 from ctx.memory.sqlite_engine import SqliteEngine
 from ctx.memory.writer import Writer, empty
+from ctx.store.record import is_unfinished
 from ctx.store.schema import Connection, attached, connect, transaction
 from ctx.types import JSON
 
@@ -49,6 +50,11 @@ class MemoryRows:
     def shred(self) -> None:
         """Overwrites what was deleted, as far as the engine can."""
         raise NotImplementedError
+
+    def unfinished(self) -> bool:
+        """Whether a move into this store was begun and has not come to its end."""
+        with self.view() as engine:
+            return is_unfinished(engine.connection)
 
     def broken(self, error: StoreError) -> bool:
         """Whether it was the connection that failed, so that what only reads may ask again."""

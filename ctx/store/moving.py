@@ -32,13 +32,23 @@ class Moved(NamedTuple):
     digest: str
 
 
-def move(origin: SqlCatalog, target: SqlCatalog, *, replace: bool, progress: Progress) -> Moved:
-    """Copies all of `origin` to `target`, and compares the two. Nobody may write either meanwhile.
+def check_target(origin: SqlCatalog, target: SqlCatalog) -> None:
+    """Raises `BadRequest` where the target holds documents that the origin lacks. Changes nothing."""
+    excess = _excess(origin, target)
+    if excess:
+        count = sum(map(len, excess.values()))
+        raise BadRequest(
+            f"there are {count:,} documents that the store to be moved lacks (of {', '.join(excess)}); "
+            "name an empty store, or drop them with --replace"
+        )
 
-    Raises `BadRequest` where the target holds documents that the origin lacks (`replace` deletes them),
-    `StoreError` where the two are not equal afterwards.
+
+def move(origin: SqlCatalog, target: SqlCatalog, *, progress: Progress) -> Moved:
+    """Copies all of `origin` to `target`, drops what only that one holds, and compares the two. Nobody may
+    write either meanwhile. Raises `StoreError` where the two are not equal afterwards.
     """
-    _clear(origin, target, replace)
+    for source, source_ids in _excess(origin, target).items():
+        target.delete_documents(source, source_ids)
     total = origin.stats()["documents"]
     count = passed_over = 0
     ids = origin.ids()
@@ -69,22 +79,15 @@ def digest(catalog: SqlCatalog) -> str:
     return total.hexdigest()
 
 
-def _clear(origin: SqlCatalog, target: SqlCatalog, replace: bool) -> None:
-    """Sees to it that the target holds nothing of its own."""
+def _excess(origin: SqlCatalog, target: SqlCatalog) -> dict[str, list[str]]:
+    """What only the target holds: source -> source_ids."""
     excess: dict[str, list[str]] = {}
     for status in target.statuses(None, ()):
         ours = origin.fingerprints(status.name)
         foreign = [source_id for source_id in target.fingerprints(status.name) if source_id not in ours]
         if foreign:
             excess[status.name] = foreign
-    if excess and not replace:
-        count = sum(map(len, excess.values()))
-        raise BadRequest(
-            f"there are {count:,} documents that the store to be moved lacks (of {', '.join(excess)}); "
-            "name an empty store, or drop them with --replace"
-        )
-    for source, source_ids in excess.items():
-        target.delete_documents(source, source_ids)
+    return excess
 
 
 def _document(catalog: SqlCatalog, id: str) -> StoredDocument:

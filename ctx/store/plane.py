@@ -7,8 +7,8 @@ the search engine that `[index]` names.
 import os
 from collections.abc import Callable
 
-from ctx.errors import ConfigError
-from ctx.lean import TYPE_CHECKING
+from ctx.errors import ConfigError, StoreError
+from ctx.lean import TYPE_CHECKING, Protocol
 from ctx.settings import Index
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
@@ -62,6 +62,21 @@ def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":
     Raises `ConfigError`, `StoreError`.
     """
     return postgres_catalog(place, path) if "://" in place else SqliteCatalog(place)
+
+
+class Movable(Protocol):
+    """What `ctx migrate` moves into."""
+
+    def unfinished(self) -> bool: ...
+
+
+def check_whole(store: Movable, *, shared: bool) -> None:
+    """Raises `StoreError` for a store that a move into did not come to its end; `shared`: in a database."""
+    if store.unfinished():
+        raise StoreError(
+            "the move into this store was broken off, and only a part of it is here: `ctx migrate --from "
+            f"{'FILE' if shared else 'postgresql://...'}` goes on with it"
+        )
 
 
 class Plane:

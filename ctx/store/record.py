@@ -23,6 +23,7 @@ TOO_LARGE = "a number or a text is larger than the catalog can hold"
 NEVER_INDEXED = "not indexed yet"
 # Documents read at once: short transactions, or the log could not be cut while a projection is built.
 PAGE = 200
+_MOVING = "moving"  # in `meta` from the first to the last write of a move into this store
 _BOUND = 500  # values bound to one statement, about
 _STRIDE = 16  # lists of values in a statement are as long as a multiple of this
 
@@ -107,6 +108,21 @@ class Record:
                 "SELECT token FROM epoch WHERE start <= ? ORDER BY start DESC LIMIT 1", (seq,)
             ).fetchone()
         return str(row[0]) if row else None
+
+    def unfinished(self) -> bool:
+        """Whether a move into this store was begun and has not come to its end."""
+        with self._reading() as connection:
+            return is_unfinished(connection)
+
+    def mark_unfinished(self, unfinished: bool) -> None:
+        """Says so, or that it has."""
+        with self._writing() as write:
+            if unfinished:
+                write.connection.execute(
+                    f"INSERT INTO meta VALUES ('{_MOVING}', 1) ON CONFLICT (key) DO NOTHING"
+                )
+            else:
+                write.connection.execute(f"DELETE FROM meta WHERE key = '{_MOVING}'")
 
     def record_run(self, source: str, run: Run) -> None:
         with self._writing() as write:
@@ -227,6 +243,10 @@ def _by_number(rows: Rows) -> dict[int, Sequence[Any]]:
 
 def current_seq(connection: Statements) -> int:
     return int(connection.execute("SELECT value FROM meta WHERE key = 'seq'").fetchone()[0])
+
+
+def is_unfinished(connection: Statements) -> bool:
+    return connection.execute(f"SELECT 1 FROM meta WHERE key = '{_MOVING}'").fetchone() is not None
 
 
 def source_no_of(connection: Statements, name: str) -> int | None:

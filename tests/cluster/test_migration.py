@@ -7,6 +7,9 @@ import json
 import os
 import random
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -153,3 +156,76 @@ def test_a_store_moves_to_a_database_and_back_with_the_same_replies(
         False
     ]
     assert key
+
+
+MOVES_AND_DIES = """import os, signal, sys
+from ctx.config import load_config
+from ctx.migration import migrate
+
+def progress(step, count, total):
+    if step == sys.argv[4]:
+        assert count < total
+        os.kill(os.getpid(), signal.SIGKILL)
+
+migrate(load_config(sys.argv[1], os.environ), sys.argv[2], sys.argv[3], replace=False, progress=progress)
+"""
+
+
+def killed_move(config: Path, origin: str, target: str, step: str) -> None:
+    """A move that ends by `kill -9` after the first part of a step."""
+    command = [sys.executable, "-c", MOVES_AND_DIES, str(config), origin, target, step]
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
+
+
+def refusals(config: Path) -> list[str]:
+    """What each command says that would work with the store."""
+    said = []
+    for command in (
+        ("search", "otter"),
+        ("index",),
+        ("serve", "mcp"),
+        ("memory", "search", "tea"),
+        ("doctor",),
+    ):
+        completed = subprocess.run(
+            [sys.executable, "-m", "ctx", *command, "--config", str(config)],
+            cwd=config.parent,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert completed.returncode, command
+        assert "Traceback" not in completed.stderr
+        said.append(completed.stdout + completed.stderr)
+    return said
+
+
+@pytest.mark.parametrize("step", ["documents", "memories"])
+def test_a_store_whose_move_was_killed_says_so_until_it_was_moved(
+    tmp_path: Path, database_url: str, capsys: pytest.CaptureFixture[str], step: str
+) -> None:
+    texts = {f"{number}.md": f"# Otter {number}\n\nThe otter {number} sleeps.\n" for number in range(70)}
+    config = project(tmp_path, texts)
+    text, first = config.read_text(), str(tmp_path / ".ctx" / "ctx.db")
+    with workspace(config) as space:
+        space.refresh(space.source_names())
+        space.memory.bank("alice").put_many([{"text": f"Anna drinks tea {no}"} for no in range(510)])
+    second = str(tmp_path / "second" / "ctx.db")
+    for origin, target, stored, sign in (
+        (first, database_url, f'[store]\nurl = "{database_url}"\n', "--from FILE"),
+        (database_url, second, f'[db]\npath = "{second}"\n', "--from postgresql://"),
+    ):
+        killed_move(config, origin, target, step)
+        config.write_text(stored + text)
+        for reply in refusals(config):
+            assert reply.count(f"ctx migrate {sign}") == 1
+        assert cli.main(["migrate", "--from", origin, "--config", str(config)]) == 0
+        assert "70 documents, 70 chunks" in capsys.readouterr().out
+        with workspace(config) as space:
+            space.indexer.repair()
+            reply = space.toolbox.call("search", {"query": "otter", "limit": 100}, CALLER)
+            assert len(reply["results"]) == 70
+            assert space.memory.bank("alice").count() == 510
+        config.write_text(text)

@@ -10,7 +10,7 @@ from memory_kit import SECOND_MS, WORDS, Clock, WordEmbedder
 
 from ctx.errors import BadRequest, StoreError
 from ctx.memory import MemoryStore, call
-from ctx.memory.moving import MovedMemories, move_memories
+from ctx.memory.moving import MovedMemories, check_target, move_memories
 from ctx.memory.rows import MemoryRows
 from ctx.types import JSON
 
@@ -20,7 +20,9 @@ def quiet(step: str, count: int, total: int) -> None:
 
 
 def moved(origin: MemoryStore, target: MemoryStore, *, replace: bool = False) -> MovedMemories:
-    return move_memories(origin.rows, target.rows, replace=replace, progress=quiet)
+    if not replace:
+        check_target(origin.rows, target.rows)
+    return move_memories(origin.rows, target.rows, progress=quiet)
 
 
 def fill(store: MemoryStore, clock: Clock, count: int = 60) -> list[str]:
@@ -134,7 +136,7 @@ def test_a_move_that_was_broken_off_goes_on_where_it_was(stores: list[MemoryStor
             raise BrokenOff
 
     with pytest.raises(BrokenOff):
-        move_memories(origin.rows, middle.rows, replace=False, progress=break_off)
+        move_memories(origin.rows, middle.rows, progress=break_off)
     assert moved(origin, middle).passed_over == 1
     report = moved(origin, middle)
     assert report.passed_over == 4  # alice, bruno, and what is left of the two that are gone
@@ -153,6 +155,22 @@ def test_banks_of_its_own_are_dropped_only_where_that_is_asked_for(
     assert middle.banks() == ["alice", "bruno"]
 
 
+def test_what_was_written_since_it_was_moved_is_not_moved_over_unless_that_is_asked_for(
+    stores: list[MemoryStore], clock: Clock
+) -> None:
+    origin, middle, _ = stores
+    fill(origin, clock, 5)
+    moved(origin, middle)
+    origin.bank("alice").put("what came later, where it was")
+    assert moved(origin, middle).passed_over == 3, "all that is there came from here"
+    middle.bank("alice").put("what came later, where it is")
+    middle.delete("bruno")
+    with pytest.raises(BadRequest, match="alice, /2"):
+        moved(origin, middle)
+    assert middle.bank("alice").search("came later where it is", mode="keyword")["results"]
+    assert moved(origin, middle, replace=True).banks == 2
+
+
 def test_what_is_written_while_it_moves_is_noticed(
     stores: list[MemoryStore], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,7 +181,7 @@ def test_what_is_written_while_it_moves_is_noticed(
         middle.bank("alice").put(f"in between {count}", kind="note")
 
     with pytest.raises((StoreError, BadRequest)):
-        move_memories(origin.rows, middle.rows, replace=False, progress=write)
+        move_memories(origin.rows, middle.rows, progress=write)
     monkeypatch.undo()
     moved(origin, middle, replace=True)
     assert isinstance(middle.rows, MemoryRows)

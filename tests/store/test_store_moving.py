@@ -14,7 +14,7 @@ from ctx.types import Filters
 
 pytest.importorskip("psycopg", reason="psycopg is missing: run `make setup`")
 
-from ctx.store.moving import digest, move
+from ctx.store.moving import check_target, digest, move
 from ctx.store.postgres_catalog import PostgresCatalog
 
 pytestmark = pytest.mark.cluster
@@ -68,8 +68,8 @@ def test_a_catalog_moves_to_a_database_and_back_with_the_same_ids_and_the_same_a
         SqliteCatalog(str(tmp_path / "b.db")) as end,
     ):
         fill(origin)
-        first = move(origin, middle, replace=False, progress=quiet)
-        second = move(middle, end, replace=False, progress=quiet)
+        first = move(origin, middle, progress=quiet)
+        second = move(middle, end, progress=quiet)
         assert (first.documents, first.passed_over) == (41, 0)
         assert first.embeddings == second.embeddings > 0
         assert first.digest == second.digest == digest(origin)
@@ -92,10 +92,10 @@ def test_a_move_that_was_broken_off_goes_on_where_it_was(tmp_path: Path, databas
     with SqliteCatalog(str(tmp_path / "a.db")) as origin, PostgresCatalog(database_url) as target:
         origin.put_documents([make("git:x", f"{no:03}.md", [f"text {no}"]) for no in range(100)])
         with pytest.raises(BrokenOff):
-            move(origin, target, replace=False, progress=break_off)
-        report = move(origin, target, replace=False, progress=quiet)
+            move(origin, target, progress=break_off)
+        report = move(origin, target, progress=quiet)
         assert (report.documents, report.passed_over) == (100, 64)
-        assert move(origin, target, replace=False, progress=quiet).passed_over == 100
+        assert move(origin, target, progress=quiet).passed_over == 100
 
 
 def test_a_store_with_documents_of_its_own_is_not_overwritten_unless_that_is_asked_for(
@@ -105,6 +105,6 @@ def test_a_store_with_documents_of_its_own_is_not_overwritten_unless_that_is_ask
         origin.put_documents([make("git:x", "a.md", ["one"])])
         target.put_documents([make("git:y", "b.md", ["two"])])
         with pytest.raises(BadRequest, match="git:y"):
-            move(origin, target, replace=False, progress=quiet)
-        move(origin, target, replace=True, progress=quiet)
+            check_target(origin, target)
+        move(origin, target, progress=quiet)
         assert target.stats()["documents"] == 1
