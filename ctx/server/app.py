@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import NamedTuple
 
 from starlette.applications import Starlette
@@ -16,6 +17,7 @@ from ctx import __version__
 from ctx.errors import CtxError, NotFound
 from ctx.server import errors, rest
 from ctx.server.advice import Advice
+from ctx.server.failures import Failures
 from ctx.server.guard import Guard
 from ctx.server.keys import Keys
 from ctx.server.late import Door, LateDoor
@@ -42,6 +44,7 @@ from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
 
+Handler = Callable[[HTTPConnection, Exception], Awaitable[Response]]
 CLIENT_GONE = 499  # as nginx logs it
 
 
@@ -77,7 +80,11 @@ def create_app(services: Services, settings: ServerSettings, *, page_folder: str
     policy = Policy(settings, ring=services.keys)
     services.toolbox.observe(_log_call)
     metrics = Metrics(services.toolbox, work, services.health) if settings.metrics else None
-    handlers = {CtxError: _on_error, ClientDisconnect: _on_leaving, Exception: _on_surprise}
+    handlers: dict[type[Exception], Handler] = {
+        CtxError: partial(_on_error, Failures()),
+        ClientDisconnect: _on_leaving,
+        Exception: _on_surprise,
+    }
 
     def fixed() -> Door:
         from ctx.server.endpoints import Endpoints, State  # FastAPI with pydantic: 0.35 s
@@ -193,15 +200,13 @@ def _log_call(call: Call) -> None:
     )
 
 
-async def _on_error(request: HTTPConnection, error: Exception) -> Response:
+async def _on_error(failures: Failures, request: HTTPConnection, error: Exception) -> Response:
     if not isinstance(error, CtxError):  # pragma: no cover - it is registered for ours alone
         raise error
     access: Access = request.scope[ACCESS]
     row = errors.row(error)
     if row.status >= 500:
-        # The cause is the operator's to see; without one there is nothing to see but the word.
-        cause = error if error.__cause__ else None
-        logger.warning("error id=%s code=%s", access.request_id, error.word, exc_info=cause)
+        failures.note(error, access.request_id)
     response = rest.reply(access.error_body(error), row.status)
     response.headers.update(errors.headers(error))
     return response

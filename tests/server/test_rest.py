@@ -13,6 +13,7 @@ from serving import ANYTHING, DOCUMENT_ID, Serve, failure
 
 from ctx.errors import Busy, ConfigError, EmbeddingsDisabled, RateLimited, SourceError, StoreError
 from ctx.server.app import Services
+from ctx.server.failures import Failures
 from ctx.server.policy import ServerSettings
 from ctx.server.rest import PackRoute
 from ctx.server.work import Work
@@ -106,6 +107,40 @@ def test_an_unforeseen_failure_tells_its_request_id_and_nothing_else(
     assert response.headers["x-request-id"] in logged.message
     assert logged.exc_info is not None
     assert "/etc/secret" in str(logged.exc_info[1])
+
+
+def test_what_stays_broken_is_one_line_of_the_log_and_then_counted(
+    serve: Serve, services: Services, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        raise StoreError("the database cannot be reached") from OSError("refused\nof a private text")
+
+    services.toolbox.add(Tool("fails", "Fails", ANYTHING, run))
+    served = serve(services)
+    replies = [served.client.post("/tools/fails", json={}) for _ in range(5)]
+    served.stop()
+    assert [failure(reply) for reply in replies] == [(503, "store_error")] * 5
+    [record] = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert record.getMessage() == (
+        f"error id={replies[0].headers['x-request-id']} code=store_error "
+        "reason='the database cannot be reached' cause=OSError: refused"
+    )
+    assert record.exc_info is None
+
+
+def test_what_is_broken_is_told_again_after_a_while_with_how_often_it_was_met(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    times = [0.0, 10.0, 59.0, 60.0, 61.0]
+    failures = Failures(lambda: times.pop(0))
+    for number in range(4):
+        failures.note(StoreError("away"), f"r{number}")
+    failures.note(Busy("full"), "r4")
+    assert [record.getMessage() for record in caplog.records] == [
+        "error id=r0 code=store_error reason='away'",
+        "error id=r3 code=store_error repeated=2 reason='away'",
+        "error id=r4 code=busy reason='full'",
+    ]
 
 
 @pytest.mark.parametrize(
