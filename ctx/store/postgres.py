@@ -41,11 +41,17 @@ _MIGRATION_LOCK = 0x637478  # "ctx": of those who migrate, one at a time
 
 LOST = "the database broke off, and whether this was stored is not known: look, and try again"
 AWAY = "the database cannot be reached: check that it runs, and [store] url"
-# What a server, or the client, says of a connection that does not come about, which has no code of its own.
-# Of several hosts each says something: the first line that fits counts. True where waiting may help.
+UNPROVEN = "the database asks for a password: put one into [store] url"
+REFUSED = (
+    "the database refuses the user, the password or the database of [store] url: its own words are in the log"
+)
+# What a server, or the client, says of a connection that does not come about. There are words only: of a
+# server's refusal libpq keeps the text and not the SQLSTATE, and a server speaks the language of its
+# lc_messages, so that elsewhere `REFUSED` has to do. What the client says is English in psycopg's wheels. Of
+# several hosts each says something: the first line that fits counts. True where waiting may help.
 _NOT_CONNECTED = (
     (("authentication failed",), "the database refuses the user or the password of [store] url", False),
-    (("no password supplied",), "the database asks for a password: put one into [store] url", False),
+    (("no password supplied",), UNPROVEN, False),  # by one of several hosts
     (
         ("no pg_hba.conf entry",),
         "the database does not admit this user from this machine: let its pg_hba.conf do so",
@@ -462,11 +468,16 @@ def _not_connected(error: psycopg.OperationalError) -> tuple[str, bool]:
     """Why there is no connection, with the mend, and whether waiting may help: where a server is starting,
     promoting or away, and not where one refuses.
     """
-    text = str(error)
-    reasons = (
-        (reason, passing) for signs, reason, passing in _NOT_CONNECTED if any(sign in text for sign in signs)
-    )
-    return next(reasons, (AWAY, True))
+    text, status = str(error), error.pgconn
+    if status is not None and status.needs_password:
+        return UNPROVEN, False
+    for signs, reason, passing in _NOT_CONNECTED:
+        if any(sign in text for sign in signs):
+            return reason, passing
+    # It came as far as the password; a standby, which takes no writes, lets everybody in and is left then.
+    if status is not None and status.used_password and "read-only" not in text and "standby" not in text:
+        return REFUSED, True
+    return AWAY, True
 
 
 def _system(connection: Connection) -> str:

@@ -193,6 +193,8 @@ REFUSALS = {
     "postgresql://ctx:right@127.0.0.1:{port}/absent": "no such database",
     "postgresql://ctx:right@127.0.0.1:{port}/postgres?sslmode=require": "speaks no TLS",
     "postgresql://ctx:right@127.0.0.1:{port}/template1": "does not admit this user",
+    # Nothing that is looked for is in its words, as where a server speaks another language.
+    "postgresql://guest:right@127.0.0.1:{port}/closed": "refuses the user, the password or the database",
     "postgresql://ctx:right@nowhere.invalid/postgres": "host name",
     "postgresql://ctx:right@127.0.0.1:abc/postgres": "port",
 }
@@ -211,7 +213,10 @@ def test_a_server_that_refuses_is_told_from_one_that_is_away(
     try:
         with psycopg.connect(server.url(), autocommit=True) as connection:
             connection.execute("ALTER ROLE ctx PASSWORD 'right'")
-            rules = "host postgres,absent all 127.0.0.1/32 scram-sha-256\n"
+            connection.execute("CREATE ROLE guest LOGIN PASSWORD 'right'")
+            connection.execute("CREATE DATABASE closed")
+            connection.execute("REVOKE CONNECT ON DATABASE closed FROM PUBLIC")
+            rules = "host postgres,absent,closed all 127.0.0.1/32 scram-sha-256\n"
             (server.data / "pg_hba.conf").write_text(rules)
             connection.execute("SELECT pg_reload_conf()")
         for url, message in REFUSALS.items():
