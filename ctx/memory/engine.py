@@ -54,13 +54,11 @@ class Engine:
         return []
 
     # -- writing ---------------------------------------------------------------------------------------------
-    for_update = ""
-    """Ends the statement that reads the row of a bank which is to be written: nobody else writes it until
-    this transaction ends.
-    """
-
-    def next_op_no(self) -> int:
-        """The number of the next operation, above all that the bank in hand has seen."""
+    def holding(self, select: str) -> str:
+        """The statement that reads the row of a bank, for one that is to be written: nobody else writes it
+        until this transaction ends, and the number of the next operation, above all that it has seen, comes
+        behind it.
+        """
         raise NotImplementedError
 
     def continue_numbers(self) -> None:

@@ -204,7 +204,6 @@ class PostgresEngine(Engine):
     """The memory tables within a transaction."""
 
     connection: Connection
-    for_update = " FOR UPDATE"
     strays = (
         (
             "SELECT count(*) FROM memory_words w LEFT JOIN memories m ON m.no = w.memory_no AND m.bank_no = "
@@ -235,10 +234,10 @@ class PostgresEngine(Engine):
     def indexed_by(self, index: str) -> str:
         return ""
 
-    def next_op_no(self) -> int:
-        # A sequence alone is in no order; the row of the bank, which is held, makes it one.
-        [no] = self.connection.execute("SELECT nextval('memory_op_no')").fetchone() or (0,)
-        return int(no)
+    def holding(self, select: str) -> str:
+        # A sequence alone is in no order; the row of the bank, which is held by then, makes it one. (Beside
+        # FOR UPDATE, and not above it, the number would be taken before the row.)
+        return f"SELECT *, nextval('memory_op_no') FROM ({select} FOR UPDATE) bank"
 
     def continue_numbers(self) -> None:
         for table, column in (("memory_banks", "bank_no"), ("memories", "no"), ("memory_models", "model_no")):
@@ -252,15 +251,17 @@ class PostgresEngine(Engine):
 
     # -- words -----------------------------------------------------------------------------------------------
     def put_words(self, bank_no: int, no: int, parts: Sequence[Sequence[str]]) -> None:
-        run = self.connection.execute
         counts = Counter(word for part in parts for word in part)
-        run("INSERT INTO memory_words VALUES (?, ?, ?)", (no, bank_no, joined(parts)))
-        run(
-            "INSERT INTO memory_postings SELECT ?, p.term, ?, p.frequency, ?"
+        self.connection.execute(
+            "WITH stored AS (INSERT INTO memory_words VALUES (?, ?, ?)),"
+            " counted AS (UPDATE memory_banks SET words = words + ? WHERE bank_no = ?)"
+            " INSERT INTO memory_postings SELECT ?, p.term, ?, p.frequency, ?"
             " FROM unnest(?::text[], ?::integer[]) AS p (term, frequency)",
-            (bank_no, no, counts.total(), list(counts), list(counts.values())),
+            (
+                *(no, bank_no, joined(parts), counts.total(), bank_no),
+                *(bank_no, no, counts.total(), list(counts), list(counts.values())),
+            ),
         )
-        self._count_words(bank_no, counts.total())
 
     def drop_words(self, bank_no: int, nos: Sequence[int]) -> None:
         words = self.words(bank_no, nos)

@@ -129,7 +129,10 @@ class Reader:
     """One bank in one snapshot; `bank.bank_no` is `ABSENT` where nothing was ever written to it."""
 
     def __init__(self, engine: Engine, bank: str, *, locked: bool = False) -> None:
-        """`locked`: nobody else writes the bank until the transaction ends."""
+        """`locked`: nobody else writes the bank until the transaction ends, and `op_no` is the number of the
+        next operation, above all that the bank has seen.
+        """
+        self.op_no = 0
         self.engine = engine
         self.connection = engine.connection
         self.bank = self._bank_row(bank, locked=locked) or BankRow(ABSENT, bank, config={})
@@ -141,12 +144,15 @@ class Reader:
         return self.bank_no != ABSENT
 
     def _bank_row(self, bank: str, *, locked: bool) -> BankRow | None:
-        row = self.connection.execute(
-            f"SELECT {', '.join(BankRow._fields)} FROM memory_banks WHERE bank = ?"
-            f"{self.engine.for_update if locked else ''}",
-            (bank,),
-        ).fetchone()
-        return BankRow._make([*row[:3], json.loads(row[3]), *row[4:]]) if row else None
+        select = f"SELECT {', '.join(BankRow._fields)} FROM memory_banks WHERE bank = ?"
+        if locked:
+            select = self.engine.holding(select)
+        row = self.connection.execute(select, (bank,)).fetchone()
+        if row is None:
+            return None
+        if locked:
+            *row, self.op_no = row
+        return BankRow._make([*row[:3], json.loads(row[3]), *row[4:]])
 
     def banks(self) -> list[str]:
         """The names of all banks of the file. (A slash begins the name of one that was removed.)"""

@@ -35,9 +35,8 @@ class SqliteEngine(Engine):
         [verdict] = self.connection.execute("PRAGMA quick_check(1)").fetchone()
         return [] if verdict == "ok" else [f"the catalog file is damaged: {verdict}"]
 
-    def next_op_no(self) -> int:
-        row = self.connection.execute("SELECT coalesce(max(no), 0) + 1 FROM memory_journal").fetchone()
-        return int(row[0])
+    def holding(self, select: str) -> str:
+        return f"SELECT *, (SELECT coalesce(max(no), 0) + 1 FROM memory_journal) FROM ({select})"
 
     # -- words -----------------------------------------------------------------------------------------------
     def put_words(self, bank_no: int, no: int, parts: Sequence[Sequence[str]]) -> None:

@@ -60,7 +60,7 @@ class Writer(Reader):
         self._ids: list[str] = []
         self._count = 0
         self._detail: dict[str, JSON] = {}
-        self.op_no = engine.next_op_no()
+        self._live = self._live_terms = 0  # how many more there are
 
     # -- rows ------------------------------------------------------------------------------------------------
     def insert(self, memory: Memory, model: str | None = None, vectors: Sequence[bytes] = ()) -> Memory:
@@ -273,18 +273,20 @@ class Writer(Reader):
         self._count_live(-1, -memory.term_count)
 
     def _count_live(self, memories: int, terms: int) -> None:
-        self.connection.execute(
-            "UPDATE memory_banks SET live = live + ?, live_terms = live_terms + ? WHERE bank_no = ?",
-            (memories, terms, self.bank_no),
-        )
+        self._live += memories
+        self._live_terms += terms
 
-    def put_vectors(self, memory: Memory, model: str | None, vectors: Sequence[bytes]) -> None:
+    def replace_vectors(self, memory: Memory, model: str | None, vectors: Sequence[bytes]) -> None:
         """Replaces the vectors of a memory; none: it is found by its words until it is embedded."""
         self.connection.execute(
             "DELETE FROM memory_vectors WHERE bank_no = ? AND memory_no = ?"
             " AND model_no IN (SELECT model_no FROM memory_models)",
             (self.bank_no, memory.no),
         )
+        self.put_vectors(memory, model, vectors)
+
+    def put_vectors(self, memory: Memory, model: str | None, vectors: Sequence[bytes]) -> None:
+        """Stores the vectors of a memory that has none."""
         if model is None or not vectors:
             return
         model_no = self.model_no(model)
@@ -302,7 +304,7 @@ class Writer(Reader):
         """Adds the vectors a memory was stored without; it counts as a change for projections, not as a
         version.
         """
-        self.put_vectors(memory, model, vectors)
+        self.replace_vectors(memory, model, vectors)
         self.connection.execute(
             "UPDATE memories SET seq = ? WHERE no = ? AND bank_no = ?", (self.op_no, memory.no, self.bank_no)
         )
@@ -334,14 +336,15 @@ class Writer(Reader):
             detail["ids"] = self._ids[:_NAMED_IN_JOURNAL]
             detail["digest"] = hashlib.sha256("\n".join(self._ids).encode()).hexdigest()
         actor, detail_text = canonical(self._actor), canonical(detail)
-        head = self.scalar("SELECT head FROM memory_banks WHERE bank_no = ?", self.bank_no)
-        link = journal_hash(head, self.op_id, self.op, self.at_ms, actor, detail_text)
+        link = journal_hash(self.bank.head, self.op_id, self.op, self.at_ms, actor, detail_text)
         self.connection.execute(
             "INSERT INTO memory_journal VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (self.op_no, self.bank_no, self.op_id, self.op, self.at_ms, actor, detail_text, link),
         )
         self.connection.execute(
-            "UPDATE memory_banks SET head = ?, seq = ? WHERE bank_no = ?", (link, self.op_no, self.bank_no)
+            "UPDATE memory_banks SET head = ?, seq = ?, live = live + ?, live_terms = live_terms + ?"
+            " WHERE bank_no = ?",
+            (link, self.op_no, self._live, self._live_terms, self.bank_no),
         )
 
 

@@ -109,9 +109,8 @@ class Writing(Searching, BankView):
         alias = given_name("alias", alias)
         arguments = {"text": text, "dedupe": dedupe, "supersedes": list(supersedes), "alias": alias, **fields}
         request = Request.of(idempotency_key, "put", arguments)
-        with self._view() as view:
-            if (reply := request.answered(view)) is not None:
-                return reply
+        if (reply := self._answered(request)) is not None:
+            return reply
         memory = self._draft({**fields, "text": text})
         dedupe = dedupe or ("exact" if memory.kind == "fact" else "off")
         [vectors] = self._embedding.packed([memory.text])
@@ -158,9 +157,8 @@ class Writing(Searching, BankView):
         """
         _check_items(items, container)
         request = Request.of(idempotency_key, "put_many", {"items": list(items), "container": container})
-        with self._view() as view:
-            if (reply := request.answered(view)) is not None:
-                return reply
+        if (reply := self._answered(request)) is not None:
+            return reply
         drafts = (
             [self._draft(item) for item in items] if container is None else self._contained(items, container)
         )
@@ -236,7 +234,7 @@ class Writing(Searching, BankView):
         following["content_hash"] = content_hash(memory._replace(**changes))
         patched = writer.patch(memory, {**changes, **following})
         if patched.text != memory.text:
-            writer.put_vectors(patched, self._embedding.model, vectors)
+            writer.replace_vectors(patched, self._embedding.model, vectors)
         writer.touch([patched.no], self.source.session)
         return self._must_find(writer, patched.id)
 
@@ -343,7 +341,7 @@ class Writing(Searching, BankView):
                 else:
                     restored = writer.patch(memory, before)
                     if restored.text != memory.text:
-                        writer.put_vectors(restored, self._embedding.model, embedded.get(no, []))
+                        writer.replace_vectors(restored, self._embedding.model, embedded.get(no, []))
                     count += 1
             if not count:
                 reason = "nothing is left to take back: the memories were changed since"
@@ -363,6 +361,13 @@ class Writing(Searching, BankView):
         return len(nos)
 
     # -- within ----------------------------------------------------------------------------------------------
+    def _answered(self, request: Request) -> JSON | None:
+        """As `Request.answered`, before anything is held."""
+        if request.key is None:
+            return None
+        with self._view() as view:
+            return request.answered(view)
+
     def _screened(self, columns: dict[str, JSON]) -> tuple[dict[str, JSON], set[str]]:
         """The columns as the policy on secrets lets them be kept, and the flags of what stands in them."""
         flags: set[str] = set()
