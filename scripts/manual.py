@@ -38,6 +38,8 @@ def manual() -> str:
     """The page as roff, every command in it."""
     parser: argparse.ArgumentParser = whole_parser()
     parser.description = DESCRIPTION
+    parser.usage = "ctx [--config PATH] COMMAND ..."
+    parser._positionals.title = "commands"
     page = Manpage(
         parser,
         _data={

@@ -47,7 +47,7 @@ COMMANDS = {
     "trust": ("ctx.cli.trust", "trust this project's configuration and the scripts of its .ctx folder"),
     "registry": ("ctx.cli.registry", "install tools, connectors and agents that others share"),
     "pack": ("ctx.cli.extensions", "list the memory packs and what they may do"),
-    "memory": ("ctx.cli.memory", "export and import memories"),
+    "memory": ("ctx.cli.memory", "look into the memories, correct, forget and move them"),
     "migrate": ("ctx.cli.migrate", "move the catalog to a database of several machines, or back"),
     "backup": ("ctx.cli.backup", "write the store to one file, also while a server runs"),
     "restore": ("ctx.cli.backup", "make the store anew from such a file"),
@@ -75,6 +75,7 @@ ELSEWHERE = {
     "find": "`ctx search WORDS` searches; `--mode hybrid` by words and meaning",
     "start": "`ctx serve mcp` serves here, `ctx service install` in the background",
     "update": "`ctx index` brings the index up to date",
+    "version": "`ctx --version` prints it",
     "ps": "`ctx projects` lists the servers that run",
 }
 

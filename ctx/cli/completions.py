@@ -48,9 +48,14 @@ def whole_parser() -> argparse.ArgumentParser:
 
 
 def described(name: str, module: str) -> argparse.ArgumentParser:
-    """A command's parser: it is built, and handed over in place of being used."""
+    """A command's parser: it is built, and handed over in place of being used.
+
+    What an action has as `names` are its choices here, which the command itself checks in words of its own.
+    """
     try:
         __import__(module, fromlist=["run"]).run(name, [DESCRIBE])
     except Described as answer:
+        for action in answer.parser._actions:
+            action.choices = getattr(action, "names", action.choices)
         return answer.parser
     raise AssertionError(f"ctx {name} does not use its parser")

@@ -58,7 +58,8 @@ def run(command: str, argv: list[str]) -> int:
 
 def _options() -> Any:
     options = parser("connect", "Connect an editor or an agent to this server.", json=True)
-    options.add_argument("client", nargs="?", metavar="CLIENT", help=", ".join(sorted(CLIENTS)))
+    client = options.add_argument("client", nargs="?", metavar="CLIENT", help=", ".join(sorted(CLIENTS)))
+    vars(client)["names"] = sorted(CLIENTS)  # for the shells that complete them
     options.add_argument("--list", action="store_true", help="list the clients, and which are connected")
     options.add_argument("--all", action="store_true", help="connect every client that is installed here")
     options.add_argument("--remove", action="store_true", help="take this project's entry out again")

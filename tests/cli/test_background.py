@@ -198,6 +198,7 @@ def test_every_command_is_completed(shell: str) -> None:
     text = script(shell)
     assert all(command in text for command in COMMANDS)
     assert "dry-run" in text
+    assert "claude-desktop" in text
     if shutil.which(shell):
         assert subprocess.run([shell, "-n"], input=text, text=True, check=False).returncode == 0
 
@@ -209,7 +210,12 @@ def test_bash_completes_an_option_and_a_word() -> None:
         "COMP_WORDS=(ctx {words}); COMP_CWORD={last}; COMPREPLY=(); "
         "$(complete -p ctx | sed 's/.*-F \\([^ ]*\\).*/\\1/') ctx {word} x; echo \"${{COMPREPLY[@]}}\""
     )
-    for words, reply in (("index --pru", "--prune"), ("embed pen", "pending"), ("sea", "search")):
+    for words, reply in (
+        ("index --pru", "--prune"),
+        ("embed pen", "pending"),
+        ("sea", "search"),
+        ("connect cur", "cursor"),
+    ):
         last = len(words.split())
         line = script("bash") + "\n" + ask.format(words=words, last=last, word=words.split()[-1])
         output = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False).stdout

@@ -106,6 +106,7 @@ def test_the_manual_page_has_every_command_and_its_options(tmp_path: Path) -> No
     for name in whole_parser()._subparsers._group_actions[0].choices:  # type: ignore[union-attr]
         assert f"ctx {name}" in text, name
     assert "--since" in text
+    assert ".SH SYNOPSIS\n.B ctx\n[--config PATH] COMMAND ...\n" in text
     assert ".SH EXIT STATUS" in text
     assert str(os.path.expanduser("~")) not in text
     if os.path.exists("/usr/bin/groff"):

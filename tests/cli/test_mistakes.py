@@ -67,6 +67,7 @@ COMMANDS = [
     (["open"], ("`ctx get PATH` prints a document",)),
     (["add", "."], ("[connectors.filesystem.NAME]", "`ctx init`")),
     (["ls"], ("`ctx sources`",)),
+    (["version"], ("`ctx --version` prints it",)),
     (["status"], ("`ctx sources`", "`ctx doctor`")),
     (["--verbose", "search"], ("unknown option '--verbose'", "`ctx --help`")),
     (["--config"], ("--config needs the path",)),

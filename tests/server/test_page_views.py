@@ -410,6 +410,10 @@ def test_the_map_shows_documents_and_lights_what_is_searched(
         tab.page.locator("#map-canvas").focus()
         for key in ("+", "ArrowLeft", "0"):
             tab.page.keyboard.press(key)
+        near = "(await import('/page/map.js')).zoom(1000, 0, 0)"  # a corner, where nothing is
+        tab.page.evaluate(f"(async () => {{ {near} }})()")
+        tab.lead("#/map?q=apples+are+stored+cold")
+        tab.until("import('/page/map.js').then((map) => map.view.zoom === 1)")
         tab.page.locator("#map-hits a").first.click()
         tab.page.locator("#document-title", has_text="Field notes").wait_for()
         tab.close()

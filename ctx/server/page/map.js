@@ -10,7 +10,7 @@ const WITHOUT = "The map is drawn from embeddings, which are disabled on this se
 const FRESH_MS = 10_000; // a map younger than this is not asked for again
 const HUES = { light: ["#3b5bdb", "#d9480f", "#2b8a3e", "#9c36b5", "#0b7285", "#a61e4d", "#7a5b00", "#495057"], dark: ["#8aa4ff", "#ffa45c", "#69db7c", "#e599f7", "#66d9e8", "#faa2c1", "#ffe066", "#ced4da"] };
 const scheme = matchMedia("(prefers-color-scheme: dark)");
-const view = { zoom: 1, x: 0.5, y: 0.5 }; // the middle of what is shown, in [0, 1]
+export const view = { zoom: 1, x: 0.5, y: 0.5 }; // the middle of what is shown, in [0, 1]
 const state = { atlas: null, hits: [], hidden: new Set(), frame: 0, drag: null, pointers: new Map(), near: -1, open: false, image: null };
 export const figures = { frames: 0, drawing_ms: 0 };
 
@@ -44,6 +44,7 @@ export async function open(place, { again }) {
   find("map-frame").hidden = !state.atlas.ids.length;
   drawLegend();
   fit();
+  if (state.hits.length && !state.hits.some(inSight)) all();
 }
 
 export function close() {
@@ -184,6 +185,12 @@ function frameOf() {
   const scaleX = canvas.width * (1 - 2 * MARGIN) * view.zoom;
   const scaleY = -canvas.height * (1 - 2 * MARGIN) * view.zoom;
   return { scaleX, scaleY, left: canvas.width / 2 - view.x * scaleX, top: canvas.height / 2 - view.y * scaleY };
+}
+
+function inSight(point) {
+  const { scaleX, scaleY, left, top } = frameOf();
+  const [x, y] = [state.atlas.x[point] * scaleX + left, state.atlas.y[point] * scaleY + top];
+  return x >= 0 && y >= 0 && x < canvas.width && y < canvas.height;
 }
 
 // ---- moving about ---------------------------------------------------------------------------------------------------
