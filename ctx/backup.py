@@ -11,7 +11,7 @@ import os
 import sqlite3
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import BinaryIO, NamedTuple
 
@@ -19,16 +19,19 @@ from ctx import __version__, files
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest, Busy, StoreError
 from ctx.memory.schema import MIGRATIONS as MEMORY_MIGRATIONS
+from ctx.memory.schema import bring_up_to_date
 from ctx.store.folder import own_folder
 from ctx.store.inventory import discard
 from ctx.store.lock import WriterLock
 from ctx.store.schema import (
     APPLICATION_ID,
+    Connection,
     connect,
     copy_database,
     discard_companions,
     discard_copy,
     holds_statements,
+    migrate,
     translating,
 )
 from ctx.store.sqlite import COMPONENT, MIGRATIONS
@@ -175,6 +178,10 @@ def _clear_backups(folder: str) -> None:
 
 @contextmanager
 def _opened(path: str) -> Iterator[zipfile.ZipFile]:
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise BadRequest(
+            f"{path} is no file, and a backup is one"
+        )  # a pipe would be waited for without an end
     try:
         archive = zipfile.ZipFile(path)
     except OSError as error:
@@ -294,9 +301,42 @@ def _check_catalog(path: str) -> None:
                 "the catalog in the backup holds a trigger, which ctx never makes; nothing was changed"
             )
         versions = dict(connection.execute("SELECT key, value FROM meta WHERE key LIKE 'schema.%'"))
-    newer = [key for key, version in versions.items() if version > _VERSIONS.get(key, 0)]
-    if newer:
-        raise StoreError("the backup was made by a newer ctx, and nothing was changed: upgrade ctx")
+        if f"schema.{COMPONENT}" not in versions or not all(map(_is_version, versions.values())):
+            raise _odd("it says no version")
+        newer = [key for key, version in versions.items() if version > _VERSIONS.get(key, 0)]
+        if newer:
+            raise StoreError("the backup was made by a newer ctx, and nothing was changed: upgrade ctx")
+        lacking = _columns_of(versions) - _columns(connection)
+        if lacking:
+            raise _odd(f"it lacks {min(lacking)}")
+
+
+def _is_version(value: JSON) -> bool:
+    return isinstance(value, int) and value > 0
+
+
+def _odd(reason: str) -> StoreError:
+    return StoreError(f"the catalog in the backup is none of ctx's making ({reason}); nothing was changed")
+
+
+def _columns_of(versions: Mapping[str, int]) -> set[str]:
+    """`table.column` of all that a catalog of these versions has; an older one's are not looked into."""
+    connection = sqlite3.connect(":memory:", isolation_level=None, factory=Connection)
+    connection.path, connection.mark, connection.log = ":memory:", None, None
+    try:
+        if versions.get(f"schema.{COMPONENT}") == len(MIGRATIONS):
+            migrate(connection, COMPONENT, MIGRATIONS)
+        if versions.get("schema.memories") == len(MEMORY_MIGRATIONS):
+            bring_up_to_date(connection)
+        return _columns(connection)
+    finally:
+        connection.close()
+
+
+def _columns(connection: sqlite3.Connection) -> set[str]:
+    tables = "(SELECT name FROM sqlite_master WHERE type = 'table')"
+    rows = connection.execute(f"SELECT t.name || '.' || c.name FROM {tables} t, pragma_table_info(t.name) c")
+    return {row[0] for row in rows}
 
 
 def _put_in_place(partial: str, database: str) -> None:

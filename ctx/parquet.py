@@ -120,15 +120,18 @@ def read_embeddings(path: str, model: str) -> Iterator[list[Pair]]:
     model.
     """
     arrow, parquet = _pyarrow()
+    location = os.path.expanduser(path)
+    if os.path.exists(location) and not os.path.isfile(location):
+        raise BadRequest(f"{path} cannot be read: it is no file")  # a pipe would be waited for without an end
     try:
-        table = parquet.ParquetFile(os.path.expanduser(path))
+        table = parquet.ParquetFile(location)
         with table:
             columns = _columns(path, table.schema_arrow.names)
             for batch in table.iter_batches(ROWS, columns=columns):
                 yield [_pair(path, row, model) for row in batch.to_pylist() if row["embedding"] is not None]
     except CtxError:
         raise
-    except (arrow.ArrowException, OSError) as error:
+    except (arrow.ArrowException, OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no Parquet table, or damaged"
         raise BadRequest(f"{path} cannot be read: {reason}") from error
 
@@ -146,8 +149,11 @@ def _pair(path: str, row: dict[str, JSON], model: str) -> Pair:
         raise BadRequest(
             f"{path} has embeddings of '{row['model']}', the configuration says '{model}'; set its model"
         )
-    vector = np.asarray(row["embedding"], dtype=np.float32)
-    length = float(np.linalg.norm(vector)) if vector.ndim == 1 else 0.0
+    try:
+        vector = np.asarray(row["embedding"], dtype=np.float32)
+    except (ValueError, TypeError) as error:
+        raise BadRequest(f"{path} has an embedding that is no list of numbers") from error
+    length = float(np.linalg.norm(vector.astype(np.float64))) if vector.ndim == 1 else 0.0
     if not np.isfinite(length) or length == 0:
         raise BadRequest(f"{path} has an embedding without a direction")
     return _digest(path, row), vector / length

@@ -5,7 +5,9 @@ import functools
 import hashlib
 import json
 import os
+import re
 import shutil
+import sqlite3
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -266,6 +268,54 @@ def test_a_catalog_with_a_stranger_s_statements_is_refused(tmp_path: Path) -> No
     with pytest.raises(StoreError, match="holds a trigger, which ctx never makes"):
         restore(str(tmp_path / "backup.zip"), database(tmp_path / "other"))
     assert not (tmp_path / "other" / ".ctx" / "ctx.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("UPDATE meta SET value = 'one' WHERE key = 'schema.catalog'", "it says no version"),
+        ("UPDATE meta SET value = -5 WHERE key = 'schema.memories'", "it says no version"),
+        ("DROP TABLE document", "it lacks document.author"),
+        ("ALTER TABLE memories RENAME COLUMN deleted_ms TO gone_ms", "it lacks memories.deleted_ms"),
+        ("DELETE FROM meta", "it says no version"),
+    ],
+)
+def test_a_catalog_of_another_shape_is_refused_and_the_one_that_is_there_stays(
+    statement: str, words: str, tmp_path: Path
+) -> None:
+    config = indexed(tmp_path, memories=1)
+    back_up(database(tmp_path), str(tmp_path / "backup.zip"))
+    with_catalog(tmp_path / "backup.zip", statement)
+    before = answers(config)
+    with pytest.raises(StoreError, match=re.escape(words)):
+        restore(str(tmp_path / "backup.zip"), database(tmp_path), replace=True)
+    assert answers(config) == before
+
+
+def with_catalog(backup: Path, statement: str) -> None:
+    """A backup, whole and with its right sum, of a catalog in which a statement was run."""
+    with zipfile.ZipFile(backup) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    catalog = backup.with_suffix(".db")
+    catalog.write_bytes(members[CATALOG])
+    connection = sqlite3.connect(catalog)
+    connection.execute("PRAGMA journal_mode = DELETE")
+    connection.executescript(statement)
+    connection.close()
+    members[CATALOG] = catalog.read_bytes()
+    manifest = json.loads(members[MANIFEST])
+    digest = hashlib.sha256(members[CATALOG]).hexdigest()
+    manifest["files"][CATALOG] = {"bytes": len(members[CATALOG]), "sha256": digest}
+    members[MANIFEST] = json.dumps(manifest).encode()
+    with zipfile.ZipFile(backup, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def test_a_pipe_is_no_backup_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadRequest, match="is no file"):
+        restore(str(tmp_path / "pipe"), database(tmp_path))
 
 
 def test_a_backup_of_a_file_does_not_go_into_a_shared_database(tmp_path: Path) -> None:

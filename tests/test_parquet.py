@@ -1,6 +1,8 @@
 """Chunks and embeddings as a Parquet table, and embeddings back from one."""
 
+import os
 import sys
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,24 @@ def test_a_table_that_does_not_fit_is_refused_with_the_reason(indexed: Path, tmp
         list(read_embeddings(str(path), "m"))
     with pytest.raises(BadRequest, match="No such file"):
         list(read_embeddings(str(tmp_path / "nothing"), "m"))
+
+
+@pytest.mark.parametrize("embedding", ["abc", ["a", "b"], {"a": 1}, b"\0\1", [date(2026, 1, 1)]])
+def test_what_is_no_list_of_numbers_is_no_embedding(embedding: object, tmp_path: Path) -> None:
+    pyarrow_parquet = tables()
+    import pyarrow
+
+    path = tmp_path / "chunks.parquet"
+    pyarrow_parquet.write_table(pyarrow.table({"text_hash": [b"0" * 16], "embedding": [embedding]}), path)
+    with pytest.raises(BadRequest, match="has an embedding that is no list of numbers"):
+        list(read_embeddings(str(path), "m"))
+
+
+def test_a_pipe_is_no_table_and_is_not_waited_for(tmp_path: Path) -> None:
+    tables()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadRequest, match="it is no file"):
+        list(read_embeddings(str(tmp_path / "pipe"), "m"))
 
 
 def test_without_pyarrow_the_mend_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

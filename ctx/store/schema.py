@@ -332,7 +332,10 @@ def schema_version(connection: sqlite3.Connection, component: str) -> int:
         ).fetchone():
             return 0
         row = connection.execute("SELECT value FROM meta WHERE key = ?", (f"schema.{component}",)).fetchone()
-    return int(row[0]) if row else 0
+    version = row[0] if row else 0
+    if not isinstance(version, int):
+        raise StoreError("the catalog does not say which version it has: restore a backup of your own")
+    return version
 
 
 def migrate(connection: Connection, component: str, migrations: Sequence[str]) -> None:

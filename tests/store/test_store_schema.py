@@ -164,6 +164,19 @@ def test_a_catalog_that_brings_a_trigger_takes_no_write(tmp_path: Path) -> None:
         SqliteCatalog(path)
 
 
+@pytest.mark.parametrize("version", ["one", b"1", None])
+def test_a_catalog_that_says_no_version_is_refused_in_words(tmp_path: Path, version: object) -> None:
+    path = str(tmp_path / "ctx.db")
+    SqliteCatalog(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE meta")
+        connection.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value)")
+        connection.execute("INSERT INTO meta VALUES ('schema.catalog', ?)", (version,))
+        connection.commit()
+    with pytest.raises(StoreError, match="does not say which version it has"):
+        SqliteCatalog(path)
+
+
 def test_processes_that_make_the_catalog_at_once_all_get_it(tmp_path: Path) -> None:
     code = (
         "import sys; from ctx.store.sqlite import SqliteCatalog; sys.stdin.readline();"
