@@ -146,7 +146,25 @@ def test_a_keyword_search_imports_none_of_what_is_dear(tmp_path: Path) -> None:
         check=True,
     )
     assert not (dear & modules) - set(loaded.stdout.split())
-    assert not [name for name in modules if "opensearch" in name or "postgres" in name]
+    assert of_the_cluster(modules) == []
+
+
+def of_the_cluster(modules: set[str]) -> list[str]:
+    """What only several machines need."""
+    return sorted(name for name in modules if re.search("opensearch|postgres|psycopg|shared_", name))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["index"], ["stats"], ["memory", "list"], ["key", "list"], ["openapi"], ["doctor"], ["worker"]],
+)
+def test_nothing_of_the_cluster_is_loaded_where_no_url_is_configured(
+    command: list[str], tmp_path: Path
+) -> None:
+    project_of_one_page(tmp_path)
+    _, modules = modules_of(command, tmp_path)
+    assert "ctx.workspace" in modules
+    assert of_the_cluster(modules) == []
 
 
 @pytest.mark.parametrize("provider", ["disabled", "local"])
