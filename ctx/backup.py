@@ -20,7 +20,7 @@ from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest, Busy, StoreError
 from ctx.memory.schema import MIGRATIONS as MEMORY_MIGRATIONS
 from ctx.memory.schema import bring_up_to_date
-from ctx.store.folder import own_folder
+from ctx.store.folder import COPY, PARTIAL, own_folder
 from ctx.store.inventory import discard
 from ctx.store.lock import WriterLock
 from ctx.store.schema import (
@@ -42,8 +42,6 @@ CATALOG, KEYS, MANIFEST = "ctx.db", "keys.json", "manifest.json"
 # zlib's: a third of the text's size at 60 MB a second; more takes three times as long for a tenth.
 _COMPRESSION = 1
 _BLOCK_BYTES = 1 << 20
-_COPY = "backup.partial"  # of the catalog, in the store's folder, while a backup is written
-_PARTIAL = "restored.partial"  # in the store's folder, until it is whole and checked
 _MAX_MANIFEST_BYTES = 1 << 20
 _MAX_KEYS_BYTES = 16 << 20
 # What reading a member raises that is cut short, encrypted, packed in an unknown way or nested without end.
@@ -70,7 +68,7 @@ def back_up(database: str, path: str) -> Contents:
     if os.path.lexists(path) and not _is_backup(path):
         raise BadRequest(f"{path} is there already and is no backup of ctx; name another file")
     folder = os.path.dirname(database)
-    copy = os.path.join(folder, _COPY)
+    copy = os.path.join(folder, COPY)
     try:
         with files.Locked(os.path.join(folder, "backup"), beneath=folder):
             _copy_catalog(database, copy)
@@ -140,7 +138,7 @@ def restore(path: str, database: str, *, replace: bool = False) -> Contents:
     the store is in use.
     """
     folder = os.path.dirname(database)
-    partial = os.path.join(folder, _PARTIAL)
+    partial = os.path.join(folder, PARTIAL)
     with _opened(path) as archive:
         contents = _manifest(archive, path)
         if os.path.lexists(database) and not replace:
@@ -172,7 +170,7 @@ def _lay_keys(keys: bytes | None, folder: str) -> None:
 def _clear_backups(folder: str) -> None:
     """Deletes what a backup that was killed has left."""
     with files.Locked(os.path.join(folder, "backup"), beneath=folder):
-        for name in (_COPY, f"{_COPY}.unfinished"):
+        for name in (COPY, f"{COPY}.unfinished"):
             discard_copy(os.path.join(folder, name))
 
 

@@ -374,7 +374,7 @@ class Workspace:
         from ctx.extensions.bridge import Bridge
         from ctx.extensions.scripts import Runner
 
-        return Runner(self.pool, Bridge(self.toolbox, store=self._script_store))
+        return Runner(self.pool, Bridge(self.toolbox, store=self._script_store, database=self.config.db.path))
 
     @cached_property
     def _script_store(self) -> "ScriptStore | None":

@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from ctx import files
 from ctx.errors import BadRequest, CtxError, EmbeddingsDisabled, NotFound, ToolError
 from ctx.extensions.store import ScriptStore
 from ctx.lua import host
 from ctx.lua.pool import Host
+from ctx.store.folder import is_of_store
 from ctx.text import one_line
 from ctx.tools.base import Toolbox
 from ctx.types import JSON, Caller
@@ -32,15 +34,26 @@ what a pack's `context.memory`, `bank`, `session` and `health` do."""
 
 
 class Bridge(NamedTuple):
-    """Makes the host of one call. `store` None: nothing is kept (a script is tried outside any project)."""
+    """Makes the host of one call. `store` None: nothing is kept (a script is tried outside any project).
+    `database`: the catalog, which with all of the store is no script's to read.
+    """
 
     toolbox: Toolbox
     environ: Mapping[str, str] = os.environ
     store: ScriptStore | None = None
+    database: str = ""
 
     def host_for(self, policy: host.Policy, caller: Caller, memory: Memory | None = None) -> Host:
         """The host of a script that runs for `caller`; `memory` answers a pack's."""
+        if self.database:
+            policy = policy._replace(withheld=self._is_store)
         return _RunningCall(self, policy, caller, memory).answer
+
+    def _is_store(self, folder: files.Identity, name: str) -> bool:
+        name = name.lower()  # some file systems tell no letter cases apart
+        return is_of_store(name, self.database.lower()) and folder == files.identity(
+            os.path.realpath(os.path.dirname(self.database))
+        )
 
 
 class _RunningCall:

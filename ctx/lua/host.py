@@ -65,10 +65,14 @@ CROSS_ORIGIN_SECRETS = frozenset({"authorization", "cookie", "proxy-authorizatio
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 
 
+Identity = tuple[int, int]
+
+
 class Policy(NamedTuple):
     """What one script is allowed. `roots`: folders it may read, its own first. `allow_hosts`: HOST or
     HOST:PORT that may be private. `calls`: the tools it may call. `store`: whose values it keeps, "" for
-    none.
+    none. `withheld(folder, name)`: whether a name in a folder, told by device and inode, is no script's to
+    read.
     """
 
     name: str
@@ -77,6 +81,7 @@ class Policy(NamedTuple):
     allow_hosts: frozenset[str] = frozenset()
     calls: frozenset[str] = frozenset()
     store: str = ""
+    withheld: Callable[[Identity, str], bool] = lambda folder, name: False
 
 
 # -- http ----------------------------------------------------------------------------------------------------
@@ -251,12 +256,15 @@ def _open_beneath(policy: Policy, payload: bytes, *, folder: bool) -> int:
     if ".." in parts:
         raise ToolError(f"{operation}: the path leads out of the script's folders")
     if ".git" in map(str.lower, parts) or _in_store([*root.split("/"), *parts]):
-        raise ToolError(f"{operation}: what is in .ctx and .git is no script's to read")
+        raise _withheld(operation)
     try:
         descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for number, part in enumerate(parts):
                 last = number == len(parts) - 1
+                status = os.fstat(descriptor)
+                if policy.withheld((status.st_dev, status.st_ino), part):
+                    raise _withheld(operation)
                 following = os.open(part, _FILE if last and not folder else _FOLDER, dir_fd=descriptor)
                 os.close(descriptor)
                 descriptor = following
@@ -267,6 +275,10 @@ def _open_beneath(policy: Policy, payload: bytes, *, folder: bool) -> int:
         text = path[:120].encode("utf-8", "backslashreplace").decode()
         raise ToolError(f"{operation}: {os.strerror(error.errno or 0)}: {text}") from error
     return descriptor
+
+
+def _withheld(operation: str) -> ToolError:
+    return ToolError(f"{operation}: what is in .ctx and .git, and the store, is no script's to read")
 
 
 def _in_store(parts: Sequence[str]) -> bool:

@@ -12,6 +12,8 @@ from ctx.errors import StoreError
 _NAME = ".ctx"
 _PROJECT_OWN = ("tools", "agents", "config.toml", ".gitignore")  # what a project may well keep there in git
 _STORE_OWN = ("lock", "index", "keys.json", "cache")
+COPY = "backup.partial"  # of the catalog, while a backup is written
+PARTIAL = "restored.partial"  # a catalog that is restored, until it is whole and checked
 _GIT_TIMEOUT_S = 5.0
 _checked: set[tuple[str, files.Identity | None]] = set()  # folders known to hold nothing that git tracks
 
@@ -41,6 +43,15 @@ def own_folder(database: str) -> None:
             "name another"
         ) from error
     _check_untracked(folder, database)
+
+
+def is_of_store(name: str, database: str) -> bool:
+    """Whether a file or folder of this name beside the catalog at `database` holds what the store does: the
+    catalog with its log and its copies, the index, the keys. It need not lie in a `.ctx`.
+    """
+    catalog = os.path.basename(database)
+    begins = (f"{catalog}-", f"{catalog}.", COPY, PARTIAL)
+    return name in (catalog, "index", "keys.json") or name.startswith(begins)
 
 
 def _hide(folder: str) -> None:
