@@ -114,7 +114,9 @@ def _tracked(top: str, folder: str, parts: list[str]) -> str | None:
         reply = subprocess.run(
             ["git", "--no-pager", *settings, "ls-files", "-z", "--", *parts],
             cwd=folder,
-            env=environ | {"GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"},
+            # A sparse index has it look for trees, and fetch those that lack, by whichever program the
+            # repository names; older versions know only that no transport is allowed.
+            env=environ | {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_OPTIONAL_LOCKS": "0"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -138,8 +140,7 @@ def _surely_untracked(top: str, folder: str) -> bool:
     try:
         if any(name.startswith("sharedindex.") for name in os.listdir(os.path.join(top, ".git"))):
             return False
-        with open(os.path.join(top, ".git", "index"), "rb") as file:
-            content = file.read()
+        content = files.read_file(os.path.join(top, ".git", "index"))  # a pipe would be waited for
     except FileNotFoundError:
         return True  # nothing was ever added
     except OSError:

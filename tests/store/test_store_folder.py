@@ -276,6 +276,48 @@ def test_looking_at_git_runs_nothing_that_the_repository_names(tmp_path: Path) -
     assert not (tmp_path / "ran").exists()
 
 
+def test_looking_at_git_fetches_nothing_by_a_program_that_the_repository_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an archive may bring it: an index that speaks of a folder whose tree is to be had of a promisor."""
+    project = tmp_path / "project"
+    for name in ("more", "other"):
+        (project / ".ctx" / name).mkdir(parents=True)
+        (project / ".ctx" / name / "x").write_text(name)  # a tree of its own
+    git(project, "init", "-q")
+    git(project, "add", ".")
+    git(project, "commit", "-qm", "all")
+    git(project, "sparse-checkout", "set", "--cone", "--sparse-index", ".ctx/other")
+    git(project, "update-index", "--index-version", "4")
+    tree = git(project, "rev-parse", "HEAD:.ctx/more").strip()
+    shutil.rmtree(project / ".ctx")
+    for key, value in {
+        "core.repositoryformatversion": "1",
+        "extensions.partialClone": "origin",
+        "remote.origin.url": str(project),
+        "remote.origin.promisor": "true",
+        "remote.origin.uploadpack": f"touch {tmp_path}/ran; false",
+    }.items():
+        git(project, "config", key, value)
+    (project / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
+    older = tmp_path / "older" / "git"  # one that does not know the variable yet
+    older.parent.mkdir()
+    older.write_text(f'#!/bin/sh\nunset GIT_NO_LAZY_FETCH\nexec {shutil.which("git")} "$@"\n')
+    older.chmod(0o755)
+    monkeypatch.setenv("PATH", str(older.parent), prepend=os.pathsep)
+    try:
+        catch_up(project)
+    except StoreError:
+        pass  # git tracks a file of the store
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_pipe_in_place_of_gits_list_of_files_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    os.mkfifo(tmp_path / ".git" / "index")
+    catch_up(tmp_path)
+
+
 # -- a store that goes while it is used ----------------------------------------------------------------------
 def test_a_catalog_deleted_while_open_is_laid_anew_with_all_it_held(tmp_path: Path) -> None:
     path = tmp_path / ".ctx" / "ctx.db"
