@@ -243,13 +243,16 @@ class Folder:
     def _read_ledger(self) -> dict[str, JSON]:
         try:
             ledger = json.loads(files.read_file(os.path.join(self.path, LEDGER), beneath=self.path))
+            ids = ledger.get("ids", [])
+            if not (isinstance(ledger.get("bank", ""), str) and all(isinstance(id, str) for id in ids)):
+                raise ValueError("it is none of ctx's making")
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise BadRequest(
                 f"{LEDGER} cannot be read: {error}; without it nothing is pruned, so delete it"
             ) from error
-        return ledger if isinstance(ledger, dict) else {}
+        return {**ledger, "ids": ids}
 
     def _write_ledger(self, ids: list[str]) -> None:
         ledger = {"bank": self._bank.id, "ids": sorted(set(ids))}

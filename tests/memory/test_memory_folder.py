@@ -203,6 +203,16 @@ def test_a_file_that_is_refused_is_not_counted_as_taken_in(bank: MemoryBank, tmp
     assert (reply["new"], len(reply["conflicts"]), bank.count()) == (0, 2, 2)
 
 
+@pytest.mark.parametrize(
+    "text", ["[]", '{"ids": 5}', '{"ids": [[1]]}', '{"bank": ["alice"]}', "[" * 100_000, "\xff"]
+)
+def test_a_ledger_that_is_none_is_refused_with_the_mend(bank: MemoryBank, tmp_path: Path, text: str) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / LEDGER).write_text(text, encoding="latin-1")
+    with pytest.raises(BadRequest, match="nothing is pruned, so delete it"):
+        Folder(bank, str(tmp_path / "notes"))
+
+
 def test_the_folder_of_one_bank_is_not_anothers(bank: MemoryBank, tmp_path: Path) -> None:
     Folder(bank, str(tmp_path / "notes")).export()
     stranger = type(bank)(bank._resources, "bob", bank.source)

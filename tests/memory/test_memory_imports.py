@@ -262,6 +262,18 @@ def test_basic_memory_wants_a_place_where_notes_are(bank: MemoryBank, tmp_path: 
         read_source(str(tmp_path / "absent"))
 
 
+def test_a_link_among_the_notes_of_a_folder_is_not_followed(bank: MemoryBank, tmp_path: Path) -> None:
+    (tmp_path / "id_rsa").write_text("a key of one's own\n")
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "fine.md").write_text("One line.\n")
+    (notes / "link.md").symlink_to(tmp_path / "id_rsa")
+    (tmp_path / "vault").symlink_to(notes)  # the folder itself is the user's to name
+    counts = import_from(bank, "basic-memory", read_source(str(tmp_path / "vault")))
+    assert [entry["where"] for entry in counts["unread"]] == ["link.md"]
+    assert _texts(bank) == ["One line."]
+
+
 def test_what_has_no_end_is_refused(
     bank: MemoryBank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ctx import files
 from ctx.errors import BadRequest
 from ctx.formats.frontmatter import front_title, read_front_matter
 from ctx.memory.columns import moment_ms
@@ -55,14 +56,10 @@ def read(source: Source) -> Iterator[Item | Unread]:
     paths = note_paths(source.path)
     if not paths:
         raise BadRequest(f"there are no notes (*.md) in {source.path}")
+    folder = os.path.realpath(source.path)
     for path in paths:
-        note = os.path.join(source.path, path)
-        if not os.path.isfile(note):
-            yield Unread(path, "it is no file")
-            continue
-        try:
-            with open(note, "rb") as file:
-                content = file.read(MAX_NOTE_BYTES + 1)
+        try:  # a link in a folder that somebody sent may lead to a key of one's own
+            content = files.read_file(os.path.join(folder, path), beneath=folder, most=MAX_NOTE_BYTES + 1)
         except OSError as error:
             yield Unread(path, str(error.strerror))
             continue
