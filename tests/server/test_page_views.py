@@ -210,6 +210,9 @@ def test_nothing_found_offers_a_way_out(tab: Tab) -> None:
     tab.page.locator(".result").first.wait_for()
     tab.page.locator("#ways").wait_for(state="hidden")
     assert "folder" not in tab.page.url
+    tab.lead("#/search?q=zzzqqq&mode=keyword")  # this server has no other mode
+    tab.page.locator("#ways a", has_text="See what is indexed").click()
+    tab.page.locator("#view-sources").wait_for(state="visible")
 
 
 def test_what_narrows_a_search_can_be_let_go_among_many_folders(

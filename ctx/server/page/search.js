@@ -183,6 +183,7 @@ function waysOut(request) {
   const narrowing = [request.source, request.folder, request.kind && `.${request.kind}`].filter(Boolean);
   if (narrowing.length) ways.push(link(`Search everywhere, not only in ${narrowing.join(", ")}`, addressOf({ ...request, source: "", folder: "", kind: "" }), "button"));
   if (request.mode !== "hybrid" && server.health?.model) ways.push(link("Search by words and meaning", addressOf({ ...request, mode: "hybrid" }), "button"));
+  if (!ways.length) ways.push(link("See what is indexed", address("sources"), "button"));
   return ways;
 }
 
