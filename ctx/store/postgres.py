@@ -77,6 +77,11 @@ _NOT_CONNECTED = (
         True,
     ),
     (
+        ("session is read-only", "hot standby"),
+        "no server of [store] url takes writes (a standby does not): promote one, or name the primary too",
+        True,
+    ),
+    (
         ("connection slots", "too many c"),  # clients, or connections for a role or a database
         "the database has no connection left: raise its max_connections, or have fewer programs use it",
         True,
@@ -474,8 +479,7 @@ def _not_connected(error: psycopg.OperationalError) -> tuple[str, bool]:
     for signs, reason, passing in _NOT_CONNECTED:
         if any(sign in text for sign in signs):
             return reason, passing
-    # It came as far as the password; a standby, which takes no writes, lets everybody in and is left then.
-    if status is not None and status.used_password and "read-only" not in text and "standby" not in text:
+    if status is not None and status.used_password:  # it came as far as that
         return REFUSED, True
     return AWAY, True
 

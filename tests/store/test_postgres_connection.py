@@ -195,6 +195,9 @@ REFUSALS = {
     "postgresql://ctx:right@127.0.0.1:{port}/template1": "does not admit this user",
     # Nothing that is looked for is in its words, as where a server speaks another language.
     "postgresql://guest:right@127.0.0.1:{port}/closed": "refuses the user, the password or the database",
+    "postgresql://ctx:right@127.0.0.1:{port}/postgres?options=-cdefault_transaction_read_only%3Don": (
+        "no server of .* takes writes"
+    ),
     "postgresql://ctx:right@nowhere.invalid/postgres": "host name",
     "postgresql://ctx:right@127.0.0.1:abc/postgres": "port",
 }
