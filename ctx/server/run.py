@@ -280,6 +280,7 @@ class HttpServer(uvicorn.Server):
         """`announce` is given the address, once, when requests are answered."""
         config = uvicorn.Config(
             app,
+            loop="asyncio",  # uvloop answers no more requests a second here, and is 14 MB
             http=HttpProtocol,
             lifespan="on",
             ws="none",
