@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MAX_FRONT_MATTER = 65_536  # characters; a longer block is not front matter
 MAX_VALUE_CHARS = 2000
 MAX_KEYS = 100
+MAX_DEPTH = 20  # tables and lists within one another
 
 _YAML_END = re.compile(r"\n(?:---|\.\.\.)[ \t]*(?=\n|\Z)")
 _TOML_END = re.compile(r"\n\+\+\+[ \t]*(?=\n|\Z)")
@@ -104,13 +105,27 @@ def _yaml(block: str) -> dict[str, JSON] | None:
     import yaml  # 29 ms, and only a block needs it
 
     try:
-        # An alias needs both marks; with a few of them a small block says a very large one.
-        if "&" in block and "*" in block and any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(block)):
+        if not _is_plain(block):
             return None
         value = yaml.load(block, _loader())  # noqa: S506 - a safe loader
     except (yaml.YAMLError, ValueError, RecursionError):
         return _pairs(block)
     return _bounded(value) or None if isinstance(value, dict) else None
+
+
+def _is_plain(block: str) -> bool:
+    """Whether a YAML block has no alias, a few of which make a small block say a very large one, and no more
+    nesting than what is kept of it: the library in C goes down without an end, and takes the process along.
+    Raises `YAMLError`.
+    """
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(block, Loader=_loader()):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH or isinstance(event, yaml.AliasEvent):
+            return False
+    return True
 
 
 def _pairs(block: str) -> dict[str, JSON] | None:

@@ -1,5 +1,8 @@
 """Front matter in YAML, TOML and JSON."""
 
+import subprocess
+import sys
+
 import pytest
 
 from ctx.formats.frontmatter import front_title, read_front_matter
@@ -130,3 +133,14 @@ def test_a_block_that_repeats_itself_by_aliases_is_text() -> None:
         for before, key in zip("abcdefgh", "bcdefghi", strict=True)
     ]
     assert read_front_matter("---\n" + "\n".join(lines) + "\n---\nbody") is None
+
+
+@pytest.mark.parametrize("text", ["{", "[", "? ", "- ", "{a: "])
+def test_a_block_nested_without_end_takes_no_process_along(text: str) -> None:
+    """In a process of its own: what the library in C does there ends it (SIGSEGV), not a test."""
+    code = (
+        "import sys; from ctx.formats.frontmatter import read_front_matter;"
+        "print(read_front_matter('---\\n' + sys.argv[1] * (65_000 // len(sys.argv[1])) + '\\n---\\nhello\\n'))"
+    )
+    reply = subprocess.run([sys.executable, "-c", code, text], capture_output=True, text=True, timeout=100)
+    assert (reply.returncode, reply.stdout) == (0, "None\n")
