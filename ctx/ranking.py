@@ -18,7 +18,7 @@ RRF_K = 10  # how soon rank loses weight; 5 to 60 do about equally well
 SIGMAS = 3.0  # DBSF: the mean and this many deviations to each side are mapped to [0, 1]
 # What a further passage of a document adds to its best, by words; by meaning it would only blur.
 FURTHER_PASSAGES = 0.05
-# The weight of meaning where prose is found, and where code is: a question shares few words with the code
+# The weight of meaning where prose is found, and where code is: a question shares few words with the function
 # that answers it.
 DEFAULT_ALPHA = {"rrf": 0.5, "minmax": 0.45, "dbsf": 0.5}
 CODE_ALPHA = {"rrf": 0.85, "minmax": 0.8, "dbsf": 0.9}
@@ -110,13 +110,17 @@ def is_identifier(query: str) -> bool:
     return is_name(word) and not (word.isalpha() and word.islower()) and _NAMELIKE.search(word) is not None
 
 
-def semantic_weight(query: str, texts: Sequence[str], method: str) -> float:
-    """How much meaning counts for a query, by what the query is and by what its meaning leads to (texts of
-    chunks).
+def semantic_weight(query: str, chunks: Sequence[tuple[str, int]], method: str) -> float:
+    """How much meaning counts for a query, by what the query is and by what its meaning leads to: texts of
+    chunks, each with its ordinal in its file of code, 0 where it is of none.
+
+    Code raises it by half where it is the second chunk of a file, by a third where it is the third: a file of
+    many functions, unlike one alone, says the words of a question somewhere, or its path does.
     """
     if is_name(query):
         return SYMBOL_ALPHA
-    code = sum(map(_likeness_to_code, texts)) / len(texts) if texts else 0.0
+    shares = [_likeness_to_code(text) / (1 + ordinal) for text, ordinal in chunks]
+    code = sum(shares) / len(shares) if shares else 0.0
     return DEFAULT_ALPHA[method] + code * (CODE_ALPHA[method] - DEFAULT_ALPHA[method])
 
 

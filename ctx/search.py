@@ -388,8 +388,12 @@ class Searcher:
             return self._settings.hybrid_alpha
         sample = [hit.chunk_no for hit in semantic.documents[:_KIND_SAMPLE]]
         rows.read(sample)
-        texts = [row.text for number in sample if (row := rows.get(number))]
-        return ranking.semantic_weight(_subject(request.query), texts, self._settings.fusion)
+        chunks = [
+            (row.text, row.ordinal if kinds.is_code(row.media_type) else 0)
+            for number in sample
+            if (row := rows.get(number))
+        ]
+        return ranking.semantic_weight(_subject(request.query), chunks, self._settings.fusion)
 
     def _unread(self, request: Request, keyword: Leg, semantic: Leg) -> frozenset[int]:
         """The documents of the keyword leg whose passage has no embedding yet; the best of them are asked

@@ -142,12 +142,20 @@ CODE = (
 
 @pytest.mark.parametrize("method", sorted(ranking.METHODS))
 def test_meaning_counts_more_where_it_leads_to_code(method: str) -> None:
-    prose = ranking.semantic_weight("how do I fetch a page", [PROSE] * 5, method)
-    code = ranking.semantic_weight("how do I fetch a page", [CODE] * 5, method)
+    prose = ranking.semantic_weight("how do I fetch a page", [(PROSE, 0)] * 5, method)
+    code = ranking.semantic_weight("how do I fetch a page", [(CODE, 0)] * 5, method)
     assert prose == ranking.DEFAULT_ALPHA[method]
     assert code == pytest.approx(ranking.CODE_ALPHA[method])
-    assert prose < ranking.semantic_weight("how do I fetch a page", [PROSE, CODE], method) < code
+    assert prose < ranking.semantic_weight("how do I fetch a page", [(PROSE, 0), (CODE, 0)], method) < code
     assert ranking.semantic_weight("nothing found", [], method) == ranking.DEFAULT_ALPHA[method]
+
+
+@pytest.mark.parametrize("method", sorted(ranking.METHODS))
+def test_meaning_counts_less_where_it_leads_to_parts_of_files_than_to_single_functions(method: str) -> None:
+    function = ranking.semantic_weight("how do I fetch a page", [(CODE, 0)] * 5, method)
+    file = ranking.semantic_weight("how do I fetch a page", [(CODE, 7)] * 5, method)
+    page = ranking.semantic_weight("how do I fetch a page", [(PROSE, 7)] * 5, method)
+    assert ranking.DEFAULT_ALPHA[method] == page < file < function
 
 
 @pytest.mark.parametrize(
@@ -164,12 +172,12 @@ def test_meaning_counts_more_where_it_leads_to_code(method: str) -> None:
     ],
 )
 def test_a_name_is_found_by_its_letters_first(name: str) -> None:
-    assert ranking.semantic_weight(f" {name} ", [CODE], "minmax") == ranking.SYMBOL_ALPHA
+    assert ranking.semantic_weight(f" {name} ", [(CODE, 0)], "minmax") == ranking.SYMBOL_ALPHA
 
 
 @pytest.mark.parametrize("word", ["authentication", "Docker", "Straße", '"telemetry"'])
 def test_a_single_plain_word_is_taken_for_a_name(word: str) -> None:
-    assert ranking.semantic_weight(word, [CODE], "minmax") == ranking.SYMBOL_ALPHA
+    assert ranking.semantic_weight(word, [(CODE, 0)], "minmax") == ranking.SYMBOL_ALPHA
     assert not ranking.is_identifier(word)
 
 
@@ -177,7 +185,7 @@ def test_a_single_plain_word_is_taken_for_a_name(word: str) -> None:
     "text", ["how to join", "a well known thing", "what is os.path.join for", "日本語の全文検索エンジン"]
 )
 def test_several_words_or_a_run_of_ideographs_are_no_name(text: str) -> None:
-    assert ranking.semantic_weight(text, [PROSE], "minmax") == ranking.DEFAULT_ALPHA["minmax"]
+    assert ranking.semantic_weight(text, [(PROSE, 0)], "minmax") == ranking.DEFAULT_ALPHA["minmax"]
 
 
 def test_a_document_whose_meaning_is_not_known_yet_keeps_its_share_of_the_words() -> None:
