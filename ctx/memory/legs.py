@@ -9,26 +9,18 @@ from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition
 from ctx.memory.gist import first_person
 from ctx.memory.language import callings, inflected, language, sexless, silent_terms
-from ctx.memory.passages import MAX_PASSAGE_CHARS
 from ctx.memory.question import Asked
 from ctx.memory.reader import Candidate, Reader
 from ctx.memory.scores import WordQuery, bm25, calibration, coverage, either, word_query
-from ctx.memory.statement import MAX_CHARS
+from ctx.memory.statement import MAX_CHARS, MAX_STATEMENT_CHARS
 from ctx.memory.vectors import BankVectors, Floats
 from ctx.memory.verbs import verb_forms
-from ctx.ranking import fuse
 from ctx.types import JSON
 
-_SAMPLE = 10  # of the best of each leg that tell how long the texts are
-_LONG_PASSAGES = 1.5  # of a memory that is long
-# The weight of the ranks in both legs over texts of one passage, and of the vectors in it. Facts that a
-# question puts in other words are found better with less (of 240 first: 85 at 0, 67 at .25), and turns of a
-# conversation worse (`--talks`: R@5 .519 at 0, .556 at .15, .581 at .25, by words alone .563).
-_RANKS = 0.2
-# Words of a question of which the share tells; of one of twice as many it tells little, and BM25 much: of
-# the queries of CACM, a paragraph each, words rank NDCG@10 .52 by BM25 and .39 by the share.
-SHORT_QUESTION = 8
-_SHARE_OF_MEANING = 0.2  # of .2, .35, .5 and .65 the best MRR on sessions of LoCoMo (.775)
+# What the best BM25 weighs beside a cosine where texts and question are short: of 240 facts that a question
+# puts in other words 91 come first at .05, 88 at .07, 83 at .1, 76 at .15 (docs/decisions/0018).
+_LEAST_SHARE = 0.07
+SHORT_QUESTION = 8  # words; one of twice as many is a paragraph
 _DIGITS = 6  # of a leg's scores: what differs beyond them differs by the order of an addition
 _WIDER = 16  # how much deeper the nearest are asked for, before the whole bank is put through the conditions
 
@@ -139,47 +131,41 @@ def nearest(
 
 
 def weighed(reader: Reader, legs: Legs, model: str | None) -> list[MemoryHit]:
-    """The hits of both legs, each with its score, best first: by the score where texts are short, and the
-    longer they are the more by the ranks in both legs, since some passage of a long text is near to any
-    question. What a leg scores alike has one rank in it; the order of what ties altogether is `rank_key`'s.
+    """The hits of both legs, each with its score, best first: by the mean of the cosines with the question
+    and its matter, and their share of the best BM25. `fused` is 1 of the best.
     """
     nos = list(dict.fromkeys((*legs.word_nos, *legs.vector_nos)))
     rows, stored = reader.candidates(nos), reader.words(nos)
     cosines = _cosines(legs, legs.vector, nos)
     matters = cosines if legs.matter is None else _cosines(legs, legs.matter, nos)
     weights = {
-        no: round(bm25(legs.question, stored.get(no, ())), _DIGITS) for no in legs.word_nos if no in rows
+        no: round(bm25(legs.question, stored.get(no, ())), _DIGITS) if legs.word_nos else 0.0 for no in rows
     }
-    by_words = _ranked(rows, {no: weight for no, weight in weights.items() if weight > 0})
-    by_meaning = _ranked(rows, {no: cosines[no] for no in legs.vector_nos if no in rows and no in cosines})
-    word_rank, vector_rank = _ranks(by_words, weights), _ranks(by_meaning, cosines)
-    length = _length([rows[no].text for no in (*by_words[:_SAMPLE], *by_meaning[:_SAMPLE])])
-    fused = fuse(
-        "rrf",
-        [(no, weights[no]) for no in by_words],
-        [(no, cosines[no]) for no in by_meaning],
-        _SHARE_OF_MEANING,
-    )
-    top = fused[0][1] if fused else 1.0
-    breadth = min(1.0, max(0, len(legs.question.words) - SHORT_QUESTION) / SHORT_QUESTION)
-    by_rank = max(_RANKS, length, breadth) if legs.vector is not None else 1.0
+    nearness = {no: (cosines[no] + matters[no]) / 2 for no in rows if no in cosines}
+    nearest_of_all = max(nearness.values(), default=0.0)
+    share_of_words = _share_of_words(legs.question, [row.text for row in rows.values()])
+    most = max(weights.values(), default=0.0) or 1.0
+    # What is not embedded yet is as near as its words say.
+    fused = {
+        no: nearness.get(no, nearest_of_all * weight / most) + share_of_words * weight / most
+        for no, weight in weights.items()
+        if no in nearness or weight > 0
+    }
+    top = max(fused.values(), default=0.0)
     sureness = calibration(model or "")
     hits = []
-    for no, ranks in fused:
+    for no, worth in fused.items():
         lexical = coverage(legs.question, stored.get(no, ()), rows[no].text)
         semantic = sureness(cosines[no]) if no in cosines else 0.0
-        score = either(semantic, lexical)
         signals: dict[str, JSON] = {
-            "fused": round((1 - by_rank) * score + by_rank * ranks / top, 9),
-            "bm25": weights.get(no, 0.0),
+            "fused": round(worth / top, 9) if top > 0 else worth,
+            "bm25": weights[no],
             "cosine": cosines.get(no),
             "matter": matters.get(no),
             "lexical": round(lexical, 6),
             "semantic": round(semantic, 6),
-            "word_rank": word_rank.get(no),
-            "vector_rank": vector_rank.get(no),
         }
-        hits.append(MemoryHit(rows[no], round(score, 6), signals))
+        hits.append(MemoryHit(rows[no], round(either(semantic, lexical), 6), signals))
     return sorted(hits, key=rank_key)
 
 
@@ -198,8 +184,6 @@ def unranked(memory: Candidate) -> MemoryHit:
         "matter": None,
         "lexical": 0.0,
         "semantic": 0.0,
-        "word_rank": None,
-        "vector_rank": None,
     }
     return MemoryHit(memory, 0.0, signals)
 
@@ -218,22 +202,15 @@ def neighbours(
     return [(hit.memory, hit.signals["cosine"]) for hit in hits]
 
 
-def _length(texts: Sequence[str]) -> float:
-    """How long texts are: 0 where each is one passage, 1 from a few passages on."""
-    passages = sum(max(1.0, len(text) / MAX_PASSAGE_CHARS) for text in texts) / (len(texts) or 1)
-    return min(1.0, max(0.0, passages - 1) / (_LONG_PASSAGES - 1))
-
-
-def _ranked(rows: Mapping[int, Candidate], scores: Mapping[int, float]) -> list[int]:
-    """The numbers of scored memories, best first; of equals the newest, and then by id: numbers differ
-    between two files that hold the same memories."""
-    return sorted(scores, key=lambda no: (-scores[no], -rows[no].uttered_ms, rows[no].id))
-
-
-def _ranks(nos: Sequence[int], scores: Mapping[int, float]) -> dict[int, int]:
-    """The rank of each; equals have that of the first of them."""
-    first_of: dict[float, int] = {}
-    return {no: first_of.setdefault(scores[no], rank) for rank, no in enumerate(nos, 1)}
+def _share_of_words(question: WordQuery, texts: Sequence[str]) -> float:
+    """What the best BM25 weighs beside a cosine: little where texts are statements and the question short, as
+    much where texts are longer or the question is a paragraph. Some part of a long text is near to any
+    question, and a paragraph is near to much.
+    """
+    if sum(map(len, texts)) > MAX_STATEMENT_CHARS * len(texts):
+        return 1.0
+    breadth = min(1.0, max(0, len(question.words) - SHORT_QUESTION) / SHORT_QUESTION)
+    return _LEAST_SHARE + (1 - _LEAST_SHARE) * breadth
 
 
 def rank_key(hit: MemoryHit) -> tuple[float, float, int, str]:

@@ -89,6 +89,16 @@ def test_the_order_of_ids_decides_nothing(tmp_path: Path, minilm: WordEmbedder) 
     assert orders[0][0] == "Petra: planted radishes"
 
 
+def test_what_a_person_says_of_the_matter_stands_before_what_they_say_besides(
+    tmp_path: Path, minilm: WordEmbedder
+) -> None:
+    with MemoryStore(str(tmp_path / "ctx.db"), minilm, Clock()) as store:
+        bank = store.bank("talks")
+        for statement in ("Petra: what will you have?", "Petra: I planted radishes on the balcony"):
+            bank.put(statement)
+        assert texts(bank, "What does Petra grow on her terrace?")[0].endswith("radishes on the balcony")
+
+
 def test_what_the_query_says_word_for_word_scores_at_least_095(bank: MemoryBank) -> None:
     bank.put("As they say: to be or not to be, that is the question")
     assert bank.search("to be or not to be")["results"][0]["score"] >= 0.95

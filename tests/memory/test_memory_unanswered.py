@@ -63,6 +63,13 @@ def test_a_name_alone_makes_no_answer_likely() -> None:
     assert beside < PLAINLY < of_matter
 
 
+def test_what_may_be_the_thing_under_another_name_is_not_withheld(bank: MemoryBank) -> None:
+    bank.put("Docker images are built on Alpine")
+    reply = bank.search("What base image do we use?", floor=True)
+    assert [result["record"]["text"] for result in reply["results"]] == ["Docker images are built on Alpine"]
+    assert reply["answered"] is False
+
+
 def test_what_only_comes_near_is_shown_and_said_to_be_that(bank: MemoryBank) -> None:
     bank.put("My son goes to Oakfield Primary")
     reply = bank.search("Which schools do the children attend?", floor=True)
