@@ -9,6 +9,7 @@
     python benchmarks/memory.py --protocol       three banks of 200 memories as three people leave them (memory_protocol.py)
     python benchmarks/memory.py --spoken         six more, in the words in which people talk (memory_protocol.py)
     python benchmarks/memory.py --fit-answers    the constants of ctx/memory/answers.py (memory_answers.py)
+    python benchmarks/memory.py --fit-news       the constants of ctx/memory/news.py (memory_news.py)
     python benchmarks/memory.py --talks          long conversations as turns, passages and sessions (memory_talks.py); --seed N: others
     python benchmarks/memory.py --reflect        thirty answers of `reflect`, judged, and printed for a reader (memory_reflect.py)
     python benchmarks/memory.py --recall DIR     NDCG@10 of a judged set: its texts as memories, and as documents
@@ -36,6 +37,7 @@ from pathlib import Path
 import numpy as np
 from memory_answers import fit_answers
 from memory_life import changes, life
+from memory_news import fit_news
 from memory_protocol import SETS, SPOKEN, protocol
 from memory_reflect import reflections
 from memory_talks import SEED, talks
@@ -314,6 +316,9 @@ def main() -> int:
     parser.add_argument(
         "--fit-answers", action="store_true", help="fit what tells whether a memory answers a question"
     )
+    parser.add_argument(
+        "--fit-news", action="store_true", help="fit what tells whether a later memory is news of another"
+    )
     parser.add_argument("--talks", action="store_true", help="long conversations, recalled")
     parser.add_argument("--seed", type=int, default=SEED, help="of --talks: another set than the usual one")
     parser.add_argument(
@@ -339,6 +344,9 @@ def main() -> int:
         return 0
     if options.fit_answers:
         print(json.dumps(fit_answers(), indent=2))
+        return 0
+    if options.fit_news:
+        print(json.dumps(fit_news(), indent=2))
         return 0
     if options.reflect:
         print(json.dumps(reflections(), indent=2, ensure_ascii=False))

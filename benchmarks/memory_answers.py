@@ -38,7 +38,8 @@ def fit_answers() -> dict[str, Any]:
     """The weights, and what they tell on banks that they were not fitted by."""
     asked = [question for name in FITTED_BY for question in _asked(name)]
     rows = [row for question in asked for row in zip(question.signals, question.right, strict=True)]
-    fitted = _regression(np.array([signals for signals, _ in rows]), np.array([right for _, right in rows]))
+    weights = regression(np.array([signals for signals, _ in rows]), np.array([right for _, right in rows]))
+    fitted = Answering(*weights)
     return {
         "fitted": {name: round(weight, 2) for name, weight in fitted._asdict().items()},
         "in use": FITTED._asdict(),
@@ -64,8 +65,9 @@ def _shares(asked: Sequence[Asked], weights: Answering) -> dict[str, str]:
     return shares
 
 
-def _regression(signals: np.ndarray, right: np.ndarray) -> Answering:
-    """Newton's method on standardised signals, with a ridge."""
+def regression(signals: np.ndarray, right: np.ndarray) -> list[float]:
+    """The weights of a logistic regression, the base first: Newton's method on standardised signals, with a
+    ridge."""
     mean, deviation = signals.mean(0), signals.std(0)
     design = np.column_stack([np.ones(len(signals)), (signals - mean) / deviation])
     ridge = _RIDGE * len(right) * np.eye(design.shape[1])
@@ -75,37 +77,39 @@ def _regression(signals: np.ndarray, right: np.ndarray) -> Answering:
         slope = design.T @ (p - right) + ridge @ np.concatenate([[0.0], weights[1:]])
         weights -= np.linalg.solve((design * (p * (1 - p))[:, None]).T @ design + ridge, slope)
     scaled = weights[1:] / deviation
-    return Answering(float(weights[0] - scaled @ mean), *map(float, scaled))
+    return [float(weights[0] - scaled @ mean), *map(float, scaled)]
 
 
 def _asked(name: str) -> Iterator[Asked]:
     clock = [parse_ms(NOW) - 10 * DAY_MS]
     with new_bank(name, clock) as bank:
-        questions = _stored(bank, clock, name)
+        questions = _answers(stored(bank, clock, name))
         clock[0] = parse_ms(NOW)
         for question, (right, outdated) in questions.items():
             if not foreign(question):
                 yield _signals(bank, question, right, outdated)
 
 
-def _stored(bank: MemoryBank, clock: list[int], name: str) -> dict[str, tuple[str | None, str | None]]:
-    """Stores a set; what answers each of its questions, and what did before."""
+def stored(bank: MemoryBank, clock: list[int], name: str) -> list[memory_life.Line]:
+    """Stores a set; its lines that ask something."""
     if name in (*memory_protocol.SETS, *memory_protocol.SPOKEN):
         rows = memory_protocol.rows_of(name)
         memory_protocol.fill(bank, clock, rows)
-        lines = [(row.kind, row.text, row.second, row.question) for row in rows if row.question]
-    else:
-        read = memory_life.read_lines(name)
-        memory_life.fill(
-            bank, clock, [*read, *(row for row in memory_life.read_lines() if row.kind == "fact")]
-        )
-        lines = [(line.kind.split("-")[0], line.text, line.second, line.question) for line in read]
+        return [memory_life.Line(*row[:4]) for row in rows if row.question]
+    lines = memory_life.read_lines(name)
+    memory_life.fill(bank, clock, [*lines, *(row for row in memory_life.read_lines() if row.kind == "fact")])
+    return lines
+
+
+def _answers(lines: Sequence[memory_life.Line]) -> dict[str, tuple[str | None, str | None]]:
+    """What answers each question, and what did before."""
     answers: dict[str, tuple[str | None, str | None]] = {}
-    for kind, text, second, question in lines:
+    for line in lines:
+        kind = line.kind.split("-")[0]
         if kind in ("change", "change2", "fresh"):
-            answers[question] = second, text
+            answers[line.question] = line.second, line.text
         elif kind in ("fact", "none"):
-            answers[question] = text or None, None
+            answers[line.question] = line.text or None, None
     return answers
 
 

@@ -156,7 +156,7 @@ def _rank(text: str, texts: list[str]) -> int:
 _SETS = (
     "changes", "values", "phrased", "fresh", "stranger", "newcomer", "coder", "household", "desk", "studio",
     "trip", "flatmate", "colleague", "guest", "landlady", "auditor", "facets", "tools", "swaps", "reader",
-    "evening", "abroad",
+    "evening", "abroad", "twins",
 )  # fmt: skip
 
 

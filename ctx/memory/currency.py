@@ -28,6 +28,7 @@ from ctx.memory.contrast import set_apart
 from ctx.memory.dates import Window
 from ctx.memory.language import foreign, silent_terms
 from ctx.memory.legs import MemoryHit, rank_key
+from ctx.memory.news import NEWS_HITS, NEWS_REACH, news_of
 from ctx.memory.question import Asked
 from ctx.memory.reader import Candidate
 from ctx.memory.scores import UNREAD, either
@@ -183,19 +184,25 @@ def _denials(
 
 
 def current(
-    hits: Sequence[MemoryHit], vectors_of: Callable[[list[int]], Mapping[int, Floats]], query: str
+    hits: Sequence[MemoryHit],
+    vectors_of: Callable[[list[int]], Mapping[int, Floats]],
+    query: str,
+    *,
+    measured: bool = True,
 ) -> list[MemoryHit]:
     """Of the best hits that speak of one thing the newest first; `updated_by` among the signals of the older
     ones names it.
 
     Of one thing speaks a later statement that tells of a change, and so do two that answer the question
     equally well: whoever asks where something is wants to hear the place that was named last. What the
-    question names, the later one must name too.
+    question names, the later one must name too. And so does what is likely news by its meaning (`news_of`),
+    where the model was `measured`.
     """
-    best, further = asked_first(hits[:COMPARED_HITS], query), list(hits[COMPARED_HITS:])
-    facts = [index for index, hit in enumerate(best) if hit.memory.kind == "fact"]
+    best = [*asked_first(hits[:COMPARED_HITS], query), *hits[COMPARED_HITS:]]
+    facts = [index for index, hit in enumerate(best[:COMPARED_HITS]) if hit.memory.kind == "fact"]
     statements = {index: Statement.of(best[index].memory.text) for index in facts}
-    cosines = _cosines(vectors_of([best[index].memory.no for index in facts]))
+    told = [hit.memory.no for hit in best[:NEWS_REACH] if hit.memory.kind == "fact"]
+    vectors = {no: passages[0] for no, passages in vectors_of(told).items()}
     question = Asked.of(query)
     updated_by: dict[int, set[int]] = {}
     asked_for: dict[
@@ -207,7 +214,7 @@ def current(
         if best[later].score < best[earlier].score * CUE_SHARE:
             continue  # it answers the question too little, whatever it says
         older, newer = statements[earlier], statements[later]
-        cosine = cosines.get((best[earlier].memory.no, best[later].memory.no))
+        cosine = _cosine(vectors, best[earlier].memory.no, best[later].memory.no)
         if best[later].signals.get("ends") == best[earlier].memory.id:
             updated_by.setdefault(earlier, set()).add(later)
         elif not _Pair(
@@ -220,12 +227,17 @@ def current(
             asked_for.setdefault(later, set()).add(earlier)
     for earlier, laters in updated_by.items():
         laters -= _of_its_topic(earlier, laters, best, statements)
+    for earlier in facts if measured else ():
+        if earlier < NEWS_HITS:
+            latest = news_of(best[earlier], best[:NEWS_REACH], vectors, question)
+            if latest is not None:
+                updated_by.setdefault(earlier, set()).add(latest)
     ordered = []
     before = {index: updated_by.get(index, set()) | asked_for.get(index, set()) for index in range(len(best))}
     for index in newest_first(len(best), before):
         later_ids: JSON = [best[later].memory.id for later in sorted(updated_by.get(index, ()))]
         ordered.append(_with_signals(best[index], updated_by=later_ids) if later_ids else best[index])
-    return [*ordered, *further]
+    return ordered
 
 
 def _of_its_topic(
@@ -336,18 +348,11 @@ def _answers(earlier: MemoryHit, later: MemoryHit, share: float) -> bool:
     )
 
 
-def _cosines(vectors: Mapping[int, Floats]) -> dict[tuple[int, int], float]:
-    """The cosine of every two memories, by their first passages."""
-    if not vectors:
-        return {}
-    firsts = np.stack([passages[0] for passages in vectors.values()])
-    products = (firsts @ firsts.T).tolist()
-    nos = list(vectors)
-    return {
-        (nos[row], nos[column]): products[row][column]
-        for row in range(len(nos))
-        for column in range(len(nos))
-    }
+def _cosine(vectors: Mapping[int, Floats], no: int, other_no: int) -> float | None:
+    """The cosine of two memories, by their first passages; None where it is not known."""
+    if no not in vectors or other_no not in vectors:
+        return None
+    return float(np.dot(vectors[no], vectors[other_no]))
 
 
 def _with_signals(hit: MemoryHit, **signals: JSON) -> MemoryHit:

@@ -206,6 +206,7 @@ class Searching(BankView):
         legs = search_legs(
             view, self._embedding, question.query, question.mode, searched, question.depth, superseded=True
         )
+        measured = calibrated(self._embedding.model)
         hits = weighed(view, with_matter(legs, self._embedding), self._embedding.model)
         if lifted is not None:
             hits = timely([*hits, *self._of_window(view, lifted, conditions, hits, question.depth)], lifted)
@@ -216,10 +217,9 @@ class Searching(BankView):
         if lifted is None and question.mode != "semantic":
             hits = with_successors(view, hits, conditions, question.query)
             vectors = legs.vectors or self._embedding.of_bank(view)
-            hits = current(
-                hits, vectors.vectors_of if vectors is not None else lambda nos: {}, question.query
-            )
-        if calibrated(self._embedding.model):
+            vectors_of = vectors.vectors_of if vectors is not None else lambda nos: {}
+            hits = current(hits, vectors_of, question.query, measured=measured)
+        if measured:
             hits = doubted(in_unread_words(hits, question.query), question.query)
         unread = self._embedding.model is None or (legs.vectors is not None and legs.vector is None)
         return hits, "no_embedder" if unread and question.mode != "keyword" else None
