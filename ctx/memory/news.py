@@ -26,6 +26,7 @@ NEWS_REACH = 100  # hits among which it is; what answers in other words is far b
 # as people talk the new one stands above in 95 and 99.
 LIKELY = 0.3
 LEAST_COSINE = 0.2  # of two that have to do with each other at all
+_NAMING = 2  # so many of the question's words that only the earlier one has: it is what was asked for
 
 
 class Weights(NamedTuple):
@@ -64,11 +65,13 @@ def signals_of(question: Asked, older: Statement, newer: Statement, cosine: floa
 
 def apart(question: Asked, older: Statement, newer: Statement) -> bool:
     """Whether two statements stand beside each other, however near: of different people, or of two things of
-    which the question asks for the older one; or their nearness says nothing, since the model does not read
-    them, or both are turns of a conversation, with a name before them."""
+    which the question asks for the older one, in its own words; or their nearness says nothing, since the
+    model does not read them, or both are turns of a conversation, with a name before them.
+    """
     unread = older.foreign or newer.foreign
     return (
         newer.adds
+        or len(question.content & older.content - newer.content) >= _NAMING
         or (unread and older.content.isdisjoint(newer.content))
         or bool(older.speaker and newer.speaker)
         or not of_same_people(older, newer)
