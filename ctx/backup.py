@@ -176,10 +176,8 @@ def _clear_backups(folder: str) -> None:
 
 @contextmanager
 def _opened(path: str) -> Iterator[zipfile.ZipFile]:
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise BadRequest(
-            f"{path} is no file, and a backup is one"
-        )  # a pipe would be waited for without an end
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for without an end
+        raise BadRequest(f"{path} is no file, and a backup is one")
     try:
         archive = zipfile.ZipFile(path)
     except OSError as error:

@@ -205,9 +205,8 @@ def current(
     vectors = {no: passages[0] for no, passages in vectors_of(told).items()}
     question = Asked.of(query)
     updated_by: dict[int, set[int]] = {}
-    asked_for: dict[
-        int, set[int]
-    ] = {}  # what the question names, by the later ones that are of something else
+    # What the question names, by the later ones that are of something else.
+    asked_for: dict[int, set[int]] = {}
     for earlier, later in itertools.permutations(facts, 2):
         if best[earlier].memory.uttered_ms >= best[later].memory.uttered_ms:
             continue
@@ -227,8 +226,8 @@ def current(
             asked_for.setdefault(later, set()).add(earlier)
     for earlier, laters in updated_by.items():
         laters -= _of_its_topic(earlier, laters, best, statements)
-    for earlier in facts if measured else ():
-        if earlier < NEWS_HITS:
+    for earlier in facts:
+        if measured and earlier < NEWS_HITS:
             latest = news_of(best[earlier], best[:NEWS_REACH], vectors, question)
             if latest is not None:
                 updated_by.setdefault(earlier, set()).add(latest)

@@ -42,9 +42,7 @@ class Legs(NamedTuple):
     vector_nos: list[int]
     vectors: BankVectors | None
     vector: Floats | None
-    matter: Floats | None = (
-        None  # of the question without its names, where that was asked for and it has some
-    )
+    matter: Floats | None = None  # of the question without its names, where it was asked for and has some
 
 
 def search_legs(
@@ -58,10 +56,8 @@ def search_legs(
     superseded: bool,
 ) -> Legs:
     """The numbers of up to `depth` memories by each leg that `mode` wants."""
-    bank, first_person_query = (
-        reader.bank,
-        first_person(query),
-    )  # "the user" weighs nothing: every memory is theirs
+    bank = reader.bank
+    first_person_query = first_person(query)  # "the user" weighs nothing: every memory is theirs
     counts = query_counts(first_person_query)
     if set(counts) - {"i", "my"}:
         query = first_person_query
