@@ -71,6 +71,9 @@ class Guard:
         self._open[task] = exchange
         try:
             await self._answer_or_fail(exchange)
+        except asyncio.CancelledError:
+            if not self.closing:
+                raise  # else it was being told of a failure, and does not read
         finally:
             self._open.pop(task, None)
             _log(exchange, began_s)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from serving import EchoDoor, Serve, failure, rpc_failure
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from ctx.server.app import Services, create_app
 from ctx.server.keys import KeyRing
@@ -16,6 +16,15 @@ from ctx.server.policy import PackPolicy, ServerSettings, host_name
 from ctx.server.rest import PackRoute
 
 EVIL = "https://evil.example"
+MCP_SCOPE = {
+    "type": "http",
+    "method": "POST",
+    "path": "/mcp",
+    "raw_path": b"/mcp",
+    "query_string": b"",
+    "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+    "client": None,
+}
 VAULT = ServerSettings(packs=(PackPolicy("vault", keys=("vault-key",)),))
 
 
@@ -520,9 +529,7 @@ def test_whoever_runs_a_request_may_cancel_it(services: Services) -> None:
 
     async def cancelled() -> bool:
         guard = create_app(services._replace(mcp=LastingDoor), ServerSettings())
-        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-        scope = {"type": "http", "method": "POST", "path": "/mcp", "raw_path": b"/mcp", "query_string": b""}
-        call = asyncio.ensure_future(guard({**scope, "headers": headers, "client": None}, None, None))  # type: ignore[arg-type]
+        call = asyncio.ensure_future(guard(MCP_SCOPE, None, None))  # type: ignore[arg-type]
         while not guard._open and not call.done():  # noqa: ASYNC110 - a turn of the loop, not a time
             await asyncio.sleep(0)
         call.cancel()
@@ -530,6 +537,25 @@ def test_whoever_runs_a_request_may_cancel_it(services: Services) -> None:
         return call.cancelled()
 
     assert asyncio.run(cancelled())
+
+
+def test_who_does_not_read_that_the_server_stops_is_left_without_a_word(services: Services) -> None:
+    telling = asyncio.Event()
+
+    async def send(message: Message) -> None:
+        telling.set()
+        await asyncio.Event().wait()
+
+    async def ended() -> bool:
+        guard = create_app(services, ServerSettings())
+        guard.close()
+        call = asyncio.ensure_future(guard(MCP_SCOPE, None, send))  # type: ignore[arg-type]
+        await telling.wait()
+        guard._cut_short()
+        await asyncio.wait([call])
+        return not call.cancelled() and call.exception() is None
+
+    assert asyncio.run(ended())
 
 
 def test_what_goes_wrong_unforeseen_is_500_with_an_id_and_nothing_else(
