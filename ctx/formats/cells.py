@@ -96,9 +96,10 @@ def _is_form(table: Sequence[Sequence[str]]) -> bool:
         return False
     if all(name.endswith(":") for name in names):
         return True
+    if len(pairs) > _MAX_PAIRS or len(set(names)) < len(names) or not _are_words(names):
+        return False
     numbers = sum(_NUMBER.fullmatch(value) is not None for _, value in pairs)
-    mixed = min(numbers, len(pairs) - numbers) >= _LEAST_MIXED
-    return mixed and len(pairs) <= _MAX_PAIRS and len(set(names)) == len(names) and _are_words(names)
+    return min(numbers, len(pairs) - numbers) >= _LEAST_MIXED
 
 
 def _lines(table: Sequence[Sequence[str]], bullet: str) -> list[str]:

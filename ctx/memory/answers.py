@@ -7,7 +7,6 @@ logistic function of the two cosines and of the question's words it holds, fitte
 tells better than this whether they answer: so little is withheld, and what is not plain is said to be that.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from ctx.memory.change import RELATED
 from ctx.memory.language import foreign
 from ctx.memory.legs import SHORT_QUESTION, MemoryHit
 from ctx.memory.question import Asked
+from ctx.memory.scores import logistic
 from ctx.memory.statement import Statement
 
 # Of the questions of two plainly worded banks that were not fitted by, 94 of 111 that something answers are
@@ -40,8 +40,7 @@ class Answering(NamedTuple):
 
     def likelihood(self, cosine: float, matter: float, lexical: float) -> float:
         """Of the cosine with the question, the one without its names, and the share of its words."""
-        weighed = self.base + self.cosine * cosine + self.matter * matter + self.lexical * lexical
-        return 1 / (1 + math.exp(-weighed))
+        return logistic(self.base + self.cosine * cosine + self.matter * matter + self.lexical * lexical)
 
 
 FITTED = Answering(-8.16, 7.77, 6.94, 1.54)

@@ -9,8 +9,6 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
-import numpy as np
-
 from ctx.analyze import query_terms
 from ctx.clock import DAY_MS
 from ctx.memory.change import (
@@ -33,7 +31,7 @@ from ctx.memory.question import Asked
 from ctx.memory.reader import Candidate
 from ctx.memory.scores import UNREAD, either
 from ctx.memory.statement import Statement
-from ctx.memory.vectors import Floats
+from ctx.memory.vectors import Floats, cosine_of
 from ctx.types import JSON
 
 COMPARED_HITS = 30  # the best, among which the newest of what speaks of one thing is looked for
@@ -198,11 +196,12 @@ def current(
     question names, the later one must name too. And so does what is likely news by its meaning (`news_of`),
     where the model was `measured`.
     """
-    best = [*asked_first(hits[:COMPARED_HITS], query), *hits[COMPARED_HITS:]]
+    reach = NEWS_REACH if measured else COMPARED_HITS
+    best = [*asked_first(hits[:COMPARED_HITS], query), *hits[COMPARED_HITS:reach]]
     facts = [index for index, hit in enumerate(best[:COMPARED_HITS]) if hit.memory.kind == "fact"]
     statements = {index: Statement.of(best[index].memory.text) for index in facts}
-    told = [hit.memory.no for hit in best[:NEWS_REACH] if hit.memory.kind == "fact"]
-    vectors = {no: passages[0] for no, passages in vectors_of(told).items()}
+    fact_nos = [hit.memory.no for hit in best if hit.memory.kind == "fact"]
+    vectors = {no: passages[0] for no, passages in vectors_of(fact_nos).items()}
     question = Asked.of(query)
     updated_by: dict[int, set[int]] = {}
     # What the question names, by the later ones that are of something else.
@@ -213,7 +212,7 @@ def current(
         if best[later].score < best[earlier].score * CUE_SHARE:
             continue  # it answers the question too little, whatever it says
         older, newer = statements[earlier], statements[later]
-        cosine = _cosine(vectors, best[earlier].memory.no, best[later].memory.no)
+        cosine = cosine_of(vectors, best[earlier].memory.no, best[later].memory.no)
         if best[later].signals.get("ends") == best[earlier].memory.id:
             updated_by.setdefault(earlier, set()).add(later)
         elif not _Pair(
@@ -228,7 +227,7 @@ def current(
         laters -= _of_its_topic(earlier, laters, best, statements)
     for earlier in facts:
         if measured and earlier < NEWS_HITS:
-            latest = news_of(best[earlier], best[:NEWS_REACH], vectors, question)
+            latest = news_of(best[earlier], best, vectors, question)
             if latest is not None:
                 updated_by.setdefault(earlier, set()).add(latest)
     ordered = []
@@ -236,7 +235,7 @@ def current(
     for index in newest_first(len(best), before):
         later_ids: JSON = [best[later].memory.id for later in sorted(updated_by.get(index, ()))]
         ordered.append(_with_signals(best[index], updated_by=later_ids) if later_ids else best[index])
-    return ordered
+    return [*ordered, *hits[len(best) :]]
 
 
 def _of_its_topic(
@@ -345,13 +344,6 @@ def _answers(earlier: MemoryHit, later: MemoryHit, share: float) -> bool:
     return later.score >= earlier.score * share and any(
         later.signals[leg] >= earlier.signals[leg] * share for leg in ("lexical", "semantic")
     )
-
-
-def _cosine(vectors: Mapping[int, Floats], no: int, other_no: int) -> float | None:
-    """The cosine of two memories, by their first passages; None where it is not known."""
-    if no not in vectors or other_no not in vectors:
-        return None
-    return float(np.dot(vectors[no], vectors[other_no]))
 
 
 def _with_signals(hit: MemoryHit, **signals: JSON) -> MemoryHit:

@@ -8,17 +8,15 @@ nearer it is to the question, and how much of what the earlier one says beyond t
 weights are fitted by `benchmarks/memory.py --fit-news`. It orders, and puts nothing away.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
-
-import numpy as np
 
 from ctx.memory.change import of_same_people
 from ctx.memory.legs import MemoryHit
 from ctx.memory.question import Asked
+from ctx.memory.scores import logistic
 from ctx.memory.statement import Statement
-from ctx.memory.vectors import Floats
+from ctx.memory.vectors import Floats, cosine_of
 
 NEWS_HITS = 5  # the best, of which news is looked for: what answers a question stands there
 NEWS_REACH = 100  # hits among which it is; what answers in other words is far behind
@@ -39,8 +37,8 @@ class Weights(NamedTuple):
     told: float
 
     def likelihood(self, signals: "Signals") -> float:
-        weighed = self.base + sum(weight * signal for weight, signal in zip(self[1:], signals, strict=True))
-        return 1 / (1 + math.exp(-weighed))
+        weighed = sum(weight * signal for weight, signal in zip(self[1:], signals, strict=True))
+        return logistic(self.base + weighed)
 
 
 class Signals(NamedTuple):
@@ -85,18 +83,16 @@ def news_of(
 ) -> int | None:
     """The index of the hit that is likeliest news of an earlier one; None where none is likely. `vectors`:
     the unit vector of each memory that may be, by its number."""
-    older, vector = Statement.of(earlier.memory.text), vectors.get(earlier.memory.no)
-    if vector is None or earlier.signals["cosine"] is None:
+    if earlier.signals["cosine"] is None:
         return None
+    older = Statement.of(earlier.memory.text)
     likeliest, news = LIKELY, None
     for index, later in enumerate(hits):
-        if (
-            later.memory.no not in vectors
-            or later.signals["cosine"] is None
-            or later.memory.uttered_ms <= earlier.memory.uttered_ms
-        ):
+        if later.signals["cosine"] is None or later.memory.uttered_ms <= earlier.memory.uttered_ms:
             continue
-        cosine = float(np.dot(vector, vectors[later.memory.no]))
+        cosine = cosine_of(vectors, earlier.memory.no, later.memory.no)
+        if cosine is None:
+            continue
         nearer = later.signals["cosine"] - earlier.signals["cosine"]
         if cosine < LEAST_COSINE or FITTED.likelihood(Signals(cosine, True, nearer, 1.0)) < likeliest:
             continue  # whatever the two say

@@ -32,14 +32,19 @@ def calibrated(model: str | None) -> bool:
     return model is not None and calibration(model) is not UNKNOWN_MODEL
 
 
+def logistic(weighed: float) -> float:
+    """1 / (1 + exp(-x)): what is weighed, as a likelihood."""
+    return 1.0 / (1.0 + math.exp(-weighed))
+
+
 class Logistic(NamedTuple):
-    """1 / (1 + exp(-slope * (cosine - middle)))."""
+    """The logistic function of slope * (cosine - middle)."""
 
     slope: float
     middle: float
 
     def __call__(self, cosine: float) -> float:
-        return 1.0 / (1.0 + math.exp(-self.slope * (cosine - self.middle)))
+        return logistic(self.slope * (cosine - self.middle))
 
 
 # Fitted by `benchmarks/memory.py --fit` on benchmarks/memories/pairs.tsv (docs/ranking.md): P(the memory
