@@ -339,9 +339,11 @@ def test_who_reads_no_reply_gives_way_when_the_server_is_full(
 ) -> None:
     monkeypatch.setattr("ctx.server.run.MAX_CONNECTIONS", 3)
     monkeypatch.setattr("ctx.server.run.PATIENCE_S", 0.0)
-    slow = [_unread(long_reply) for _ in range(3)]
+    slow: list[socket.socket] = []
     try:
-        eventually(lambda: len(_unread_ones(long_reply)) == 3)
+        for count in (1, 2, 3):  # one after another: whose reply waits longest is then told by the order
+            slow.append(_unread(long_reply))
+            eventually(lambda count=count: len(_unread_ones(long_reply)) == count)
         for _ in range(3):
             assert httpx.get(f"{long_reply.base}/health", timeout=60).status_code == 200
         assert _is_cut_off(slow[0])
