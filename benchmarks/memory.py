@@ -8,6 +8,7 @@
     python benchmarks/memory.py --changes        the newest in other sentences, and what stands beside it (memories/changes.tsv)
     python benchmarks/memory.py --protocol       three banks of 200 memories as three people leave them (memory_protocol.py)
     python benchmarks/memory.py --spoken         six more, in the words in which people talk (memory_protocol.py)
+    python benchmarks/memory.py --unseen         six that nothing was mended by (memory_protocol.py)
     python benchmarks/memory.py --fit-answers    the constants of ctx/memory/answers.py (memory_answers.py)
     python benchmarks/memory.py --fit-news       the constants of ctx/memory/news.py (memory_news.py)
     python benchmarks/memory.py --talks          long conversations as turns, passages and sessions (memory_talks.py); --seed N: others
@@ -38,7 +39,7 @@ import numpy as np
 from memory_answers import fit_answers
 from memory_life import changes, life
 from memory_news import fit_news
-from memory_protocol import SETS, SPOKEN, protocol
+from memory_protocol import SETS, SPOKEN, UNSEEN, protocol
 from memory_reflect import reflections
 from memory_talks import SEED, talks
 from quality import Runs, indexed, read_set, run_queries, score
@@ -52,6 +53,7 @@ WORDS = 15  # of a memory: a sentence
 TARGETS_MS = {"recall": 60.0, "put": 15.0}  # p95 at 100,000 memories in one bank
 TARGET_RSS_MB = 3072  # at 1,000,000
 NEGATIVES = 4.0  # wrong memories for each right one that a threshold should expect
+BANKS = {"protocol": SETS, "spoken": SPOKEN, "unseen": UNSEEN}  # by the flag that asks for them
 
 
 class RandomEmbedder:
@@ -313,6 +315,7 @@ def main() -> int:
     parser.add_argument("--changes", action="store_true", help="the newest, in other sentences")
     parser.add_argument("--protocol", action="store_true", help="three banks as three people leave them")
     parser.add_argument("--spoken", action="store_true", help="six more, as people talk")
+    parser.add_argument("--unseen", action="store_true", help="six that nothing was mended by")
     parser.add_argument(
         "--fit-answers", action="store_true", help="fit what tells whether a memory answers a question"
     )
@@ -336,11 +339,9 @@ def main() -> int:
     if options.life:
         print(json.dumps(life(), indent=2, ensure_ascii=False))
         return 0
-    if options.protocol:
-        print(json.dumps({name: protocol(name) for name in SETS}, indent=2, ensure_ascii=False))
-        return 0
-    if options.spoken:
-        print(json.dumps({name: protocol(name) for name in SPOKEN}, indent=2, ensure_ascii=False))
+    banks = next((names for flag, names in BANKS.items() if getattr(options, flag)), None)
+    if banks is not None:
+        print(json.dumps({name: protocol(name) for name in banks}, indent=2, ensure_ascii=False))
         return 0
     if options.fit_answers:
         print(json.dumps(fit_answers(), indent=2))

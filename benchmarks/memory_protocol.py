@@ -12,6 +12,11 @@ The six of `SPOKEN` are harder, and nearer to how people talk: 30 changes, 40 fa
 questions share hardly a word with what answers them ("What would they have to give me in a transfusion?",
 "Blood group, in case anyone ever asks you: O negative"). Of these the first three were fitted by
 (memory_answers.py) and the others not looked at.
+
+The six of `UNSEEN` were written without a look at the mechanism, and nothing was mended by them: 15 changes
+each, of which five say plainly that something changed, five give the new value in the same or similar words,
+and five come as people talk, with neither the attribute's word nor the old value ("The handle split beyond
+repair; the little Japanese saw turned out to be kinder to f-holes anyway").
 """
 
 import itertools
@@ -25,6 +30,7 @@ from ctx.memory import MemoryBank
 
 SETS = ("forge", "home", "bureau")
 SPOKEN = ("clinic", "startup", "dataops", "retiree", "backend", "student")
+UNSEEN = ("luthier", "payments", "family", "reef", "gamedev", "caravan")
 _STEP_MS = 20 * 60_000
 
 
@@ -93,6 +99,10 @@ def _judge(bank: MemoryBank, rows: list[Row]) -> dict[str, Any]:
                 for row, ranking in ranked.items()
             }
             count("newest above", kind, rights)
+            verdicts_in_order = list(rights.values())
+            figures["change: newest above, of each five"] = [
+                sum(verdicts_in_order[start : start + 5]) for start in range(0, len(verdicts_in_order), 5)
+            ]
             count("newest first", kind, {row: ranking[:1] == [row.second] for row, ranking in ranked.items()})
         elif kind == "none":
             rights = {row: not replies[row]["answered"] for row in ranked}

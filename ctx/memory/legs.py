@@ -203,10 +203,10 @@ def _share_of_words(question: WordQuery, texts: Sequence[str]) -> float:
     much where texts are longer or the question is a paragraph. Some part of a long text is near to any
     question, and a paragraph is near to much.
     """
-    if sum(map(len, texts)) > MAX_STATEMENT_CHARS * len(texts):
-        return 1.0
-    breadth = min(1.0, max(0, len(question.words) - SHORT_QUESTION) / SHORT_QUESTION)
-    return _LEAST_SHARE + (1 - _LEAST_SHARE) * breadth
+    mean_chars = sum(map(len, texts)) / (len(texts) or 1)
+    length = mean_chars / MAX_STATEMENT_CHARS * 1.5 - 1  # from two thirds of the longest statement to four
+    breadth = (len(question.words) - SHORT_QUESTION) / SHORT_QUESTION
+    return _LEAST_SHARE + (1 - _LEAST_SHARE) * min(1.0, max(0.0, length, breadth))
 
 
 def rank_key(hit: MemoryHit) -> tuple[float, float, int, str]:
