@@ -4,14 +4,13 @@ import os
 from collections.abc import Sequence
 from types import TracebackType
 
-from ctx.config import Config, parse_config
+from ctx.config import Config, load_config, parse_config, read_config
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.extensions.trust import TrustFile, trust_path
 from ctx.indexing.run import IndexReport
-from ctx.project import find_config, project_root, shown_path, trusted_as
+from ctx.project import find_config, shown_path, trusted_as
 from ctx.reach import asked, requests
 from ctx.search import SearchReply, resolve_sources
-from ctx.toml import read_text, tables_of
 from ctx.types import Document, Filters, SearchResult, SourceStatus
 from ctx.workspace import Workspace, open_workspace
 
@@ -103,7 +102,7 @@ def open_project(path: "str | os.PathLike[str]" = ".") -> Project:
         raise BadRequest(f"path: must be str or a path, got {type(path).__name__}")
     named = os.path.abspath(os.path.expanduser(os.fspath(path)))
     if os.path.isfile(named):
-        return Project(_configuration(named, chosen=True))
+        return Project(load_config(named, os.environ))
     if not os.path.isdir(named):
         raise ConfigError(f"no such file or folder: {shown_path(named)}")
     # Neither $CTX_CONFIG nor the user's own configuration: the program said which folder it means.
@@ -111,7 +110,7 @@ def open_project(path: "str | os.PathLike[str]" = ".") -> Project:
     if location is None or location.chosen:
         tables = dict(_FOLDER_ITSELF)
         return Project(parse_config(tables, shown="the defaults", path=None, root=named, environ={}))
-    return Project(_configuration(location.path, chosen=False))
+    return Project(_found_configuration(location.path))
 
 
 def _check_type(name: str, value: object, kind: type) -> None:
@@ -120,18 +119,14 @@ def _check_type(name: str, value: object, kind: type) -> None:
         raise BadRequest(f"{name}: must be {kind.__name__}, got {type(value).__name__}")
 
 
-def _configuration(path: str, *, chosen: bool) -> Config:
-    """The configuration in a file. Raises `ConfigError`, also where a found one is not trusted."""
-    name, root = shown_path(path), project_root(path)
-    content = read_text(path, name)
-    tables = tables_of(content, path, name, os.environ, remember=False)
-    if (
-        not chosen
-        and requests(tables, root)
-        and not TrustFile(trust_path(os.environ)).vouches(trusted_as(path), asked(content, tables, root))
+def _found_configuration(path: str) -> Config:
+    """The configuration in a file that nobody named. Raises `ConfigError`, also where it is not trusted."""
+    file = read_config(path, os.environ)
+    if requests(file.tables, file.root) and not TrustFile(trust_path(os.environ)).vouches(
+        trusted_as(path), asked(file.content, file.tables, file.root)
     ):
         raise ConfigError(
-            f"{name} asks for more than reading its own folder; look at it, then trust it "
+            f"{file.shown} asks for more than reading its own folder; look at it, then trust it "
             "(`ctx trust` in its folder), or open the file by its name"
         )
-    return parse_config(tables, shown=name, path=path, root=root, environ=os.environ, chosen=chosen)
+    return file.config(os.environ, chosen=False)

@@ -176,7 +176,7 @@ def _clear_backups(folder: str) -> None:
 
 @contextmanager
 def _opened(path: str) -> Iterator[zipfile.ZipFile]:
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for without an end
+    if files.irregular(path):
         raise BadRequest(f"{path} is no file, and a backup is one")
     try:
         archive = zipfile.ZipFile(path)

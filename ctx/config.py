@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ctx.declaration import Key, Section
 from ctx.errors import ConfigError, StoreError
-from ctx.lean import TYPE_CHECKING, Any, pattern
+from ctx.lean import TYPE_CHECKING, Any, NamedTuple, pattern
 from ctx.moving import base_folder, own_database
 from ctx.project import project_root, shown_path
 from ctx.settings import (
@@ -40,7 +40,7 @@ from ctx.settings import (
     Watch,
     Web,
 )
-from ctx.toml import read_toml
+from ctx.toml import read_text, tables_of
 from ctx.types import JSON
 
 if TYPE_CHECKING:
@@ -106,20 +106,36 @@ class Config(Section):
         return True
 
 
-def load_config(path: str, environ: Mapping[str, str], *, remember: bool = False) -> Config:
-    """The configuration in a file; with `remember` the next reading of the same bytes is quicker.
-    Raises `ConfigError`.
+class ConfigFile(NamedTuple):
+    """A configuration as it is written, before it counts: what it asks for may have to be trusted first."""
+
+    path: str
+    shown: str
+    root: str
+    content: bytes
+    tables: dict[str, JSON]
+
+    def config(self, environ: Mapping[str, str], *, chosen: bool) -> Config:
+        """What it says, as `parse_config`. Raises `ConfigError`."""
+        path = os.path.abspath(self.path)
+        return parse_config(
+            self.tables, shown=self.shown, path=path, root=self.root, environ=environ, chosen=chosen
+        )
+
+
+def read_config(path: str, environ: Mapping[str, str], *, remember: bool = False) -> ConfigFile:
+    """The text and the tables of a configuration; with `remember` the next reading of the same bytes is
+    quicker. Raises `ConfigError`.
     """
-    label = shown_path(path)
-    tables = read_toml(path, label, environ, remember=remember)
-    return parse_config(
-        tables,
-        shown=label,
-        path=os.path.abspath(path),
-        root=project_root(path),
-        environ=environ,
-        chosen=True,
-    )
+    shown = shown_path(path)
+    content = read_text(path, shown)
+    tables = tables_of(content, path, shown, environ, remember=remember)
+    return ConfigFile(path, shown, project_root(path), content, tables)
+
+
+def load_config(path: str, environ: Mapping[str, str]) -> Config:
+    """The configuration in a file that the user named. Raises `ConfigError`."""
+    return read_config(path, environ).config(environ, chosen=True)
 
 
 def default_config(root: str) -> Config:

@@ -207,6 +207,13 @@ def check_plain(path: str) -> None:
                 )
 
 
+def irregular(path: str) -> bool:
+    """Whether something stands at `path` that is no regular file: opened, a pipe would be waited for without
+    an end.
+    """
+    return os.path.exists(path) and not os.path.isfile(path)
+
+
 def identity(path: str) -> Identity | None:
     """Which file stands at `path`; None where none does."""
     try:

@@ -121,8 +121,8 @@ def read_embeddings(path: str, model: str) -> Iterator[list[Pair]]:
     """
     arrow, parquet = _pyarrow()
     location = os.path.expanduser(path)
-    if os.path.exists(location) and not os.path.isfile(location):
-        raise BadRequest(f"{path} cannot be read: it is no file")  # a pipe would be waited for without an end
+    if files.irregular(location):
+        raise BadRequest(f"{path} cannot be read: it is no file")
     try:
         table = parquet.ParquetFile(location)
         with table:

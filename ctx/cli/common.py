@@ -4,12 +4,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ctx.config import Config, default_config, parse_config
+from ctx.config import Config, default_config, read_config
 from ctx.errors import BadRequest, ConfigError
 from ctx.lean import TYPE_CHECKING, Any
-from ctx.project import Location, find_config, project_root, shown_path
+from ctx.project import Location, find_config
 from ctx.reach import asked, requests
-from ctx.toml import read_text, tables_of
 from ctx.types import JSON
 
 if TYPE_CHECKING:
@@ -104,27 +103,16 @@ def configuration(explicit: str | None, *, required: bool = True, remember: bool
 
 def configuration_at(location: Location, *, remember: bool = False) -> Config:
     """The configuration there. Raises `ConfigError`, also where it asks for what the user has not granted."""
-    path, name, root = location.path, shown_path(location.path), project_root(location.path)
-    content = read_text(path, name)
-    tables = tables_of(content, path, name, os.environ, remember=remember)
-    if not location.chosen:
-        lines = requests(tables, root)
-        if lines:
-            # A mistake is told before a question is asked, if that takes no variable's value.
-            if b"${" not in content:
-                parse_config(tables, shown=name, path=os.path.abspath(path), root=root, environ={})
-            # It needs hashes and JSON, which a plain search does without.
-            from ctx.cli.trust import require_trust
+    file = read_config(location.path, os.environ, remember=remember)
+    if not location.chosen and (lines := requests(file.tables, file.root)):
+        # A mistake is told before a question is asked, if that takes no variable's value.
+        if b"${" not in file.content:
+            file.config({}, chosen=False)
+        # It needs hashes and JSON, which a plain search does without.
+        from ctx.cli.trust import require_trust
 
-            require_trust(path, asked(content, tables, root), lines)
-    config = parse_config(
-        tables,
-        shown=name,
-        path=os.path.abspath(path),
-        root=root,
-        environ=os.environ,
-        chosen=location.chosen,
-    )
+        require_trust(file.path, asked(file.content, file.tables, file.root), lines)
+    config = file.config(os.environ, chosen=location.chosen)
     for warning in config.warnings:
         print(f"Warning: {plain(warning)}", file=sys.stderr)
     return config

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ctx.cli.common import NO_PROJECT, parser, print_json, table
+from ctx.config import read_config
 from ctx.errors import BadRequest, ConfigError
 from ctx.extensions.trust import (
     ProjectScript,
@@ -21,7 +22,6 @@ from ctx.project import Location, find_config, project_root, shown_path, trusted
 from ctx.reach import asked, requests
 from ctx.settings import REGISTRY_PREFIX
 from ctx.text import one_line
-from ctx.toml import read_text, tables_of
 from ctx.types import JSON
 
 SHOWN_REQUESTS = 3  # in an error's one line; `ctx trust --list` shows all
@@ -107,11 +107,9 @@ class _Configured(NamedTuple):
 
 
 def _read(location: Location) -> _Configured:
-    path, name = location.path, shown_path(location.path)
-    content = read_text(path, name)
-    tables = tables_of(content, path, name, os.environ)
-    root = project_root(path)
-    return _Configured(path, location.chosen, digest_of(asked(content, tables, root)), requests(tables, root))
+    file = read_config(location.path, os.environ)
+    digest = digest_of(asked(file.content, file.tables, file.root))
+    return _Configured(file.path, location.chosen, digest, requests(file.tables, file.root))
 
 
 def run(command: str, argv: list[str]) -> int:

@@ -111,14 +111,6 @@ def _to_come(text: str, span: Window, said_ms: int) -> Window | None:
     return later if ahead else None
 
 
-def without_times(text: str, now_ms: int) -> str:
-    """The text without the words by which it names a time."""
-    text = _in_english(text[:MAX_TEXT].lower())
-    for pattern, read in (*_RANGES, *_SINGLES):
-        text = pattern.sub(lambda match: " " if _guarded(read, match, now_ms) else match[0], text)  # noqa: B023 - used at once
-    return text
-
-
 def _in_english(text: str) -> str:
     return _GERMAN.sub(lambda match: _ENGLISH_OF[match[0]], _GERMAN_DATE.sub(_iso_of_german, text))
 
