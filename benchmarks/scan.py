@@ -17,7 +17,7 @@ from _common import bare_walk
 
 from ctx.connectors.base import ScanLog
 from ctx.connectors.filesystem import FilesystemConnector
-from ctx.connectors.stamps import RACY
+from ctx.connectors.opening import RACY
 
 GITIGNORE = """\
 __pycache__/

@@ -18,7 +18,7 @@ import pytest
 from commands import run_command
 
 from ctx.config import load_config
-from ctx.connectors.stamps import FINE_TICK_NS
+from ctx.connectors.opening import FINE_TICK_NS
 from ctx.extensions.trust import TrustFile, digest_of, trust_path
 from ctx.lua.lockdown import NOBODY
 from ctx.workspace import Workspace, open_workspace

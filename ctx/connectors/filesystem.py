@@ -14,12 +14,20 @@ from functools import partial
 
 from ctx.connectors.base import ScanLog
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, EXPECTED_KINDS, SKIPPED_FOLDERS
-from ctx.connectors.known import known_below
 from ctx.connectors.names import encode_name, section_of
-from ctx.connectors.opening import FILE, FOLDER, read_below, read_most, too_large
+from ctx.connectors.opening import (
+    FILE,
+    FOLDER,
+    RACY,
+    STAMP,
+    fingerprint,
+    may_still_change,
+    read_below,
+    read_most,
+    too_large,
+)
 from ctx.connectors.patterns import LINKED_RULES, MAX_RULE_FILE_BYTES, Level, Pattern, Rules, read_ignore_file
 from ctx.connectors.scope import Scope
-from ctx.connectors.stamps import RACY, STAMP, fingerprint, may_still_change
 from ctx.errors import SourceError
 from ctx.identity import outline
 from ctx.types import Content, SourceItem
@@ -35,6 +43,7 @@ CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")
 BUILD_FOLDERS = {"target": ("Cargo.toml", "pom.xml", "build.sbt")}
 EMPTY_IS_SUSPECT = 10  # documents: fewer are as cheap to index again as to ask about
 SCAN_FORMAT = 2  # raised when a new version would take or read other files under the same configuration
+_FEW_TOPS = 100  # above that, one walk over all known ids is quicker than a question for each
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
@@ -149,7 +158,7 @@ class FilesystemConnector:
             present.update(item.source_id for item in items)
             yield from items
         if gone_below:
-            log.gone |= known_below(known, set(gone_below)) - present - log.unchanged
+            log.gone |= _known_below(known, set(gone_below)) - present - log.unchanged
             withheld = tuple(log.withheld)
             if withheld:
                 log.gone = {source_id for source_id in log.gone if not source_id.startswith(withheld)}
@@ -309,6 +318,24 @@ class FilesystemConnector:
         if self.link == "file":
             return "file://" + _quoted(os.fsencode(f"{self.root.rstrip('/')}/{relative}"))
         return self.link.replace("{path}", _quoted(os.fsencode(relative)))
+
+
+def _known_below(known: Iterable[str], tops: set[str]) -> set[str]:
+    """The ids that are one of `tops` or below one. One look at each id and one at each folder, however many
+    tops there are.
+    """
+    below: Callable[[Iterable[str]], set[str]] | None = getattr(known, "below", None)
+    if below is not None and len(tops) <= _FEW_TOPS:  # they can tell without being read all
+        return below(tops)
+    inside: dict[str, bool] = {"": False}
+
+    def within(folder: str) -> bool:
+        verdict = inside.get(folder)
+        if verdict is None:
+            verdict = inside[folder] = folder in tops or within(folder.rpartition("/")[0])
+        return verdict
+
+    return {source_id for source_id in known if source_id in tops or within(source_id.rpartition("/")[0])}
 
 
 def is_build(name: str, beside: Container[str]) -> bool:

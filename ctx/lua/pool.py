@@ -81,7 +81,6 @@ from ctx.lua.frames import Cancelled, Deadline, DeadlinePassed, FrameError, Wire
 from ctx.lua.lockdown import Layer
 from ctx.lua.nursery import Nursery, Worker
 from ctx.lua.selftest import is_strict, try_layers
-from ctx.lua.shape import fit
 from ctx.lua.shares import Shares
 from ctx.types import JSON
 
@@ -94,6 +93,7 @@ _ENTRIES = frozenset({"metadata", "load_check", "execute", "resolve", "scan"})
 _MAX_RESIDENT = 8  # idle processes kept for `reuse`: 2 MB each
 _MAX_RESIDENT_CALLS = 5000  # then a new one: a fork a second at full speed, and no leak lasts
 _SLICE_S = 0.05  # how often a wait for a slot looks at the cancel event
+_MAX_DEPTH = 64  # of a result that is given its schema's shape
 _LAST_WORDS_S = 0.5  # for the zygote to report how a worker died
 
 
@@ -102,9 +102,9 @@ class Job(NamedTuple):
 
     `name` appears in messages and the log. `arguments` and `context` are JSON. `trust` is "operator" for
     scripts that the configuration names, else "untrusted". `reuse` keeps the process for the next call of the
-    same script (operator's only): each call still has a fresh Lua state. `output_schema` shapes the result
-    (`shape.fit`). `caller` is whoever asked, "" for nobody in particular: one caller, and one script, has
-    only a share of the pool (`shares.Shares`).
+    same script (operator's only): each call still has a fresh Lua state. `output_schema` shapes the result.
+    `caller` is whoever asked, "" for nobody in particular: one caller, and one script, has only a share of
+    the pool (`shares.Shares`).
     """
 
     name: str
@@ -299,7 +299,7 @@ class Pool:
             answer = yield from converse(worker.channel, _wire(job, reuse, worker.calls), talk)
             idle = reuse
             result = result_of(answer, talk)
-            return result if job.output_schema is None else fit(result, job.output_schema)
+            return result if job.output_schema is None else _fit(result, job.output_schema)
         except DeadlinePassed:
             logger.log(
                 job.level, "a script was stopped at its deadline: script=%s timeout_s=%g", job.name, timeout_s
@@ -445,3 +445,27 @@ def _wire(job: Job, reuse: bool, calls: int) -> bytes:
             stay=b"1" if reuse else b"",
         )
     )
+
+
+def _fit(value: JSON, schema: JSON, depth: int = 0) -> JSON:
+    """`value` with `{}` turned into `[]` where the schema wants an array, and fields in the schema's order.
+
+    Lua has one empty table and no order of fields; a client has both. Nothing else is changed: this does not
+    validate.
+    """
+    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+        return value
+    if value == {}:
+        return [] if _is_array_alone(schema.get("type")) else value
+    if isinstance(value, list) and isinstance(schema.get("items"), dict):
+        return [_fit(item, schema["items"], depth + 1) for item in value]
+    properties = schema.get("properties")
+    if not isinstance(value, dict) or not isinstance(properties, dict):
+        return value
+    ordered = {name: _fit(value[name], rule, depth + 1) for name, rule in properties.items() if name in value}
+    return ordered | {name: item for name, item in value.items() if name not in ordered}
+
+
+def _is_array_alone(kinds: JSON) -> bool:
+    """Whether a schema's `type` allows arrays and no objects."""
+    return kinds == "array" or (isinstance(kinds, list) and "array" in kinds and "object" not in kinds)

@@ -6,7 +6,7 @@ both follow from what is stored, so an old file is brought up to date without an
 
 from ctx.memory.columns import added_sql, table_sql
 from ctx.memory.gist import gist
-from ctx.memory.packing import recoded
+from ctx.store.codes import recoded
 from ctx.store.schema import Connection, migrate
 
 _VERSION_1 = f"""

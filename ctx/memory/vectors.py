@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ctx.memory.packing import unpacked
 from ctx.memory.reader import Reader
 from ctx.store import codes
+from ctx.store.codes import unpacked
 
 Floats = codes.Floats
 

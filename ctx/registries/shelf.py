@@ -9,19 +9,21 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 
-from ctx import files
+from ctx import __version__, files
+from ctx.bundled import bundled_path
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.extensions.scripts import ScriptFile
 from ctx.extensions.trust import TrustFile, digest_of
 from ctx.registries import shelf_folder
-from ctx.registries.contents import KINDS
-from ctx.registries.records import SHIPPED, Registry, RegistryScript, registry_of, row_of
-from ctx.registries.shipped import shipped, shipped_path
+from ctx.registries.contents import KINDS, MANIFEST, Entry, contents
+from ctx.registries.records import SHIPPED, Registry, RegistryScript, offered_script, registry_of, row_of
 from ctx.settings import REGISTRY_PREFIX
 from ctx.text import did_you_mean
 
 _RECORD = "registries.json"
+_SHIPPED_FOLDER = ("extensions", "connectors")
 
 
 class Shelf:
@@ -300,3 +302,23 @@ def _parts(reference: str) -> tuple[str, str, str]:
             "connectors, agents)"
         )
     return words[0], words[1], words[2]
+
+
+@cache
+def shipped() -> Registry:
+    """The connectors that ship, as a registry that is always there (`registry:ctx/connectors/NAME`), read
+    once. Its scripts are as trusted as the program they came with."""
+    folder = bundled_path(*_SHIPPED_FOLDER)
+    data = {}
+    for name in sorted(os.listdir(folder)):
+        with open(os.path.join(folder, name), "rb") as file:
+            data[name] = file.read()
+    entries = {name: Entry("100644", digest_of(content)) for name, content in data.items()}
+    offered = contents(data[MANIFEST], entries)
+    scripts = tuple(offered_script(SHIPPED, offer, data) for offer in offered.offers)
+    return Registry(SHIPPED, "ships with ctx", None, f"v{__version__}", offered.description, scripts)
+
+
+def shipped_path(script: RegistryScript) -> str:
+    """Where the text of a script that ships is."""
+    return bundled_path(*_SHIPPED_FOLDER, f"{script.name}.lua")

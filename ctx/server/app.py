@@ -17,7 +17,6 @@ from ctx import __version__
 from ctx.errors import CtxError, NotFound
 from ctx.server import errors, rest
 from ctx.server.advice import Advice
-from ctx.server.failures import Failures
 from ctx.server.guard import Guard
 from ctx.server.keys import Keys
 from ctx.server.late import Door, LateDoor
@@ -81,7 +80,7 @@ def create_app(services: Services, settings: ServerSettings, *, page_folder: str
     services.toolbox.observe(_log_call)
     metrics = Metrics(services.toolbox, work, services.health) if settings.metrics else None
     handlers: dict[type[Exception], Handler] = {
-        CtxError: partial(_on_error, Failures()),
+        CtxError: partial(_on_error, errors.Failures()),
         ClientDisconnect: _on_leaving,
         Exception: _on_surprise,
     }
@@ -200,7 +199,7 @@ def _log_call(call: Call) -> None:
     )
 
 
-async def _on_error(failures: Failures, request: HTTPConnection, error: Exception) -> Response:
+async def _on_error(failures: errors.Failures, request: HTTPConnection, error: Exception) -> Response:
     if not isinstance(error, CtxError):  # pragma: no cover - it is registered for ours alone
         raise error
     access: Access = request.scope[ACCESS]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ctx.errors import BadRequest
 from ctx.lean import NamedTuple
-from ctx.tools.registry import Registry
+from ctx.tools.base import Registry
 from ctx.types import JSON, Caller
 
 

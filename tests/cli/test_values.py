@@ -10,7 +10,7 @@ from ctx.cli.bars import Pace, duration
 from ctx.cli.common import counted, table
 from ctx.cli.extensions import read_values
 from ctx.cli.index import change_lines
-from ctx.connectors.stamps import may_still_change
+from ctx.connectors.opening import may_still_change
 from ctx.errors import BadRequest
 from ctx.indexing.run import Change, IndexReport
 

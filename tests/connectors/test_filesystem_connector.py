@@ -22,7 +22,7 @@ from tree_kit import items, put, rescan, settled
 from ctx.connectors import filesystem
 from ctx.connectors.base import Connector, ScanLog
 from ctx.connectors.filesystem import DEFAULT_INCLUDE_GLOBS, FilesystemConnector
-from ctx.connectors.stamps import RACY, looks_binary, may_still_change
+from ctx.connectors.opening import RACY, looks_binary, may_still_change
 from ctx.errors import SourceError
 from ctx.formats.encoding import decode
 

@@ -13,7 +13,7 @@ from tree_kit import items, put, settled
 
 from ctx.connectors.base import ScanLog
 from ctx.connectors.filesystem import FilesystemConnector
-from ctx.connectors.stamps import RACY
+from ctx.connectors.opening import RACY
 from ctx.errors import SourceError
 
 

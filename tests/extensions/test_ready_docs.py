@@ -8,7 +8,7 @@ import pytest
 
 from ctx.config import parse_config
 from ctx.registries.records import SHIPPED
-from ctx.registries.shipped import shipped, shipped_path
+from ctx.registries.shelf import shipped, shipped_path
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "connectors.md").read_text()

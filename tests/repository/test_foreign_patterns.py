@@ -28,7 +28,7 @@ ALLOWED = {
     "characters",
     "ctx/memory/evidence.py re.finditer": "64 terms of a question, escaped: literals, looked for where a "
     "word begins",
-    "ctx/memory/sqlite_engine.py re.compile": "a bank's number behind a space: nothing in it repeats",
+    "ctx/memory/rows.py re.compile": "a bank's number behind a space: nothing in it repeats",
     "ctx/formats/code.py re.compile": "a number of spaces, put into a pattern of ours",
     "ctx/formats/html.py re.compile": "an element's name, escaped: a literal",
     "ctx/lean.py re.compile": "what a literal of ours would compile to, later",

@@ -13,7 +13,7 @@ from serving import ANYTHING, DOCUMENT_ID, Serve, failure
 
 from ctx.errors import Busy, ConfigError, EmbeddingsDisabled, RateLimited, SourceError, StoreError
 from ctx.server.app import Services
-from ctx.server.failures import Failures
+from ctx.server.errors import Failures
 from ctx.server.policy import ServerSettings
 from ctx.server.rest import PackRoute
 from ctx.server.work import Work
