@@ -38,3 +38,11 @@ def clipped(title: str) -> str:
     if len(title) <= MAX_HEADING_CHARS:
         return title
     return title[:MAX_HEADING_CHARS].rsplit(" ", 1)[0] + "…"
+
+
+def fenced(code: str, language: str = "") -> str:
+    """A code block in Markdown whose fence no line of it can close."""
+    fence = "```"
+    while fence in code:
+        fence += "`"
+    return f"{fence}{language}\n{code}\n{fence}"

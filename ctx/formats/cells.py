@@ -3,7 +3,8 @@ of thousands.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from ctx.lean import NamedTuple
 
@@ -24,20 +25,9 @@ def table_lines(rows: Sequence[Sequence[str]], *, bullet: str = "") -> list[str]
     value"; of a form, whose first column names what stands beside it, "name: value". Rows with a single cell
     stay as they are. Behind a blank row another table may begin, with a header of its own.
     """
-    tables: list[list[list[str]]] = []
-    blank = True
-    for row in rows:
-        cells = [" ".join(cell.split()) for cell in row]
-        if not any(cells):
-            blank = True
-        elif blank:
-            tables.append([cells])
-            blank = False
-        else:
-            tables[-1].append(cells)
     joined: list[list[list[str]]] = []
     above = _Header([], [], set())
-    for table in tables:
+    for table in _between_blanks(rows):
         header = None if _is_form(table) else _header(table)
         if joined and not (header and _begins_anew(header, above)):
             joined[-1] += table
@@ -45,6 +35,12 @@ def table_lines(rows: Sequence[Sequence[str]], *, bullet: str = "") -> list[str]
             joined.append(table)
             above = header or _Header(table[0] if len(table) == 1 else [], [], set())
     return [line for table in joined for line in _lines(table, bullet)]
+
+
+def _between_blanks(rows: Sequence[Sequence[str]]) -> Iterator[list[list[str]]]:
+    """The runs of rows that are not blank, each cell on one line."""
+    lines = ([" ".join(cell.split()) for cell in row] for row in rows)
+    return (list(run) for filled, run in groupby(lines, any) if filled)
 
 
 class _Header(NamedTuple):

@@ -76,10 +76,11 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
     except UnicodeDecodeError as error:
         first_bad = error.start
     text = _as_declared(data, declared)
-    if text is None and _mostly_utf8(data):
-        text = data.decode("utf-8", "replace")
-    if text is None:
-        text = _line_by_line(data)
+    if text is not None:
+        return text
+    if _mostly_utf8(data):
+        return data.decode("utf-8", "replace")
+    text = _line_by_line(data)
     return data.decode(_guess(data, first_bad), "replace") if text is None else text
 
 
@@ -116,21 +117,23 @@ def _wide_encoding(head: bytes) -> str | None:
     head = head[: len(head) // 4 * 4]
     if len(head) < 4:
         return None
-    quarter = len(head) // 4
-    nuls = [head[i::4].count(0) for i in range(4)]
-    if nuls[0] == 0 and nuls[2] == nuls[3] == quarter:
-        name = "utf-32-le"
-    elif nuls[3] == 0 and nuls[0] == nuls[1] == quarter:
-        name = "utf-32-be"
-    elif nuls[0] + nuls[2] == 0 and nuls[1] + nuls[3] > quarter * 0.4:
-        name = "utf-16-le"
-    elif nuls[1] + nuls[3] == 0 and nuls[0] + nuls[2] > quarter * 0.4:
-        name = "utf-16-be"
-    else:
-        return None
-    text = head.decode(name, "replace")
+    name = _by_nuls([head[i::4].count(0) for i in range(4)], len(head) // 4)
+    text = head.decode(name, "replace") if name else ""
     odd = sum(1 for char in text if char == "\ufffd" or (char < " " and char not in "\t\n\r\f\x1b"))
     return name if odd <= len(text) * _MAX_CONTROL_SHARE else None
+
+
+def _by_nuls(nuls: Sequence[int], quarter: int) -> str | None:
+    """The encoding that has so many NULs in each of four places, `quarter` at most."""
+    if nuls[0] == 0 and nuls[2] == nuls[3] == quarter:
+        return "utf-32-le"
+    if nuls[3] == 0 and nuls[0] == nuls[1] == quarter:
+        return "utf-32-be"
+    if nuls[0] + nuls[2] == 0 and nuls[1] + nuls[3] > quarter * 0.4:
+        return "utf-16-le"
+    if nuls[1] + nuls[3] == 0 and nuls[0] + nuls[2] > quarter * 0.4:
+        return "utf-16-be"
+    return None
 
 
 def _mostly_utf8(data: bytes) -> bool:

@@ -6,6 +6,7 @@ value` lines are read; one that says nothing so is text like any other.
 
 import json
 import re
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -43,24 +44,30 @@ NO_FRONT_MATTER = FrontMatter(0, {})
 
 def read_front_matter(text: str) -> FrontMatter | None:
     """The block at the head of a text, or None where there is none that can be read."""
-    head = text[:4]
-    if head == "---\n":
-        fence = _YAML_END.search(text, 3, MAX_FRONT_MATTER)
-        if fence is None:
-            return None
-        metadata = _yaml(text[4 : fence.start() + 1])
-        # "---" is a ruler too: a block in which nothing looks like a key is text between two rulers.
-        return FrontMatter(_after(text, fence.end()), metadata) if metadata is not None else None
-    if head == "+++\n":
-        fence = _TOML_END.search(text, 3, MAX_FRONT_MATTER)
-        return FrontMatter(_after(text, fence.end()), _toml(text[4 : fence.start() + 1])) if fence else None
-    if head[:2] == "{\n" or head[:2] == '{"':
-        try:
-            value, end = json.JSONDecoder().raw_decode(text[:MAX_FRONT_MATTER])
-        except (ValueError, RecursionError):
-            return None
-        if isinstance(value, dict) and text[end : end + 1] == "\n" and text[end:].strip():
-            return FrontMatter(_after(text, end), _bounded(value))
+    if text.startswith("---\n"):
+        return _fenced(text, _YAML_END, _yaml)
+    if text.startswith("+++\n"):
+        return _fenced(text, _TOML_END, _toml)
+    return _json(text) if text.startswith(("{\n", '{"')) else None
+
+
+def _fenced(
+    text: str, ending: re.Pattern[str], read: Callable[[str], dict[str, JSON] | None]
+) -> FrontMatter | None:
+    """The block up to a line that ends it; None where no line does, or nothing can be read from it."""
+    fence = ending.search(text, 3, MAX_FRONT_MATTER)
+    # "---" is a ruler too: a block in which nothing looks like a key is text between two rulers.
+    metadata = read(text[4 : fence.start() + 1]) if fence else None
+    return FrontMatter(_after(text, fence.end()), metadata) if fence and metadata is not None else None
+
+
+def _json(text: str) -> FrontMatter | None:
+    try:
+        value, end = json.JSONDecoder().raw_decode(text[:MAX_FRONT_MATTER])
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(value, dict) and text[end : end + 1] == "\n" and text[end:].strip():
+        return FrontMatter(_after(text, end), _bounded(value))
     return None
 
 
@@ -85,18 +92,18 @@ def _toml(block: str) -> dict[str, JSON]:
         return {}
 
 
-def _bounded(value: dict[str, JSON]) -> dict[str, JSON]:
-    return {str(key)[:100]: _json_value(item) for key, item in list(value.items())[:MAX_KEYS]}
+def _bounded(value: dict[str, JSON], depth: int = 0) -> dict[str, JSON]:
+    return {str(key)[:100]: _json_value(item, depth) for key, item in list(value.items())[:MAX_KEYS]}
 
 
-def _json_value(value: JSON, depth: int = 0) -> JSON:
+def _json_value(value: JSON, depth: int) -> JSON:
     """A value as JSON can say it; dates become text, and what is long or deep is cut."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, list) and depth < 4:
         return [_json_value(item, depth + 1) for item in value[:MAX_KEYS]]
     if isinstance(value, dict) and depth < 4:
-        return {str(key)[:100]: _json_value(item, depth + 1) for key, item in list(value.items())[:MAX_KEYS]}
+        return _bounded(value, depth + 1)
     return str(value)[:MAX_VALUE_CHARS].strip()
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from ctx.formats.base import Parsed, clipped, first_title
+from ctx.formats.base import Parsed, clipped, fenced, first_title
 from ctx.types import JSON, Heading
 
 # A shorter "main" part without a heading is a shell that a script would fill: all is read.
@@ -264,31 +264,28 @@ class _Page:
         if content and key in _METADATA:
             self.metadata.setdefault(key.removeprefix("og:"), content[:2000])
 
-    def _block(self, tag: _Tag) -> None:
+    def _block(self, tag: _Tag) -> bool:
+        """Ends the block at hand; within a heading nothing does but its own end."""
         if self.heading:
             self.line.append(" ")
         else:
             self._flush()
+        return not self.heading
 
     def _heading(self, tag: _Tag) -> None:
         self._flush()
         self.heading = 0 if tag.closing else int(tag.name[1])
 
     def _list(self, tag: _Tag) -> None:
-        in_heading = self.heading
-        self._block(tag)
-        if in_heading:
+        if not self._block(tag):
             return
-        if not tag.closing:
-            if len(self.lists) < 20:
-                self.lists.append(1 if tag.name == "ol" else -1)
-        elif self.lists:
-            self.lists.pop()
+        if tag.closing:
+            del self.lists[-1:]
+        elif len(self.lists) < 20:
+            self.lists.append(1 if tag.name == "ol" else -1)
 
     def _item(self, tag: _Tag) -> None:
-        in_heading = self.heading
-        self._block(tag)
-        if in_heading:
+        if not self._block(tag):
             return
         if tag.closing:
             self.prefix = ""
@@ -302,16 +299,15 @@ class _Page:
             self.prefix = "  " * max(0, len(self.lists) - 1) + mark
 
     def _pre(self, tag: _Tag) -> None:
-        if tag.closing:
-            if self.pre:
-                self.pre -= 1
-                if not self.pre:
-                    self._flush_pre()
-        else:
+        if not tag.closing:
             if not self.pre:
                 self._flush()
                 self.language = _language(tag.attributes)
             self.pre += 1
+        elif self.pre:
+            self.pre -= 1
+            if not self.pre:
+                self._flush_pre()
 
     def _table(self, tag: _Tag) -> None:
         """Rows of the outermost table; a table within a cell is part of its text."""
@@ -399,15 +395,11 @@ class _Page:
         self.line = []
         if not code:
             return
-        fence = "```"
-        while fence in code:
-            fence += "`"
-        block = f"{fence}{self.language}\n{code}\n{fence}"
         if self.rows is not None:
             self.line.append(code)
             return
-        start = self._put(block)
-        self.atoms.append((start, start + len(block)))
+        start = self._put(fenced(code, self.language))
+        self.atoms.append((start, self.size))
 
     def _cell(self) -> None:
         if self.rows and self.rows[-1]:
@@ -431,25 +423,19 @@ class _Page:
         self.atoms.append((start, self.size))
 
     def parsed(self) -> Parsed:
+        """The page, or its main part."""
         self._finish()
-        headings, atoms, body = self.headings, self.atoms, "".join(self.parts)
-        main = self._main_span(body)
-        if main is not None:
-            start, end = main
-            body = body[start:end]
-            headings = [heading for heading in headings if start <= heading.start < end]
-            atoms = [(first, last) for first, last in atoms if start <= first and last <= end]
-            headings, atoms = _moved(headings, atoms, -start)
+        body = "".join(self.parts)
+        start, end = self._main_span(body)
+        headings = [heading for heading in self.headings if start <= heading.start < end]
+        atoms = [(first, last) for first, last in self.atoms if start <= first and last <= end]
         declared = str(self.metadata.get("title") or "")
-        top = next(
-            (each.title for each in (*headings, *self.headings) if each.level == 1 and each.title), None
-        )
-        title = top or declared or first_title(headings) or first_title(self.headings)
-        if top and declared and _differ(top, declared):
-            lead = f"{declared}\n\n"
-            body = lead + body
-            headings, atoms = _moved(headings, atoms, len(lead))
-        return Parsed(body, tuple(headings), tuple(atoms), title, self.metadata)
+        by_nearness = [*headings, *self.headings]
+        top = first_title([heading for heading in by_nearness if heading.level == 1])
+        title = top or declared or first_title(by_nearness)
+        lead = f"{declared}\n\n" if top and declared and _differ(top, declared) else ""
+        headings, atoms = _moved(headings, atoms, len(lead) - start)
+        return Parsed(lead + body[start:end], tuple(headings), tuple(atoms), title, self.metadata)
 
     def _finish(self) -> None:
         """Ends what the page left open."""
@@ -462,17 +448,19 @@ class _Page:
         if self.main_tag:
             self.mains.append((self.main_start, len(self.parts)))
 
-    def _main_span(self, body: str) -> tuple[int, int] | None:
-        """The characters from the first main part to the end of the last, where they are worth a page."""
+    def _main_span(self, body: str) -> tuple[int, int]:
+        """The characters from the first main part to the end of the last, where they are worth a page, else
+        all.
+        """
         if not self.mains:
-            return None
+            return 0, len(body)
         first, last = self.mains[0][0], self.mains[-1][1]
         start = sum(map(len, self.parts[:first]))
         end = start + sum(map(len, self.parts[first:last]))
         while start < end and body[start] == "\n":
             start += 1
         headed = any(start <= heading.start < end for heading in self.headings)
-        return (start, end) if headed or end - start >= MIN_MAIN_CHARS else None
+        return (start, end) if headed or end - start >= MIN_MAIN_CHARS else (0, len(body))
 
 
 def _moved(
@@ -505,7 +493,7 @@ def _is_dropped(tag: _Tag) -> bool:
     )
 
 
-_READERS: Mapping[str, Callable[[_Page, _Tag], None]] = {
+_READERS: Mapping[str, Callable[[_Page, _Tag], object]] = {
     **dict.fromkeys(_BLOCKS, _Page._block),
     **dict.fromkeys(_HEADINGS, _Page._heading),
     **dict.fromkeys(("ul", "ol", "menu", "dir"), _Page._list),

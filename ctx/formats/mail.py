@@ -93,24 +93,22 @@ class _Parts:
         self._room -= 1
         if self._room < 0 or depth > MAX_DEPTH:
             return
-        children = _children(part)
-        if part.get_content_type() == "message/rfc822":
+        kind, children = part.get_content_type(), _children(part)
+        if kind == "message/rfc822":
             self.forwarded += map(_unpacked, children) if "content-transfer-encoding" in part else children
-        elif part.get_content_type() == "text/calendar":
+        elif kind == "text/calendar":
             self.invitations.append(part)
         elif depth and (name := part.get_filename()):
             self._name(name)
-        elif part.get_content_type() == "multipart/alternative":
-            chosen = _chosen(children)
-            for child in children:
-                if child is chosen:
-                    self._add(child, depth + 1)
-                else:
-                    self._pass_over(child)
         elif children:
+            alternative = kind == "multipart/alternative"
+            chosen = _chosen(children) if alternative else None
             for child in children:
-                self._add(child, depth + 1)
-        elif part.get_content_maintype() == "text":
+                if alternative and child is not chosen:
+                    self._pass_over(child)
+                else:
+                    self._add(child, depth + 1)
+        elif kind.startswith("text/"):
             self.texts.append(part)
 
     def _pass_over(self, part: Message) -> None:

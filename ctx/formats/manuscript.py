@@ -62,6 +62,10 @@ class Manuscript:
             start = self._write(f"{'#' * min(level, 6)} {words}")
             self._headings.append(Heading(start, level, words))
 
+    def slide(self, number: int, title: str) -> None:
+        """The heading of a slide."""
+        self.heading(1, f"Slide {number}: {title}" if title else f"Slide {number}")
+
     def paragraph(self, text: str) -> None:
         """Text apart from what is around it; nothing where it is blank."""
         text = readable(text)

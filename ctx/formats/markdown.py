@@ -31,6 +31,14 @@ _LINK = re.compile(r"\[([^\[\]]+)\](?:\((?:[^()]|\([^()]*\))*\)|\[[^\[\]]*\])?")
 _TAG = re.compile(r"<[/!]?[A-Za-z-][^<>]*>")
 _EMPHASIS = re.compile(r"(\*{1,3}|(?<!\w)_{1,3})(?=\S)([^*_]+)(?<=\S)\1(?!\w)|~~([^~]+)~~")
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
+# What of a heading is markup, in this order: marks of which one must be there, what goes, what stays of that.
+_INLINE: tuple[tuple[str, re.Pattern[str], str], ...] = (
+    ("!", _IMAGE, r"\1"),
+    ("[", _LINK, r"\1"),
+    ("<", _TAG, ""),
+    ("*_~", _EMPHASIS, r"\2\3"),
+    ("\\", _ESCAPE, r"\1"),
+)
 _NO_PARAGRAPH = re.compile(
     r"[ \t]*(?:[-*+][ \t]|\d{1,9}[.)][ \t]|>|\||#{1,6}[ \t]|<!--|```|~~~|[-=*_][-=*_ \t]*\Z|\Z)|(?: {4}|\t)"
 )
@@ -49,36 +57,26 @@ def parse(text: str) -> Parsed:
         blocks.atoms.append((0, begin))
     skip_to = begin
     for match in _MARK.finditer(lines, begin):
-        position = match.start()
-        if position < skip_to:
+        position, kind = match.start(), match.lastindex
+        if position < skip_to or (blocks.fences and blocks.inside(position, skip_to, kind == _ATX)):
             continue
-        if blocks.fences and blocks.inside(position, skip_to, match.lastindex == _ATX):
-            continue
-        heading: Heading | None = None
-        if match.lastindex == _ATX:
-            heading = _atx(lines, match)
-        elif match.lastindex == _SETEXT:
-            heading = _setext(lines, position, 1 if match[2][0] == "=" else 2, skip_to)
-            if heading and headings and headings[-1].start >= heading.start:
-                heading = None
-        elif match.lastindex == _ROWS:
+        if kind == _ROWS:
             blocks.atoms.append((position, match.end() - 1))
+            continue
+        if kind == _ATX:
+            heading = _atx(lines, match)
+        elif kind == _SETEXT:
+            heading = _setext(lines, position, 1 if match[2][0] == "=" else 2, skip_to)
         else:
             end, heading = _html(lines, match)
             if end < 0:
                 break  # such a block runs to the end of the document
             skip_to = max(skip_to, end)
-        if heading:
+        if heading and not (headings and headings[-1].start >= heading.start):
             headings.append(heading)
     blocks.inside(len(lines), skip_to, False)
     title = front_title(front) or first_title(headings)
-    return Parsed(
-        text,
-        tuple(headings),
-        tuple(blocks.closed(len(text))),
-        title,
-        front.metadata,
-    )
+    return Parsed(text, tuple(headings), tuple(blocks.closed(len(text))), title, front.metadata)
 
 
 def _atx(lines: str, match: re.Match[str]) -> Heading | None:
@@ -121,19 +119,25 @@ def _fences(lines: str, begin: int) -> list[_Fence]:
         while position >= 0:
             line_end = lines.find("\n", position)
             line_end = line_end if line_end >= 0 else len(lines)
-            start = lines.rfind("\n", max(0, position - _MAX_FENCE_PREFIX), position)
-            if start >= 0:
-                prefix = lines[start + 1 : position]
-                if not prefix or _FENCE_PREFIX.match(prefix):
-                    fence_line = lines[position:line_end]
-                    info = fence_line.lstrip(triple[0])
-                    mark = fence_line[: len(fence_line) - len(info)]
-                    if triple[0] == "~" or "`" not in info:  # else it is inline code
-                        deep = len(prefix.expandtabs(4)) > 3 if prefix else False
-                        fences.append(_Fence(start, line_end, mark, info.strip(), deep))
+            if (fence := _fence(lines, position, line_end)) is not None:
+                fences.append(fence)
             position = lines.find(triple, line_end)
     fences.sort()
     return fences
+
+
+def _fence(lines: str, position: int, line_end: int) -> _Fence | None:
+    """The fence that begins there; None where it is inline code, or stands behind words."""
+    start = lines.rfind("\n", max(0, position - _MAX_FENCE_PREFIX), position)
+    prefix = lines[start + 1 : position] if start >= 0 else None
+    if prefix is None or not _FENCE_PREFIX.match(prefix):
+        return None
+    fence_line = lines[position:line_end]
+    info = fence_line.lstrip(fence_line[0])
+    if fence_line[0] == "`" and "`" in info:
+        return None
+    mark = fence_line[: len(fence_line) - len(info)]
+    return _Fence(start, line_end, mark, info.strip(), len(prefix.expandtabs(4)) > 3)
 
 
 class _Blocks:
@@ -201,16 +205,9 @@ def plain_inline(words: str) -> str:
         parts = words.split("`")
         if len(parts) % 2:
             words, code = "\0".join(parts[::2]), parts[1::2]
-    if "[" in words:
-        words = _LINK.sub(r"\1", _IMAGE.sub(r"\1", words) if "![" in words else words)
-    if "<" in words:
-        words = _TAG.sub("", words)
-    if "*" in words or "_" in words or "~" in words:
-        words = _EMPHASIS.sub(lambda found: found[2] or found[3], words)
-    if "\\" in words:
-        words = _ESCAPE.sub(r"\1", words)
+    for marks, pattern, plain in _INLINE:
+        if any(mark in words for mark in marks):
+            words = pattern.sub(plain, words)
     for part in code:
         words = words.replace("\0", part, 1)
-    if "&" in words:
-        words = html.unescape(words)
-    return clipped(words)
+    return clipped(html.unescape(words))

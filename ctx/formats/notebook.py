@@ -3,9 +3,10 @@
 """
 
 import json
+from collections.abc import Iterator
 
 from ctx.formats import markdown
-from ctx.formats.base import Parsed
+from ctx.formats.base import Parsed, fenced
 from ctx.text import sound
 from ctx.types import JSON
 
@@ -24,26 +25,23 @@ def parse(text: str) -> Parsed:
         return Parsed(text)
     metadata = notebook.get("metadata")
     language = _language(metadata if isinstance(metadata, dict) else {})
-    parts: list[str] = []
-    for cell in cells:
-        if not isinstance(cell, dict):
-            continue
-        source = _joined(cell.get("source", cell.get("input", ""))).strip("\n")
-        kind = cell.get("cell_type")
-        if kind == "code":
-            if source.strip():
-                parts.append(_fenced(source, language))
-            outputs = _outputs(cell.get("outputs"))
-            if outputs:
-                parts.append(_fenced(outputs, ""))
-        elif source.strip():
-            level = cell.get("level") if kind == "heading" else None  # nbformat 3
-            parts.append(
-                "#" * min(level, 6) + " " + source if isinstance(level, int) and level > 0 else source
-            )
-    body = "\n\n".join(parts)
+    body = "\n\n".join(part for cell in cells if isinstance(cell, dict) for part in _parts(cell, language))
     # Escapes in JSON can spell half a character, which no UTF-8 can hold.
     return markdown.parse(sound(body))
+
+
+def _parts(cell: dict[str, JSON], language: str) -> Iterator[str]:
+    """A cell as Markdown: its words, or its code and what that printed."""
+    source = _joined(cell.get("source", cell.get("input", ""))).strip("\n")
+    kind = cell.get("cell_type")
+    if kind == "code":
+        if source.strip():
+            yield fenced(source, language)
+        if outputs := _outputs(cell.get("outputs")):
+            yield fenced(outputs)
+    elif source.strip():
+        level = cell.get("level") if kind == "heading" else None  # nbformat 3
+        yield f"{'#' * min(level, 6)} {source}" if isinstance(level, int) and level > 0 else source
 
 
 def _cells(notebook: JSON) -> list[JSON] | None:
@@ -97,11 +95,3 @@ def _outputs(outputs: JSON) -> str:
         if sum(map(len, parts)) > MAX_CELL_OUTPUT_CHARS:
             break
     return "\n".join(parts)
-
-
-def _fenced(source: str, language: str) -> str:
-    """A code block whose fence no line of it can close."""
-    fence = "```"
-    while fence in source:
-        fence += "`"
-    return f"{fence}{language}\n{source}\n{fence}"

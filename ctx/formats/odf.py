@@ -51,7 +51,7 @@ class _Reader:
         frames = [element for element in page if element.tag != "notes"]
         title = next(filter(None, (_line(frame) for frame in frames if _titles(frame))), "")
         self.first_heading = self.first_heading or title
-        self.manuscript.heading(1, f"Slide {number}: {title}" if title else f"Slide {number}")
+        self.manuscript.slide(number, title)
         for frame in frames:
             if not _titles(frame):
                 self.blocks(frame)

@@ -35,7 +35,7 @@ def _slide(package: Package, name: str, number: int, manuscript: Manuscript) -> 
     root = package.xml(name, _LEFT_OUT)
     shapes = [(_placeholder(shape), shape) for shape in root.iter("sp")]
     title = next(filter(None, (_line(shape) for kind, shape in shapes if kind in _TITLES)), "")
-    manuscript.heading(1, f"Slide {number}: {title}" if title else f"Slide {number}")
+    manuscript.slide(number, title)
     for kind, shape in shapes:
         if kind not in (*_TITLES, *_FURNITURE):
             manuscript.paragraph("\n".join(_paragraphs(shape)))

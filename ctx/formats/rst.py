@@ -149,7 +149,7 @@ def plain_inline(words: str) -> str:
     """The words of a title, without roles and marks."""
     words = " ".join(words[:1000].split())
     if "`" in words or "*" in words or "|" in words or "_" in words or "\\" in words:
-        words = _ROLE.sub(lambda found: _TARGET.sub("", found[1]), words)
-        words = _MARKUP.sub(lambda found: _TARGET.sub("", next(filter(None, found.groups()))), words)
+        words = _ROLE.sub(lambda match: _TARGET.sub("", match[1]), words)
+        words = _MARKUP.sub(lambda match: _TARGET.sub("", next(filter(None, match.groups()))), words)
         words = words.replace("\\ ", "").replace("\\", "")
     return clipped(words)
