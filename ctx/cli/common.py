@@ -135,13 +135,18 @@ def print_json(value: JSON) -> None:
     print(json_printable(text.encode("utf-8", "replace").decode("utf-8")))
 
 
-def tell(as_json: bool, value: JSON, *lines: str) -> int:
-    """Prints what came of a command, as one JSON document or as lines for a person; the exit code, 0."""
+def tell(as_json: bool, value: JSON, *lines: str, notes: Sequence[str] = (), code: int = 0) -> int:
+    """Prints what came of a command, as one JSON document, or as lines for a person with `notes` on standard
+    error; the exit code.
+    """
     if as_json:
         print_json(value)
-    elif lines:
+        return code
+    if lines:
         print("\n".join(lines))
-    return 0
+    if notes:
+        print("\n".join(notes), file=sys.stderr)
+    return code
 
 
 def json_printable(text: str) -> str:

@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Sequence
 
 from ctx.cli.bars import add_options, shown_progress
-from ctx.cli.common import configuration, counted, parser, plain, print_json
-from ctx.cli.index import print_embedded
+from ctx.cli.common import configuration, counted, parser, plain, tell
+from ctx.cli.index import embedded_line
 from ctx.cli.logs import without_the_reported
 from ctx.errors import BadRequest
 from ctx.pruning import prunable_models, prune_models, replaced_models
@@ -26,13 +26,11 @@ def run(command: str, argv: list[str]) -> int:
     with open_workspace(config) as workspace:
         workspace.require_embeddings()
         if args.what == "prune":
-            _prune(workspace, args)
-        elif args.dry_run:
+            return _prune(workspace, args)
+        if args.dry_run:
             pending = workspace.catalog.pending_count(workspace.model or "")
-            print_json({"pending": pending}) if args.json else print(f"{counted(pending, 'chunk')} pending")
-        else:
-            _fill(workspace, args)
-    return 0
+            return tell(args.json, {"pending": pending}, f"{counted(pending, 'chunk')} pending")
+        return _fill(workspace, args)
 
 
 def _parsed(argv: list[str]) -> argparse.Namespace:
@@ -58,29 +56,25 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
     return options.parse_args(argv)
 
 
-def _fill(workspace: Workspace, args: argparse.Namespace) -> None:
+def _fill(workspace: Workspace, args: argparse.Namespace) -> int:
     with shown_progress(args) as progress, without_the_reported("vectors are built anew"):
         report = workspace.indexer.embed(limit=args.limit, rebuild=args.what == "rebuild", progress=progress)
-    if args.json:
-        print_json(
-            {"embedded": report.embedded, "pending": report.pending, "seconds": round(report.duration_s, 3)}
-        )
-    else:
-        print_embedded(report)
+    counts = {"embedded": report.embedded, "pending": report.pending, "seconds": round(report.duration_s, 3)}
+    return tell(args.json, counts, embedded_line(report))
 
 
-def _prune(workspace: Workspace, args: argparse.Namespace) -> None:
+def _prune(workspace: Workspace, args: argparse.Namespace) -> int:
     if args.dry_run:
         shares = prunable_models(workspace, args.models) if args.models else replaced_models(workspace)
     else:
         shares = prune_models(workspace, args.models)
-    if args.json:
-        print_json({"models": shares_json(shares), "dry_run": args.dry_run})
-        return
-    for share in shares:
-        print(f"{'would drop' if args.dry_run else 'dropped'} {described(share)}")
-    if not shares:
-        print("no embeddings of a replaced model are kept")
+    verb = "would drop" if args.dry_run else "dropped"
+    lines = [f"{verb} {described(share)}" for share in shares]
+    return tell(
+        args.json,
+        {"models": shares_json(shares), "dry_run": args.dry_run},
+        *(lines or ["no embeddings of a replaced model are kept"]),
+    )
 
 
 def described(share: ModelShare) -> str:

@@ -7,11 +7,10 @@ folder fits any folder.
 """
 
 import json
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ctx.cli.common import configuration, parser, plain, print_json
+from ctx.cli.common import configuration, parser, plain, tell
 from ctx.errors import BadRequest
 from ctx.store.base import Catalog
 from ctx.tools.base import Toolbox
@@ -140,17 +139,14 @@ def run(command: str, argv: list[str]) -> int:
         misses = [miss for outcomes in by_mode.values() for miss in outcomes if miss.rank is None]
         expected = {path for miss in misses for path in miss.question.expect}
         absent = sorted(_absent(workspace.catalog, expected))
-    if args.json:
-        rows = [_mode_json(mode, outcomes, args.within) for mode, outcomes in by_mode.items()]
-        print_json({"modes": rows, "not_indexed": absent})
-        return 0
-    for path in absent:
-        print(f"Note: no document is called {plain(path)}; what wants it cannot be met", file=sys.stderr)
-    _print_figures(by_mode, len(questions))
-    for mode, outcomes in by_mode.items():
-        for miss in _misses(outcomes, args.within):
-            _show_miss(mode, miss)
-    return 0
+    rows = [_mode_json(mode, outcomes, args.within) for mode, outcomes in by_mode.items()]
+    return tell(
+        args.json,
+        {"modes": rows, "not_indexed": absent},
+        *_figure_lines(by_mode, len(questions)),
+        *_miss_lines(by_mode, args.within),
+        notes=[f"Note: no document is called {plain(path)}; what wants it cannot be met" for path in absent],
+    )
 
 
 def _read_file(path: str) -> list[Question]:
@@ -174,27 +170,27 @@ def _absent(catalog: Catalog, paths: set[str]) -> set[str]:
     return absent
 
 
-def _print_figures(by_mode: Mapping[str, Sequence[Outcome]], count: int) -> None:
-    print(f"{'mode':<10}{'first':>8}{'in 5':>8}{'in 12':>8}{'MRR':>8}   of {count} questions")
+def _figure_lines(by_mode: Mapping[str, Sequence[Outcome]], count: int) -> Iterator[str]:
+    yield f"{'mode':<10}{'first':>8}{'in 5':>8}{'in 12':>8}{'MRR':>8}   of {count} questions"
     for mode, outcomes in by_mode.items():
         _, first, in_5, in_12, mrr = summary(mode, outcomes)
-        print(f"{mode:<10}{first:>8.2f}{in_5:>8.2f}{in_12:>8.2f}{mrr:>8.3f}")
+        yield f"{mode:<10}{first:>8.2f}{in_5:>8.2f}{in_12:>8.2f}{mrr:>8.3f}"
 
 
 def _misses(outcomes: Sequence[Outcome], within: int) -> list[Outcome]:
     return [outcome for outcome in outcomes if outcome.rank is None or outcome.rank > within]
 
 
-def _show_miss(mode: str, miss: Outcome) -> None:
-    position = f"at rank {miss.rank}" if miss.rank else f"not among {DEPTH}"
-    print(
-        f"\n{mode}: {plain(miss.question.query)}\n  wanted {plain(', '.join(miss.question.expect))}: "
-        f"{position}"
-    )
-    for rank, result in enumerate(miss.above, 1):
-        print(f"  {rank:>3}. {plain(result['source_id'])}  {reasons(result['explain'])}")
-    if miss.answer is not None:
-        print(f"  {miss.rank:>3}. {plain(miss.answer['source_id'])}  {reasons(miss.answer['explain'])}")
+def _miss_lines(by_mode: Mapping[str, Sequence[Outcome]], within: int) -> Iterator[str]:
+    """What was missed, and what stood above it."""
+    for mode, outcomes in by_mode.items():
+        for miss in _misses(outcomes, within):
+            position = f"at rank {miss.rank}" if miss.rank else f"not among {DEPTH}"
+            yield f"\n{mode}: {plain(miss.question.query)}"
+            yield f"  wanted {plain(', '.join(miss.question.expect))}: {position}"
+            answer = [(miss.rank, miss.answer)] if miss.answer is not None else []
+            for rank, result in (*enumerate(miss.above, 1), *answer):
+                yield f"  {rank:>3}. {plain(result['source_id'])}  {reasons(result['explain'])}"
 
 
 def reasons(explanation: JSON) -> str:

@@ -106,18 +106,18 @@ def _watching(name: str) -> Iterator[Caller]:
 def _list_tools(workspace: Workspace, as_json: bool) -> int:
     tools = workspace.toolbox.list()
     failed = _failed(workspace, "tool")
-    if as_json:
-        fields = ("name", "description", "builtin", "parameters")
-        listed = [{name: getattr(tool, name) for name in fields} for tool in tools]
-        print_json({"tools": listed, "failed": _failures_json(failed)})
-        return 0
+    fields = ("name", "description", "builtin", "parameters")
+    listed = [{name: getattr(tool, name) for name in fields} for tool in tools]
     rows = [
         (tool.name, "built in" if tool.builtin else tool.pack or tool.origin, _line(tool.description))
         for tool in tools
     ]
-    print(table(rows, ("TOOL", "FROM", "DESCRIPTION")))
-    _say_failures(failed)
-    return 0
+    return tell(
+        as_json,
+        {"tools": listed, "failed": _failures_json(failed)},
+        table(rows, ("TOOL", "FROM", "DESCRIPTION")),
+        notes=_failure_lines(failed),
+    )
 
 
 def _failed(workspace: Workspace, kind: str) -> list[ScriptStatus]:
@@ -128,10 +128,11 @@ def _failures_json(failed: list[ScriptStatus]) -> JSON:
     return [{"name": s.name, "file": s.where, "error": s.error, "serving": s.serving} for s in failed]
 
 
-def _say_failures(failed: list[ScriptStatus]) -> None:
-    for status in failed:
-        remark = " (the last version that worked still answers)" if status.serving else ""
-        print(f"FAILED {status.name} ({status.where}): {plain(status.error or '')}{remark}", file=sys.stderr)
+def _failure_lines(failed: list[ScriptStatus]) -> list[str]:
+    remark = " (the last version that worked still answers)"
+    return [
+        f"FAILED {s.name} ({s.where}): {plain(s.error or '')}{remark if s.serving else ''}" for s in failed
+    ]
 
 
 def _test_options(test: argparse.ArgumentParser) -> None:
@@ -284,17 +285,17 @@ def _agent(argv: list[str]) -> int:
 def _list_agents(workspace: Workspace, as_json: bool) -> int:
     failed = _failed(workspace, "agent")
     agents = workspace.agents.list()
-    if as_json:
-        listed = [
-            {"name": a.name, "description": a.description, "tools": list(a.tools), "source": a.source}
-            for a in agents
-        ]
-        print_json({"agents": listed, "failed": _failures_json(failed)})
-        return 0
+    listed = [
+        {"name": a.name, "description": a.description, "tools": list(a.tools), "source": a.source}
+        for a in agents
+    ]
     rows = [(a.name, a.source, _line(a.description)) for a in agents]
-    print(table(rows, ("AGENT", "FROM", "DESCRIPTION")) if rows else "No agents.")
-    _say_failures(failed)
-    return 0
+    return tell(
+        as_json,
+        {"agents": listed, "failed": _failures_json(failed)},
+        table(rows, ("AGENT", "FROM", "DESCRIPTION")) if rows else "No agents.",
+        notes=_failure_lines(failed),
+    )
 
 
 # -- packs ---------------------------------------------------------------------------------------------------
@@ -313,21 +314,17 @@ def _pack(argv: list[str]) -> int:
     off = [name for name in SHIPPED_PACKS if name not in config.packs.enabled]
     with open_workspace(config) as workspace:
         packs = [pack.described() for pack in workspace.packs]
-    if args.json:
-        print_json({"packs": packs, "not_enabled": off})
-        return 0
-    for pack in packs:
-        print(f"{pack['name']}: {_line(pack['description'])}")
-        for field, value in pack.items():
-            if field not in _HEAD:
-                text = ", ".join(value) if isinstance(value, list) else str(value)
-                print(f"  {field:<8} {plain(text) or 'none'}")
-    for name in off:
-        print(f'{name}: not enabled; add it: [packs] enabled = ["{name}"]')
-    return 0
+    lines = [line for pack in packs for line in _pack_lines(pack)]
+    lines += [f'{name}: not enabled; add it: [packs] enabled = ["{name}"]' for name in off]
+    return tell(args.json, {"packs": packs, "not_enabled": off}, *lines)
 
 
-_HEAD = ("name", "description")
+def _pack_lines(pack: JSON) -> Iterator[str]:
+    yield f"{pack['name']}: {_line(pack['description'])}"
+    for field, value in pack.items():
+        if field not in ("name", "description"):
+            text = ", ".join(value) if isinstance(value, list) else str(value)
+            yield f"  {field:<8} {plain(text) or 'none'}"
 
 
 # -- shared --------------------------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop:
         if not reports:
             print("No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml.")
         if embedded and (embedded.embedded or embedded.pending):
-            print_embedded(embedded)
+            print(embedded_line(embedded))
     return 0 if all(report.ok for report in reports) else 1
 
 
@@ -297,6 +297,7 @@ def _print_lines(label: str, lines: Sequence[Problem], total: int) -> None:
         print(f"  ... and {total - SHOWN:,} more (--json lists them)", file=sys.stderr)
 
 
-def print_embedded(report: EmbedReport) -> None:
+def embedded_line(report: EmbedReport) -> str:
+    """What came of embedding, in a line."""
     pending = f", {report.pending:,} pending" if report.pending else ""
-    print(f"embedded {counted(report.embedded, 'chunk')} in {report.duration_s:.1f} s{pending}")
+    return f"embedded {counted(report.embedded, 'chunk')} in {report.duration_s:.1f} s{pending}"

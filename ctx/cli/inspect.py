@@ -9,7 +9,7 @@ from typing import TextIO
 from urllib.parse import quote
 
 from ctx import files
-from ctx.cli.common import ago, configuration, counted, json_printable, parser, plain, print_json, table
+from ctx.cli.common import ago, configuration, counted, json_printable, parser, plain, table, tell
 from ctx.cli.embed import described, shares_json
 from ctx.cli.output import Output, mode_of, output_path
 from ctx.clock import iso_utc, now_ms, parse_ms
@@ -30,12 +30,6 @@ def _sources(argv: list[str]) -> int:
     args = options.parse_args(argv)
     with open_workspace(configuration(args.config), reading=True) as workspace:
         reply = workspace.toolbox.call("sources", {}, Caller("cli"))
-    if args.json:
-        print_json(reply)
-        return 0
-    if not reply["sources"]:
-        print("No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml.")
-        return 0
     rows = [
         (
             source["name"],
@@ -50,8 +44,9 @@ def _sources(argv: list[str]) -> int:
     ]
     headers = ("SOURCE", "HEALTH", "DOCUMENTS", "CHUNKS", "PENDING", "LAST INDEXED", "NOTE")
     shown = len(headers) if any(row[-1] for row in rows) else len(headers) - 1
-    print(table([row[:shown] for row in rows], headers[:shown]))
-    return 0
+    listing = table([row[:shown] for row in rows], headers[:shown])
+    absent = "No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml."
+    return tell(args.json, reply, listing if rows else absent)
 
 
 def _stats(argv: list[str]) -> int:
@@ -66,28 +61,27 @@ def _stats(argv: list[str]) -> int:
         replaced = replaced_models(workspace)
     pending = sum(status.pending for status in statuses)
     oldest = oldest_pending_ms(statuses)
-    if args.json:
-        answer = {
-            **stats,
-            "pending": pending,
-            "oldest_pending_at": None if oldest is None else iso_utc(oldest),
-            "index_behind": behind,
-            "replaced_models": shares_json(replaced),
-        }
-        print_json({**answer, "sources": [shapes.row(status) for status in statuses]})
-        return 0
+    answer = {
+        **stats,
+        "pending": pending,
+        "oldest_pending_at": None if oldest is None else iso_utc(oldest),
+        "index_behind": behind,
+        "replaced_models": shares_json(replaced),
+        "sources": [shapes.row(status) for status in statuses],
+    }
     chunks = stats["chunks"]
     covered = 100.0 * (chunks - pending) / chunks if chunks else 100.0
-    print(f"documents   {stats['documents']:,}")
-    print(f"chunks      {chunks:,}")
-    print(f"embedded    {chunks - pending:,} / {chunks:,} ({covered:.0f} %)")
+    lines = [
+        f"documents   {stats['documents']:,}",
+        f"chunks      {chunks:,}",
+        f"embedded    {chunks - pending:,} / {chunks:,} ({covered:.0f} %)",
+    ]
     if pending:
-        print(f"pending     {pending:,}, the oldest since {ago(oldest, now_ms())}")
-    print(f"size        {stats['size_bytes'] / 1e6:,.1f} MB")
-    for share in replaced:
-        print(f"replaced    {described(share)}; `ctx embed prune` drops them")
+        lines.append(f"pending     {pending:,}, the oldest since {ago(oldest, now_ms())}")
+    lines.append(f"size        {stats['size_bytes'] / 1e6:,.1f} MB")
+    lines += [f"replaced    {described(share)}; `ctx embed prune` drops them" for share in replaced]
     if behind:
-        print(f"index       {behind:,} writes behind the catalog; `ctx index` catches up")
+        lines.append(f"index       {behind:,} writes behind the catalog; `ctx index` catches up")
     rows = [
         (
             status.name,
@@ -100,8 +94,9 @@ def _stats(argv: list[str]) -> int:
         for status in statuses
     ]
     if rows:
-        print("\n" + table(rows, ("SOURCE", "DOCUMENTS", "CHUNKS", "PENDING", "LAST INDEXED", "REVISION")))
-    return 0
+        headers = ("SOURCE", "DOCUMENTS", "CHUNKS", "PENDING", "LAST INDEXED", "REVISION")
+        lines += ["", table(rows, headers)]
+    return tell(args.json, answer, *lines)
 
 
 def _export(argv: list[str]) -> int:
@@ -129,15 +124,12 @@ def _export(argv: list[str]) -> int:
     with open_workspace(configuration(args.config), reading=True) as workspace, output as out:
         watched = args.output is None and sys.stdout.isatty()
         documents, chunks = _write_export(workspace.catalog.export(), out, json_printable if watched else str)
-    if args.json and args.output is not None:
-        print_json({"file": args.output, "documents": documents, "chunks": chunks})
-        return 0
-    print(
-        f"Exported {counted(documents, 'document')}, {counted(chunks, 'chunk')}"
-        + (f" to {plain(args.output)}" if args.output else ""),
-        file=sys.stderr,
+    target = f" to {plain(args.output)}" if args.output else ""
+    return tell(
+        args.json and args.output is not None,
+        {"file": args.output, "documents": documents, "chunks": chunks},
+        notes=[f"Exported {counted(documents, 'document')}, {counted(chunks, 'chunk')}{target}"],
     )
-    return 0
 
 
 def _export_widget(args: argparse.Namespace) -> int:
@@ -150,16 +142,12 @@ def _export_widget(args: argparse.Namespace) -> int:
         files.replace(args.widget, script, mode=0o644)  # for a web server, which is another user
     except OSError as error:
         raise BadRequest(f"--widget: {args.widget} cannot be written: {error.strerror}") from error
-    if args.json:
-        print_json({"file": args.widget})
-        return 0
     name = quote(os.path.basename(args.widget))
-    print(
+    line = (
         f"Wrote {plain(args.widget)}. Beside it `ctx export -o ctx-index.json`, and in the pages: "
-        f'<script src="/{name}" data-index="/ctx-index.json" defer></script>',
-        file=sys.stderr,
+        f'<script src="/{name}" data-index="/ctx-index.json" defer></script>'
     )
-    return 0
+    return tell(args.json, {"file": args.widget}, notes=[line])
 
 
 def _export_parquet(args: argparse.Namespace) -> int:
@@ -169,14 +157,8 @@ def _export_parquet(args: argparse.Namespace) -> int:
         raise BadRequest("--parquet names its own file; leave --output out")
     with open_workspace(configuration(args.config), reading=True) as workspace:
         chunks, embedded = write_table(args.parquet, workspace.catalog, workspace.model)
-    if args.json:
-        print_json({"file": args.parquet, "chunks": chunks, "embedded": embedded})
-        return 0
-    print(
-        f"Exported {counted(chunks, 'chunk')}, {embedded:,} with an embedding, to {plain(args.parquet)}",
-        file=sys.stderr,
-    )
-    return 0
+    line = f"Exported {counted(chunks, 'chunk')}, {embedded:,} with an embedding, to {plain(args.parquet)}"
+    return tell(args.json, {"file": args.parquet, "chunks": chunks, "embedded": embedded}, notes=[line])
 
 
 def _write_export(

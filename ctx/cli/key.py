@@ -1,10 +1,9 @@
 """`ctx key create|list|revoke`."""
 
-import sys
 from typing import Any
 
 from ctx.assemble import key_ring
-from ctx.cli.common import action, configuration, parser, print_json, table, tell
+from ctx.cli.common import action, configuration, parser, table, tell
 from ctx.clock import iso_utc
 from ctx.errors import StoreError
 from ctx.server.keys import EVERY_BANK, KeyRecord, Keys
@@ -35,14 +34,16 @@ def run(command: str, argv: list[str]) -> int:
 
 def _create(ring: Keys, args: Any) -> int:
     key, record = ring.create(args.name, args.bank or [EVERY_BANK])
-    if args.json:
-        print_json({"key": key, "id": record.id, "name": record.name, "banks": list(record.banks)})
-        return 0
-    print(key)
     banks = "every bank" if EVERY_BANK in record.banks else ", ".join(record.banks)
-    print(f"Made '{record.name}' for {banks}. It is shown this once; clients send it as", file=sys.stderr)
-    print("  Authorization: Bearer KEY", file=sys.stderr)
-    return 0
+    return tell(
+        args.json,
+        {"key": key, "id": record.id, "name": record.name, "banks": list(record.banks)},
+        key,
+        notes=[
+            f"Made '{record.name}' for {banks}. It is shown this once; clients send it as",
+            "  Authorization: Bearer KEY",
+        ],
+    )
 
 
 def _revoke(ring: Keys, args: Any) -> int:
@@ -52,19 +53,16 @@ def _revoke(ring: Keys, args: Any) -> int:
 
 def _list(ring: Keys, args: Any) -> int:
     records = ring.list()
-    if args.json:
-        print_json({"keys": [_record_json(record) for record in records]})
-    elif not records:
-        print(
-            "No keys: on this machine every door is open to every program. `ctx key create NAME` makes one."
-        )
-    else:
-        rows = [
-            (r.id, r.name, ", ".join(r.banks), iso_utc(r.created_ms), _moment(r.revoked_ms) or "-")
-            for r in records
-        ]
-        print(table(rows, ("ID", "NAME", "BANKS", "CREATED", "REVOKED")))
-    return 0
+    rows = [
+        (r.id, r.name, ", ".join(r.banks), iso_utc(r.created_ms), _moment(r.revoked_ms) or "-")
+        for r in records
+    ]
+    absent = "No keys: on this machine every door is open to every program. `ctx key create NAME` makes one."
+    return tell(
+        args.json,
+        {"keys": [_record_json(record) for record in records]},
+        table(rows, ("ID", "NAME", "BANKS", "CREATED", "REVOKED")) if rows else absent,
+    )
 
 
 def _record_json(record: KeyRecord) -> JSON:

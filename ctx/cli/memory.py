@@ -2,8 +2,8 @@
 
 import argparse
 import shlex
-import sys
 from collections.abc import Iterator
+from itertools import chain
 
 from ctx.cli.common import (
     NO_PROJECT,
@@ -13,14 +13,14 @@ from ctx.cli.common import (
     memory_configuration,
     parser,
     plain,
-    print_json,
     table,
+    tell,
 )
-from ctx.cli.memory_moving import MOVING, NO_MEMORIES, Run, bank_there, moving_options, with_bank
+from ctx.cli.memory_moving import BY_HAND, MOVING, NO_MEMORIES, Run, bank_there, moving_options, with_bank
 from ctx.cli.sessions import run_session, session_options
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, NotFound
-from ctx.memory import MemoryBank, Provenance
+from ctx.memory import MemoryBank
 from ctx.memory.records import MOMENTS, iso
 from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace
@@ -117,17 +117,14 @@ def _changing_options(actions: "argparse._SubParsersAction[argparse.ArgumentPars
 def _banks(workspace: Workspace, args: argparse.Namespace) -> int:
     banks = workspace.memory.bank_counts()
     counts = list(banks.items())[: args.limit]
-    if args.json:
-        print_json(
-            {"banks": [{"bank": name, "memories": count} for name, count in counts], "total": len(banks)}
-        )
-    elif counts:
-        print(table([(name, f"{count:,}") for name, count in counts], ("BANK", "MEMORIES")))
-        if len(banks) > len(counts):
-            print(f"{len(banks) - len(counts):,} more; --limit shows them", file=sys.stderr)
-    else:
-        print(f"{NO_MEMORIES[0].upper()}{NO_MEMORIES[1:]}.")
-    return 0
+    excess = len(banks) - len(counts)
+    rows = [(name, f"{count:,}") for name, count in counts]
+    return tell(
+        args.json,
+        {"banks": [{"bank": name, "memories": count} for name, count in counts], "total": len(banks)},
+        table(rows, ("BANK", "MEMORIES")) if rows else f"{NO_MEMORIES[0].upper()}{NO_MEMORIES[1:]}.",
+        notes=[f"{excess:,} more; --limit shows them"] if excess else (),
+    )
 
 
 def _list(workspace: Workspace, args: argparse.Namespace) -> int:
@@ -147,11 +144,8 @@ def _list(workspace: Workspace, args: argparse.Namespace) -> int:
         cursor = page["cursor"]
         if cursor is None:
             break
-    if args.json:
-        print_json({"bank": bank.id, "memories": items, "cursor": cursor})
-    else:
-        _print_records([(record, None) for record in items])
-    return 0
+    listing = _records_table([(record, None) for record in items])
+    return tell(args.json, {"bank": bank.id, "memories": items, "cursor": cursor}, listing)
 
 
 def _search(workspace: Workspace, args: argparse.Namespace) -> int:
@@ -164,13 +158,10 @@ def _search(workspace: Workspace, args: argparse.Namespace) -> int:
         as_of=args.as_of,
         include_superseded=args.superseded,
     )
-    if args.json:
-        print_json({"bank": bank.id, **reply})
-        return 0
-    _print_records([(result["record"], result["score"]) for result in reply["results"]])
-    if reply["results"] and not reply["answered"]:
-        print("Nothing stored seems to answer this; these come nearest.", file=sys.stderr)
-    return 0
+    listing = _records_table([(result["record"], result["score"]) for result in reply["results"]])
+    unanswered = reply["results"] and not reply["answered"]
+    notes = ["Nothing stored seems to answer this; these come nearest."] if unanswered else ()
+    return tell(args.json, {"bank": bank.id, **reply}, listing, notes=notes)
 
 
 def _show(workspace: Workspace, args: argparse.Namespace) -> int:
@@ -178,14 +169,9 @@ def _show(workspace: Workspace, args: argparse.Namespace) -> int:
     record = bank.get(args.id, include_deleted=True)
     if record is None:
         raise NotFound(f"no memory with the id '{args.id[:80]}' in '{bank.id}'")
-    if args.json:
-        print_json(record)
-        return 0
-    lines = [(name, record[name]) for name in _SHOWN if record[name] not in (None, [], {}, "")]
-    print(table([(name, plain(_shown(value))) for name, value in lines], ("FIELD", "VALUE")))
-    print()
-    print(plain(record["text"]))
-    return 0
+    fields = [(name, record[name]) for name in _SHOWN if record[name] not in (None, [], {}, "")]
+    listing = table([(name, plain(_shown(value))) for name, value in fields], ("FIELD", "VALUE"))
+    return tell(args.json, record, listing, "", plain(record["text"]))
 
 
 _SHOWN = (
@@ -221,22 +207,20 @@ def _dated(name: str, value: JSON) -> JSON:
 
 def _history(workspace: Workspace, args: argparse.Namespace) -> int:
     changes = bank_there(workspace.memory, args.bank).history(args.id)
-    if args.json:
-        print_json({"history": changes})
-        return 0
-    for change in changes:
-        author = change["by"].get("tool") or change["by"].get("pack") or "-"
-        print(f"{iso_utc(change['at'])}  {change['op']:<12} by {plain(author)}  op {change['op_id']}")
-        for name, values in change["changed"].items():
-            before, after = (_shown(_dated(name, values[side])) for side in ("from", "to"))
-            print(f"    {name}: {plain(before)} -> {plain(after)}")
-    return 0
+    return tell(args.json, {"history": changes}, *chain.from_iterable(map(_change_lines, changes)))
 
 
-def _print_records(entries: list[tuple[JSON, float | None]]) -> None:
+def _change_lines(change: JSON) -> Iterator[str]:
+    author = change["by"].get("tool") or change["by"].get("pack") or "-"
+    yield f"{iso_utc(change['at'])}  {change['op']:<12} by {plain(author)}  op {change['op_id']}"
+    for name, values in change["changed"].items():
+        before, after = (_shown(_dated(name, values[side])) for side in ("from", "to"))
+        yield f"    {name}: {plain(before)} -> {plain(after)}"
+
+
+def _records_table(entries: list[tuple[JSON, float | None]]) -> str:
     if not entries:
-        print("No memories.")
-        return
+        return "No memories."
     rows = []
     for record, score in entries:
         text = plain(" ".join(record["text"].split()))
@@ -245,7 +229,7 @@ def _print_records(entries: list[tuple[JSON, float | None]]) -> None:
         row = (record["aliases"]["hindsight"], (record["said"] or "")[:10], mark + shortened)
         rows.append(row if score is None else (f"{score:.2f}", *row))
     heads = ("ID", "SAID", "MEMORY")
-    print(table(rows, heads if entries[0][1] is None else ("SCORE", *heads)))
+    return table(rows, heads if entries[0][1] is None else ("SCORE", *heads))
 
 
 def _filter(args: argparse.Namespace) -> JSON:
@@ -323,9 +307,8 @@ def _rename(workspace: Workspace, args: argparse.Namespace) -> int:
 
 
 def _merge(workspace: Workspace, args: argparse.Namespace) -> int:
-    source = Provenance(transport="cli", tool="ctx memory")
     bank_there(workspace.memory, args.into)  # a mistyped name shall not become a bank
-    counts = workspace.memory.merge(args.name, args.into, source, dry_run=args.dry_run)
+    counts = workspace.memory.merge(args.name, args.into, BY_HAND, dry_run=args.dry_run)
     verb = "Would move" if args.dry_run else "Moved"
     sentence = (
         f"{verb} {counted(counts['imported'], 'memory')} into '{args.into}'; {counts['skipped']:,} were "
@@ -351,15 +334,8 @@ def _delete(workspace: Workspace, args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace, reply: JSON, sentence: str, op_id: str | None) -> int:
-    if args.json:
-        print_json(reply)
-    else:
-        print(sentence)
-        if op_id:
-            print(
-                f"`ctx memory undo {op_id} --bank {shlex.quote(args.bank)}` takes it back.", file=sys.stderr
-            )
-    return 0
+    undo = [f"`ctx memory undo {op_id} --bank {shlex.quote(args.bank)}` takes it back."] if op_id else ()
+    return tell(args.json, reply, sentence, notes=undo)
 
 
 _ACTIONS: dict[str, Run] = {

@@ -17,6 +17,7 @@ from ctx.memory.products import PRODUCTS, import_from, piped_source, read_source
 from ctx.types import JSON
 from ctx.workspace import Workspace
 
+BY_HAND = Provenance(transport="cli", tool="ctx memory")
 Run = Callable[[Workspace, argparse.Namespace], int]
 NO_MEMORIES = (
     "no memories yet: agents keep them through a pack that ctx.toml enables ([packs] enabled), and "
@@ -36,7 +37,7 @@ def with_bank(options: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 def bank_there(store: MemoryStore, id: str) -> MemoryBank:
     """A bank that is there. Raises `NotFound`."""
-    bank = store.bank(id, Provenance(transport="cli", tool="ctx memory"))
+    bank = store.bank(id, BY_HAND)
     if not bank.exists():
         names = ", ".join(sorted(store.banks())[:20])
         raise NotFound(f"no memory bank called '{id}' (there are: {names})" if names else NO_MEMORIES)
@@ -113,14 +114,13 @@ def _export(workspace: Workspace, args: argparse.Namespace) -> int:
 
 
 def _sync(workspace: Workspace, args: argparse.Namespace) -> int:
-    folder = Folder(workspace.memory.bank(args.bank, _BY_HAND), args.folder)
+    folder = Folder(workspace.memory.bank(args.bank, BY_HAND), args.folder)
     replies = {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)}
     if not args.dry_run:  # what it would write depends on what it would have read
         replies["export"] = folder.export()
     return _told(args, replies)
 
 
-_BY_HAND = Provenance(transport="cli", tool="ctx memory")
 _COUNTED = ("new", "changed", "written", "removed", "unchanged", "missing", "forgotten")
 
 
@@ -178,7 +178,7 @@ def _import(workspace: Workspace, args: argparse.Namespace) -> int:
 def _import_folder(workspace: Workspace, args: argparse.Namespace) -> int:
     if not os.path.isdir(args.folder):
         raise BadRequest(f"--folder: {plain(args.folder)} is no folder that is there")
-    folder = Folder(workspace.memory.bank(bank_of(args), _BY_HAND), args.folder)
+    folder = Folder(workspace.memory.bank(bank_of(args), BY_HAND), args.folder)
     return _told(args, {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)})
 
 

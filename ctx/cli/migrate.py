@@ -2,8 +2,9 @@
 
 import os
 import sys
+from collections.abc import Iterator
 
-from ctx.cli.common import configuration, parser, plain, print_json
+from ctx.cli.common import configuration, parser, plain, tell
 from ctx.config import Config
 from ctx.errors import BadRequest, StoreError
 from ctx.migration import Report, migrate
@@ -66,24 +67,21 @@ def _moved(config: Config, origin_place: str, target_place: str, *, replace: boo
         report = migrate(config, origin_place, target_place, replace=replace, progress=progress)
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
-    if as_json:
-        print_json(report._asdict())
-        return 0
-    _tell(report, target_place, configured=target_place == (config.store.url or config.db.path))
-    return 0
+    configured = target_place == (config.store.url or config.db.path)
+    return tell(as_json, report._asdict(), *_lines(report, target_place, configured=configured))
 
 
-def _tell(report: Report, target_place: str, *, configured: bool) -> None:
-    print(
+def _lines(report: Report, target_place: str, *, configured: bool) -> Iterator[str]:
+    yield (
         f"{report.documents:,} documents, {report.chunks:,} chunks and {report.embeddings:,} new embeddings "
         f"are there, and equal; {report.passed_over:,} documents were there before"
     )
-    print(
+    yield (
         f"{report.memories:,} memories in {report.banks:,} banks, {report.keys:,} keys, {report.sessions:,} "
         f"sessions and {report.values:,} values of scripts are there, and equal"
     )
     if "://" in target_place:
         naming = "" if configured else "name it in ctx.toml ([store] url); "
-        print(f"Now {naming}`ctx index` builds the index from it without embedding anything.")
+        yield (f"Now {naming}`ctx index` builds the index from it without embedding anything.")
     elif not configured:
-        print("Now take [store] url out of ctx.toml, and set [db] path to it.")
+        yield ("Now take [store] url out of ctx.toml, and set [db] path to it.")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ctx.cli.common import NO_PROJECT, parser, print_json, table
+from ctx.cli.common import NO_PROJECT, parser, table, tell
 from ctx.config import read_config
 from ctx.errors import BadRequest, ConfigError
 from ctx.extensions.trust import (
@@ -161,11 +161,8 @@ def _trust_project(args: Any) -> int:
             trusted = not args.revoke
         file.record(dict.fromkeys(changes) if args.revoke else changes)
         picked = [script._replace(trusted=not args.revoke) for script in picked]
-    if args.json:
-        print_json(_as_json(configured, trusted, picked))
-    else:
-        _print_states(configured if configured_too else None, trusted, picked)
-    return 0
+    lines = _state_lines(configured if configured_too else None, trusted, picked)
+    return tell(args.json, _as_json(configured, trusted, picked), *lines)
 
 
 def _check_names(names: Sequence[str], configured: _Configured, scripts: Sequence[ProjectScript]) -> None:
@@ -192,7 +189,9 @@ def _as_json(configured: _Configured, trusted: bool, scripts: Sequence[ProjectSc
     }
 
 
-def _print_states(configured: _Configured | None, trusted: bool, scripts: Sequence[ProjectScript]) -> None:
+def _state_lines(
+    configured: _Configured | None, trusted: bool, scripts: Sequence[ProjectScript]
+) -> Iterator[str]:
     rows = [
         (script.kind, script.name, "trusted" if script.trusted else "NOT trusted", script.digest[:16])
         for script in scripts
@@ -200,6 +199,6 @@ def _print_states(configured: _Configured | None, trusted: bool, scripts: Sequen
     if configured is not None:
         state = configured.state(trusted)
         rows.insert(0, ("configuration", configured.name, state, configured.digest[:16]))
-    print(table(rows, ("KIND", "NAME", "STATE", "SHA-256")))
+    yield table(rows, ("KIND", "NAME", "STATE", "SHA-256"))
     if not scripts:
-        print("This project's .ctx folder holds no scripts.")
+        yield "This project's .ctx folder holds no scripts."

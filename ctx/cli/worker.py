@@ -3,7 +3,7 @@
 import signal
 import threading
 
-from ctx.cli.common import configuration, counted, parser, print_json
+from ctx.cli.common import configuration, counted, parser, tell
 from ctx.cli.logs import log_to_stderr
 from ctx.errors import BadRequest, ConfigError
 from ctx.indexing.worker import ROLES, Worker
@@ -52,8 +52,5 @@ def run(command: str, argv: list[str]) -> int:
             stop.set()
             return 130
         pending = workspace.catalog.pending_count(workspace.model) if workspace.model else 0
-    if args.json:
-        print_json({"ok": whole, "pending": pending})
-    elif args.once:
-        print(f"done; {counted(pending, 'chunk')} pending")
-    return 0 if whole else 1
+    lines = [f"done; {counted(pending, 'chunk')} pending"] if args.once else []
+    return tell(args.json, {"ok": whole, "pending": pending}, *lines, code=0 if whole else 1)
