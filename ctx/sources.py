@@ -14,6 +14,9 @@ if TYPE_CHECKING:  # each kind of source brings its own weight: only what is con
     from ctx.connectors.base import Connector
     from ctx.extensions.scripts import Runner, ScriptFile
 
+# Of a script, whatever file it is in.
+_SETTINGS = ("timeout_s", "reuse", "env", "allow_hosts", "fs", "calls", "config")
+
 
 def configured_connectors(config: Config, runner: "Callable[[], Runner]") -> "list[Connector]":
     """A connector for every source of a configuration, in its order. `runner` runs those that are scripts."""
@@ -42,30 +45,17 @@ def script_file(script: Script, root: str) -> "ScriptFile":
     """A configured script as the extensions take it. Messages name its file from the project's root."""
     from ctx.extensions.scripts import ScriptFile
 
+    settings = {name: getattr(script, name) for name in _SETTINGS}
     if script.path.startswith(REGISTRY_PREFIX):
         # The settings are the operator's; file, trust and sandbox those of a registry's script.
         from ctx.extensions.trust import TrustFile, trust_path
         from ctx.registries.shelf import shelf_of
 
         shelf = shelf_of(os.environ, TrustFile(trust_path(os.environ)))
-        file = shelf.script_file(script.path, script.name)
-        settings = {
-            key: getattr(script, key) for key in ("timeout_s", "reuse", "env", "allow_hosts", "fs", "calls")
-        }
-        return file._replace(**settings, config=script.config, named=True)
+        return shelf.script_file(script.path, script.name)._replace(**settings, named=True)
     relative = os.path.relpath(script.path, root)
-    return ScriptFile(
-        script.name,
-        script.path,
-        timeout_s=script.timeout_s,
-        reuse=script.reuse,
-        env=script.env,
-        allow_hosts=script.allow_hosts,
-        fs=script.fs,
-        calls=script.calls,
-        config=script.config,
-        shown=os.path.basename(script.path) if relative.startswith("..") else relative,
-    )
+    label = os.path.basename(script.path) if relative.startswith("..") else relative
+    return ScriptFile(script.name, script.path, **settings, shown=label)
 
 
 def _folders(folders: Sequence[Filesystem], config_path: str | None, project: str) -> "Iterator[Connector]":

@@ -27,6 +27,27 @@ _SSH_HOSTS = {
 }
 
 
+class _Forge(NamedTuple):
+    """Where a forge shows a file and a commit, below the repository's page. It is told by its host: by a word
+    in the name of that, or by all of it.
+    """
+
+    hosts: tuple[str, ...]
+    file: str
+    commit: str
+
+
+_BITBUCKET_SERVER = _Forge(("bitbucket",), "", "")  # not below the page (`_bitbucket_server`)
+_FORGES = (
+    _Forge(("gitlab",), "/-/blob/{ref}/{file}", "/-/commit/{revision}"),
+    _Forge(("bitbucket.org",), "/src/{unparted}/{file}", "/commits/{revision}"),
+    _BITBUCKET_SERVER,
+    _Forge(("gitea", "codeberg", "forgejo"), "/src/{kind}/{ref}/{file}", "/commit/{revision}"),
+    _Forge(("github",), "/blob/{ref}/{file}", "/commit/{revision}"),
+    _Forge(("git.sr.ht",), "/tree/{ref}/item/{file}", "/commit/{revision}"),
+)
+
+
 class Remote(NamedTuple):
     """An address that git can fetch from. `url` is for git's eyes only; `display` is without credentials."""
 
@@ -144,42 +165,37 @@ def _secret_parts(parts: SplitResult, transport: str) -> list[str]:
 def file_url(remote: Remote, branch: str | None, revision: str, path: bytes) -> str | None:
     """Where the forge shows a file of a branch (of the commit, where the branch has no name).
 
-    None where we do not know the forge.
-    `path` is from the top of the repository. The forge is told by its host's name.
+    None where we do not know the forge. `path` is from the top of the repository.
     """
     home = _home(remote)
-    if home is None:
+    if home is None or (forge := _forge_of(home[0])) is None:
         return None
-    host, page = home
     ref, file = quote(branch or revision, safe="/"), quote(path, safe="/")
-    if "gitlab" in host:
-        return f"{page}/-/blob/{ref}/{file}"
-    if host == "bitbucket.org":
+    if forge is _BITBUCKET_SERVER:
+        return _bitbucket_server(home[1], branch, revision, file)
+    names = {
+        "ref": ref,
+        "file": file,
+        "kind": "branch" if branch else "commit",
         # A slash in a branch's name would be read as the beginning of the path.
-        return f"{page}/src/{revision if '/' in ref else ref}/{file}"
-    if "bitbucket" in host:
-        return _bitbucket_server(page, branch, revision, file)
-    if any(brand in host for brand in ("gitea", "codeberg", "forgejo")):
-        return f"{page}/src/{'branch' if branch else 'commit'}/{ref}/{file}"
-    if "github" in host:
-        return f"{page}/blob/{ref}/{file}"
-    if host == "git.sr.ht":
-        return f"{page}/tree/{ref}/item/{file}"
-    return None
+        "unparted": revision if "/" in ref else ref,
+    }
+    return home[1] + forge.file.format(**names)
 
 
 def commit_url(remote: Remote, revision: str) -> str | None:
     """Where the forge shows a commit; None where we do not know the forge."""
     home = _home(remote)
-    if home is None:
+    if home is None or (forge := _forge_of(home[0])) is None or not forge.commit:
         return None
-    host, repository_url = home
-    if "gitlab" in host:
-        return f"{repository_url}/-/commit/{revision}"
-    if host == "bitbucket.org":
-        return f"{repository_url}/commits/{revision}"
-    if any(brand in host for brand in ("github", "gitea", "codeberg", "forgejo")) or host == "git.sr.ht":
-        return f"{repository_url}/commit/{revision}"
+    return home[1] + forge.commit.format(revision=revision)
+
+
+def _forge_of(host: str) -> _Forge | None:
+    """The first forge whose name a host has."""
+    for forge in _FORGES:
+        if any(name == host if "." in name else name in host for name in forge.hosts):
+            return forge
     return None
 
 
