@@ -82,14 +82,6 @@ def relations(*targets: tuple[str, str]) -> str:
     return f'<Relationships xmlns="{RELS}">{rows}</Relationships>'
 
 
-def core(title: str, author: str = "") -> str:
-    """The properties of an Office document."""
-    return (
-        '<cp:coreProperties xmlns:cp="x" xmlns:dc="http://purl.org/dc/elements/1.1/">'
-        f"<dc:title>{escape(title)}</dc:title><dc:creator>{escape(author)}</dc:creator></cp:coreProperties>"
-    )
-
-
 def word_paragraph(text: str, style: str = "", properties: str = "") -> str:
     named = f'<w:pStyle w:val="{style}"/>' if style else ""
     return f"<w:p><w:pPr>{named}{properties}</w:pPr><w:r><w:t>{escape(text)}</w:t></w:r></w:p>"

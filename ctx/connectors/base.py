@@ -13,6 +13,7 @@ SLOW_KINDS = frozenset({"web", "s3", "script"})
 """The types of sources whose reading waits for others most of the time: minutes, for what is stored in
 seconds. The writer's lock is not held while they are read, but for each batch.
 """
+EMPTY_IS_SUSPECT = 10  # documents that a source had which holds none: fewer are as cheap to read anew
 FETCHED_KINDS = frozenset({"git"})
 """The types whose reading begins with a wait for others, and is quick then: the lock is held from the first
 batch on.

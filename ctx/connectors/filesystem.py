@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from functools import partial
 
-from ctx.connectors.base import ScanLog
+from ctx.connectors.base import EMPTY_IS_SUSPECT, ScanLog
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, EXPECTED_KINDS, SKIPPED_FOLDERS
 from ctx.connectors.names import encode_name, section_of
 from ctx.connectors.opening import (
@@ -30,18 +30,17 @@ from ctx.connectors.patterns import LINKED_RULES, MAX_RULE_FILE_BYTES, Level, Pa
 from ctx.connectors.scope import Scope
 from ctx.errors import SourceError
 from ctx.identity import outline
+from ctx.settings import MAX_FILE_BYTES
 from ctx.types import Content, SourceItem
 
 __all__ = ["DEFAULT_INCLUDE_GLOBS", "FilesystemConnector"]
 
-MAX_FILE_BYTES = 10_000_000  # a larger text file is a log or a dump
 # Of one folder, in this order: ours can take back what git's ignores.
 RULE_FILES = (".gitignore", ".ctxignore")
 # A folder that holds one says itself that it is a cache or an environment.
 CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")
 # Build output where one of these stands beside it.
 BUILD_FOLDERS = {"target": ("Cargo.toml", "pom.xml", "build.sbt")}
-EMPTY_IS_SUSPECT = 10  # documents: fewer are as cheap to index again as to ask about
 SCAN_FORMAT = 2  # raised when a new version would take or read other files under the same configuration
 _FEW_TOPS = 100  # above that, one walk over all known ids is quicker than a question for each
 

@@ -39,9 +39,9 @@ from ctx.connectors.submodules import (
 )
 from ctx.errors import ConfigError, SourceError
 from ctx.identity import outline
+from ctx.settings import MAX_FILE_BYTES
 from ctx.types import Content, SourceItem
 
-MAX_FILE_BYTES = 10_000_000
 SCAN_FORMAT = 1  # raised when a new version would take or read other files under the same configuration
 RULE_FILE = ".ctxignore"  # git's own ignore files say nothing about files that are committed
 

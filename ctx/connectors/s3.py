@@ -16,7 +16,7 @@ from urllib.parse import unquote_plus, urlsplit
 from xml.etree.ElementTree import Element
 
 from ctx.clock import parse_ms
-from ctx.connectors.base import ScanLog
+from ctx.connectors.base import EMPTY_IS_SUSPECT, ScanLog
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
 from ctx.connectors.names import encode_name, section_of
 from ctx.connectors.opening import too_large
@@ -28,15 +28,14 @@ from ctx.errors import ConfigError, SourceError
 from ctx.formats.package import parse_xml
 from ctx.identity import outline
 from ctx.lua.fetch import Reply
+from ctx.settings import MAX_FILE_BYTES
 from ctx.types import Content, SourceItem
 
 SCAN_FORMAT = 1  # raised when a new version would take or read other objects under the same configuration
-MAX_FILE_BYTES = 10_000_000
 MAX_LISTING_BYTES = 20_000_000  # of a thousand keys
 REQUEST_S = 60.0
 ATTEMPTS = 3  # where the store says that it is busy
 SILENCES = 5  # requests in a row without an answer: the store has gone
-EMPTY_IS_SUSPECT = 10  # documents, as for a folder
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 _REGION = re.compile(r"[A-Za-z0-9-]{1,64}")
 _VAGUE = frozenset(

@@ -35,6 +35,7 @@ from ctx.errors import ConfigError, SourceError
 from ctx.formats.table import BY_MEDIA_TYPE, HTML
 from ctx.identity import outline
 from ctx.lua.fetch import MAX_REDIRECTS, Reply, Resolve, resolve_host
+from ctx.settings import MAX_FILE_BYTES
 from ctx.types import Content, SourceItem
 
 SCAN_FORMAT = 1  # raised when a new version would take or read other pages under the same configuration
@@ -84,7 +85,7 @@ class WebConnector:
         robots: bool = True,
         queries: bool = False,
         allow_hosts: Iterable[str] = (),
-        max_file_bytes: int = 10_000_000,
+        max_file_bytes: int = MAX_FILE_BYTES,
         timeout_s: float = 3600.0,
         folder: str | None = None,
         resolve: Resolve = resolve_host,

@@ -186,6 +186,20 @@ def configured(folder: Path, scripts: str, *, more: str = "") -> Path:
     return path
 
 
+def opened(folder: Path, *, scripts: str = '\ntools_dir = "./tools"') -> "Workspace":
+    """The workspace of such a project, its scripts loaded; close it."""
+    from kit import workspace  # not for the process that is watched
+
+    space = workspace(configured(folder, scripts))
+    _ = space.scripts
+    return space
+
+
+def answering(value: str) -> str:
+    """A tool that says this."""
+    return f"tool = {{}} function tool.execute() return {{ said = [[{value}]] }} end"
+
+
 def said(space: "Workspace", name: str) -> JSON:
     """The `said` of what a script's tool answers."""
     return space.toolbox.call(name, {}, Caller("cli"))["said"]

@@ -7,24 +7,13 @@ from pathlib import Path
 
 import pytest
 from kit import workspace
-from running import configured, said
+from running import answering, configured, opened, said
 
 from ctx.errors import ToolError
 from ctx.text import one_line
 from ctx.types import Caller
-from ctx.workspace import Workspace
 
 CALLER = Caller("cli")
-
-
-def answering(value: str) -> str:
-    return f"tool = {{}} function tool.execute() return {{ said = [[{value}]] }} end"
-
-
-def opened(folder: Path, *, scripts: str = '\ntools_dir = "./tools"') -> Workspace:
-    space = workspace(configured(folder, scripts))
-    _ = space.scripts
-    return space
 
 
 def test_of_two_tools_of_one_name_the_named_one_serves_and_both_files_are_told(

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 from faults import eventually
-from kit import http_server, workspace
-from running import Answer, Running, configured, said
+from kit import http_server
+from running import Answer, Running, configured, opened, said
 
 from ctx.errors import BadRequest, NotFound, ScriptTimeout, ToolError
 from ctx.extensions.parameters import parameters_schema
 from ctx.types import JSON, Caller
-from ctx.workspace import Workspace
 
 CALLER = Caller("cli")
 
@@ -338,14 +337,6 @@ def test_the_server_never_imports_lua(server: Running) -> None:
 
 
 # -- files that change ---------------------------------------------------------------------------------------
-
-
-def opened(
-    folder: Path, *, scripts: str = '\ntools_dir = "./tools"', env: dict[str, str] | None = None
-) -> Workspace:
-    space = workspace(configured(folder, scripts))
-    _ = space.scripts
-    return space
 
 
 def test_the_next_call_runs_the_edited_text(tmp_path: Path, tools: Path) -> None:

@@ -7,17 +7,13 @@ from pathlib import Path
 
 import pytest
 from kit import ctx, workspace
-from running import Running, configured
+from running import Running, answering, configured
 
 from ctx.errors import ConfigError, ToolError
 from ctx.extensions.trust import TrustFile, digest_of, project_scripts, trust_path
 from ctx.types import JSON, Caller
 
 CALLER = Caller("cli")
-
-
-def answering(value: str) -> str:
-    return f"tool = {{ }} function tool.execute() return {{ said = [[{value}]] }} end"
 
 
 @pytest.fixture

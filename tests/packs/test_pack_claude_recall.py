@@ -17,11 +17,6 @@ OWN = "/packs/claude-recall/mcp"
 BARE = ("store_memory", "search", "retrieve_memory", "get_stats", "clear_context")
 
 
-def sessions_of(config: Path) -> dict[str, Any]:
-    """What the sessions file holds."""
-    return dict(json.loads((config.parent / "home" / ".claude-recall" / "sessions.json").read_text()))
-
-
 def on_pipes(config: Path) -> PackPipe:
     return PackPipe(config, "claude-recall")
 

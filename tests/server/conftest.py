@@ -2,9 +2,12 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from mcp_doors import mcp_over
 from serving import ANYTHING, DOCUMENT_ID, READING, EchoDoor, Serve, Served
+from tabs import running_browser
 
 from ctx.errors import NotFound, ScriptTimeout, ToolError
 from ctx.server.app import Services, create_app
@@ -23,6 +26,17 @@ def with_mcp(services: Services) -> Services:
         "GET", "/packs/diary/health", "diary", lambda parameters, body, caller: {"status": "healthy"}
     )
     return services._replace(mcp=EchoDoor, pack_routes=[route])
+
+
+@pytest.fixture
+def mcp(services: Services) -> Services:
+    """The services with MCP over them."""
+    return services._replace(mcp=mcp_over(services.toolbox, services.agents))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    yield from running_browser()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from kit import ctx, http_server, project, workspace
 from serving import Serve
-from tabs import Tab, running_browser
+from tabs import Tab
 
 from ctx.assemble import services
 
@@ -96,11 +96,6 @@ PAGE = (
 class _Site(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    yield from running_browser()
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import anyio
 import httpx
 import pytest
 from mcp import Client
-from mcp_doors import ACCEPT, HELLO, META, answered, mcp_over, message, open_session, stateless
+from mcp_doors import ACCEPT, HELLO, META, answered, message, open_session, stateless
 from serving import ANYTHING, Serve, Served
 
 from ctx.server.app import Services
@@ -21,12 +21,6 @@ from ctx.tools.base import Annotations, Tool
 from ctx.types import JSON, Caller
 
 PATHS = ("/", "/mcp", "/mcp/", "/mcp/alice", "/mcp/alice/")
-
-
-@pytest.fixture
-def mcp(services: Services) -> Services:
-    """The services with MCP over them."""
-    return services._replace(mcp=mcp_over(services.toolbox, services.agents))
 
 
 def _whoami(response: httpx.Response) -> Any:

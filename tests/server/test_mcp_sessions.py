@@ -5,7 +5,7 @@ import gc
 
 import httpx
 import pytest
-from mcp_doors import ACCEPT, HELLO, mcp_over, message, open_session
+from mcp_doors import ACCEPT, HELLO, message, open_session
 from serving import Serve
 
 from ctx.server.app import Services
@@ -13,11 +13,6 @@ from ctx.server.mcp_sessions import Sessions
 from ctx.server.policy import PackPolicy, ServerSettings
 
 KEYED = ServerSettings(packs=(PackPolicy("vault", keys=("vault-key",)),))
-
-
-@pytest.fixture
-def mcp(services: Services) -> Services:
-    return services._replace(mcp=mcp_over(services.toolbox, services.agents))
 
 
 def _opened(client: httpx.Client, **headers: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ import pytest
 from kit import ctx, project, workspace
 from real_clients import node
 from serving import Serve, Served
-from tabs import Tab, running_browser
+from tabs import Tab
 
 from ctx import identity
 from ctx.cli.clients import CLIENTS
@@ -63,11 +63,6 @@ VIEWS = {  # address -> what is there when it is
     "#/about": "#about .card",
     "#/map": "#map-status:not(:empty)",
 }
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    yield from running_browser()
 
 
 @pytest.fixture(scope="module")

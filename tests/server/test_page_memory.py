@@ -8,7 +8,7 @@ import pytest
 from kit import project, workspace
 from real_clients import node
 from serving import MEMORIES, Serve
-from tabs import Tab, running_browser
+from tabs import Tab
 
 from ctx.assemble import services
 from ctx.errors import NotFound
@@ -16,11 +16,6 @@ from ctx.types import Caller
 from ctx.workspace import Workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    yield from running_browser()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kit import project, workspace
 from serving import Serve, Served
-from tabs import Tab, running_browser
+from tabs import Tab
 
 from ctx.indexing.status import Activity
 from ctx.server.app import Services
@@ -64,11 +64,6 @@ DOCUMENTS = {
     "code/crates.py": "def count_crates(apples: int) -> int:\n    return apples // 40\n",
     "hebrew.md": "# דף ראשי\n\nזהו מסמך על אחסון. apples\n\n- ראשון\n\n| שם | ערך |\n|---|---|\n| א | ב |\n",
 }
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    yield from running_browser()
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ import pytest
 from kit import http_server
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp_doors import mcp_over
 from real_clients import DOCUMENTS, Pipe, Running, environment, tried_project
 from serving import ANYTHING, Serve
 
@@ -39,11 +38,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     server.wait_for_documents(len(DOCUMENTS))
     yield server
     server.stop()
-
-
-@pytest.fixture
-def mcp(services: Services) -> Services:
-    return services._replace(mcp=mcp_over(services.toolbox, services.agents))
 
 
 @pytest.mark.parametrize(("mode", "version"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")])

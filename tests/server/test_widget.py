@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kit import ROOT, ctx, http_server, project, workspace
 from real_clients import CLIENTS, missing
-from tabs import Tab, running_browser
+from tabs import Tab
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(300)]
 
@@ -38,11 +38,6 @@ class _Site(http.server.SimpleHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    yield from running_browser()
 
 
 @pytest.fixture(scope="module")
