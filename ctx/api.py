@@ -126,7 +126,7 @@ def _found_configuration(path: str) -> Config:
         trusted_as(path), asked(file.content, file.tables, file.root)
     ):
         raise ConfigError(
-            f"{file.shown} asks for more than reading its own folder; look at it, then trust it "
+            f"{file.label} asks for more than reading its own folder; look at it, then trust it "
             "(`ctx trust` in its folder), or open the file by its name"
         )
     return file.config(os.environ, chosen=False)

@@ -41,7 +41,7 @@ from ctx.settings import (
     Web,
 )
 from ctx.toml import read_text, tables_of
-from ctx.types import JSON
+from ctx.types import JSON, plain_entries
 
 if TYPE_CHECKING:
     import re
@@ -110,7 +110,7 @@ class ConfigFile(NamedTuple):
     """A configuration as it is written, before it counts: what it asks for may have to be trusted first."""
 
     path: str
-    shown: str
+    label: str  # of the file, in messages
     root: str
     content: bytes
     tables: dict[str, JSON]
@@ -119,7 +119,7 @@ class ConfigFile(NamedTuple):
         """What it says, as `parse_config`. Raises `ConfigError`."""
         path = os.path.abspath(self.path)
         return parse_config(
-            self.tables, shown=self.shown, path=path, root=self.root, environ=environ, chosen=chosen
+            self.tables, shown=self.label, path=path, root=self.root, environ=environ, chosen=chosen
         )
 
 
@@ -127,10 +127,10 @@ def read_config(path: str, environ: Mapping[str, str], *, remember: bool = False
     """The text and the tables of a configuration; with `remember` the next reading of the same bytes is
     quicker. Raises `ConfigError`.
     """
-    shown = shown_path(path)
-    content = read_text(path, shown)
-    tables = tables_of(content, path, shown, environ, remember=remember)
-    return ConfigFile(path, shown, project_root(path), content, tables)
+    label = shown_path(path)
+    content = read_text(path, label)
+    tables = tables_of(content, path, label, environ, remember=remember)
+    return ConfigFile(path, label, project_root(path), content, tables)
 
 
 def load_config(path: str, environ: Mapping[str, str]) -> Config:
@@ -260,7 +260,7 @@ class _Reader:
             return []
         table = group[kind]
         # No key of a source is a table, so a table is a source, whatever it is called.
-        entries = {key: value for key, value in table.items() if not isinstance(value, dict)}
+        entries = plain_entries(table)
         named = {key: value for key, value in table.items() if key not in entries and self._name(key, name)}
         unnamed = [(kind, entries, name)] if entries or len(named) == 0 == len(table) - len(entries) else []
         return unnamed + [(f"{kind}:{key}", value, f"{name}.{key}") for key, value in named.items()]
@@ -380,7 +380,7 @@ def _section(reader: _Reader, tables: dict[str, JSON], name: str, section: type[
             values["llm"] = None
         return values
     if section is Packs:
-        entries = {key: value for key, value in table.items() if not isinstance(value, dict)}
+        entries = plain_entries(table)
         settings = {key: value for key, value in table.items() if isinstance(value, dict)}
         values = reader.values(entries, section, name)
         return {**values, "settings": _pack_settings(reader, settings, values["enabled"] or ())}

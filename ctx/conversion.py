@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ctx.embed.local import FULL_NAMES
 from ctx.settings import LOOPBACK_HOSTS, NAMED_SECTIONS, SECTIONS, WITHOUT_EFFECT
 from ctx.toml import toml_key, toml_value
-from ctx.types import JSON, as_table
+from ctx.types import JSON, as_table, plain_entries
 
 Table = dict[str, JSON]
 
@@ -257,7 +257,7 @@ class _Writer:
         kind.
         """
         table = as_table(as_table(self._tables.get(group)).get(kind))
-        unnamed = {key: value for key, value in table.items() if not isinstance(value, dict)}
+        unnamed = plain_entries(table)
         if unnamed:
             yield kind, unnamed
         yield from ((key, value) for key, value in table.items() if isinstance(value, dict))

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 
 from ctx.settings import LOOPBACK_HOSTS, NAMED_SECTIONS, SECTIONS, WITHOUT_EFFECT
-from ctx.types import JSON, as_table
+from ctx.types import JSON, as_table, plain_entries
 
 Table = dict[str, JSON]
 
@@ -245,7 +245,7 @@ def _connectors(table: Table, root: str) -> Iterator[str]:
 
 def _instances(table: Table) -> Iterator[Table]:
     """The unnamed source, whose keys are the table's own, and the named ones."""
-    yield {key: value for key, value in table.items() if not isinstance(value, dict)}
+    yield plain_entries(table)
     yield from (value for value in table.values() if isinstance(value, dict))
 
 

@@ -48,10 +48,9 @@ def script_file(script: Script, root: str) -> "ScriptFile":
     settings = {name: getattr(script, name) for name in _SETTINGS}
     if script.path.startswith(REGISTRY_PREFIX):
         # The settings are the operator's; file, trust and sandbox those of a registry's script.
-        from ctx.extensions.trust import TrustFile, trust_path
         from ctx.registries.shelf import shelf_of
 
-        shelf = shelf_of(os.environ, TrustFile(trust_path(os.environ)))
+        shelf = shelf_of(os.environ)
         return shelf.script_file(script.path, script.name)._replace(**settings, named=True)
     relative = os.path.relpath(script.path, root)
     label = os.path.basename(script.path) if relative.startswith("..") else relative

@@ -8,7 +8,10 @@ milliseconds). Times are integers: milliseconds since the epoch, UTC.
 from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 
-from ctx.lean import Any, NamedTuple
+from ctx.lean import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
 
 JSON = Any
 """Whatever JSON can say: None, bool, int, float, str, list, dict with str keys."""
@@ -19,6 +22,21 @@ NO_METADATA: Mapping[str, JSON] = {}
 def as_table(value: JSON) -> dict[str, JSON]:
     """A value as a table, empty where it is none: whoever checks the configuration refuses that."""
     return value if isinstance(value, dict) else {}
+
+
+def plain_entries(table: dict[str, JSON]) -> dict[str, JSON]:
+    """The entries of a table that are no tables themselves."""
+    return {key: value for key, value in table.items() if not isinstance(value, dict)}
+
+
+def is_number(value: JSON) -> "TypeGuard[int | float]":
+    """Whether a value is a number; to Python true and false are some."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_whole(value: JSON) -> "TypeGuard[int]":
+    """Whether a value is a whole number, written as one."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 MODES = ("keyword", "semantic", "hybrid")  # the ways to search: by words, by meaning, by both
@@ -134,6 +152,13 @@ class Filters(NamedTuple):
     until_ms: int | None = None  # updated at or before
     documents: frozenset[int] | None = None
 
+    @property
+    def vain(self) -> bool:
+        """Whether nothing can pass."""
+        return (self.sources is not None and not self.sources) or (
+            self.documents is not None and not self.documents
+        )
+
 
 class Hit(NamedTuple):
     """A chunk as an engine found it. `score` is on the engine's own scale; higher is better.
@@ -212,11 +237,14 @@ def oldest_pending_ms(statuses: Iterable[SourceStatus]) -> int | None:
     return min((moment for moment in moments if moment is not None), default=None)
 
 
+CallProgress = Callable[[float, float | None, str], None]
+"""`progress(done, total, message)`: how far a call has come; may be called from any thread."""
+
+
 class Caller(NamedTuple):
     """Who calls a tool, through which door, and by when an answer is owed.
 
     `bank` is fixed by the door before any script runs. `deadline_s` is on the clock of `time.monotonic()`.
-    `progress(done, total, message)` may be called from any thread.
     """
 
     door: str  # rest | mcp | stdio | cli | script
@@ -227,7 +255,7 @@ class Caller(NamedTuple):
     request_id: str | None = None
     pack: str | None = None  # the pack's own endpoint or profile through which the call came
     deadline_s: float | None = None
-    progress: Callable[[float, float | None, str], None] | None = None
+    progress: CallProgress | None = None
     banks: frozenset[str] | None = None  # the banks that the key covers; None: no key restricts them
     script_depth: int = 0  # scripts that wait for this call, each for the next
 

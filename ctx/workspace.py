@@ -16,7 +16,7 @@ from ctx.lean import TYPE_CHECKING, RLock
 from ctx.project import user_folder
 from ctx.store.plane import Plane, check_whole, file_catalog, postgres_catalog
 from ctx.store.sqlite import SqliteCatalog
-from ctx.types import JSON, SourceStatus, oldest_pending_ms
+from ctx.types import JSON, CallProgress, SourceStatus, oldest_pending_ms
 
 # Whatever a search by words does not need is imported where it is used: the indexer alone brings numpy, git
 # and the file formats with it, 150 ms.
@@ -301,9 +301,7 @@ class Workspace:
                 turn=None if isinstance(self.catalog, SqliteCatalog) else self.catalog.turn,
             )
 
-    def refresh(
-        self, names: Sequence[str], progress: Callable[[float, float | None, str], None] | None = None
-    ) -> list[dict[str, JSON]]:
+    def refresh(self, names: Sequence[str], progress: CallProgress | None = None) -> list[dict[str, JSON]]:
         """Indexes now and says what changed; the embeddings follow in the background of a server.
 
         `progress(done, total, message)` counts documents and embeddings over all sources, so it only grows.

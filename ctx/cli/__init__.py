@@ -134,11 +134,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # `ctx search ... | head`: the reader has what it wanted. Python would complain once more while it
         # closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _close_output()
         return 0
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _close_output()
             return _fail(StoreError("the disk is full: free some space and try again"), False)
         subject = f"{error.filename}: " if error.filename else ""
         return _fail(CtxError(f"{subject}{error.strerror or error}"), as_json)
@@ -154,6 +154,11 @@ def _run_and_exit(argv: Sequence[str]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _close_output() -> None:
+    """Lets go of standard output: what Python would still write there goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _mend_streams() -> None:

@@ -19,7 +19,6 @@ from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.extensions.loader import ScriptStatus
 from ctx.extensions.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
-from ctx.extensions.trust import TrustFile, trust_path
 from ctx.registries.shelf import shelf_of
 from ctx.settings import SHIPPED_PACKS, Script
 from ctx.sources import script_file
@@ -374,7 +373,7 @@ def _unserved(kind: str, name: str) -> str | None:
 
 def _untrusted(kind: str, name: str) -> str | None:
     """What to say of a script of an installed registry that has this name and that nobody has trusted."""
-    shelf = shelf_of(os.environ, TrustFile(trust_path(os.environ)))
+    shelf = shelf_of(os.environ)
     try:
         scripts = [script for registry in shelf.registries() for script in registry.scripts]
     except ConfigError:

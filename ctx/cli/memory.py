@@ -20,7 +20,6 @@ from ctx.cli.memory_moving import BY_HAND, MOVING, NO_MEMORIES, Run, bank_there,
 from ctx.cli.sessions import run_session, session_options
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, NotFound
-from ctx.memory import MemoryBank
 from ctx.memory.records import MOMENTS, iso
 from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace
@@ -269,7 +268,9 @@ def _forget(workspace: Workspace, args: argparse.Namespace) -> int:
     bank, filter = bank_there(workspace.memory, args.bank), _filter(args)
     if bool(args.id) == (filter is not None):
         raise BadRequest("forget: give ids, or options that choose (--tag, --context, --until ...), not both")
-    ids = args.id or ([record["id"] for record in _every(bank, filter)] if args.purge else [])
+    ids = args.id
+    if args.purge and not ids:
+        ids = [record["id"] for record in bank.every(filter, include_superseded=True)]
     if ids or args.purge:
         deletion = bank.delete_all(ids, hard=args.purge, dry_run=args.dry_run, reason="ctx memory")
     else:
@@ -284,16 +285,6 @@ def _forget(workspace: Workspace, args: argparse.Namespace) -> int:
     }
     sentence = f"{verb} {counted(deletion['count'], 'memory')}."
     return _report(args, reply, sentence, None if args.purge else deletion["op_id"])
-
-
-def _every(bank: MemoryBank, filter: JSON) -> Iterator[JSON]:
-    cursor = None
-    while True:
-        page = bank.browse(filter, cursor=cursor, limit=1000, include_superseded=True)
-        yield from page["items"]
-        cursor = page["cursor"]
-        if cursor is None:
-            return
 
 
 def _undo(workspace: Workspace, args: argparse.Namespace) -> int:

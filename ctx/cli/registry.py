@@ -12,7 +12,6 @@ from ctx.cli.logs import without_the_reported
 from ctx.cli.trust import trust_after_own_change
 from ctx.config import Config
 from ctx.errors import BadRequest, ConfigError
-from ctx.extensions.trust import TrustFile, trust_path
 from ctx.registries.contents import MANIFEST
 from ctx.registries.records import Registry, RegistryScript, blank_registry, offered_script
 from ctx.registries.shelf import Shelf, shelf_of
@@ -26,7 +25,7 @@ ACTIONS = "list|install|update|search|info|add|override|remove|init"
 
 def run(command: str, argv: list[str]) -> int:
     args = _options().parse_args(argv)
-    shelf = shelf_of(os.environ, TrustFile(trust_path(os.environ)))
+    shelf = shelf_of(os.environ)
     actions = {
         "list": _list,
         "install": _install,
@@ -414,7 +413,7 @@ def _init(shelf: Shelf, args: argparse.Namespace) -> int:
 
 def trust_scripts(args: argparse.Namespace) -> int:
     """Trusts scripts of installed registries, each shown before."""
-    shelf = shelf_of(os.environ, TrustFile(trust_path(os.environ)))
+    shelf = shelf_of(os.environ)
     strangers = [name for name in args.names if not name.startswith(REGISTRY_PREFIX)]
     if strangers:
         raise BadRequest(f"{', '.join(strangers)}: trust what is in registries by a command of its own")

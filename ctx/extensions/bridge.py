@@ -20,7 +20,7 @@ from ctx.lua.pool import Host
 from ctx.store.folder import is_of_store
 from ctx.text import one_line
 from ctx.tools.base import Toolbox
-from ctx.types import JSON, Caller
+from ctx.types import JSON, Caller, is_number
 
 logger = logging.getLogger(__name__)
 
@@ -216,7 +216,7 @@ class _Progress:
 
 
 def _amount(value: JSON) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15:
+    if is_number(value) and 0 <= value < 1e15:
         return value
     raise ToolError("context.progress: done and total are numbers, 0 or more")
 

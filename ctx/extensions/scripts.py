@@ -17,7 +17,7 @@ from ctx.text import one_line
 from ctx.tools.agents import Agent, AgentArgument, Prompt
 from ctx.tools.base import NAME, RESERVED, Annotations, Tool
 from ctx.tools.schema import compile_output_check
-from ctx.types import JSON, NO_METADATA, Caller, Content, SourceItem
+from ctx.types import JSON, NO_METADATA, Caller, Content, SourceItem, is_number
 
 if TYPE_CHECKING:  # they bring a client of HTTP, 50 ms that a server without scripts need not wait for
     from ctx.extensions.bridge import Bridge
@@ -393,7 +393,7 @@ def _nameless(number: int, problem: str, log: ScanLog) -> None:
 
 def _source_id(value: JSON) -> str | None:
     """The id of an item, also as a number; None where it is none."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if is_number(value):
         return str(value)
     return value if isinstance(value, str) and 0 < len(value) <= 2000 else None
 

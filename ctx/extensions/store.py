@@ -15,7 +15,7 @@ from typing import TypeVar
 from ctx.errors import Busy, ToolError
 from ctx.store.record import Statements
 from ctx.store.schema import Connection, attached, connect, migrate, transaction, translating
-from ctx.types import JSON
+from ctx.types import JSON, is_number
 
 T = TypeVar("T")
 MAX_KEYS = 1_000
@@ -198,6 +198,6 @@ def _key(key: JSON) -> str:
 
 
 def _number(value: JSON) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         raise ToolError("context.store.add: what is there, and what is added, must be a number")
     return value

@@ -205,9 +205,9 @@ def plain_inline(words: str) -> str:
         parts = words.split("`")
         if len(parts) % 2:
             words, code = "\0".join(parts[::2]), parts[1::2]
-    for marks, pattern, plain in _INLINE:
+    for marks, pattern, remainder in _INLINE:
         if any(mark in words for mark in marks):
-            words = pattern.sub(plain, words)
+            words = pattern.sub(remainder, words)
     for part in code:
         words = words.replace("\0", part, 1)
     return clipped(html.unescape(words))

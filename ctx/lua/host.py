@@ -35,7 +35,7 @@ from ctx.lua.fetch import (
     shown,
     target_of,
 )
-from ctx.types import JSON
+from ctx.types import JSON, is_number
 
 logger = logging.getLogger("ctx.script")
 
@@ -123,11 +123,7 @@ def _asks_anew(status: int, method: str) -> bool:
 
 
 def _timeout_s(wanted: JSON) -> float:
-    return float(wanted) if _is_number(wanted) and wanted > 0 else DEFAULT_TIMEOUT_S
-
-
-def _is_number(value: JSON) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return float(wanted) if is_number(wanted) and wanted > 0 else DEFAULT_TIMEOUT_S
 
 
 def _with_params(url: str, params: JSON) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple, get_type_hints
 
 from ctx.clock import parse_ms
 from ctx.errors import BadRequest
-from ctx.types import JSON
+from ctx.types import JSON, is_number, is_whole
 
 MAX_TEXT_CHARS = 1_000_000
 MAX_METADATA_CHARS = 256_000  # as JSON
@@ -53,9 +53,8 @@ def moment_ms(name: str, value: JSON) -> int | None:
             return parse_ms(value)
         except ValueError:
             raise no_time(name, value) from None
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**53:
+    value = plain_number(value)
+    if not is_whole(value) or abs(value) >= 2**53:
         raise BadRequest(f"{name}: give milliseconds since the epoch or an ISO 8601 text")
     return value
 
@@ -130,7 +129,7 @@ def _importance(name: str, value: JSON) -> float | None:
 def _ordinal(name: str, value: JSON) -> int | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         raise BadRequest(f"{name}: a whole number from 0")
     if not 0 <= value < 2**53 or value != int(value):
         raise BadRequest(f"{name}: a whole number from 0")
@@ -139,16 +138,15 @@ def _ordinal(name: str, value: JSON) -> int | None:
 
 def number(name: str, value: JSON, low: float, high: float) -> float:
     """The number itself. Raises `BadRequest` outside [low, high]."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+    if not is_number(value) or not low <= value <= high:
         raise BadRequest(f"{name}: a number from {low:g} to {high:g}")
     return value
 
 
 def whole(name: str, value: JSON, low: int, high: int) -> int:
     """The whole number, also one that JSON wrote as 3.0. Raises `BadRequest` outside [low, high]."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+    value = plain_number(value)
+    if not is_whole(value) or not low <= value <= high:
         raise BadRequest(f"{name}: a whole number from {low} to {high}")
     return value
 
@@ -323,6 +321,11 @@ class Memory(NamedTuple):
         None
     )
     gist: Annotated[str, Column("TEXT NOT NULL DEFAULT ''", since=2)] = ""
+
+    @property
+    def uttered_ms(self) -> int:
+        """When it was said; where nobody knows, when it was stored."""
+        return self.created_ms if self.said_ms is None else self.said_ms
 
 
 COLUMNS: dict[str, Column] = {

@@ -181,21 +181,24 @@ def _year_month(match: re.Match[str], now_ms: int) -> Window:
 
 
 def _named_day(match: re.Match[str], now_ms: int) -> Window:
-    month, day = _month_number(match["month"]), int(match["day"])
-    year = int(match["year"]) if match["year"] else _moment(now_ms).year
-    first = datetime(year, month, day, tzinfo=UTC)
-    if not match["year"] and _ms(first) > now_ms:  # a memory's day is past
-        first = first.replace(year=year - 1)
+    first = _latest(match, int(match["day"]), now_ms)
     return _span(first, first + timedelta(days=1))
 
 
 def _named_month(match: re.Match[str], now_ms: int) -> Window:
-    month = _month_number(match["month"])
-    year = int(match["year"]) if match["year"] else _moment(now_ms).year
-    first = datetime(year, month, 1, tzinfo=UTC)
-    if not match["year"] and _ms(first) > now_ms:
-        first = first.replace(year=year - 1)
+    first = _latest(match, 1, now_ms)
     return _span(first, _month_after(first))
+
+
+def _latest(match: re.Match[str], day: int, now_ms: int) -> datetime:
+    """A day of the month that is named: of its year, else the latest, since a memory's day is past."""
+    year = _year_of(match, now_ms)
+    first = datetime(year, _month_number(match["month"]), day, tzinfo=UTC)
+    return first if match["year"] or _ms(first) <= now_ms else first.replace(year=year - 1)
+
+
+def _year_of(match: re.Match[str], now_ms: int) -> int:
+    return int(match["year"]) if match["year"] else _moment(now_ms).year
 
 
 def _year(match: re.Match[str], now_ms: int) -> Window:
@@ -219,20 +222,16 @@ def _unit_start(unit: str, now_ms: int) -> datetime:
 
 def _calendar(match: re.Match[str], now_ms: int) -> Window:
     unit = match["unit"]
-    first = _unit_start(unit, now_ms)
-    if match["which"] == "next":
-        first = (
-            first + timedelta(days=7) if unit == "week" else _month_after(first, 1 if unit == "month" else 12)
-        )
-    elif match["which"] in ("last", "previous"):
-        after = first
-        if unit == "week":
-            first -= timedelta(days=7)
-        else:
-            first = _month_after(first, -1 if unit == "month" else -12)
-        return _span(first, after)
-    after = first + timedelta(days=7) if unit == "week" else _month_after(first, 1 if unit == "month" else 12)
-    return _span(first, after)
+    shift = {"next": 1, "last": -1, "previous": -1}.get(match["which"], 0)
+    first = _units_after(_unit_start(unit, now_ms), unit, shift)
+    return _span(first, _units_after(first, unit, 1))
+
+
+def _units_after(first: datetime, unit: str, count: int) -> datetime:
+    """The beginning of a week, month or year so many of them later."""
+    if unit == "week":
+        return first + timedelta(days=7 * count)
+    return _month_after(first, count if unit == "month" else 12 * count)
 
 
 def _last_weekday(match: re.Match[str], now_ms: int) -> Window:
@@ -249,7 +248,7 @@ def _weekend(match: re.Match[str], now_ms: int) -> Window:
 
 
 def _season(match: re.Match[str], now_ms: int) -> Window:
-    year = int(match["year"]) if match["year"] else _moment(now_ms).year
+    year = _year_of(match, now_ms)
     first = datetime(year, _SEASONS[match["season"]], 1, tzinfo=UTC)
     if not match["year"] and (
         _ms(first) > now_ms or (match["which"] == "last" and _ms(_month_after(first, 3)) > now_ms)
@@ -259,7 +258,7 @@ def _season(match: re.Match[str], now_ms: int) -> Window:
 
 
 def _quarter(match: re.Match[str], now_ms: int) -> Window:
-    year = int(match["year"]) if match["year"] else _moment(now_ms).year
+    year = _year_of(match, now_ms)
     first = datetime(year, 3 * int(match["quarter"]) - 2, 1, tzinfo=UTC)
     return _span(first, _month_after(first, 3))
 

@@ -33,7 +33,7 @@ from ctx.memory.columns import (
     no_time,
 )
 from ctx.text import did_you_mean
-from ctx.types import JSON
+from ctx.types import JSON, is_number
 
 MAX_DEPTH = 8
 MAX_CONDITIONS = 64
@@ -306,7 +306,7 @@ def _operand(key: str, kind: str, operator: str, value: JSON) -> JSON:
             raise BadRequest(f"filter: '{key}' is compared with texts")
         check_unicode(f"filter: '{key}'", value)
         return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         raise BadRequest(f"filter: '{key}' is compared with {'times' if kind == TIME else 'numbers'}")
     check_number(f"filter: '{key}'", value)
     return value

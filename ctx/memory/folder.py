@@ -86,7 +86,7 @@ class Folder:
         }
         entries = {entry.note.id: entry for entry in self._entries(reply["conflicts"]) if entry.note.id}
         ids = []
-        for record in self._facts():
+        for record in self._bank.every({"kind": "fact"}, order="created"):
             ids.append(record["id"])
             entry = entries.pop(record["id"], None)
             text = to_note(record)
@@ -196,15 +196,6 @@ class Folder:
         return str(stored["id"])
 
     # -- files --
-    def _facts(self) -> Iterator[JSON]:
-        cursor = None
-        while True:
-            page = self._bank.browse({"kind": "fact"}, order="created", limit=_PAGE, cursor=cursor)
-            yield from page["items"]
-            cursor = page["cursor"]
-            if cursor is None:
-                return
-
     def _entries(self, conflicts: list[JSON]) -> Iterator[Entry]:
         """The files that are memories, by path; what cannot be read is named among the conflicts."""
         paths: dict[str, str] = {}

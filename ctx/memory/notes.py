@@ -26,7 +26,7 @@ from typing import NamedTuple
 from ctx.errors import BadRequest
 from ctx.formats.frontmatter import read_front_matter
 from ctx.memory.columns import moment_ms
-from ctx.types import JSON
+from ctx.types import JSON, is_whole
 
 MAX_NOTE_CHARS = 1_100_000  # a memory's text, and what stands before it
 _DIGEST = re.compile(r'^digest: "([0-9a-f]{16})"\n', re.MULTILINE)
@@ -74,7 +74,7 @@ def from_note(text: str) -> Note:
     match = _DIGEST.search(text[: front.end] if front is not None else "")
     edited = match is None or match[1] != _digest(text[: match.start()] + text[match.end() :])
     version = metadata.get("version", 0)
-    if isinstance(version, bool) or not isinstance(version, int):
+    if not is_whole(version):
         raise BadRequest("version: a whole number is needed")
     return Note(_id(metadata.get("id")), version, {"text": body, **_fields(metadata)}, edited)
 

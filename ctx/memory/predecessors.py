@@ -108,11 +108,10 @@ def _replaced(
     memory: Memory, statement: Statement, candidates: Iterable[tuple[Candidate, float | None]]
 ) -> list[Replaced]:
     """Of candidates with their cosine those that the memory takes the place of."""
-    uttered_ms = memory.created_ms if memory.said_ms is None else memory.said_ms
     return [
         (candidate, reason)
         for candidate, cosine in candidates
         if candidate.kind == memory.kind
-        and candidate.uttered_ms <= uttered_ms
+        and candidate.uttered_ms <= memory.uttered_ms
         and (reason := replaces(Statement.of(candidate.text), statement, cosine)) is not None
     ]

@@ -78,7 +78,7 @@ def to_json(memory: Memory, bank: str, given_names: Iterable[str] = ()) -> JSON:
     for column, public in PUBLIC.items():
         if column != "id":
             record[public] = getattr(memory, column)
-    record["timestamp"] = memory.created_ms if memory.said_ms is None else memory.said_ms
+    record["timestamp"] = memory.uttered_ms
     record["said"] = iso(record["timestamp"])
     record["happened"] = happened(memory)
     record["contexts"] = all_contexts(memory)
@@ -171,9 +171,7 @@ def draft(fields: dict[str, JSON], now_ms: int, source: Provenance, new_id: Call
         accessed_ms=now_ms,
         contexts=[],
     )._replace(**fields)
-    memory = memory._replace(
-        valid_from_ms=now_ms if memory.said_ms is None else memory.said_ms, gist=gist(memory.text)
-    )
+    memory = memory._replace(valid_from_ms=memory.uttered_ms, gist=gist(memory.text))
     return memory._replace(content_hash=content_hash(memory))
 
 

@@ -116,9 +116,7 @@ class MemoryStore:
 
     def rename(self, id: str, name: str) -> None:
         """Gives a bank another name. Raises `NotFound`, and `Conflict` where that name is taken."""
-        names = self.banks()
-        if id not in names:
-            raise NotFound(f"no memory bank called '{id[:80]}'")
+        names = self._check_present(id)
         if id.startswith(OWN_BANK):
             raise BadRequest(
                 f"'{id}' is a pack's own, which would begin anew without it: merge it into another"
@@ -127,6 +125,13 @@ class MemoryStore:
             raise Conflict(f"a bank called '{name}' exists; merge the two instead")
         self.rows.rename_bank(id, name)
 
+    def _check_present(self, id: str) -> list[str]:
+        """The banks there are. Raises `NotFound` where this one is none of them."""
+        names = self.banks()
+        if id not in names:
+            raise NotFound(f"no memory bank called '{id[:80]}'")
+        return names
+
     def merge(self, id: str, into: str, source: Provenance = UNKNOWN, *, dry_run: bool = False) -> JSON:
         """Moves what a bank holds into another, with its history, and removes it: `{"imported", "skipped",
         "conflicts"}`.
@@ -134,8 +139,7 @@ class MemoryStore:
         What the other has already, the same, is skipped. Where a memory of another content has its id,
         nothing is changed. Raises `NotFound`, `BadRequest`.
         """
-        if id not in self.banks():
-            raise NotFound(f"no memory bank called '{id[:80]}'")
+        self._check_present(id)
         if id == into:
             raise BadRequest("a bank cannot be merged into itself")
         counts = self.bank(into, source).absorb(id, dry_run=dry_run)
@@ -147,8 +151,7 @@ class MemoryStore:
         """Removes a bank for good, with its history and journal; how many memories it held. Raises
         `NotFound`.
         """
-        if id not in self.banks():
-            raise NotFound(f"no memory bank called '{id[:80]}'")
+        self._check_present(id)
         count: int = self.bank(id).count(include_superseded=True)
         self.rows.drop_bank(id)
         self.rows.shred()

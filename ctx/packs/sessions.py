@@ -15,7 +15,7 @@ from typing import Protocol
 from ctx import files
 from ctx.clock import now_ms
 from ctx.errors import StoreError
-from ctx.types import JSON
+from ctx.types import JSON, is_number
 
 logger = logging.getLogger(__name__)
 
@@ -237,4 +237,4 @@ def _is_entry(entry: JSON) -> bool:
 def _activity_ms(data: dict[str, JSON]) -> float:
     """When a session was last seen; the real product's may say it otherwise."""
     value = data.get("lastActivity", 0)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
+    return value if is_number(value) else 0

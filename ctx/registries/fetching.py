@@ -102,11 +102,10 @@ def _read(repository: Repository, listing: Mapping[str, Entry]) -> tuple[Content
                 raise SourceError(f"its {MANIFEST} is larger than {MAX_FILE_BYTES:,} bytes, or no plain file")
             text = blobs.read(manifest.oid, QUICK_TIMEOUT_S)
         offered = contents(text, listing)
-        paths = dict.fromkeys(path for offer in offered.offers for path in offer.files.values())
+        paths = _paths(offered)
         sizes = _sizes(repository, [listing[path].oid for path in paths])
         offered = _within_bounds(offered, {path: sizes.get(listing[path].oid) for path in paths})
-        fitting = dict.fromkeys(path for offer in offered.offers for path in offer.files.values())
-        return offered, {path: blobs.read(listing[path].oid, QUICK_TIMEOUT_S) for path in fitting}
+        return offered, {path: blobs.read(listing[path].oid, QUICK_TIMEOUT_S) for path in _paths(offered)}
     finally:
         blobs.close()
 
@@ -123,6 +122,11 @@ def _sizes(repository: Repository, oids: Sequence[str]) -> dict[str, int]:
         if kind == "blob" and int(size) <= MAX_FILE_BYTES:
             sizes[oid] = int(size)
     return sizes
+
+
+def _paths(offered: Contents) -> list[str]:
+    """The files of all scripts that are offered, each once."""
+    return list(dict.fromkeys(path for offer in offered.offers for path in offer.files.values()))
 
 
 def _within_bounds(offered: Contents, sizes: Mapping[str, int | None]) -> Contents:

@@ -15,7 +15,7 @@ from ctx import __version__, files
 from ctx.bundled import bundled_path
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.extensions.scripts import ScriptFile
-from ctx.extensions.trust import TrustFile, digest_of
+from ctx.extensions.trust import TrustFile, digest_of, trust_path
 from ctx.registries import shelf_folder
 from ctx.registries.contents import KINDS, MANIFEST, Entry, contents
 from ctx.registries.records import SHIPPED, Registry, RegistryScript, offered_script, registry_of, row_of
@@ -284,9 +284,9 @@ def _change(folder: str, hashes: Mapping[str, str]) -> str | None:
     return None
 
 
-def shelf_of(environ: Mapping[str, str], trust: TrustFile) -> Shelf:
-    """The user's registries."""
-    return Shelf(shelf_folder(environ), trust)
+def shelf_of(environ: Mapping[str, str], trust: TrustFile | None = None) -> Shelf:
+    """The user's registries; `trust` is what the user trusts, where that was read already."""
+    return Shelf(shelf_folder(environ), trust or TrustFile(trust_path(environ)))
 
 
 def _parts(reference: str) -> tuple[str, str, str]:

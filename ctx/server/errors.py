@@ -35,7 +35,7 @@ from ctx.errors import (
     Unauthorized,
 )
 from ctx.text import sound
-from ctx.types import JSON
+from ctx.types import JSON, is_whole
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ def storable(value: JSON) -> JSON:
         return {storable(str(name)): storable(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [storable(item) for item in value]
-    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
+    if is_whole(value) and not -(2**63) <= value < 2**64:
         return float(value)  # JSON has no bound, orjson has
     return value
 

@@ -49,7 +49,7 @@ from ctx.store.base import Catalog
 from ctx.text import sound
 from ctx.tools.agents import Agent, Agents
 from ctx.tools.base import Tool, Toolbox
-from ctx.types import JSON, Caller
+from ctx.types import JSON, Caller, CallProgress
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,6 @@ RESOURCE_NOT_FOUND = -32002  # of the older era; the newer one says INVALID_PARA
 COUNTED = ("tools/call", "resources/read", "prompts/get", "completion/complete")
 
 Context = Any  # mcp.server.context.ServerRequestContext: provisional in the SDK, so named in one place
-Progress = Callable[[float, float | None, str], None]
 
 
 class Entrance(Protocol):
@@ -70,7 +69,7 @@ class Entrance(Protocol):
     pipes.
     """
 
-    def caller(self, progress: Progress | None = None) -> Caller: ...
+    def caller(self, progress: CallProgress | None = None) -> Caller: ...
     def admit(self, tool: Tool) -> None: ...
     def admit_documents(self) -> None: ...
     def admit_agent(self, agent: Any) -> None: ...
@@ -309,7 +308,7 @@ class McpServer:
             )
         return tool_result(result, tool, pretty=dialect.pretty, chunks=arguments.get("chunks") is True)
 
-    def _progress(self, context: Context, steps: "set[Future[None]]") -> Progress | None:
+    def _progress(self, context: Context, steps: "set[Future[None]]") -> CallProgress | None:
         """How a tool's thread tells how far it is. What is on its way to the client stands in `steps`."""
         if not context.meta or "progress_token" not in context.meta:
             return None

@@ -19,7 +19,7 @@ from ctx.server.keys import match as match_key
 from ctx.settings import LOOPBACK_HOSTS
 from ctx.tools.agents import Agent
 from ctx.tools.base import Tool
-from ctx.types import JSON, Caller
+from ctx.types import JSON, Caller, CallProgress
 
 ACCESS = "ctx.access"  # where in the ASGI scope a door finds the Access
 
@@ -316,9 +316,7 @@ class Access:
         """
         self._policy.limiter.spend(self.spender)
 
-    def caller(
-        self, progress: Callable[[float, float | None, str], None] | None = None, *, pack: str | None = None
-    ) -> Caller:
+    def caller(self, progress: CallProgress | None = None, *, pack: str | None = None) -> Caller:
         """The Caller of a call. `pack`: whose own route it came by."""
         grant = self.grant
         return Caller(

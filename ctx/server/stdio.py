@@ -15,10 +15,10 @@ import mcp_types as types
 from mcp.server.stdio import stdio_server
 
 from ctx.server.frames import MAX_LINE_BYTES, TOO_LONG, Frames
-from ctx.server.mcp import Context, Entrance, McpServer, Progress
+from ctx.server.mcp import Context, Entrance, McpServer
 from ctx.server.mcp_shapes import NAMELESS, has_no_name, params_fault
 from ctx.server.opening import CHANGES, Early, Opening, Requests
-from ctx.types import JSON, Caller
+from ctx.types import JSON, Caller, CallProgress
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class PipeEntrance:
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
 
-    def caller(self, progress: Progress | None = None) -> Caller:
+    def caller(self, progress: CallProgress | None = None) -> Caller:
         return self._caller._replace(progress=progress)
 
     def admit(self, tool: Any) -> None:

@@ -181,13 +181,6 @@ def clauses(filters: Filters) -> list[JSON]:
     return parts
 
 
-def nothing(filters: Filters) -> bool:
-    """Whether nothing can pass."""
-    return (filters.sources is not None and not filters.sources) or (
-        filters.documents is not None and not filters.documents
-    )
-
-
 def narrowed(query: JSON, filters: Filters) -> JSON:
     parts = clauses(filters)
     return {"bool": {"must": [query], "filter": parts}} if parts else query

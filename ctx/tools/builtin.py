@@ -1,6 +1,6 @@
 """The built-in tools: search, get, sources, refresh (seed 003; docs/http-api.md)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ctx.clock import parse_ms
 from ctx.errors import BadRequest, NotFound
@@ -11,7 +11,7 @@ from ctx.search import Searcher, SearchReply, resolve_sources
 from ctx.store.rows import StoredDocument
 from ctx.tools import shapes
 from ctx.tools.base import Annotations, Tool
-from ctx.types import JSON, MODES, Caller, Document, Filters, SearchResult, SourceStatus
+from ctx.types import JSON, MODES, Caller, CallProgress, Document, Filters, SearchResult, SourceStatus
 
 if TYPE_CHECKING:  # a shape, and a search's start is the shorter by its module
     from ctx.store.base import Catalog
@@ -23,8 +23,6 @@ MAX_PER_DOCUMENT = 10
 TOKEN_CHARS = 4  # of a token of a language model, about, in English and in code
 
 _READING = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
-
-Progress = Callable[[float, float | None, str], None]
 
 
 class Library(Protocol):
@@ -41,7 +39,7 @@ class Library(Protocol):
     def statuses(self) -> Sequence[SourceStatus]: ...
 
     def refresh(
-        self, names: Sequence[str], progress: Progress | None = None
+        self, names: Sequence[str], progress: CallProgress | None = None
     ) -> Sequence[Mapping[str, JSON]]: ...
 
 

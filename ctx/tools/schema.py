@@ -10,7 +10,7 @@ from functools import partial
 
 from ctx.errors import BadRequest
 from ctx.lean import TYPE_CHECKING
-from ctx.types import JSON
+from ctx.types import JSON, is_number, is_whole
 
 if TYPE_CHECKING:
     from ctx.tools.full_schema import FullCheck
@@ -143,11 +143,11 @@ def _is_plain(value: JSON) -> bool:
 
 def _is_number(value: JSON) -> bool:
     # Infinity and what is no number at all stand in no JSON.
-    return isinstance(value, int | float) and not isinstance(value, bool) and value - value == 0
+    return is_number(value) and value - value == 0
 
 
 def _is_count(value: JSON) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return is_whole(value) and value >= 0
 
 
 def _is_one_or_more(rule: JSON) -> bool:

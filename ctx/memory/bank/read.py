@@ -3,7 +3,7 @@
 import base64
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ctx.clock import DAY_MS
 from ctx.errors import BadRequest
@@ -48,8 +48,7 @@ class Reading(BankView):
 
     def get_many(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[JSON | None]:
         """The records in the order asked, None for those that are not there."""
-        if not isinstance(ids, list | tuple) or len(ids) > MAX_LIMIT:
-            raise BadRequest(f"ids: a list of at most {MAX_LIMIT}")
+        _check_few(ids)
         for id in ids:
             check_id(id)
         with self._view() as view:
@@ -95,6 +94,16 @@ class Reading(BankView):
             records = self._records(view, page)
         return {"items": records, "cursor": _make_cursor(order, page[-1]) if len(memories) > limit else None}
 
+    def every(self, filter: JSON = None, **options: JSON) -> Iterator[JSON]:
+        """The records of `browse`, all of them, read a page at a time."""
+        cursor = None
+        while True:
+            page = self.browse(filter, limit=MAX_LIMIT, cursor=cursor, **options)
+            yield from page["items"]
+            cursor = page["cursor"]
+            if cursor is None:
+                return
+
     def count(
         self,
         filter: JSON = None,
@@ -127,8 +136,7 @@ class Reading(BankView):
         """What containers hold, by id: `{"count", "characters", "first"}`; those that are empty are left
         out.
         """
-        if not isinstance(ids, list | tuple) or len(ids) > MAX_LIMIT:
-            raise BadRequest(f"ids: a list of at most {MAX_LIMIT}")
+        _check_few(ids)
         with self._view() as view:
             return {
                 id: {"count": count, "characters": characters, "first": first}
@@ -279,3 +287,9 @@ def _open_cursor(cursor: str, order: str) -> tuple[JSON, int]:
     if isinstance(value, int | float) and not abs(value) < 2**63:
         raise BadRequest(_NOT_OURS)
     return value, no
+
+
+def _check_few(ids: JSON) -> None:
+    """Raises `BadRequest` for more ids than one call takes, and for what is no list."""
+    if not isinstance(ids, list | tuple) or len(ids) > MAX_LIMIT:
+        raise BadRequest(f"ids: a list of at most {MAX_LIMIT}")

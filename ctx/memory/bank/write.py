@@ -469,11 +469,9 @@ def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
     changes["metadata"] = {**twin.metadata, **memory.metadata}
     if twin.expires_ms is not None and (memory.expires_ms is None or memory.expires_ms > twin.expires_ms):
         changes["expires_ms"] = memory.expires_ms
-    uttered_ms = memory.created_ms if memory.said_ms is None else memory.said_ms
-    earlier_ms = twin.created_ms if twin.said_ms is None else twin.said_ms
     repeated = writer.bank.seq != twin.seq  # else nothing was said in between, and within a day it is a retry
-    if uttered_ms - earlier_ms > (0 if repeated else DAY_MS):
-        changes["said_ms"] = uttered_ms
+    if memory.uttered_ms - twin.uttered_ms > (0 if repeated else DAY_MS):
+        changes["said_ms"] = memory.uttered_ms
     if memory.session and twin.session != memory.session:
         changes["session"] = None  # it is not one session's alone any more, and does not go with that
     changes["content_hash"] = content_hash(twin._replace(**changes))
