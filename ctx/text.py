@@ -16,6 +16,11 @@ def sound(text: str) -> str:
     return text
 
 
+def cut(text: str, limit: int, mark: str = "…") -> str:
+    """The text, of which at most `limit` characters are kept, a `mark` in the place of the others."""
+    return text if len(text) <= limit else text[: limit - len(mark)] + mark
+
+
 def one_line(text: str, limit: int = 200) -> str:
     """The text as one printable line of at most `limit` characters: what is not printable is written as
     Python would escape it.
@@ -23,8 +28,7 @@ def one_line(text: str, limit: int = 200) -> str:
     Line ends, control characters, bidirectional marks and lone surrogates can then forge neither a line of a
     log nor what a terminal shows. Spaces of other widths become plain ones.
     """
-    if len(text) > limit:
-        text = text[: limit - 1] + "…"
+    text = cut(text, limit)
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _harmless(char) for char in text)

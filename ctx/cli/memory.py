@@ -21,6 +21,7 @@ from ctx.cli.sessions import run_session, session_options
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.memory.records import MOMENTS, iso
+from ctx.text import cut
 from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace
 
@@ -224,8 +225,7 @@ def _records_table(entries: list[tuple[JSON, float | None]]) -> str:
     for record, score in entries:
         text = plain(" ".join(record["text"].split()))
         mark = "(replaced) " if record["superseded_by"] else ""
-        shortened = text if len(text) <= _TEXT_WIDTH else text[: _TEXT_WIDTH - 1] + "…"
-        row = (record["aliases"]["hindsight"], (record["said"] or "")[:10], mark + shortened)
+        row = (record["aliases"]["hindsight"], (record["said"] or "")[:10], mark + cut(text, _TEXT_WIDTH))
         rows.append(row if score is None else (f"{score:.2f}", *row))
     heads = ("ID", "SAID", "MEMORY")
     return table(rows, heads if entries[0][1] is None else ("SCORE", *heads))

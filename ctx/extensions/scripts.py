@@ -13,7 +13,7 @@ from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError, CtxError, SourceError, ToolError
 from ctx.extensions.parameters import parameters_schema, refuse_misspelt, with_lists
 from ctx.extensions.trust import NotTrusted, Voucher
-from ctx.text import one_line
+from ctx.text import cut, one_line
 from ctx.tools.agents import Agent, AgentArgument, Prompt
 from ctx.tools.base import NAME, RESERVED, Annotations, Tool
 from ctx.tools.schema import compile_output_check
@@ -208,7 +208,7 @@ def _described(fields: Mapping[str, JSON]) -> str:
     text = fields.get("description")
     if not isinstance(text, str):
         return ""
-    return text if len(text) <= MAX_DESCRIPTION else text[: MAX_DESCRIPTION - 3] + "..."
+    return cut(text, MAX_DESCRIPTION, "...")
 
 
 def annotations(declared: JSON) -> Annotations:

@@ -73,12 +73,9 @@ class Embedding:
         """
         if self.embedder is None or not texts:
             return [[] for _ in texts]
-        passages = [embedding_texts(text) for text in texts]
-        if not patient:
-            passages = [
-                entry if len(text) <= MAX_CHARS_AT_ONCE else []
-                for text, entry in zip(texts, passages, strict=True)
-            ]
+        passages = [
+            embedding_texts(text) if patient or len(text) <= MAX_CHARS_AT_ONCE else [] for text in texts
+        ]
         try:
             listed = [passage for entry in passages for passage in entry]
             vectors = [pack(np.asarray(vector, np.float32)) for vector in self.embedder.embed(listed, stop)]

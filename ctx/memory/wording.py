@@ -11,6 +11,7 @@ from ctx.errors import CtxError
 from ctx.memory.evidence import Evidence, day_in_words, in_words, sentences
 from ctx.memory.findings import Disposition, Group
 from ctx.memory.screen import INSTRUCTION
+from ctx.text import cut
 from ctx.types import JSON
 
 MAX_SHOWN_TO_MODEL = 60
@@ -18,6 +19,7 @@ MAX_CHARS_TO_MODEL = 1200
 SURE_SCORE = 0.7  # from which on a memory speaks to the question
 
 _CITATION = re.compile(r"\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
+_CITED_BEHIND = re.compile(r"([.!?])\s*((?:\[\d[\d, ]*\]\s*)+)")
 _NO_INFORMATION = re.compile(
     r"(?i)\b(?:no (?:relevant )?(?:information|memories|data|record)"
     r"|don'?t have (?:any |enough )?information|nothing (?:is )?(?:known|stored)|cannot (?:find|answer))\b"
@@ -168,8 +170,7 @@ def _moment(ms: int) -> str:
 
 
 def _for_model(text: str) -> str:
-    text = " ".join(text.split()).replace("</memories>", "")
-    return text if len(text) <= MAX_CHARS_TO_MODEL else text[: MAX_CHARS_TO_MODEL - 1] + "…"
+    return cut(" ".join(text.split()).replace("</memories>", ""), MAX_CHARS_TO_MODEL)
 
 
 def tidied(answer: str) -> str:
@@ -182,9 +183,8 @@ def tidied(answer: str) -> str:
         )
         body = answer[: footnote.start()].rstrip()
         return "\n".join(f"{line} {sources}" if line.strip() else line for line in body.split("\n"))
-    # A citation may stand after the full stop: it belongs to the sentence before.
     lines = []
-    for line in re.sub(r"([.!?])\s*((?:\[\d[\d, ]*\]\s*)+)", r" \2\1 ", answer).split("\n"):
+    for line in _with_citations_within(answer).split("\n"):
         cited = [
             sentence for sentence in sentences(line) if _CITATION.search(sentence) or not _claims(sentence)
         ]
@@ -193,6 +193,11 @@ def tidied(answer: str) -> str:
     cited_lines = "\n".join(lines).strip()
     uncited = cited_lines != answer and not _CITATION.search(cited_lines)
     return answer if uncited or not _dropped(answer, cited_lines) else cited_lines
+
+
+def _with_citations_within(answer: str) -> str:
+    """The answer with what is cited after a full stop before it: it belongs to that sentence."""
+    return _CITED_BEHIND.sub(r" \2\1 ", answer)
 
 
 def _claims(sentence: str) -> bool:
@@ -214,7 +219,7 @@ def check_answer(answer: str, memories: int) -> str | None:
     numbers = [int(number) for match in _CITATION.finditer(answer) for number in match[1].split(",")]
     if stray := [number for number in numbers if not 1 <= number <= memories]:
         return f"it cites [{stray[0]}], which does not exist"
-    joined = re.sub(r"([.!?])\s*((?:\[\d[\d, ]*\]\s*)+)", r" \2\1 ", answer)
+    joined = _with_citations_within(answer)
     if any(_claims(sentence) and not _CITATION.search(sentence) for sentence in sentences(joined)):
         return "a sentence without a citation"
     return None

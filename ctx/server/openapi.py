@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute
 from ctx import __version__
 from ctx.server import errors
 from ctx.server.advice import Advice
+from ctx.text import cut
 from ctx.tools.agents import Agent, Agents
 from ctx.tools.base import Tool, Toolbox
 from ctx.tools.schema import is_flat
@@ -267,7 +268,7 @@ def _error_response(text: str) -> JSON:
 
 def _summary(text: str) -> str:
     first = text.strip().splitlines()[0] if text.strip() else ""
-    return first if len(first) <= SUMMARY_CHARACTERS else first[: SUMMARY_CHARACTERS - 3] + "..."
+    return cut(first, SUMMARY_CHARACTERS, "...")
 
 
 def _choices(alternatives: Sequence[Sequence[str]]) -> dict[str, JSON]:

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import jsonschema
 
 from ctx.errors import BadRequest, ConfigError
+from ctx.text import cut
 from ctx.tools.schema import MAX_DEPTH
 from ctx.tools.schema_patterns import SearchPattern, compile_patterns
 from ctx.types import JSON
@@ -322,5 +323,4 @@ def _canonical(value: JSON) -> JSON:
 
 
 def _shortened(value: JSON) -> str:
-    text = repr(value)
-    return text if len(text) <= 120 else text[:117] + "..."
+    return cut(repr(value), 120, "...")
