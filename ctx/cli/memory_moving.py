@@ -14,6 +14,7 @@ from ctx.identity import OWN_BANK
 from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.folder import Folder
 from ctx.memory.products import PRODUCTS, import_from, piped_source, read_source
+from ctx.settings import SHIPPED_PACKS
 from ctx.types import JSON
 from ctx.workspace import Workspace
 
@@ -149,16 +150,8 @@ def _import(workspace: Workspace, args: argparse.Namespace) -> int:
             f"{plain(args.file)} is empty, or a folder: --folder reads a folder of memories, --from NAME "
             "another product's"
         )
-    # They bring the sandbox and its HTTP along, 0.3 s that no other action needs.
-    from ctx.settings import SHIPPED_PACKS
-
-    private = (
-        args.product in SHIPPED_PACKS and args.product != "hindsight" and not workspace.config.memory.shared
-    )
-    bank = workspace.memory.bank(
-        f"{OWN_BANK}{args.product}" if private and args.bank is None else bank_of(args),
-        Provenance(pack=args.product, transport="cli", tool="import"),
-    )
+    origin = Provenance(pack=args.product, transport="cli", tool="import")
+    bank = workspace.memory.bank(_target_of(workspace, args), origin)
     counts: JSON
     if args.product is not None:
         counts = import_from(bank, args.product, source._replace(user=args.user))
@@ -173,6 +166,16 @@ def _import(workspace: Workspace, args: argparse.Namespace) -> int:
         print(f"Imported {counts['imported']:,} into '{bank.id}'; {counts['skipped']:,} were there already.")
         _name_what_was_left(counts)
     return 1 if counts.get("conflicts") or counts.get("unread") else 0
+
+
+def _target_of(workspace: Workspace, args: argparse.Namespace) -> str:
+    """The bank that an import goes into: the one that is named, else that of the product's pack, where this
+    has one of its own.
+    """
+    private = args.product in SHIPPED_PACKS and args.product != "hindsight"
+    if args.bank is None and private and not workspace.config.memory.shared:
+        return f"{OWN_BANK}{args.product}"
+    return bank_of(args)
 
 
 def _import_folder(workspace: Workspace, args: argparse.Namespace) -> int:

@@ -265,28 +265,23 @@ class FilesystemConnector:
 
         None where they ignore the root itself: whoever names an ignored folder as a source means it.
         """
-        above: list[str] = []
-        folder = root
-        while not os.path.lexists(f"{folder}/.git"):
-            parent = os.path.dirname(folder)
-            if parent == folder:
-                return ()
-            above.insert(0, os.path.basename(folder))
-            folder = parent
+        folder = _working_tree(root)
+        if folder is None:
+            return ()
         levels: list[Level] = []
-        first = _rules_of(f"{folder}/.git/info/exclude")
-        for depth, name in enumerate([*above, ""]):
-            # The root's own files are read by the walk.
-            patterns = (first if depth == 0 else []) + (_rules_of(f"{folder}/.gitignore") if name else [])
+        patterns = _rules_of(f"{folder}/.git/info/exclude")
+        for name in os.path.relpath(root, folder).split("/") if folder != root else ():
+            patterns = [*patterns, *_rules_of(f"{folder}/.gitignore")]
             if patterns:
                 levels.insert(0, Rules(patterns).top())
-            if not name:
-                break
+            patterns = []
             verdicts = [level.decide(name, folder=True) for level in levels]
             if next((verdict for verdict in verdicts if verdict is not None), False):
                 return ()
             levels = [level.descend(name) for level in levels]
             folder = f"{folder}/{name}"
+        if patterns:  # the root is the top: its own files are read by the walk
+            levels.append(Rules(patterns).top())
         return tuple(level for level in levels if not level.empty)
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -335,6 +330,17 @@ def _known_below(known: Iterable[str], tops: set[str]) -> set[str]:
         return verdict
 
     return {source_id for source_id in known if source_id in tops or within(source_id.rpartition("/")[0])}
+
+
+def _working_tree(root: str) -> str | None:
+    """The top of the working tree of git that a folder is a part of."""
+    folder = root
+    while not os.path.lexists(f"{folder}/.git"):
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return None
+        folder = parent
+    return folder
 
 
 def is_build(name: str, beside: Container[str]) -> bool:

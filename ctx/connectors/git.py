@@ -251,14 +251,15 @@ class GitConnector:
         self, tip: Tip, links: Mapping[str, str], scopes: Scopes, lock: int, log: ScanLog
     ) -> list[tuple[Submodule, Scope]]:
         """The submodules that the globs reach into, where they are to be read."""
-        if links and not self.submodules:
+        if not links:
+            return []
+        if not self.submodules:
             names = ", ".join(encode_name(path) for path in list(links)[:3]) + (
                 ", ..." if len(links) > 3 else ""
             )
             log.note(
                 "", f"submodules are not read ({names}); `submodules = true` reads those of the same host"
             )
-        if not links or not self.submodules:
             return []
         if len(links) > MAX_SUBMODULES:
             log.note("", f"only the first {MAX_SUBMODULES} of {len(links)} submodules are read")

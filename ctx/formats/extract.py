@@ -92,8 +92,10 @@ def _document(declared: str | None, name: str, data: bytes | str) -> Format | No
     head = data[:_HEAD]
     if row is None:
         return PDF if head.startswith(_PDF_MARK) else None
-    if not row.document or _begins_as(row, head):
-        return row if row.document else None
+    if not row.document:
+        return None
+    if _begins_as(row, head):
+        return row
     if head.startswith(_OLE_MARK):
         raise SourceError(row.refusal or _LOCKED_OFFICE)
     if decode(data) is None:
