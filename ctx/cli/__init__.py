@@ -53,7 +53,7 @@ COMMANDS = {
     "restore": ("ctx.cli.backup", "make the store anew from such a file"),
     "key": ("ctx.cli.key", "create, list and revoke keys"),
     "connect": ("ctx.cli.connect", "connect an editor or an agent to this server"),
-    "projects": ("ctx.cli.projects", "list the servers that run on this machine"),
+    "projects": ("ctx.cli.running", "list the servers that run on this machine"),
     "service": ("ctx.cli.service", "serve this project in the background (systemd, launchd)"),
     "completions": ("ctx.cli.completions", "print what bash, zsh or fish complete"),
     "docs": ("ctx.cli.docs", "read the documentation of this version, offline"),

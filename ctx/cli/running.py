@@ -1,4 +1,5 @@
-"""Which projects run on this machine: a small file for each server, locked as long as its process lives.
+"""`ctx projects`, and which projects run on this machine: a small file for each server, locked as long as its
+process lives.
 
 The lock is the truth, not the file: a process that was killed leaves its file behind without one, and whoever
 lists next clears it away. So a number that the system gives to another process later deceives nobody.
@@ -12,10 +13,30 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ctx import files
-from ctx.server.address import EVERYWHERE
+from ctx.cli.common import ago, parser, table, tell
+from ctx.clock import iso_utc, now_ms
+from ctx.server.address import EVERYWHERE, local
 from ctx.server.policy import is_loopback, split_bind
 
 logger = logging.getLogger(__name__)
+
+
+def run(command: str, argv: list[str]) -> int:
+    options = parser("projects", "List the projects that this user's servers serve now.", json=True)
+    args = options.parse_args(argv)
+    rows = servers(state_folder(os.environ))
+    listed = [
+        {"root": row.root, "url": local(row.address), "pid": row.pid, "since": iso_utc(row.since_ms)}
+        for row in rows
+    ]
+    cells = [(row.root, local(row.address), str(row.pid), ago(row.since_ms, now_ms())) for row in rows]
+    return tell(
+        args.json,
+        {"projects": listed},
+        table(cells, ("PROJECT", "ADDRESS", "PID", "STARTED"))
+        if rows
+        else "No server runs; `ctx serve mcp` starts one for this project.",
+    )
 
 
 class Running(NamedTuple):
