@@ -31,7 +31,7 @@ def find_config(explicit: str | None, environ: Mapping[str, str], folder: str) -
         if name:
             path = os.path.join(folder, os.path.expanduser(name))
             if not os.path.isfile(path):
-                raise ConfigError(f"{origin}: no such file: {name}; `ctx init` writes one")
+                raise ConfigError(f"{origin}: {_absence(name, path)}")
             return Location(os.path.normpath(path), True)
     for ancestor in _upward(folder, environ.get("HOME")):
         for name in PLACES:
@@ -41,6 +41,18 @@ def find_config(explicit: str | None, environ: Mapping[str, str], folder: str) -
     folder_of_user = user_folder(environ)
     path = os.path.join(folder_of_user, "config.toml") if folder_of_user is not None else ""
     return Location(path, True) if os.path.isfile(path) else None
+
+
+def _absence(name: str, path: str) -> str:
+    """Why what was named is no configuration, and which would be one."""
+    if not os.path.isdir(path):
+        return f"no such file: {name}; `ctx init` writes one"
+    inner = next((place for place in PLACES if os.path.isfile(os.path.join(path, place))), None)
+    return f"{name} is a folder, and " + (
+        f"its configuration is {os.path.join(name, inner)}"
+        if inner
+        else "there is none of " + ", ".join(PLACES) + " in it; `ctx init` writes one"
+    )
 
 
 def user_folder(environ: Mapping[str, str]) -> str | None:
