@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from ctx.cli.clients import CLIENTS, Client, Server, expanded, installed
 from ctx.cli.common import NO_PROJECT, configuration_at, parser, plain, print_json, table
-from ctx.cli.entries import Entry, edited, entries, legible, removed
+from ctx.cli.entries import Entry, edited, entries, illegibility, removed
 from ctx.cli.foreign import Change, Outcome, file_at, own_command, read_text
 from ctx.cli.hooks import connect_memory
 from ctx.cli.running import at_address, of_project, servers, state_folder
@@ -159,9 +159,8 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
         entry = _with_own(client, present[name], entry)
     revised = edited(client.form, client.key, content, name, entry)
     if revised is None:
-        reason = (
-            f"{_illegible(client, path)}, so it was left alone. Put this into it, if it is not there yet:"
-        )
+        why = illegibility(client.form, content) or "holds what cannot be edited safely"
+        reason = f"{path} {why}, so it was left alone. Put this into it, if it is not there yet:"
         return Outcome(key, "by hand", path, snippet, preface=reason, code=1)
     if revised == content:
         led = _running_notes(location) if location and not (args.url or args.stdio) else []
@@ -234,7 +233,11 @@ def target(entry: JSON) -> str:
         if isinstance(entry.get(key), str):
             return str(entry[key])
     command = entry.get("command", entry.get("cmd", ""))
-    words = [*(command if isinstance(command, list) else [command]), *entry.get("args", [])]
+    arguments = entry.get("args")
+    words = [
+        *(command if isinstance(command, list) else [command]),
+        *(arguments if isinstance(arguments, list) else ()),
+    ]
     if "--url" in words[:-1]:  # `ctx mcp --url` carries to the same place
         return str(words[words.index("--url") + 1])
     return " ".join(
@@ -343,7 +346,8 @@ def _client_row(key: str, client: Client, name: str) -> dict[str, JSON]:
     try:
         content = read_text(path) if path else None
         present = entries(client.form, client.key, content)
-        note = None if legible(client.form, content) else _illegible(client, path)
+        why = illegibility(client.form, content)
+        note = f"{path} {why}" if why else None
     except ConfigError as error:
         note = error.message
     if note is not None:
@@ -360,10 +364,6 @@ def _client_row(key: str, client: Client, name: str) -> dict[str, JSON]:
     }
 
 
-def _illegible(client: Client, path: str | None) -> str:
-    return f"{path} is not strict {client.form.upper()} (comments?)"
-
-
 def _remove(key: str, location: Location | None, name: str, args: Any) -> Outcome:
     """Takes the entry out; where the file is ours alone it goes, and where its `.bak` is what it was before,
     that comes back.
@@ -375,8 +375,8 @@ def _remove(key: str, location: Location | None, name: str, args: Any) -> Outcom
     path = _path(client, template, name, shared=args.scope == "project")
     content = read_text(path)
     present = entries(client.form, client.key, content)
-    if not legible(client.form, content):
-        raise ConfigError(f"{_illegible(client, path)}, so it was left alone; delete '{name}' in it")
+    if why := illegibility(client.form, content):
+        raise ConfigError(f"{path} {why}, so it was left alone; delete '{name}' in it")
     if content is None or name not in present:
         labels = f" (it has: {', '.join(sorted(present))})" if present else ""
         raise NotFound(f"{client.title} has no entry '{plain(name)}'{plain(labels)}")

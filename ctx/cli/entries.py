@@ -14,6 +14,8 @@ from ctx.types import JSON
 
 Entry = dict[str, JSON]
 
+_MAX_DEPTH = 100  # of YAML: the library's time goes with the square, and an entry has four levels
+
 
 def edited(form: str, key: str, text: str | None, name: str, entry: JSON) -> str | None:
     """The file with the entry under `key`; None where it cannot be edited safely."""
@@ -59,13 +61,15 @@ def entries(form: str, key: str, text: str | None) -> dict[str, JSON]:
     return table if isinstance(table, dict) else {}
 
 
-def legible(form: str, text: str | None) -> bool:
-    """Whether a file parses as what it should be; one that is not there does."""
+def illegibility(form: str, text: str | None) -> str | None:
+    """Why a file cannot be read as what it should be; None where it can, or is not there."""
     try:
         _parsed(form, text or "")
+    except _Unread as error:
+        return f"is {form.upper()} that is not read: {error}"
     except ValueError:
-        return False
-    return True
+        return f"is not strict {form.upper()}" + (" (comments?)" if form == "json" else "")
+    return None
 
 
 def document(form: str, text: str | None) -> dict[str, JSON] | None:
@@ -77,23 +81,42 @@ def document(form: str, text: str | None) -> dict[str, JSON] | None:
     return tables if isinstance(tables, dict) else None
 
 
+class _Unread(ValueError):
+    """A file that is of its form, and of a shape that no entry needs."""
+
+
 def _parsed(form: str, text: str) -> JSON:
     """What a file says. Raises `ValueError`."""
-    if form == "yaml":
-        import yaml  # 20 ms, and one client has YAML
-
-        try:
-            return yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ValueError(str(error)) from error
-    if form == "toml":
-        import tomllib  # 8 ms, and one client in eight has TOML
-
-        return tomllib.loads(text)
     try:
+        if form == "yaml":
+            return _yaml_value(text)
+        if form == "toml":
+            import tomllib  # 8 ms, and one client in eight has TOML
+
+            return tomllib.loads(text)
         return json.loads(text if text.strip() else "{}", object_pairs_hook=distinct)
     except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
+        raise _Unread("it is nested too deep") from error
+
+
+def _yaml_value(text: str) -> JSON:
+    """What YAML says. A value that an alias repeats may hold itself, or be endless: it is not read.
+
+    Raises `ValueError`.
+    """
+    import yaml  # 20 ms, and one client has YAML
+
+    depth = 0
+    try:
+        for event in yaml.parse(text, yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                raise _Unread("it has an alias (*name)")
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _MAX_DEPTH:
+                raise _Unread("it is nested too deep")
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
 
 
 def _holds_only(text: str, key: str, name: str) -> bool:

@@ -338,6 +338,39 @@ def test_a_yaml_file_of_somebody_else_s_is_left_alone(folder: Path) -> None:
     assert "example.com" in path.read_text()
 
 
+@pytest.mark.parametrize(
+    ("client", "text", "reason"),
+    [
+        ("continue", "mcpServers: &all\n  - name: ctx\n  - *all\n", "it has an alias"),
+        ("continue", "mcpServers:\n  - &own\n    name: ctx\n    url: *own\n", "it has an alias"),
+        ("continue", "[" * 20_000 + "]" * 20_000, "it is nested too deep"),
+        ("cursor", '{"a":' * 5000 + "1" + "}" * 5000, "it is nested too deep"),
+        ("codex", "a = " + "[" * 20_000, "it is nested too deep"),
+    ],
+)
+def test_a_file_that_holds_itself_or_has_no_end_is_left_alone(
+    folder: Path, client: str, text: str, reason: str
+) -> None:
+    path = folder / PROJECT_FILES[client]
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    for options in ((), ("--remove",), ("--replace",)):
+        reply = _connect(folder, client, "--scope", "project", *options)
+        assert (reply.returncode != 0, "Traceback" in reply.stderr) == (True, False), reply.stderr
+        assert f"{path} is " in reply.stderr
+        assert reason in reply.stderr.split("left alone")[0]
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("arguments", [None, 7, "run", {"a": "b"}])
+def test_an_entry_whose_arguments_are_no_list_is_anothers(folder: Path, arguments: object) -> None:
+    path = folder / PROJECT_FILES["cursor"]
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"mcpServers": {"ctx": {"command": "other", "args": arguments}}}))
+    reply = _connect(folder, "cursor", "--scope", "project")
+    assert (reply.returncode, "leads to other:" in reply.stderr) == (2, True), reply.stderr
+
+
 def test_the_address_is_where_the_configured_server_listens(folder: Path) -> None:
     (folder / "ctx.toml").write_text('[server]\nbind = "0.0.0.0:9999"\n')
     refused = _connect(folder, "cursor")  # a stranger's file does not say where an editor connects to
@@ -530,14 +563,6 @@ def test_a_file_that_cannot_be_read_does_not_keep_the_others_from_the_list(folde
     for client in ("cursor", "codex"):
         assert "cannot be read" in _connect(folder, client).stderr
     assert "delete 'ctx' in it" in _connect(folder, "claude-code", "--remove").stderr
-
-
-def test_a_file_nested_too_deep_is_left_alone(folder: Path) -> None:
-    path = _home(folder, "cursor")
-    path.parent.mkdir(parents=True)
-    path.write_text('{"a":' * 5000 + "1" + "}" * 5000)
-    reply = _connect(folder, "cursor")
-    assert (reply.returncode, "is not strict JSON" in reply.stderr) == (1, True)
 
 
 def test_a_write_protected_file_is_left_alone(folder: Path) -> None:
