@@ -74,7 +74,22 @@ end
 
 local encode_value
 
+-- An array has no room for the named fields of its table, nor for items behind a gap: what is left out is told in the log.
+local left_out, left_out_name = 0, nil
+
+local function leave_out(value, length, surplus)
+  left_out = left_out + surplus
+  for key in next, value do
+    if left_out_name then return end
+    if math_type(key) ~= "integer" or key < 1 or key > length then
+      left_out_name = type(key) == "string" and sub(key, 1, 80) or type(key) == "number" and tostring(key) or type(key)
+    end
+  end
+end
+
 local function encode_array(value, length, out, n, depth, seen)
+  local surplus = 0
+  for _ in next, value do surplus = surplus + 1 end
   n = n + 1
   out[n] = "["
   for index = 1, length do
@@ -82,8 +97,11 @@ local function encode_array(value, length, out, n, depth, seen)
       n = n + 1
       out[n] = ","
     end
-    n = encode_value(rawget(value, index), out, n, depth + 1, seen)
+    local item = rawget(value, index)
+    if item ~= nil then surplus = surplus - 1 end
+    n = encode_value(item, out, n, depth + 1, seen)
   end
+  if surplus > 0 then leave_out(value, length, surplus) end
   n = n + 1
   out[n] = "]"
   return n
@@ -637,10 +655,13 @@ local function add_documents(context)
   end
   context.store = {
     get = function(key) return (ask_json("context.store.get", { key = argument(key, "get", 1) }, 2)) end,
-    set = function(key, value)
+    set = function(key, value) -- what is to be read back is kept whole or refused
+      local before = left_out
       key = argument(key, "set", 1)
       if type(value) == "function" or type(value) == "thread" then error("bad argument #2 to 'set' (a " .. type(value) .. " cannot be kept)", 2) end
-      ask_json("context.store.set", { key = key, value = value }, 2)
+      local text = try_encode({ key = key, value = value }, "context.store.set", 2)
+      if left_out > before then error("context.store.set: a table has list items and the field '" .. left_out_name .. "': JSON keeps the items alone", 2) end
+      ask("context.store.set", text, 2)
     end,
     add = function(key, number)
       key, number = argument(key, "add", 1), number == nil and 1 or amount(number, "add", 2)
@@ -810,22 +831,27 @@ local function perform(kind, entry, name, source, arguments, context, grants)
   return stream((call(config, context)))
 end
 
-local function log_mended()
+local function log_losses()
   if mended > 0 then raw("log", "warn\0text was cut inside a character and is mended with U+FFFD: texts=" .. mended) end
+  if left_out > 0 then
+    local advice = "a table with list items is an array in JSON, its other fields are left out (json.object keeps them)"
+    raw("log", format("warn\0%s: fields=%d first=%s", advice, left_out, printable(left_out_name)))
+  end
 end
 
 -- Runs one entry. Returns "+" and the result, or "-" and {message, traceback, kind, data}, as JSON.
 return function(kind, entry, name, source, arguments, context, grants, seed)
   randomseed(seed)
   typed, emitted, mending, mended = false, 0, false, 0
+  left_out, left_out_name = 0, nil
   local ok, outcome = xpcall(perform, describe, kind, entry, name, source, arguments, context, grants)
   if ok then
     local encoded, text = encode_mended(outcome)
-    log_mended()
+    log_losses()
     if encoded then return "+" .. text end
     outcome = { message = "the result cannot be written as JSON: " .. (type(text) == "string" and printable(text) or "out of memory") }
   else
-    log_mended()
+    log_losses()
   end
   if type(outcome) ~= "table" then
     outcome = { message = type(outcome) == "string" and printable(sub(outcome, 1, 4000)) or "the script failed beyond description" }

@@ -1,4 +1,4 @@
-"""What a script returns that was cut inside a character: mended, and told in the log."""
+"""What JSON cannot say of a script's values: mended or left out, and told in the log."""
 
 import json
 
@@ -78,3 +78,58 @@ def test_an_item_of_a_scan_and_a_query_cut_inside_a_character_are_mended(pool: W
 def test_what_a_script_keeps_is_never_mended(pool: WatchedPool) -> None:
     with pytest.raises(ToolError, match=r"context\.store\.set: a string is not valid UTF-8"):
         pool.run(tool("tool = {} function tool.execute(p, c) c.store.set('k', '\\255') end"), poor_host, 10)
+
+
+@pytest.mark.parametrize(
+    ("value", "answer", "line"),
+    [
+        ("{'a', 'b', total = 2}", ["a", "b"], "fields=1 first=total"),
+        ("{rows = {{'a', next = 'b'}, {'c', next = 'd'}}}", {"rows": [["a"], ["c"]]}, "fields=2 first=next"),
+        ("(function() local t = {'a'} t[7] = 'b' return t end)()", ["a"], "fields=1 first=7"),
+        ("json.array({'a', [0.5] = 'b'})", ["a"], "fields=1 first=0.5"),
+        ("{'a', [{}] = 'b'}", ["a"], "fields=1 first=table"),
+        ("json.parse(json.encode({'a', total = 2}))", ["a"], "fields=1 first=total"),
+    ],
+)
+def test_named_fields_beside_list_items_are_left_out_and_told_in_the_log(
+    pool: WatchedPool, value: str, answer: JSON, line: str
+) -> None:
+    lines: list[str] = []
+
+    def host(operation: str, payload: bytes, deadline_s: float) -> bytes:
+        lines.append(payload.decode())
+        return b""
+
+    job = tool(f"tool = {{}} function tool.execute(p) return {value}\nend", trust="operator", reuse=True)
+    assert pool.run(job, host, 10) == answer
+    (logged,) = lines
+    assert logged.startswith("warn\0a table with list items is an array in JSON")
+    assert logged.endswith(line)
+    lines.clear()
+    whole = tool(
+        "tool = {} function tool.execute(p) return {{'a'}, {total = 2}} end", trust="operator", reuse=True
+    )
+    assert pool.run(whole, host, 10) == [["a"], {"total": 2}]
+    assert lines == []
+
+
+@pytest.mark.parametrize(
+    ("value", "answer"),
+    [
+        ("json.object({'a', total = 2})", {"1": "a", "total": 2}),
+        ("json.parse('[1, null, 3, null]')", [1, None, 3, None]),
+        ("{1, json.null, 3}", [1, None, 3]),
+        ("{}", {}),
+    ],
+)
+def test_what_loses_nothing_is_not_told(pool: WatchedPool, value: str, answer: JSON) -> None:
+    def host(operation: str, payload: bytes, deadline_s: float) -> bytes:
+        raise AssertionError((operation, payload))
+
+    assert pool.run(tool(f"tool = {{}} function tool.execute(p) return {value} end"), host, 10) == answer
+
+
+def test_a_script_keeps_a_table_whole_or_not_at_all(pool: WatchedPool) -> None:
+    source = "tool = {} function tool.execute(p, c) c.store.set('k', {'a', total = 2}) end"
+    with pytest.raises(ToolError, match=r"context\.store\.set: a table has list items and the field 'total'"):
+        pool.run(tool(source), poor_host, 10)
