@@ -20,7 +20,7 @@ SCALE = 10_000  # coordinates are whole numbers in [0, SCALE]: four digits are m
 # time in a run, and one core may not be busy drawing.
 KEPT_SHARE = 20.0
 
-_SPREAD = 99.5  # percentile at the edge: one stray document must not press all others into a dot
+_SPREAD = 99.5  # percentile of the middle, which has half of the picture at least (`squash`)
 _SAMPLE = 10_000  # documents that the axes are taken from: more move them by less than a pixel
 _STRIDE = 500  # documents whose titles are read at once
 
@@ -144,8 +144,19 @@ def flatten(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     columns = []
     for axis in axes[:, ::-1][:, :2].T:
         values = centred @ (axis * np.sign(axis[np.argmax(np.abs(axis))]))
-        reach = float(np.percentile(np.abs(values), _SPREAD)) or 1.0
-        columns.append(np.rint((np.clip(values / reach, -1, 1) + 1) * SCALE / 2).astype(np.int64))
+        columns.append(np.rint((squash(values) + 1) * SCALE / 2).astype(np.int64))
     if len(columns) < 2:
         columns.append(np.full(len(vectors), SCALE // 2, dtype=np.int64))
     return columns[0], columns[1]
+
+
+def squash(values: np.ndarray) -> np.ndarray:
+    """float (n,) as float64 (n,) in [-1, 1]: order kept, what differs apart, the farthest from 0 at an edge.
+
+    One stray document must not press all others into a dot, nor a hundred be a wall at the edge:
+    `x / (1 + |x|)` gives the middle `_SPREAD` percent half of the width at least, and spreads the rest.
+    """
+    distances = np.abs(values.astype(np.float64))
+    reach = float(np.percentile(distances, _SPREAD)) or float(distances.max()) or 1.0
+    shares = values / (reach + distances)
+    return np.asarray(shares / (np.abs(shares).max() or 1.0))

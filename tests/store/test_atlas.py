@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kit import project, workspace
 
-from ctx.store.atlas import SCALE, AtlasRoom, draw, flatten
+from ctx.store.atlas import SCALE, AtlasRoom, draw, flatten, squash
 from ctx.workspace import Workspace
 
 MODEL = "toy"
@@ -70,6 +72,24 @@ def test_few_documents_have_a_place_too(count: int) -> None:
     x, y = flatten(np.eye(3, dtype=np.float32)[:count])
     assert len(x) == len(y) == count
     assert all(0 <= value <= SCALE for value in (*x, *y))
+
+
+@given(st.lists(st.integers(-(10**6), 10**6), min_size=1, unique=True), st.floats(1e-6, 1e3))
+def test_the_picture_keeps_the_order_and_what_differs_apart(numbers: list[int], unit: float) -> None:
+    values = np.array(sorted(numbers)) * unit
+    places = squash(values)
+    assert np.all(np.diff(places) > 0)
+    assert np.array_equal(np.sign(places), np.sign(values))
+    assert np.abs(places).max() == pytest.approx(float(any(numbers)))
+
+
+def test_stray_documents_are_no_wall_and_leave_the_middle_half_of_the_picture() -> None:
+    spread = np.random.default_rng(3).standard_t(2, size=(5_000, 2)) * [2, 1]  # 0.5 % are far out
+    for places, values in zip(flatten(spread.astype(np.float32)), spread.T, strict=True):
+        assert np.count_nonzero((places == 0) | (places == SCALE)) == 1
+        middle = np.abs(values) <= np.percentile(np.abs(values), 99)
+        assert np.ptp(places[middle]) > 0.45 * SCALE
+        assert np.ptp(places) > 0.9 * SCALE
 
 
 def test_the_same_vectors_give_the_same_picture() -> None:
