@@ -5,8 +5,10 @@ import sys
 from collections.abc import Iterator
 
 from ctx.cli.common import configuration, parser, plain, print_json, prose
+from ctx.connectors.names import encode_name
 from ctx.errors import BadRequest, NotFound
 from ctx.lean import NamedTuple
+from ctx.text import sound
 from ctx.types import JSON, Caller, source_kind
 from ctx.workspace import Workspace, open_workspace
 
@@ -116,11 +118,12 @@ def _matches(workspace: Workspace, text: str, source: str | None) -> list[Match]
     path.
     """
     catalog = workspace.catalog
+    file, text = text, text if sound(text) == text else encode_name(text)
     stored = catalog.document(text.strip().lower())
     if stored is not None:
         return [Match(stored.document.id, stored.document.source, stored.document.source_id)]
     prefix = text.strip().lower()
-    by_path = list(_at_path(workspace, text, source))
+    by_path = list(_at_path(workspace, text, file, source))
     if by_path:
         return by_path
     if len(prefix) >= LEAST_PREFIX and _HEX.issuperset(prefix):
@@ -131,8 +134,8 @@ def _matches(workspace: Workspace, text: str, source: str | None) -> list[Match]
     return list(_ending_so(workspace, text, source))
 
 
-def _at_path(workspace: Workspace, text: str, source: str | None) -> Iterator[Match]:
-    """The documents of that path: as a source names it, or as a file of this machine."""
+def _at_path(workspace: Workspace, text: str, file: str, source: str | None) -> Iterator[Match]:
+    """The documents of that path: `text` as a source names it, or `file` of this machine."""
     from ctx.identity import document_id  # loads OpenSSL, which an id does not need
 
     names = workspace.catalog.complete("source", "", None, 10_000)
@@ -142,8 +145,8 @@ def _at_path(workspace: Workspace, text: str, source: str | None) -> Iterator[Ma
             continue
         paths = [] if text.startswith(("./", "../")) else [text]
         if name in roots:
-            inside = os.path.relpath(os.path.realpath(text), os.path.realpath(roots[name]))
-            paths.append(inside.replace(os.sep, "/"))
+            inside = os.path.relpath(os.path.realpath(file), os.path.realpath(roots[name]))
+            paths.append(encode_name(inside.replace(os.sep, "/")))
         for path in dict.fromkeys(paths):
             id = document_id(name, path)
             if workspace.catalog.document(id) is not None:

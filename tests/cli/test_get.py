@@ -1,6 +1,7 @@
 """`ctx get`: by id, the beginning of an id, path and `path:line`; and never the wrong one of several."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,18 @@ def test_what_is_not_there_is_said_with_where_names_come_from(indexed: Path, tex
 def test_a_path_of_the_working_folder_counts_where_a_person_stands(indexed: Path) -> None:
     reply = ctx("get", "./release.md:3", "--body", cwd=indexed / "docs" / "guide")
     assert (reply.returncode, reply.stdout) == (0, "Tag the commit.\n")
+
+
+@pytest.mark.skipif(os.uname().sysname != "Linux", reason="a name there is UTF-8")
+def test_a_name_that_is_not_utf_8_is_typed_as_the_shell_completes_it(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    project(folder, {"a%25b.md": "# Percent\n"}, GLOBS)
+    (folder / "docs" / os.fsdecode(b"bad\xff.md")).write_text("# Bytes\n")
+    assert ctx("index", cwd=folder).returncode == 0
+    for text in (os.fsdecode(b"bad\xff.md"), os.fsdecode(b"docs/bad\xff.md"), "bad%FF.md"):
+        assert ctx("get", text, "--body", cwd=folder).stdout == "# Bytes\n"
+    for text in ("a%25b.md", "a%2525b.md"):
+        assert ctx("get", text, "--body", cwd=folder / "docs").stdout == "# Percent\n"
 
 
 def test_lines_are_told_and_counted(indexed: Path) -> None:
