@@ -34,6 +34,7 @@ FAILOVER_S = 20.0  # how long a call waits for a server that takes writes
 START_S = 3.0  # and the first one, which more likely has a wrong address
 CONNECTIONS = 16  # of one process
 _RETRY_S = 0.1
+_SILENCE_S = 1.0  # an attempt that took longer was not refused: nobody answers there
 _RUNS = (64, 16, 4, 1)  # rows of an INSERT
 _RUN_BYTES = 1 << 20
 _ESCAPE = "\x1a"  # PostgreSQL's texts hold any character but U+0000, which is kept as this and a letter
@@ -290,6 +291,7 @@ class Database:
         self._timeout_s = timeout_s
         self._reached = False
         self._away_s: float | None = None  # since when no server takes writes, on the monotonic clock
+        self._silent_until_s = 0.0  # until then nobody is asked who did not answer
         self._idle: list[Connection] = []
         self._aside: Connection | None = None
         self._aside_lock = threading.Lock()
@@ -370,6 +372,8 @@ class Database:
         began_s = time.monotonic()
         while True:
             connection = None
+            if not self._idle and self._silent(began_s, patience_s):
+                raise StoreError(AWAY)
             try:
                 connection = self._idle.pop() if self._idle else self._connected()
                 if write and not connection.system:
@@ -397,9 +401,22 @@ class Database:
             return now_s > began_s + patience_s
         return now_s > self._away_s + (self._timeout_s if self._reached else START_S)
 
+    def _silent(self, began_s: float, patience_s: float | None) -> bool:
+        """Whether nobody answered lately, and that was waited for: each attempt takes seconds, so that no
+        more than half of the time is spent on them.
+        """
+        return time.monotonic() < self._silent_until_s and self._waited(began_s, patience_s)
+
     def _connected(self) -> Connection:
-        native = psycopg.connect(self._address, autocommit=True, cursor_factory=_Cursor)
-        self._reached, self._away_s = True, None
+        began_s = time.monotonic()
+        try:
+            native = psycopg.connect(self._address, autocommit=True, cursor_factory=_Cursor)
+        except psycopg.OperationalError:
+            now_s = time.monotonic()
+            if now_s - began_s > _SILENCE_S:
+                self._silent_until_s = now_s + (now_s - began_s)
+            raise
+        self._reached, self._away_s, self._silent_until_s = True, None, 0.0
         native.adapters.register_dumper(str, _TextDumper)
         native.adapters.register_loader("text", _TextLoader)
         return Connection(native)

@@ -4,7 +4,7 @@ import select
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -185,6 +185,24 @@ def test_what_comes_while_the_database_is_known_to_be_away_learns_it_at_once(
         between.away = False
         assert catalog.seq() == 0
         assert catalog.stats()["documents"] == 0
+
+
+def test_a_database_that_does_not_even_answer_is_not_asked_by_each_call() -> None:
+    from ctx.store.postgres import Database
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # it takes connections, and says nothing
+        url = f"postgresql://ctx@127.0.0.1:{listener.getsockname()[1]}/ctx?connect_timeout=2"
+        with Database(url, timeout_s=1.0) as database:
+            for _ in range(20):
+                with pytest.raises(StoreError, match="cannot be reached"):
+                    names(database)
+        listener.setblocking(False)
+        attempts = 0
+        with suppress(BlockingIOError):
+            while True:
+                listener.accept()[0].close()
+                attempts += 1
+    assert 1 <= attempts <= 5, "each attempt takes two seconds"
 
 
 REFUSALS = {
