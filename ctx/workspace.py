@@ -240,34 +240,49 @@ class Workspace:
 
     def health(self) -> dict[str, JSON]:
         """What `/health` answers: alive, and how fresh."""
-        pending = self.catalog.pending_count(self.model) if self.model else 0
-        # No model: embeddings are disabled.
         answer: dict[str, JSON] = {
             "status": "ok",
             "version": __version__,
-            "model": self.model,
-            "pending": pending,
+            "model": self.model,  # None: embeddings are disabled
+            "pending": None,
+            "index_behind": None,
+            "oldest_pending_at": None,
         }
         ailments: list[str] = []
+        seq = None
+        # A database or a search engine that is away is no reason to be taken for dead.
         try:
-            answer["index_behind"] = self.behind()
-        except StoreError as error:  # a search engine that is away is no reason to be taken for dead
-            answer["index_behind"] = None
+            self.catalog.reach()
+            answer |= self._waiting()
+            seq = self.catalog.seq()
+        except StoreError as error:
+            ailments.append(f"catalog: {error.message}")
+        try:
+            if seq is not None:
+                answer["index_behind"] = max(0, seq - self.index.applied_seq())
+            answering = self.succession.answering() if answer["pending"] else None
+            if answering is not None and answering.model != self.model:
+                answer["answering"] = answering.model  # until the configured one has read as much
+        except StoreError as error:
             ailments.append(f"index: {error.message}")
-        answering = self.succession.answering() if pending else None
-        if answering is not None and answering.model != self.model:
-            answer["answering"] = answering.model  # until the configured one has read as much
-        oldest_ms = oldest_pending_ms(self.statuses()) if pending else None
-        answer["oldest_pending_at"] = None if oldest_ms is None else iso_utc(oldest_ms)
         answer["uptime_s"] = round(time.monotonic() - self.started_s, 1)
         indexer = self.__dict__.get("indexer")
         if indexer is not None:
             activity = indexer.activity
             answer |= activity.health()
-            ailments += activity.degraded
+            ailments += (line for line in activity.degraded if line not in ailments)
         if indexer is not None or ailments:
             answer["degraded"] = ailments
         return answer
+
+    def _waiting(self) -> dict[str, JSON]:
+        """What `health` tells of chunks without an embedding."""
+        pending = self.catalog.pending_count(self.model) if self.model else 0
+        oldest_ms = oldest_pending_ms(self.statuses()) if pending else None
+        return {
+            "pending": pending,
+            "oldest_pending_at": None if oldest_ms is None else iso_utc(oldest_ms),
+        }
 
     # -- indexing --------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from math import nan
 
 from ctx import __version__
 from ctx.errors import ConfigError, CtxError, NotFound
@@ -63,7 +64,8 @@ class Metrics:
         """The figures in Prometheus' text format."""
         health = self._health()
         for key, gauge in self._fresh.items():
-            gauge.set(health.get(key) or 0)
+            value = health.get(key)
+            gauge.set(value if isinstance(value, int) else nan)  # nobody knows while the store is away
         self._degraded.set(len(health.get("degraded") or ()))
         return self._render(self._registry)
 

@@ -391,21 +391,25 @@ class Database:
                     time.sleep(_RETRY_S)
 
     def _waited(self, began_s: float, patience_s: float | None) -> bool:
-        """Whether a server that is away was waited for as long as it may be: by all calls together, unless
-        one has a patience of its own. What comes later learns at once that it is still away.
+        """Whether a server that is away was waited for as long as it may be."""
+        return time.monotonic() > self._ends_s(began_s, patience_s)
+
+    def _ends_s(self, began_s: float, patience_s: float | None) -> float:
+        """Until when a server that is away is waited for: by all calls together, unless one has a patience of
+        its own. What comes later learns at once that it is still away.
         """
-        now_s = time.monotonic()
         if self._away_s is None:
-            self._away_s = now_s
+            self._away_s = time.monotonic()
         if patience_s is not None:
-            return now_s > began_s + patience_s
-        return now_s > self._away_s + (self._timeout_s if self._reached else START_S)
+            return began_s + patience_s
+        return self._away_s + (self._timeout_s if self._reached else START_S)
 
     def _silent(self, began_s: float, patience_s: float | None) -> bool:
-        """Whether nobody answered lately, and that was waited for: each attempt takes seconds, so that no
-        more than half of the time is spent on them.
+        """Whether nobody answered lately, and is asked again only after the time that there is: an attempt
+        takes seconds then, so that no more than half of the time is spent on them.
         """
-        return time.monotonic() < self._silent_until_s and self._waited(began_s, patience_s)
+        silent = time.monotonic() < self._silent_until_s
+        return silent and self._ends_s(began_s, patience_s) < self._silent_until_s
 
     def _connected(self) -> Connection:
         began_s = time.monotonic()

@@ -127,6 +127,7 @@ MIGRATIONS = (
 )
 
 LEFT_BEHIND_S = 60.0  # how long a number may be under way before its transaction holds the row of it
+MOMENT_S = 0.5  # for whoever asks how it is, a probe say, whose own patience is short
 # The last number below which nothing is under way, and the last that was given.
 _SETTLED = "SELECT coalesce((SELECT min(seq) FROM writing) - 1, value), value FROM meta WHERE key = 'number'"
 _LEFT_BEHIND = (
@@ -206,6 +207,11 @@ class PostgresCatalog(Documents, Embeddings):
     def attach(self) -> bool:
         """Whether the store had to be taken up anew: never, the server sees to it."""
         return False
+
+    def reach(self) -> None:
+        """Raises `StoreError` where the database does not answer just now, which is not waited for."""
+        with self.database.transaction(patience_s=MOMENT_S):
+            pass
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:

@@ -152,6 +152,9 @@ class SqliteCatalog(Documents, Embeddings):
         finally:
             connection.close()
 
+    def reach(self) -> None:
+        """Nothing: a file answers."""
+
     def attach(self) -> bool:
         """Sees to it that the file at the path is the one in use: a deleted one is laid there anew, another
         one is taken up.

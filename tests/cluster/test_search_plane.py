@@ -5,15 +5,13 @@ PostgreSQL as the record.
 import json
 import threading
 import time
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 import opensearch
 import pytest
 from kit import project
 from postgres import free_port
-from test_two_nodes import LATE_S, ctx, eventually, ran, results, serving
+from test_two_nodes import ctx, eventually, health, ran, results, serving
 
 from ctx.config import load_config
 from ctx.indexing.worker import Worker
@@ -37,12 +35,6 @@ def machine(folder: Path, index: str, name: str, *, store: str | None = None, so
 
 def ids(config: Path, query: str) -> list[str]:
     return [entry["source_id"] for entry in results(config, query)]
-
-
-def health(address: str) -> dict[str, Any]:
-    with urllib.request.urlopen(f"http://{address}/health", timeout=LATE_S) as reply:
-        answer: dict[str, Any] = json.load(reply)
-    return answer
 
 
 def failure(config: Path, *values: str) -> str:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import postgres
 import pytest
 from kit import named
 
@@ -83,6 +84,12 @@ def asked(address: str, query: str) -> list[str]:
         return [result["source_id"] for result in json.load(reply)["results"]]
 
 
+def health(address: str, timeout_s: float = LATE_S) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://{address}/health", timeout=timeout_s) as reply:
+        state: dict[str, Any] = json.load(reply)
+    return state
+
+
 def eventually(address: str, query: str, expected: list[str]) -> None:
     deadline_s = time.monotonic() + LATE_S
     while asked(address, query) != expected:
@@ -147,6 +154,29 @@ def test_a_database_that_is_not_there_is_named_and_nothing_of_its_address(tmp_pa
     assert completed.returncode == 4
     assert "the database cannot be reached" in completed.stderr
     assert "secret" not in completed.stderr
+
+
+def test_a_server_whose_database_is_away_tells_it_from_the_index(
+    tmp_path: Path, postgres_programs: postgres.Programs
+) -> None:
+    server = postgres.Server(postgres_programs).create()
+    try:
+        config = node(tmp_path / "one", "one", server.url(), provider="local")
+        ctx(config, "index")
+        with serving(config) as address:
+            assert health(address)["degraded"] == []
+            server.kill()
+            state = health(address, timeout_s=10.0)  # a search waits for 20
+            assert (state["status"], state["pending"], state["index_behind"]) == ("ok", None, None)
+            reason = "the database cannot be reached: check that it runs, and [store] url"
+            assert state["degraded"] == [f"catalog: {reason}"]
+            server.start()
+            deadline_s = time.monotonic() + LATE_S
+            while (state := health(address))["degraded"]:
+                assert time.monotonic() < deadline_s, state
+            assert (state["pending"], state["index_behind"]) == (0, 0)
+    finally:
+        server.discard()
 
 
 def test_workers_share_what_is_to_be_done_and_a_server_answers_from_it(
