@@ -23,6 +23,7 @@ from ctx.pruning import replaced_models
 from ctx.server.address import local
 from ctx.server.policy import ServerSettings, is_loopback, split_bind
 from ctx.server.run import proposal
+from ctx.store.plane import check_database
 from ctx.store.schema import COMPANIONS, is_damage
 from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import httpx
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
+ANSWER_S = 3.0  # of a database: whoever looks wants to know now, not whether a failover ends well
 
 
 class Finding(NamedTuple):
@@ -81,12 +83,15 @@ def examine(explicit: str | None, *, fix: bool) -> Iterator[Finding]:
         return
     yield Finding("configuration", OK, config.path or "the defaults")
     told = set()  # what keeps the store from being opened keeps it from each that looks into it
-    for finding in _store(config, fix=fix):
+    away = _away(config)
+    for finding in _store(config, fix=fix) if away is None else (away, _permissions(config.folder, fix=fix)):
         told.add(finding.detail)
         yield finding
+    # Each of the others would wait for it anew.
+    looks = [_extensions, _doors] if away else [_index, _embedder, _sources, _memory, _extensions, _doors]
     try:
         with open_workspace(config) as workspace:
-            for look in (_index, _embedder, _sources, _memory, _extensions, _doors):
+            for look in looks:
                 for finding in _guarded(look, workspace, fix):
                     if finding.state != FAILED or finding.detail not in told:
                         yield finding
@@ -116,6 +121,16 @@ def _git() -> Finding:
         [path, "--version"], capture_output=True, text=True, timeout=10, check=False
     ).stdout.strip()
     return Finding("git", OK, version)
+
+
+def _away(config: Config) -> Finding | None:
+    """What is told where the database of [store] url is away, or refuses."""
+    try:
+        if config.store.url:
+            check_database(config.store.url, ANSWER_S)
+    except CtxError as error:
+        return Finding("catalog", FAILED, error.message)
+    return None
 
 
 def _store(config: Config, *, fix: bool) -> Iterator[Finding]:

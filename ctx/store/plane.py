@@ -5,7 +5,8 @@ the search engine that `[index]` names.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from ctx.errors import ConfigError, StoreError
 from ctx.lean import TYPE_CHECKING, Protocol
@@ -23,15 +24,28 @@ if TYPE_CHECKING:  # the embedded engine needs neither
 Embedding = Callable[[], tuple[str | None, int | None]]
 
 
-def open_database(url: str) -> "Database":
-    """The database that machines share. Raises `ConfigError`, `StoreError`."""
+@contextmanager
+def _client_needed() -> Iterator[None]:
     try:
-        from ctx.store.postgres import Database
+        yield
     except ImportError as error:
         raise ConfigError(
             "[store] url needs the client of PostgreSQL: pip install 'ctx-server[cluster]'"
         ) from error
+
+
+def open_database(url: str) -> "Database":
+    """The database that machines share. Raises `ConfigError`, `StoreError`."""
+    with _client_needed():
+        from ctx.store.postgres import Database
     return Database(url)
+
+
+def check_database(url: str, timeout_s: float) -> None:
+    """Raises `StoreError` where the database does not answer within so long, `ConfigError`."""
+    with _client_needed():
+        from ctx.store.postgres import check_reached
+    check_reached(url, timeout_s)
 
 
 def postgres_catalog(url: str, path: str) -> "PostgresCatalog":

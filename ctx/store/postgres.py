@@ -6,6 +6,7 @@ failover the next one finds the server that took over.
 """
 
 import itertools
+import queue
 import re
 import threading
 import time
@@ -281,6 +282,39 @@ def address_of(url: str) -> str:
         "tcp_user_timeout": 30_000,
     }
     return make_conninfo(url, **{**defaults, **parameters, "options": options.strip()})
+
+
+def check_reached(url: str, timeout_s: float) -> None:
+    """Raises `StoreError` where no server of the URL takes writes, or none answers within so long. Each host
+    is asked once, all of them at the same time.
+    """
+    address = address_of(url)
+    parameters = conninfo_to_dict(address)
+    hosts = str(parameters.get("host") or "").split(",")
+    ports = str(parameters.get("port") or "").split(",")
+    replies: queue.SimpleQueue[psycopg.OperationalError | None] = queue.SimpleQueue()
+
+    def ask(host: str, port: str) -> None:
+        try:
+            psycopg.connect(make_conninfo(address, host=host, port=port)).close()
+            replies.put(None)
+        except psycopg.OperationalError as error:
+            replies.put(error)
+
+    for number, host in enumerate(hosts):
+        place = host, ports[number if len(ports) == len(hosts) else 0]
+        threading.Thread(target=ask, args=place, daemon=True).start()
+    ends_s = time.monotonic() + timeout_s
+    reasons = []
+    for _ in hosts:
+        try:
+            error = replies.get(timeout=max(0.0, ends_s - time.monotonic()))
+        except queue.Empty:
+            break
+        if error is None:
+            return
+        reasons.append(_not_connected(error)[0])
+    raise StoreError(next((reason for reason in reasons if reason != AWAY), AWAY))
 
 
 class Database:

@@ -2,12 +2,13 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,34 @@ def test_a_database_that_is_not_there_is_named_and_nothing_of_its_address(tmp_pa
     assert completed.returncode == 4
     assert "the database cannot be reached" in completed.stderr
     assert "secret" not in completed.stderr
+
+
+def test_doctor_does_not_ask_a_database_again_that_is_away(tmp_path: Path) -> None:
+    pytest.importorskip("psycopg")
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # it takes connections, and says nothing
+        port = listener.getsockname()[1]
+        url = f"postgresql://ctx@127.0.0.1:{port},127.0.0.1:{port}/ctx?connect_timeout=2"
+        findings = json.loads(ctx(node(tmp_path / "one", "one", url), "doctor", "--json", code=1))["findings"]
+        listener.setblocking(False)
+        attempts = 0
+        with suppress(BlockingIOError):
+            while True:
+                listener.accept()[0].close()
+                attempts += 1
+    assert attempts == 2, "each host once"
+    failed = [(row["what"], row["detail"]) for row in findings if row["state"] == "failed"]
+    assert failed == [("catalog", "the database cannot be reached: check that it runs, and [store] url")]
+    assert "lua sandbox" in {row["what"] for row in findings}, "the rest is looked at"
+
+
+def test_doctor_finds_the_database_behind_a_host_that_does_not_answer(
+    tmp_path: Path, database_url: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        url = database_url.replace("@", f"@127.0.0.1:{port},") + "?connect_timeout=2"
+        findings = json.loads(ctx(node(tmp_path / "one", "one", url), "doctor", "--json"))["findings"]
+    assert {"catalog", "database", "source"} <= {row["what"] for row in findings}
 
 
 def test_a_server_whose_database_is_away_tells_it_from_the_index(
