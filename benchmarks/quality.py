@@ -35,7 +35,7 @@ from _common import check, finish, header
 
 from ctx.cli.eval import Question, ask
 from ctx.config import load_config
-from ctx.pruning import drop_unconfigured
+from ctx.pruning import drop_sources
 from ctx.types import MODES, Caller
 from ctx.workspace import Workspace, open_workspace
 
@@ -173,7 +173,9 @@ def indexed(judged: JudgedSet, folder: Path, provider: str, retrieval: str = "")
         for report in space.indexer.run():
             if not report.ok or report.problems:
                 raise SystemExit(f"{judged.name}: indexing failed: {report.note}")
-        drop_unconfigured(space)  # a store used again may hold a set that was laid out otherwise
+        drop_sources(
+            space, space.unconfigured()
+        )  # a store used again may hold a set that was laid out otherwise
         indexed_s = time.perf_counter() - began_s
         embedded = space.indexer.embed()
         stats = space.catalog.stats()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ctx.errors import BadRequest, NotFound
 from ctx.store.rows import ModelShare
+from ctx.types import SourceStatus
 from ctx.workspace import Workspace
 
 
@@ -64,6 +65,25 @@ def prune_models(workspace: Workspace, names: Sequence[str] = ()) -> list[ModelS
     return dropped
 
 
-def drop_unconfigured(workspace: Workspace) -> list[tuple[str, int]]:
-    """Forgets the documents of sources that are not configured; (name, documents)."""
-    return [(status.name, workspace.indexer.forget([status.name])) for status in workspace.unconfigured()]
+def prunable_sources(workspace: Workspace, names: Sequence[str] = ()) -> list[SourceStatus]:
+    """The sources with documents that this configuration lacks: those of these names, or all.
+
+    Raises `NotFound`, and `BadRequest` where names are needed: what machines that share a database index is
+    theirs.
+    """
+    strays = {status.name: status for status in workspace.unconfigured()}
+    for name in names:
+        if name not in strays:
+            lacking = ", ".join(strays) or "none"
+            raise NotFound(f"'{name}' is no source that this configuration lacks (those are: {lacking})")
+    if strays and not names and workspace.config.store.url:
+        raise BadRequest(
+            "machines that share this database may have sources of their own: name those that none has, "
+            f"`ctx index --prune NAME` ({', '.join(strays)})"
+        )
+    return [strays[name] for name in dict.fromkeys(names)] if names else list(strays.values())
+
+
+def drop_sources(workspace: Workspace, sources: Sequence[SourceStatus]) -> list[tuple[str, int]]:
+    """Forgets the documents of sources; (name, documents)."""
+    return [(source.name, workspace.indexer.forget([source.name])) for source in sources]

@@ -347,7 +347,8 @@ class Workspace:
     def _say_unconfigured(self) -> None:
         import logging  # 8 ms that a search does without
 
-        for status in self.unconfigured():
+        # In a database they are other machines'.
+        for status in () if self.config.store.url else self.unconfigured():
             logging.getLogger(__name__).warning(
                 "source=%s is not in the configuration; its %d documents stay (`ctx index --prune` drops "
                 "them)",

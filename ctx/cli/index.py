@@ -15,7 +15,7 @@ from ctx.errors import BadRequest
 from ctx.indexing.indexer import EmbedReport
 from ctx.indexing.run import EMPTY, IndexReport
 from ctx.indexing.window import Window
-from ctx.pruning import drop_unconfigured
+from ctx.pruning import drop_sources, prunable_sources
 from ctx.types import JSON, SourceStatus
 from ctx.workspace import Workspace, open_workspace
 
@@ -71,7 +71,8 @@ def _parsed(command: str, argv: list[str]) -> _Options:
     options.add_argument(
         "--prune",
         action="store_true",
-        help="drop the documents of sources that this configuration lacks; without it they are kept",
+        help="drop the documents of sources that this configuration lacks, or of those that are named where "
+        "machines share a database; without it they are kept",
     )
     options.add_argument(
         "--take-over",
@@ -87,15 +88,16 @@ def _parsed(command: str, argv: list[str]) -> _Options:
 
 def run(command: str, argv: list[str]) -> int:
     args = _options(command, argv)
-    if args.prune and args.sources:
-        raise BadRequest("--prune looks at the whole configuration; leave the names of sources out")
     window = _window(args)
     if window is not None and (args.watch or args.prune):
         raise BadRequest(
             "--since, --until and --limit take a part of a source; --watch and --prune need all of it"
         )
     stop = threading.Event()
-    with open_workspace(configuration(args.config, remember=True)) as workspace:
+    config = configuration(args.config, remember=True)
+    if args.prune and args.sources and not config.store.url:
+        raise BadRequest("--prune looks at the whole configuration; leave the names of sources out")
+    with open_workspace(config) as workspace:
         try:
             with without_the_reported():
                 code = _run_once(workspace, args, window, stop)
@@ -129,24 +131,30 @@ def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop:
     """One run of the chosen sources, and what it came to, printed."""
     dropped: list[tuple[str, int]] = []
     embedded = None
+    names = [] if args.prune else args.sources  # of what is run; with --prune, of what is dropped
+    prunable = prunable_sources(workspace, args.sources) if args.prune else []
     if args.take_over and not args.dry_run:
-        for connector in workspace.indexer.select(args.sources):
+        for connector in workspace.indexer.select(names):
             workspace.catalog.take_over(connector.name)
     with shown_progress(args) as progress:
         reports = workspace.indexer.run(
-            args.sources, full=args.full, dry_run=args.dry_run, progress=progress, stop=stop, window=window
+            names, full=args.full, dry_run=args.dry_run, progress=progress, stop=stop, window=window
         )
         if progress is json_line:
             _tell_ends(reports)
         if not args.dry_run:
-            dropped = drop_unconfigured(workspace) if args.prune else []
+            dropped = drop_sources(workspace, prunable)
             embedded = None if args.no_embed else workspace.indexer.embed(progress=progress, stop=stop)
-    strays = [] if args.sources else workspace.unconfigured()
+    strays = [] if names else workspace.unconfigured()
     if args.json:
         print_json(_run_json(reports, embedded, dropped, strays))
     else:
         _print_reports(workspace.config, reports, dry_run=args.dry_run, whole=window is None)
-        _print_strays(dropped, strays, pruning=args.prune)
+        _print_dropped(dropped)
+        if args.dry_run and prunable:
+            _print_strays(prunable, "would be dropped")
+        elif not workspace.config.store.url:  # else they are other machines'
+            _print_strays(strays, "kept (`ctx index --prune` drops them)")
         if not reports:
             print("No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml.")
         if embedded and (embedded.embedded or embedded.pending):
@@ -204,13 +212,13 @@ def _run_json(
     }
 
 
-def _print_strays(
-    dropped: Sequence[tuple[str, int]], strays: Sequence[SourceStatus], *, pruning: bool
-) -> None:
-    """Says what became of the documents whose sources this configuration lacks."""
+def _print_dropped(dropped: Sequence[tuple[str, int]]) -> None:
     for name, count in dropped:
         print(f"{name}: not configured, {counted(count, 'document')} dropped")
-    fate = "would be dropped" if pruning else "kept (`ctx index --prune` drops them)"
+
+
+def _print_strays(strays: Sequence[SourceStatus], fate: str) -> None:
+    """Says what becomes of the documents whose sources this configuration lacks."""
     for stray in strays:
         print(f"{stray.name}: not configured, {counted(stray.doc_count, 'document')} {fate}")
 

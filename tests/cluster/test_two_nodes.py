@@ -128,6 +128,24 @@ def test_a_server_follows_what_another_machine_writes_and_forgets(tmp_path: Path
         assert asked(address, "otter") == []
 
 
+def test_what_another_machine_indexed_is_dropped_only_by_its_name(tmp_path: Path, database_url: str) -> None:
+    first, second = (node(tmp_path / name, name, database_url) for name in ("one", "two"))
+    (first.parent / "docs" / "otter.md").write_text("The otter sleeps on its back.\n")
+    ctx(first, "index")
+    assert "prune" not in ctx(second, "index"), "it is in use, and nobody is led to drop it"
+    findings = json.loads(ctx(second, "doctor", "--json"))["findings"]
+    assert [row["state"] for row in findings if "filesystem:one" in row["detail"]] == ["ok"]
+    refused = ran(second, "index", "--prune")
+    assert refused.returncode == 2
+    assert "`ctx index --prune NAME` (filesystem:one)" in refused.stderr
+    assert "filesystem:two" in ran(second, "index", "--prune", "filesystem:two").stderr
+    assert results(second, "otter")
+    assert "1 document would be dropped" in ctx(second, "index", "--prune", "--dry-run", "filesystem:one")
+    assert results(second, "otter")
+    assert "1 document dropped" in ctx(second, "index", "--prune", "filesystem:one")
+    assert results(first, "otter") == []
+
+
 def test_a_lost_index_is_built_anew_from_the_database_without_embedding(
     tmp_path: Path, database_url: str
 ) -> None:
