@@ -20,7 +20,7 @@ from ctx.connectors.names import section_of
 from ctx.connectors.session import Session, Unanswered
 from ctx.connectors.web_address import Site, canonical, folder_of
 from ctx.connectors.web_client import Client, moment_ms
-from ctx.connectors.web_journal import MAX_FIELD, Journal, Visit
+from ctx.connectors.web_journal import MAX_FIELD, Journal, Links, Visit
 from ctx.connectors.web_page import (
     Listing,
     References,
@@ -41,7 +41,7 @@ from ctx.types import Content, SourceItem
 SCAN_FORMAT = 1  # raised when a new version would take or read other pages under the same configuration
 DEPTH = 8  # links from the start address; a list of pages (sitemap, llms.txt) is taken as it is
 MAX_SITEMAPS = 100
-MAX_FRONTIER = 200_000  # addresses that wait to be asked for
+MAX_FRONTIER = 200_000  # addresses that wait to be asked for, or as many as ever can be, if those are fewer
 REQUESTS_A_PAGE = 4  # times `max_pages`: what may be asked for in all, most of it redirects and dead links
 SILENCES = 5  # requests in a row without an answer: the server has gone
 # Documents: more than that, and more than half of all, do not go in one run by themselves.
@@ -143,6 +143,7 @@ class WebConnector:
             try:
                 crawl.begin()
                 yield from crawl.pages()
+                crawl.forget()
             finally:  # also of a crawl that is broken off: what it saw holds
                 journal.visits = crawl.visits
                 journal.save()
@@ -168,8 +169,10 @@ class _Crawl:
         self._ends_s = ends_s
         self.visits = dict(visits)
         self._earlier = visits
+        self._links = Links(visits.values())
         self._site = Site((), None, ())
         self._depth = DEPTH
+        self._room = min(MAX_FRONTIER, source.max_pages * REQUESTS_A_PAGE + len(known))  # of the frontier
         self._frontier: deque[_Visitable] = deque()
         self._met: set[str] = set()  # addresses that are, or were, in the frontier
         self._digests: dict[str, str] = {}  # of the documents of this crawl: digest -> address
@@ -240,18 +243,23 @@ class _Crawl:
         if not is_sitemap(body):
             return None
         pages: dict[str, None] = {}
+        sitemaps = {address}
         lists: deque[tuple[str, bytes | None]] = deque([(address, body)])
-        count = 0
-        while lists and count < MAX_SITEMAPS:
-            count += 1
+        while lists and len(pages) < self._room:
             address, data = lists.popleft()
             listing = self._sitemap(address) if data is None else read_sitemap(data, address, queries=queries)
-            if listing.nested:
-                lists.extend((page, None) for page in listing.addresses if _same_origin(page, address))
-            else:
-                pages.update(dict.fromkeys(listing.addresses))
+            if not listing.nested:
+                pages.update(dict.fromkeys(page for page in listing.addresses if self._belongs(page)))
+                continue
+            fresh = [nested for nested in listing.addresses if _same_origin(nested, address)]
+            fresh = [nested for nested in fresh if nested not in sitemaps]
+            if len(fresh) > MAX_SITEMAPS - len(sitemaps):
+                self._cap(f"only the first {MAX_SITEMAPS} sitemaps are read")
+                del fresh[MAX_SITEMAPS - len(sitemaps) :]
+            sitemaps.update(fresh)
+            lists.extend((nested, None) for nested in fresh)
         if lists:
-            self._cap(f"only the first {MAX_SITEMAPS} sitemaps are read")
+            self._cap(f"only the first {len(pages):,} addresses that the sitemaps name are looked at")
         return list(pages)
 
     def _sitemap(self, address: str) -> Listing:
@@ -269,11 +277,14 @@ class _Crawl:
 
     def _meet(self, page: _Visitable) -> None:
         """Puts an address into the frontier, once, where it belongs to the source."""
-        if page.address in self._met or len(self._frontier) >= MAX_FRONTIER:
+        if page.address in self._met or len(self._frontier) >= self._room:
             return
-        if self._site.holds(page.address) and not _is_media(page.address):
+        if self._belongs(page.address):
             self._met.add(page.address)
             self._frontier.append(page)
+
+    def _belongs(self, address: str) -> bool:
+        return self._site.holds(address) and not _is_media(address)
 
     # -- the crawl ---------------------------------------------------------------------------------
 
@@ -360,7 +371,7 @@ class _Crawl:
             return
         self._silences += 1
         self._fail(page.address, error.message)
-        self._follow(page, self._earlier.get(page.address))
+        self._follow(page, self._links_of(page.address))
 
     def _fail(self, address: str, message: str) -> None:
         self._failed.add(address)
@@ -384,7 +395,7 @@ class _Crawl:
             self._depart(page.address)
         elif reply.status != 200:
             self._fail(page.address, f"is answered with {reply.status}")
-            self._follow(page, self._earlier.get(page.address))
+            self._follow(page, self._links_of(page.address))
         elif reply.unwanted or not _wanted(reply.headers.get("content-type", "")):
             self._depart(page.address)
         else:
@@ -407,11 +418,16 @@ class _Crawl:
         self._answered.add(page.address)
         self._digests.setdefault(visit.digest, page.address)
         self._log.unchanged.add(page.address)
-        self._follow(page, visit)
+        self._follow(page, visit.links)
 
-    def _follow(self, page: _Visitable, visit: Visit | None) -> None:
-        if visit is not None and page.depth < self._depth:
-            for link in visit.links:
+    def _links_of(self, address: str) -> tuple[str, ...]:
+        """What a page led to when it was read last."""
+        visit = self._earlier.get(address)
+        return visit.links if visit else ()
+
+    def _follow(self, page: _Visitable, links: Iterable[str]) -> None:
+        if page.depth < self._depth:
+            for link in links:
                 self._meet(_Visitable(link, page.depth + 1))
 
     def _read(self, page: _Visitable, reply: Reply) -> Iterator[SourceItem]:
@@ -427,9 +443,12 @@ class _Crawl:
         etag, modified = (
             field if len(field) <= MAX_FIELD and field.isprintable() else "" for field in fields
         )
-        visit = Visit(etag, modified, digest, stored, references.links)
-        self.visits[address] = visit
-        self._follow(page, visit)
+        links = self._links.kept(references.links)
+        if links is None:  # what has no room is read anew by the next crawl, for its links
+            self.visits[address] = Visit("", "", digest, stored, ())
+        else:
+            self.visits[address] = Visit(etag, modified, digest, stored, links)
+        self._follow(page, references.links)
         if not stored:
             if address in self._known:
                 self._departed.add(address)
@@ -462,6 +481,11 @@ class _Crawl:
         return read_page(reply.body, charset, address, queries=self._source.queries)
 
     # -- the end -----------------------------------------------------------------------------------
+
+    def forget(self) -> None:
+        """Drops the visits of pages that a whole crawl had no occasion to ask for."""
+        if not self._broken_off:
+            self.visits = {address: visit for address, visit in self.visits.items() if address in self._asked}
 
     def conclude(self) -> None:
         """What the report says of the whole. Many pages that go at once are kept for somebody to look."""

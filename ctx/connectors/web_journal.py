@@ -8,6 +8,8 @@ fingerprint is the one here.
 import hashlib
 import logging
 import os
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import orjson
@@ -18,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 VERSION = 1
 MAX_FIELD = 1000  # characters of a validator; a longer one is not kept
+MAX_LINKS_BYTES = 128 << 20  # of all links of a crawl: five thousand pages of five hundred take a fifth
+_ADDRESS_BYTES, _LINK_BYTES = 150, 8  # what an address takes beside its characters, and a reference to it
 
 
 class Visit(NamedTuple):
@@ -28,6 +32,29 @@ class Visit(NamedTuple):
     digest: str
     stored: bool
     links: tuple[str, ...]
+
+
+class Links:
+    """The addresses that pages lead to, each once in memory, as long as there is room for them."""
+
+    def __init__(self, visits: Iterable[Visit]) -> None:
+        self._addresses: dict[str, str] = {}
+        self._room = MAX_LINKS_BYTES
+        for visit in visits:
+            self._take(visit.links)
+
+    def kept(self, links: Sequence[str]) -> tuple[str, ...] | None:
+        """A page's links to be remembered; None where there is no room left for them."""
+        addresses = self._addresses
+        size = sum(_LINK_BYTES if link in addresses else _ADDRESS_BYTES + len(link) for link in links)
+        return self._take(links) if size <= self._room else None
+
+    def _take(self, links: Sequence[str]) -> tuple[str, ...]:
+        before = len(self._addresses)
+        shared = tuple(self._addresses.setdefault(link, link) for link in links)
+        fresh = islice(reversed(self._addresses), len(self._addresses) - before)
+        self._room -= sum(_ADDRESS_BYTES + len(link) for link in fresh) + _LINK_BYTES * len(links)
+        return shared
 
 
 class Journal:

@@ -3,6 +3,7 @@
 import html
 import re
 import zlib
+from itertools import islice
 from typing import NamedTuple
 
 from ctx.connectors.web_address import canonical
@@ -18,7 +19,8 @@ _NAMES = frozenset({"a", "area", "frame", "base", "link", "meta"})
 _REFRESH = re.compile(
     r"\s{0,9}[0-5]?\s{0,9}[;,]\s{0,9}url\s{0,9}=\s{0,9}['\"]?([^'\"]{1,2000})", re.IGNORECASE
 )
-_LOCATION = re.compile(r"<loc>\s{0,99}(?:<!\[CDATA\[)?\s{0,99}([^<>\]\s]{1,2000})")
+# Blanks are given back to nothing: ten megabytes of them would hold the interpreter for seconds.
+_LOCATION = re.compile(r"<loc>\s*+(?:<!\[CDATA\[\s*+)?([^<>\]\s]{1,2000})")
 _SITEMAP_END = re.compile(
     r"</(?:\w{1,20}:)?(?:urlset|sitemapindex)\s*>|<(?:\w{1,20}:)?(?:urlset|sitemapindex)\b[^>]*/>"
 )
@@ -120,9 +122,9 @@ def read_sitemap(data: bytes, address: str, *, queries: bool) -> Listing:
     if not _SITEMAP_END.search(text[-_END_CHARS:]):
         raise SourceError("is cut off: its end is missing")
     addresses: dict[str, None] = {}
-    for match in _LOCATION.finditer(text):
+    for match in islice(_LOCATION.finditer(text), MAX_LISTED):
         link = canonical(html.unescape(match[1]), address, queries=queries)
-        if link and len(addresses) < MAX_LISTED:
+        if link:
             addresses[link] = None
     return Listing(tuple(addresses), root[1] == "sitemapindex")
 
@@ -130,7 +132,7 @@ def read_sitemap(data: bytes, address: str, *, queries: bool) -> Listing:
 def read_llms_txt(data: bytes, address: str, *, queries: bool) -> Listing:
     """The pages that the links of an llms.txt (Markdown) name."""
     addresses: dict[str, None] = {}
-    for match in _MARKDOWN_LINK.finditer(data.decode("utf-8", "replace")):
+    for match in islice(_MARKDOWN_LINK.finditer(data.decode("utf-8", "replace")), MAX_LISTED):
         link = canonical(match[1] or match[2] or match[3], address, queries=queries)
         if link and len(addresses) < MAX_LINKS:
             addresses[link] = None

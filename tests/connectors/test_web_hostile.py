@@ -5,13 +5,14 @@ import gzip
 import itertools
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from web_kit import Crawl, Page, Site, connector, html, redirect, serving
 
-from ctx.connectors import session, web_client
+from ctx.connectors import session, web_client, web_journal
 from ctx.connectors.web import WebConnector
 from ctx.connectors.web_address import canonical, folder_of
 from ctx.connectors.web_page import read_page, read_sitemap
@@ -35,9 +36,9 @@ def elsewhere() -> Iterator[Site]:
         yield site
 
 
-def crawled(site: Site, *links: str, **options: Any) -> Crawl:
+def crawled(site: Site, *links: str, indexed: Mapping[str, str] | None = None, **options: Any) -> Crawl:
     site.pages["/"] = html("Start", *links, "/good")
-    return Crawl(connector(site, **options))
+    return Crawl(connector(site, **options), indexed)
 
 
 def test_a_redirect_to_this_machine_is_not_followed(site: Site, elsewhere: Site) -> None:
@@ -138,6 +139,75 @@ def test_a_maze_of_redirects_and_dead_links_ends(site: Site) -> None:
     crawl = crawled(site, "/go/1/", depth=100, max_pages=10)
     assert len(site.requests) <= 10 * 4 + 2
     assert "more than 10 pages" in crawl.log.notes[0].message
+
+
+def _sitemap(*addresses: str, root: str = "urlset") -> Page:
+    rows = "".join(f"<url><loc>{address}</loc></url>" for address in addresses)
+    return Page(f"<{root}>{rows}</{root}>".encode(), headers={"Content-Type": "application/xml"})
+
+
+def test_sitemaps_that_name_themselves_and_each_other_are_asked_for_once(site: Site) -> None:
+    nested = [f"{site.url}/{name}.xml" for name in ("sitemap", "a", "b")]
+    site.pages["/sitemap.xml"] = site.pages["/a.xml"] = _sitemap(*nested, root="sitemapindex")
+    site.pages["/b.xml"] = _sitemap(f"{site.url}/good")
+    crawl = Crawl(connector(site, "/sitemap.xml"))
+    assert crawl.pages == ["/good"]
+    assert sorted(site.asked()) == ["/a.xml", "/b.xml", "/good", "/sitemap.xml"]
+    assert not crawl.log.notes
+
+
+def test_of_sitemaps_without_end_no_more_is_read_than_may_be_asked_for(site: Site) -> None:
+    parts = [f"/part{number}.xml" for number in range(50)]
+    site.pages["/sitemap.xml"] = _sitemap(*(site.url + part for part in parts), root="sitemapindex")
+    for part in parts:
+        site.pages[part] = _sitemap(*(f"{site.url}{part}/{number}" for number in range(100)))
+    site.pages["/part0.xml/7"] = html("Seventh")
+    crawl = Crawl(connector(site, "/sitemap.xml", max_pages=50))
+    assert crawl.pages == ["/part0.xml/7"]
+    assert [path for path in site.asked() if path.endswith(".xml")] == [
+        "/sitemap.xml",
+        "/part0.xml",
+        "/part1.xml",
+    ]
+    assert [note.message for note in crawl.log.notes] == [
+        "only the first 200 addresses that the sitemaps name are looked at"
+    ]
+
+
+def test_an_address_stands_behind_any_number_of_blanks(site: Site) -> None:
+    site.pages["/sitemap.xml"] = _sitemap(" " * 300 + f"<![CDATA[{' ' * 300}{site.url}/good]]>")
+    assert Crawl(connector(site, "/sitemap.xml")).pages == ["/good"]
+
+
+def test_links_without_end_are_followed_and_not_all_remembered(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_journal, "MAX_LINKS_BYTES", 60_000)
+    for number in range(20):
+        dead = [f"/{number}/{link}{'x' * 500}" for link in range(20)]
+        site.pages[f"/{number}"] = html(f"Page {number}", *dead, f"/{number + 1}")
+    site.pages["/20"] = html("Last")
+    crawl = crawled(site, "/0", depth=50, folder=str(tmp_path))
+    pages = [f"/{number}" for number in range(21)]
+    assert crawl.pages == sorted(["/", "/good", *pages])
+    (journal,) = (tmp_path / "web").iterdir()
+    assert journal.stat().st_size < 60_000 + 20_000
+    assert '"http' in journal.read_text()
+    site.requests.clear()
+    again = crawled(site, "/0", depth=50, folder=str(tmp_path), indexed=crawl.known)
+    assert again.pages == crawl.pages
+    assert not again.read, "what is remembered without links is asked for, and is unchanged"
+    statuses = dict(site.requests)
+    assert (statuses["/0"], statuses["/19"]) == (304, 200)
+
+
+def test_what_a_whole_crawl_had_no_occasion_to_ask_for_is_forgotten(site: Site, tmp_path: Path) -> None:
+    site.pages["/old"] = html("Old", head='<meta name="robots" content="noindex">')
+    crawl = crawled(site, "/old", folder=str(tmp_path))
+    (journal,) = (tmp_path / "web").iterdir()
+    assert b"/old" in journal.read_bytes()
+    crawled(site, folder=str(tmp_path), indexed=crawl.known)
+    assert b"/old" not in journal.read_bytes()
 
 
 def test_a_base_element_leads_nowhere_else(site: Site, elsewhere: Site) -> None:
@@ -347,6 +417,7 @@ def test_robots_txt_is_read_after_its_rfc(rules: str, path: str, allowed: bool) 
         b"Disallow: " * 50_000,
         b"<loc>" * 100_000,
         b"<urlset>" + b"<loc>" + b" " * 400_000,
+        (b"<loc>" + b" " * 198) * 100_000,
         b"<?x " * 100_000,
         b"](" * 200_000,
     ],
