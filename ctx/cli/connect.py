@@ -300,14 +300,11 @@ def _connect_all(location: Location | None, name: str, args: Any) -> int:
     ]
     if args.json:
         print_json({"name": name, "clients": [outcome.row() for outcome in outcomes]})
-        return max((outcome.code for outcome in outcomes), default=0)
-    if not chosen:
-        print("No client is installed here that ctx knows; `ctx connect --list` lists them.")
-    for outcome in outcomes:
-        if outcome.text or outcome.preface:
+    else:
+        if not chosen:
+            print("No client is installed here that ctx knows; `ctx connect --list` lists them.")
+        for outcome in outcomes:
             outcome.show()
-        else:
-            print(*outcome.notes, sep="\n", file=sys.stderr)
     return max((outcome.code for outcome in outcomes), default=0)
 
 

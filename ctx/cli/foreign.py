@@ -33,7 +33,8 @@ class Outcome(NamedTuple):
         """Prints it for a person."""
         if self.preface is not None:
             print(f"{self.preface}\n", file=sys.stderr)
-        print(self.text.rstrip())
+        if self.text or self.preface:
+            print(self.text.rstrip())
         for note in self.notes:
             print(note, file=sys.stderr)
 

@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ctx.cli.common import json_printable
+from ctx.lean import TYPE_CHECKING
 from ctx.text import one_line
+
+if TYPE_CHECKING:
+    import argparse
 
 MAX_LINE = 16_000  # characters; a script's own line has 2000 at most, escaped
 _QUIET = ("watchfiles", "httpx", "httpcore", "mcp", "asyncio", "uvicorn.error")
@@ -45,6 +49,18 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json_printable(json.dumps(line, ensure_ascii=False))
+
+
+def log_option(
+    options: "argparse.ArgumentParser",
+    default: str,
+    *,
+    purpose: str | None = "how much goes to standard error",
+) -> None:
+    """Adds `--log-level` to a command's options."""
+    options.add_argument(
+        "--log-level", choices=("debug", "info", "warning", "error"), default=default, help=purpose
+    )
 
 
 def log_to_stderr(level: str, form: str = "text", *, without: str | None = None) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from ctx.cli.common import configuration, memory_configuration, parser
-from ctx.cli.logs import log_to_stderr
+from ctx.cli.logs import log_option, log_to_stderr
 from ctx.config import Config
 from ctx.errors import BadRequest
 from ctx.extensions.trust import FOLDERS, trust_path
@@ -35,12 +35,7 @@ def run(command: str, argv: list[str]) -> int:
     options.add_argument(
         "--bank", metavar="BANK", help="the memory bank (default: $CTX_BANK, else the pack's own)"
     )
-    options.add_argument(
-        "--log-level",
-        choices=("debug", "info", "warning", "error"),
-        default="warning",
-        help="how much goes to standard error",
-    )
+    log_option(options, "warning")
     options.add_argument(
         "--url", help="carry the messages to the ctx that serves there, instead of serving from here"
     )

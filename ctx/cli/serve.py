@@ -8,7 +8,7 @@ import sys
 from ctx.assemble import server_advice, server_settings, services
 from ctx.cli import pipes
 from ctx.cli.common import configuration, parser, plain, print_json
-from ctx.cli.logs import log_to_stderr
+from ctx.cli.logs import log_option, log_to_stderr
 from ctx.cli.running import (
     Registration,
     Running,
@@ -49,12 +49,7 @@ def _serve(argv: list[str]) -> int:
         action="store_true",
         help="bind beyond this machine without a key: whoever reaches the port may use it",
     )
-    options.add_argument(
-        "--log-level",
-        choices=("debug", "info", "warning", "error"),
-        default="info",
-        help="how much goes to standard error",
-    )
+    log_option(options, "info")
     options.add_argument("--log-format", choices=("text", "json"), default="text")
     args = options.parse_args(argv)
     if args.stdio:

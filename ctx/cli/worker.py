@@ -4,7 +4,7 @@ import signal
 import threading
 
 from ctx.cli.common import configuration, counted, parser, tell
-from ctx.cli.logs import log_to_stderr
+from ctx.cli.logs import log_option, log_to_stderr
 from ctx.errors import BadRequest, ConfigError
 from ctx.indexing.worker import ROLES, Worker
 from ctx.sources import intervals_s
@@ -24,7 +24,7 @@ def run(command: str, argv: list[str]) -> int:
         help="scan, embed and pump (to the engine of [index]), with commas between",
     )
     options.add_argument("--once", action="store_true", help="end when nothing is left to do")
-    options.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    log_option(options, "info", purpose=None)
     args = options.parse_args(argv)
     roles = [role.strip() for role in args.roles.split(",")]
     if unknown := [role for role in roles if role not in ROLES]:
