@@ -153,7 +153,7 @@ class Filters(NamedTuple):
     documents: frozenset[int] | None = None
 
     @property
-    def vain(self) -> bool:
+    def closed(self) -> bool:
         """Whether nothing can pass."""
         return (self.sources is not None and not self.sources) or (
             self.documents is not None and not self.documents

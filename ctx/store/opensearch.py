@@ -163,7 +163,7 @@ class OpenSearchIndex:
         model = model or self._embedding()[0]
         if model is None:
             raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
-        if filters.vain or k <= 0:
+        if filters.closed or k <= 0:
             return []
         body = _vector_body(vector, filters, k)
         reply = self._asked(
@@ -185,7 +185,7 @@ class OpenSearchIndex:
     ) -> tuple[list[Hit], list[Hit]]:
         """As the protocol has it: one request, where both halves have something to answer."""
         words, vectors = self._states()
-        question = None if filters.vain or min(depths) <= 0 else self._word_query(query, prefix)
+        question = None if filters.closed or min(depths) <= 0 else self._word_query(query, prefix)
         if (
             question is not None
             and words is not None
@@ -467,7 +467,7 @@ class OpenSearchIndex:
         return self._client.search_all([_search_of(state.name, body, exact=exact)])[0]
 
     def _hits(self, query: JSON | None, filters: Filters, k: int) -> list[Hit]:
-        if query is None or filters.vain:
+        if query is None or filters.closed:
             return []
         body = _word_body(query, filters, k)
         reply = self._asked(self._words, lambda state: self._search(state, body, exact=True))

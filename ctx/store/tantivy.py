@@ -211,7 +211,7 @@ class KeywordIndex:
 
     def _hits(self, queries: Iterable[tuple[Any, float]], filters: Filters, k: int) -> list[Hit]:
         """What the queries find, each score times its factor; a passage keeps the best of what it gets."""
-        if filters.vain:
+        if filters.closed:
             return []
         parts = [(self._narrowed(query, filters), factor) for query, factor in queries]
         for depth in (k + margin for margin in TIED):
