@@ -7,9 +7,12 @@ Nothing goes unasked: the model may come back, the documents may be another conf
 from collections.abc import Sequence
 
 from ctx.errors import BadRequest, NotFound
+from ctx.lean import TypeVar
 from ctx.store.rows import ModelShare
 from ctx.types import SourceStatus
 from ctx.workspace import Workspace
+
+Unused = TypeVar("Unused")
 
 
 def replaced_models(workspace: Workspace) -> list[ModelShare]:
@@ -31,16 +34,8 @@ def prunable_models(workspace: Workspace, names: Sequence[str] = ()) -> list[Mod
     database may have another configuration.
     """
     shares = {share.model: share for share in replaced_models(workspace)}
-    for name in names:
-        if name not in shares:
-            replaced = ", ".join(shares) or "none"
-            raise NotFound(f"'{name}' is not a replaced model (those are: {replaced})")
-    if shares and not names and workspace.config.store.url:
-        raise BadRequest(
-            "machines that share this database may use another model: name those that none uses, "
-            f"`ctx embed prune NAME` ({', '.join(shares)})"
-        )
-    chosen = [shares[name] for name in dict.fromkeys(names)] if names else list(shares.values())
+    others = "use another model: name those that none uses, `ctx embed prune NAME`"
+    chosen = _named(workspace, shares, names, "not a replaced model", others)
     for share in chosen:
         if share.filling:
             raise BadRequest(f"another machine is embedding with '{share.model}' just now")
@@ -72,16 +67,24 @@ def prunable_sources(workspace: Workspace, names: Sequence[str] = ()) -> list[So
     theirs.
     """
     strays = {status.name: status for status in workspace.unconfigured()}
+    others = "have sources of their own: name those that none has, `ctx index --prune NAME`"
+    return _named(workspace, strays, names, "no source that this configuration lacks", others)
+
+
+def _named(
+    workspace: Workspace, unused: dict[str, Unused], names: Sequence[str], fault: str, others: str
+) -> list[Unused]:
+    """What of all that is unused these names mean; all of it for none.
+
+    Raises `NotFound` with the `fault` of a name that means nothing, and `BadRequest` where names are needed:
+    machines that share a database may do as `others` says.
+    """
     for name in names:
-        if name not in strays:
-            lacking = ", ".join(strays) or "none"
-            raise NotFound(f"'{name}' is no source that this configuration lacks (those are: {lacking})")
-    if strays and not names and workspace.config.store.url:
-        raise BadRequest(
-            "machines that share this database may have sources of their own: name those that none has, "
-            f"`ctx index --prune NAME` ({', '.join(strays)})"
-        )
-    return [strays[name] for name in dict.fromkeys(names)] if names else list(strays.values())
+        if name not in unused:
+            raise NotFound(f"'{name}' is {fault} (those are: {', '.join(unused) or 'none'})")
+    if unused and not names and workspace.config.store.url:
+        raise BadRequest(f"machines that share this database may {others} ({', '.join(unused)})")
+    return [unused[name] for name in dict.fromkeys(names)] if names else list(unused.values())
 
 
 def drop_sources(workspace: Workspace, sources: Sequence[SourceStatus]) -> list[tuple[str, int]]:

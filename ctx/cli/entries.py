@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 
+from ctx.formats.frontmatter import yaml_depth
 from ctx.toml import toml_value
 from ctx.types import JSON
 
@@ -106,14 +107,12 @@ def _yaml_value(text: str) -> JSON:
     """
     import yaml  # 20 ms, and one client has YAML
 
-    depth = 0
     try:
-        for event in yaml.parse(text, yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                raise _Unread("it has an alias (*name)")
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > _MAX_DEPTH:
-                raise _Unread("it is nested too deep")
+        depth = yaml_depth(text, yaml.SafeLoader, _MAX_DEPTH)
+        if depth is None:
+            raise _Unread("it has an alias (*name)")
+        if depth > _MAX_DEPTH:
+            raise _Unread("it is nested too deep")
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error

@@ -112,7 +112,8 @@ def _yaml(block: str) -> dict[str, JSON] | None:
     import yaml  # 29 ms, and only a block needs it
 
     try:
-        if not _is_plain(block):
+        # A few aliases make a small block say a very large one.
+        if (depth := yaml_depth(block, _loader(), MAX_DEPTH)) is None or depth > MAX_DEPTH:
             return None
         value = yaml.load(block, _loader())  # noqa: S506 - a safe loader
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -120,19 +121,22 @@ def _yaml(block: str) -> dict[str, JSON] | None:
     return _bounded(value) or None if isinstance(value, dict) else None
 
 
-def _is_plain(block: str) -> bool:
-    """Whether a YAML block has no alias, a few of which make a small block say a very large one, and no more
-    nesting than what is kept of it: the library in C goes down without an end, and takes the process along.
+def yaml_depth(text: str, loader: "type[yaml.SafeLoader]", most: int) -> int | None:
+    """How deep tables and lists lie in one another in YAML, looked at no further than beyond `most`: the
+    library in C goes down without an end, and takes the process along. None where an alias repeats a value.
     Raises `YAMLError`.
     """
     import yaml
 
-    depth = 0
-    for event in yaml.parse(block, Loader=_loader()):
+    depth = deepest = 0
+    for event in yaml.parse(text, Loader=loader):
+        if isinstance(event, yaml.AliasEvent):
+            return None
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH or isinstance(event, yaml.AliasEvent):
-            return False
-    return True
+        deepest = max(deepest, depth)
+        if deepest > most:
+            break
+    return deepest
 
 
 def _pairs(block: str) -> dict[str, JSON] | None:
