@@ -5,11 +5,10 @@ the search engine that `[index]` names.
 """
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from ctx.errors import ConfigError, StoreError
-from ctx.lean import TYPE_CHECKING, Protocol
+from ctx.lean import TYPE_CHECKING, Any, Protocol
 from ctx.settings import Index
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
@@ -24,28 +23,28 @@ if TYPE_CHECKING:  # the embedded engine needs neither
 Embedding = Callable[[], tuple[str | None, int | None]]
 
 
-@contextmanager
-def _client_needed() -> Iterator[None]:
+def _postgres() -> Any:
+    """The module of the database that machines share. Raises `ConfigError` where its client is not
+    installed.
+    """
     try:
-        yield
+        from ctx.store import postgres
     except ImportError as error:
         raise ConfigError(
             "[store] url needs the client of PostgreSQL: pip install 'ctx-server[cluster]'"
         ) from error
+    return postgres
 
 
 def open_database(url: str) -> "Database":
     """The database that machines share. Raises `ConfigError`, `StoreError`."""
-    with _client_needed():
-        from ctx.store.postgres import Database
-    return Database(url)
+    database: Database = _postgres().Database(url)
+    return database
 
 
 def check_database(url: str, timeout_s: float) -> None:
     """Raises `StoreError` where the database does not answer within so long, `ConfigError`."""
-    with _client_needed():
-        from ctx.store.postgres import check_reached
-    check_reached(url, timeout_s)
+    _postgres().check_reached(url, timeout_s)
 
 
 def postgres_catalog(url: str, path: str) -> "PostgresCatalog":
