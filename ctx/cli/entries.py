@@ -262,12 +262,11 @@ def _without(text: str, start: int, name: str) -> str:
     members, _ = members_of(text, start)
     names = list(members)
     position = names.index(name)
+    begin = members[names[position - 1]][1] if position else start + 1
     if position + 1 < len(names):  # from where its name begins to where the next one does
-        begin = members[names[position - 1]][1] if position else start + 1
         following = text.index('"', members[name][1])
         lead = len(text[begin:]) - len(text[begin:].lstrip(", \t\r\n"))
         return text[: begin + lead] + text[following:]
-    begin = members[names[position - 1]][1] if position else start + 1
     return text[:begin] + text[members[name][1] :]
 
 

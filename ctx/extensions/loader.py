@@ -365,7 +365,7 @@ def missing_tools(toolbox: Toolbox, agents: Agents) -> list[str]:
 
     A tool that failed to load is told of elsewhere.
     """
-    names = {tool.name for tool in toolbox.list()} | toolbox.failed().keys()
+    names = toolbox.names()
     return [
         f"agent '{agent.name}' names the tool '{one_line(name)}', which there is not; "
         + did_you_mean(name, names)
@@ -377,7 +377,7 @@ def missing_tools(toolbox: Toolbox, agents: Agents) -> list[str]:
 
 def missing_calls(toolbox: Toolbox, script: ScriptFile) -> list[str]:
     """Tools that a script may call and that nobody serves, one sentence each."""
-    names = {tool.name for tool in toolbox.list()} | toolbox.failed().keys()
+    names = toolbox.names()
     return [
         f"script '{script.name}' ({script.where}): calls: there is no tool '{one_line(name)}'; "
         f"{did_you_mean(name, names)}"

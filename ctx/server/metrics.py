@@ -5,7 +5,7 @@ from functools import partial
 from math import nan
 
 from ctx import __version__
-from ctx.errors import ConfigError, CtxError, NotFound
+from ctx.errors import ConfigError
 from ctx.server.work import Work
 from ctx.tools.base import Call, Toolbox
 from ctx.types import JSON
@@ -71,15 +71,6 @@ class Metrics:
 
     def _count(self, call: Call) -> None:
         # A name that a caller made up must not become a time series.
-        tool = call.tool if self._registered(call.tool) else "unknown"
+        tool = call.tool if call.tool in self._toolbox.names() else "unknown"
         self._calls.labels(tool, call.caller.door, call.outcome).inc()
         self._seconds.labels(tool, call.caller.door).observe(call.duration_s)
-
-    def _registered(self, name: str) -> bool:
-        try:
-            self._toolbox.get(name)
-        except NotFound:
-            return False
-        except CtxError:  # it could not be loaded, but the operator named it
-            return True
-        return True

@@ -125,6 +125,11 @@ class Registry(Generic[Entry]):
         if removed is not None:
             self._changed()
 
+    def names(self) -> set[str]:
+        """Of all entries, those that could not be loaded too."""
+        with self._lock:
+            return {*self._entries, *self._failed}
+
     def failed(self) -> dict[str, CtxError]:
         """What could not be loaded, and why."""
         with self._lock:
