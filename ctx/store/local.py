@@ -37,6 +37,7 @@ from ctx.store.inventory import (
     verified,
 )
 from ctx.store.statefile import Stamp, read_state, stamp
+from ctx.text import one_line, sound
 from ctx.types import Filters, Hit
 
 if TYPE_CHECKING:  # numpy costs 70 ms and logging 8, and a keyword search from the command line needs neither
@@ -61,11 +62,18 @@ class LocalIndex:
     `embedding()` gives the name of the model and its dimensions where known, (None, None) where embeddings
     are off; it is asked whenever vectors are needed, and may name another model from one time to the next.
     Opening touches nothing. `catch_up` needs `writable`, and the `WriterLock` held by the caller.
+    Raises `StoreError` where the path is not UTF-8: the engine takes no other, and what it cannot open would
+    be taken for damaged and built anew, each time.
     """
 
     def __init__(
         self, path: str, embedding: Callable[[], tuple[str | None, int | None]], *, writable: bool = False
     ) -> None:
+        if sound(path) != path:
+            raise StoreError(
+                f"the index cannot be in {one_line(path)}, which is not UTF-8: rename its folder; where its "
+                "name is UTF-8, let LC_ALL be C.UTF-8 and PYTHONUTF8 not be 0"
+            )
         self._path = path
         self._beneath = os.path.dirname(os.path.abspath(path))  # the folder of the store
         self._embedding = embedding

@@ -565,3 +565,10 @@ def test_an_index_closed_with_documents_fed_and_not_published_has_them_after_the
     assert len(index.keyword("xylophone", ALL, 10)) == 1
     index.close()
     catalog.close()
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_said_and_nothing_is_taken_for_damaged(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    with pytest.raises(StoreError, match=r"which is not UTF-8: rename its folder"):
+        LocalIndex(str(folder / "index"), lambda: (MODEL, DIM))
+    assert not folder.exists()
