@@ -11,10 +11,11 @@ from ctx.lean import NamedTuple
 MAX_GROWTH_CHARS = 8_000_000  # what the names of columns may add to a table; without them above that
 
 _NUMBER = re.compile(r"[-+(]?[$€£]?\d[\d.,: /%eE+-]*\)?")
+_ADDRESS = re.compile(r"[^\s@]+@[^\s@]+\.\w+|(?:https?://|www\.)\S+")
 _SAMPLE_ROWS = 100
 _MAX_NAME_CHARS = 100
 _LEAST_PAIRS, _MAX_PAIRS = 3, 30  # rows of a form
-_LEAST_MIXED = 2  # of its values that are words, and that are numbers
+_LEAST_MIXED = 2  # of its values that are words, and that are numbers or addresses
 _MAX_TITLE_ROWS = 8  # above a sheet's header: its title, a date, who made it
 
 
@@ -80,9 +81,9 @@ def _filled(cells: Sequence[str]) -> list[int]:
 def _is_form(table: Sequence[Sequence[str]]) -> bool:
     """Whether each row is a name and its value ("City: | Paris"), so that the first row names no columns.
 
-    Either the names end in colons, or the values are words and numbers by turns, as those of one column
-    seldom are. That is a guess, made of short tables alone: there a header is in one chunk with its rows, so
-    that where it is wrong no row loses its words.
+    Either the names end in colons, or the values are words and numbers or addresses by turns, as those of
+    one column seldom are. That is a guess, made of short tables alone: there a header is in one chunk with
+    its rows, so that where it is wrong no row loses its words.
     """
     if any(not cells[0] or len(_filled(cells)) > 2 for cells in table):
         return False
@@ -94,8 +95,8 @@ def _is_form(table: Sequence[Sequence[str]]) -> bool:
         return True
     if len(pairs) > _MAX_PAIRS or len(set(names)) < len(names) or not _are_words(names):
         return False
-    numbers = sum(_NUMBER.fullmatch(value) is not None for _, value in pairs)
-    return min(numbers, len(pairs) - numbers) >= _LEAST_MIXED
+    codes = sum(bool(_NUMBER.fullmatch(value) or _ADDRESS.fullmatch(value)) for _, value in pairs)
+    return min(codes, len(pairs) - codes) >= _LEAST_MIXED
 
 
 def _lines(table: Sequence[Sequence[str]], bullet: str) -> list[str]:

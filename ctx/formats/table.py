@@ -53,8 +53,8 @@ NOTEBOOK = Format("application/x-ipynb+json", "notebook", ("ipynb",), ("applicat
 ORG = Format("text/x-org", "org", ("org",), ("text/org",))
 ASCIIDOC = Format("text/asciidoc", "asciidoc", ("adoc", "asciidoc", "asc"), ("text/x-asciidoc",))
 LATEX = Format("text/x-tex", "latex", ("tex", "latex", "ltx"), ("application/x-latex", "application/x-tex"))
-CSV = Format("text/csv", "delimited", ("csv",), version=5, prose=False)
-TSV = Format("text/tab-separated-values", "delimited", ("tsv", "tab"), version=5, prose=False)
+CSV = Format("text/csv", "delimited", ("csv",), version=6, prose=False)
+TSV = Format("text/tab-separated-values", "delimited", ("tsv", "tab"), version=6, prose=False)
 JSON = Format("application/json", "records", ("json",), prose=False)
 JSON_LINES = Format(
     "application/jsonl", "records", ("jsonl", "ndjson"), ("application/x-ndjson",), prose=False
@@ -64,18 +64,18 @@ CODE = Format("text/x-code", "code", (), prose=False)  # its languages are a tab
 
 PDF = _document("application/pdf", "pdf", "pdf", paged=True, version=3)
 EPUB = _document("application/epub+zip", "epub", "epub", version=2)
-ODT = _document(f"{_ODF}text", "odf", "odt", "ott", version=4)
-ODP = _document(f"{_ODF}presentation", "odf", "odp", "otp", paged=True, version=3)
-ODS = _document(f"{_ODF}spreadsheet", "sheets", "ods", "ots", paged=True, version=4)
+ODT = _document(f"{_ODF}text", "odf", "odt", "ott", version=5)
+ODP = _document(f"{_ODF}presentation", "odf", "odp", "otp", paged=True, version=4)
+ODS = _document(f"{_ODF}spreadsheet", "sheets", "ods", "ots", paged=True, version=5)
 
 FORMATS: tuple[Format, ...] = (
     *(MARKDOWN, RST, HTML, NOTEBOOK, ORG, ASCIIDOC, LATEX, CSV, TSV, JSON, JSON_LINES, PLAIN, CODE),
     *(PDF, EPUB, ODT, ODP, ODS),
-    _document(f"{_OOXML}wordprocessingml.document", "docx", "docx", "docm", "dotx", version=5),
-    _document(f"{_OOXML}presentationml.presentation", "pptx", "pptx", "pptm", "ppsx", paged=True, version=3),
-    _document(f"{_OOXML}spreadsheetml.sheet", "sheets", "xlsx", "xlsm", paged=True, version=4),
+    _document(f"{_OOXML}wordprocessingml.document", "docx", "docx", "docm", "dotx", version=6),
+    _document(f"{_OOXML}presentationml.presentation", "pptx", "pptx", "pptm", "ppsx", paged=True, version=4),
+    _document(f"{_OOXML}spreadsheetml.sheet", "sheets", "xlsx", "xlsm", paged=True, version=5),
     _document(
-        "application/vnd.ms-excel.sheet.binary.macroenabled.12", "sheets", "xlsb", paged=True, version=4
+        "application/vnd.ms-excel.sheet.binary.macroenabled.12", "sheets", "xlsb", paged=True, version=5
     ),
     _document("message/rfc822", "mail", "eml", paged=True, version=3),
     _document("application/mbox", "mail", "mbox", paged=True, version=3),

@@ -349,6 +349,24 @@ def test_a_sheet_with_two_columns_of_one_name_and_two_tables_keeps_every_name() 
                 "- Town: Hoorn; Count: unknown",
             ],
         ),
+        (
+            ["Company,Acme", "E-mail,ana@acme.example", "Contact,Ana", "Web,https://acme.example"],
+            [
+                "- Company: Acme",
+                "- E-mail: ana@acme.example",
+                "- Contact: Ana",
+                "- Web: https://acme.example",
+            ],
+        ),
+        (
+            ["Who,E-mail", "Ana,ana@acme.example", "Bob,bob@acme.example", "Cy,cy@acme.example"],
+            [
+                "Who | E-mail",
+                "- Who: Ana; E-mail: ana@acme.example",
+                "- Who: Bob; E-mail: bob@acme.example",
+                "- Who: Cy; E-mail: cy@acme.example",
+            ],
+        ),
     ],
     ids=[
         "one name twice",
@@ -360,6 +378,8 @@ def test_a_sheet_with_two_columns_of_one_name_and_two_tables_keeps_every_name() 
         "names with colons",
         "a form",
         "words for want of numbers",
+        "a form with addresses",
+        "a column of addresses",
     ],
 )
 def test_a_table_of_words_has_the_names_of_its_own_columns(rows: list[str], lines: list[str]) -> None:
