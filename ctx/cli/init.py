@@ -10,6 +10,8 @@ from ctx.cli.common import parser, tell
 from ctx.cli.trust import trust_as_written
 from ctx.errors import ConfigError
 from ctx.project import find_config
+from ctx.text import one_line, sound
+from ctx.toml import toml_value
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -22,15 +24,19 @@ def run(command: str, argv: list[str]) -> int:
     options.add_argument("--force", action="store_true", help="replace a configuration that is there")
     args = options.parse_args(argv)
     path = args.config or "ctx.toml"
+    if os.path.isdir(path):
+        raise ConfigError(f"{path} is a folder; a configuration is a file: --config FILE names another place")
     if os.path.exists(path) and not args.force:
         print(f"{path} is there already; nothing was written (--force replaces it).", file=sys.stderr)
         return tell(args.json, {"file": os.path.abspath(path), "written": False})
     if not os.path.isdir(args.root):
-        raise ConfigError(f"--root: no such folder: {args.root}")
+        absence = "a file, not a folder" if os.path.exists(args.root) else "no such folder"
+        raise ConfigError(f"--root: {absence}: {args.root}")
+    if sound(args.root) != args.root:
+        raise ConfigError(f"--root: a name that is not UTF-8 has no place in TOML: {one_line(args.root)}")
     with open(bundled_path("config", "ctx.toml"), encoding="utf-8") as file:
         text = file.read()
-    quoted = os.path.normpath(args.root).replace("\\", "\\\\").replace('"', '\\"')
-    text = text.replace('root = "./docs"', f'root = "{quoted}"', 1)
+    text = text.replace('root = "./docs"', f"root = {toml_value(os.path.normpath(args.root))}", 1)
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         files.replace(path, text.encode(), mode=0o644)

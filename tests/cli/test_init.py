@@ -1,7 +1,9 @@
 """`ctx init`."""
 
+import os
 from pathlib import Path
 
+import pytest
 from kit import ctx
 
 
@@ -44,3 +46,32 @@ def test_init_where_it_cannot_write_says_so_in_a_line(tmp_path: Path) -> None:
     assert failed.stderr.startswith("Error: /proc/ctx/ctx.toml cannot be written")
     assert failed.stderr.count("\n") == 1
     assert ctx("init", "--root", "nowhere", cwd=tmp_path).returncode == 2
+
+
+def test_init_tells_a_file_from_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "note.md").write_text("# A note\n")
+    assert "--root: a file, not a folder: note.md" in ctx("init", "--root", "note.md", cwd=tmp_path).stderr
+    (tmp_path / "ctx.toml").mkdir()
+    for options in ((), ("--force",)):
+        reply = ctx("init", *options, cwd=tmp_path)
+        assert (reply.returncode, "ctx.toml is a folder" in reply.stderr) == (2, True)
+
+
+def test_init_writes_any_folder_s_name_so_that_it_is_read_again(tmp_path: Path) -> None:
+    for number, name in enumerate(("two\nlines", 'a "quoted" \\ name', "tab\there", "emoji \N{RABBIT}")):
+        folder = tmp_path / str(number) / name
+        folder.mkdir(parents=True)
+        (folder / "note.md").write_text("# A note\n")
+        assert ctx("init", "--root", name, cwd=folder.parent).returncode == 0
+        reply = ctx("index", "--no-embed", cwd=folder.parent)
+        assert (reply.returncode, "1 added" in reply.stdout) == (0, True), reply.stderr
+
+
+@pytest.mark.skipif(os.uname().sysname != "Linux", reason="a name there is UTF-8")
+def test_init_refuses_a_folder_that_toml_cannot_name(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    (tmp_path / name).mkdir()
+    reply = ctx("init", "--root", name, cwd=tmp_path)
+    assert (reply.returncode, reply.stderr.count("\n")) == (2, 1)
+    assert "not UTF-8" in reply.stderr
+    assert not (tmp_path / "ctx.toml").exists()
