@@ -291,3 +291,17 @@ def test_axe_finds_nothing_and_no_view_is_wider_than_the_screen(
         tab.page.screenshot(path=tmp_path / f"{address.split('/')[1][:6]}.png")
     assert {address: entries for address, entries in faults.items() if entries} == {}
     tab.close()
+
+
+def test_the_views_stand_in_one_row_on_the_narrowest_screen(browser: Any, served: Served) -> None:
+    tab = Tab(browser, served.base, viewport={"width": 320, "height": 640})
+    tab.page.wait_for_selector("#facts li")
+    for address, landmark in VIEWS.items():
+        tab.lead(address)
+        tab.page.wait_for_selector(landmark)
+        tops = tab.page.locator(".bar nav a").evaluate_all(
+            "links => links.filter((link) => link.offsetParent).map((link) => link.offsetTop)"
+        )
+        assert len(tops) > 3
+        assert len(set(tops)) == 1, address
+    tab.close()
