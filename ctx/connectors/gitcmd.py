@@ -26,6 +26,9 @@ QUICK_TIMEOUT_S = 60.0  # a call that reads no more than our own copy, or asks a
 CHUNK_BYTES = 1 << 16
 MAX_PROCESSES = 64  # of one call: git, what it starts and what answers it are ten at most
 CROWD_LOOK_S = 0.5
+# Of what one call prints: the list of two million files. Ten trees that each hold the next one ten times are
+# ten thousand million files, and a kilobyte to fetch.
+MAX_OUTPUT_BYTES = 128 << 20
 MAX_STDERR_BYTES = 1 << 16  # of its beginning (a trace) and of its end (where git says why)
 
 # What a surrounding git (a hook, an alias) leaves in the environment would point our calls at its own
@@ -205,6 +208,7 @@ class Git:
         assert process.stdout is not None
         assert process.stderr is not None
         out: list[bytes] = []
+        size = 0
         err = b""
         late = f"{self._name}: git {verb} did not finish in {timeout_s:g} s and was stopped"
         look_s = time.monotonic() + CROWD_LOOK_S
@@ -228,6 +232,13 @@ class Git:
                         selector.unregister(key.fileobj)
                     elif key.fileobj is process.stdout:
                         out.append(data)
+                        size += len(data)
+                        if size > MAX_OUTPUT_BYTES:
+                            raise SourceError(
+                                f"{self._name}: git {verb} lists more than {MAX_OUTPUT_BYTES >> 20} MiB and "
+                                "was stopped: the repository holds more files than ctx reads; `root` names a "
+                                "folder of it"
+                            )
                     else:
                         err += data
                         if progress:

@@ -51,6 +51,25 @@ def test_a_dead_remote_is_a_source_error_and_comes_back(upstream: Upstream, tmp_
     assert Scan(source, first.known).log.unchanged == {"a.md"}
 
 
+def test_folders_that_hold_each_other_ten_times_over_are_given_up(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred million files, of nine small objects."""
+    monkeypatch.setattr(gitcmd, "MAX_OUTPUT_BYTES", 1 << 20)
+    upstream.commit({"sub/a.md": "a"})
+    row = f"100644 blob {git(upstream.work, 'rev-parse', 'HEAD:sub/a.md')}"
+    for _ in range(8):
+        listing = "".join(f"{row}\tfolder{number}\n" for number in range(10))
+        row = f"040000 tree {git(upstream.work, 'mktree', stdin=listing.encode())}"
+    files = f"{git(upstream.work, 'ls-tree', 'HEAD')}\n{row}\tdeep\n"
+    tree = git(upstream.work, "mktree", stdin=files.encode())
+    bomb = git(upstream.work, "commit-tree", "-m", "bomb", "-p", "HEAD", tree)
+    upstream.push(f"{bomb}:refs/heads/main")
+    with pytest.raises(SourceError, match="lists more than 1 MiB"):
+        Scan(connector(upstream, tmp_path))
+    assert Scan(connector(upstream, tmp_path, root="sub")).data == {"a.md": b"a"}
+
+
 @pytest.mark.parametrize("scheme", ["git", "http"])  # the second is spoken by a child of git
 @pytest.mark.slow
 def test_a_remote_that_never_answers_is_given_up_and_its_git_is_gone(tmp_path: Path, scheme: str) -> None:
