@@ -34,6 +34,7 @@ from ctx.types import Content, SourceItem
 SCAN_FORMAT = 1  # raised when a new version would take or read other objects under the same configuration
 MAX_LISTING_BYTES = 20_000_000  # of a thousand keys
 REQUEST_S = 60.0
+MAX_PAGES = 20_000  # of a listing: twenty million keys, or as many answers that hold none
 ATTEMPTS = 3  # where the store says that it is busy
 SILENCES = 5  # requests in a row without an answer: the store has gone
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
@@ -197,15 +198,18 @@ class _Store:
         fields = {"list-type": "2", "encoding-type": "url", "max-keys": "1000"}
         if prefix:
             fields["prefix"] = prefix
-        while True:
+        tokens: set[int] = set()  # their hashes: a store may make them as long as it likes
+        for _ in range(MAX_PAGES):
             reply = self._get("/" if self._root == "" else "", fields, MAX_LISTING_BYTES)
             objects, token = _listing(reply.body)
             yield from objects
             if token is None:
                 return
-            if token == fields.get("continuation-token"):
+            if hash(token) in tokens:
                 raise SourceError("the store's listing does not go on")
+            tokens.add(hash(token))
             fields["continuation-token"] = token
+        raise SourceError(f"its listing has more than {MAX_PAGES:,} pages; narrow it with `prefix`")
 
     def read(self, key: str, max_bytes: int) -> Reply:
         """An object. Raises `SourceError`."""

@@ -31,6 +31,7 @@ class Bucket:
         self.types: dict[str, str] = {}
         self.answers: dict[str, tuple[int, bytes]] = {}
         self.page = 1000
+        self.turns: dict[str, str] = {}  # the token of a page -> the one that is given in its place
         self.fail_after = -1
         self.reads: list[str] = []
         self.headers: list[Mapping[str, str]] = []
@@ -75,7 +76,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         keys = sorted(key for key in self.bucket.objects if key.startswith(prefix) and key > after)
         page, further = keys[: self.bucket.page], keys[self.bucket.page :]
         rows = "".join(self._row(key) for key in page)
-        token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if further else ""
+        token = ""
+        if further:
+            after = self.bucket.turns.get(page[-1], page[-1])
+            token = f"<NextContinuationToken>{escape(after)}</NextContinuationToken>"
         return (
             '<?xml version="1.0" encoding="UTF-8"?><ListBucketResult '
             'xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'

@@ -15,7 +15,7 @@ from s3_kit import KEYS, SECRET, Bucket, Scan, connector, serving
 from web_kit import Page
 from web_kit import serving as serving_site
 
-from ctx.connectors import s3_credentials, session
+from ctx.connectors import s3, s3_credentials, session
 from ctx.connectors.s3 import S3Connector
 from ctx.connectors.s3_credentials import find_credentials, find_region
 from ctx.connectors.s3_sign import Credentials, path_of, query_of, signed_headers
@@ -211,6 +211,23 @@ def test_a_listing_that_goes_in_a_circle_ends(bucket: Bucket) -> None:
     )
     with pytest.raises(SourceError, match="does not go on"):
         Scan(connector(bucket))
+
+
+def test_a_listing_that_returns_to_an_earlier_page_ends(bucket: Bucket) -> None:
+    bucket.objects = {f"{number}.md": b"x" for number in range(6)}
+    bucket.page = 2
+    bucket.turns = {"3.md": "1.md"}
+    with pytest.raises(SourceError, match="does not go on"):
+        Scan(connector(bucket))
+
+
+def test_a_listing_without_end_ends(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "MAX_PAGES", 3)
+    bucket.objects = {f"{number}.md": b"x" for number in range(8)}
+    bucket.page = 2
+    with pytest.raises(SourceError, match=r"more than 3 pages; narrow it with `prefix`\. What is indexed"):
+        Scan(connector(bucket))
+    assert len(bucket.headers) - len(bucket.reads) == 3
 
 
 def test_a_store_that_is_not_there_is_a_source_error() -> None:
