@@ -6,7 +6,9 @@ One row a chunk: `document_id`, `source`, `source_id`, `title`, `source_url`, `u
 """
 
 import os
+import resource
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +22,9 @@ from ctx.store.rows import StoredDocument
 from ctx.types import JSON
 
 ROWS = 4096  # of a row group: 6 MB of vectors at 384 dimensions
+# That reading a table may take beside what the process has. A file says a thousand times in a few bytes what
+# it says once, and neither its size nor what it tells of itself bounds what comes out.
+MAX_MEMORY_BYTES = 2 << 30
 _TEXT_COLUMNS = ("title", "heading", "text")
 
 Pair = tuple[bytes, "np.ndarray"]
@@ -124,16 +129,40 @@ def read_embeddings(path: str, model: str) -> Iterator[list[Pair]]:
     if files.irregular(location):
         raise BadRequest(f"{path} cannot be read: it is no file")
     try:
-        table = parquet.ParquetFile(location)
-        with table:
+        with _bounded_memory(), parquet.ParquetFile(location) as table:
             columns = _columns(path, table.schema_arrow.names)
             for batch in table.iter_batches(ROWS, columns=columns):
                 yield [_pair(path, row, model) for row in batch.to_pylist() if row["embedding"] is not None]
     except CtxError:
         raise
+    except MemoryError as error:
+        raise BadRequest(
+            f"{path} cannot be read: a few of its rows unpack to more than {MAX_MEMORY_BYTES >> 20} MiB"
+        ) from error
     except (arrow.ArrowException, OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no Parquet table, or damaged"
         raise BadRequest(f"{path} cannot be read: {reason}") from error
+
+
+@contextmanager
+def _bounded_memory() -> Iterator[None]:
+    """A block in which memory that is asked for beyond the bound is refused; where the system tells how much
+    the process has.
+    """
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    try:
+        with open("/proc/self/statm") as figures:
+            pages = int(figures.read().split()[0])
+    except (OSError, ValueError):
+        yield  # no Linux
+        return
+    limit = pages * resource.getpagesize() + MAX_MEMORY_BYTES
+    bounds = [bound for bound in (limit, *before) if bound != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min(bounds), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def _columns(path: str, names: Sequence[str]) -> list[str]:
