@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from ctx.errors import Busy, CtxError
 from ctx.indexing.indexer import Indexer
@@ -19,6 +20,18 @@ logger = logging.getLogger(__name__)
 ROLES = ("scan", "embed", "pump")
 SCAN_EVERY_S = 60.0  # of sources without an interval of their own
 LOOK_EVERY_S = 2.0  # between two looks at what is pending
+
+
+class _Work(NamedTuple):
+    """What the log says of work that fails, and of the next time that it does not."""
+
+    failure: str
+    success: str
+    subject: str = ""
+
+
+_PUMP = _Work("index not brought up to date", "index is brought up to date again")
+_EMBED = _Work("embedding failed", "embedding works again")
 
 
 class NoProjection:
@@ -55,7 +68,7 @@ class Worker:
         self._roles = roles
         self._intervals_s = intervals_s
         self._next_s = dict.fromkeys(indexer.connectors, 0.0)
-        self._behind_for: str | None = None  # why the index is not brought up to date, told once
+        self._failing: dict[_Work, str] = {}  # work that failed last, and why: told once
 
     def run(self, stop: threading.Event) -> None:
         """Works until `stop` is set. What fails is logged, and tried again."""
@@ -80,32 +93,40 @@ class Worker:
         try:
             self._indexer.repair()
         except CtxError as error:
-            if error.message != self._behind_for:
-                logger.error("index not brought up to date reason=%s", error.message)
-            self._behind_for = error.message
-            return False
-        if self._behind_for is not None:
-            logger.info("index is brought up to date again")
-        self._behind_for = None
+            return self._failed(_PUMP, error)
+        self._worked(_PUMP)
         return True
 
     def _scan(self, name: str, stop: threading.Event) -> bool:
+        work = _Work("index run failed", "index run works again", f" source={name}")
         self._next_s[name] = time.monotonic() + self._intervals_s.get(name, SCAN_EVERY_S)
         try:
-            return self._indexer.run_source(self._indexer.connectors[name], stop=stop).ok
+            report = self._indexer.run_source(self._indexer.connectors[name], stop=stop)
         except Busy as error:
             logger.debug("source=%s is another's turn: %s", name, error.message)
             return True
         except CtxError as error:
-            logger.error("index run failed source=%s reason=%s", name, error.message)
-            return False
+            return self._failed(work, error)
+        self._worked(work)
+        return report.ok
 
     def _embed(self, stop: threading.Event) -> bool:
         try:
             report = self._indexer.embed(stop=stop)
         except CtxError as error:
-            logger.error("embedding failed reason=%s", error.message)
-            return False
+            return self._failed(_EMBED, error)
+        self._worked(_EMBED)
         if report.embedded:
             logger.info("embedded=%d pending=%d", report.embedded, report.pending)
         return True
+
+    def _failed(self, work: _Work, error: CtxError) -> bool:
+        """False, having told it once."""
+        if self._failing.get(work) != error.message:
+            logger.error("%s%s reason=%s", work.failure, work.subject, error.message)
+        self._failing[work] = error.message
+        return False
+
+    def _worked(self, work: _Work) -> None:
+        if self._failing.pop(work, None) is not None:
+            logger.info("%s%s", work.success, work.subject)

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -15,6 +16,10 @@ from typing import Any
 import postgres
 import pytest
 from kit import named
+
+from ctx.config import load_config
+from ctx.indexing.worker import Worker
+from ctx.workspace import open_workspace
 
 pytestmark = pytest.mark.cluster
 
@@ -242,6 +247,34 @@ def test_workers_share_what_is_to_be_done_and_a_server_answers_from_it(
     assert {result["source_id"] for result in results(answers, "a bird", "hybrid")} == {
         f"{no}.md" for no in range(6)
     }
+
+
+def test_a_worker_tells_once_that_the_database_is_away(
+    tmp_path: Path, postgres_programs: postgres.Programs, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = postgres.Server(postgres_programs).create()
+    caplog.set_level("INFO", "ctx.indexing.worker")
+    try:
+        config = node(tmp_path / "one", "one", server.url(), provider="local")
+        with open_workspace(load_config(str(config), {}), projecting=False) as space:
+            worker = Worker(space.indexer, ["scan", "embed"], {"filesystem:one": 0.0})
+            assert worker.work(threading.Event())
+            server.kill()
+            assert [worker.work(threading.Event()) for _ in range(3)] == [False] * 3
+            reason = "the database cannot be reached: check that it runs, and [store] url"
+            lines = [record.message for record in caplog.records if "reached" in record.message]
+            assert lines == [
+                f"index run failed source=filesystem:one reason={reason}",
+                f"embedding failed reason={reason}",
+            ]
+            server.start()
+            assert worker.work(threading.Event())
+            assert [record.message for record in caplog.records][-2:] == [
+                "index run works again source=filesystem:one",
+                "embedding works again",
+            ]
+    finally:
+        server.discard()
 
 
 def test_a_worker_without_a_shared_database_is_told_what_does_its_work(tmp_path: Path) -> None:
