@@ -39,6 +39,7 @@ from ctx.settings import (
     Store,
     Watch,
     Web,
+    is_database,
 )
 from ctx.toml import read_text, tables_of
 from ctx.types import JSON, plain_entries
@@ -469,6 +470,9 @@ def _check_together(reader: _Reader, config: Config) -> None:
                 mend = f"does nothing with provider '{embedding.provider}'; delete it or set provider"
                 reader.report(f"[embedding] {key}", mend)
     _check_index(reader, config.index)
+    if config.store.url is not None and not is_database(config.store.url):
+        # Not an empty one either, of a variable that is not set say: memories would go to a file.
+        reader.report("[store] url", "must be postgresql://user@host/database")
     if config.chunking.overlap_tokens * 2 > config.chunking.max_tokens:
         reader.report("[chunking] overlap_tokens", "must be at most half of max_tokens")
     host, _, port = config.server.bind.rpartition(":")

@@ -205,3 +205,14 @@ def test_relative_paths_mean_the_project_from_wherever_the_file_lies(tmp_path: P
 )
 def test_a_search_engine_is_told_what_it_lacks(tmp_path: Path, text: str, complaint_words: str) -> None:
     assert complaint_words in complaint(tmp_path, f"[index]\n{text}")
+
+
+@pytest.mark.parametrize(
+    "url", ["", "mysql://ctx@db/ctx", "host=db dbname=ctx", ".ctx/ctx.db", "postgresql:/db"]
+)
+def test_a_store_that_is_no_database_is_refused_before_anything_is_written(tmp_path: Path, url: str) -> None:
+    text = f'[store]\nurl = "{url}"\n'
+    assert "[store] url: must be postgresql://user@host/database" in complaint(tmp_path, text)
+    unset = complaint(tmp_path, '[store]\nurl = "${CTX_DATABASE_URL}"\n', {"CTX_DATABASE_URL": url})
+    assert "[store] url: must be" in unset
+    assert "mysql" not in unset, "it may hold a password"

@@ -8,6 +8,7 @@ from ctx.cli.common import configuration, parser, plain, tell
 from ctx.config import Config
 from ctx.errors import BadRequest, StoreError
 from ctx.migration import Report, migrate
+from ctx.settings import is_database
 from ctx.store.lock import WriterLock
 
 
@@ -50,7 +51,7 @@ def _place(option: str, text: str) -> str:
     scheme, separator, _ = text.partition("://")
     if not separator:
         return os.path.abspath(os.path.expanduser(text))
-    if scheme not in ("postgresql", "postgres"):
+    if not is_database(text):
         raise BadRequest(
             f"{option}: '{plain(scheme)[:40]}' is nothing that a store is kept in; name "
             "postgresql://user@host/database, or a file"

@@ -18,7 +18,7 @@ from typing import Any, Self
 import psycopg
 from psycopg import errors
 from psycopg.adapt import Loader
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo, timeout_from_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import StrDumper
@@ -47,6 +47,11 @@ UNPROVEN = "the database asks for a password: put one into [store] url"
 REFUSED = (
     "the database refuses the user, the password or the database of [store] url: its own words are in the log"
 )
+NO_ADDRESS = "[store] url is no address of a PostgreSQL: postgresql://user@host/database"
+UNKNOWN_PARAMETER = (
+    "there is a parameter in [store] url that PostgreSQL's client does not know: take it out (sslmode, "
+    "connect_timeout and the like are known)"
+)
 # What a server, or the client, says of a connection that does not come about. There are words only: of a
 # server's refusal libpq keeps the text and not the SQLSTATE, and a server speaks the language of its
 # lc_messages, so that elsewhere `REFUSED` has to do. What the client says is English in psycopg's wheels. Of
@@ -72,6 +77,11 @@ _NOT_CONNECTED = (
         False,
     ),
     (("invalid port number",), "the port in [store] url is none", False),
+    (
+        (' value: "',),
+        "a parameter in [store] url (sslmode, target_session_attrs) has a value that there is not: check it",
+        False,
+    ),
     (("invalid integer value",), "a port, or another number, in [store] url is none", False),
     (
         ("resolve host",),
@@ -265,10 +275,13 @@ def address_of(url: str) -> str:
     """
     try:
         parameters = conninfo_to_dict(url)
+        timeout_from_conninfo(parameters)
     except psycopg.ProgrammingError as error:
-        raise StoreError(
-            "[store] url is no address of a PostgreSQL: postgresql://user@host/database"
-        ) from error
+        # Its own words may hold a piece of the password.
+        unknown = "query parameter" in str(error)
+        raise StoreError(UNKNOWN_PARAMETER if unknown else NO_ADDRESS) from error
+    if any("@" in host[1:] for host in str(parameters.get("host")).split(",")):
+        raise StoreError(f"{NO_ADDRESS}; an @ in its password is written %40, a / %2F")
     options = (
         f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout={LOCK_TIMEOUT_MS} "
         f"-c idle_in_transaction_session_timeout={IDLE_TIMEOUT_MS} {parameters.get('options') or ''}"

@@ -218,6 +218,9 @@ REFUSALS = {
     ),
     "postgresql://ctx:right@nowhere.invalid/postgres": "host name",
     "postgresql://ctx:right@127.0.0.1:abc/postgres": "port",
+    "postgresql://ctx:ri@ht@127.0.0.1:{port}/postgres": "an @ in its password is written %40",
+    "postgresql://ctx:right@127.0.0.1:{port}/postgres?sslmode=yes": "a parameter in .* has a value",
+    "postgresql://ctx:right@127.0.0.1:{port}/postgres?ssl=on": "a parameter in .* does not know",
 }
 
 
@@ -241,7 +244,7 @@ def test_a_server_that_refuses_is_told_from_one_that_is_away(
             (server.data / "pg_hba.conf").write_text(rules)
             connection.execute("SELECT pg_reload_conf()")
         for url, message in REFUSALS.items():
-            with Database(url.format(port=server.port)) as database, pytest.raises(StoreError, match=message):
+            with pytest.raises(StoreError, match=message), Database(url.format(port=server.port)) as database:
                 names(database)
     finally:
         server.discard()
