@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ctx.assemble import open_keys
 from ctx.config import Config
-from ctx.errors import ConfigError, StoreError
+from ctx.errors import BadRequest, ConfigError, StoreError
 from ctx.extensions.store import FileScriptStore, ScriptStore
 from ctx.memory.moving import check_target as check_banks
 from ctx.memory.moving import move_memories
@@ -21,6 +21,7 @@ from ctx.server.keys import KeyRecord
 from ctx.store.plane import open_catalog, open_database
 from ctx.types import JSON
 
+SAME = "both are the same store; name another one with --to or --from"
 _PATIENCE_S = 60.0
 Progress = Callable[[str, int, int], None]
 """`progress(step, count, total)`"""
@@ -65,6 +66,9 @@ def migrate(config: Config, origin: str, target: str, *, replace: bool, progress
             check_target(source, goal)
             check_banks(rows, goal_rows)
         goal.mark_unfinished(True)
+        if source.unfinished():
+            goal.mark_unfinished(False)
+            raise BadRequest(SAME)
         documents = move(source, goal, progress=progress)
         memories = move_memories(rows, goal_rows, progress=progress)
         report = Report(

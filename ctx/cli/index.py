@@ -144,6 +144,8 @@ def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop:
             _tell_ends(reports)
         if not args.dry_run:
             dropped = drop_sources(workspace, prunable)
+            if not reports:
+                workspace.catch_up()  # a run does it before its first change
             embedded = None if args.no_embed else workspace.indexer.embed(progress=progress, stop=stop)
     strays = [] if names else workspace.unconfigured()
     if args.json:

@@ -4,10 +4,10 @@ import os
 import sys
 from collections.abc import Iterator
 
-from ctx.cli.common import configuration, parser, plain, tell
+from ctx.cli.common import configuration, counted, parser, plain, tell
 from ctx.config import Config
 from ctx.errors import BadRequest, StoreError
-from ctx.migration import Report, migrate
+from ctx.migration import SAME, Report, migrate
 from ctx.settings import is_database
 from ctx.store.lock import WriterLock
 
@@ -41,7 +41,7 @@ def run(command: str, argv: list[str]) -> int:
             "one of the two stores must be a database; `ctx backup` and `ctx restore` copy one that is a file"
         )
     if origin_place == target_place:
-        raise BadRequest("both are the same store; name another one with --to or --from")
+        raise BadRequest(SAME)
     if "://" not in origin_place and not os.path.exists(origin_place):
         raise StoreError(f"there is no catalog to move: {plain(origin_place)} is not there")
     return _moved(config, origin_place, target_place, replace=args.replace, as_json=args.json)
@@ -74,15 +74,18 @@ def _moved(config: Config, origin_place: str, target_place: str, *, replace: boo
 
 def _lines(report: Report, target_place: str, *, configured: bool) -> Iterator[str]:
     yield (
-        f"{report.documents:,} documents, {report.chunks:,} chunks and {report.embeddings:,} new embeddings "
-        f"are there, and equal; {report.passed_over:,} documents were there before"
+        f"{counted(report.documents, 'document')}, {counted(report.chunks, 'chunk')} and "
+        f"{counted(report.embeddings, 'new embedding')} are there, and equal; "
+        f"{counted(report.passed_over, 'document')} there before"
     )
     yield (
-        f"{report.memories:,} memories in {report.banks:,} banks, {report.keys:,} keys, {report.sessions:,} "
-        f"sessions and {report.values:,} values of scripts are there, and equal"
+        f"{counted(report.memories, 'memory')} in {counted(report.banks, 'bank')}, "
+        f"{counted(report.keys, 'key')}, {counted(report.sessions, 'session')} and "
+        f"{counted(report.values, 'value')} of scripts are there, and equal"
     )
-    if "://" in target_place:
-        naming = "" if configured else "name it in ctx.toml ([store] url); "
-        yield (f"Now {naming}`ctx index` builds the index from it without embedding anything.")
+    naming = ""
+    if not configured and is_database(target_place):
+        naming = "name it in ctx.toml ([store] url); "
     elif not configured:
-        yield ("Now take [store] url out of ctx.toml, and set [db] path to it.")
+        naming = "take [store] url out of ctx.toml, and set [db] path to it; "
+    yield f"Now {naming}`ctx index` builds the index from it without embedding anything."

@@ -158,6 +158,39 @@ def test_a_store_moves_to_a_database_and_back_with_the_same_replies(
     assert key
 
 
+def test_a_store_is_not_moved_to_itself_by_another_name(
+    tmp_path: Path, database_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = project(tmp_path, {"otter.md": "The otter sleeps.\n"})
+    store = f'[store]\nurl = "{database_url}"\n'
+    config.write_text(store + config.read_text())
+    with workspace(config) as space:
+        space.refresh(space.source_names())
+    alias = f"{database_url}?application_name=mover"
+    assert cli.main(["migrate", "--to", alias, "--replace", "--config", str(config)]) == 2
+    assert "both are the same store" in capsys.readouterr().err
+    with workspace(config) as space:
+        assert space.catalog.stats()["documents"] == 1
+
+
+def test_a_store_without_its_sources_is_found_in_after_the_move_and_an_index_run(
+    tmp_path: Path, database_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = project(tmp_path, {"otter.md": "The otter sleeps.\n"})
+    with workspace(config) as space:
+        space.refresh(space.source_names())
+    assert cli.main(["migrate", "--to", database_url, "--config", str(config)]) == 0
+    other = project(tmp_path / "other", {}, '[embedding]\nprovider = "disabled"\n[db]\npath = "./ctx.db"\n')
+    command = ["migrate", "--from", database_url, "--config", str(other)]
+    assert cli.main(command) == 0
+    assert "1 document, 1 chunk" in capsys.readouterr().out
+    other.write_text(other.read_text().partition("[connectors")[0])
+    assert cli.main(["index", "--config", str(other)]) == 0
+    capsys.readouterr()
+    assert cli.main(["search", "otter", "--config", str(other)]) == 0
+    assert "The otter sleeps." in capsys.readouterr().out
+
+
 MOVES_AND_DIES = """import os, signal, sys
 from ctx.config import load_config
 from ctx.migration import migrate
