@@ -365,9 +365,10 @@ class IndexRun:
         machines = self._catalog.elsewhere(self._source, departed) if departed else {}
         if machines:
             names = ", ".join(sorted(set(machines.values())))
+            count = "1 document" if len(machines) == 1 else f"{len(machines)} documents"
             self._log.note(
                 "",
-                f"{len(machines)} documents of another machine ({names}) are not here and are kept: index "
+                f"{count} of another machine ({names}) not here, and kept: index "
                 "there, or `ctx index --take-over` where it is gone for good",
             )
         return [source_id for source_id in departed if source_id not in machines]

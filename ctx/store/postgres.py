@@ -26,6 +26,7 @@ from psycopg.types.string import StrDumper
 from ctx.errors import Busy, StoreError
 from ctx.store.record import TOO_LARGE, unfit
 
+OLDEST = 14  # the version of the server
 CONNECT_TIMEOUT_S = 5
 # A statement of ours takes seconds at most; one that hangs must not hold a lock for ever.
 STATEMENT_TIMEOUT_MS = 120_000
@@ -510,10 +511,15 @@ class Database:
         """Brings one component's tables up to date; `migrations[n]` is the SQL that leads from version n to n
         + 1.
 
-        Raises `StoreError` for a database that is newer than the program, or whose texts are not in the order
-        of their code points.
+        Raises `StoreError` for a database that is newer than the program, a server that is too old, or texts
+        that are not in the order of their code points.
         """
         with self.transaction() as connection:
+            version = connection.native.info.server_version // 10_000
+            if version < OLDEST:
+                raise StoreError(
+                    f"the database is PostgreSQL {version}, and ctx needs {OLDEST} or newer: upgrade it"
+                )
             _check_order(connection)
             if _version(connection, component) == len(migrations):
                 return

@@ -1,5 +1,6 @@
 """What passes between a process and the database: how often it waits, and what it makes of one that fails."""
 
+import re
 import select
 import socket
 import threading
@@ -30,6 +31,7 @@ class Relay:
         self.turns = 0
         self.away = False  # connections are closed at once, and counted
         self.attempts = 0
+        self.version = b""  # that the server says it has, instead of its own
         self._clients: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -57,6 +59,8 @@ class Relay:
                         return
                     if not data:
                         return
+                    if self.version and speaker is server:
+                        data = re.sub(rb"server_version\0..", b"server_version\0" + self.version, data)
                     self.turns += speaker is client and last is server
                     last = speaker
                     (server if speaker is client else client).sendall(data)
@@ -203,6 +207,21 @@ def test_a_database_that_does_not_even_answer_is_not_asked_by_each_call() -> Non
                 listener.accept()[0].close()
                 attempts += 1
     assert 1 <= attempts <= 5, "each attempt takes two seconds"
+
+
+def test_a_server_that_is_too_old_is_refused_before_anything_is_made_there(relay: tuple[Relay, str]) -> None:
+    from ctx.store.postgres import Database
+    from ctx.store.postgres_catalog import PostgresCatalog
+
+    between, url = relay
+    between.version = b"13"
+    with pytest.raises(StoreError, match="the database is PostgreSQL 13, and ctx needs 14 or newer"):
+        PostgresCatalog(url)
+    between.version = b""
+    with Database(url) as database, database.transaction() as connection:
+        assert connection.execute(
+            "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"
+        ).fetchone() == (0,)
 
 
 REFUSALS = {
