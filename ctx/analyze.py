@@ -118,6 +118,13 @@ def plain_words(text: str) -> list[str]:
     return list(_unstemmed.analyze(composed(text)))
 
 
+def whole(name: str) -> str:
+    """A name as one word, however it is written: `get_user` and `getUser` are getuser. Not stemmed: `Int16s`
+    is another name than `Int16`.
+    """
+    return "".join(plain_words(name))
+
+
 def additions(text: str) -> str:
     """Words that `text` (composed) implies beyond its own, parted by spaces; usually "".
 

@@ -172,7 +172,7 @@ def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> lis
         worth = share_of_words * shares[terms]
         if nearness:
             worth += alpha * nearness.get(row.chunk_no, 0.0)
-        if names and _defines(text, names):
+        if names and _defines(text, heading, names):
             worth += _DEFINING_SHARE
         if verbatim and matcher.quotes(text, text_terms):
             worth += _PHRASE_SHARE
@@ -271,14 +271,19 @@ def _nearness(leg: Leg, number: int) -> dict[int, float]:
     return {hit.chunk_no: (hit.score - low) / width if width > 0 else 1.0 for hit in hits}
 
 
-def _defines(text: str, names: Sequence[str]) -> bool:
+def _defines(text: str, heading: str, names: Sequence[str]) -> bool:
+    """Whether a chunk lies in the definition of one of the names, or has a defining word before it."""
+    inner = heading.rpartition(" > ")[2].rpartition(".")[2]
     for name in names:
+        if inner == name:
+            return True
         start = text.find(name)
         while start >= 0:
+            end = start + len(name)
             before = text[max(0, start - 40) : start].split()
-            if before and before[-1] in analyze.DEFINING:
+            if before and before[-1] in analyze.DEFINING and not text[end : end + 1].isalnum():
                 return True
-            start = text.find(name, start + 1)
+            start = text.find(name, end)
     return False
 
 

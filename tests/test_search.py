@@ -154,10 +154,12 @@ def in_chunks(source_id: str, *texts: str) -> tuple[Document, Sequence[Chunk]]:
     ]
 
 
-def module(source_id: str, *texts: str) -> tuple[Document, Sequence[Chunk]]:
-    """A file of Python with just these chunks."""
+def module(
+    source_id: str, *texts: str, media_type: str = "text/x-python"
+) -> tuple[Document, Sequence[Chunk]]:
+    """A file of code with just these chunks."""
     document, chunks = in_chunks(source_id, *texts)
-    return document._replace(media_type="text/x-python"), chunks
+    return document._replace(media_type=media_type), chunks
 
 
 def ids(searcher: Searcher, query: str, mode: str = "keyword", **arguments: object) -> list[str]:
@@ -222,6 +224,22 @@ def test_code_that_defines_a_name_is_a_candidate_though_many_say_it_more_often(
         module("ledger/__init__.py", f"class Balance: {'word ' * 300}"),
     )
     assert ids(store.searcher(candidate_k_keyword=2), query)[rank] == "ledger/__init__.py"
+
+
+def test_a_method_is_defined_where_no_defining_word_stands_beside_its_name(store: Store) -> None:
+    calls = "".join(f"c.SendMail({n})\n" for n in range(9))
+    store.put(
+        module("calls.go", calls, media_type="text/x-go"),
+        module(
+            "pond.go",
+            "package pond\n" + "// words\n" * 60,
+            "func (c *Client) SendMail(to int) {\n}\n",
+            media_type="text/x-go",
+        ),
+    )
+    (best, _) = store.searcher().search("SendMail").results
+    assert best.source_id == "pond.go"
+    assert "func (c *Client) SendMail" in best.snippet
 
 
 def test_words_of_a_question_that_make_a_name_lead_to_what_it_names(store: Store) -> None:

@@ -7,10 +7,11 @@ place, never text.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
+from ctx.analyze import DEFINING
 from ctx.formats.base import Parsed, clipped
 from ctx.types import Heading
 
@@ -257,9 +258,56 @@ def _statement(indent: int) -> re.Pattern[str]:
     return re.compile(_STATEMENT.format(indent))
 
 
-def _definition_reader(language: _Language) -> Callable[[str], Parsed]:
+# What defines a name and is no border between chunks: constants and variables at the top, `exports.find =
+# function` of JavaScript, and any assignment at the top of Python.
+_ALSO: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("text/javascript", "text/x-typescript"),
+        r"(?:export[ \t]+)?(?:declare[ \t]+)?(?:const|let|var)[ \t]+([A-Za-z_$][\w$]*)"
+        r"|[ \t]{0,60}(?:[\w$]+\.)+([\w$]+)[ \t]*=[ \t]*(?:async[ \t]*)?"
+        r"(?:function\b|\([^()\n]{0,200}\)[ \t]*=>)",
+    ),
+    "text/x-python": r"([A-Za-z_]\w*)(?::[^=\n]{1,80})?[ \t]*=(?!=)",
+    "text/x-go": r"(?:const|var)[ \t]+(\w+)",
+    "text/x-rust": r"[ \t]{0,60}(?:pub(?:[ \t]*\([^()\n]{0,40}\))?[ \t]+)?(?:const|static)[ \t]+"
+    r"(?:mut[ \t]+)?(\w+)[ \t]*:",
+    **dict.fromkeys(("text/x-c", "text/x-c++"), r"#[ \t]*define[ \t]+(\w+)"),
+}
+# Of languages without a pattern: a defining word, behind what may stand before it on its line.
+_ANY = r"[ \t]{0,60}(?:[^\s#*/\"']{1,60}[ \t]+){0,4}?(?:" + "|".join(DEFINING) + r")[ \t]+(\w+)"
+
+
+def defined_names(text: str, media_type: str) -> Iterator[tuple[int, str]]:
+    """What a text of code defines: (offset, name as it is called, without what it is in), not in order."""
+    lines = "\n" + text
+    for pattern in _name_patterns(media_type):
+        for match in pattern.finditer(lines):
+            group = match.lastindex or 0
+            name = _last_part(match[group])
+            if name and not match[0].lstrip().startswith("impl"):  # which is of what is defined elsewhere
+                yield match.start(group) - 1, name
+
+
+@cache
+def _name_patterns(media_type: str) -> list[re.Pattern[str]]:
+    patterns = [_definition_pattern(each) for each in _LANGUAGES.values() if each.media_type == media_type]
+    also = _ALSO.get(media_type) if patterns else _ANY
+    return [*patterns, re.compile(rf"\n(?:{also})")] if also else patterns
+
+
+def _last_part(name: str) -> str:
+    """`find` of `self.find` and of `Store::find`; "" of what is no name, as `Display for Store`."""
+    last = re.split(r"::|[.:]", name.strip("`\"'?!= "))[-1]
+    return last if last.isidentifier() else ""
+
+
+def _definition_pattern(language: _Language) -> re.Pattern[str]:
     flags = re.IGNORECASE if language.media_type == "application/sql" else 0
-    pattern = re.compile(r"\n(?:" + language.definition.replace(r"\Z", r"(?=\n|\Z)") + ")", flags)
+    return re.compile(r"\n(?:" + language.definition.replace(r"\Z", r"(?=\n|\Z)") + ")", flags)
+
+
+def _definition_reader(language: _Language) -> Callable[[str], Parsed]:
+    pattern = _definition_pattern(language)
     joint = "." if language.media_type == "text/x-go" else " "
     split_return = language.definition is _C
 

@@ -286,7 +286,7 @@ class SearchIndex(Projection, Protocol):
         ...
 
     def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
-        """Chunks that seem to define one of the names, as code does (`class NAME`); at most k for each."""
+        """At most k passages whose code defines one of the names, by chunk number."""
         ...
 
     def semantic(

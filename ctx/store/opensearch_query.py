@@ -18,12 +18,11 @@ from ctx.store.tantivy import (
     MAX_PHRASES,
     PHRASE_BOOST,
     PREFIX_BOOST,
-    defining_stems,
     passages,
 )
 from ctx.types import JSON, Filters
 
-FORMAT = 1  # of the fields and what is in them; an index of an older one is built anew
+FORMAT = 2  # of the fields and what is in them; an index of an older one is built anew
 
 SCALE = 2.2  # k1 + 1: what tantivy's BM25 has in front and Lucene's has not
 FIELDS = ("text", "head")
@@ -42,7 +41,14 @@ _STATE = {"state": {"type": "object", "enabled": False}}
 
 def word_mappings() -> JSON:
     """The fields of the words' half. Nothing is kept but what is searched: the texts are in the catalog."""
-    properties = {"text": _TERMS, "head": _TERMS, "span": _NUMBER, **_COMMON, **_STATE}
+    properties = {
+        "text": _TERMS,
+        "head": _TERMS,
+        "defines": {"type": "keyword"},
+        "span": _NUMBER,
+        **_COMMON,
+        **_STATE,
+    }
     return {"dynamic": "strict", "_source": {"includes": ["state"]}, "properties": properties}
 
 
@@ -92,6 +98,7 @@ def passage_entries(stored: StoredDocument) -> list[Entry]:
             {
                 "text": [" ".join(analyze.words(text)) for text in passage.texts],
                 "head": [" ".join(analyze.words(text)) for text in passage.heads],
+                "defines": passage.names,
                 "chunk_no": passage.chunk_no,
                 "span": passage.span,
                 **common,
@@ -150,15 +157,9 @@ def exact_query(words: Sequence[str]) -> JSON:
 
 
 def definition_query(names: Sequence[str]) -> JSON | None:
-    """Passages in which a defining word stands before one of the names; None where no name has a word."""
-    parts = []
-    for name in names:
-        words = analyze.words(name)
-        if words:
-            defined = any_of([phrase("text", [keyword, *words]) for keyword in defining_stems()])
-            named = [term("text", whole) for whole in analyze.words(name.replace("_", ""))]
-            parts.append({"bool": {"must": [defined, *named]}})
-    return {"dis_max": {"queries": parts}} if parts else None
+    """Passages whose code defines one of the names; None where no name has a letter."""
+    wholes = list(dict.fromkeys(filter(None, map(analyze.whole, names))))
+    return {"constant_score": {"filter": {"terms": {"defines": wholes}}}} if wholes else None
 
 
 def prefix_query(beginning: str) -> JSON:

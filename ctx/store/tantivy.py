@@ -8,16 +8,15 @@ embedder reads; BM25 does better with more, since the words of a question seldom
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from math import log
 
 import tantivy
 
-from ctx import analyze, files
+from ctx import analyze, files, kinds
 from ctx.errors import Busy, StoreError
 from ctx.lean import Any, Lock, NamedTuple, records
 from ctx.store.rows import StoredDocument
-from ctx.types import Filters, Hit, best_first
+from ctx.types import Document, Filters, Hit, best_first
 
 # About three chunks; of 1000 to 3500 the best on code and on pages, and none the worse elsewhere.
 PASSAGE_CHARS = 2200
@@ -45,6 +44,7 @@ def _schema() -> Any:
     build = tantivy.SchemaBuilder()
     build.add_text_field("text", tokenizer_name="words")
     build.add_text_field("head", tokenizer_name="words")
+    build.add_text_field("defines", tokenizer_name="raw", index_option="basic")
     build.add_text_field("source", tokenizer_name="raw", index_option="basic")
     build.add_integer_field("document_no", indexed=True, fast=True)
     build.add_integer_field("chunk_no", fast=True)
@@ -57,13 +57,14 @@ class Passage(NamedTuple):
     """A few neighbouring chunks, the first of them by number, as every engine finds them.
 
     `texts` and `heads` are the values of the two fields: what stands in one value is beside nothing in
-    another.
+    another. `names` are those that its code defines, each as one word (`analyze.whole`).
     """
 
     chunk_no: int
     span: int
     texts: list[str]
     heads: list[str]
+    names: list[str]
 
 
 class KeywordIndex:
@@ -80,7 +81,6 @@ class KeywordIndex:
         self._lock = Lock()
         self._writer: Any = None
         self._links: Any = None  # a folder of links to the files, where their own may not be written
-        self._defining: tuple[Any, list[str]] = (None, [])  # a searcher, and the defining words that it has
         try:
             if os.path.isdir(path):
                 files.check_plain(path)  # tantivy empties its lock files, wherever a link leads
@@ -127,6 +127,8 @@ class KeywordIndex:
                 entry.add_text("text", text)
             for text in passage.heads:
                 entry.add_text("head", text)
+            for name in passage.names:
+                entry.add_text("defines", name)
             entry.add_text("source", document.source)
             entry.add_integer("document_no", stored.document_no)
             entry.add_integer("chunk_no", passage.chunk_no)
@@ -174,21 +176,10 @@ class KeywordIndex:
         return likeliest(words, stems, counts)
 
     def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
-        """Passages in which a defining word stands before one of the names."""
-        parts = []
-        keywords = self._defining_stems(self._fresh())
-        for name in names:
-            words = analyze.words(name)
-            whole = analyze.words(name.replace("_", ""))
-            if not words or not keywords:
-                continue
-            phrases = [
-                tantivy.Query.phrase_query(self._schema, "text", [keyword, *words]) for keyword in keywords
-            ]
-            defined = tantivy.Query.boolean_query([(_SHOULD, phrase) for phrase in phrases])
-            named = [(_MUST, tantivy.Query.term_query(self._schema, "text", term, "freq")) for term in whole]
-            parts.append(tantivy.Query.boolean_query([(_MUST, defined), *named]))
-        return self._hits([(part, 1.0) for part in parts], filters, k)
+        """Passages whose code defines one of the names, by chunk number."""
+        wholes = dict.fromkeys(filter(None, map(analyze.whole, names)))
+        parts = [tantivy.Query.term_query(self._schema, "defines", name, "basic") for name in wholes]
+        return self._hits([(tantivy.Query.const_score_query(part, 1.0), 1.0) for part in parts], filters, k)
 
     def search(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
         """The k best passages for the words of a query, best first; equal scores by chunk number.
@@ -314,16 +305,6 @@ class KeywordIndex:
             parts = [tantivy.Query.phrase_query(self._schema, field, list(words)) for field in fields]
         return tantivy.Query.boolean_query([(_SHOULD, part) for part in parts])
 
-    def _defining_stems(self, searcher: Any) -> list[str]:
-        """The defining words that some text has: a phrase with another is nowhere, and costs as much to look
-        for.
-        """
-        former, stems = self._defining
-        if former is not searcher:
-            stems = [stem for stem in defining_stems() if searcher.doc_freq("text", stem)]
-            self._defining = searcher, stems
-        return stems
-
     def _unfinished(self, searcher: Any, query: str) -> list[str]:
         """Terms that the last word of a query may become, or that were made of a word it begins:
         `authenticatio` is in no term.
@@ -421,11 +402,6 @@ def likeliest(words: Sequence[str], stems: Sequence[str], counts: Sequence[int])
     return max(zip(words, counts, stems, strict=True), key=_likelihood)[0]
 
 
-@cache
-def defining_stems() -> list[str]:
-    return list(dict.fromkeys(analyze.words(" ".join(analyze.DEFINING))))
-
-
 def _likelihood(entry: tuple[str, int, str]) -> tuple[int, bool, int]:
     """Which of several words with their counts and stems was meant: `standard` and not `standarde`,
     `kubernetes` and not `kubernets`.
@@ -440,9 +416,11 @@ def passages(stored: StoredDocument) -> Iterator[Passage]:
     path = document.source_id
     stem = path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
     title = "" if document.title == stem else document.title  # a title made of the path adds nothing to it
+    defined = _defined(document)
     for first, span in _cuts(stored):
         chunks = stored.chunks[first : first + span]
-        text = analyze.composed(document.body[chunks[0].start : chunks[-1].end])
+        start, end = chunks[0].start, chunks[-1].end
+        text = analyze.composed(document.body[start:end])
         headings = "\n".join(dict.fromkeys(chunk.heading for chunk in chunks if chunk.heading))
         head = analyze.composed(f"{path}\n{title}\n{headings}")
         yield Passage(
@@ -450,7 +428,17 @@ def passages(stored: StoredDocument) -> Iterator[Passage]:
             span,
             [text, *filter(None, (analyze.additions(text), title))],
             [head, *filter(None, (analyze.additions(head),))],
+            list(dict.fromkeys(analyze.whole(name) for offset, name in defined if start <= offset < end)),
         )
+
+
+def _defined(document: Document) -> list[tuple[int, str]]:
+    """(offset, name) of what a file of code defines."""
+    if not kinds.is_code(document.media_type):
+        return []
+    from ctx.formats.code import defined_names  # brings `re` and its patterns, which no reader needs
+
+    return list(defined_names(document.body, document.media_type))
 
 
 def _cuts(stored: StoredDocument) -> Iterator[tuple[int, int]]:

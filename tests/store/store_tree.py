@@ -57,7 +57,7 @@ def make(
         source_id=source_id,
         title=title,
         body=body,
-        media_type="text/markdown",
+        media_type="text/x-python" if source_id.endswith(".py") else "text/markdown",
         updated_ms=updated_ms,
         fingerprint=f"{text_hash(body).hex()}-{updated_ms}",
         content_hash=text_hash(body),

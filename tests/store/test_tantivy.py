@@ -33,6 +33,7 @@ def stored(
     headings: tuple[str, ...] = (),
     updated_ms: int = 1_000,
     first_chunk_no: int | None = None,
+    media_type: str = "text/markdown",
 ) -> StoredDocument:
     """A document whose chunks are `texts`, numbered from 1000 times its own number."""
     source_id = source_id or f"{number}.md"
@@ -45,7 +46,7 @@ def stored(
         start += len(text) + 2
     document = Document(
         f"id-{number}", source, source_id, title or source_id.rsplit("/", 1)[-1].rsplit(".", 1)[0], body,
-        "text/markdown",
+        media_type,
         updated_ms, "print", b"hash",
     )  # fmt: skip
     first = number * 1000 if first_chunk_no is None else first_chunk_no
@@ -400,12 +401,27 @@ def test_what_a_killed_writer_left_of_a_commit_does_not_hinder_the_next(left_beh
         assert numbers(index, "kingfisher") == [2, 21]
 
 
-def test_a_definition_is_found_with_the_commit_that_brings_the_first_defining_word(
-    index: KeywordIndex,
-) -> None:
-    index.add(stored(1, "The otter swims."))
-    index.commit()
-    assert index.definitions(["otter"], ALL, 5) == []
-    index.add(stored(2, "def otter():\n    return 1"))
-    index.commit()
-    assert [hit.document_no for hit in index.definitions(["otter"], ALL, 5)] == [2]
+def defining(index: KeywordIndex, *names: str) -> list[int]:
+    return [hit.document_no for hit in index.definitions(names, ALL, 5)]
+
+
+def test_a_name_leads_to_the_code_that_defines_it_and_to_no_page_that_says_so(index: KeywordIndex) -> None:
+    method = "func (p *Pond) FeedOtter(food int) {\n}\n"
+    put(
+        index,
+        stored(1, "def feed_otter(): stands in a page"),
+        stored(2, "pond.FeedOtter(3)\n", media_type="text/x-go"),
+        stored(3, "package pond\n", method, media_type="text/x-go"),
+    )
+    for name in ("FeedOtter", "feedOtter", "feed_otter"):
+        assert [(hit.document_no, hit.chunk_no) for hit in index.definitions([name], ALL, 5)] == [(3, 3000)]
+    assert defining(index, "Otter", "()") == []
+
+
+def test_a_name_in_the_plural_is_another_definition(index: KeywordIndex) -> None:
+    kinds = [stored(number, f"class {name}:\n    pass\n", media_type="text/x-python")
+             for number, name in enumerate(("Int16", "Int16s"), 1)]  # fmt: skip
+    put(index, *kinds)
+    assert defining(index, "Int16") == [1]
+    assert defining(index, "Int16s") == [2]
+    assert defining(index, "Int16", "Int16s") == [1, 2]
