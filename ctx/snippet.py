@@ -369,6 +369,8 @@ def is_bare(chunk: Text) -> bool:
     """
     if not chunk.prose or (len(chunk.text) > _LONG_CHARS and chunk.text[:3] not in ("---", "+++")):
         return False
+    if _is_adorned_heading(chunk):
+        return True
     letters = _plain_letters(chunk.text)
     if letters > len(chunk.heading):
         return False
@@ -387,6 +389,17 @@ def is_bare(chunk: Text) -> bool:
         if len(words) >= LABEL_CHARS:
             return False
     return not words or words.endswith(":")
+
+
+def _is_adorned_heading(chunk: Text) -> bool:
+    """Whether a chunk is a heading with a line of signs below it (above it too), as reStructuredText has
+    them, and nothing else but labels.
+    """
+    text = chunk.text.rstrip()
+    if text[-1:].isalnum() or text[-3:] != text[-1:] * 3:  # most texts end otherwise
+        return False
+    lines = [line for line in text.split("\n") if any(map(str.isalnum, line)) and not line.startswith(".. _")]
+    return len(lines) == 1 and lines[0].strip() in (chunk.heading.rpartition(" > ")[2], chunk.title)
 
 
 def _plain_letters(text: str) -> int:

@@ -173,3 +173,18 @@ def test_a_snippet_is_as_long_as_configured(size: int) -> None:
     snippet, highlights = Matcher(["otter"], {}, size).snippet(Text(text, "title", "", prose=True))
     assert size // 2 <= len(snippet) <= size + 2
     assert highlights
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        ("Where do all the items of a long export go to?\n" + "-" * 46, True),
+        (".. _export:\n\nWhere do all the items of a long export go to?\n" + "-" * 46 + "\n", True),
+        ("=======\nExports\n=======", True),
+        ("Where do all the items of a long export go to?\n" + "-" * 46 + "\nInto a file.", False),
+        ("Into the file that is named on the command line.\n\n----", False),
+    ],
+)
+def test_a_heading_with_a_line_of_signs_below_it_is_bare(text: str, bare: bool) -> None:
+    heading = "Questions > Where do all the items of a long export go to?"
+    assert is_bare(Text(text, "Exports", heading, prose=True)) == bare
