@@ -103,7 +103,7 @@ def ask(port: int, mode: str) -> dict[str, object]:
     return answer
 
 
-def start(folder: Path, port: int, mode: str) -> tuple[float, float, float, float]:
+def start(folder: Path, mode: str) -> tuple[float, float, float, float]:
     """Seconds from the start of the process to its first answer in this mode and to `/health`; how long the
     stop took; and the processor time until the first answer.
     """
@@ -116,7 +116,9 @@ def start(folder: Path, port: int, mode: str) -> tuple[float, float, float, floa
     )
     try:
         assert process.stdout is not None
-        assert process.stdout.readline().startswith("Listening")
+        heard = process.stdout.readline()
+        assert heard.startswith("Listening"), heard
+        port = int(heard.rpartition(":")[2])
         ask(port, mode)
         answered_s = time.perf_counter() - began_s
         used_s = time.clock_gettime(~process.pid << 3 | 2)  # Linux makes the clock's number of the process's
@@ -155,7 +157,7 @@ def main() -> None:
             return
         os.environ["XDG_CONFIG_HOME"] = str(folder / "none")
         for mode in ("keyword", "semantic"):
-            figures = [start(folder, args.port, mode) for _ in range(args.starts)]
+            figures = [start(folder, mode) for _ in range(args.starts)]
             firsts, healths, stops, used = (quantiles([row[i] for row in figures])[0] for i in range(4))
             print(
                 f"{mode:<9} first answer {firsts:.0f} ms, then /health {healths:.0f} ms, stop {stops:.0f} "

@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ctx.config import Config
 from ctx.errors import ConfigError
+from ctx.indexing.status import FIRST_ANSWERS_AT_MOST_S
 from ctx.searchers import SearchProcesses
 from ctx.server.advice import Advice
 from ctx.server.keys import KeyRing, Keys
@@ -41,7 +43,8 @@ def services(workspace: Workspace) -> "Services":
         toolbox=workspace.toolbox,
         agents=workspace.agents,
         health=workspace.health,
-        start=workspace.start,
+        start=partial(workspace.start, patience_s=FIRST_ANSWERS_AT_MOST_S),
+        begin=workspace.begin,
         ending=workspace.wind_down,
         stop=stop,
         keys=keys,

@@ -536,10 +536,13 @@ class Workspace:
 
     # -- staying fresh ---------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Begins to follow the sources and the served scripts in the background. Returns at once."""
+    def start(self, *, patience_s: float | None = None) -> None:
+        """Begins to follow the sources and the served scripts in the background. Returns at once.
+
+        The sources are looked at behind the first answers: after `patience_s`, or when `begin` is called.
+        """
         self.scripts.watch()
-        self._follow_sources(None)
+        self._follow_sources(None, patience_s)
         self.toolbox.observe(self._mend_after)
         from ctx import upkeep
 
@@ -554,7 +557,14 @@ class Workspace:
         if self.packs and self.embedder is not None:
             self._in_background("ctx-memories", partial(upkeep.embed_memories, self.memory))
 
-    def _follow_sources(self, on_report: "Callable[[IndexReport], None] | None") -> None:
+    def begin(self) -> None:
+        """The first answers are given."""
+        if self._watcher is not None:
+            self._watcher.begin()
+
+    def _follow_sources(
+        self, on_report: "Callable[[IndexReport], None] | None", patience_s: float | None
+    ) -> None:
         from ctx.indexing.watch import Intervals, Watcher
         from ctx.sources import intervals_s
 
@@ -566,6 +576,7 @@ class Workspace:
             follow=config.watch.enabled,
             before=self._say_unconfigured,
             on_report=on_report,
+            patience_s=patience_s,
         )
         self._watcher.start()
 
@@ -594,7 +605,7 @@ class Workspace:
 
         `on_report` is given the report of every run, in another thread.
         """
-        self._follow_sources(on_report)
+        self._follow_sources(on_report, 0.0)
         try:
             stop.wait()
         finally:

@@ -7,6 +7,10 @@ from ctx.types import JSON
 
 # A rate is of the last minute: long enough to be steady, short enough to follow the machine's load.
 PACE_OVER_S = 60.0
+# Who waits for a server to start asks at once: behind that come the model with numpy, and what grows with the
+# sources, a watch on every folder and a look at every file.
+FIRST_ANSWERS_S = 0.2
+FIRST_ANSWERS_AT_MOST_S = 2.0  # however many go on asking
 PACE_AFTER_S = 1.0  # before that no rate is told: the first batch says more of the start than of the work
 
 

@@ -21,6 +21,7 @@ from ctx.connectors.defaults import SKIPPED_FOLDERS
 from ctx.errors import Busy, CtxError
 from ctx.indexing.indexer import Indexer
 from ctx.indexing.run import IndexReport
+from ctx.indexing.status import FIRST_ANSWERS_S
 from ctx.types import SourceItem
 
 logger = logging.getLogger(__name__)
@@ -35,7 +36,6 @@ SOURCE_RETRY_AT_MOST_S = 3600.0
 POLL_S = 2.0  # between two scans of a tree where the kernel cannot tell us of changes
 # fastembed takes a second to import, and the first answers go before it; then the first edit need not wait
 WARM_AFTER_S = 2.0
-FIRST_ANSWERS_S = 0.2  # who waits for a server to start asks at once: the model comes behind, numpy with it
 POLL_SHARE = 10  # a scan that takes long is done so rarely that it takes a tenth of the time at most
 
 
@@ -77,12 +77,14 @@ class Watcher:
         follow: bool = True,
         before: Callable[[], object] | None = None,
         on_report: Callable[[IndexReport], None] | None = None,
+        patience_s: float | None = None,
     ) -> None:
         """`ignored` are folders whose changes are our own doing (the store). `follow` False: index once, then
         only on request.
 
         `before` is called once, before the first run: it says what an old configuration left behind.
-        `on_report` is given every report of a run, in the thread that indexes.
+        `on_report` is given every report of a run, in the thread that indexes. For `patience_s` (None: the
+        usual) after `start` nothing is done yet, unless `begin` is called.
         """
         self._indexer = indexer
         self._intervals = intervals
@@ -90,6 +92,8 @@ class Watcher:
         self._follow = follow
         self._before = before
         self._on_report = on_report
+        self._patience_s = FIRST_ANSWERS_S if patience_s is None else patience_s
+        self._begun = threading.Event()
         self._stop = threading.Event()
         self._wake = threading.Condition()
         self._due: dict[str, _Paths] = {}
@@ -117,9 +121,14 @@ class Watcher:
             thread.start()
             self._threads.append(thread)
 
+    def begin(self) -> None:
+        """The first answers are given: what waited for that goes on."""
+        self._begun.set()
+
     def stop(self) -> None:
         """Begins the stop, without waiting: an index run ends after the document it is at."""
         self._stop.set()
+        self._begun.set()
         self._embed_due.set()
         with self._wake:
             self._wake.notify_all()
@@ -179,6 +188,7 @@ class Watcher:
     # -- indexing --------------------------------------------------------------------------------------------
 
     def _index_loop(self) -> None:
+        self._begun.wait(self._patience_s)
         if self._before is not None:
             try:
                 self._before()
@@ -261,7 +271,7 @@ class Watcher:
     # -- embedding -------------------------------------------------------------------------------------------
 
     def _embed_loop(self) -> None:
-        self._embed_due.wait(FIRST_ANSWERS_S)
+        self._begun.wait(self._patience_s)
         self._warm(documents=False)
         warm = False
         while not self._stop.is_set():
@@ -309,6 +319,7 @@ class Watcher:
             for c in self._indexer.connectors.values()
             if isinstance(c, Watchable)
         }
+        self._begun.wait(self._patience_s)
         if not self._polling and any(_is_remote(root) for root in watched.values()):
             self._poll_because("of a network file system only this machine's own changes are told")
         while not self._stop.is_set():

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ctx import __version__
 from ctx.errors import CtxError, NotFound
+from ctx.indexing.status import FIRST_ANSWERS_S
 from ctx.server import errors, rest
 from ctx.server.advice import Advice
 from ctx.server.guard import Guard
@@ -51,6 +52,7 @@ class Services(NamedTuple):
     """What the server serves. `start` and `stop` run in a thread, before the first request and after the
     last.
 
+    `begin` is called behind the first answers, on the event loop: what grows with the sources waits for it.
     `ending` is called when the stop begins, while the last requests are still answered; it must not wait.
     `health` gives at least `{"status": "ok"}`. `mcp` makes the MCP door; its calls share the server's `Work`.
     """
@@ -59,6 +61,7 @@ class Services(NamedTuple):
     agents: Agents
     health: Callable[[], dict[str, JSON]] = lambda: {"status": "ok", "version": __version__}
     start: Callable[[], None] = lambda: None
+    begin: Callable[[], None] = lambda: None
     ending: Callable[[], None] = lambda: None
     stop: Callable[[], None] = lambda: None
     mcp: Callable[[Work], Door] | None = None
@@ -119,12 +122,22 @@ def _lifespan(
             async with AsyncExitStack() as stack:
                 for door in doors:
                     await stack.enter_async_context(door.lifespan())
+                beginning = asyncio.create_task(begin_behind_answers(services, work))
                 yield
+                beginning.cancel()
         finally:
             await asyncio.to_thread(services.stop)
             work.close()
 
     return lifespan
+
+
+async def begin_behind_answers(services: Services, work: Work) -> None:
+    """Lets the rest begin once who waited for the server has their answers."""
+    await asyncio.sleep(FIRST_ANSWERS_S)
+    while work.searches.unfinished:  # noqa: ASYNC110 - a lane tells nobody when it is empty
+        await asyncio.sleep(FIRST_ANSWERS_S / 10)
+    services.begin()
 
 
 def _entries(

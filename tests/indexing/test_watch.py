@@ -48,6 +48,22 @@ def test_edits_new_files_and_deletions_are_followed(tmp_path: Path) -> None:
         eventually(lambda: found(space, "narwhal") == [["other/new.md"]])
 
 
+def test_the_sources_are_looked_at_behind_the_first_answers(tmp_path: Path) -> None:
+    with workspace(project(tmp_path, {"a.md": "# A\n\nxylophone"})) as space:
+        space.start(patience_s=3600)
+        assert found(space, "xylophone") == [[]]
+        assert (space.indexer.activity.phase, space.indexer.activity.watching) == ("idle", "off")
+        assert space.statuses()[0].last_indexed_ms is None
+        space.begin()
+        eventually(lambda: found(space, "xylophone") == [["a.md"]])
+
+
+def test_a_stop_does_not_wait_for_the_first_answers(tmp_path: Path) -> None:
+    with workspace(project(tmp_path, {"a.md": "# A"})) as space:
+        space.start(patience_s=3600)
+    assert not [thread for thread in threading.enumerate() if thread.name in ("ctx-index", "ctx-watch")]
+
+
 def test_an_editor_that_saves_by_renaming_is_followed(tmp_path: Path) -> None:
     with following(project(tmp_path, {"a.md": "# A\n\nxylophone"})) as space:
         for word in ("marimba", "zeppelin", "ocelot"):

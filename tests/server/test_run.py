@@ -1,5 +1,6 @@
 """The runner: sockets, readiness, and how it stops."""
 
+import asyncio
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from ctx.errors import ConfigError, StoreError
 from ctx.server import run
-from ctx.server.app import Services, create_app
+from ctx.server.app import Services, begin_behind_answers, create_app
 from ctx.server.policy import ServerSettings
 from ctx.server.run import address, open_sockets
 from ctx.server.work import Work
@@ -152,6 +153,33 @@ def test_start_comes_before_the_first_request_and_stop_after_the_last(
     served.client.post("/tools/whoami", json={})
     served.stop()
     assert order == ["start", "call", "stop"]
+
+
+def test_what_grows_with_the_sources_begins_when_no_search_is_under_way(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctx.server.app.FIRST_ANSWERS_S", 0.01)
+    release = threading.Event()
+    order: list[str] = []
+
+    def search() -> None:
+        release.wait(60)
+        order.append("answer")
+
+    async def serving() -> None:
+        work = Work()
+        answer = asyncio.create_task(work.searches.run(search))
+        await asyncio.sleep(0)  # the search has been accepted
+        beginning = asyncio.create_task(
+            begin_behind_answers(services._replace(begin=lambda: order.append("begin")), work)
+        )
+        await asyncio.sleep(0.1)
+        release.set()
+        await asyncio.gather(answer, beginning)
+        work.close()
+
+    asyncio.run(serving())
+    assert order == ["answer", "begin"]
 
 
 def test_a_busy_port_is_refused_with_the_mend() -> None:
@@ -419,7 +447,7 @@ import time
 
 from ctx.tools.agents import Agents
 from ctx.server import run
-from ctx.server.app import Services, create_app
+from ctx.server.app import Services, begin_behind_answers, create_app
 from ctx.server.policy import ServerSettings
 from ctx.tools.base import Toolbox
 
