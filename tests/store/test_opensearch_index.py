@@ -16,7 +16,7 @@ from ctx.store.base import Catalog
 from ctx.store.local import LocalIndex
 from ctx.store.opensearch import OpenSearchIndex
 from ctx.store.opensearch_client import Access, Client
-from ctx.store.opensearch_part import Entry, Layout, Part
+from ctx.store.opensearch_part import STATE, Entry, Layout, Part
 from ctx.store.rows import VectorBatch, VectorPosition
 from ctx.store.sqlite import SqliteCatalog
 from ctx.types import Filters, Hit
@@ -378,6 +378,23 @@ def test_a_lost_document_is_noticed_and_the_half_built_anew(
     opensearch.ask(opensearch_url, "DELETE", f"/{index_name}-words/_doc/{number}?refresh=true")
     assert index.check() == ["OpenSearch does not have all of the keyword index any more"]
     index.catch_up(catalog)
+    assert len(index.keyword("otter", ALL, 9)) == 1
+
+
+def test_an_index_of_words_that_were_cut_otherwise_is_named_and_built_anew(
+    catalog: SqliteCatalog, opened: OPEN, opensearch_url: str, index_name: str
+) -> None:
+    catalog.put_documents([make("a", f"{word}.md", [word]) for word in WORDS])
+    index = opened(model=None)
+    index.catch_up(catalog)
+    place = f"/{index_name}-words/_doc/{STATE}"
+    state = opensearch.ask(opensearch_url, "GET", place)
+    state["_source"][STATE]["fingerprint"] = "of another stemmer"
+    version = f"version={state['_version'] + 1}&version_type=external&refresh=true"
+    opensearch.ask(opensearch_url, "PUT", f"{place}?{version}", state["_source"])
+    assert index.check() == ["the keyword index in OpenSearch: words were cut otherwise than this ctx does"]
+    index.catch_up(catalog)
+    assert index.check() == []
     assert len(index.keyword("otter", ALL, 9)) == 1
 
 
