@@ -7,7 +7,7 @@ coarse and the same everywhere.
 """
 
 from collections.abc import Container, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import attrgetter, itemgetter
 
 from ctx import kinds
@@ -18,6 +18,7 @@ from ctx.ranking import Leg
 # Of the best score, added where the path of code says all that the query says: so much where the first SAMPLE
 # candidates are code, less as they are prose, for a page is then the likelier answer.
 PATH_CODE, SAMPLE = 1.0, 10
+PATH_FITTING = 0.5  # the power of the share of a file's name that the query says: `parser` fits a parser best
 PATH_PROSE = 0.3  # prose says its subject in its text; more cost document trees .008
 DEFINITION = 1.0  # of the best score, added to code that defines the name which is the whole query
 DEFINITION_PLAIN = 0.5  # where the whole query is a plain word, which may be meant as a word
@@ -102,7 +103,19 @@ def profile(path: str, media_type: str) -> Profile:
         low = "".join(char if len(char.lower()) > 1 else char.lower() for char in named)
     low = named if low == named else low  # a hundred thousand are kept, and most are of small letters
     role = kinds.role(file, media_type)
-    return Profile(named, low, code, kinds.is_prose(media_type), role, code and not path.endswith(_STUBS))
+    defining = code and not path.endswith(_STUBS)
+    return Profile(named, low, code, kinds.is_prose(media_type), role, defining)
+
+
+def _word_count(stem: str) -> int:
+    """How many words a file is called by: `value_parser`, `ValueParser` and `http2` by two."""
+    return sum(
+        char.isalnum()
+        and (
+            not last.isalnum() or (char.isupper() and not last.isupper()) or char.isdigit() != last.isdigit()
+        )
+        for last, char in pairwise(f"/{stem}")
+    )
 
 
 class _Terms(NamedTuple):
@@ -134,11 +147,12 @@ def _parts(weights: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[int, float]:
-    """Where paths say something of the query, and what share of it.
+    """Where paths say something of the query, and what share of it; less where a file's name says more.
 
     All paths are looked through as one text, since most have no word of it and four hundred are asked.
     """
     shares: dict[int, float] = {}
+    counts: dict[int, int] = {}
     beginnings = [part for part, _ in parts]
     lows = list(map(_low, profiles))
     together = "\n".join(lows)
@@ -153,7 +167,12 @@ def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[
                 position += 1
             if _says(profiles[position].named, lows[position], part, beginnings):
                 shares[position] = shares.get(position, 0.0) + share
+                counts[position] = counts.get(position, 0) + 1
             start = together.find(part, ends[position])
+    for position, count in counts.items():
+        words = _word_count(profiles[position].named.partition("/")[2])
+        if count < words:
+            shares[position] *= (count / words) ** PATH_FITTING
     return shares
 
 

@@ -168,6 +168,24 @@ def test_documents_without_a_rule_keep_their_scores_and_their_order() -> None:
     assert rules.apply([], {}, rules.Question({})) == ([], {})
 
 
+def test_a_file_is_named_best_by_a_query_that_says_all_of_its_name() -> None:
+    question = rules.Question({"pars": 1.0, "argument": 1.0})
+    paths = [
+        "lib/value_parser.py",
+        "lib/ValueParser.py",
+        "lib/parser.py",
+        "lib/parse_arguments.py",
+        "lib/parser2.py",
+    ]
+    files = {number: rules.profile(path, PYTHON) for number, path in enumerate(paths)}
+    _, rulings = rules.apply([(number, 1.0) for number in files], files, question)
+    shares = {paths[number]: ruling.path for number, ruling in rulings.items()}
+    assert shares["lib/parse_arguments.py"] == 1.0
+    assert shares["lib/parser.py"] == 0.5
+    for path in ("lib/value_parser.py", "lib/ValueParser.py", "lib/parser2.py"):
+        assert shares[path] == pytest.approx(0.5**1.5)
+
+
 def test_the_worked_example_of_the_documentation() -> None:
     paths = ["tests/test_retry.py", "CHANGELOG.md", "src/client.py", "guide/errors.md", "src/retry.py"]
     files = {
@@ -187,5 +205,9 @@ def test_the_worked_example_of_the_documentation() -> None:
         "src/retry.py",
         "guide/errors.md",
     ]
-    assert rulings[0].path == pytest.approx(0.155, abs=0.001)
-    assert (ROOT / "docs" / "ranking.md").read_text().count("0.155") == 2
+    assert rulings[0].path == pytest.approx(0.110, abs=0.001)
+    assert rulings[4].path == pytest.approx(0.155, abs=0.001)
+    assert ranked[1][1] == pytest.approx(0.916, abs=0.003)
+    documentation = (ROOT / "docs" / "ranking.md").read_text()
+    assert documentation.count("0.155") == documentation.count("0.110") == 2
+    assert "`tests/test_retry.py` 0.916" in documentation
