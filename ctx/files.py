@@ -18,6 +18,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATIENT = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe without a reader would keep `open` waiting
 _WRITING = os.O_WRONLY | os.O_RDWR
 _OTHERS = 0o077
+_CACHE_SLOTS = 64  # files of a kind at most
 # A half written file whose process is not to be seen: it may be another container's, writing.
 _ABANDONED_S = 600
 
@@ -247,6 +248,19 @@ def cache_folder(environ: Mapping[str, str]) -> str | None:
         os.path.join(environ["HOME"], ".cache") if environ.get("HOME") else ""
     )
     return os.path.join(caches, "ctx") if os.path.isabs(caches) else None
+
+
+def cache_slot(kind: str, path: str, environ: Mapping[str, str]) -> str | None:
+    """Where what follows from the file or folder at `path` is kept: one of 64 files of a kind, since the
+    folder must not grow with projects. None where the user has no folder for such things.
+    """
+    folder = cache_folder(environ)
+    if folder is None:
+        return None
+    import zlib  # only who keeps something needs it
+
+    number = zlib.crc32(os.fsencode(os.path.abspath(path))) % _CACHE_SLOTS
+    return os.path.join(folder, f"{kind}-{number:02d}")
 
 
 def read_private(path: str, most: int) -> bytes | None:

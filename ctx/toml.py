@@ -17,7 +17,6 @@ from ctx.errors import ConfigError
 from ctx.types import JSON
 
 _KIND = f"ctx-toml 1 {sys.implementation.cache_tag}\n".encode()  # another Python may marshal otherwise
-_SLOTS = 64  # files at most: configurations come and go, and the cache must not grow with them
 _MAX_BYTES = 1_000_000  # of a remembered file; a configuration is a hundredth of that
 
 
@@ -41,7 +40,7 @@ def tables_of(
     data: bytes, path: str, shown: str, environ: Mapping[str, str], *, remember: bool = False
 ) -> dict[str, JSON]:
     """The tables of these bytes, which were read from `path`. Raises `ConfigError`."""
-    slot = _slot(path, environ)
+    slot = files.cache_slot("toml", path, environ)
     remembered = None if slot is None else _remembered(slot, data)
     if remembered is not None:
         return remembered
@@ -90,15 +89,6 @@ def toml_key(name: str) -> str:
         if name and all(char.isascii() and (char.isalnum() or char in "_-") for char in name)
         else toml_value(name)
     )
-
-
-def _slot(path: str, environ: Mapping[str, str]) -> str | None:
-    """Where the tables of `path` are remembered; None where the user has no folder for such things."""
-    folder = files.cache_folder(environ)
-    if folder is None:
-        return None
-    number = zlib.crc32(os.fsencode(os.path.abspath(path))) % _SLOTS
-    return os.path.join(folder, f"toml-{number:02d}")
 
 
 def _remembered(slot: str, data: bytes) -> dict[str, JSON] | None:

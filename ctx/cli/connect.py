@@ -19,6 +19,7 @@ from ctx.cli.common import NO_PROJECT, configuration_at, parser, plain, print_js
 from ctx.cli.entries import Entry, edited, entries, illegibility, removed
 from ctx.cli.foreign import Change, Outcome, file_at, own_command, read_text
 from ctx.cli.hooks import connect_memory
+from ctx.cli.recording import record_soon
 from ctx.cli.running import at_address, of_project, servers, state_folder
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
 from ctx.memory.records import check_nameable
@@ -166,6 +167,8 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
         led = _running_notes(location) if location and not (args.url or args.stdio) else []
         connected = f"{client.title} is connected already: '{name}' in {path}"
         return Outcome(key, "unchanged", path, connected, tuple(led))
+    if server.piped and not args.url and location is not None:
+        _record(location, server, args)
     lines = [client.then]
     if not server.piped:
         start = "" if args.url else "ctx serve mcp  "
@@ -173,6 +176,17 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
     notes = _notes(client, location, args, twins=_twins(present, entry, name))
     change = Change(key, path, content, revised, args.scope != "project", args.dry_run)
     return change.write(f"{client.title}: wrote '{name}' into {path}", lines, notes)
+
+
+def _record(location: Location, server: Server, args: Any) -> None:
+    """Has what the client will ask first answered beforehand; it starts `ctx mcp` itself."""
+    if args.dry_run or "--url" in server.arguments:
+        return
+    try:
+        config = configuration_at(location)
+    except CtxError:
+        return  # whoever starts it is told
+    record_soon(config, server.arguments[1:])
 
 
 def _paste(key: str, client: Client, snippet: str, args: Any) -> Outcome:

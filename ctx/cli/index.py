@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ctx.cli.bars import FORMS, add_options, json_line, shown_progress
 from ctx.cli.common import configuration, counted, json_printable, parser, plain, print_json
 from ctx.cli.logs import without_the_reported
+from ctx.cli.recording import record_soon
 from ctx.clock import parse_ms
 from ctx.config import Config
 from ctx.connectors.base import Problem
@@ -105,6 +106,10 @@ def run(command: str, argv: list[str]) -> int:
             stop.set()
             print("\nInterrupted: what was stored is kept, the next run completes it.", file=sys.stderr)
             return 130
+        if (
+            sys.stderr.isatty() and not args.dry_run
+        ):  # who indexes by hand is about to ask, by a client perhaps
+            record_soon(workspace.config, ("--config", args.config) if args.config else ())
         if args.watch and not args.dry_run:
             _follow(workspace, stop, as_json=args.json)
             return 0

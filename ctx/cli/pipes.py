@@ -10,13 +10,14 @@ from importlib import import_module
 
 from ctx.cli.common import configuration, memory_configuration, parser
 from ctx.cli.logs import log_option, log_to_stderr
+from ctx.cli.recording import opening_slot
 from ctx.config import Config
 from ctx.errors import BadRequest
 from ctx.extensions.trust import FOLDERS, trust_path
 from ctx.project import user_folder
 from ctx.registries import shelf_folder
 from ctx.server.frames import Frames, take_wire
-from ctx.server.opening import Opening, answer_early, fingerprint, slot_of
+from ctx.server.opening import Opening, answer_early, fingerprint
 from ctx.settings import SHIPPED_PACKS
 
 TYPED = "A client starts this command and speaks MCP to it: `ctx connect CLIENT` tells it to. Ctrl-C ends it."
@@ -64,7 +65,7 @@ def run(command: str, argv: list[str]) -> int:
     bank = args.bank or os.environ.get("CTX_BANK")
     opening = beginning = None
     if not config.packs.enabled:  # whose introductions follow from more than can be looked at beforehand
-        opening = _opening(config, bank)
+        opening = opening_of(config, bank)
         beginning = answer_early(frames, opening, lambda: import_module(SERVER)) if opening else None
         if beginning is not None and beginning.ended:
             return 0
@@ -73,13 +74,13 @@ def run(command: str, argv: list[str]) -> int:
     return serve(config, frames, pack=args.pack, bank=bank, early=beginning, opening=opening)
 
 
-def _opening(config: Config, bank: str | None) -> Opening:
+def opening_of(config: Config, bank: str | None) -> Opening:
     """What clients of this project were answered last time, while nothing has changed since."""
     scripts = (*config.script_tools, *config.script_agents)
     granted = sorted({name for script in scripts for name in script.env})
     values = [repr(config), repr(bank), *(f"{name}={os.environ.get(name)!r}" for name in granted)]
     return Opening(
-        slot_of(config.path or config.root, os.environ),
+        opening_slot(config),
         fingerprint(values, [*(script.path for script in scripts), *_found_scripts(config)]),
     )
 

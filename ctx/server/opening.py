@@ -2,11 +2,11 @@
 before.
 
 A client starts `ctx mcp` with every conversation and waits for two replies, the handshake and the list of
-tools, while the SDK needs a second to import. The record holds those replies, each beside the whole request
-it was given for, and counts only while nothing has changed that they could follow from (`fingerprint`). The
+tools, while the SDK needs a second to import. The record holds those replies, each beside the request it
+was given for, and counts only while nothing has changed that they could follow from (`fingerprint`). The
 SDK stays the authority: every request that was answered early is put to it all the same, and where it says
 something else the record is put right and the client told that the list has changed. A request that differs
-in anything waits for it.
+in anything but what its client says of itself waits for it.
 """
 
 import hashlib
@@ -16,7 +16,6 @@ import os
 import stat
 import sys
 import threading
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.machinery import PathFinder
 from itertools import islice
@@ -137,13 +136,6 @@ class Opening:
         return replies if record.get("kind") == _KIND and isinstance(replies, dict) else {}
 
 
-def slot_of(project: str, environ: Mapping[str, str]) -> str | None:
-    """Where the openings of a project are recorded; None where the user has no folder for such things."""
-    folder = files.cache_folder(environ)
-    number = zlib.crc32(os.fsencode(os.path.abspath(project))) % 64  # the folder must not grow with projects
-    return None if folder is None else os.path.join(folder, f"opening-{number:02d}")
-
-
 class Requests:
     """Tells requests of one conversation apart: the same words mean another thing after another handshake."""
 
@@ -157,12 +149,83 @@ class Requests:
         id = message.get("id")
         if message.get("jsonrpc") != "2.0" or not isinstance(id, str | int) or isinstance(id, bool):
             return None
-        text = json.dumps([message["method"], message.get("params")], sort_keys=True)
+        text = json.dumps([message["method"], *anonymous(message.get("params"))], sort_keys=True)
         if len(text) > _MAX_KEY_CHARS:
             return None
         if message["method"] == "initialize":
             self._handshake = text
         return f"{self._handshake}\n{text}"
+
+
+ANYBODY = "anybody"
+_ABOUT = {"name", "title", "version", "description", "websiteUrl"}
+_CAPABILITY_DEPTH = 6  # tasks, requests, sampling, createMessage
+_INTRODUCTIONS = (
+    ("clientInfo", "capabilities"),  # of `initialize`
+    ("io.modelcontextprotocol/clientInfo", "io.modelcontextprotocol/clientCapabilities"),  # of a `_meta`
+)
+
+
+def anonymous(params: JSON) -> tuple[JSON, ...]:
+    """Parameters without what a client says of itself, and a mark of that; as they are where it says none, or
+    says it in a shape that the SDK might refuse.
+
+    The SDK checks name and capabilities, and its replies follow from neither: a client that never came before
+    is answered what another one was.
+    """
+    if not params:
+        return (None,)  # {} is as good as none
+    if not isinstance(params, dict):
+        return (params,)
+    stripped = _without_client(params)
+    if stripped is not None:
+        return (stripped, ANYBODY)
+    meta = _without_client(params.get("_meta"))
+    return (params,) if meta is None else ({**params, "_meta": meta}, ANYBODY)
+
+
+def _without_client(fields: JSON) -> JSON | None:
+    if not isinstance(fields, dict):
+        return None
+    for info, capabilities in _INTRODUCTIONS:
+        if capabilities not in fields or not (info in fields or info.startswith("io.")):
+            continue
+        if _plain_about(fields.get(info, {"name": "", "version": ""})) and _plain_capabilities(
+            fields[capabilities]
+        ):
+            return {name: value for name, value in fields.items() if name not in (info, capabilities)}
+    return None
+
+
+def _plain_about(about: JSON) -> bool:
+    """Whether a client says who it is in texts alone."""
+    return (
+        isinstance(about, dict)
+        and {"name", "version"} <= about.keys() <= _ABOUT
+        and all(isinstance(value, str) for value in about.values())
+    )
+
+
+def _plain_capabilities(capabilities: JSON) -> bool:
+    """Whether a client says what it can in objects all through, but where the protocol has something else."""
+    if not isinstance(capabilities, dict):
+        return False
+    for name, capability in capabilities.items():
+        if name in ("experimental", "extensions"):  # whose settings are their own
+            plain = isinstance(capability, dict) and all(isinstance(row, dict) for row in capability.values())
+        elif name == "roots":
+            plain = capability in ({}, {"listChanged": True}, {"listChanged": False})
+        else:
+            plain = _plain_tree(capability, _CAPABILITY_DEPTH)
+        if not plain:
+            return False
+    return True
+
+
+def _plain_tree(value: JSON, depth: int) -> bool:
+    return (
+        depth > 0 and isinstance(value, dict) and all(_plain_tree(row, depth - 1) for row in value.values())
+    )
 
 
 # -- answering early ---------------------------------------------------------------------------------------
