@@ -189,7 +189,7 @@ class Watcher:
 
     def _index_loop(self) -> None:
         self._begun.wait(self._patience_s)
-        if self._before is not None:
+        if self._before is not None and not self._stop.is_set():
             try:
                 self._before()
             except CtxError as error:
@@ -272,7 +272,8 @@ class Watcher:
 
     def _embed_loop(self) -> None:
         self._begun.wait(self._patience_s)
-        self._warm(documents=False)
+        if not self._stop.is_set():  # a model takes longer to load than a stop
+            self._warm(documents=False)
         warm = False
         while not self._stop.is_set():
             if not self._embed_due.wait(None if warm else WARM_AFTER_S):
