@@ -2,39 +2,30 @@
 
 Of a text the encoding is settled first, then the format by media type, name and first bytes; then one reader
 of this room finds title, headings and blocks. No reader of text fails: what does not parse is text, and is
-indexed as such. Documents that are no text (PDF, Office, mail) are read in a process of their own, and what
-cannot be read is refused with the reason.
+indexed as such. Documents that are no text (PDF, Office, mail) are read in a process of their own, and so are
+large texts; what cannot be read there is refused with the reason.
 """
 
-import re
 import zlib
-from collections.abc import Callable
-from importlib import import_module
 
 from ctx.errors import SourceError
 from ctx.formats.base import Parsed, clipped
 from ctx.formats.encoding import decode
-from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, HTML, MARKDOWN, PDF, PLAIN, Format
-from ctx.lean import pattern
+from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, PDF, Format
+from ctx.formats.texts import SUFFIX, Text, read_text, suffix_of
 from ctx.text import sound
 from ctx.types import Content, Extracted
 
+# Bytes or characters that are read here. A reader may take 2 s for each million of odd ones, and a
+# pattern holds the interpreter meanwhile.
+MAX_TEXT = 1 << 20
 MAX_UNZIPPED = 64 * 1024 * 1024  # bytes; a compressed text file has a few thousand
 
-_HTML_HEAD = pattern(
-    r"\s{0,100}(?:<\?xml[^>]{0,200}>\s{0,100})?(?:<!--.{0,2000}?-->\s{0,100})?<(?:!doctype\s+html|html|head"
-    r"|body)\b",
-    re.I | re.S,
-)
-_MARKDOWN_SIGN = pattern(r"(?:\A|\n)(?:#{1,3} \S|```|- \[[ x]\] |\[[^\]\n]{1,100}\]: )")
-# A picture or a font that a text carries in itself. Its bytes in letters are nothing that anybody looks for.
-_CARRIED = pattern(r"(data:[\w.+-]{1,60}/[\w.+-]{1,80}(?:;[\w.=-]{1,60}){0,5};base64,)[A-Za-z0-9+/=_-]{100,}")
 _HEAD = 1024  # bytes within which a PDF says what it is
 _PDF_MARK = b"%PDF-"
 _ZIP_MARKS = (b"PK\x03\x04", b"PK\x05\x06")
 _OLE_MARK = b"\xd0\xcf\x11\xe0"  # the old Office formats; the new ones, encrypted
 _LOCKED_OFFICE = "is encrypted: it opens only with a password (or it is an old Office file)"
-_SUFFIX = pattern(r"(?<=[^/])\.([A-Za-z][A-Za-z0-9_+-]{0,14})\Z")
 
 
 def extract(content: Content, source_id: str) -> Extracted | None:
@@ -51,7 +42,7 @@ def extract(content: Content, source_id: str) -> Extracted | None:
         name = name[:-3]
     declared, charset = _media_type(content.media_type)
     row = _document(declared, name, data)
-    reading = _read_apart(row, data) if row is not None else _read_text(declared, charset, name, data)
+    reading = _read_document(row, data) if row is not None else _read_text(declared, charset, name, data)
     if reading is None:
         return None
     media_type, (body, headings, atoms, own_title, metadata, note) = reading
@@ -61,8 +52,8 @@ def extract(content: Content, source_id: str) -> Extracted | None:
     return Extracted(title or _stem(name), body, media_type, headings, atoms, metadata, note)
 
 
-def _read_apart(row: Format, data: bytes | str) -> tuple[str, Parsed]:
-    from ctx.formats.process import READER  # a run over texts starts no process
+def _read_document(row: Format, data: bytes | str) -> tuple[str, Parsed]:
+    from ctx.formats.process import READER  # a run over small texts starts no process
 
     return row.media_type, READER.read(row.reader, data if isinstance(data, bytes) else sound(data).encode())
 
@@ -70,13 +61,15 @@ def _read_apart(row: Format, data: bytes | str) -> tuple[str, Parsed]:
 def _read_text(
     declared: str | None, charset: str | None, name: str, data: bytes | str
 ) -> tuple[str, Parsed] | None:
-    """The media type and the text; None of binary data."""
-    text = sound(data) if isinstance(data, str) else decode(data, charset)
-    if text is None:
-        return None
-    text = _without_carried(_normalised(text))
-    media_type, parse = _reader(declared, name, text)
-    return media_type, parse(text)
+    """The media type and the text; None of binary data. Raises `SourceError` for a large one that takes too
+    much.
+    """
+    text = Text(declared, charset, name, isinstance(data, str))
+    if len(data) <= MAX_TEXT:
+        return read_text(text, data)
+    from ctx.formats.process import READER
+
+    return READER.read_text(text, sound(data).encode() if isinstance(data, str) else data)
 
 
 def _document(declared: str | None, name: str, data: bytes | str) -> Format | None:
@@ -86,7 +79,7 @@ def _document(declared: str | None, name: str, data: bytes | str) -> Format | No
     A name may lie: a page that was saved as PDF, a table of text that is called `.xls`. Such a text is read
     as one.
     """
-    row = BY_MEDIA_TYPE.get(declared or "") or BY_SUFFIX.get(_suffix(name))
+    row = BY_MEDIA_TYPE.get(declared or "") or BY_SUFFIX.get(suffix_of(name))
     if isinstance(data, str):  # decoded by who read it: only mail is made of text
         return row if row is not None and row.reader == "mail" and row.media_type == declared else None
     head = data[:_HEAD]
@@ -99,7 +92,7 @@ def _document(declared: str | None, name: str, data: bytes | str) -> Format | No
     if head.startswith(_OLE_MARK):
         raise SourceError(row.refusal or _LOCKED_OFFICE)
     if decode(data) is None:
-        raise SourceError(f"is damaged, or no .{_suffix(name) or row.suffixes[0]} file")
+        raise SourceError(f"is damaged, or no .{suffix_of(name) or row.suffixes[0]} file")
     return None
 
 
@@ -108,19 +101,6 @@ def _begins_as(row: Format, head: bytes) -> bool:
     if row is PDF:
         return _PDF_MARK in head
     return not row.refusal and (row.reader == "mail" or head.startswith(_ZIP_MARKS))
-
-
-def _normalised(text: str) -> str:
-    if text[:1] == "\ufeff":
-        text = text[1:]
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return text.replace("\0", "\ufffd") if "\0" in text else text  # a NUL ends a text for some that read it
-
-
-def _without_carried(text: str) -> str:
-    """The text with "…" for the bytes of what it carries in itself; lines stay where they are."""
-    return _CARRIED.sub(r"\1…", text) if ";base64," in text else text
 
 
 def _media_type(declared: str | None) -> tuple[str | None, str | None]:
@@ -147,39 +127,6 @@ def _unzipped(data: bytes) -> bytes:
     return text
 
 
-def _suffix(name: str) -> str:
-    match = _SUFFIX.search(name)
-    return match[1].lower() if match else ""
-
-
 def _stem(name: str) -> str:
-    match = _SUFFIX.search(name)
+    match = SUFFIX.search(name)
     return (name[: match.start()] if match else name) or "untitled"
-
-
-def _reader(media_type: str | None, name: str, text: str) -> tuple[str, Callable[[str], Parsed]]:
-    """The media type of a text and what reads it.
-
-    An explicit type wins over the name, except "text/plain", which says nothing.
-    """
-    suffix = _suffix(name)
-    row = BY_MEDIA_TYPE.get(media_type or "") or BY_SUFFIX.get(suffix)
-    if row is not None and row.document:  # its bytes are a text all the same
-        row, suffix = None, ""
-    if row is None:
-        from ctx.formats.code import kind_of, reader  # 1 ms; its patterns are compiled when a language is met
-
-        language = kind_of(suffix, name, text)
-        if language is not None:
-            return language, reader(language)
-    if row is None or (row is PLAIN and suffix in ("", "txt", "text")):
-        row = _by_head(text)
-    # Each reader compiles its patterns when first met: a run over Markdown need not pay for HTML.
-    return row.media_type, import_module(f"ctx.formats.{row.reader}").parse
-
-
-def _by_head(text: str) -> Format:
-    """The format of a text whose name tells nothing, by how it begins."""
-    if _HTML_HEAD.match(text[:4096]):
-        return HTML
-    return MARKDOWN if _MARKDOWN_SIGN.search(text[:16_384]) else PLAIN

@@ -13,6 +13,7 @@ import threading
 
 from ctx.errors import SourceError
 from ctx.formats.base import Parsed
+from ctx.formats.texts import Text, packed
 from ctx.formats.worker import OUT_OF_MEMORY, REPLY, REQUEST, received
 from ctx.types import JSON, Heading
 
@@ -67,6 +68,15 @@ class ReadingProcess:
 
     def read(self, reader: str, data: bytes) -> Parsed:
         """What a reader of this room makes of the bytes. Raises `SourceError` with what is wrong."""
+        return _parsed(self._reply(reader, data))
+
+    def read_text(self, text: Text, data: bytes) -> tuple[str, Parsed] | None:
+        """`texts.read_text` in the process. Raises `SourceError` where it takes too much."""
+        reply = self._reply("texts", packed(text, data))
+        return None if reply is None else (reply[0], _parsed(reply[1]))
+
+    def _reply(self, reader: str, data: bytes) -> JSON:
+        """What the process answers. Raises `SourceError`."""
         with self._lock:
             reused = self._process is not None
             try:
@@ -77,7 +87,7 @@ class ReadingProcess:
                 reply = self._ask_anew(reader, data)
         if isinstance(reply, dict):
             raise SourceError(str(reply["refused"]))
-        return _parsed(reply)
+        return reply
 
     def close(self) -> None:
         """Ends the process; the next document starts another."""

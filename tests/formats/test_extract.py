@@ -6,6 +6,7 @@ import pytest
 
 from ctx.errors import SourceError
 from ctx.formats.extract import extract
+from ctx.formats.process import READER
 from ctx.types import Content, Extracted
 
 
@@ -130,3 +131,43 @@ def test_what_only_looks_like_something_carried_stays() -> None:
     extracted = extract(Content(text), "a.md")
     assert extracted is not None
     assert extracted.body == text
+
+
+LARGE: tuple[tuple[str, str | None, str | bytes], ...] = (
+    (
+        "tea.md",
+        None,
+        "---\ntitle: Tea\ntags: [a, b]\n---\n# Tea\n\n```\ncode\n```\n" + "Three minutes. " * 80_000,
+    ),
+    ("tea.html", None, "<title>Tea</title><h1>Tea</h1>" + "<p>Three minutes.</p>" * 60_000),
+    ("tea.py", None, "def brew():\n    return 3\n\n\n" * 50_000),
+    ("tea", "text/plain; charset=latin-1", "Thé à la menthe. ".encode("latin-1") * 80_000),
+    (
+        "tea.ipynb",
+        None,
+        '{"cells": [{"cell_type": "markdown", "source": "# T\\ud800"}], "x": "%s"}' % ("x" * 1_200_000),
+    ),
+    ("tea.json", None, '[{"name": "T\\ud800", "b": "%s"}]' % ("x" * 1_200_000)),
+    ("tea\udcff.txt", None, "A\r\nB \0 \ud83d\ude00 \ud800\n" + "Three minutes. " * 80_000),
+    ("tea.bin", None, b"\0\1\2" * 500_000),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "media_type", "data"), LARGE, ids=[row[0][:7] + str(n) for n, row in enumerate(LARGE)]
+)
+def test_a_large_text_is_read_in_a_process_of_its_own_and_as_any_other(
+    name: str, media_type: str | None, data: str | bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    READER.close()
+    content = Content(data, media_type=media_type)
+    apart = extract(content, name)
+    assert READER.pid is not None
+    monkeypatch.setattr("ctx.formats.extract.MAX_TEXT", len(data))
+    assert apart == extract(content, name)
+
+
+def test_a_small_text_starts_no_process() -> None:
+    READER.close()
+    assert extract(Content("# Tea\n"), "tea.md") is not None
+    assert READER.pid is None

@@ -12,7 +12,10 @@ import document_kit as made_of
 import pytest
 
 from ctx.errors import SourceError
+from ctx.formats.base import Parsed
 from ctx.formats.process import ReadingProcess
+from ctx.formats.texts import Text
+from ctx.types import Heading
 
 PDF = made_of.pdf(["some words"])
 
@@ -67,6 +70,20 @@ def test_a_document_that_takes_too_much_memory_is_refused_and_the_next_is_read(
     with pytest.raises(SourceError, match="memory"):
         process.read("sheets", made_of.far_workbook())
     assert process.read("sheets", made_of.xlsx({"a": [["b"]]})).body == "# Sheet a\n\nb"
+
+
+def test_a_text_that_takes_too_long_is_refused_and_the_next_is_read() -> None:
+    process = ReadingProcess(cpu_s=1)
+    try:
+        with pytest.raises(SourceError, match="more than 1 seconds of the processor"):
+            process.read_text(Text(None, None, "a.jsonl", False), b"1\n" * 5_000_000)
+        assert process.read_text(Text(None, None, "a.md", False), b"# Tea\n") == (
+            "text/markdown",
+            Parsed("# Tea\n", (Heading(0, 1, "Tea"),), (), "Tea"),
+        )
+        assert process.read_text(Text(None, None, "a.md", False), b"\0\1\2" * 100) is None
+    finally:
+        process.close()
 
 
 def test_a_process_that_was_killed_is_replaced(process: ReadingProcess) -> None:
