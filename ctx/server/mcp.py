@@ -371,7 +371,7 @@ class McpServer:
     ) -> types.ReadResourceResult:
         uri = str(params.uri)
         document = (
-            await self._work.searches.run(lambda: self._document(uri))
+            await self._work.documents.run(lambda: self._document(uri))
             if context.visit.sees_documents
             else None
         )

@@ -43,7 +43,7 @@ class Metrics:
         unfinished = prometheus.Gauge(
             "ctx_calls_unfinished", "Calls that wait or run", ("lane",), registry=self._registry
         )
-        for lane in (work.searches, work.scripts):
+        for lane in (work.searches, work.documents, work.scripts):
             unfinished.labels(lane.name).set_function(partial(getattr, lane, "unfinished"))
         self._health = health
         self._fresh = {

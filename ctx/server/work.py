@@ -1,9 +1,9 @@
 """Tool calls off the event loop: bounded lanes of threads.
 
-A lane has so many threads and so long a queue; what comes beyond is `Busy`, at once. Two lanes, so that slow
-scripts never stand before a search; a third for `/health`, which must answer when both are full. In the
-scripts' lane a tool and a caller have only a share of the threads and of the queue: what goes beyond it waits
-aside, and the next one's call passes.
+A lane has so many threads and so long a queue; what comes beyond is `Busy`, at once. Slow scripts, and whole
+documents of megabytes, have lanes of their own, so that they never stand before a search; one more is for
+`/health`, which must answer when all are full. In the scripts' lane a tool and a caller have only a share of
+the threads and of the queue: what goes beyond it waits aside, and the next one's call passes.
 
 The threads are daemons: a tool that never returns must not keep a stopping server alive.
 """
@@ -27,6 +27,7 @@ T = TypeVar("T")
 # Searches are arithmetic: more threads than cores only take turns.
 SEARCH_THREADS = max(2, min(8, os.cpu_count() or 2))
 SCRIPT_THREADS = 32  # each of these waits for a child process or an index run
+DOCUMENT_THREADS = 2  # one waits for the disk while the other puts megabytes together
 QUEUE = 128  # at 1 ms a search the last one waits a tenth of a second
 
 
@@ -189,12 +190,15 @@ class Work:
         waiting: int = QUEUE,
     ) -> None:
         self.searches = Lane("search", search_threads, waiting)
+        self.documents = Lane("document", DOCUMENT_THREADS, waiting)
         self.scripts = Lane("script", script_threads, waiting)
         self.probes = Lane("probe", 1, waiting)
 
     def lane(self, tool: Tool) -> Lane:
-        """The lane that suits the tool: what only reads and is our own is quick."""
-        return self.searches if tool.builtin and tool.annotations.read_only else self.scripts
+        """The lane that suits the tool: what only reads and is our own is quick, but for whole documents."""
+        if not (tool.builtin and tool.annotations.read_only):
+            return self.scripts
+        return self.documents if tool.lengthy else self.searches
 
     def agent_lane(self, agent: Agent | None) -> Lane:
         """The lane that suits the agent: one that the configuration spells out is quick. None: its script may
@@ -217,5 +221,5 @@ class Work:
         return await lane.run(lambda: agents.prompt(name, arguments, caller), share)
 
     def close(self) -> None:
-        for lane in (self.searches, self.scripts, self.probes):
+        for lane in (self.searches, self.documents, self.scripts, self.probes):
             lane.close()

@@ -51,6 +51,7 @@ class Tool(NamedTuple):
     annotations: Annotations = Annotations()
     builtin: bool = False
     bare: bool = False
+    lengthy: bool = False  # its replies are whole documents: megabytes, where a search has some kilobytes
     pack: str | None = None  # the memory pack it belongs to: another guard, another list
     # Models add arguments nobody asked for and send lists as text: put right, and what was left out is said.
     lenient: bool = False

@@ -300,6 +300,7 @@ def get_tool(library: Library) -> Tool:
         annotations=_READING,
         builtin=True,
         bare=True,
+        lengthy=True,
         run=run,
     )
 

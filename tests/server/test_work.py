@@ -3,14 +3,16 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
-from ctx.errors import Busy
+from ctx.errors import Busy, NotFound
 from ctx.server.work import Lane, Work
 from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt, inline_agent
 from ctx.tools.base import Annotations, Tool, Toolbox
-from ctx.types import JSON, Caller
+from ctx.tools.builtin import Library, get_tool, sources_tool
+from ctx.types import JSON, Caller, SourceStatus
 
 ANYTHING = {"type": "object", "properties": {}}
 REST = Caller("rest")
@@ -153,6 +155,40 @@ def test_hung_scripts_keep_neither_a_search_nor_an_inline_agent_from_an_answer()
         assert await call("quick", Caller("mcp", session_id="s1")) == "at once"
         jam.end()
         await asyncio.gather(*hung, *prompts)
+        work.close()
+
+    asyncio.run(scene())
+
+
+def test_whole_documents_that_are_read_keep_no_search_from_an_answer() -> None:
+    toolbox, jam = Toolbox(), Jam()
+
+    class Shelf:
+        """A library whose documents take for ever to be read, and whose sources are none."""
+
+        @property
+        def catalog(self) -> Any:
+            jam()
+            raise NotFound("no document")
+
+        def statuses(self) -> list[SourceStatus]:
+            return []
+
+    for tool in (get_tool(cast(Library, Shelf())), sources_tool(cast(Library, Shelf()))):
+        toolbox.add(tool)
+
+    async def scene() -> None:
+        work = Work(search_threads=2, waiting=64)
+
+        async def call(name: str, **arguments: JSON) -> JSON:
+            return await work.call(toolbox, toolbox.get(name), arguments, REST)
+
+        reads = [asyncio.create_task(call("get", id=str(number))) for number in range(40)]
+        await until(lambda: jam.running == 2 and work.documents.unfinished == 40)
+        assert await call("sources") == {"sources": []}
+        jam.end()
+        answers = await asyncio.gather(*reads, return_exceptions=True)
+        assert {type(answer) for answer in answers} == {NotFound}
         work.close()
 
     asyncio.run(scene())
