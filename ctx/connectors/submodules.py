@@ -1,10 +1,12 @@
 """The submodules of a repository: which there are, and where each may be fetched from.
 
 Their addresses are the repository's word, and whoever wrote it may be a stranger. So a submodule is read only
-from where the repository itself is: from the same host, or, for a repository on this machine, from beside it.
+from where the repository itself is: from the same host and none of its other ports, as safely, or, for a
+repository on this machine, from beside it.
 """
 
 import posixpath
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
@@ -15,6 +17,9 @@ from ctx.types import SourceItem
 
 MAX_SUBMODULES = 100
 MAX_DEPTH = 5  # submodules of submodules
+_OPEN = {"http": 80, "git": 9418}  # what anybody on the way reads, and answers; with its port
+_SAFE = {"https": 443, "ssh": 22}
+_PORT = re.compile(r":\d*\Z")
 
 
 class Submodule(NamedTuple):
@@ -49,6 +54,14 @@ def address_of(submodule: Submodule, outer: Remote) -> str:
     remote = parse_remote(url)
     if remote.host is None or outer.host is None or remote.host != outer.host:
         raise ValueError("it is not on the host of the repository itself; a source of its own reads it")
+    # What listens at another port is another's: the user's password for this host is not for them.
+    if remote.port not in (None, (_OPEN | _SAFE)[remote.transport], outer.port):
+        raise ValueError("it is on another port of the repository's host; a source of its own reads it")
+    if remote.transport in _OPEN and outer.transport in _SAFE:
+        parts = urlsplit(url)
+        if remote.port not in (None, _OPEN[remote.transport]):
+            raise ValueError("its address is open to others, and the repository's is not")
+        return urlunsplit(parts._replace(scheme="https", netloc=_PORT.sub("", parts.netloc)))
     return url
 
 
