@@ -11,13 +11,18 @@ from ctx.packs.manifest import Manifest
 from ctx.types import JSON
 
 SETTINGS = ("api_key_env", "default_bank", "profile", "rate_limit_per_minute", "sessions_file", "path")
+_NOT_TEXT = frozenset({"rate_limit_per_minute"})
 
 
 def check_settings(pack: str, settings: Mapping[str, JSON]) -> None:
-    """Raises `ConfigError` for a key that is none."""
-    for key in settings:
+    """Raises `ConfigError` for a key that is none, and for what is no text where text is needed: a pack whose
+    key is named by anything else must not be served without one.
+    """
+    for key, value in settings.items():
         if key not in SETTINGS:
             raise ConfigError(f"[packs.{pack}] {key}: unknown key (known: {', '.join(SETTINGS)})")
+        if key not in _NOT_TEXT and not isinstance(value, str):
+            raise ConfigError(f"[packs.{pack}] {key}: text is needed, in quotation marks")
 
 
 def profile(pack: str, settings: Mapping[str, JSON]) -> str | None:

@@ -129,6 +129,19 @@ def test_what_is_wrong_with_a_manifest_is_said(tmp_path: Path, lines: str, messa
         read_manifest(str(diary(tmp_path, HEAD + lines)))
 
 
+@pytest.mark.parametrize(
+    "setting", ['api_key_env = ["DIARY_KEY"]', "api_key_env = false", "default_bank = 5"]
+)
+def test_a_setting_that_is_no_text_is_refused_and_no_pack_is_served_without_its_key(
+    tmp_path: Path, setting: str
+) -> None:
+    with (
+        pytest.raises(ConfigError, match=rf"\[packs\.diary\] {setting.split()[0]}: text is needed"),
+        workspace(enabled(tmp_path, setting + "\n")) as space,
+    ):
+        assert space.packs, "a look at the packs loads them"
+
+
 def test_a_setting_that_names_no_profile_is_told_of_those_there_are(tmp_path: Path) -> None:
     manifest = read_manifest(str(diary(tmp_path)))
     with pytest.raises(
