@@ -8,15 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 
-from ctx import __version__
-from ctx.clock import iso_utc
 from ctx.config import Config
 from ctx.errors import Busy, EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING, RLock
 from ctx.project import user_folder
 from ctx.store.plane import Plane, check_whole, file_catalog, postgres_catalog
 from ctx.store.sqlite import SqliteCatalog
-from ctx.types import JSON, CallProgress, SourceStatus, oldest_pending_ms
+from ctx.types import JSON, CallProgress, SourceStatus
 
 # Whatever a search by words does not need is imported where it is used: the indexer alone brings numpy, git
 # and the file formats with it, 150 ms.
@@ -240,49 +238,9 @@ class Workspace:
 
     def health(self) -> dict[str, JSON]:
         """What `/health` answers: alive, and how fresh."""
-        answer: dict[str, JSON] = {
-            "status": "ok",
-            "version": __version__,
-            "model": self.model,  # None: embeddings are disabled
-            "pending": None,
-            "index_behind": None,
-            "oldest_pending_at": None,
-        }
-        ailments: list[str] = []
-        seq = None
-        # A database or a search engine that is away is no reason to be taken for dead.
-        try:
-            self.catalog.reach()
-            answer |= self._waiting()
-            seq = self.catalog.seq()
-        except StoreError as error:
-            ailments.append(f"catalog: {error.message}")
-        try:
-            if seq is not None:
-                answer["index_behind"] = max(0, seq - self.index.applied_seq())
-            answering = self.succession.answering() if answer["pending"] else None
-            if answering is not None and answering.model != self.model:
-                answer["answering"] = answering.model  # until the configured one has read as much
-        except StoreError as error:
-            ailments.append(f"index: {error.message}")
-        answer["uptime_s"] = round(time.monotonic() - self.started_s, 1)
-        indexer = self.__dict__.get("indexer")
-        if indexer is not None:
-            activity = indexer.activity
-            answer |= activity.health()
-            ailments += (line for line in activity.degraded if line not in ailments)
-        if indexer is not None or ailments:
-            answer["degraded"] = ailments
-        return answer
+        from ctx.health import health
 
-    def _waiting(self) -> dict[str, JSON]:
-        """What `health` tells of chunks without an embedding."""
-        pending = self.catalog.pending_count(self.model) if self.model else 0
-        oldest_ms = oldest_pending_ms(self.statuses()) if pending else None
-        return {
-            "pending": pending,
-            "oldest_pending_at": None if oldest_ms is None else iso_utc(oldest_ms),
-        }
+        return health(self, self.__dict__.get("indexer"))
 
     # -- indexing --------------------------------------------------------------------------------------------
 

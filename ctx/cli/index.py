@@ -139,8 +139,7 @@ def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop:
     names = [] if args.prune else args.sources  # of what is run; with --prune, of what is dropped
     prunable = prunable_sources(workspace, args.sources) if args.prune else []
     if args.take_over and not args.dry_run:
-        for connector in workspace.indexer.select(names):
-            workspace.catalog.take_over(connector.name)
+        _take_over(workspace, names)
     with shown_progress(args) as progress:
         reports = workspace.indexer.run(
             names, full=args.full, dry_run=args.dry_run, progress=progress, stop=stop, window=window
@@ -167,6 +166,11 @@ def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop:
         if embedded and (embedded.embedded or embedded.pending):
             print(embedded_line(embedded))
     return 0 if all(report.ok for report in reports) else 1
+
+
+def _take_over(workspace: Workspace, names: Sequence[str]) -> None:
+    for connector in workspace.indexer.select(names):
+        workspace.catalog.take_over(connector.name)
 
 
 def _tell_ends(reports: Sequence[IndexReport]) -> None:

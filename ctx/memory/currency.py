@@ -203,28 +203,7 @@ def current(
     fact_nos = [hit.memory.no for hit in best if hit.memory.kind == "fact"]
     vectors = {no: passages[0] for no, passages in vectors_of(fact_nos).items()}
     question = Asked.of(query)
-    updated_by: dict[int, set[int]] = {}
-    # What the question names, by the later ones that are of something else.
-    asked_for: dict[int, set[int]] = {}
-    for earlier, later in itertools.permutations(facts, 2):
-        if best[earlier].memory.uttered_ms >= best[later].memory.uttered_ms:
-            continue
-        if best[later].score < best[earlier].score * CUE_SHARE:
-            continue  # it answers the question too little, whatever it says
-        older, newer = statements[earlier], statements[later]
-        cosine = cosine_of(vectors, best[earlier].memory.no, best[later].memory.no)
-        if best[later].signals.get("ends") == best[earlier].memory.id:
-            updated_by.setdefault(earlier, set()).add(later)
-        elif not _Pair(
-            best[earlier], best[later], older, newer, likeness(older, newer, cosine), question
-        ).is_updated():
-            continue
-        elif not question.tells_apart(older, newer):
-            updated_by.setdefault(earlier, set()).add(later)
-        elif best[earlier].score >= best[later].score and question.is_of_older(older, newer):
-            asked_for.setdefault(later, set()).add(earlier)
-    for earlier, laters in updated_by.items():
-        laters -= _of_its_topic(earlier, laters, best, statements)
+    updated_by, asked_for = _told_anew(best, statements, vectors, question)
     for earlier in facts:
         if measured and earlier < NEWS_HITS:
             latest = news_of(best[earlier], best, vectors, question)
@@ -236,6 +215,37 @@ def current(
         later_ids: JSON = [best[later].memory.id for later in sorted(updated_by.get(index, ()))]
         ordered.append(_with_signals(best[index], updated_by=later_ids) if later_ids else best[index])
     return [*ordered, *hits[len(best) :]]
+
+
+def _told_anew(
+    hits: Sequence[MemoryHit],
+    statements: Mapping[int, Statement],
+    vectors: Mapping[int, Floats],
+    question: Asked,
+) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
+    """By the index of a hit the later ones that are to stand before it, and the earlier ones that are, since
+    the question names what only they are of. `statements`: those of the hits that are compared, by index.
+    """
+    updated_by: dict[int, set[int]] = {}
+    asked_for: dict[int, set[int]] = {}
+    for earlier, later in itertools.permutations(statements, 2):
+        if hits[earlier].memory.uttered_ms >= hits[later].memory.uttered_ms:
+            continue
+        if hits[later].score < hits[earlier].score * CUE_SHARE:
+            continue  # it answers the question too little, whatever it says
+        older, newer = statements[earlier], statements[later]
+        worth = likeness(older, newer, cosine_of(vectors, hits[earlier].memory.no, hits[later].memory.no))
+        if hits[later].signals.get("ends") == hits[earlier].memory.id:
+            updated_by.setdefault(earlier, set()).add(later)
+        elif not _Pair(hits[earlier], hits[later], older, newer, worth, question).is_updated():
+            continue
+        elif not question.tells_apart(older, newer):
+            updated_by.setdefault(earlier, set()).add(later)
+        elif hits[earlier].score >= hits[later].score and question.is_of_older(older, newer):
+            asked_for.setdefault(later, set()).add(earlier)
+    for earlier, laters in updated_by.items():
+        laters -= _of_its_topic(earlier, laters, hits, statements)
+    return updated_by, asked_for
 
 
 def _of_its_topic(
