@@ -21,7 +21,7 @@ from ctx.config import Config
 from ctx.errors import CtxError, StoreError
 from ctx.pruning import replaced_models
 from ctx.server.address import local
-from ctx.server.policy import ServerSettings, is_loopback, split_bind
+from ctx.server.policy import ServerSettings, is_loopback, setting_doubts, split_bind
 from ctx.server.run import proposal
 from ctx.store.plane import check_database
 from ctx.store.schema import COMPANIONS, is_damage
@@ -389,6 +389,8 @@ def _doors(workspace: Workspace, fix: bool) -> Iterator[Finding]:
         cors_origins=tuple(server.cors_origins), cross_site_tools=server.cross_site_tools
     )
     yield Finding("web pages", OK, page_access(workspace, settings))
+    for doubt in setting_doubts(server.allowed_hosts, server.cors_origins, server.allowed_origins):
+        yield Finding("setting", WARNING, doubt)
     if (
         server.allowed_hosts
         and is_loopback(split_bind(server.bind)[0])

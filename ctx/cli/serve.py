@@ -21,7 +21,7 @@ from ctx.clock import now_ms
 from ctx.errors import BadRequest, ConfigError
 from ctx.server.address import local
 from ctx.server.app import create_app
-from ctx.server.policy import ServerSettings, open_to_pages
+from ctx.server.policy import ServerSettings, open_to_pages, setting_doubts
 from ctx.server.run import proposal, serve
 from ctx.workspace import Workspace, open_workspace
 
@@ -64,6 +64,8 @@ def _serve(argv: list[str]) -> int:
         settings = server_settings(workspace, insecure_no_auth=args.insecure_no_auth)
         app = create_app(services(workspace), settings)
         logging.getLogger("ctx.server").info("%s", page_access(workspace, settings))
+        for doubt in setting_doubts(settings.allowed_hosts, settings.cors_origins, settings.allowed_origins):
+            logging.getLogger("ctx.server").warning("%s", doubt)
         with Registration(state_folder(os.environ)) as registration:
 
             def announce(address: str) -> None:

@@ -8,7 +8,7 @@ wherever they are called.
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.errors import ConfigError, CtxError, OriginNotAllowed, Unauthorized
@@ -17,6 +17,7 @@ from ctx.server import errors
 from ctx.server.keys import Grant, Keys, digest
 from ctx.server.keys import match as match_key
 from ctx.settings import LOOPBACK_HOSTS
+from ctx.text import one_line
 from ctx.tools.agents import Agent
 from ctx.tools.base import Tool
 from ctx.types import JSON, Caller, CallProgress
@@ -25,6 +26,8 @@ ACCESS = "ctx.access"  # where in the ASGI scope a door finds the Access
 
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?")
 _ORIGIN = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?")
+# Editors and extensions of browsers have schemes of their own: vscode-webview://, chrome-extension://.
+_ANY_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/]+")
 
 
 class PackPolicy(NamedTuple):
@@ -358,6 +361,29 @@ def _fixed_grants(settings: ServerSettings) -> Iterator[tuple[bytes, Grant]]:
 
 def _effect_open(named: bool, settings: ServerSettings) -> bool:
     return named and settings.cross_site_tools == "all"
+
+
+def setting_doubts(
+    allowed_hosts: Sequence[str], cors_origins: Sequence[str], allowed_origins: Sequence[str]
+) -> list[str]:
+    """What stands in these lists of [server] and fits no request, a sentence each."""
+    lines = [
+        f"[server] allowed_hosts: '{one_line(host)}' is not a host (write it as box.lan)"
+        for host in allowed_hosts
+        if not host_name(host)
+    ]
+    for key, entries in (("cors_origins", cors_origins), ("allowed_origins", allowed_origins)):
+        for entry in entries:
+            if entry == "*" and key == "allowed_origins":
+                lines.append(
+                    "[server] allowed_origins: '*' names no origin; list those that may call MCP and the "
+                    "memory packs, or give them a key"
+                )
+            elif entry not in ("*", "null") and not _ANY_ORIGIN.fullmatch(_plain_origin(entry)):
+                lines.append(
+                    f"[server] {key}: '{one_line(entry)}' is not an origin (write it as https://example.org)"
+                )
+    return lines
 
 
 def host_name(host: str) -> str:

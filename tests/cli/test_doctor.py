@@ -44,3 +44,13 @@ def test_doctor_says_of_web_pages_what_the_server_does(tmp_path: Path) -> None:
     assert "count" not in finding()
     config.write_text(text + "\n[server]\ncors_origins = []\n")
     assert finding().startswith("no page of another site")
+
+
+def test_doctor_names_what_no_request_can_fit(tmp_path: Path) -> None:
+    config = project(tmp_path, {"a.md": "alpha"})
+    config.write_text(config.read_text() + '\n[server]\ncors_origins = ["a"]\n')
+    assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
+    findings = json.loads(ctx("doctor", "--json", cwd=tmp_path).stdout)["findings"]
+    assert [row["detail"] for row in findings if row["what"] == "setting"] == [
+        "[server] cors_origins: 'a' is not an origin (write it as https://example.org)"
+    ]

@@ -12,6 +12,7 @@ from ctx.server.policy import (
     Policy,
     ServerSettings,
     check_bind,
+    setting_doubts,
     split_bind,
 )
 
@@ -110,3 +111,25 @@ def test_a_call_by_a_packs_own_route_is_the_packs_and_else_its_endpoints() -> No
     assert (access.caller().pack, access.caller(pack="vault").pack) == (None, "vault")
     access.pack = "diary"
     assert (access.caller().pack, access.caller(pack="vault").pack) == ("diary", "vault")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "cors", "origins", "words"),
+    [
+        (["http://box.lan"], [], [], "allowed_hosts: 'http://box.lan' is not a host"),
+        ([], ["a"], [], "cors_origins: 'a' is not an origin"),
+        ([], ["https://example.org/page"], [], "'https://example.org/page' is not an origin"),
+        ([], [], ["*"], "allowed_origins: '*' names no origin"),
+    ],
+)
+def test_what_can_fit_no_request_is_doubted(
+    hosts: list[str], cors: list[str], origins: list[str], words: str
+) -> None:
+    (doubt,) = setting_doubts(hosts, cors, origins)
+    assert words in doubt
+
+
+def test_what_can_fit_a_request_is_not_doubted() -> None:
+    hosts = ["box.lan", "box.lan:8080", "[fe80::1]:7331", "192.168.1.2"]
+    origins = ["https://example.org/", "http://localhost:3000", "chrome-extension://abc", "null", "app://x.y"]
+    assert setting_doubts(hosts, ["*", *origins], origins) == []
