@@ -247,6 +247,7 @@ class Workspace:
     @cached_property
     def indexer(self) -> "Indexer":
         from ctx.indexing.indexer import Indexer
+        from ctx.indexing.run import ConfigurationFile
         from ctx.indexing.worker import NoLock, NoProjection
         from ctx.sources import configured_connectors
         from ctx.store.lock import WriterLock, work_lock
@@ -256,10 +257,11 @@ class Workspace:
         def open_projection() -> "Projection":
             return self._open_index(writable=True) if self._projecting else NoProjection()
 
+        config = self.config
         with self._lock:
             self.succession.note()
             return Indexer(
-                configured_connectors(self.config, self.runner),
+                configured_connectors(config, self.runner),
                 self.catalog,
                 open_projection,
                 # Who writes to an index that machines share has its turn by a lease.
@@ -272,6 +274,7 @@ class Workspace:
                 overlap_tokens=self.config.chunking.overlap_tokens,
                 work_lock=partial(work_lock, self.config.folder),
                 turn=None if isinstance(self.catalog, SqliteCatalog) else self.catalog.turn,
+                configuration=ConfigurationFile.of(config.path, config.folder) if config.path else None,
             )
 
     def refresh(self, names: Sequence[str], progress: CallProgress | None = None) -> list[dict[str, JSON]]:

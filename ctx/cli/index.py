@@ -78,7 +78,7 @@ def _parsed(command: str, argv: list[str]) -> _Options:
     options.add_argument(
         "--take-over",
         action="store_true",
-        help="count what another machine stored as this one's: what is not here is deleted",
+        help="count what another machine or configuration stored as this one's: what is not here is deleted",
     )
     options.add_argument("--since", metavar="DATE", help="only what was updated at or after this date")
     options.add_argument("--until", metavar="DATE", help="only what was updated at or before this date")

@@ -15,7 +15,7 @@ from ctx.connectors.base import FETCHED_KINDS, SLOW_KINDS, Connector, ScanLog
 from ctx.embed import Embedder
 from ctx.errors import BadRequest, Busy, NotFound
 from ctx.indexing.order import Asked, EmbeddingOrder
-from ctx.indexing.run import IndexReport, IndexRun, Progress
+from ctx.indexing.run import ConfigurationFile, IndexReport, IndexRun, Progress
 from ctx.indexing.status import IDLE, Activity, Pace
 from ctx.indexing.window import Window
 from ctx.lean import TYPE_CHECKING, NamedTuple, Protocol
@@ -130,7 +130,9 @@ class Indexer:
         lock_timeout_s: float = 60.0,
         work_lock: Callable[[str], Lock],
         turn: Turn | None = None,
+        configuration: ConfigurationFile | None = None,
     ) -> None:
+        self._configuration = configuration
         self.connectors = {connector.name: connector for connector in connectors}
         self.catalog = catalog
         self.model = model
@@ -331,6 +333,7 @@ class Indexer:
             stop=task.stop,
             items=task.items,
             writing=writing,
+            configuration=self._configuration,
         )
         return run.run()
 

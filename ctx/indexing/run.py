@@ -4,6 +4,7 @@ A bad item is a line of the report, never the end of the run. Each batch is a tr
 run that dies leaves a store that opens, and the next run completes it.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -127,6 +128,23 @@ class _Known(Mapping[str, str]):
         return self._all
 
 
+class ConfigurationFile(NamedTuple):
+    """The file that configures sources, by its way from the store: a project that is copied or moved with its
+    store stays what it is.
+    """
+
+    name: str
+    folder: str  # the store's
+
+    @classmethod
+    def of(cls, path: str, folder: str) -> "ConfigurationFile":
+        return cls(os.path.relpath(os.path.realpath(path), os.path.realpath(folder)), folder)
+
+    def beside(self, name: str) -> str:
+        """Where another one of that name lies."""
+        return os.path.normpath(os.path.join(os.path.realpath(self.folder), name))
+
+
 def run_signature(connector: Connector, max_tokens: int, overlap_tokens: int) -> str:
     """What must be equal for a known fingerprint to mean "nothing to do":
     how the source is read, and how text is cut.
@@ -139,7 +157,8 @@ class IndexRun:
 
     `full` reads everything again. `published` is called after each batch, for a projection that wants to
     follow. `items` stands in for `connector.scan` where only some paths are looked at (watch mode): then
-    nothing but `log.gone` is deleted. Whatever is written is written within `writing()`.
+    nothing but `log.gone` is deleted. Whatever is written is written within `writing()`. `configuration` is
+    the file that configures the source; what another one configures otherwise is left alone.
     """
 
     def __init__(
@@ -156,9 +175,11 @@ class IndexRun:
         stop: threading.Event | None = None,
         items: Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]] | None = None,
         writing: Callable[[], AbstractContextManager[object]] = nullcontext,
+        configuration: ConfigurationFile | None = None,
         clock: Callable[[], int] = now_ms,
     ) -> None:
         self._connector = connector
+        self._configuration = configuration
         self._source = connector.name
         self._catalog = catalog
         self._max_tokens = max_tokens
@@ -195,6 +216,7 @@ class IndexRun:
         began_s = time.monotonic()
         note = None
         try:
+            self._check_whose()
             self._take(self._items or self._connector.scan)
             if self._log.rescan and not self._stopped():
                 self._begin(partial=False)
@@ -232,6 +254,20 @@ class IndexRun:
             skips=tuple([*self._skips, *self._voids][:MAX_NAMED]),
             changes=tuple(self._changes),
         )
+
+    def _check_whose(self) -> None:
+        """Raises `SourceError` where the source is that of another file, which is still there, and is read
+        otherwise by it: what is only there would be deleted.
+        """
+        ours, last = self._configuration, self._last
+        if ours is None or last.configuration in (None, ours.name) or last.signature == self._signature:
+            return
+        other = ours.beside(last.configuration)
+        if os.path.exists(other):
+            raise SourceError(
+                f"what this store has of '{self._source}' is of {other}: give the source another name here, "
+                "or [db] another path, or make it this configuration's by `ctx index --take-over`"
+            )
 
     def _stopped(self) -> bool:
         return self._stop is not None and self._stop.is_set()
@@ -388,6 +424,7 @@ class IndexRun:
             note=note or _first_of([*log.problems, *log.notes]),
             revision=log.revision or (last.revision if note or self._partial else None),
             signature=self._signature if whole else last.signature,
+            configuration=self._configuration.name if self._configuration and whole else last.configuration,
         )
         self._catalog.record_run(self._source, run)
 

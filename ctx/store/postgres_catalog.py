@@ -124,6 +124,7 @@ MIGRATIONS = (
         since TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
     );
     """,
+    "ALTER TABLE source ADD COLUMN configuration TEXT;",  # the file by which it was run last
 )
 
 LEFT_BEHIND_S = 60.0  # how long a number may be under way before its transaction holds the row of it
@@ -294,6 +295,7 @@ class PostgresCatalog(Documents, Embeddings):
         return machines
 
     def take_over(self, source: str) -> int:
+        super().take_over(source)
         with self._writing() as write:
             return write.connection.execute(
                 "UPDATE document SET machine = ? WHERE source_no = ? AND machine NOT IN ('', ?)",

@@ -81,9 +81,11 @@ class Record:
         return None
 
     def take_over(self, source: str) -> int:
-        """Counts the documents of a source as stored by this machine, which may then find them gone; how many
-        were another one's.
+        """Counts the documents of a source as stored by this machine and by no configuration, so that whoever
+        runs it next may find them gone; how many were another machine's.
         """
+        with self._writing() as write:
+            write.connection.execute("UPDATE source SET configuration = NULL WHERE name = ?", (source,))
         return 0
 
     def _seq_of(self, statements: Statements) -> int:
@@ -127,10 +129,10 @@ class Record:
     def record_run(self, source: str, run: Run) -> None:
         with self._writing() as write:
             write.connection.execute(
-                "UPDATE source SET (finished_ms, ok, note, revision, signature, succeeded_ms) = "
-                "(?, ?, ?, ?, ?, coalesce(?, succeeded_ms)) WHERE no = ?",
+                "UPDATE source SET (finished_ms, ok, note, revision, signature, configuration, succeeded_ms) "
+                "= (?, ?, ?, ?, ?, ?, coalesce(?, succeeded_ms)) WHERE no = ?",
                 (
-                    *(run.finished_ms, int(run.ok), run.note, run.revision, run.signature),
+                    *(run.finished_ms, int(run.ok), run.note, run.revision, run.signature, run.configuration),
                     *(run.finished_ms if run.ok else None, write.sources([source])[source]),
                 ),
             )
@@ -138,7 +140,7 @@ class Record:
     def last_run(self, source: str) -> Run | None:
         with self._reading() as connection:
             row = connection.execute(
-                "SELECT finished_ms, ok, note, revision, signature FROM source "
+                "SELECT finished_ms, ok, note, revision, signature, configuration FROM source "
                 "WHERE name = ? AND finished_ms IS NOT NULL",
                 (source,),
             ).fetchone()

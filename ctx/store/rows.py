@@ -99,3 +99,5 @@ class Run(NamedTuple):
     note: str | None
     revision: str | None
     signature: str
+    # The file of the configuration that it was run by, by its way from the store's folder; None: by none.
+    configuration: str | None = None

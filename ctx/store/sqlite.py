@@ -100,6 +100,7 @@ MIGRATIONS = (
     INSERT INTO epoch VALUES (0, lower(hex(randomblob(8))));
     INSERT INTO meta VALUES ('seq', 0), ('deletions_known_from', 0);
     """,
+    "ALTER TABLE source ADD COLUMN configuration TEXT;",  # the file by which it was run last
 )
 
 _IDLE_READERS = 8  # open connections kept for the next reader
