@@ -39,7 +39,6 @@ from ctx.settings import (
     Store,
     Watch,
     Web,
-    is_database,
 )
 from ctx.toml import read_text, tables_of
 from ctx.types import JSON, plain_entries
@@ -580,3 +579,8 @@ def _json_only(value: JSON) -> JSON:
     if isinstance(value, list):
         return [_json_only(entry) for entry in value]
     return value if isinstance(value, bool | int | float | str) else value.isoformat()
+
+
+def is_database(place: str) -> bool:
+    """Whether a store is kept in a PostgreSQL, by its address; else that is the path of a file."""
+    return place.startswith(("postgresql://", "postgres://"))

@@ -24,11 +24,6 @@ class Db(Section):
     )
 
 
-def is_database(place: str) -> bool:
-    """Whether a store is kept in a PostgreSQL, by its address; else that is the path of a file."""
-    return place.startswith(("postgresql://", "postgres://"))
-
-
 class Store(Section):
     url: str | None = key(
         "str",

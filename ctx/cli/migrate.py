@@ -5,10 +5,9 @@ import sys
 from collections.abc import Iterator
 
 from ctx.cli.common import configuration, counted, parser, plain, tell
-from ctx.config import Config
+from ctx.config import Config, is_database
 from ctx.errors import BadRequest, StoreError
 from ctx.migration import SAME, Report, migrate
-from ctx.settings import is_database
 from ctx.store.lock import WriterLock
 
 

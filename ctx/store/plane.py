@@ -44,7 +44,10 @@ def open_database(url: str) -> "Database":
 
 def check_database(url: str, timeout_s: float) -> None:
     """Raises `StoreError` where the database does not answer within so long, `ConfigError`."""
-    _postgres().check_reached(url, timeout_s)
+    _postgres()  # whose client may be missing
+    from ctx.store.postgres_address import check_reached
+
+    check_reached(url, timeout_s)
 
 
 def postgres_catalog(url: str, path: str) -> "PostgresCatalog":

@@ -6,7 +6,6 @@ failover the next one finds the server that took over.
 """
 
 import itertools
-import queue
 import re
 import threading
 import time
@@ -18,20 +17,15 @@ from typing import Any, Self
 import psycopg
 from psycopg import errors
 from psycopg.adapt import Loader
-from psycopg.conninfo import conninfo_to_dict, make_conninfo, timeout_from_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import StrDumper
 
 from ctx.errors import Busy, StoreError
+from ctx.store.postgres_address import AWAY, address_of, not_connected
 from ctx.store.record import TOO_LARGE, unfit
 
 OLDEST = 14  # the version of the server
-CONNECT_TIMEOUT_S = 5
-# A statement of ours takes seconds at most; one that hangs must not hold a lock for ever.
-STATEMENT_TIMEOUT_MS = 120_000
-LOCK_TIMEOUT_MS = 10_000
-IDLE_TIMEOUT_MS = 120_000  # of a transaction whose process is gone or stuck: what it holds comes free then
 FAILOVER_S = 20.0  # how long a call waits for a server that takes writes
 START_S = 3.0  # and the first one, which more likely has a wrong address
 CONNECTIONS = 16  # of one process
@@ -43,63 +37,6 @@ _ESCAPE = "\x1a"  # PostgreSQL's texts hold any character but U+0000, which is k
 _MIGRATION_LOCK = 0x637478  # "ctx": of those who migrate, one at a time
 
 LOST = "the database broke off, and whether this was stored is not known: look, and try again"
-AWAY = "the database cannot be reached: check that it runs, and [store] url"
-UNPROVEN = "the database asks for a password: put one into [store] url"
-REFUSED = (
-    "the database refuses the user, the password or the database of [store] url: its own words are in the log"
-)
-NO_ADDRESS = "[store] url is no address of a PostgreSQL: postgresql://user@host/database"
-UNKNOWN_PARAMETER = (
-    "there is a parameter in [store] url that PostgreSQL's client does not know: take it out (sslmode, "
-    "connect_timeout and the like are known)"
-)
-# What a server, or the client, says of a connection that does not come about. There are words only: of a
-# server's refusal libpq keeps the text and not the SQLSTATE, and a server speaks the language of its
-# lc_messages, so that elsewhere `REFUSED` has to do. What the client says is English in psycopg's wheels. Of
-# several hosts each says something: the first line that fits counts. True where waiting may help.
-_NOT_CONNECTED = (
-    (("authentication failed",), "the database refuses the user or the password of [store] url", False),
-    (("no password supplied",), UNPROVEN, False),  # by one of several hosts
-    (
-        ("no pg_hba.conf entry",),
-        "the database does not admit this user from this machine: let its pg_hba.conf do so",
-        False,
-    ),
-    (('role "',), "the database knows no such user: create the one that [store] url names", False),
-    (("does not exist",), "there is no such database: create the one that [store] url names", False),
-    (
-        ("does not support SSL",),
-        "the database speaks no TLS: set it up there, or leave sslmode out of [store] url",
-        False,
-    ),
-    (
-        ("certificate",),
-        "the certificate of the database is not trusted: name its authority in [store] url (sslrootcert)",
-        False,
-    ),
-    (("invalid port number",), "the port in [store] url is none", False),
-    (
-        (' value: "',),
-        "a parameter in [store] url (sslmode, target_session_attrs) has a value that there is not: check it",
-        False,
-    ),
-    (("invalid integer value",), "a port, or another number, in [store] url is none", False),
-    (
-        ("resolve host",),
-        "no machine is known by the host name in [store] url: check it, or the name service",
-        True,
-    ),
-    (
-        ("session is read-only", "hot standby"),
-        "no server of [store] url takes writes (a standby does not): promote one, or name the primary too",
-        True,
-    ),
-    (
-        ("connection slots", "too many c"),  # clients, or connections for a role or a database
-        "the database has no connection left: raise its max_connections, or have fewer programs use it",
-        True,
-    ),
-)
 
 
 def store_error(error: psycopg.Error) -> StoreError:
@@ -122,7 +59,7 @@ def store_error(error: psycopg.Error) -> StoreError:
     if isinstance(error, errors.InsufficientPrivilege):
         return StoreError("the database refuses this to the user of [store] url: grant it, or name its owner")
     if isinstance(error, psycopg.OperationalError):
-        return StoreError(_not_connected(error)[0])
+        return StoreError(not_connected(error)[0])
     return StoreError("the database could not answer: see the log")
 
 
@@ -270,67 +207,6 @@ class Connection:
         self.native.close()
 
 
-def address_of(url: str) -> str:
-    """What psycopg connects to: the URL, and what ctx asks of every connection unless the URL says otherwise.
-    Raises `StoreError`.
-    """
-    try:
-        parameters = conninfo_to_dict(url)
-        timeout_from_conninfo(parameters)
-    except psycopg.ProgrammingError as error:
-        # Its own words may hold a piece of the password.
-        unknown = "query parameter" in str(error)
-        raise StoreError(UNKNOWN_PARAMETER if unknown else NO_ADDRESS) from error
-    if any("@" in host[1:] for host in str(parameters.get("host")).split(",")):
-        raise StoreError(f"{NO_ADDRESS}; an @ in its password is written %40, a / %2F")
-    options = (
-        f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout={LOCK_TIMEOUT_MS} "
-        f"-c idle_in_transaction_session_timeout={IDLE_TIMEOUT_MS} {parameters.get('options') or ''}"
-    )
-    defaults: dict[str, Any] = {
-        "target_session_attrs": "read-write",  # of several hosts the one that takes writes
-        "client_encoding": "UTF8",
-        "connect_timeout": CONNECT_TIMEOUT_S,
-        "application_name": "ctx",
-        "keepalives_idle": 30,
-        "tcp_user_timeout": 30_000,
-    }
-    return make_conninfo(url, **{**defaults, **parameters, "options": options.strip()})
-
-
-def check_reached(url: str, timeout_s: float) -> None:
-    """Raises `StoreError` where no server of the URL takes writes, or none answers within so long. Each host
-    is asked once, all of them at the same time.
-    """
-    address = address_of(url)
-    parameters = conninfo_to_dict(address)
-    hosts = str(parameters.get("host") or "").split(",")
-    ports = str(parameters.get("port") or "").split(",")
-    replies: queue.SimpleQueue[psycopg.OperationalError | None] = queue.SimpleQueue()
-
-    def ask(host: str, port: str) -> None:
-        try:
-            psycopg.connect(make_conninfo(address, host=host, port=port)).close()
-            replies.put(None)
-        except psycopg.OperationalError as error:
-            replies.put(error)
-
-    for number, host in enumerate(hosts):
-        place = host, ports[number if len(ports) == len(hosts) else 0]
-        threading.Thread(target=ask, args=place, daemon=True).start()
-    ends_s = time.monotonic() + timeout_s
-    reasons = []
-    for _ in hosts:
-        try:
-            error = replies.get(timeout=max(0.0, ends_s - time.monotonic()))
-        except queue.Empty:
-            break
-        if error is None:
-            return
-        reasons.append(_not_connected(error)[0])
-    raise StoreError(next((reason for reason in reasons if reason != AWAY), AWAY))
-
-
 class Database:
     """A PostgreSQL database: the connections of this process to it. Safe from several threads; close it."""
 
@@ -433,7 +309,7 @@ class Database:
             except psycopg.OperationalError as error:
                 if connection is not None:
                     connection.close()
-                elif not _not_connected(error)[1] or self._waited(began_s, patience_s):
+                elif not not_connected(error)[1] or self._waited(began_s, patience_s):
                     raise store_error(error) from error
                 else:
                     time.sleep(_RETRY_S)
@@ -541,21 +417,6 @@ class Database:
                 "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
                 (f"schema.{component}", len(migrations)),
             )
-
-
-def _not_connected(error: psycopg.OperationalError) -> tuple[str, bool]:
-    """Why there is no connection, with the mend, and whether waiting may help: where a server is starting,
-    promoting or away, and not where one refuses.
-    """
-    text, status = str(error), error.pgconn
-    if status is not None and status.needs_password:
-        return UNPROVEN, False
-    for signs, reason, passing in _NOT_CONNECTED:
-        if any(sign in text for sign in signs):
-            return reason, passing
-    if status is not None and status.used_password:  # it came as far as that
-        return REFUSED, True
-    return AWAY, True
 
 
 def _system(connection: Connection) -> str:
