@@ -555,6 +555,13 @@ class Indexer:
             for status in statuses
         ]
 
+    def await_first_run(self) -> None:
+        """Says that the sources will be looked at: who asks meanwhile is not told that there is nothing to
+        do.
+        """
+        if self.connectors and self.activity.phase == "idle":
+            self._now(phase="indexing", source=None, done=0, total=None)
+
     def watching(self, how: str) -> None:
         self.activity = self.activity._replace(watching=how)
 

@@ -113,6 +113,7 @@ class Watcher:
                 # The others are scanned as soon as their changes are told, and not twice.
                 self._due[name] = None
             self._next_s[name] = now_s + self._interval_s(name)
+        self._indexer.await_first_run()
         loops = [("ctx-index", self._index_loop), ("ctx-embed", self._embed_loop)]
         if self._follow and any(isinstance(c, Watchable) for c in self._indexer.connectors.values()):
             loops.append(("ctx-watch", self._watch_loop))

@@ -52,10 +52,19 @@ def test_the_sources_are_looked_at_behind_the_first_answers(tmp_path: Path) -> N
     with workspace(project(tmp_path, {"a.md": "# A\n\nxylophone"})) as space:
         space.start(patience_s=3600)
         assert found(space, "xylophone") == [[]]
-        assert (space.indexer.activity.phase, space.indexer.activity.watching) == ("idle", "off")
+        # Nobody is told that there is nothing to do.
+        assert (space.health()["activity"], space.indexer.activity.watching) == ("indexing", "off")
         assert space.statuses()[0].last_indexed_ms is None
         space.begin()
         eventually(lambda: found(space, "xylophone") == [["a.md"]])
+        eventually(lambda: space.health()["activity"] == "idle")
+
+
+def test_without_sources_there_is_nothing_to_do(tmp_path: Path) -> None:
+    (tmp_path / "ctx.toml").write_text('[embedding]\nprovider = "disabled"\n')
+    with workspace(tmp_path / "ctx.toml") as space:
+        space.start(patience_s=3600)
+        assert space.health()["activity"] == "idle"
 
 
 def test_a_stop_does_not_wait_for_the_first_answers(tmp_path: Path) -> None:

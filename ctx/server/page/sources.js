@@ -109,7 +109,7 @@ function drawWork({ phase, source, done, total, rate, left_s, degraded }) {
   } else {
     bar.removeAttribute("value");
   }
-  const doing = { indexing: `Indexing ${source || ""}`, embedding: "Embedding passages", waiting: `Waiting for another ctx to finish${source ? ` (${source})` : ""}` }[phase];
+  const doing = { indexing: source ? `Indexing ${source}` : "About to look at the sources", embedding: "Embedding passages", waiting: `Waiting for another ctx to finish${source ? ` (${source})` : ""}` }[phase];
   const parts = [doing, done ? `${number(done)}${total ? ` of ${number(total)}` : ""}` : null, pace(rate, left_s), ...(degraded || [])];
   find("work-words").textContent = parts.filter(Boolean).join(" · ");
 }
