@@ -6,13 +6,14 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,17 @@ def eventually(claim: Callable[[], bool], what: str = "it did not happen") -> No
     while not claim():
         assert time.monotonic() < ends_s, what
         time.sleep(0.02)
+
+
+def waiting(listener: socket.socket) -> int:
+    """How many connections wait to be accepted; they are ended."""
+    listener.setblocking(False)
+    count = 0
+    with suppress(BlockingIOError):
+        while True:
+            listener.accept()[0].close()
+            count += 1
+    return count
 
 
 def unprivileged() -> list[str]:

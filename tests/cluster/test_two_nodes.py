@@ -9,10 +9,11 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import faults
 import postgres
 import pytest
 from kit import named
@@ -186,12 +187,7 @@ def test_doctor_does_not_ask_a_database_again_that_is_away(tmp_path: Path) -> No
         port = listener.getsockname()[1]
         url = f"postgresql://ctx@127.0.0.1:{port},127.0.0.1:{port}/ctx?connect_timeout=2"
         findings = json.loads(ctx(node(tmp_path / "one", "one", url), "doctor", "--json", code=1))["findings"]
-        listener.setblocking(False)
-        attempts = 0
-        with suppress(BlockingIOError):
-            while True:
-                listener.accept()[0].close()
-                attempts += 1
+        attempts = faults.waiting(listener)
     assert attempts == 2, "each host once"
     failed = [(row["what"], row["detail"]) for row in findings if row["state"] == "failed"]
     assert failed == [("catalog", "the database cannot be reached: check that it runs, and [store] url")]

@@ -45,6 +45,13 @@ def replies(space: Workspace, messages: list[dict[str, JSON]]) -> list[JSON]:
     return sorted(rows, key=lambda row: str(row["id"]))
 
 
+def project_with_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project of a user who keeps nothing yet."""
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    tried_project(folder)
+
+
 def initialize(version: str, about: JSON, capabilities: JSON) -> dict[str, JSON]:
     params = {"protocolVersion": version, "capabilities": capabilities, "clientInfo": about}
     return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
@@ -153,9 +160,7 @@ def recorded(folder: Path) -> dict[str, JSON]:
 def test_a_client_that_never_came_before_is_answered_from_what_was_recorded_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    tried_project(tmp_path)
+    project_with_cache(tmp_path, monkeypatch)
     command = [sys.executable, "-P", "-m", "ctx.cli.recorder"]
     command += ["--config", str(tmp_path / "ctx.toml")] if named else []
     subprocess.run(command, cwd=tmp_path, env=environment(), check=True)
@@ -183,9 +188,7 @@ def test_a_client_that_never_came_before_is_answered_from_what_was_recorded_for_
 def test_connecting_a_client_has_its_opening_recorded_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    tried_project(tmp_path)
+    project_with_cache(tmp_path, monkeypatch)
     command = [sys.executable, "-P", "-m", "ctx", "connect", "cursor", "--stdio"]
     subprocess.run(command, cwd=tmp_path, env=environment(), check=True, capture_output=True)
     count = sum(1 for conversation in conversations() for message in conversation if "id" in message)
@@ -196,9 +199,7 @@ def test_connecting_a_client_has_its_opening_recorded_once(
 def test_indexing_at_a_terminal_has_the_opening_recorded_and_indexing_unattended_has_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    tried_project(tmp_path)
+    project_with_cache(tmp_path, monkeypatch)
     command = [sys.executable, "-P", "-m", "ctx", "index", "--no-embed"]
     subprocess.run(command, cwd=tmp_path, env=environment(), check=True, capture_output=True)
     assert not list((tmp_path / "cache" / "ctx").glob("opening-*"))

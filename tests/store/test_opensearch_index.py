@@ -367,12 +367,18 @@ def test_an_index_that_may_not_be_written_says_so_and_answers(
     assert len(index.keyword("otter", ALL, 9)) == 2
 
 
-def test_a_lost_document_is_noticed_and_the_half_built_anew(
-    catalog: SqliteCatalog, opened: OPEN, opensearch_url: str, index_name: str
-) -> None:
+def of_words(catalog: SqliteCatalog, opened: OPEN) -> OpenSearchIndex:
+    """An index of a document for each word."""
     catalog.put_documents([make("a", f"{word}.md", [word]) for word in WORDS])
     index = opened(model=None)
     index.catch_up(catalog)
+    return index
+
+
+def test_a_lost_document_is_noticed_and_the_half_built_anew(
+    catalog: SqliteCatalog, opened: OPEN, opensearch_url: str, index_name: str
+) -> None:
+    index = of_words(catalog, opened)
     assert index.check() == []
     number = index.keyword("otter", ALL, 1)[0].chunk_no
     opensearch.ask(opensearch_url, "DELETE", f"/{index_name}-words/_doc/{number}?refresh=true")
@@ -384,9 +390,7 @@ def test_a_lost_document_is_noticed_and_the_half_built_anew(
 def test_an_index_of_words_that_were_cut_otherwise_is_named_and_built_anew(
     catalog: SqliteCatalog, opened: OPEN, opensearch_url: str, index_name: str
 ) -> None:
-    catalog.put_documents([make("a", f"{word}.md", [word]) for word in WORDS])
-    index = opened(model=None)
-    index.catch_up(catalog)
+    index = of_words(catalog, opened)
     place = f"/{index_name}-words/_doc/{STATE}"
     state = opensearch.ask(opensearch_url, "GET", place)
     state["_source"][STATE]["fingerprint"] = "of another stemmer"

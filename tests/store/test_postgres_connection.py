@@ -5,11 +5,12 @@ import select
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import faults
 import postgres
 import pytest
 
@@ -200,12 +201,7 @@ def test_a_database_that_does_not_even_answer_is_not_asked_by_each_call() -> Non
             for _ in range(20):
                 with pytest.raises(StoreError, match="cannot be reached"):
                     names(database)
-        listener.setblocking(False)
-        attempts = 0
-        with suppress(BlockingIOError):
-            while True:
-                listener.accept()[0].close()
-                attempts += 1
+        attempts = faults.waiting(listener)
     assert 1 <= attempts <= 5, "each attempt takes two seconds"
 
 
