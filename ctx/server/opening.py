@@ -160,9 +160,11 @@ class Requests:
 ANYBODY = "anybody"
 _ABOUT = {"name", "title", "version", "description", "websiteUrl"}
 _CAPABILITY_DEPTH = 6  # tasks, requests, sampling, createMessage
+# Where a client says who it is and what it can, and whether it has to say the first: of `initialize`, and of
+# a `_meta`.
 _INTRODUCTIONS = (
-    ("clientInfo", "capabilities"),  # of `initialize`
-    ("io.modelcontextprotocol/clientInfo", "io.modelcontextprotocol/clientCapabilities"),  # of a `_meta`
+    ("clientInfo", "capabilities", True),
+    ("io.modelcontextprotocol/clientInfo", "io.modelcontextprotocol/clientCapabilities", False),
 )
 
 
@@ -187,12 +189,11 @@ def anonymous(params: JSON) -> tuple[JSON, ...]:
 def _without_client(fields: JSON) -> JSON | None:
     if not isinstance(fields, dict):
         return None
-    for info, capabilities in _INTRODUCTIONS:
-        if capabilities not in fields or not (info in fields or info.startswith("io.")):
+    for info, capabilities, needed in _INTRODUCTIONS:
+        if capabilities not in fields or (needed and info not in fields):
             continue
-        if _plain_about(fields.get(info, {"name": "", "version": ""})) and _plain_capabilities(
-            fields[capabilities]
-        ):
+        plain_about = info not in fields or _plain_about(fields[info])
+        if plain_about and _plain_capabilities(fields[capabilities]):
             return {name: value for name, value in fields.items() if name not in (info, capabilities)}
     return None
 

@@ -23,31 +23,29 @@ if TYPE_CHECKING:  # the embedded engine needs neither
 Embedding = Callable[[], tuple[str | None, int | None]]
 
 
-def _postgres() -> Any:
-    """The module of the database that machines share. Raises `ConfigError` where its client is not
+def _of_client(module: str) -> Any:
+    """A module of this room that speaks with PostgreSQL. Raises `ConfigError` where its client is not
     installed.
     """
+    from importlib import import_module  # what a search in a file does without
+
     try:
-        from ctx.store import postgres
+        return import_module(f"ctx.store.{module}")
     except ImportError as error:
         raise ConfigError(
             "[store] url needs the client of PostgreSQL: pip install 'ctx-server[cluster]'"
         ) from error
-    return postgres
 
 
 def open_database(url: str) -> "Database":
     """The database that machines share. Raises `ConfigError`, `StoreError`."""
-    database: Database = _postgres().Database(url)
+    database: Database = _of_client("postgres").Database(url)
     return database
 
 
 def check_database(url: str, timeout_s: float) -> None:
     """Raises `StoreError` where the database does not answer within so long, `ConfigError`."""
-    _postgres()  # whose client may be missing
-    from ctx.store.postgres_address import check_reached
-
-    check_reached(url, timeout_s)
+    _of_client("postgres_address").check_reached(url, timeout_s)
 
 
 def postgres_catalog(url: str, path: str) -> "PostgresCatalog":
