@@ -21,6 +21,12 @@ def cut(text: str, limit: int, mark: str = "…") -> str:
     return text if len(text) <= limit else text[: limit - len(mark)] + mark
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 document`, `2 documents`, `2 memories`."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in "aeiou" else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
+
+
 def one_line(text: str, limit: int = 200) -> str:
     """The text as one printable line of at most `limit` characters: what is not printable is written as
     Python would escape it.

@@ -4,9 +4,10 @@ import os
 from collections.abc import Mapping
 
 from ctx.backup import Contents, back_up, restore
-from ctx.cli.common import configuration, counted, parser, plain, tell
+from ctx.cli.common import configuration, parser, plain, tell
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, StoreError
+from ctx.text import counted
 from ctx.types import JSON
 from ctx.workspace import open_workspace
 

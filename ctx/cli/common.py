@@ -286,12 +286,6 @@ def _blocks(rows: Sequence[Sequence[str]], headers: Sequence[str], limit: int) -
     return "\n\n".join(blocks)
 
 
-def counted(count: int, noun: str) -> str:
-    """`1 document`, `2 documents`, `2 memories`."""
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in "aeiou" else f"{noun}s"
-    return f"{count:,} {noun if count == 1 else plural}"
-
-
 def ago(ms: int | None, now_ms: int) -> str:
     """How long ago, in words."""
     if ms is None:

@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from ctx.assemble import key_ring
-from ctx.cli.common import configuration, counted, parser, plain, print_json, styled
+from ctx.cli.common import configuration, parser, plain, print_json, styled
 from ctx.cli.embed import described
 from ctx.cli.running import at_address, of_project, servers, state_folder
 from ctx.cli.serve import page_access
@@ -25,6 +25,7 @@ from ctx.server.policy import ServerSettings, is_loopback, setting_doubts, split
 from ctx.server.run import proposal
 from ctx.store.plane import check_database
 from ctx.store.schema import COMPANIONS, is_damage
+from ctx.text import counted
 from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
 

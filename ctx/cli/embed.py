@@ -4,12 +4,13 @@ import argparse
 from collections.abc import Sequence
 
 from ctx.cli.bars import add_options, shown_progress
-from ctx.cli.common import configuration, counted, parser, plain, tell
+from ctx.cli.common import configuration, parser, plain, tell
 from ctx.cli.index import embedded_line
 from ctx.cli.logs import without_the_reported
 from ctx.errors import BadRequest
 from ctx.pruning import prunable_models, prune_models, replaced_models
 from ctx.store.rows import ModelShare
+from ctx.text import counted
 from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from ctx.cli.bars import FORMS, add_options, json_line, shown_progress
-from ctx.cli.common import configuration, counted, json_printable, parser, plain, print_json
+from ctx.cli.common import configuration, json_printable, parser, plain, print_json
 from ctx.cli.logs import without_the_reported
 from ctx.cli.recording import record_soon
 from ctx.clock import parse_ms
@@ -17,6 +17,7 @@ from ctx.indexing.indexer import EmbedReport
 from ctx.indexing.run import EMPTY, IndexReport
 from ctx.indexing.window import Window
 from ctx.pruning import drop_sources, prunable_sources
+from ctx.text import counted
 from ctx.types import JSON, SourceStatus
 from ctx.workspace import Workspace, open_workspace
 
@@ -106,9 +107,8 @@ def run(command: str, argv: list[str]) -> int:
             stop.set()
             print("\nInterrupted: what was stored is kept, the next run completes it.", file=sys.stderr)
             return 130
-        if (
-            sys.stderr.isatty() and not args.dry_run
-        ):  # who indexes by hand is about to ask, by a client perhaps
+        # Who indexes by hand is about to ask, by a client perhaps.
+        if sys.stderr.isatty() and not args.dry_run:
             record_soon(workspace.config, ("--config", args.config) if args.config else ())
         if args.watch and not args.dry_run:
             _follow(workspace, stop, as_json=args.json)

@@ -9,13 +9,14 @@ from typing import TextIO
 from urllib.parse import quote
 
 from ctx import files
-from ctx.cli.common import ago, configuration, counted, json_printable, parser, plain, table, tell
+from ctx.cli.common import ago, configuration, json_printable, parser, plain, table, tell
 from ctx.cli.embed import described, shares_json
 from ctx.cli.output import Output, mode_of, output_path
 from ctx.clock import iso_utc, now_ms, parse_ms
 from ctx.errors import BadRequest
 from ctx.pruning import replaced_models
 from ctx.store.rows import StoredDocument
+from ctx.text import counted
 from ctx.tools import shapes
 from ctx.types import Caller, oldest_pending_ms
 from ctx.workspace import open_workspace

@@ -5,23 +5,13 @@ import shlex
 from collections.abc import Iterator
 from itertools import chain
 
-from ctx.cli.common import (
-    NO_PROJECT,
-    action,
-    amount,
-    counted,
-    memory_configuration,
-    parser,
-    plain,
-    table,
-    tell,
-)
+from ctx.cli.common import NO_PROJECT, action, amount, memory_configuration, parser, plain, table, tell
 from ctx.cli.memory_moving import BY_HAND, MOVING, NO_MEMORIES, Run, bank_there, moving_options, with_bank
 from ctx.cli.sessions import run_session, session_options
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.memory.records import MOMENTS, iso
-from ctx.text import cut
+from ctx.text import counted, cut
 from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace
 

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from ctx.cli.common import action, counted, plain, print_json
+from ctx.cli.common import action, plain, print_json
 from ctx.cli.output import Output, output_path
 from ctx.cli.sessions import DEFAULT_BANK, bank_of
 from ctx.errors import BadRequest, NotFound
@@ -15,6 +15,7 @@ from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.folder import Folder
 from ctx.memory.products import PRODUCTS, import_from, piped_source, read_source
 from ctx.settings import SHIPPED_PACKS
+from ctx.text import counted
 from ctx.types import JSON
 from ctx.workspace import Workspace
 

@@ -4,11 +4,12 @@ import os
 import sys
 from collections.abc import Iterator
 
-from ctx.cli.common import configuration, counted, parser, plain, tell
+from ctx.cli.common import configuration, parser, plain, tell
 from ctx.config import Config, is_database
 from ctx.errors import BadRequest, StoreError
 from ctx.migration import SAME, Report, migrate
 from ctx.store.lock import WriterLock
+from ctx.text import counted
 
 
 def run(command: str, argv: list[str]) -> int:

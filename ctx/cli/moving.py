@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from ctx import files
-from ctx.cli.common import action, configuration, counted, parser, plain, print_json, prose, tell
+from ctx.cli.common import action, configuration, parser, plain, print_json, prose, tell
 from ctx.cli.init import next_steps
 from ctx.cli.trust import trust_as_written
 from ctx.config import parse_config
@@ -14,6 +14,7 @@ from ctx.errors import BadRequest, ConfigError
 from ctx.moving import base_folder
 from ctx.project import project_root, shown_path
 from ctx.reach import variables
+from ctx.text import counted
 from ctx.toml import read_toml, tables_of
 from ctx.types import JSON
 from ctx.workspace import open_workspace

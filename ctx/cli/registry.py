@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ctx import files
 from ctx.cli import scaffolds
 from ctx.cli.bars import bars
-from ctx.cli.common import NO_PROJECT, action, configuration, counted, parser, plain, print_json, table, tell
+from ctx.cli.common import NO_PROJECT, action, configuration, parser, plain, print_json, table, tell
 from ctx.cli.logs import without_the_reported
 from ctx.cli.trust import trust_after_own_change
 from ctx.config import Config
@@ -16,7 +16,7 @@ from ctx.registries.contents import MANIFEST
 from ctx.registries.records import Registry, RegistryScript, blank_registry, offered_script
 from ctx.registries.shelf import Shelf, shelf_of
 from ctx.settings import REGISTRY_PREFIX
-from ctx.text import one_line
+from ctx.text import counted, one_line
 from ctx.toml import read_toml, toml_key
 from ctx.types import JSON, as_table
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ctx.cli.common import amount, counted, memory_configuration, plain, print_json
+from ctx.cli.common import amount, memory_configuration, plain, print_json
 from ctx.cli.hooks import BUDGET_TOKENS
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, CtxError
@@ -22,7 +22,7 @@ from ctx.memory import MemoryBank, Provenance
 from ctx.memory.bank.search import CHARS_PER_TOKEN
 from ctx.memory.capture import lasting
 from ctx.memory.gist import gist
-from ctx.text import one_line, sound
+from ctx.text import counted, one_line, sound
 from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace
 

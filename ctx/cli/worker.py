@@ -3,11 +3,12 @@
 import signal
 import threading
 
-from ctx.cli.common import configuration, counted, parser, tell
+from ctx.cli.common import configuration, parser, tell
 from ctx.cli.logs import log_option, log_to_stderr
 from ctx.errors import BadRequest, ConfigError
 from ctx.indexing.worker import ROLES, Worker
 from ctx.sources import intervals_s
+from ctx.text import counted
 from ctx.workspace import open_workspace
 
 

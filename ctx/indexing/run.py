@@ -21,6 +21,7 @@ from ctx.indexing.chunk import chunk
 from ctx.lean import NamedTuple
 from ctx.store.base import Catalog
 from ctx.store.rows import Run
+from ctx.text import counted
 from ctx.types import JSON, Chunk, Content, Document, Extracted, SourceItem
 
 # A transaction of about 0.1 s: short enough for other writers, long enough to amortise the fsync.
@@ -134,15 +135,16 @@ class ConfigurationFile(NamedTuple):
     """
 
     name: str
-    folder: str  # the store's
+    folder: str  # the store's, without links
 
     @classmethod
     def of(cls, path: str, folder: str) -> "ConfigurationFile":
-        return cls(os.path.relpath(os.path.realpath(path), os.path.realpath(folder)), folder)
+        folder = os.path.realpath(folder)
+        return cls(os.path.relpath(os.path.realpath(path), folder), folder)
 
     def beside(self, name: str) -> str:
         """Where another one of that name lies."""
-        return os.path.normpath(os.path.join(os.path.realpath(self.folder), name))
+        return os.path.normpath(os.path.join(self.folder, name))
 
 
 def run_signature(connector: Connector, max_tokens: int, overlap_tokens: int) -> str:
@@ -401,11 +403,10 @@ class IndexRun:
         machines = self._catalog.elsewhere(self._source, departed) if departed else {}
         if machines:
             names = ", ".join(sorted(set(machines.values())))
-            count = "1 document" if len(machines) == 1 else f"{len(machines)} documents"
             self._log.note(
                 "",
-                f"{count} of another machine ({names}) not here, and kept: index "
-                "there, or `ctx index --take-over` where it is gone for good",
+                f"{counted(len(machines), 'document')} of another machine ({names}) not here, and kept: "
+                "index there, or `ctx index --take-over` where it is gone for good",
             )
         return [source_id for source_id in departed if source_id not in machines]
 

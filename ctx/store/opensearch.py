@@ -26,6 +26,7 @@ from ctx.store.opensearch_part import STATE, Entry, Layout, Part, State, Writing
 from ctx.store.opensearch_query import FORMAT, SCALE, fingerprint
 from ctx.store.rows import VectorBatch
 from ctx.store.tantivy import MAX_TERMS, idf, likeliest, rarest
+from ctx.text import counted
 from ctx.types import JSON, Filters, Hit
 
 logger = logging.getLogger(__name__)
@@ -296,10 +297,7 @@ class OpenSearchIndex:
         nodes, shards, unassigned = (
             int(health[key]) for key in ("number_of_data_nodes", "active_shards", "unassigned_shards")
         )
-        line = (
-            f"OpenSearch {self._client.version()}, {nodes} {'node' if nodes == 1 else 'nodes'}, {shards} "
-            "shards"
-        )
+        line = f"OpenSearch {self._client.version()}, {counted(nodes, 'node')}, {shards} shards"
         if unassigned:
             mend = (
                 "a copy needs a node of its own ([index] replicas)"
