@@ -179,7 +179,8 @@ def test_what_servers_add_at_once_is_added_once_each(databases: list[Database]) 
 def test_a_call_ends_by_its_deadline_while_another_one_holds_the_values(databases: list[Database]) -> None:
     store = SharedScriptStore(databases[0])
     with databases[1].transaction(write=True) as connection:
-        connection.execute("SELECT pg_advisory_xact_lock(8, hashtext('script'))")
+        # Its reply is waited for: a statement that is only sent may hold nothing yet.
+        connection.execute("SELECT pg_advisory_xact_lock(8, hashtext('script'))").fetchone()
         with pytest.raises(Busy):
             store.set("script", "key", 1, time.monotonic() + 0.2)
         store.set("another", "key", 1, time.monotonic() + 60)
