@@ -12,11 +12,11 @@ from ctx.tools.base import Tool
 from ctx.types import JSON, Caller
 
 if TYPE_CHECKING:  # pipes and programs are 10 ms of a start, and few servers need them
-    from ctx.searchers.process import Line, SearchProcess
+    from ctx.searchers.process import Answer, Line, SearchProcess
 
 logger = logging.getLogger(__name__)
 
-LINES = 3  # to each process: its next question lies there when it has answered one
+LINES = 4  # to each process: its next question lies there when it has answered one
 IDLE_S = 30.0  # after which a process ends by itself: what it holds in memory is given back
 ANSWER_S = 10.0  # a search of a million chunks, of files that nothing has read yet, takes one
 # Searches that met another one, within PRESSURE_S: a client that asks three at once starts nothing.
@@ -59,7 +59,7 @@ class SearchProcesses:
         self._idle_s = idle_s
         self._answer_s = answer_s
         self._lock = threading.Lock()
-        self._searches_here = 0
+        self._under_way = 0
         self._vacant: list[Line] = []
         self._processes: list[SearchProcess] = []
         self._starting: list[SearchProcess] = []
@@ -82,18 +82,15 @@ class SearchProcesses:
 
     def run(self, arguments: dict[str, JSON], caller: Caller) -> JSON:
         """The tool's answer. Raises what the tool raises."""
-        line = self._vacant_line()
-        if line is None:
-            return self._answered_here(arguments, caller)
+        with self._lock:
+            line = self._line_beside() if self._under_way else None
+            self._under_way += 1
         try:
-            answer = line.ask(arguments, self._served.lacking(), self._answer_s)
+            answer = line and self._answer_of(line, arguments)
+            return answer.reply if answer else self._tool.run(arguments, caller)
         finally:
-            self._put_back(line)
-        if answer is None:
-            return self._answered_here(arguments, caller)
-        if answer.wanted_chunks:
-            self._served.ask_for(answer.wanted_chunks)
-        return answer.reply
+            with self._lock:
+                self._under_way -= 1
 
     def close(self) -> None:
         """Ends the processes. What they were asked is answered here."""
@@ -106,29 +103,28 @@ class SearchProcesses:
         for keeper in keepers:
             keeper.join()
 
-    def _answered_here(self, arguments: dict[str, JSON], caller: Caller) -> JSON:
-        with self._lock:
-            self._searches_here += 1
-        try:
-            return self._tool.run(arguments, caller)
-        finally:
-            with self._lock:
-                self._searches_here -= 1
+    def _line_beside(self) -> "Line | None":
+        """A line to a process, before anything is searched for here, where connections are served as well; None
+        if none is free. With the lock held.
+        """
+        if self._vacant:
+            return self._vacant.pop(0)
+        if self._pressed():
+            self._beginning = True
+            keeper = threading.Thread(target=self._keep, name="ctx-searcher", daemon=True)
+            self._keepers = [each for each in self._keepers if each.is_alive()]
+            self._keepers.append(keeper)
+            keeper.start()
+        return None
 
-    def _vacant_line(self) -> "Line | None":
-        """A line to a process; None where this process is as quick, or none is free."""
-        with self._lock:
-            if not self._searches_here:
-                return None
-            if self._vacant:
-                return self._vacant.pop(0)
-            if self._pressed():
-                self._beginning = True
-                keeper = threading.Thread(target=self._keep, name="ctx-searcher", daemon=True)
-                self._keepers = [each for each in self._keepers if each.is_alive()]
-                self._keepers.append(keeper)
-                keeper.start()
-            return None
+    def _answer_of(self, line: "Line", arguments: dict[str, JSON]) -> "Answer | None":
+        try:
+            answer = line.ask(arguments, self._served.lacking(), self._answer_s)
+        finally:
+            self._put_back(line)
+        if answer and answer.wanted_chunks:
+            self._served.ask_for(answer.wanted_chunks)
+        return answer
 
     def _put_back(self, line: "Line") -> None:
         with self._lock:

@@ -45,7 +45,7 @@ class Searches:
 
     def __init__(self, space: Workspace, **options: Any) -> None:
         self.here = 0
-        self._released = threading.Event()
+        self._held, self._released = threading.Event(), threading.Event()
         self._tool = space.toolbox.get("search")
         tool = self._tool._replace(run=self._counted)
         options = {"limit": 1, "pressure": 1} | options
@@ -54,6 +54,7 @@ class Searches:
 
     def _counted(self, arguments: JSON, caller: Caller) -> JSON:
         if arguments["query"] == HELD:
+            self._held.set()
             assert self._released.wait(120)
         else:
             self.here += 1
@@ -67,7 +68,7 @@ class Searches:
 
     def hold(self) -> None:
         self._thread.start()
-        eventually(lambda: self.processes._searches_here > 0)
+        assert self._held.wait(60)
 
     def begin(self) -> int:
         """Has a process started by a search that meets another one; its number."""
@@ -77,10 +78,13 @@ class Searches:
         self.here = 0
         return self.processes.pids[0]
 
-    def close(self) -> None:
+    def release(self) -> None:
         self._released.set()
         if self._thread.ident:
             self._thread.join()
+
+    def close(self) -> None:
+        self.release()
         self.processes.close()
 
 
@@ -113,6 +117,22 @@ def test_a_process_answers_what_this_one_would_to_the_last_character(tmp_path: P
         searches.begin()
         for question in QUESTIONS:
             assert searches.ask(question) == searches.ask_alone(question), question
+        assert searches.here == 0
+
+
+def test_beside_another_search_none_runs_where_connections_are_served(config: Path) -> None:
+    with searching(config) as (_, searches):
+        beside = searches.begin()
+        os.kill(beside, signal.SIGSTOP)
+        askers = [threading.Thread(target=searches.ask, args=({"query": "inlet"},)) for _ in range(2)]
+        askers[0].start()
+        eventually(lambda: len(searches.processes._vacant) == LINES - 1)
+        searches.release()
+        askers[1].start()
+        eventually(lambda: len(searches.processes._vacant) == LINES - 2)
+        os.kill(beside, signal.SIGCONT)
+        for asker in askers:
+            asker.join()
         assert searches.here == 0
 
 
