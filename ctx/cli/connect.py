@@ -19,6 +19,7 @@ from ctx.cli.common import NO_PROJECT, configuration_at, parser, plain, print_js
 from ctx.cli.entries import Entry, edited, entries, illegibility, removed
 from ctx.cli.foreign import Change, Outcome, file_at, own_command, read_text
 from ctx.cli.hooks import connect_memory
+from ctx.cli.owners import owner, record
 from ctx.cli.recording import record_soon
 from ctx.cli.running import at_address, of_project, servers, state_folder
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
@@ -41,7 +42,7 @@ def run(command: str, argv: list[str]) -> int:
     location = find_config(args.config, os.environ, os.getcwd())
     name = args.name or entry_name(location, args)
     if args.list:
-        return _list(name, args.json)
+        return _list(name, _root(location, args), args.json)
     if args.all:
         return _connect_all(location, name, args)
     if args.memory:
@@ -155,8 +156,10 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
         return Outcome(key, "shown", path, f"# {path}\n{snippet}")
     content = read_text(path)
     present = entries(client.form, client.key, content)
+    root = _root(location, args)
     if not args.replace and name in present:
         _check_replaced(client, present[name], entry, name)
+        _check_owner(client, path, name, root)
         entry = _with_own(client, present[name], entry)
     revised = edited(client.form, client.key, content, name, entry)
     if revised is None:
@@ -164,6 +167,7 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
         reason = f"{path} {why}, so it was left alone. Put this into it, if it is not there yet:"
         return Outcome(key, "by hand", path, snippet, preface=reason, code=1)
     if revised == content:
+        _own(path, name, root)
         led = _running_notes(location) if location and not (args.url or args.stdio) else []
         connected = f"{client.title} is connected already: '{name}' in {path}"
         return Outcome(key, "unchanged", path, connected, tuple(led))
@@ -175,7 +179,22 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
         lines.append(f"The server has to run: {start}({server.url})")
     notes = _notes(client, location, args, twins=_twins(present, entry, name))
     change = Change(key, path, content, revised, args.scope != "project", args.dry_run)
-    return change.write(f"{client.title}: wrote '{name}' into {path}", lines, notes)
+    outcome = change.write(f"{client.title}: wrote '{name}' into {path}", lines, notes)
+    if not args.dry_run:
+        _own(path, name, root)
+    return outcome
+
+
+def _root(location: Location | None, args: Any) -> str | None:
+    """The project that an entry is to be known as that of; None where its file or its address says that."""
+    if location is None or args.url or args.scope == "project":
+        return None
+    return os.path.realpath(project_root(location.path))
+
+
+def _own(path: str, name: str, root: str | None) -> None:
+    if root is not None:
+        record(path, name, root, os.environ)
 
 
 def _record(location: Location, server: Server, args: Any) -> None:
@@ -268,6 +287,22 @@ def _check_replaced(client: Client, present: JSON, entry: Entry, name: str) -> N
         )
 
 
+def _check_owner(client: Client, path: str, name: str, root: str | None) -> None:
+    """Raises `Conflict` where the entry was written for another project, of the same name and address."""
+    if _of_another(path, name, root):
+        project = plain(str(owner(path, name, os.environ)))
+        raise Conflict(
+            f"{client.title}'s entry '{name}' is that of {project}, a project of the same name: give this "
+            "one a port of its own, [server] bind in ctx.toml, and --name NAME, which puts it beside; "
+            "--replace does away with the other"
+        )
+
+
+def _of_another(path: str, name: str, root: str | None) -> bool:
+    """Whether an entry was written for another project than that in `root`."""
+    return root is not None and owner(path, name, os.environ) not in (None, root)
+
+
 def _check_ours(client: Client, present: JSON, location: Location | None, name: str, args: Any) -> None:
     """Raises `Conflict` where an entry leads neither to this project's server nor to any ctx on this
     machine.
@@ -331,9 +366,9 @@ def _one_of_all(key: str, location: Location | None, name: str, args: Any) -> Ou
         return Outcome(key, "unchanged" if absent else "failed", None, "", (reason,), code=0 if absent else 1)
 
 
-def _list(name: str, as_json: bool) -> int:
+def _list(name: str, root: str | None, as_json: bool) -> int:
     """Prints every client, whether it is here, and what it calls this project's server."""
-    rows = [_client_row(key, client, name) for key, client in sorted(CLIENTS.items())]
+    rows = [_client_row(key, client, name, root) for key, client in sorted(CLIENTS.items())]
     if as_json:
         print_json({"name": name, "clients": rows})
         return 0
@@ -350,7 +385,7 @@ def _list(name: str, as_json: bool) -> int:
     return 0
 
 
-def _client_row(key: str, client: Client, name: str) -> dict[str, JSON]:
+def _client_row(key: str, client: Client, name: str, root: str | None) -> dict[str, JSON]:
     """What is here of a client. Where its file cannot be read, a note says so."""
     path = _path(client, client.user, name) if client.user else None
     present: dict[str, JSON] = {}
@@ -367,7 +402,7 @@ def _client_row(key: str, client: Client, name: str) -> dict[str, JSON]:
         "client": key,
         "title": client.title,
         "installed": installed(client),
-        "connected": name in present,
+        "connected": name in present and not (path and _of_another(path, name, root)),
         "entries": sorted(label for label in present if label.split("-")[0] == "ctx"),
         "file": path,
         "source": client.source,
@@ -392,6 +427,7 @@ def _remove(key: str, location: Location | None, name: str, args: Any) -> Outcom
         labels = f" (it has: {', '.join(sorted(present))})" if present else ""
         raise NotFound(f"{client.title} has no entry '{plain(name)}'{plain(labels)}")
     if not args.replace:
+        _check_owner(client, path, name, _root(location, args))
         _check_ours(client, present[name], location, name, args)
     backup = read_text(f"{path}.bak")
     as_it_was = edited(client.form, client.key, backup, name, present[name]) if backup is not None else None
@@ -404,7 +440,10 @@ def _remove(key: str, location: Location | None, name: str, args: Any) -> Outcom
             f"{path} is not strict {client.form.upper()}, so it was left alone; delete '{name}' in it"
         )
     change = Change(key, path, content, revised, args.scope != "project", args.dry_run)
-    return change.give_back(backup, f"{client.title}: took '{name}' out of {path}")
+    outcome = change.give_back(backup, f"{client.title}: took '{name}' out of {path}")
+    if not args.dry_run:
+        record(path, name, None, os.environ)
+    return outcome
 
 
 def _path(client: Client, template: str, name: str, *, shared: bool = False) -> str:

@@ -411,6 +411,37 @@ def test_two_projects_with_one_address_are_told_to_part(folder: Path) -> None:
     assert "'ctx-project' in that file has the same address" in reply.stderr
 
 
+def test_a_second_project_of_one_name_takes_over_no_entry(folder: Path) -> None:
+    """One name and one address: nothing in the entry tells whose it is."""
+    second = folder.parent / "elsewhere" / folder.name
+    second.mkdir(parents=True)
+    project(second)
+    assert _as_user(folder, "cursor").returncode == 0
+    text = _home(folder, "cursor").read_text()
+    home = {"HOME": str(folder.parent / "home"), "XDG_CONFIG_HOME": str(folder.parent / "home" / ".config")}
+    for arguments in (("cursor",), ("cursor", "--remove")):
+        refusal = ctx("connect", *arguments, cwd=second, env=home)
+        assert refusal.returncode != 0
+        assert f"is that of {folder}, a project of the same name" in refusal.stderr
+        assert _home(folder, "cursor").read_text() == text
+    listed = json.loads(ctx("connect", "--list", "--json", cwd=second, env=home).stdout)
+    assert [row["connected"] for row in listed["clients"] if row["client"] == "cursor"] == [False]
+    assert "is connected already" in _as_user(folder, "cursor").stdout
+    assert ctx("connect", "cursor", "--name", "ctx-second", cwd=second, env=home).returncode == 0
+    assert ctx("connect", "cursor", "--replace", cwd=second, env=home).returncode == 0
+    assert "elsewhere" in _as_user(folder, "cursor").stderr
+
+
+def test_an_entry_of_a_project_that_is_gone_is_taken_over(folder: Path) -> None:
+    assert _as_user(folder, "cursor").returncode == 0
+    moved = folder.parent / "elsewhere" / folder.name
+    moved.parent.mkdir()
+    folder.rename(moved)
+    home = {"HOME": str(folder.parent / "home"), "XDG_CONFIG_HOME": str(folder.parent / "home" / ".config")}
+    reply = ctx("connect", "cursor", cwd=moved, env=home)
+    assert (reply.returncode, "is connected already" in reply.stdout) == (0, True)
+
+
 @pytest.mark.slow
 def test_what_connect_wrote_it_takes_out_again_and_a_file_of_its_own_goes(folder: Path) -> None:
     for client in CLIENTS:
