@@ -8,7 +8,8 @@ from operator import attrgetter, itemgetter
 
 from ctx import analyze, kinds, ranking, rules
 from ctx.lean import TYPE_CHECKING, NamedTuple, records
-from ctx.snippet import Matcher, Terms, Text, is_bare
+from ctx.markup import Text, is_bare
+from ctx.snippet import Matcher, Terms
 from ctx.store.rows import ChunkRow
 from ctx.types import JSON, Filters, Hit, Passage, SearchResult
 
