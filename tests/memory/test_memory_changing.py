@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from memory_kit import DAY_MS, SECOND_MS, START_MS, Clock, texts
 
+from ctx.clock import parse_ms
 from ctx.errors import BadRequest, Conflict, CtxError, NotFound
 from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.rows import SqliteRows
@@ -28,6 +29,21 @@ def test_an_update_is_written_searched_and_remembered(bank: MemoryBank, clock: C
     steps = bank.history(stored["id"])
     assert [(step["version"], step["op"]) for step in steps] == [(1, "put"), (2, "update")]
     assert steps[1]["changed"]["text"] == {"from": "User prefers Python", "to": "User prefers Haskell"}
+
+
+def test_a_corrected_text_happened_when_it_now_says(bank: MemoryBank, clock: Clock) -> None:
+    id = bank.put("Lunch with Ana tomorrow", timestamp="2020-02-28T22:30:00Z")["id"]
+    days = [bank.get(id)["event_date"]]
+    for text in ("Lunch with Ana yesterday", "Lunch with Ana", "Lunch with Ana on 3 February"):
+        record = bank.update(id, {"text": text})["record"]
+        days.append(record["event_date"])
+    assert days == [parse_ms("2020-02-29"), parse_ms("2020-02-27"), None, parse_ms("2020-02-03")]
+    record = bank.update(id, {"timestamp": "2019-01-15"})["record"]
+    assert record["event_date"] == parse_ms("2018-02-03")  # the latest one, seen from then
+    record = bank.update(id, {"event_date": "2020-02-10"})["record"]
+    assert (record["event_date"], record["event_end"]) == (parse_ms("2020-02-10"), None)
+    record = bank.update(id, {"text": "Lunch with Ana last Friday"})["record"]
+    assert record["event_date"] == parse_ms("2020-02-10"), "a day that was given stays"
 
 
 def test_an_update_that_changes_nothing_writes_nothing(bank: MemoryBank) -> None:

@@ -208,6 +208,7 @@ class Writing(Searching, BankView):
             if "text" in changes or "metadata" in changes:
                 rescreened = {"text", "metadata"} <= set(changes)
                 changes["flags"] = sorted(flags if rescreened else flags | set(memory.flags))
+            changes |= _following_times(memory, changes)
             changed = sorted(
                 public_name(name)
                 for name, value in changes.items()
@@ -386,9 +387,8 @@ class Writing(Searching, BankView):
             # Nobody has said it then: it is to happen then, and what is said next is later all the same.
             columns |= {"said_ms": None, "event_ms": columns.get("event_ms") or said_ms}
             said_ms = None
-        span = happened(columns["text"], self._now() if said_ms is None else said_ms)
-        if columns.get("event_ms") is None and span is not None:
-            columns |= {"event_ms": span.first_ms, "event_last_ms": span.last_ms}
+        if columns.get("event_ms") is None:
+            columns |= _read_times(columns["text"], self._now() if said_ms is None else said_ms)
         memory = draft(columns, self._now(), self.source, self._resources.new_id)
         return memory._replace(flags=sorted(flags))
 
@@ -454,6 +454,29 @@ class Writing(Searching, BankView):
             return {
                 no: before["text"] for no, _, before in view.changes_of(op_no) if before and "text" in before
             }
+
+
+def _read_times(text: str, said_ms: int) -> dict[str, JSON]:
+    """When what a text tells of happened, as the columns of it; none where it does not say."""
+    span = happened(text, said_ms)
+    return {} if span is None else {"event_ms": span.first_ms, "event_last_ms": span.last_ms}
+
+
+def _following_times(memory: Memory, changes: dict[str, JSON]) -> dict[str, JSON]:
+    """What becomes of the time at which something happened when a memory is changed so: a day that was given
+    has no other end, and what was read from the text is read anew.
+    """
+    if "event_ms" in changes:
+        return {} if "event_last_ms" in changes else {"event_last_ms": None}
+    if "event_last_ms" in changes or changes.keys().isdisjoint(("text", "said_ms")):
+        return {}
+    untold: dict[str, JSON] = {"event_ms": None, "event_last_ms": None}
+    before = untold | _read_times(memory.text, memory.uttered_ms)
+    if before != {"event_ms": memory.event_ms, "event_last_ms": memory.event_last_ms}:
+        return {}
+    changed = memory._replace(**{name: changes[name] for name in ("text", "said_ms") if name in changes})
+    after = untold | _read_times(changed.text, changed.uttered_ms)
+    return {} if after == before else after
 
 
 def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
