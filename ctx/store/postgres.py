@@ -9,32 +9,43 @@ import itertools
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache, wraps
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import psycopg
 from psycopg import errors
 from psycopg.adapt import Loader
+from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import StrDumper
 
 from ctx.errors import Busy, StoreError
-from ctx.store.postgres_address import AWAY, address_of, not_connected
+from ctx.store.postgres_address import (
+    AWAY,
+    CONNECT_TIMEOUT_S,
+    STATEMENT_TIMEOUT_MS,
+    address_of,
+    answering_first,
+    not_connected,
+)
 from ctx.store.record import TOO_LARGE, unfit
 
 OLDEST = 14  # the version of the server
 FAILOVER_S = 20.0  # how long a call waits for a server that takes writes
 START_S = 3.0  # and the first one, which more likely has a wrong address
 CONNECTIONS = 16  # of one process
+REPLY_S = STATEMENT_TIMEOUT_MS / 1000 + 10  # by then a server that is well has ended a statement itself
 _RETRY_S = 0.1
 _SILENCE_S = 1.0  # an attempt that took longer was not refused: nobody answers there
 _RUNS = (64, 16, 4, 1)  # rows of an INSERT
 _RUN_BYTES = 1 << 20
 _ESCAPE = "\x1a"  # PostgreSQL's texts hold any character but U+0000, which is kept as this and a letter
 _MIGRATION_LOCK = 0x637478  # "ctx": of those who migrate, one at a time
+
+T = TypeVar("T")
 
 LOST = "the database broke off, and whether this was stored is not known: look, and try again"
 
@@ -137,10 +148,43 @@ class _Cursor(psycopg.Cursor[tuple[Any, ...]]):
         return super().rowcount
 
 
+class _NoReply(psycopg.OperationalError):
+    """The server took what was sent, and says nothing."""
+
+
+def _in_time(steps: Generator[Any, Any, T], ends_s: float) -> Generator[Any, Any, T]:
+    """What psycopg does step by step, each as soon as its socket is ready. Raises `_NoReply`."""
+    try:
+        wanted = next(steps)
+        while time.monotonic() < ends_s:
+            wanted = steps.send((yield wanted))
+    except StopIteration as end:
+        reply: T = end.value
+        return reply
+    raise _NoReply("no reply in time")
+
+
+class _Native(psycopg.Connection[tuple[Any, ...]]):
+    """A connection on which a reply is waited for so long at most, and that is closed then: a server that
+    hangs as a whole, with its disk or its machine, ends nothing by the timeouts that it was told.
+    """
+
+    reply_s: float | None = REPLY_S  # None: for as long as it takes
+
+    def wait(self, gen: Generator[Any, Any, T], *values: Any, **named: Any) -> T:
+        if self.reply_s is not None:
+            gen = _in_time(gen, time.monotonic() + self.reply_s)
+        try:
+            return super().wait(gen, *values, **named)
+        except _NoReply:
+            self.close()
+            raise
+
+
 class Connection:
     """A connection in autocommit mode; a transaction is begun and ended by name. One thread at a time."""
 
-    def __init__(self, native: "psycopg.Connection[tuple[Any, ...]]") -> None:
+    def __init__(self, native: _Native) -> None:
         self.native = native
         self.system = ""  # which server this is, for good: asked once
         self._piped = False
@@ -203,6 +247,14 @@ class Connection:
             cursor.execute(_native(sql), values or None)
             yield from cursor
 
+    def begin(self, *, write: bool, reply_s: float) -> None:
+        """Begins a transaction. The server has so long to reply, which it does at once where it is well."""
+        self.native.reply_s = reply_s
+        if write and not self.system:
+            self.system = _system(self)
+        self.execute("BEGIN" if write else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self.native.reply_s = REPLY_S
+
     def close(self) -> None:
         self.native.close()
 
@@ -230,8 +282,7 @@ class Database:
 
     def close(self) -> None:
         self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        self._close_idle()
         self.leave_aside()
 
     @contextmanager
@@ -299,20 +350,31 @@ class Database:
             if not self._idle and self._silent(began_s, patience_s):
                 raise StoreError(AWAY)
             try:
-                connection = self._idle.pop() if self._idle else self._connected()
-                if write and not connection.system:
-                    connection.system = _system(connection)
-                connection.execute("BEGIN" if write else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                connection = self._idle.pop() if self._idle else self._connected(patience_s)
+                connection.begin(write=write, reply_s=CONNECT_TIMEOUT_S if patience_s is None else patience_s)
                 return connection
             except IndexError:
                 continue  # another thread took the last idle one
             except psycopg.OperationalError as error:
                 if connection is not None:
                     connection.close()
+                    if isinstance(error, _NoReply):
+                        self._hangs(began_s, patience_s, error)
                 elif not not_connected(error)[1] or self._waited(began_s, patience_s):
                     raise store_error(error) from error
                 else:
                     time.sleep(_RETRY_S)
+
+    def _hangs(self, began_s: float, patience_s: float | None, error: psycopg.OperationalError) -> None:
+        """Leaves a server that does not reply. Raises `StoreError` where it was waited for long enough."""
+        if patience_s is None:
+            self._close_idle()  # each of them would be waited for as long
+        if self._waited(began_s, patience_s):
+            raise store_error(error) from error
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
 
     def _waited(self, began_s: float, patience_s: float | None) -> bool:
         """Whether a server that is away was waited for as long as it may be."""
@@ -335,16 +397,20 @@ class Database:
         silent = time.monotonic() < self._silent_until_s
         return silent and self._ends_s(began_s, patience_s) < self._silent_until_s
 
-    def _connected(self) -> Connection:
+    def _connected(self, patience_s: float | None = None) -> Connection:
         began_s = time.monotonic()
+        address = self._address
+        if patience_s is not None:
+            address = make_conninfo(address, connect_timeout=1)  # the least there is: psycopg makes two of it
         try:
-            native = psycopg.connect(self._address, autocommit=True, cursor_factory=_Cursor)
+            native = _Native.connect(address, autocommit=True, cursor_factory=_Cursor)
         except psycopg.OperationalError:
             now_s = time.monotonic()
             if now_s - began_s > _SILENCE_S:
                 self._silent_until_s = now_s + (now_s - began_s)
             raise
         self._reached, self._away_s, self._silent_until_s = True, None, 0.0
+        self._address = answering_first(self._address, native.info.host, native.info.port)
         native.adapters.register_dumper(str, _TextDumper)
         native.adapters.register_loader("text", _TextLoader)
         return Connection(native)
@@ -379,6 +445,7 @@ class Database:
             connection = self._connected()
             try:
                 connection.execute("SET statement_timeout = 0")
+                connection.native.reply_s = None
                 connection.execute(f"VACUUM {', '.join(tables)}")
             finally:
                 connection.close()
@@ -401,6 +468,7 @@ class Database:
                 return
         with self.transaction(write=True, stepwise=True) as connection:
             connection.execute("SET LOCAL statement_timeout = 0")
+            connection.native.reply_s = None
             connection.execute("SELECT pg_advisory_xact_lock(?)", (_MIGRATION_LOCK,))
             connection.execute(
                 "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BIGINT NOT NULL)"

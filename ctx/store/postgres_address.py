@@ -108,9 +108,7 @@ def check_reached(url: str, timeout_s: float) -> None:
     is asked once, all of them at the same time.
     """
     address = address_of(url)
-    parameters = conninfo_to_dict(address)
-    hosts = str(parameters.get("host") or "").split(",")
-    ports = str(parameters.get("port") or "").split(",")
+    places = _places(address)
     replies: queue.SimpleQueue[psycopg.OperationalError | None] = queue.SimpleQueue()
 
     def ask(host: str, port: str) -> None:
@@ -120,12 +118,11 @@ def check_reached(url: str, timeout_s: float) -> None:
         except psycopg.OperationalError as error:
             replies.put(error)
 
-    for number, host in enumerate(hosts):
-        place = host, ports[number if len(ports) == len(hosts) else 0]
+    for place in places:
         threading.Thread(target=ask, args=place, daemon=True).start()
     ends_s = time.monotonic() + timeout_s
     reasons = []
-    for _ in hosts:
+    for _ in places:
         try:
             error = replies.get(timeout=max(0.0, ends_s - time.monotonic()))
         except queue.Empty:
@@ -134,6 +131,27 @@ def check_reached(url: str, timeout_s: float) -> None:
             return
         reasons.append(not_connected(error)[0])
     raise StoreError(next((reason for reason in reasons if reason != AWAY), AWAY))
+
+
+def answering_first(address: str, host: str, port: int) -> str:
+    """An address with the host that answered last before the others: one that is dead costs every connection
+    its timeout, since they are tried in order.
+    """
+    places = _places(address)
+    # Stable, and one port without a number is libpq's own.
+    places.sort(key=lambda place: place[0] != host or place[1] not in ("", str(port)))
+    if len(places) == 1 or "hostaddr" in conninfo_to_dict(address):
+        return address
+    hosts, ports = map(",".join, zip(*places, strict=True))
+    return make_conninfo(address, host=hosts, port=ports)
+
+
+def _places(address: str) -> list[tuple[str, str]]:
+    """The hosts of an address with their ports, in order."""
+    parameters = conninfo_to_dict(address)
+    hosts = str(parameters.get("host") or "").split(",")
+    ports = str(parameters.get("port") or "").split(",")
+    return list(zip(hosts, ports if len(ports) == len(hosts) else ports * len(hosts), strict=True))
 
 
 def not_connected(error: psycopg.OperationalError) -> tuple[str, bool]:

@@ -4,8 +4,9 @@ import re
 import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from ctx.errors import BadRequest, StoreError
 
 if TYPE_CHECKING:  # psycopg comes with an extra
     from ctx.store.postgres import Database
+    from ctx.store.postgres_catalog import PostgresCatalog
 
 pytestmark = pytest.mark.cluster
 
@@ -31,6 +33,7 @@ class Relay:
         self.port = self._listener.getsockname()[1]
         self.turns = 0
         self.away = False  # connections are closed at once, and counted
+        self.hanging = threading.Event()  # connections are open, and nothing is said
         self.attempts = 0
         self.version = b""  # that the server says it has, instead of its own
         self._clients: list[socket.socket] = []
@@ -64,6 +67,8 @@ class Relay:
                         data = re.sub(rb"server_version\0..", b"server_version\0" + self.version, data)
                     self.turns += speaker is client and last is server
                     last = speaker
+                    if self.hanging.is_set():
+                        continue
                     (server if speaker is client else client).sendall(data)
 
     def leave(self) -> None:
@@ -190,6 +195,86 @@ def test_what_comes_while_the_database_is_known_to_be_away_learns_it_at_once(
         between.away = False
         assert catalog.seq() == 0
         assert catalog.stats()["documents"] == 0
+
+
+def recovered(catalog: "PostgresCatalog") -> bool:
+    """Whether a database answers again: it is not asked for a while after it did not."""
+    ends_s = time.monotonic() + 60
+    while time.monotonic() < ends_s:
+        with suppress(StoreError):
+            return catalog.seq() == 0
+    return False
+
+
+def test_a_database_that_hangs_as_a_whole_is_left(
+    relay: tuple[Relay, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ctx.store import postgres
+    from ctx.store.postgres_catalog import PostgresCatalog
+
+    between, url = relay
+    monkeypatch.setattr(postgres, "CONNECT_TIMEOUT_S", 0.2)
+    with PostgresCatalog(postgres.Database(f"{url}?connect_timeout=2", timeout_s=1.0)) as catalog:
+        for ask in (catalog.reach, catalog.stats):
+            assert recovered(catalog)
+            between.hanging.set()
+            with pytest.raises(StoreError, match="cannot be reached"):
+                ask()
+            between.hanging.clear()
+
+
+def ask_and_hang(database: "Database", between: Relay, *, write: bool) -> None:
+    with database.transaction(write=write) as connection:
+        connection.execute("SELECT 1").fetchone()
+        between.hanging.set()
+        connection.execute("SELECT 1")
+
+
+def test_a_database_that_hangs_under_a_call_ends_it(
+    relay: tuple[Relay, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ctx.store import postgres
+    from ctx.store.postgres_catalog import PostgresCatalog
+
+    between, url = relay
+    with PostgresCatalog(postgres.Database(f"{url}?connect_timeout=2", timeout_s=1.0)) as catalog:
+        monkeypatch.setattr(postgres, "REPLY_S", 0.2)
+        for write, message in ((False, "cannot be reached"), (True, "whether this was stored is not known")):
+            assert recovered(catalog)
+            with pytest.raises(StoreError, match=message):
+                ask_and_hang(catalog.database, between, write=write)
+            between.hanging.clear()
+        assert recovered(catalog)
+
+
+def test_a_host_that_does_not_answer_is_waited_for_once(database_url: str) -> None:
+    from ctx.store.postgres import Database
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        url = database_url.replace("@", f"@127.0.0.1:{port},") + "?connect_timeout=2"
+        with Database(url) as database:
+            with database.transaction(), database.transaction(), database.transaction():
+                pass
+            database.aside("SELECT 1")
+        assert faults.waiting(silent) == 1
+
+
+def test_the_host_that_answered_comes_first_with_its_port() -> None:
+    from psycopg.conninfo import conninfo_to_dict
+
+    from ctx.store.postgres_address import answering_first
+
+    def order(address: str, host: str, port: int) -> tuple[str, str]:
+        parameters = conninfo_to_dict(answering_first(address, host, port))
+        return str(parameters["host"]), str(parameters["port"])
+
+    assert order("host=a,b,c port=1,2,3", "b", 2) == ("b,a,c", "2,1,3")
+    assert order("host=a,a,a port=1,2,3", "a", 3) == ("a,a,a", "3,1,2")
+    assert order("host=a,b port=7", "b", 7) == ("b,a", "7,7")
+    assert order("host=a,b port=,", "b", 5432) == ("b,a", ",")
+    assert order("host=a,b port=1,2", "elsewhere", 9) == ("a,b", "1,2")
+    assert order("host=a port=1", "b", 2) == ("a", "1")
 
 
 def test_a_database_that_does_not_even_answer_is_not_asked_by_each_call() -> None:
