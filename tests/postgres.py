@@ -82,6 +82,16 @@ class Programs:
         status = self._run(program, *values, check=False)
         assert status.returncode == 0, (program, status.stdout, status.stderr)
 
+    def dump(self, url: str) -> str:
+        """What pg_dump writes of a database."""
+        status = self._run("pg_dump", "--no-owner", url)
+        return status.stdout
+
+    def restore(self, url: str, dump: str) -> None:
+        """Has psql read it into an empty one."""
+        command = [str(self.folder / "psql"), "-v", "ON_ERROR_STOP=1", "-q", url]
+        subprocess.run(command, input=dump, text=True, capture_output=True, check=True)
+
     def discard(self) -> None:
         if self._copy is not None:
             shutil.rmtree(self._copy)

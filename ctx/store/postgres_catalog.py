@@ -137,8 +137,10 @@ _LEFT_BEHIND = (
 )
 _TURN = 0x637479  # the lock that documents are written under beside each other, and embeddings alone
 
-# The line of history that the server is on, behind its name, which is bound.
-_LINE = "'.' || ?::text || '.' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
+# The line of history that the server is on, behind its name, which is bound, and the table that the numbers
+# are in: a database that was restored from a dump has made it anew, under the feet of whoever is running.
+_TIMELINE = "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
+_LINE = f"'.' || ?::text || '.' || {_TIMELINE} || '.' || 'meta'::regclass::oid"
 SEEN_ALIKE = ("git", "web", "s3")  # types of sources that are the same from every machine
 
 # What only reads, and is asked again where the connection broke: after a failover by whoever took over.
@@ -331,7 +333,7 @@ class PostgresCatalog(Documents, Embeddings):
                 "current_setting('synchronous_commit')"
             ).fetchone()
             standbys = connection.execute(
-                "SELECT coalesce(sync_state, ''), coalesce(extract(epoch FROM replay_lag), 0)::float8 FROM "
+                "SELECT sync_state, coalesce(extract(epoch FROM replay_lag), 0)::float8 FROM "
                 "pg_stat_replication"
             ).fetchall()
         version, names, commit = row or ("", "", "")
@@ -341,9 +343,12 @@ class PostgresCatalog(Documents, Embeddings):
                 f", and synchronous_standby_names = '{names}' has every write wait for one" if names else ""
             )
             return not names, f"{line}, no standby follows it{waiting}"
+        line += f", {len(standbys)} standby" if len(standbys) == 1 else f", {len(standbys)} standbys"
+        if all(state is None for state, _ in standbys):
+            hidden = "how far they follow is not told to the user of [store] url: GRANT pg_monitor to it"
+            return bool(names), f"{line}, synchronous_commit = {commit}; {hidden}"
         synchronous = sum(state in ("sync", "quorum") for state, _ in standbys)
         behind_s = max(float(lag_s) for _, lag_s in standbys)
-        line += f", {len(standbys)} standby" if len(standbys) == 1 else f", {len(standbys)} standbys"
         line += (
             f" ({synchronous} synchronous), at most {behind_s:.1f} s behind, synchronous_commit = {commit}"
         )

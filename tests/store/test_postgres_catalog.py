@@ -147,6 +147,51 @@ def test_a_number_whose_writer_died_holds_nobody_up_for_long(
                 number += 2
 
 
+def test_what_is_written_to_a_database_that_was_restored_meanwhile_has_another_name(
+    postgres_server: postgres.Server, postgres_programs: postgres.Programs, database_url: str, tmp_path: Path
+) -> None:
+    name = database_url.rsplit("/", 1)[1]
+    with PostgresCatalog(database_url) as catalog:  # a worker that nobody stopped
+        catalog.put_documents([make("git:x", "a", ["one"])])
+        dump = postgres_programs.dump(postgres_server.url(name))
+        catalog.put_documents([make("git:x", "b", ["two"])])
+        lost = catalog.history(2)
+        with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        postgres_programs.restore(postgres_server.url(name), dump)
+        assert catalog.put_documents([make("git:x", "c", ["three"])]) == 2
+        assert catalog.history(2) not in (None, lost)
+        assert catalog.fingerprints("git:x").keys() == {"a", "c"}
+
+
+def test_a_user_who_may_not_see_how_standbys_follow_is_not_told_that_none_does(
+    postgres_programs: postgres.Programs,
+) -> None:
+    primary = postgres.Server(postgres_programs).create()
+    standby = None
+    try:
+        standby = primary.standby()
+        with psycopg.connect(primary.url(), autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)'")
+            connection.execute("SELECT pg_reload_conf()")
+            connection.execute("CREATE ROLE plain LOGIN CREATEDB")
+            connection.execute("CREATE DATABASE ours OWNER plain")
+        with PostgresCatalog(primary.url("ours").replace("ctx@", "plain@")) as catalog:
+            well, line = catalog.server() or (False, "")
+            assert well
+            assert "1 standby" in line
+            assert "GRANT pg_monitor" in line
+            assert "may be lost" not in line
+            with psycopg.connect(primary.url(), autocommit=True) as connection:
+                connection.execute("GRANT pg_monitor TO plain")
+            assert "(1 synchronous)" in (catalog.server() or (False, ""))[1]
+    finally:
+        primary.discard()
+        if standby is not None:
+            standby.discard()
+
+
 def test_a_number_that_outlived_its_write_in_a_failover_names_another_history(database_url: str) -> None:
     with PostgresCatalog(database_url) as catalog:
         for name in ("kept", "lost"):
