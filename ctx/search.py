@@ -24,6 +24,7 @@ from ctx.evidence import (
 from ctx.lean import TYPE_CHECKING, Lock, NamedTuple, Protocol
 from ctx.settings import Retrieval
 from ctx.snippet import Matcher
+from ctx.text import cut
 from ctx.types import JSON, MODES, Filters, Hit, SearchResult
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
@@ -435,11 +436,6 @@ def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str
     return frozenset(full for full in known for name in names if full == name or full.startswith(f"{name}:"))
 
 
-def query_word(text: str) -> str:
-    """A caller's word, short enough to be repeated in a message."""
-    return text if len(text) <= 40 else text[:39] + "…"
-
-
 def _semantic_leg(hits: list[Hit], k: int) -> Leg:
     groups = ranking.by_document(hits)
     return Leg(groups, ranking.per_document(groups), len(hits) < k or k == MAX_CANDIDATES)
@@ -452,7 +448,7 @@ def _check(query: str, mode: str, limit: int, offset: int, per_document: int) ->
     if not query.strip():
         raise BadRequest("the query is empty")
     if mode not in MODES:
-        raise BadRequest(f"unknown mode '{query_word(mode)}' (known: {', '.join(MODES)})")
+        raise BadRequest(f"unknown mode '{cut(mode, 40)}' (known: {', '.join(MODES)})")
     for name, value, minimum in (
         ("limit", limit, 1),
         ("offset", offset, 0),

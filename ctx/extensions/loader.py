@@ -19,11 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from ctx.errors import Busy, ConfigError, CtxError, ScriptTimeout, ToolError
-from ctx.extensions.scripts import Runner, ScriptFile, load_agent, load_tool, name_fault
+from ctx.extensions.scripts import Runner, ScriptFile, load_agent, load_tool
 from ctx.extensions.trust import FOLDERS, NotTrusted, TrustFile, project_files
 from ctx.text import did_you_mean, one_line
 from ctx.tools.agents import Agents
-from ctx.tools.base import RESERVED, Toolbox
+from ctx.tools.base import RESERVED, Toolbox, name_fault
 
 logger = logging.getLogger(__name__)
 
@@ -236,7 +236,7 @@ class Scripts:
         way.
         """
         kind, script = candidate.kind, candidate.script
-        fault = name_fault(kind, script)
+        fault = name_fault(kind, script.name, script.where)
         if fault is not None:
             if kind == "tool" and script.name not in RESERVED and not candidate.removable:
                 self._toolbox.add_failed(script.name, ToolError(fault))

@@ -15,7 +15,7 @@ from ctx.extensions.parameters import parameters_schema, refuse_misspelt, with_l
 from ctx.extensions.trust import NotTrusted, Voucher
 from ctx.text import cut, one_line
 from ctx.tools.agents import Agent, AgentArgument, Prompt
-from ctx.tools.base import NAME, RESERVED, Annotations, Tool
+from ctx.tools.base import Annotations, Tool, name_fault
 from ctx.tools.schema import compile_output_check
 from ctx.types import JSON, NO_METADATA, Caller, Content, SourceItem, is_number
 
@@ -96,16 +96,6 @@ class ScriptFile(NamedTuple):
             return None
         trust = () if self.vouched_by is None else self.vouched_by.stamp()
         return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, *trust
-
-
-def name_fault(kind: str, script: ScriptFile) -> str | None:
-    """Why no tool or agent may have this script's name; None where one may."""
-    title = f"{kind} '{one_line(script.name)}' ({one_line(script.where)})"
-    if not NAME.fullmatch(script.name):
-        return f"{title}: a name has 1 to 64 of A-Z a-z 0-9 _ -"
-    if kind == "tool" and script.name in RESERVED:
-        return f"{title}: the name is reserved; rename the tool"
-    return None
 
 
 class Runner(NamedTuple):
@@ -234,7 +224,7 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
     """The agent a script defines. Raises a `CtxError`."""
     source = script.source()
     fields = runner.metadata(script, source, "agent")
-    fault = name_fault("agent", script)
+    fault = name_fault("agent", script.name, script.where)
     if fault is not None:
         raise ConfigError(fault)
     arguments = tuple(agent_arguments(script, fields.get("arguments")))

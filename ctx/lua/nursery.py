@@ -122,7 +122,7 @@ class Nursery:
     def _drop_unused(self) -> None:
         """Forgets the workers that nobody has taken and those that are being made. With the lock held."""
         for worker in self._spares:
-            self._drop(worker)
+            self.drop(worker)
         self._spares.clear()
         for end, _ in self._forks:
             end.close()
@@ -159,7 +159,7 @@ class Nursery:
     def retire(self, worker: Worker) -> None:
         """Kills the worker and sees to the next one."""
         self.kill(worker)
-        self._drop(worker)
+        self.drop(worker)
         with self._changed:
             self._refill()
 
@@ -185,10 +185,6 @@ class Nursery:
         if worker is None:
             raise ToolError("the sandbox's self-test could not run: no process could be started")
         return worker
-
-    def drop(self, worker: Worker) -> None:
-        """Lets go of a worker that has ended."""
-        self._drop(worker)
 
     # ------------------------------------------------------------------ the zygote
 
@@ -321,7 +317,7 @@ class Nursery:
             worker.status = status
             if worker in self._spares:  # killed by somebody while it waited
                 self._spares.remove(worker)
-                self._drop(worker)
+                self.drop(worker)
                 self._refill()
         worker.ended.set()
 
@@ -372,7 +368,8 @@ class Nursery:
             return False  # the zygote has just died; its successor is asked again
         return True
 
-    def _drop(self, worker: Worker) -> None:
+    def drop(self, worker: Worker) -> None:
+        """Lets go of a worker that has ended."""
         worker.channel.close()
         if worker.pidfd is not None:
             os.close(worker.pidfd)

@@ -104,8 +104,8 @@ class SearchProcesses:
             keeper.join()
 
     def _line_beside(self) -> "Line | None":
-        """A line to a process, before anything is searched for here, where connections are served as well; None
-        if none is free. With the lock held.
+        """A line to a process, before anything is searched for here, where connections are served as well;
+        None if none is free. With the lock held.
         """
         if self._vacant:
             return self._vacant.pop(0)

@@ -96,14 +96,16 @@ def rpc_body(error: CtxError) -> JSON:
     `data.code`.
     """
     code = row(error).rpc
-    data: dict[str, object] = {"code": error.word}
+    reply = {"code": INVALID_REQUEST if code is None else code, "message": error.message}
+    return {"jsonrpc": "2.0", "id": None, "error": {**reply, "data": rpc_data(error)}}
+
+
+def rpc_data(error: CtxError) -> dict[str, JSON]:
+    """What JSON-RPC says of an error beside its message."""
+    data: dict[str, JSON] = {"code": error.word}
     if isinstance(error, RateLimited | Busy):
         data["retryAfterMs"] = math.ceil(error.retry_after_s * 1000)
-    return {
-        "jsonrpc": "2.0",
-        "id": None,
-        "error": {"code": INVALID_REQUEST if code is None else code, "message": error.message, "data": data},
-    }
+    return data
 
 
 def headers(error: CtxError) -> dict[str, str]:

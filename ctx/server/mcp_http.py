@@ -20,6 +20,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from ctx.server.exchange import read_body
 from ctx.server.mcp import Context, Entrance, McpServer
 from ctx.server.mcp_sessions import Sessions
 from ctx.server.mcp_shapes import NAMELESS, has_no_name, params_fault
@@ -101,9 +102,7 @@ class HttpDoor:
         session_id = _header(scope, b"mcp-session-id")
         request = None
         if scope["method"] == "POST":
-            body = await _read(receive)
-            if body is None:
-                return
+            body = await read_body(receive)
             message = _parsed(body)
             fault = _media_fault(scope) or (None if message is _BROKEN else _fault(message))
             if fault is not None:
@@ -161,17 +160,6 @@ def _header(scope: Scope | Message, name: bytes) -> str | None:
 
 def _modern(scope: Scope) -> bool:
     return (_header(scope, b"mcp-protocol-version") or "") >= "2026"
-
-
-async def _read(receive: Receive) -> bytes | None:
-    parts = []
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None  # the client went away
-        parts.append(message.get("body", b""))
-        if not message.get("more_body"):
-            return b"".join(parts)
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -181,11 +181,7 @@ def is_protocol_fault(error: CtxError, dialect: Dialect) -> bool:
 
 def rpc_error(error: CtxError, dialect: Dialect) -> MCPError:
     """An error of ours in JSON-RPC, with the codes of the dialect."""
-    data: dict[str, Any] = {"code": error.word}
-    retry_after_s = getattr(error, "retry_after_s", None)
-    if retry_after_s is not None:
-        data["retryAfterMs"] = int(retry_after_s * 1000) + 1
-    code = errors.row(error).rpc
+    data, code = errors.rpc_data(error), errors.row(error).rpc
     if error.word == "rate_limited":
         code = dialect.rate_limited
     elif error.word in ("store_error", "busy") and dialect.store is not None:

@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from ctx.errors import BadRequest, CtxError
 from ctx.server import errors
+from ctx.server.exchange import read_body
 from ctx.server.policy import ACCESS, Access
 from ctx.server.work import Lane, Work
 from ctx.server.zones import PACK, Entry
@@ -69,7 +70,7 @@ class Request:
 
     async def arguments(self) -> dict[str, JSON]:
         """The JSON object in the body; `{}` where there is no body. Raises `BadRequest`."""
-        body = await self._body()
+        body = await read_body(self._receive)
         kind = _media_type(self.scope)
         # A form or text/plain body may be sent by any web page without asking first: it must never run a
         # tool.
@@ -107,16 +108,6 @@ class Request:
         finally:
             calling.cancel()
             leaving.cancel()
-
-    async def _body(self) -> bytes:
-        chunks: list[bytes] = []
-        while True:
-            message = await self._receive()
-            if message["type"] != "http.request":
-                raise ClientDisconnect
-            chunks.append(message.get("body", b""))
-            if not message.get("more_body", False):
-                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 Handler = Callable[[Request], Awaitable[Response]]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
 from ctx.lean import Generic, Lock, NamedTuple, Protocol, TypeVar, pattern
+from ctx.text import one_line
 from ctx.tools.schema import Check, compile_check, flat_check
 from ctx.types import JSON, Caller
 
@@ -16,6 +17,17 @@ NAME = pattern(r"[A-Za-z0-9_-]{1,64}")  # what every model's function-calling in
 # Routes of /tools/ and the built-in tools.
 RESERVED = frozenset({"list", "search", "get", "sources", "refresh"})
 IGNORED = "ignored_arguments"  # in a reply: what was sent and means nothing to the tool
+
+
+def name_fault(noun: str, name: str, origin: str) -> str | None:
+    """Why no tool or agent, by its noun, may have this name; None where one may."""
+    if not NAME.fullmatch(name):
+        fault = "a name has 1 to 64 of A-Z a-z 0-9 _ -"
+    elif noun == "tool" and name in RESERVED:
+        fault = "the name is reserved; rename the tool"
+    else:
+        return None
+    return f"{noun} '{one_line(name)}' ({one_line(origin)}): {fault}"
 
 
 def _unchecked(arguments: dict[str, JSON]) -> dict[str, JSON]:
@@ -189,14 +201,9 @@ class Toolbox(Registry[Tool]):
         if entry.builtin:
             check = flat_check(entry.parameters)
         else:
-            if not NAME.fullmatch(entry.name):
-                raise ConfigError(
-                    f"tool '{entry.name}' ({entry.origin}): a name has 1 to 64 of A-Z a-z 0-9 _ -"
-                )
-            if entry.name in RESERVED:
-                raise ConfigError(
-                    f"tool '{entry.name}' ({entry.origin}): the name is reserved; rename the tool"
-                )
+            fault = name_fault("tool", entry.name, entry.origin)
+            if fault is not None:
+                raise ConfigError(fault)
             try:
                 check = compile_check(entry.parameters)
             except ConfigError as error:

@@ -10,6 +10,7 @@ from functools import partial
 
 from ctx.errors import BadRequest
 from ctx.lean import TYPE_CHECKING
+from ctx.text import cut
 from ctx.types import JSON, is_number, is_whole
 
 if TYPE_CHECKING:
@@ -289,8 +290,7 @@ def type_name(value: JSON) -> str:
 
 
 def _short(value: JSON) -> str:
-    text = f'"{value}"' if isinstance(value, str) else str(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return cut(f'"{value}"' if isinstance(value, str) else str(value), 80, "...")
 
 
 def _compile_full(schema: JSON) -> Check:
@@ -320,5 +320,4 @@ def _sentence(error: JSON, noun: str = "parameter ") -> str:
         choices = _choices(error.validator_value)
         return f"{noun}'{path}' must be one of [{choices}], got {_short(error.instance)}"
     subject = f"{noun}'{path}': " if path else ""
-    message: str = error.message
-    return subject + (message if len(message) <= 300 else message[:297] + "...")
+    return subject + cut(error.message, 300, "...")
