@@ -66,7 +66,8 @@ class Connector(Protocol):
 
     `name` is the full name: `filesystem`, `filesystem:docs`, `git:platform`, `script:jira`; its type is the
     part before the colon. `signature` changes when the configuration changes what a scan would yield or how
-    an item reads (globs, root, branch): the run then ignores the known fingerprints.
+    an item reads (globs, branch): the run then ignores the known fingerprints. Behind an "@" in it is where
+    the source lies on this machine, which changes neither.
     """
 
     @property

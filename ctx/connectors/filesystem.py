@@ -42,6 +42,7 @@ CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")
 # Build output where one of these stands beside it.
 BUILD_FOLDERS = {"target": ("Cargo.toml", "pom.xml", "build.sbt")}
 SCAN_FORMAT = 2  # raised when a new version would take or read other files under the same configuration
+OWN_ADDRESS = "file"  # of `link`
 _FEW_TOPS = 100  # above that, one walk over all known ids is quicker than a question for each
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -102,7 +103,7 @@ class FilesystemConnector:
     def signature(self) -> str:
         settings = (
             SCAN_FORMAT,
-            self.root,
+            self.root if self.link == OWN_ADDRESS else None,
             self.include_globs,
             self.exclude_globs,
             self.follow_symlinks,
@@ -110,7 +111,7 @@ class FilesystemConnector:
             self.respect_gitignore,
             self.link,
         )
-        return outline(settings)
+        return f"{outline(settings)}@{outline(self.root)}"
 
     # -- scanning --------------------------------------------------------------------------------------------
 
@@ -309,7 +310,7 @@ class FilesystemConnector:
         """Where a file can be opened. None unless somebody asked: an absolute path is nobody's business."""
         if self.link is None:
             return None
-        if self.link == "file":
+        if self.link == OWN_ADDRESS:
             return "file://" + _quoted(os.fsencode(f"{self.root.rstrip('/')}/{relative}"))
         return self.link.replace("{path}", _quoted(os.fsencode(relative)))
 

@@ -154,6 +154,12 @@ def run_signature(connector: Connector, max_tokens: int, overlap_tokens: int) ->
     return f"{connector.signature}|{TEXT_FORMAT}|{max_tokens}|{overlap_tokens}"
 
 
+def _reading(signature: str) -> str:
+    """A signature without where the source lies: machines have it at different places."""
+    place, bar, others = signature.partition("|")
+    return place.partition("@")[0] + bar + others
+
+
 class IndexRun:
     """One run of one source; `run` once.
 
@@ -195,7 +201,7 @@ class IndexRun:
         self._clock = clock
         self._signature = run_signature(connector, max_tokens, overlap_tokens)
         self._last = catalog.last_run(connector.name) or _NO_RUN
-        self._reread = full or self._last.signature != self._signature
+        self._reread = full or _reading(self._last.signature) != _reading(self._signature)
         self._batch = _Batch()
         self._present: set[str] = set()
         self._unreadable: set[str] = set()  # there, but not this time: the last good version stays

@@ -36,20 +36,25 @@ _DOCUMENT = (
 class Documents(Record):
     """What is put in, taken out and read of documents."""
 
+    _fingerprint = "fingerprint"  # as whoever asks has seen it, and what is bound in that
+
+    def _fingerprint_values(self) -> tuple[str, ...]:
+        return ()
+
     def fingerprints(self, source: str, below: Sequence[str] | None = None) -> dict[str, str]:
-        columns = "SELECT source_id, fingerprint FROM document WHERE source_no = ?"
+        columns = f"SELECT source_id, {self._fingerprint} FROM document WHERE source_no = ?"
         with self._reading() as connection:
-            source_no = source_no_of(connection, source)
+            values = (*self._fingerprint_values(), source_no_of(connection, source))
             if below is None:
-                return dict(connection.execute(columns, (source_no,)))
+                return dict(connection.execute(columns, values))
             fingerprints: dict[str, str] = {}
             for top in below:
                 # "0" is the character after "/". Two ranges of the index; an OR of them would read all of the
                 # source.
-                fingerprints.update(connection.execute(f"{columns} AND source_id = ?", (source_no, top)))
+                fingerprints.update(connection.execute(f"{columns} AND source_id = ?", (*values, top)))
                 fingerprints.update(
                     connection.execute(
-                        f"{columns} AND source_id > ? AND source_id < ?", (source_no, top + "/", top + "0")
+                        f"{columns} AND source_id > ? AND source_id < ?", (*values, top + "/", top + "0")
                     )
                 )
         return fingerprints

@@ -17,6 +17,7 @@ from ctx.store.documents import Documents
 from ctx.store.embeddings import Embeddings
 from ctx.store.leases import turn, turn_or_done
 from ctx.store.postgres import Connection, Database, asked_again
+from ctx.store.postgres_coordination import PostgresCoordination
 from ctx.store.record import Statements, marks, model_no_of, slices
 from ctx.store.rows import StoredDocument
 from ctx.store.write import Write
@@ -125,6 +126,12 @@ MIGRATIONS = (
     );
     """,
     "ALTER TABLE source ADD COLUMN configuration TEXT;",  # the file by which it was run last
+    """
+    CREATE TABLE sight (  -- what a machine has of a document that another one stored last
+        document_no BIGINT REFERENCES document ON DELETE CASCADE, machine TEXT, fingerprint TEXT NOT NULL,
+        PRIMARY KEY (document_no, machine)
+    );
+    """,
 )
 
 LEFT_BEHIND_S = 60.0  # how long a number may be under way before its transaction holds the row of it
@@ -176,6 +183,10 @@ class PostgresCatalog(Documents, Embeddings):
     """
 
     _unclaimed = " AND (p.claimed_until IS NULL OR p.claimed_until < clock_timestamp())"
+    _fingerprint = (
+        "CASE WHEN machine IN ('', ?) THEN fingerprint ELSE coalesce((SELECT s.fingerprint FROM sight s "
+        "WHERE s.document_no = document.no AND s.machine = ?), '') END"
+    )
     returned_ms: int | None = None  # nobody deletes a database under a server's feet
 
     def __init__(
@@ -252,7 +263,7 @@ class PostgresCatalog(Documents, Embeddings):
         with self._reading() as connection:
             return int(connection.execute("SELECT value FROM meta WHERE key = 'number'").fetchone()[0])  # type: ignore[index]
 
-    def _coordination(self) -> "PostgresCoordination":
+    def _coordination(self) -> PostgresCoordination:
         return PostgresCoordination(self.database, f"{self.machine or 'a machine'} (process {os.getpid()})")
 
     def identity(self) -> str:
@@ -303,6 +314,40 @@ class PostgresCatalog(Documents, Embeddings):
                 "UPDATE document SET machine = ? WHERE source_no = ? AND machine NOT IN ('', ?)",
                 (self.machine, write.source(source), self.machine),
             ).rowcount
+
+    def _fingerprint_values(self) -> tuple[str, ...]:
+        return self.machine, self.machine
+
+    def touch_documents(self, batch: Sequence[tuple[str, str, str, int]]) -> int:
+        """As the protocol has it. A document that another machine stored stays as that one has it: their
+        files have times, and so fingerprints, of their own.
+        """
+        foreign = {
+            (source, source_id)
+            for source in sorted({entry[0] for entry in batch})
+            for source_id in self.elsewhere(source, [entry[1] for entry in batch if entry[0] == source])
+        }
+        if foreign:
+            self._note_sights([entry for entry in batch if entry[:2] in foreign])
+        return super().touch_documents([entry for entry in batch if entry[:2] not in foreign])
+
+    def _note_sights(self, batch: Sequence[tuple[str, str, str, int]]) -> None:
+        with self._writing() as write:
+            numbers: dict[tuple[str, str], int] = {}
+            for source in sorted({entry[0] for entry in batch}):
+                source_no = write.source(source)
+                for ids in slices([entry[1] for entry in batch if entry[0] == source]):
+                    rows = write.connection.execute(
+                        "SELECT source_id, no FROM document WHERE source_no = ? AND source_id IN "
+                        f"({marks(ids)})",
+                        (source_no, *ids),
+                    )
+                    numbers.update(((source, source_id), no) for source_id, no in rows)
+            write.connection.executemany(
+                "INSERT INTO sight (document_no, machine, fingerprint) VALUES (?, ?, ?) "
+                "ON CONFLICT (document_no, machine) DO UPDATE SET fingerprint = excluded.fingerprint",
+                [(numbers[entry[:2]], self.machine, entry[2]) for entry in batch if entry[:2] in numbers],
+            )
 
     def claim(self, model: str, chunk_nos: Sequence[int], for_s: float) -> list[int]:
         with self._reading() as connection:
@@ -395,50 +440,6 @@ _SOUNDNESS = (
 )
 
 
-class PostgresCoordination:
-    """The `Coordination` of all that share a database, by the database's clock. `owner` is what others are
-    told.
-    """
-
-    def __init__(self, database: Database, owner: str) -> None:
-        self._database = database
-        self._owner = owner
-
-    def lease(self, name: str, ttl_s: float) -> int | None:
-        with self._database.transaction(write=True) as connection:
-            row = connection.execute(
-                "INSERT INTO lease AS l VALUES (?, 1, ?, clock_timestamp() + make_interval(secs => ?)) "
-                "ON CONFLICT (name) DO UPDATE SET epoch = l.epoch + 1, owner = excluded.owner, until = "
-                "excluded.until "
-                "WHERE l.until <= clock_timestamp() RETURNING epoch",
-                (name, self._owner, ttl_s),
-            ).fetchone()
-        return None if row is None else int(row[0])
-
-    def renew(self, name: str, epoch: int, ttl_s: float) -> bool:
-        with self._database.transaction(write=True) as connection:
-            return bool(
-                connection.execute(
-                    "UPDATE lease SET until = clock_timestamp() + make_interval(secs => ?) "
-                    "WHERE name = ? AND epoch = ? AND until > '-infinity'",
-                    (ttl_s, name, epoch),
-                ).rowcount
-            )
-
-    def release(self, name: str, epoch: int) -> None:
-        with self._database.transaction(write=True) as connection:
-            connection.execute(
-                "UPDATE lease SET until = '-infinity' WHERE name = ? AND epoch = ?", (name, epoch)
-            )
-
-    def holder(self, name: str) -> str | None:
-        with self._database.transaction() as connection:
-            row = connection.execute(
-                "SELECT owner FROM lease WHERE name = ? AND until > clock_timestamp()", (name,)
-            ).fetchone()
-        return None if row is None else str(row[0])
-
-
 for _name in _READS:
     setattr(PostgresCatalog, _name, asked_again(getattr(PostgresCatalog, _name)))
 
@@ -458,6 +459,15 @@ class PostgresWrite(Write):
 
     def own_columns(self, source: str) -> dict[str, str]:
         return {"machine": "" if source_kind(source) in SEEN_ALIKE else self._machine}
+
+    def supersede(self, document_nos: Sequence[int]) -> None:
+        for nos in slices(document_nos):
+            self.connection.execute(
+                "INSERT INTO sight SELECT no, machine, fingerprint FROM document "
+                f"WHERE no IN ({marks(nos)}) AND machine NOT IN ('', ?) "
+                "ON CONFLICT (document_no, machine) DO UPDATE SET fingerprint = excluded.fingerprint",
+                (*nos, self._machine),
+            )
 
     def together(self) -> AbstractContextManager[object]:
         return self.connection.together()

@@ -78,6 +78,9 @@ class Write:
         """What this engine notes of a document besides what all do: the same columns for every source."""
         return {}
 
+    def supersede(self, document_nos: Sequence[int]) -> None:
+        """Keeps what others than this machine know of documents that it is about to write."""
+
     def source(self, name: str) -> int | None:
         """The number of a source, where there is one. Nobody else writes documents of it until this ends."""
         return source_no_of(self.connection, name)
@@ -218,6 +221,7 @@ class BatchRows:
                 next_chunk += len(entry.chunks)
             places.append((entry, no, chunk_first, stored_ms))
         with self._write.together():
+            self._write.supersede([no for entry, no, _, _ in places if entry.row is not None])
             self._store_texts(places)
         with self._write.last():
             seq = self._write.next_seq()

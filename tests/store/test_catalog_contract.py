@@ -449,7 +449,7 @@ _STEPS = st.lists(
     ),
     max_size=25,
 )
-_ALL_TABLES = "document, body, chunk, model, embedding, pending, deletion, source"
+_ALL_TABLES = "document, body, chunk, model, embedding, pending, deletion, source, sight"
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -53,7 +53,8 @@ def coordination(request: pytest.FixtureRequest) -> Iterator[Coordination]:
         yield LocalCoordination()
         return
     url: str = request.getfixturevalue("database_url")
-    from ctx.store.postgres_catalog import PostgresCatalog, PostgresCoordination
+    from ctx.store.postgres_catalog import PostgresCatalog
+    from ctx.store.postgres_coordination import PostgresCoordination
 
     with PostgresCatalog(url) as catalog:
         yield PostgresCoordination(catalog.database, "here")

@@ -1,5 +1,6 @@
 """What only the catalog on PostgreSQL does: several write at once, and a server may fall over to another."""
 
+import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,8 @@ from ctx.types import Filters
 psycopg = pytest.importorskip("psycopg", reason="psycopg is missing: run `make setup`")
 
 from ctx.store import postgres_catalog  # noqa: E402
-from ctx.store.postgres_catalog import PostgresCatalog, PostgresCoordination  # noqa: E402
+from ctx.store.postgres_catalog import PostgresCatalog  # noqa: E402
+from ctx.store.postgres_coordination import PostgresCoordination  # noqa: E402
 
 pytestmark = pytest.mark.cluster
 
@@ -275,8 +277,40 @@ def test_what_one_machine_stored_is_not_gone_where_another_one_lacks_it(
     (roots[1] / "c.md").unlink()
     assert run(0)[0] == 0
     assert run(1)[0] == 1, "the machine that stored it finds it gone"
-    assert catalogs[1].take_over("filesystem:docs") == 1
+    assert catalogs[1].take_over("filesystem:docs") == 2, "what both have is of who stored it first"
     assert run(1)[0] == 1, "the other machine is gone for good"
+    for catalog in catalogs:
+        catalog.close()
+
+
+def test_machines_with_copies_of_a_folder_do_not_store_it_in_turn(database_url: str, tmp_path: Path) -> None:
+    from ctx.connectors.filesystem import FilesystemConnector
+
+    roots = [tmp_path / name for name in ("first", "second")]
+    for root in roots:  # of other inodes, and written at other times
+        root.mkdir()
+        for name in ("heron", "otter"):
+            (root / f"{name}.md").write_text(f"# {name}\n\nThe {name} waits.\n")
+        os.utime(root / "otter.md", (len(str(root)), len(str(root))))
+    catalogs = [PostgresCatalog(database_url, machine=root.name) for root in roots]
+
+    def run(no: int) -> tuple[int, int, int]:
+        connector = FilesystemConnector("filesystem:docs", str(roots[no]))
+        report = IndexRun(connector, catalogs[no], max_tokens=200).run()
+        return report.added, report.updated, report.deleted
+
+    assert [run(no) for no in (0, 1, 0, 1)] == [(2, 0, 0), (0, 0, 0), (0, 0, 0), (0, 0, 0)]
+    assert catalogs[0].seq() == 1, "nothing for an index to apply"
+    (roots[1] / "otter.md").write_text("# otter\n\nThe otter sleeps.\n")
+    assert [run(no) for no in (0, 1, 0, 1, 0)] == [(0, 0, 0), (0, 1, 0), *[(0, 0, 0)] * 3], "the news stays"
+    (roots[0] / "otter.md").write_text("# otter\n\nThe otter sleeps.\n")  # it follows
+    assert [run(no) for no in (0, 1, 0)] == [(0, 0, 0)] * 3
+    (roots[0] / "otter.md").write_text("# otter\n\nThe otter dives.\n")
+    assert [run(no) for no in (1, 0, 1, 0)] == [(0, 0, 0), (0, 1, 0), (0, 0, 0), (0, 0, 0)]
+    assert [stored.document.body.split()[-1] for stored in catalogs[1].export()] == ["waits.", "dives."]
+    for root in roots:
+        (root / "otter.md").unlink()
+    assert [run(no) for no in (1, 0, 1)] == [(0, 0, 0), (0, 0, 1), (0, 0, 0)]
     for catalog in catalogs:
         catalog.close()
 
