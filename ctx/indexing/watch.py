@@ -33,6 +33,8 @@ MISSING_ROOT_EVERY_S = 2.0
 RETRY_S = 5.0  # our own failures: the store, the lock, the index
 SOURCE_RETRY_S = 60.0  # a source that failed; twice as long after each further failure
 SOURCE_RETRY_AT_MOST_S = 3600.0
+PUT_OFF_S = 0.2  # where another one writes: a lock is given back in a moment
+PUT_OFF_AT_MOST_S = 2.0  # and a source when another machine is through with it; doubled with each attempt
 POLL_S = 2.0  # between two scans of a tree where the kernel cannot tell us of changes
 # fastembed takes a second to import, and the first answers go before it; then the first edit need not wait
 WARM_AFTER_S = 2.0
@@ -100,6 +102,7 @@ class Watcher:
         self._embed_due = threading.Event()
         self._next_s: dict[str, float] = {}
         self._failures: dict[str, int] = {}  # in a row, by source
+        self._put_off_s: dict[str, float] = {}  # for how long last, by source
         self._slowest_scan_s = 0.0
         self._look_due = not indexer.connectors  # else behind the first source
         self._looked_s = -math.inf
@@ -247,12 +250,12 @@ class Watcher:
                 logger.info("source healthy again source=%s", connector.name)
             elif not report.ok and self._indexer.ailment(connector.name) != ailment:
                 logger.warning("source unhealthy source=%s reason=%s", connector.name, report.note)
+            self._put_off_s.pop(connector.name, None)
             self.after_run(connector.name, report.ok)
             if self._on_report is not None:
                 self._on_report(report)
         except Busy as error:
-            logger.info("index run put off source=%s reason=%s", connector.name, error.message)
-            self._stop.wait(0.2)  # a lock is given back in a moment
+            self._put_off(connector.name, error.message)
             self._add(connector.name, paths)
         except CtxError as error:
             if self._indexer.degrade(connector.name, error.message):  # once, not with every attempt
@@ -263,6 +266,14 @@ class Watcher:
                 logger.exception("index run failed source=%s", connector.name)
             self._again(connector.name)
         self._embed_due.set()
+
+    def _put_off(self, name: str, reason: str) -> None:
+        last_s = self._put_off_s.get(name)
+        if last_s is None:  # once, not with every attempt
+            logger.info("index run put off source=%s reason=%s", name, reason)
+        pause_s = PUT_OFF_S if last_s is None else min(2 * last_s, PUT_OFF_AT_MOST_S)
+        self._put_off_s[name] = pause_s
+        self._stop.wait(pause_s)
 
     def _again(self, name: str) -> None:
         """Tries once more before long: a disk that is full is not for ever."""

@@ -19,6 +19,7 @@ import pytest
 from kit import named
 
 from ctx.config import load_config
+from ctx.indexing.watch import Intervals, Watcher
 from ctx.indexing.worker import Worker
 from ctx.workspace import open_workspace
 
@@ -306,3 +307,28 @@ def test_a_project_moves_to_a_database_with_two_lines_and_gives_the_same_replies
     assert " 1 unchanged" in ctx(shared, "index").replace("unchanged 1", " 1 unchanged")
     findings = json.loads(ctx(shared, "doctor", "--json"))
     assert "PostgreSQL 18" in json.dumps(findings)
+
+
+def test_a_server_tells_once_that_another_machine_is_at_its_source(
+    tmp_path: Path, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = (node(tmp_path / name, "docs", database_url) for name in ("one", "two"))
+    (second.parent / "docs" / "otter.md").write_text("The otter sleeps on its back.\n")
+    caplog.set_level("INFO", "ctx.indexing.watch")
+
+    def lines() -> list[str]:
+        return [record.message for record in caplog.records if "put off" in record.message]
+
+    indexed = threading.Event()
+    with (
+        open_workspace(load_config(str(first), {}), projecting=False) as busy,
+        open_workspace(load_config(str(second), {}), projecting=False) as waiting,
+    ):
+        watcher = Watcher(waiting.indexer, Intervals({}), on_report=lambda report: indexed.set())
+        with busy.catalog.turn("filesystem:docs", None):
+            watcher.start()
+            assert not indexed.wait(1.5), "time for five attempts"
+        assert indexed.wait(LATE_S)
+        watcher.close()
+    assert len(lines()) == 1
+    assert "is being indexed by" in lines()[0]
