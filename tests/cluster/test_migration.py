@@ -241,6 +241,7 @@ def test_a_store_whose_move_was_killed_says_so_until_it_was_moved(
 ) -> None:
     texts = {f"{number}.md": f"# Otter {number}\n\nThe otter {number} sleeps.\n" for number in range(70)}
     config = project(tmp_path, texts)
+    config.write_text(config.read_text() + '[server]\nbind = "127.0.0.1:0"\n')  # nobody else's
     text, first = config.read_text(), str(tmp_path / ".ctx" / "ctx.db")
     with workspace(config) as space:
         space.refresh(space.source_names())
