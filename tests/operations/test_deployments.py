@@ -72,6 +72,20 @@ def test_compose_starts_commands_of_ctx_with_the_variables_and_files_they_need()
     assert volumes == document["volumes"].keys()
 
 
+def test_containers_that_read_one_folder_bear_one_name_and_only_a_server_is_asked_how_it_is() -> None:
+    services = compose()["services"]
+    for name in ("ctx", "worker"):
+        [source] = [path for path in services[name]["volumes"] if path.endswith(":/data/.ctx/machine:ro")]
+        assert (DEPLOY / source.split(":")[0]).read_text().strip()
+    assert services["worker"]["healthcheck"] == {"disable": True}
+    (configuration,) = of_kind("ConfigMap")
+    for manifest in of_kind("Deployment"):
+        (container,) = manifest["spec"]["template"]["spec"]["containers"]
+        mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+        assert configuration["data"][mounts["/data/.ctx/machine"]["subPath"]].strip()
+        assert ("livenessProbe" in container) == (container["args"][0] == "serve")
+
+
 def test_the_manifests_hold_the_same_configuration_and_fit_together() -> None:
     (configuration,) = of_kind("ConfigMap")
     assert configuration["data"]["ctx.toml"] == (DEPLOY / "cluster.toml").read_text()
