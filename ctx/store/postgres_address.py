@@ -31,6 +31,13 @@ UNKNOWN_PARAMETER = (
 # lc_messages, so that elsewhere `REFUSED` has to do. What the client says is English in psycopg's wheels. Of
 # several hosts each says something: the first line that fits counts. True where waiting may help.
 _NOT_CONNECTED = (
+    (
+        ("connection slots", "too many c"),  # clients, or connections for a role or a database
+        "the database has no connection left: raise its max_connections, or the limit of the user or of the "
+        "database, or have fewer programs use it",
+        True,
+    ),
+    (("not permitted to log in",), "the user of [store] url may not log in: ALTER ROLE ... LOGIN", False),
     (("authentication failed",), "the database refuses the user or the password of [store] url", False),
     (("no password supplied",), UNPROVEN, False),  # by one of several hosts
     (
@@ -65,11 +72,6 @@ _NOT_CONNECTED = (
     (
         ("session is read-only", "hot standby"),
         "no server of [store] url takes writes (a standby does not): promote one, or name the primary too",
-        True,
-    ),
-    (
-        ("connection slots", "too many c"),  # clients, or connections for a role or a database
-        "the database has no connection left: raise its max_connections, or have fewer programs use it",
         True,
     ),
 )

@@ -311,6 +311,8 @@ REFUSALS = {
     "postgresql://ctx:right@127.0.0.1:{port}/absent": "no such database",
     "postgresql://ctx:right@127.0.0.1:{port}/postgres?sslmode=require": "speaks no TLS",
     "postgresql://ctx:right@127.0.0.1:{port}/template1": "does not admit this user",
+    "postgresql://crowd:right@127.0.0.1:{port}/postgres": "no connection left: .*the limit of the user",
+    "postgresql://locked:right@127.0.0.1:{port}/postgres": "may not log in",
     # Nothing that is looked for is in its words, as where a server speaks another language.
     "postgresql://guest:right@127.0.0.1:{port}/closed": "refuses the user, the password or the database",
     "postgresql://ctx:right@127.0.0.1:{port}/postgres?options=-cdefault_transaction_read_only%3Don": (
@@ -338,6 +340,8 @@ def test_a_server_that_refuses_is_told_from_one_that_is_away(
         with psycopg.connect(server.url(), autocommit=True) as connection:
             connection.execute("ALTER ROLE ctx PASSWORD 'right'")
             connection.execute("CREATE ROLE guest LOGIN PASSWORD 'right'")
+            connection.execute("CREATE ROLE crowd LOGIN PASSWORD 'right' CONNECTION LIMIT 0")
+            connection.execute("CREATE ROLE locked NOLOGIN PASSWORD 'right'")
             connection.execute("CREATE DATABASE closed")
             connection.execute("REVOKE CONNECT ON DATABASE closed FROM PUBLIC")
             rules = "host postgres,absent,closed all 127.0.0.1/32 scram-sha-256\n"
