@@ -241,13 +241,11 @@ def _index(workspace: Workspace, fix: bool) -> Iterator[Finding]:
     if not workspace.catalog.stats()["documents"]:
         return
     behind = workspace.behind()
-    problems = workspace.indexer.mend() if fix else workspace.index.check()
+    problems = workspace.indexer.mend(adopt=True) if fix else workspace.index.check()
     if fix and behind:
         workspace.indexer.repair()
     if problems and not fix:
-        yield Finding(
-            "index", FAILED, f"{'; '.join(problems)}. `ctx doctor --fix` (or the next change) builds it anew"
-        )
+        yield Finding("index", FAILED, f"{'; '.join(problems)}. `ctx doctor --fix` builds it anew")
     elif behind and not fix:
         yield Finding(
             "index",

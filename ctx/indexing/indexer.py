@@ -493,10 +493,14 @@ class Indexer:
         with self.writing() as index:
             index.catch_up(self.catalog)
 
-    def mend(self) -> list[str]:
-        """What was wrong with the index, a line each, after reading all of it; it has been built anew."""
+    def mend(self, *, adopt: bool = False) -> list[str]:
+        """What was wrong with the index, a line each, after reading all of it; it has been built anew.
+        `adopt`: another catalog's too.
+        """
         with self.writing() as index:
             problems = index.check()
+            if problems and adopt:
+                index.adopt()
             if problems:
                 for problem in problems:
                     logger.warning("index is mended problem=%s", problem)

@@ -46,6 +46,9 @@ class NoProjection:
     def check(self) -> list[str]:
         return []
 
+    def adopt(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

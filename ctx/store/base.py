@@ -263,6 +263,10 @@ class Projection(Protocol):
         """
         ...
 
+    def adopt(self) -> None:
+        """Has the next `catch_up` build anew an index that is another catalog's: it is left alone else."""
+        ...
+
     def close(self) -> None: ...
 
 

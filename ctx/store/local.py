@@ -325,6 +325,9 @@ class LocalIndex:
                 return False
         return True
 
+    def adopt(self) -> None:
+        """Nothing: what lies beside the catalog is its own."""
+
     def check(self) -> list[str]:
         """What is wrong with the index, a line each, after reading all of it: half a second for a million
         chunks. Repairs nothing.

@@ -94,7 +94,7 @@ class OpenSearchIndex:
         self._lock = threading.Lock()
         self._seen: tuple[float, States] | None = None  # when it was asked for, on the monotonic clock
         self._frequencies: tuple[tuple[str, int], dict[tuple[str, str], int]] = (("", -1), {})
-        self._suspect = False
+        self._suspect = self._adopting = False
 
     def __enter__(self) -> "OpenSearchIndex":
         return self
@@ -192,6 +192,7 @@ class OpenSearchIndex:
             and words is not None
             and vectors is not None
             and words.format == vectors.format == FORMAT
+            and words.owner == vectors.owner == self._owner
             and vectors.size
             and vectors.model == (model or self._embedding()[0])
         ):
@@ -218,15 +219,17 @@ class OpenSearchIndex:
     def published_model(self) -> str | None:
         """The model whose vectors answer; None where there are none."""
         vectors = self._states().vectors
-        return vectors.model if vectors and vectors.format == FORMAT else None
+        ours = vectors and vectors.format == FORMAT and vectors.owner == self._owner
+        return vectors.model if vectors and ours else None
 
-    def suspect(self) -> None:
-        """Has the next `catch_up` of this object build both halves anew."""
-        self._suspect = True
+    def adopt(self) -> None:
+        """As the protocol has it."""
+        self._adopting = True
 
     def applied_seq(self) -> int:
         """The seq of the catalog that both halves have applied, as it was known `STATE_KEPT_S` ago."""
-        return self._states().applied
+        states = self._states()
+        return states.applied if states.words and states.words.owner == self._owner else 0
 
     # -- catching up ------------------------------------------------------------------------------
 
@@ -306,24 +309,26 @@ class OpenSearchIndex:
             )
             line += f", {unassigned} more on no node: {mend}"
         words = self._read_states().words
-        if words is not None and catalog.history(words.applied) != words.history:
-            return (
-                False,
-                f"{line}; the index has another history than the catalog: `ctx index` builds it anew",
-            )
+        ours = words is not None and words.owner == self._owner  # another's is told by `check`
+        if ours and words is not None and catalog.history(words.applied) != words.history:
+            line += "; the index has another history than the catalog: `ctx index` builds it anew"
+            return False, line
         return not unassigned, line
 
     def _check_owner(self) -> None:
         """Raises `StoreError` where the index is another catalog's: two would build it anew in turn."""
         states = self._states()
         for state in filter(None, states):
-            if state.owner != self._owner and state.format and not self._suspect:
-                raise StoreError(
-                    f"the index '{self._name}' in OpenSearch is of another catalog: choose another [index] "
-                    "name, or have `ctx doctor --fix` make it this one's"
-                )
+            if state.owner != self._owner and state.format and not self._adopting:
+                raise self._foreign()
             if state.format > FORMAT:
                 raise StoreError("the index in OpenSearch was written by a newer ctx: upgrade this one")
+
+    def _foreign(self) -> StoreError:
+        return StoreError(
+            f"the index '{self._name}' in OpenSearch is of another catalog: choose another [index] name, or "
+            "have `ctx doctor --fix` make it this one's"
+        )
 
     def _up_to_date(self, catalog: Catalog, model: str | None) -> bool:
         seq = catalog.seq()
@@ -454,6 +459,8 @@ class OpenSearchIndex:
                 continue
             if state.format != FORMAT:
                 raise StoreError("the index in OpenSearch is of another version: run `ctx index`")
+            if state.owner != self._owner:  # its numbers are of other documents
+                raise self._foreign()
             try:
                 return ask(state)
             except Refusal as error:

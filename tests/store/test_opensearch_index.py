@@ -244,9 +244,33 @@ def test_the_index_of_another_catalog_is_left_alone_until_it_is_given_up(
         with pytest.raises(StoreError, match=r"of another catalog: choose another \[index\] name"):
             index.catch_up(theirs)
         assert "of another catalog" in index.check()[0]
-        index.catch_up(theirs)  # `ctx doctor --fix`
+        with pytest.raises(StoreError, match="of another catalog"):
+            index.catch_up(theirs)  # a server that looks through its index
+        assert opened(owner=lambda: "ours").keyword("otter", ALL, 9)
+        index.adopt()  # `ctx doctor --fix`
+        index.catch_up(theirs)
         assert index.keyword("heron", ALL, 9)
         assert index.check() == []
+
+
+def test_the_index_of_another_catalog_answers_nothing(
+    catalog: SqliteCatalog, tmp_path: Path, opened: OPEN
+) -> None:
+    catalog.put_documents([make("a", "x.md", ["otter"])])
+    embed_pending(catalog)
+    opened(owner=lambda: "ours").catch_up(catalog)
+    index = opened(owner=lambda: "theirs")  # whose documents have the same numbers
+    asks = (
+        lambda: index.keyword("otter", ALL, 9),
+        lambda: index.semantic(vector_of(b"q", DIM), ALL, 9, model=MODEL),
+        lambda: index.both("otter", vector_of(b"q", DIM), ALL, (9, 9)),
+        lambda: index.rarity(["otter"]),
+    )
+    for ask in asks:
+        with pytest.raises(StoreError, match="of another catalog"):
+            ask()
+    assert index.applied_seq() == 0
+    assert not index.hold(MODEL)
 
 
 def test_a_new_model_takes_over_when_its_vectors_are_there(catalog: SqliteCatalog, opened: OPEN) -> None:
