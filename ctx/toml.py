@@ -17,7 +17,7 @@ from ctx.errors import ConfigError
 from ctx.types import JSON
 
 _KIND = f"ctx-toml 1 {sys.implementation.cache_tag}\n".encode()  # another Python may marshal otherwise
-_MAX_BYTES = 1_000_000  # of a remembered file; a configuration is a hundredth of that
+MAX_BYTES = 1_000_000  # of a file; those that people write are a hundredth of that
 
 
 def read_toml(
@@ -28,12 +28,19 @@ def read_toml(
 
 
 def read_text(path: str, shown: str) -> bytes:
-    """The bytes of a file, called `shown` in messages. Raises `ConfigError`."""
+    """The bytes of a file, called `shown` in messages. Raises `ConfigError`.
+
+    A few million keys that a clone brings would take every command a minute and a gigabyte, to name what is
+    wrong with each.
+    """
     try:
         with open(path, "rb") as file:
-            return file.read()
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{shown}: cannot be read: {error.strerror}") from error
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"{shown}: is larger than {MAX_BYTES:,} bytes; none is read that is")
+    return data
 
 
 def tables_of(
@@ -92,7 +99,7 @@ def toml_key(name: str) -> str:
 
 
 def _remembered(slot: str, data: bytes) -> dict[str, JSON] | None:
-    content = files.read_private(slot, 2 * _MAX_BYTES)
+    content = files.read_private(slot, 2 * MAX_BYTES)
     if content is None:
         return None
     record, checksum = content[:-4], content[-4:]
@@ -107,7 +114,7 @@ def _remember(slot: str, data: bytes, tables: dict[str, JSON]) -> None:
         record = _KIND + marshal.dumps((data, tables))
     except ValueError:
         return  # a date, which marshal does not know
-    if len(data) > _MAX_BYTES or len(record) > 2 * _MAX_BYTES - 4:
+    if len(record) > 2 * MAX_BYTES - 4:
         return
     try:
         files.make_folder(os.path.dirname(slot))

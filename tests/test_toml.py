@@ -102,7 +102,12 @@ def test_without_a_cache_folder_a_file_is_simply_parsed(toml: Path, caches: dict
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"a = ", "is not TOML"), (b"a = '\xff'", "is not UTF-8 (byte 5)"), (None, "cannot be read")],
+    [
+        (b"a = ", "is not TOML"),
+        (b"a = '\xff'", "is not UTF-8 (byte 5)"),
+        (b"a = 1\n#" + b" " * 1_000_000, "is larger than 1,000,000 bytes"),
+        (None, "cannot be read"),
+    ],
 )
 def test_what_cannot_be_read_is_said_with_the_files_name(
     toml: Path, environ: dict[str, str], content: bytes | None, words: str
