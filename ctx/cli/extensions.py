@@ -319,7 +319,7 @@ def _pack(argv: list[str]) -> int:
 
 
 def _pack_lines(pack: JSON) -> Iterator[str]:
-    yield f"{pack['name']}: {_line(pack['description'])}"
+    yield f"{pack['name']}: {plain(_line(pack['description']))}"
     for field, value in pack.items():
         if field not in ("name", "description"):
             text = ", ".join(value) if isinstance(value, list) else str(value)

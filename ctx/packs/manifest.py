@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ctx.errors import ConfigError
+from ctx.identity import BANK, BANK_RULE
 from ctx.text import did_you_mean
 from ctx.toml import read_text, tables_in
 from ctx.types import JSON
@@ -101,11 +102,13 @@ class Manifest(NamedTuple):
 
 
 _ENVIRON = ("bank", "api_key", "key_demanded", "mcp_enabled", "rate_limit", "url")
-_DEFAULTS: dict[str, tuple[type, JSON]] = {
-    "name": (str, None),
-    "api": (int, None),
+_Keys = Mapping[str, tuple[type, JSON]]
+"""Of a table: the type of each key, and what stands for it where it is absent; `...`: it must be there."""
+_MANIFEST: _Keys = {
+    "name": (str, ...),
+    "api": (int, ...),
     "description": (str, ""),
-    "grants": (list, None),
+    "grants": (list, ...),
     "prefix": (str, ""),
     "key_required": (bool, False),
     "at_banks": (bool, False),
@@ -121,14 +124,34 @@ _DEFAULTS: dict[str, tuple[type, JSON]] = {
     "methods": (dict, {}),
     "envelope": (str, None),
     "instructions": (str, ""),
-    "tools": (list, None),
+    "tools": (list, ...),
     "routes": (list, []),
     "agents": (list, []),
     "remote_path": (str, None),
     "shared": (str, None),
     "profiles": (dict, {}),
 }
-_REQUIRED = ("name", "api", "grants", "tools")
+_TOOL: _Keys = {
+    "name": (str, ...),
+    "script": (str, None),
+    "timeout_s": (float, 30.0),
+    "at_banks": (bool, True),
+    "bank_parameter": (str, None),
+    "profile": (str, None),
+}
+_ROUTE: _Keys = {
+    "method": (str, "POST"),
+    "path": (str, ...),
+    "auth": (str, "pack"),
+    "tool": (str, None),
+    "script": (str, None),
+}
+_AGENT: _Keys = {"name": (str, ...), "script": (str, None)}
+_KINDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+_KINDS |= {list: "a list", dict: "a table"}
+_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+_STEP = re.compile(r"[A-Za-z0-9._~-]+|\{[a-z][a-z0-9_]*\}")  # of a route's path
+_MAX_TIMEOUT_S = 86_400.0
 _AS_WRITTEN = (
     *("name", "description", "prefix", "key_required", "at_banks", "bank", "default_bank", "pretty"),
     *("lenient", "protocol", "rate_per_minute", "sessions_file", "envelope", "remote_path"),
@@ -138,16 +161,9 @@ _AS_WRITTEN = (
 def read_manifest(folder: str) -> Manifest:
     """The manifest in a pack's folder. Raises `ConfigError` naming the file and the key."""
     label = os.path.join(os.path.basename(folder), "pack.toml")
-    values = _values(tables_in(read_text(os.path.join(folder, "pack.toml"), label), label), label)
-    if values["api"] != API:
-        raise ConfigError(f"{label}: api: this version of ctx reads api = {API}, not {values['api']}")
-    if not _NAME.fullmatch(values["name"]):
-        raise ConfigError(f"{label}: name: has a-z 0-9 -")
-    unknown = set(values["grants"]) - GRANTS
-    if unknown:
-        raise ConfigError(
-            f"{label}: grants: unknown {', '.join(sorted(unknown))} (known: {', '.join(sorted(GRANTS))})"
-        )
+    tables = tables_in(read_text(os.path.join(folder, "pack.toml"), label), label)
+    values = _values(tables, _MANIFEST, f"{label}: ")
+    _check(values, label)
     codes = dict(values["errors"])
     details = bool(codes.pop("details", False))
     for key, code in codes.items():
@@ -170,22 +186,50 @@ def read_manifest(folder: str) -> Manifest:
     )
 
 
-def _values(data: Mapping[str, JSON], label: str) -> dict[str, JSON]:
-    """Every key with its value, or with what stands for it.
+def _values(table: JSON, keys: _Keys, prefix: str) -> dict[str, JSON]:
+    """Every key with its value, or with what stands for it. `prefix`: of a key, in messages.
+
     Raises `ConfigError` for one that is unknown, absent or of another type.
     """
-    for key in data:
-        if key not in _DEFAULTS:
-            raise ConfigError(f"{label}: {key}: unknown key (known: {', '.join(sorted(_DEFAULTS))})")
+    if not isinstance(table, dict):
+        raise ConfigError(f"{prefix.rstrip(': .')}: each is a table ({', '.join(keys)})")
+    for key in table:
+        if key not in keys:
+            raise ConfigError(f"{prefix}{key}: unknown key (known: {', '.join(sorted(keys))})")
     values: dict[str, JSON] = {}
-    for key, (kind, default) in _DEFAULTS.items():
-        if key in _REQUIRED and key not in data:
-            raise ConfigError(f"{label}: {key}: is required")
-        value = data.get(key, default)
-        if value is not None and type(value) is not kind:
-            raise ConfigError(f"{label}: {key}: must be a {kind.__name__}")
+    for key, (kind, default) in keys.items():
+        value = table.get(key, default)
+        if value is ...:
+            raise ConfigError(f"{prefix}{key}: is required")
+        if kind is float and type(value) is int:
+            value = float(value)
+        if key in table and type(value) is not kind:
+            raise ConfigError(f"{prefix}{key}: must be {_KINDS[kind]}")
         values[key] = value
     return values
+
+
+def _check(values: Mapping[str, JSON], label: str) -> None:
+    """Raises `ConfigError` where a value has the right type and means nothing, or more than a pack may."""
+    if values["api"] != API:
+        raise ConfigError(f"{label}: api: this version of ctx reads api = {API}, not {values['api']}")
+    if not _NAME.fullmatch(values["name"]):
+        raise ConfigError(f"{label}: name: has a-z 0-9 -")
+    unknown = sorted({str(grant) for grant in values["grants"]} - GRANTS)
+    if unknown:
+        raise ConfigError(
+            f"{label}: grants: unknown {', '.join(unknown)} (known: {', '.join(sorted(GRANTS))})"
+        )
+    if values["bank"] not in (None, values["name"]):
+        # Else one pack would open what another keeps for itself.
+        raise ConfigError(f"{label}: bank: a bank of its own has the pack's name, '{values['name']}'")
+    if not BANK.fullmatch(values["default_bank"]):
+        raise ConfigError(f"{label}: default_bank: has {BANK_RULE}")
+    if values["rate_per_minute"] < 0:
+        raise ConfigError(f"{label}: rate_per_minute: calls a minute, 0 for no limit")
+    path, folder = values["sessions_file"], f"~/.{values['name']}"
+    if path is not None and os.path.normpath(path) != f"{folder}/{os.path.basename(path)}":
+        raise ConfigError(f"{label}: sessions_file: must be a file in {folder}")
 
 
 def _environ(table: Mapping[str, JSON], label: str) -> dict[str, tuple[str, ...]]:
@@ -216,59 +260,42 @@ def _profiles(data: JSON, label: str) -> dict[str, str]:
 
 
 def _agent(entry: JSON, folder: str, label: str) -> PackAgent:
-    if (
-        not isinstance(entry, dict)
-        or not isinstance(entry.get("name"), str)
-        or not set(entry) <= {"name", "script"}
-    ):
-        raise ConfigError(f"{label}: agents: each has a name and a script")
-    return PackAgent(entry["name"], _script(folder, entry.get("script", f"{entry['name']}.lua"), label))
+    values = _values(entry, _AGENT, f"{label}: agents.")
+    return PackAgent(values["name"], _script(folder, values["script"] or f"{values['name']}.lua", label))
 
 
 def _tool(entry: JSON, folder: str, label: str, profiles: Mapping[str, JSON]) -> PackTool:
-    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-        raise ConfigError(f"{label}: tools: each has a name")
-    keys = ("name", "script", "timeout_s", "at_banks", "bank_parameter", "profile")
-    for key in entry:
-        if key not in keys:
-            raise ConfigError(f"{label}: tools.{entry['name']}.{key}: unknown key (known: {', '.join(keys)})")
-    if entry.get("profile") not in (None, *profiles):
-        raise ConfigError(f"{label}: tools.{entry['name']}.profile: no such profile: {entry['profile']}")
-    script = entry.get("script", f"{entry['name']}.lua")
-    return PackTool(
-        entry["name"],
-        _script(folder, script, label),
-        float(entry.get("timeout_s", 30)),
-        entry.get("at_banks", True),
-        entry.get("bank_parameter"),
-        entry.get("profile"),
-    )
+    name = entry.get("name") if isinstance(entry, dict) else None
+    prefix = f"{label}: tools.{f'{name}.' if name else ''}"
+    values = _values(entry, _TOOL, prefix)
+    if values["profile"] not in (None, *profiles):
+        raise ConfigError(f"{prefix}profile: no such profile: {values['profile']}")
+    if not 0 < values["timeout_s"] <= _MAX_TIMEOUT_S:
+        raise ConfigError(f"{prefix}timeout_s: seconds for a call, {_MAX_TIMEOUT_S:,.0f} at most")
+    values["script"] = _script(folder, values["script"] or f"{name}.lua", label)
+    return PackTool(**values)
 
 
-def _script(folder: str, name: str, label: str) -> str:
-    path = os.path.join(folder, name)
-    if os.path.basename(name) != name or not os.path.isfile(path):
+def _script(folder: str, name: JSON, label: str) -> str:
+    if not isinstance(name, str) or os.path.basename(name) != name or not os.path.isfile(f"{folder}/{name}"):
         raise ConfigError(f"{label}: no such script: {name}")
-    return path
+    return os.path.join(folder, name)
 
 
 def _route(entry: JSON, folder: str, label: str) -> PackRouteSpec:
-    if (
-        not isinstance(entry, dict)
-        or not isinstance(entry.get("path"), str)
-        or not entry["path"].startswith("/")
-    ):
-        raise ConfigError(f"{label}: routes: each has a path that begins with /")
-    auth = entry.get("auth", "pack")
-    if auth not in AUTH:
-        raise ConfigError(f"{label}: routes: auth must be one of {', '.join(AUTH)}")
-    tool, script = entry.get("tool"), entry.get("script")
-    if tool is None and script is None and "{tool}" not in entry["path"]:
+    values = _values(entry, _ROUTE, f"{label}: routes.")
+    path, method = values["path"], values["method"].upper()
+    steps = path.split("/")[1:]
+    names = [step for step in steps if step.startswith("{")]
+    if not path.startswith("/") or not all(map(_STEP.fullmatch, steps)) or len(set(names)) < len(names):
+        raise ConfigError(
+            f"{label}: routes.path: after each / stands a word or a {{name}}, which is there once"
+        )
+    if method not in _METHODS:
+        raise ConfigError(f"{label}: routes.method: must be one of {', '.join(_METHODS)}")
+    if values["auth"] not in AUTH:
+        raise ConfigError(f"{label}: routes.auth: must be one of {', '.join(AUTH)}")
+    if values["tool"] is None and values["script"] is None and "{tool}" not in names:
         raise ConfigError(f"{label}: routes: name a tool or a script, or have {{tool}} in the path")
-    return PackRouteSpec(
-        str(entry.get("method", "POST")).upper(),
-        entry["path"],
-        auth,
-        tool,
-        _script(folder, script, label) if script else None,
-    )
+    script = None if values["script"] is None else _script(folder, values["script"], label)
+    return PackRouteSpec(method, path, values["auth"], values["tool"], script)

@@ -22,7 +22,7 @@ from ctx.server import errors
 from ctx.server.exchange import read_body
 from ctx.server.policy import ACCESS, Access
 from ctx.server.work import Lane, Work
-from ctx.server.zones import PACK, Entry
+from ctx.server.zones import PACK, Entry, check_free
 from ctx.tools.agents import Agents
 from ctx.tools.base import Toolbox
 from ctx.types import JSON, Caller
@@ -180,9 +180,10 @@ def agent_routes(agents: Agents, work: Work) -> list[Route]:
 
 
 def pack_entries(routes: Iterable[PackRoute], work: Work) -> list[Entry]:
-    """The routes of packs, those of one path together."""
+    """The routes of packs, those of one path together. Raises `ConfigError` for one that is ours."""
     by_path: dict[str, list[PackRoute]] = {}
     for route in routes:
+        check_free(route.path, route.pack)
         by_path.setdefault(route.path, []).append(route)
     return [
         Entry(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from starlette.routing import Route, compile_path
 from starlette.types import Scope
 
-from ctx.errors import BadRequest, CtxError, NotFound
+from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
 from ctx.identity import BANK, BANK_RULE, RESERVED_BANKS
 from ctx.server import errors
 from ctx.server.policy import Access
@@ -100,6 +100,22 @@ TABLE: Mapping[str, Zone] = {
     **dict.fromkeys(MCP_PATHS, MCP),
     **dict.fromkeys(PACK_MCP_PATHS, PACK_MCP),
 }
+
+
+def check_free(path: str, pack: str) -> None:
+    """Raises `ConfigError` where a pack's route would answer in the place of one of ours."""
+    for ours in TABLE:
+        if _meet(path, ours):
+            raise ConfigError(f"pack '{pack}': the route {path} stands where ctx itself answers ({ours})")
+
+
+def _meet(first: str, second: str) -> bool:
+    """Whether there is a path that fits both."""
+    steps, others = first.split("/"), second.split("/")
+    return len(steps) == len(others) and all(
+        step == other or (step and other and "{" in (step[0], other[0]))
+        for step, other in zip(steps, others, strict=True)
+    )
 
 
 class Entry(NamedTuple):

@@ -5,7 +5,7 @@ with a manifest.
 from pathlib import Path
 
 import pytest
-from kit import workspace
+from kit import ctx, workspace
 from pack_kit import CONFIG, pack_project
 
 from ctx.errors import BadRequest, ConfigError, ToolError
@@ -122,11 +122,49 @@ def test_a_route_has_the_types_of_its_scripts_parameters_and_drops_nothing(tmp_p
         ("tools = []\nprofile = []\n", "profile: unknown key"),
         ("tools = \n", "pack.toml: is not TOML"),
         (f"tools = {'[' * 5000}\n", "pack.toml: is nested too deeply"),
+        ("tools = [5]\n", "pack.toml: tools: each is a table"),
+        ("tools = [{ name = 5 }]\n", "tools.5.name: must be a text"),
+        ('tools = [{ script = "greet.lua" }]\n', "tools.name: is required"),
+        ('tools = [{ name = "greet", script = 5 }]\n', "tools.greet.script: must be a text"),
+        ('tools = [{ name = "greet", timeout_s = "soon" }]\n', "tools.greet.timeout_s: must be a number"),
+        ('tools = [{ name = "greet", timeout_s = nan }]\n', "tools.greet.timeout_s: seconds for a call"),
+        ('tools = [{ name = "greet", timeout_s = -1 }]\n', "tools.greet.timeout_s: seconds for a call"),
+        ('tools = [{ name = "greet", at_banks = "no" }]\n', "tools.greet.at_banks: must be true or false"),
+        ('tools = [{ name = "greet", bank_parameter = 5 }]\n', "bank_parameter: must be a text"),
+        ("tools = []\n[methods]\nhello = 5\n", "no such script: 5"),
+        ('tools = []\nagents = [{ name = "a", script = [] }]\n', "agents.script: must be a text"),
+        ('tools = []\nroutes = [{ path = "/a/{b}/{b}", tool = "x" }]\n', "routes.path: after each /"),
+        ('tools = []\nroutes = [{ path = "/{a:path}", tool = "x" }]\n', "routes.path: after each /"),
+        ('tools = []\nroutes = [{ path = "/a\\n", tool = "x" }]\n', "routes.path: after each /"),
+        ('tools = []\nroutes = [{ path = "a", tool = "x" }]\n', "routes.path: after each /"),
+        ('tools = []\nroutes = [{ path = "/a", method = "EAT", tool = "x" }]\n', "method: must be one of"),
+        ('tools = []\nroutes = [{ path = "/a", tool = 5 }]\n', "routes.tool: must be a text"),
+        ("tools = []\nrate_per_minute = -5\n", "rate_per_minute: calls a minute"),
+        ('tools = []\ndefault_bank = "../x"\n', "default_bank: has 1 to 128"),
+        ('tools = []\nbank = "sekha"\n', "bank: a bank of its own has the pack's name, 'diary'"),
+        ('tools = []\nsessions_file = "~/.bashrc"\n', "sessions_file: must be a file in ~/.diary"),
+        ('tools = []\nsessions_file = "~/.diary/../x"\n', "sessions_file: must be a file in ~/.diary"),
+        ('tools = []\nsessions_file = "/etc/x"\n', "sessions_file: must be a file in ~/.diary"),
     ],
 )
 def test_what_is_wrong_with_a_manifest_is_said(tmp_path: Path, lines: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_manifest(str(diary(tmp_path, HEAD + lines)))
+
+
+@pytest.mark.parametrize("grants", ['[["memory"]]', "[5]", '["root"]'])
+def test_a_grant_that_is_none_is_refused(tmp_path: Path, grants: str) -> None:
+    head = HEAD.replace('["memory"]', grants)
+    with pytest.raises(ConfigError, match=r"pack.toml: grants: unknown"):
+        read_manifest(str(diary(tmp_path, f"{head}tools = []\n")))
+
+
+def test_what_a_manifest_says_of_itself_drives_no_terminal(tmp_path: Path) -> None:
+    manifest = MANIFEST.replace("api = 1", 'api = 1\ndescription = "\\u001b[31mred\\nsekha: trusted"')
+    enabled(tmp_path)
+    (tmp_path / "diary/pack.toml").write_text(manifest)
+    listing = ctx("--config", str(tmp_path / "ctx.toml"), "pack", "list", cwd=tmp_path).stdout
+    assert "diary: \\x1b[31mred sekha: trusted\n" in listing
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from serving import EchoDoor, Serve, Served, failure
 
+from ctx.errors import ConfigError
 from ctx.server.app import Services, create_app
 from ctx.server.policy import Access, PackPolicy, Policy, ServerSettings
 from ctx.server.rest import PackRoute
-from ctx.server.zones import MCP, TABLE, Match, note
+from ctx.server.zones import MCP, TABLE, Match, check_free, note
 from ctx.tools.agents import Agents
 from ctx.tools.base import Tool, Toolbox
 
@@ -209,6 +210,19 @@ def asgi() -> Asgi:
 
 
 @patient
+@pytest.mark.parametrize(
+    "path", ["/health", "/{name}", "/tools/search", "/{a}/{b}", "/mcp", "/mcp/{any}", "/packs/diary/mcp"]
+)
+def test_a_pack_answers_nothing_in_the_place_of_ctx_itself(path: str) -> None:
+    with pytest.raises(ConfigError, match=r"pack 'diary': the route .* stands where ctx itself answers"):
+        check_free(path, "diary")
+
+
+@pytest.mark.parametrize("path", ["/version", "/diary/{name}", "/mcp/tools/{tool}", "/packs/diary/health"])
+def test_a_pack_may_have_any_other_route(path: str) -> None:
+    check_free(path, "diary")
+
+
 def test_no_page_of_another_site_comes_in_by_any_spelling_of_a_private_path(asgi: Asgi) -> None:
     @example(raw="/mcp/tools/", method="GET", origin="null", accept="*/*", session=False)
     @given(
