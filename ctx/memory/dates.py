@@ -1,5 +1,5 @@
-"""Times named in a sentence, English or German: ISO dates, months and years, last/this/N ago, since, before,
-between.
+"""Times named in a sentence, English, German, Spanish or French: ISO dates, months and years, last/this/N
+ago, since, before, between.
 
 Small on purpose: a general date parser takes "we" for Wednesday. What is not plainly a time is left alone,
 and no text whatever raises. A window is `[first, last]` in milliseconds since the epoch, UTC, both ends
@@ -7,11 +7,14 @@ included.
 """
 
 import re
+from calendar import monthrange
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from ctx.analyze import composed
 from ctx.clock import DAY_MS, parse_ms
+from ctx.memory.language import language
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MONTHS = (
@@ -46,9 +49,11 @@ _NUMBERS = {
     "eight": 8,
     "nine": 9,
     "ten": 10,
+    "eleven": 11,
     "twelve": 12,
 }
 MAX_TEXT = 2000  # characters of a sentence that are read
+LEAP_GAP = 9  # years, of which one at least has a 29th of February that is past
 
 
 class Window(NamedTuple):
@@ -96,26 +101,35 @@ def happened(text: str, said_ms: int) -> Window | None:
 
 
 def _to_come(text: str, span: Window, said_ms: int) -> Window | None:
-    """The same days a year later, where a text that names no year speaks of what is ahead: "due on 9
-    January", said in November. None where it does not.
+    """The same day a year or a week later, where a text that names no year speaks of what is ahead: "due on 9
+    January", said in November, or "on Friday". None where it does not.
     """
     lowered = _in_english(text[:MAX_TEXT].lower())
-    if (
-        not _AHEAD.search(text[:MAX_TEXT])
-        or _BEHIND.search(text[:MAX_TEXT])
-        or not _MONTH_NAMED.search(lowered)
-    ):
+    if not _AHEAD.search(text[:MAX_TEXT]) or _BEHIND.search(text[:MAX_TEXT]):
         return None
-    later = window(text, said_ms + _YEAR_MS)
+    if _MONTH_NAMED.search(lowered):
+        later = window(text, said_ms + _YEAR_MS)
+    elif _WEEKDAY_NAMED.search(lowered):
+        later = window(text, said_ms + 7 * DAY_MS)
+    else:
+        return None
     ahead = later is not None and later != span and later.last_ms is not None and later.last_ms >= said_ms
     return later if ahead else None
 
 
 def _in_english(text: str) -> str:
-    return _GERMAN.sub(lambda match: _ENGLISH_OF[match[0]], _GERMAN_DATE.sub(_iso_of_german, text))
+    text = _DAY_MONTH_YEAR.sub(_iso_of_day, composed(text))
+    name = language(text)
+    if name not in _ROMANCE:
+        return _GERMAN.sub(lambda match: _ENGLISH_OF[match[0]], text)
+    form, words = _ROMANCE[name]
+    text = form.sub(lambda match: words[match[0]], text)
+    for order, english in _ROMANCE_ORDER:
+        text = order.sub(english, text)
+    return text
 
 
-def _iso_of_german(match: re.Match[str]) -> str:
+def _iso_of_day(match: re.Match[str]) -> str:
     return f"{match[3]}-{int(match[2]):02d}-{int(match[1]):02d}"
 
 
@@ -191,10 +205,18 @@ def _named_month(match: re.Match[str], now_ms: int) -> Window:
 
 
 def _latest(match: re.Match[str], day: int, now_ms: int) -> datetime:
-    """A day of the month that is named: of its year, else the latest, since a memory's day is past."""
-    year = _year_of(match, now_ms)
-    first = datetime(year, _month_number(match["month"]), day, tzinfo=UTC)
-    return first if match["year"] or _ms(first) <= now_ms else first.replace(year=year - 1)
+    """A day of the month that is named: of its year, else the latest, since a memory's day is past. Raises
+    `ValueError`.
+    """
+    year, month = _year_of(match, now_ms), _month_number(match["month"])
+    if match["year"]:
+        return datetime(year, month, day, tzinfo=UTC)
+    for past_year in range(year, max(year - LEAP_GAP, 1), -1):
+        if day <= monthrange(past_year, month)[1]:
+            latest = datetime(past_year, month, day, tzinfo=UTC)
+            if _ms(latest) <= now_ms:
+                return latest
+    raise ValueError("no month of that name has such a day")
 
 
 def _year_of(match: re.Match[str], now_ms: int) -> int:
@@ -236,8 +258,9 @@ def _units_after(first: datetime, unit: str, count: int) -> datetime:
 
 def _last_weekday(match: re.Match[str], now_ms: int) -> Window:
     today = _day(now_ms)
-    back = (today.weekday() - _WEEKDAYS.index(match["weekday"])) % 7 or 7
-    first = today - timedelta(days=back - 7 if match["side"] == "next" else back)
+    ahead = _WEEKDAYS.index(match["weekday"]) - today.weekday()
+    days = {"next": ahead % 7 or 7, "this": ahead}.get(match["side"], ahead % 7 - 7)
+    first = today + timedelta(days=days)
     return _span(first, first + timedelta(days=1))
 
 
@@ -353,9 +376,11 @@ _BEHIND = re.compile(
     r"|missed|war|waren|venció)\b"
 )
 _MONTH_NAMED = re.compile(_month)
+_WEEKDAY_NAMED = re.compile(rf"\b(?:on|am)\s+(?:{'|'.join(_WEEKDAYS)})\b")
 # "every Friday" names no day.
 _RECURRING = re.compile(
-    r"(?i)\b(?:every|each|always|usually|weekly|daily|monthly|yearly|annually|jeden|jede|jedes|immer)\b"
+    r"(?i)\b(?:every|each|always|usually|weekly|daily|monthly|yearly|annually|jeden|jede|jedes|immer|cada|todos"
+    r"|chaque|tous|toutes)\b"
 )
 _NEAR_DAYS = {
     "today": 0,
@@ -379,20 +404,76 @@ _ENGLISH_OF = {
     "letzten": "last", "letzte": "last", "letzter": "last", "letztes": "last", "vorigen": "last",
     "vorige": "last", "voriges": "last", "vergangenen": "last", "vergangene": "last",
     "diesen": "this", "diese": "this", "dieser": "this", "dieses": "this", "diesem": "this",
-    "nächsten": "next", "nächste": "next", "nächstes": "next",
+    "nächsten": "next", "nächste": "next", "nächstes": "next", "kommenden": "next", "kommende": "next",
+    "kommendes": "next", "anfang": "early", "mitte": "mid", "ende": "late",
     "woche": "week", "wochen": "weeks", "monat": "month", "monaten": "months", "jahr": "year",
     "jahren": "years", "jahres": "year", "stunden": "hours",
     "im": "in", "seit": "since", "zwischen": "between", "und": "and", "frühling": "spring",
     "frühjahr": "spring", "sommer": "summer", "herbst": "autumn",
     "wochenende": "weekend", "ein": "one", "einem": "one", "einer": "one", "zwei": "two", "drei": "three",
-    "vier": "four", "fünf": "five", "sechs": "six",
+    "vier": "four", "fünf": "five", "sechs": "six", "sieben": "seven", "acht": "eight", "neun": "nine",
+    "zehn": "ten", "elf": "eleven", "zwölf": "twelve",
 }  # fmt: skip
 _GERMAN = re.compile(r"\b(?:" + "|".join(sorted(_ENGLISH_OF, key=len, reverse=True)) + r")\b")
-_GERMAN_DATE = re.compile(r"\b(\d{1,2})\.\s?(\d{1,2})\.\s?(\d{4})\b")
+# The same of texts in Spanish and French alone: "mars" is English, too.
+_SPANISH = """
+    enero january febrero february marzo march abril april mayo may junio june julio july agosto august
+    septiembre september octubre october noviembre november diciembre december lunes monday martes tuesday
+    miércoles wednesday jueves thursday viernes friday sábado saturday domingo sunday hoy today ayer yesterday
+    anoche yesterday mañana tomorrow semana week semanas weeks mes month meses months año year años years
+    día day días days hora hour horas hours pasado last pasada last último last última last próximo next
+    próxima next este this esta this en in desde since entre between y and un one una one dos two tres three
+    cuatro four cinco five seis six siete seven ocho eight nueve nine diez ten primavera spring verano summer
+    otoño autumn invierno winter
+"""
+_FRENCH = """
+    janvier january février february mars march avril april mai may juin june juillet july août august
+    septembre september octobre october novembre november décembre december lundi monday mardi tuesday
+    mercredi wednesday jeudi thursday vendredi friday samedi saturday dimanche sunday hier yesterday
+    demain tomorrow semaine week semaines weeks mois month an year ans years année year jour day jours days
+    heure hour heures hours dernier last dernière last passé last passée last prochain next prochaine next
+    ce this cette this en in dans in depuis since entre between et and un one une one deux two trois three
+    quatre four cinq five six six sept seven huit eight neuf nine dix ten printemps spring été summer
+    automne autumn hiver winter
+"""
+_PHRASES = {
+    "es": {
+        "antes de ayer": "the day before yesterday",
+        "anteayer": "the day before yesterday",
+        "pasado mañana": "the day after tomorrow",
+        "la mañana": "the morning",
+        "esta mañana": "today",
+    },
+    "fr": {
+        "avant-hier": "the day before yesterday",
+        "après-demain": "the day after tomorrow",
+        "aujourd'hui": "today",
+        "aujourd’hui": "today",
+    },
+}
+
+
+def _romance(words: str, phrases: dict[str, str]) -> tuple[re.Pattern[str], dict[str, str]]:
+    listed = words.split()
+    english = dict(zip(listed[::2], listed[1::2], strict=True)) | phrases
+    return re.compile(rf"\b(?:{'|'.join(sorted(english, key=len, reverse=True))})\b"), english
+
+
+_ROMANCE = {"es": _romance(_SPANISH, _PHRASES["es"]), "fr": _romance(_FRENCH, _PHRASES["fr"])}
+# What stands in another place there once the words are English: "il y a three days", "29 de october".
+_ROMANCE_ORDER = (
+    (re.compile(rf"\b(?:hace|il y a)\s+({_number.replace('?P<count>', '?:')}\s+[a-z]+)"), r"\1 ago"),
+    (re.compile(rf"\b(week|month|year|{'|'.join(_WEEKDAYS)})\s+(last|next)\b"), r"\2 \1"),
+    (re.compile(rf"(?<=\d)(?:er)?\s+(?:de\s+)?(?=(?:{'|'.join(_MONTHS)})\b)"), " "),
+    (re.compile(rf"\b({'|'.join(_MONTHS)})\s+del?\s+(?=\d{{4}}\b)"), r"\1 "),
+    (re.compile(rf"\bel\s+(?=(?:{'|'.join(_WEEKDAYS)})\b)"), "on "),
+)
+_DAY_MONTH_YEAR = re.compile(r"\b(\d{1,2})\.\s?(\d{1,2})\.\s?(\d{4})\b")
 _RANGES = (
     (re.compile(rf"\bbetween\s+(?P<first>{_POINT})\s+and\s+(?P<last>{_POINT})\b"), _between),
     (re.compile(rf"\bfrom\s+(?P<first>{_POINT})\s+(?:to|until|till)\s+(?P<last>{_POINT})\b"), _between),
-    (re.compile(rf"\b(?P<side>since|after|before|until)\s+(?P<point>{_POINT})\b"), _open_ended),
+    # The day before yesterday is a day.
+    (re.compile(rf"(?<!\bday )\b(?P<side>since|after|before|until)\s+(?P<point>{_POINT})\b"), _open_ended),
 )
 _SINGLES = (
     (
@@ -432,7 +513,7 @@ _SINGLES = (
     (re.compile(rf"^\s*{_month}(?P<year>\b)\s*$"), _named_month),
     (re.compile(rf"\b(?:{'|'.join(sorted(_NEAR_DAYS, key=len, reverse=True))})\b"), _near_day),
     (re.compile(r"\b(?P<which>last|previous|this|next)\s+(?P<unit>week|month|year)\b"), _calendar),
-    (re.compile(rf"\b(?P<side>last|on|next|am)\s+(?P<weekday>{'|'.join(_WEEKDAYS)})\b"), _last_weekday),
+    (re.compile(rf"\b(?P<side>last|on|this|next|am)\s+(?P<weekday>{'|'.join(_WEEKDAYS)})\b"), _last_weekday),
     (re.compile(r"\b(?P<which>last|this|next)\s+weekend\b"), _weekend),
     (
         re.compile(
