@@ -128,7 +128,9 @@ _COUNTED = ("new", "changed", "written", "removed", "unchanged", "missing", "for
 
 def _told(args: argparse.Namespace, replies: dict[str, JSON]) -> int:
     """Prints what was done to a folder; 1 where something was left because both sides had changed it."""
-    conflicts = {entry["file"]: entry["reason"] for reply in replies.values() for entry in reply["conflicts"]}
+    conflicts: dict[str, str] = {}
+    for reply in replies.values():  # what could not be read is why it was not written
+        conflicts = {entry["file"]: entry["reason"] for entry in reply["conflicts"]} | conflicts
     if args.json:
         print_json({"bank": bank_of(args), **replies})
         return 1 if conflicts else 0
@@ -137,6 +139,11 @@ def _told(args: argparse.Namespace, replies: dict[str, JSON]) -> int:
         print(f"{name}{' (dry run)' if reply['dry_run'] else ''}: {', '.join(counts) or 'nothing to do'}")
     if replies.get("import", {}).get("missing") and not args.prune:
         print("Of memories whose files are gone nothing was forgotten; --prune does.", file=sys.stderr)
+    if replies.get("import", {}).get("conflicts") and args.prune:
+        print(
+            "Nothing was forgotten: first mend these, since a file that was left is none that is gone.",
+            file=sys.stderr,
+        )
     for path, reason in list(conflicts.items())[:_NAMED]:
         print(f"  {plain(path)}: {plain(reason)}", file=sys.stderr)
     return 1 if conflicts else 0

@@ -31,6 +31,7 @@ from ctx.types import JSON
 LEDGER = ".ctx-memories.json"
 _NOT_MEMORIES = ("readme.md",)
 _PAGE = 1000
+_OUTDATED = "it was edited, and its memory no longer holds: without its id it is a new memory"
 
 
 class Entry(NamedTuple):
@@ -111,7 +112,7 @@ class Folder:
         if entry.record is None:
             reply["conflicts"].append(_conflict(entry.path, "its memory is not in the bank: import it first"))
         elif entry.note.edited and changes(entry.note, entry.record):
-            reply["conflicts"].append(_conflict(entry.path, "it was edited, and its memory no longer holds"))
+            reply["conflicts"].append(_conflict(entry.path, _OUTDATED))
         else:
             if not reply["dry_run"]:
                 os.unlink(os.path.join(self.path, entry.path))
@@ -169,11 +170,11 @@ class Folder:
             reply["unchanged"] += 1  # the same, or as it was written before the memory was changed
             return note.id
         if record["deleted_at"] or record["superseded_by"]:
-            raise Conflict("it was edited, and its memory no longer holds")
+            raise Conflict(_OUTDATED)
         if note.version < record["version"]:
             raise Conflict(
-                f"both were changed since: the memory has version {record['version']}, the file "
-                f"{note.version}"
+                f"both were changed since, the memory to version {record['version']}: write that version "
+                "into the file to keep its text, or delete the file and sync to keep the memory's"
             )
         if not reply["dry_run"]:
             updated = self._bank.update(record["id"], patch, expect_version=record["version"])

@@ -313,3 +313,24 @@ def test_a_file_is_not_migrated_to_a_file(folder: Path) -> None:
     assert process.returncode == 2
     assert "`ctx backup`" in json.loads(process.stdout)["error"]["message"]
     assert not (folder / "other.db").exists()
+
+
+def test_what_both_sides_changed_is_told_with_the_mend_and_nothing_is_pruned(folder: Path) -> None:
+    sync = ("memory", "sync", "--bank", "alice", "--folder", "notes")
+    assert ctx(*sync, cwd=folder).returncode == 0
+    [path] = (folder / "notes").glob("*.md")
+    path.write_text(path.read_text().replace("black tea", "rooibos"))
+    listed = json.loads(ctx("memory", "list", "--bank", "alice", "--json", cwd=folder).stdout)
+    [record] = [memory for memory in listed["memories"] if "black tea" in memory["text"]]
+    ctx("memory", "edit", record["id"], "Zoë likes coffee", "--bank", "alice", cwd=folder)
+    process = ctx(*sync, "--prune", cwd=folder)
+    assert process.returncode == 1
+    assert "both were changed since" in process.stderr
+    assert "import it first" not in process.stderr
+    assert "Nothing was forgotten" in process.stderr
+    version = re.search(r"to version (\d+)", process.stderr)
+    assert version is not None
+    path.write_text(re.sub(r"version: \d+", f"version: {version[1]}", path.read_text()))
+    assert ctx(*sync, cwd=folder).returncode == 0
+    shown = ctx("memory", "show", record["id"], "--bank", "alice", cwd=folder).stdout
+    assert "Zoë likes rooibos now" in shown
