@@ -61,6 +61,11 @@ class Engine:
         """
         raise NotImplementedError
 
+    def note_erasure(self) -> None:
+        """Notes that what is deleted has yet to be overwritten (`MemoryRows.shred`), should the process die
+        before it is.
+        """
+
     def continue_numbers(self) -> None:
         """Sees to it that what is numbered next comes behind all numbers that were given from outside."""
 

@@ -5,6 +5,7 @@ journal, whose hash covers the line before it. It is on the disk and visible whe
 row is the number of the operation that last changed it: what a projection in memory has yet to apply.
 """
 
+import logging
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +28,9 @@ _ENDING = (
     "purges + 1, head = ''"
     f" WHERE bank_no IN {LINEAGE}",
 )
+logger = logging.getLogger(__name__)
+
+_UNSHREDDED = "memory.unshredded"  # in `meta` while the file or its log may hold what was erased
 WRITE_WAIT_S = 15.0  # for another writer of this process; SQLite's own wait for other processes is connect's
 
 
@@ -91,6 +95,7 @@ class MemoryRows:
         """
         with self.change() as engine:
             bank_no = Reader(engine, bank, locked=True).bank_no
+            engine.note_erasure()
             empty(engine, bank_no)
             for sql in _ENDING:
                 engine.connection.execute(sql, (bank_no,))
@@ -123,6 +128,9 @@ class SqliteEngine(Engine):
     def damage(self) -> list[str]:
         [verdict] = self.connection.execute("PRAGMA quick_check(1)").fetchone()
         return [] if verdict == "ok" else [f"the catalog file is damaged: {verdict}"]
+
+    def note_erasure(self) -> None:
+        self.connection.execute(f"INSERT INTO meta VALUES ('{_UNSHREDDED}', 1) ON CONFLICT (key) DO NOTHING")
 
     def holding(self, select: str) -> str:
         return f"SELECT *, (SELECT coalesce(max(no), 0) + 1 FROM memory_journal) FROM ({select})"
@@ -196,6 +204,8 @@ class SqliteRows(MemoryRows):
         self._closed = False
         self._writer = connect(path, synchronous="FULL")
         bring_up_to_date(self._writer)
+        self._log_holds_erased = False
+        self._finish_shredding()
 
     def close(self) -> None:
         with self._lock, self._lock_of_idle:
@@ -272,13 +282,47 @@ class SqliteRows(MemoryRows):
             finally:
                 if not durable:
                     self._writer.execute("PRAGMA synchronous = FULL")
+            if self._log_holds_erased:
+                self._cut_log_if_free()
         finally:
             self._lock.release()
 
     def shred(self) -> None:
-        """Overwrites what was deleted: in the pages of the file, in the word index, and in the log."""
+        """Overwrites what was deleted: in the pages of the file, in the word index, and in the log. While
+        another process reads the log as it was, that waits for the next change, or whoever opens the store
+        next.
+        """
         with self._lock:
             self._check_open()
-            self._writer.execute("INSERT INTO memory_words (memory_words) VALUES ('optimize')")
-            self._writer.execute("VACUUM")
-            self._writer.execute("PRAGMA wal_checkpoint (TRUNCATE)")
+            self._shred()
+
+    def _shred(self) -> None:
+        self._writer.execute("INSERT INTO memory_words (memory_words) VALUES ('optimize')")
+        self._writer.execute("VACUUM")
+        self._cut_log()
+        if self._log_holds_erased:
+            logger.warning("memory=shred outcome=log_in_use path=%s", self.path)
+
+    def _cut_log(self) -> None:
+        [(busy, *_)] = self._writer.execute("PRAGMA wal_checkpoint (TRUNCATE)").fetchall()
+        self._log_holds_erased = bool(busy)
+        if not busy:
+            self._writer.execute(f"DELETE FROM meta WHERE key = '{_UNSHREDDED}'")
+
+    def _cut_log_if_free(self) -> None:
+        """As `_cut_log`, without waiting for who reads."""
+        self._writer.execute("PRAGMA busy_timeout = 0")
+        try:
+            self._cut_log()
+        finally:
+            self._writer.execute(f"PRAGMA busy_timeout = {int(self._writer.timeout_s * 1000)}")
+
+    def _finish_shredding(self) -> None:
+        """Overwrites what a process erased that died before it had."""
+        noted = self._writer.execute(f"SELECT 1 FROM meta WHERE key = '{_UNSHREDDED}'").fetchone()
+        if noted is None:
+            return
+        try:
+            self._shred()
+        except StoreError as error:
+            logger.warning("memory=shred outcome=%s path=%s", error.word, self.path)

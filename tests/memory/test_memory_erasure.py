@@ -1,5 +1,9 @@
 """What is purged is gone from the file; what is long is stored at once."""
 
+import signal
+import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,6 +14,7 @@ from faults import eventually
 from memory_kit import Clock, WordEmbedder, texts
 
 from ctx.memory import MemoryStore
+from ctx.memory.rows import SqliteRows
 
 
 def _bytes(folder: Path) -> bytes:
@@ -29,6 +34,41 @@ def test_a_purge_leaves_nothing_of_a_text_in_any_file(tmp_path: Path) -> None:
         assert not any(word in remains for word in (b"xylophonic", b"pangolin", b"quinquagenarian"))
         assert store.check(deep=True) == []
         assert len(texts(bank, "harmless note", limit=100)) == 50
+
+
+def test_what_a_process_erased_that_died_is_gone_once_the_store_is_opened(tmp_path: Path) -> None:
+    with MemoryStore(str(tmp_path / "ctx.db"), WordEmbedder(), Clock()) as store:
+        doomed = store.bank("a").put("the xylophonic pangolin hides")
+        store.bank("a").put("a harmless note")
+    # It dies when the memory is gone from the tables, and still in the file.
+    dying = (
+        "import os, sys\n"
+        "from ctx.memory import MemoryStore\n"
+        "from ctx.memory.rows import SqliteRows\n"
+        "SqliteRows.shred = lambda self: os.kill(os.getpid(), 9)\n"
+        "MemoryStore(sys.argv[1]).bank('a').purge([sys.argv[2]])\n"
+    )
+    arguments = [sys.executable, "-c", dying, str(tmp_path / "ctx.db"), doomed["id"]]
+    assert subprocess.run(arguments, check=False).returncode == -signal.SIGKILL
+    assert b"xylophonic" in _bytes(tmp_path)
+    with MemoryStore(str(tmp_path / "ctx.db"), WordEmbedder(), Clock()) as store:
+        assert b"xylophonic" not in _bytes(tmp_path)
+        assert texts(store.bank("a"), "harmless note pangolin") == ["a harmless note"]
+
+
+def test_what_is_erased_while_somebody_reads_is_gone_with_the_next_change(tmp_path: Path) -> None:
+    rows = SqliteRows(str(tmp_path / "ctx.db"))
+    rows._writer.execute("PRAGMA busy_timeout = 50")  # ten seconds else, for which a purge waits
+    with MemoryStore(rows, WordEmbedder(), Clock()) as store:
+        bank = store.bank("a")
+        doomed = bank.put("the xylophonic pangolin hides")
+        reader = sqlite3.connect(tmp_path / "ctx.db", isolation_level=None)
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM memories").fetchone()
+        bank.purge([doomed["id"]])
+        reader.close()
+        bank.put("a harmless note")
+        assert b"xylophonic" not in _bytes(tmp_path)
 
 
 def test_a_bank_that_was_deleted_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
