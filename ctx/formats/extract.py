@@ -11,8 +11,9 @@ import zlib
 from ctx.errors import SourceError
 from ctx.formats.base import Parsed, clipped
 from ctx.formats.encoding import decode
-from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, PDF, Format
+from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, EML, MBOX, PDF, Format
 from ctx.formats.texts import SUFFIX, Text, read_text, suffix_of
+from ctx.lean import pattern
 from ctx.text import sound
 from ctx.types import Content, Extracted
 
@@ -21,10 +22,16 @@ from ctx.types import Content, Extracted
 MAX_TEXT = 1 << 20
 MAX_UNZIPPED = 64 * 1024 * 1024  # bytes; a compressed text file has a few thousand
 
-_HEAD = 1024  # bytes within which a PDF says what it is
+_HEAD = 1024  # bytes within which a document says what it is
 _PDF_MARK = b"%PDF-"
 _ZIP_MARKS = (b"PK\x03\x04", b"PK\x05\x06")
 _OLE_MARK = b"\xd0\xcf\x11\xe0"  # the old Office formats; the new ones, encrypted
+# A mailbox of Thunderbird's is a file without an ending, a message in a Maildir one named by its second.
+_UNTOLD = pattern(r"(?:.*/)?(?:[^./]+|\d{9,11}\.[^/]+)\Z")
+_HEADERS = pattern(rb"(From [^\n]*\n)?((?:[!-9;-~]{1,100}:[^\n]*\n(?:[ \t][^\n]*\n)*)+)(?:\r?\n|[^\n]*\Z)")
+_OF_MAIL = frozenset(
+    (b"received", b"return-path", b"message-id", b"from", b"date", b"subject", b"delivered-to")
+)
 _LOCKED_OFFICE = "is encrypted: it opens only with a password (or it is an old Office file)"
 
 
@@ -76,16 +83,18 @@ def _document(declared: str | None, name: str, data: bytes | str) -> Format | No
     """The format of what is read from its bytes; None of a text. Raises `SourceError` for what no reader
     takes.
 
-    A name may lie: a page that was saved as PDF, a table of text that is called `.xls`. Such a text is read
-    as one.
+    A name may lie: a PDF that is called `.docx`, a page that was saved as PDF, a table of text that is called
+    `.xls`. It is read as what it is.
     """
     row = BY_MEDIA_TYPE.get(declared or "") or BY_SUFFIX.get(suffix_of(name))
     if isinstance(data, str):  # decoded by who read it: only mail is made of text
         return row if row is not None and row.reader == "mail" and row.media_type == declared else None
     head = data[:_HEAD]
-    if row is None:
-        return PDF if head.startswith(_PDF_MARK) else None
-    if not row.document:
+    if head.startswith(_PDF_MARK):
+        return PDF
+    if declared is None and _UNTOLD.match(name) and (mail := _mail(head)):
+        return mail
+    if row is None or not row.document:
         return None
     if _begins_as(row, head):
         return row
@@ -94,6 +103,15 @@ def _document(declared: str | None, name: str, data: bytes | str) -> Format | No
     if decode(data) is None:
         raise SourceError(f"is damaged, or no .{suffix_of(name) or row.suffixes[0]} file")
     return None
+
+
+def _mail(head: bytes) -> Format | None:
+    """The format of what begins as e-mail does: with headers, two of them such as only mail has."""
+    match = _HEADERS.match(head)
+    if match is None:
+        return None
+    names = {line.partition(b":")[0].lower() for line in match[2].split(b"\n")}
+    return None if len(names & _OF_MAIL) < 2 else MBOX if match[1] else EML
 
 
 def _begins_as(row: Format, head: bytes) -> bool:

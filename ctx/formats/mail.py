@@ -4,6 +4,7 @@ attachments are named, not read.
 
 import re
 from base64 import b64decode
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from email import message_from_bytes
 from email.errors import HeaderParseError
@@ -22,7 +23,12 @@ MAX_PARTS = 200  # of one message
 MAX_DEPTH = 20  # of parts in parts, and of messages in messages
 MAX_HEADER_BYTES = 1 << 20  # of one message: the library reads them in more than linear time
 
-_SEPARATOR = re.compile(rb"^From [^\n]{1,1000}\n", re.MULTILINE)
+# Ahead of a message, whose headers follow: its sender and the time. "From now on" may begin any line.
+_SEPARATOR = re.compile(
+    rb"(?:\A|^(?=From (?:[^\n]{1,1000}\d\d:\d\d|\S{1,320}[ \t]*\n)))From [^\n]{1,1000}\n"
+    rb"(?=>From |[!-9;-~]{1,100}:)",
+    re.MULTILINE,
+)
 _QUOTED_SEPARATOR = re.compile(rb"^>(>*From )", re.MULTILINE)
 _BINARY = re.compile("[\0-\b\x0e-\x1f\x7f\ufffd]")
 _EVENT = {
@@ -56,7 +62,7 @@ def parse(data: bytes) -> Parsed:
 
 def _messages(data: bytes) -> Iterator[bytes]:
     """Each message of a mailbox (its lines "From " begin them), or the one there is."""
-    data = data.replace(b"\r\n", b"\n").lstrip()
+    data = data.removeprefix(BOM_UTF8).replace(b"\r\n", b"\n").lstrip()
     if not _HEADER.match(data):
         raise SourceError("is damaged: no e-mail, since it does not begin with a header")
     borders = list(_SEPARATOR.finditer(data)) if data.startswith(b"From ") else []

@@ -438,9 +438,8 @@ class IndexRun:
 
 # How what holds no text begins, and what to call it. The longer beginnings first.
 _BEGINNINGS = (
-    (b"%PDF-", "a PDF, and nothing here reads PDF: save its text beside it"),
-    (b"PK\x03\x04", "an archive or an office document, which nothing here reads: export it as text"),
-    (b"\xd0\xcf\x11\xe0", "an office document of the old kind, which nothing here reads: export it as text"),
+    (b"PK\x03\x04", "an archive, or an office document that is not called by its own ending"),
+    (b"\xd0\xcf\x11\xe0", "an office document of the old kind: save it in the new one, or as text"),
     (b"\x89PNG", "a picture"),
     (b"\xff\xd8\xff", "a picture"),
     (b"GIF8", "a picture"),

@@ -2,6 +2,7 @@
 
 import gzip
 
+import document_kit as made_of
 import pytest
 
 from ctx.errors import SourceError
@@ -41,7 +42,6 @@ def test_every_line_end_becomes_a_newline() -> None:
 def test_binary_data_has_nothing_to_index() -> None:
     for data in (
         b"\x89PNG\r\n\x1a\nrest",
-        b"%PDF-1.7\nrest",
         b"MZ\0\0\0\0\0\0rest",
         b"PK\x03\x04rest",
         bytes(range(1, 32)) * 40,
@@ -171,3 +171,41 @@ def test_a_small_text_starts_no_process() -> None:
     READER.close()
     assert extract(Content("# Tea\n"), "tea.md") is not None
     assert READER.pid is None
+
+
+@pytest.mark.parametrize("name", ["scan", "report.docx", "report.txt", "report.md", "mail.eml"])
+def test_a_pdf_is_read_as_one_whatever_it_is_called(name: str) -> None:
+    extracted = _extract(made_of.pdf(["The sluice opens at dawn"]), name)
+    assert extracted.media_type == "application/pdf"
+    assert "The sluice opens at dawn" in extracted.body
+
+
+MESSAGE = b"Return-Path: <ann@example.org>\r\nReceived: from a\r\n\tby b\r\nSubject: =?utf-8?Q?D=C3=A9j=C3=A0?=\r\n\r\nA dike\r\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["1795578041.M732643P5588Q2.host:2,S", "1795578041.M7P5.mail.example.org", "message"]
+)
+def test_a_message_is_read_as_one_where_the_name_says_nothing(name: str) -> None:
+    extracted = _extract(MESSAGE, f"Maildir/cur/{name}")
+    assert (extracted.media_type, extracted.title) == ("message/rfc822", "Déjà")
+
+
+def test_a_mailbox_without_an_ending_is_read_as_one() -> None:
+    extracted = _extract((b"From - Mon Mar 02 10:00:00 2026\n" + MESSAGE + b"\n") * 2, "Mail/Inbox")
+    assert extracted.media_type == "application/mbox"
+    assert [heading.title for heading in extracted.headings] == ["Déjà", "Déjà"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (MESSAGE, "fix.patch"),
+        (MESSAGE, "message.txt"),
+        (b"Subject: only one\n\nwords\n", "notes"),
+        (b"Date: soon\nwords about it\nSubject: dikes\n", "notes"),
+        (b"From now on: dikes\n\nwords\n", "notes"),
+    ],
+)
+def test_a_text_that_begins_a_little_like_a_message_stays_a_text(text: bytes, name: str) -> None:
+    assert _extract(text, name).media_type.startswith("text/")

@@ -159,3 +159,18 @@ def test_of_a_text_with_binary_data_in_it_the_lines_of_text_are_read() -> None:
 def test_what_begins_with_no_header_is_no_mail() -> None:
     with pytest.raises(SourceError, match="no e-mail"):
         parse(b"just words")
+
+
+def test_words_that_only_look_like_the_border_of_a_message_stay_words() -> None:
+    border = "From ann@example.org Tue Mar  3 10:00:00 2026\n"
+    first = "Subject: One\n\nDear all,\n\nFrom now on we meet on Mondays.\nNote: at noon.\n\nFrom 10:30 on\nlunch\n\n"
+    parsed = parse(
+        f"{border}{first}{border}Subject: Two\n\nyes\n\nFrom bob@example.org\nSubject: Three\n\nno\n".encode()
+    )
+    assert [heading.title for heading in parsed.headings] == ["One", "Two", "Three"]
+    assert "From now on we meet on Mondays." in parsed.body
+    assert "From 10:30 on" in parsed.body
+
+
+def test_a_byte_order_mark_ahead_of_a_message_is_passed_over() -> None:
+    assert parse(b"\xef\xbb\xbfSubject: Dike\n\nIt holds\n").title == "Dike"
