@@ -146,8 +146,10 @@ def pptx(slides: Sequence[tuple[str, str]], notes: Mapping[int, str] | None = No
     return zipped(parts)
 
 
-def xlsx(sheets: Mapping[str, Sequence[Sequence[str | float]]]) -> bytes:
-    """A workbook; cells are text (shared) or numbers."""
+def xlsx(sheets: Mapping[str, Sequence[Sequence[str | float]]], merged: Sequence[str] = ()) -> bytes:
+    """A workbook; cells are text (shared) or numbers, and `merged` ranges of each sheet such as "B2:B3"."""
+    ranges = "".join(f'<mergeCell ref="{cells}"/>' for cells in merged)
+    merging = f"<mergeCells>{ranges}</mergeCells>" if merged else ""
     shared: list[str] = []
     parts: dict[str, str | bytes] = {}
     for number, rows in enumerate(sheets.values(), 1):
@@ -162,7 +164,7 @@ def xlsx(sheets: Mapping[str, Sequence[Sequence[str | float]]]) -> bytes:
                     cells += f"<c><v>{cell}</v></c>"
             lines.append(f"<row>{cells}</row>")
         parts[f"xl/worksheets/sheet{number}.xml"] = (
-            f'<worksheet xmlns="{S}"><sheetData>{"".join(lines)}</sheetData></worksheet>'
+            f'<worksheet xmlns="{S}"><sheetData>{"".join(lines)}</sheetData>{merging}</worksheet>'
         )
     names = "".join(
         f'<sheet name="{name}" sheetId="{number}" r:id="rId{number}"/>'

@@ -13,7 +13,7 @@ MAX_GROWTH_CHARS = 8_000_000  # what the names of columns may add to a table; wi
 _NUMBER = re.compile(r"[-+(]?[$€£]?\d[\d.,: /%eE+-]*\)?")
 _ADDRESS = re.compile(r"[^\s@]+@[^\s@]+\.\w+|(?:https?://|www\.)\S+")
 _SAMPLE_ROWS = 100
-_MAX_NAME_CHARS = 100
+MAX_NAME_CHARS = 100  # of a column or a row; what is longer names nothing
 _LEAST_PAIRS, _MAX_PAIRS = 3, 30  # rows of a form
 _LEAST_MIXED = 2  # of its values that are words, and that are numbers or addresses
 _MAX_TITLE_ROWS = 8  # above a sheet's header: its title, a date, who made it
@@ -158,7 +158,7 @@ def _are_names(names: Sequence[str], table: Sequence[Sequence[str]], index: int)
 
 
 def _are_words(cells: Sequence[str]) -> bool:
-    return all(len(cell) <= _MAX_NAME_CHARS and not _NUMBER.fullmatch(cell) for cell in cells)
+    return all(len(cell) <= MAX_NAME_CHARS and not _NUMBER.fullmatch(cell) for cell in cells)
 
 
 def _numeric(table: Sequence[Sequence[str]], index: int) -> set[int]:

@@ -36,6 +36,7 @@ def parse(data: bytes) -> Parsed:
         raise SourceError("is damaged: no PDF that can be opened") from error
     with closing(document):
         manuscript = Manuscript()
+        document.init_forms()
         sections = _sections(document)
         pages = len(document)
         mute = 0
@@ -65,6 +66,9 @@ def _properties(document: pdfium.PdfDocument) -> dict[str, str]:
 def _page_text(document: pdfium.PdfDocument, number: int) -> str:
     """The text of a page; "" of one that is broken, as the others may not be."""
     try:
+        if document.formenv is not None:
+            with closing(document[number - 1]) as page:
+                page.flatten()  # what its fields hold becomes a part of the page
         with closing(document[number - 1]) as page, closing(page.get_textpage()) as text_page:
             text: str = text_page.get_text_range()
     except pdfium.PdfiumError:

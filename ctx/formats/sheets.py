@@ -7,6 +7,7 @@ import python_calamine as calamine
 
 from ctx.errors import SourceError
 from ctx.formats.base import Parsed
+from ctx.formats.cells import MAX_NAME_CHARS
 from ctx.formats.manuscript import MAX_CHARS, TOO_LONG, Manuscript
 from ctx.formats.package import Package, properties
 
@@ -41,11 +42,19 @@ def parse(data: bytes) -> Parsed:
 
 
 def _rows(sheet: calamine.CalamineSheet) -> list[list[str]]:
-    """The rows as they show; of blank ones only that some are there."""
+    """The rows as they show, a name that several share in each; of blank ones only that some are there."""
     rows: list[list[str]] = []
     size = 0
-    for row in sheet.iter_rows():
+    tops = _tops(sheet)
+    names: dict[int, tuple[str, int]] = {}  # column -> what its merged cell says, and down to which row
+    for number, row in enumerate(sheet.iter_rows()):
         cells = list(map(_shown, row))
+        for column, (name, last) in names.items() if any(cells) else ():
+            if number <= last:
+                cells[column] = cells[column] or name
+        for column, last in tops.get(number, ()):
+            if len(cells[column]) <= MAX_NAME_CHARS:
+                names[column] = cells[column], last
         size += sum(map(len, cells))
         if any(cells):
             rows.append(cells)
@@ -54,6 +63,17 @@ def _rows(sheet: calamine.CalamineSheet) -> list[list[str]]:
         if size > MAX_CHARS:
             raise SourceError(TOO_LONG)
     return rows
+
+
+def _tops(sheet: calamine.CalamineSheet) -> dict[int, list[tuple[int, int]]]:
+    """Row -> (column, last row) of the cells that begin there and reach over further rows."""
+    tops: dict[int, list[tuple[int, int]]] = {}
+    if sheet.start is not None:
+        for (top, left), (bottom, _) in sheet.merged_cell_ranges or ():
+            column = left - sheet.start[1]  # a sheet's rows are given from the first on, its columns are not
+            if bottom > top and 0 <= column < sheet.width:
+                tops.setdefault(top, []).append((column, bottom))
+    return tops
 
 
 def _shown(cell: object) -> str:

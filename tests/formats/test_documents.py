@@ -149,6 +149,20 @@ def test_a_merged_cell_of_a_word_table_leaves_the_others_below_their_columns() -
     assert extracted.body.split("\n")[-1] == "- Who: Alice; First: absent; Bonus: 700"
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"), [("", "North"), ('w:val="continue"', "North"), ('w:val="restart"', "")]
+)
+def test_a_name_that_rows_of_a_word_table_share_is_in_each(kind: str, name: str) -> None:
+    rows = [["Region", "City", "People"], ["North", "Oslo", "7"], ["MERGED", "Bergen", "3"]]
+    cell = f"<w:tc>{made_of.word_paragraph('MERGED')}</w:tc>"
+    merged = f"<w:tc><w:tcPr><w:vMerge {kind}/></w:tcPr><w:p/></w:tc>"
+    document = made_of.docx(made_of.word_table(rows).replace(cell, merged))
+    extracted = extract(Content(document), "merged.docx")
+    assert extracted is not None
+    region = f"Region: {name}; " if name else ""
+    assert extracted.body.split("\n")[-1] == f"- {region}City: Bergen; People: 3"
+
+
 def test_a_style_that_stands_on_a_heading_is_one_unless_it_says_that_it_is_none() -> None:
     styles = (
         made_of.word_style("Company Head", "heading2")
@@ -180,6 +194,25 @@ def test_hidden_text_of_a_word_document_is_not_read() -> None:
     extracted = extract(Content(made_of.docx(f"<w:p>{body}</w:p>")), "hidden.docx")
     assert extracted is not None
     assert extracted.body == "shown too"
+
+
+def test_what_is_filled_into_a_form_of_a_pdf_is_read_on_its_page() -> None:
+    field = (
+        "<< /Type /Annot /Subtype /Widget /FT /Tx /T (name) /V (Ada of Delft) /F 4 /Rect [72 600 272 620] /P 7 0 R "
+        "/DA (/F1 12 Tf 0 g) /AP << /N 10 0 R >> >>"
+    )
+    look = "BT /F1 12 Tf 2 5 Td (Ada of Delft) Tj ET"
+    appearance = (
+        f"<< /Type /XObject /Subtype /Form /BBox [0 0 200 20] /Length {len(look)} "
+        f"/Resources << /Font << /F1 3 0 R >> >> >>\nstream\n{look}\nendstream"
+    )
+    document = made_of.pdf(["Berths", "Applicant"], extra=[field, appearance])
+    document = document.replace(b"/Type /Catalog", b"/Type /Catalog /AcroForm << /Fields [9 0 R] >>")
+    second = b"/Contents 8 0 R"
+    document = document.replace(second, second + b" /Annots [9 0 R]")
+    extracted = extract(Content(document), "form.pdf")
+    assert extracted is not None
+    assert "Ada of Delft" in extracted.body.partition("# Page 2")[2]
 
 
 @pytest.mark.parametrize(
@@ -291,6 +324,18 @@ def test_a_sheet_with_two_columns_of_one_name_and_two_tables_keeps_every_name() 
         "Note | Reason",  # words, where ages were
         "- Note: late; Reason: snow",
     ]
+
+
+def test_a_name_that_rows_of_a_sheet_share_is_in_each_and_a_long_note_is_not() -> None:
+    rows: list[list[str | float]] = [
+        ["Region", "City", "People", "Note"],
+        ["North", "Oslo", "7", "words " * 40],
+        ["", "Bergen", "3", ""],
+    ]
+    document = made_of.xlsx({"Cities": rows}, ["A2:A3", "D2:D3"])
+    extracted = extract(Content(document), "cities.xlsx")
+    assert extracted is not None
+    assert extracted.body.split("\n")[-1] == "- Region: North; City: Bergen; People: 3"
 
 
 @pytest.mark.parametrize(
