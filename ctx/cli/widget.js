@@ -181,7 +181,7 @@
       .then((reply) => (reply.ok ? reply.json() : Promise.reject(new Error(String(reply.status)))))
       .then(build)
       .then((built) => ((index = built), show()))
-      .catch(() => ((loading = null), (status.textContent = "The index could not be loaded.")));
+      .catch(() => ((loading = null), (status.textContent = location.protocol === "file:" ? "A browser loads the index from a web server only, not from a folder." : "The index could not be loaded.")));
   }
 
   function show() {
@@ -213,6 +213,7 @@
     const links = [...results.querySelectorAll("a")];
     const at = links.indexOf(root.activeElement);
     const next = { ArrowDown: at + 1, ArrowUp: at - 1, Home: at < 0 ? null : 0, End: at < 0 ? null : links.length - 1 }[event.key];
+    if (event.isComposing) return; // Enter takes what an input method offers
     if (event.key === "Enter" && root.activeElement === input) {
       event.preventDefault(); // the first result, not the form's button
       if (links[0]) links[0].click();
@@ -229,6 +230,7 @@
   dialog.addEventListener("keydown", move);
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   document.addEventListener("keydown", (event) => {
+    if (!event.key) return; // a field that the browser fills in says so by an event without one
     const typing = event.composedPath()[0].matches?.("input, textarea, select, [contenteditable]");
     if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey) {
       event.preventDefault();
