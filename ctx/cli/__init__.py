@@ -134,11 +134,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # `ctx search ... | head`: the reader has what it wanted. Python would complain once more while it
         # closes stdout.
-        _close_output()
+        _close(sys.stdout.fileno())
         return 0
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            _close_output()
+            _close(sys.stdout.fileno())
             return _fail(StoreError("the disk is full: free some space and try again"), False)
         subject = f"{error.filename}: " if error.filename else ""
         return _fail(CtxError(f"{subject}{error.strerror or error}"), as_json)
@@ -156,9 +156,9 @@ def _run_and_exit(argv: Sequence[str]) -> None:
     os._exit(code)
 
 
-def _close_output() -> None:
-    """Lets go of standard output: what Python would still write there goes nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _close(descriptor: int) -> None:
+    """Lets go of a standard stream: what Python would still write there goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def _mend_streams() -> None:
@@ -187,13 +187,17 @@ def _fail(error: CtxError, as_json: bool) -> int:
     """
     from ctx.cli.common import plain, print_json
 
-    if as_json:
-        print_json({"error": {"code": error.word, "message": error.message}})
-        sys.stdout.flush()
-    else:
-        lines = error.message.split("\n") if isinstance(error, ConfigError) else [error.message]
-        print("Error: " + "\n       ".join(map(plain, lines)), file=sys.stderr)
-    return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
+    code = next(code for kind, code in EXIT_CODES if isinstance(error, kind))
+    try:
+        if as_json:
+            print_json({"error": {"code": error.word, "message": error.message}})
+            sys.stdout.flush()
+        else:
+            lines = error.message.split("\n") if isinstance(error, ConfigError) else [error.message]
+            print("Error: " + "\n       ".join(map(plain, lines)), file=sys.stderr)
+    except OSError:  # nobody reads it any more, or the disk is full: the code says it
+        _close((sys.stdout if as_json else sys.stderr).fileno())
+    return code
 
 
 def _command(arguments: list[str]) -> str | None:

@@ -329,6 +329,24 @@ def test_a_reader_that_has_enough_is_left_in_peace(tmp_path: Path) -> None:
         assert (reply.returncode, reply.stderr) == (0, ""), command
 
 
+@pytest.mark.parametrize(
+    ("command", "code"), [("get nope --json", 3), ("search x --limit 0 --json", 2), ("get nope", 3)]
+)
+def test_an_error_that_nobody_reads_is_its_exit_code(indexed: Path, command: str, code: int) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    reply = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m ctx {command} {'>' if '--json' in command else '2>'}&{writing}"],
+        cwd=indexed,
+        pass_fds=(writing,),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    os.close(writing)
+    assert (reply.returncode, reply.stderr) == (code, "")
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_is_said_in_a_line(indexed: Path) -> None:
     for command in ("search rotation", "export", "stats"):
