@@ -38,7 +38,9 @@ def parser(command: str, purpose: str, *, json: bool = False) -> "argparse.Argum
             return super().parse_known_args(args, namespace)
 
         def error(self, message: str) -> "NoReturn":
-            raise BadRequest(f"{message}; `{self.prog} --help` says more")
+            meant = option_meant(message, _options_of(self))
+            mend = f"did you mean {meant}? " if meant else ""
+            raise BadRequest(f"{message}; {mend}`{self.prog} --help` says more")
 
     command_parser = Parser(prog=f"ctx {command}", description=purpose, allow_abbrev=False)
     command_parser.add_argument(
@@ -49,6 +51,43 @@ def parser(command: str, purpose: str, *, json: bool = False) -> "argparse.Argum
     if json:
         command_parser.add_argument("--json", action="store_true", help="print one JSON document")
     return command_parser
+
+
+# What other programs call it: an option that people type, and ours.
+ALIASES = {
+    "--port": "--bind",
+    "--host": "--bind",
+    "--top-k": "--limit",
+    "-k": "--limit",
+    "-n": "--limit",
+    "-m": "--mode",
+    "-s": "--source",
+    "-o": "--output",
+}
+
+
+def option_meant(message: str, options: Sequence[str]) -> str | None:
+    """Which of a command's options an unknown one was most likely meant to be."""
+    prefix = "unrecognized arguments: "
+    if not message.startswith(prefix):
+        return None
+    name = next((word.partition("=")[0] for word in message[len(prefix) :].split() if word[0] == "-"), "")
+    alias = ALIASES.get(name)
+    if alias in options:
+        return alias
+    from ctx.text import nearest
+
+    return nearest(name, options) if name.startswith("--") else None
+
+
+def _options_of(command_parser: "argparse.ArgumentParser") -> list[str]:
+    """The options of a command and of its actions."""
+    options: list[str] = []
+    for entry in command_parser._actions:  # argparse has no other way to ask
+        options += entry.option_strings
+        if isinstance(entry.choices, dict):
+            options += [option for below in entry.choices.values() for option in _options_of(below)]
+    return options
 
 
 def action(

@@ -24,7 +24,7 @@ from ctx.settings import SHIPPED_PACKS, Script
 from ctx.sources import script_file
 from ctx.text import did_you_mean
 from ctx.tools.agents import Agents
-from ctx.tools.base import NAME, Toolbox
+from ctx.tools.base import NAME, RESERVED, Toolbox
 from ctx.tools.schema import compile_check
 from ctx.types import JSON, Caller
 from ctx.workspace import Workspace, open_workspace
@@ -486,6 +486,8 @@ def _write(scaffold: str, folder: str, args: argparse.Namespace) -> int:
     path: str = args.path or os.path.join(folder, f"{file_name}.lua")
     if not NAME.fullmatch(name):
         raise BadRequest(f"'{name}': a name has 1 to 64 of A-Z a-z 0-9 _ -")
+    if folder == "tools" and file_name in RESERVED:
+        raise BadRequest(f"'{name}' is what ctx calls a tool of its own: give yours another name")
     if os.path.exists(path):
         raise BadRequest(f"{path} is there already; nothing was written")
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)

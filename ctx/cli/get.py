@@ -108,7 +108,7 @@ def _without_lines(text: str) -> tuple[str, Lines]:
     """`path:12` and `path:12-30` taken apart; a path without such an end stays whole."""
     path, _, end = text.rpartition(":")
     first, mark, last = end.partition("-")
-    if not path or not first.isdecimal() or (mark and not last.isdecimal()) or not int(first):
+    if not path or not first.isdecimal() or (mark and not last.isdecimal()):
         return text, ALL_LINES
     return path, Lines(int(first), int(last) if mark else None)
 

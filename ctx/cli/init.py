@@ -6,10 +6,10 @@ import sys
 
 from ctx import files
 from ctx.bundled import bundled_path
-from ctx.cli.common import parser, tell
+from ctx.cli.common import parser, plain, tell
 from ctx.cli.trust import trust_as_written
 from ctx.errors import ConfigError
-from ctx.project import find_config
+from ctx.project import Location, find_config
 from ctx.text import one_line, sound
 from ctx.toml import toml_value
 
@@ -37,6 +37,7 @@ def run(command: str, argv: list[str]) -> int:
     with open(bundled_path("config", "ctx.toml"), encoding="utf-8") as file:
         text = file.read()
     text = text.replace('root = "./docs"', f"root = {toml_value(os.path.normpath(args.root))}", 1)
+    before = _counting()
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         files.replace(path, text.encode(), mode=0o644)
@@ -47,12 +48,32 @@ def run(command: str, argv: list[str]) -> int:
         args.json,
         {"file": os.path.abspath(path), "written": True},
         f"Wrote {path}. {next_steps(path)}",
+        notes=_takeover(before, path),
     )
 
 
 def next_steps(path: str) -> str:
     """What to type with a configuration that was just written; one that is not found from here is named."""
-    location = find_config(None, os.environ, os.getcwd())
+    location = _counting()
     here = location is not None and os.path.samefile(location.path, path)
     named = "" if here else f" --config {shlex.quote(path)}"
     return f"Next: `ctx index{named}`, then `ctx search WORDS{named}` or `ctx serve mcp{named}`."
+
+
+def _counting() -> Location | None:
+    """The configuration that commands take here; None also where `$CTX_CONFIG` names none."""
+    try:
+        return find_config(None, os.environ, os.getcwd())
+    except ConfigError:
+        return None
+
+
+def _takeover(before: Location | None, path: str) -> tuple[str, ...]:
+    """What is to be known where another configuration counted here so far."""
+    location = _counting()
+    if before is None or location is None or before.chosen or os.path.samefile(before.path, location.path):
+        return ()
+    return (
+        f"Note: here and below {path} counts now, and no longer {plain(before.path)}. If that project was "
+        f"meant, delete {path}: commands work in its sub-folders, too",
+    )

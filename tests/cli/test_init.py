@@ -40,6 +40,23 @@ def test_init_names_a_configuration_that_is_not_found_by_itself(tmp_path: Path) 
     assert "`ctx index --config 'another place.toml'`" in reply.stdout
 
 
+def test_init_says_when_it_takes_a_folder_out_of_its_project(tmp_path: Path) -> None:
+    assert ctx("init", cwd=tmp_path).stderr == ""
+    below = tmp_path / "notes"
+    below.mkdir()
+    assert f"no longer {tmp_path}/ctx.toml" in ctx("init", cwd=below).stderr
+    other = tmp_path / "other"
+    (other / "config").mkdir(parents=True)
+    (other / "config" / "ctx.toml").write_text("")
+    assert "no longer" in ctx("init", cwd=other).stderr
+
+
+def test_init_writes_also_where_the_named_configuration_is_not_there(tmp_path: Path) -> None:
+    reply = ctx("init", "--config", "x.toml", cwd=tmp_path, env={"CTX_CONFIG": "nowhere.toml"})
+    assert (reply.returncode, reply.stderr) == (0, "")
+    assert "`ctx index --config x.toml`" in reply.stdout
+
+
 def test_init_where_it_cannot_write_says_so_in_a_line(tmp_path: Path) -> None:
     failed = ctx("init", "--config", "/proc/ctx/ctx.toml", cwd=tmp_path)
     assert failed.returncode == 2

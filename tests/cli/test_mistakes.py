@@ -1,4 +1,4 @@
-"""Forty mistakes that people make in their first ten minutes: what each is told, where it is, how to mend
+"""Mistakes that people make in their first ten minutes: what each is told, where it is, how to mend
 it.
 """
 
@@ -44,6 +44,7 @@ def message(
 COMMANDS = [
     (["get", "nowhere.md"], ("no document with id or path: nowhere.md", "`ctx search WORDS` prints both")),
     (["get", "auth.md:9000"], ("start_line 9000 is behind the last line of the document, 3",)),
+    (["get", "auth.md:0"], ("'start_line' must be at least 1, got 0",)),
     (["get", "auth.md", "--lines", "x"], ("--lines must be FIRST:LAST, such as 12:30, got 'x'",)),
     (["get"], ("required: ID|PATH[:LINE]", "`ctx get --help`")),
     (["tool", "call", "search", '{"query": 1}'], ("values are given as KEY=VALUE",)),
@@ -55,6 +56,7 @@ COMMANDS = [
     (["tool", "test", "nowhere.lua"], ("no such script: nowhere.lua", "`ctx tool init NAME`")),
     (["connector", "test", "nowhere.lua"], ("no such script: nowhere.lua", "`ctx connector init NAME`")),
     (["agent", "test", "nowhere.lua"], ("no such script: nowhere.lua", "`ctx agent init NAME`")),
+    (["tool", "init", "search"], ("'search' is what ctx calls a tool of its own", "another name")),
     (["tool", "init", "a b"], ("'a b': a name has 1 to 64 of A-Z a-z 0-9 _ -",)),
     (["migrate"], ("name where the store goes (--to) or comes from (--from)",)),
     (["migrate", "--to", "mysql://me:secret@db/x"], ("--to: 'mysql' is nothing that a store is kept in",)),
@@ -62,7 +64,9 @@ COMMANDS = [
     (["serve", "rest"], ("'rest' is not served by itself", "`ctx serve mcp` serves REST, MCP and the page")),
     (["serve", "mcp", "--bind", "7331"], ("HOST:PORT such as 127.0.0.1:7331", "'7331'")),
     (["serve", "mcp", "--bind", "0.0.0.0:0"], ("lets other machines in", "ctx key create NAME")),
-    (["serve", "mcp", "--port", "80"], ("--port 80", "`ctx serve --help`")),
+    (["serve", "mcp", "--port", "80"], ("--port 80", "did you mean --bind?", "`ctx serve --help`")),
+    (["index", "--ful"], ("unrecognized arguments: --ful", "did you mean --full?")),
+    (["search", "x", "-n", "5"], ("unrecognized arguments: -n", "did you mean --limit?")),
     (["serch", "x"], ("unknown command 'serch'", "did you mean `ctx search`?")),
     (["open"], ("`ctx get PATH` prints a document",)),
     (["add", "."], ("[connectors.filesystem.NAME]", "`ctx init`")),
