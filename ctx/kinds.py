@@ -35,14 +35,30 @@ _EXAMPLE_FOLDERS = frozenset(
 _EXPORT_STEMS = frozenset({"__init__", "package-info", "index", "mod"})
 _CHANGE_STEMS = frozenset(
     {
-        "changelog", "changes", "release-notes", "release_notes", "releasenotes", "releases", "whatsnew",
-        "whats-new", "whats_new", "migration-log",
+        "changelog", "changes", "release-notes", "release_notes", "releasenotes", "releases", "relnotes",
+        "release-history", "release_history", "version-history", "version_history", "versionhistory",
+        "whatsnew", "whats-new", "whats_new", "migration-log",
     }
 )  # fmt: skip
 _CHANGE_STEMS_ON_TOP = frozenset({"history", "news"})  # below the top they are pages about other things
 _CHANGE_FOLDERS = frozenset(
-    {"changelog", "changelog.d", "changelogs", "release-notes", "releasenotes", "whatsnew"}
+    {
+        "changelog",
+        "changelog.d",
+        "changelogs",
+        "newsfragments",
+        "release-notes",
+        "release_notes",
+        "releasenotes",
+        "releases",
+        "relnotes",
+        "whatsnew",
+        "whats-new",
+        "whats_new",
+    }
 )
+# Of a version that the name ends in: `release-2.0.1`, `whatsnew_3`.
+_CHANGE_STEMS_NUMBERED = _CHANGE_STEMS | {"release", "version"}
 
 
 class Place(NamedTuple):
@@ -123,11 +139,17 @@ def _ends_in_hump(stem: str) -> bool:
 
 def _logs_changes(file: Place) -> bool:
     low = file.stem.lower()
-    if low in _CHANGE_STEMS or low.startswith("changelog"):
+    if low in _CHANGE_STEMS or low.startswith("changelog") or _before_number(low) in _CHANGE_STEMS_NUMBERED:
         return True
     if low in _CHANGE_STEMS_ON_TOP:
         return not file.folders or file.stem.isupper()
     return _of_changes(file.folders)
+
+
+def _before_number(stem: str) -> str:
+    """What stands before the first digit of a name; "" where it has none."""
+    first = next((i for i, char in enumerate(stem) if char.isdigit()), 0)
+    return stem[:first].rstrip("-_. ")
 
 
 @lru_cache(4096)
