@@ -52,6 +52,12 @@ _OPTION = pattern(r"(?<!\S)--[A-Za-z0-9]+(?:-[A-Za-z0-9]+)+")  # --no-verify
 _JOINTS = frozenset("_.:/\\@#")
 _OPENING_QUOTES = '"“„«「'
 _PUNCTUATION = "()[]{}<>,;:.!?\"'`"  # around a name in a sentence
+# What words end in that stems lack; of an unfinished word any beginning of it may be there.
+_ENDINGS = """
+    ability able ably ally ance ational ator ators ed ence ency ent er ers es fully fulness ibility ible ical
+    ically icated icates icating ication ications icative icator icators ied ing ings ism ist ities ity ive
+    ively iveness ization ized izer izes izing less ly ment ments ness ously ousness
+    """.split()  # noqa: SIM905 - a list of fifty lines else
 _MIN_MEMBER_CHARS = 3
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _BREAK, _CAPITAL, _SMALL = b" ", ord("A"), ord("a")
@@ -293,6 +299,17 @@ def one_letter_off(word: str) -> list[str]:
     ]
     changed += [before + letter + after for before, after in cuts if before for letter in _LETTERS]
     return [change for change in dict.fromkeys(changed) if change != word]
+
+
+def stems_of_unfinished(word: str) -> list[str]:
+    """The stems of words that a plain word may become, the longest first: `authent` of `authenticatio`.
+
+    Where no term begins with what was typed, it may have gone beyond the stem of a word. Nothing that no word
+    ends in was typed beyond one: `authentx` is of no stem.
+    """
+    rests = dict.fromkeys(ending[i:] for ending in _ENDINGS for i in range(len(ending)))
+    stems = dict.fromkeys(stem for rest in rests for stem in words(word + rest)[:1])
+    return sorted((stem for stem in stems if not stem.startswith(word)), key=len, reverse=True)
 
 
 def _compound(text: str) -> bool:

@@ -219,3 +219,20 @@ def test_no_query_takes_long_to_read(text: str) -> None:
     assert (
         time.process_time() - began_s < 0.3
     )  # a few milliseconds; a pattern that began at every letter took a second
+
+
+@pytest.mark.parametrize(
+    ("word", "stems"),
+    [
+        ("authenticatio", ["authenticati", "authent"]),
+        ("authenti", ["authent"]),
+        ("installin", ["installi", "instal"]),
+        ("runnin", ["runni", "run"]),
+        ("studyin", ["studyi", "studi"]),
+        ("authentx", []),
+        ("timeoutsx", []),
+        ("otterzzz", []),
+    ],
+)
+def test_an_unfinished_word_is_of_the_stems_of_what_it_may_become(word: str, stems: list[str]) -> None:
+    assert analyze.stems_of_unfinished(word) == stems

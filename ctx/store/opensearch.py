@@ -510,9 +510,8 @@ class OpenSearchIndex:
         words = analyze.plain_words(query)
         if not words or query[-1:].isspace():
             return None
-        word = words[-1]
-        stems = [word[:end] for end in range(len(word) - 1, max(3, len(word) // 2), -1)]
-        choices = [queries.prefix_query(word), *(queries.term("text", stem) for stem in stems)]
+        stems = analyze.stems_of_unfinished(words[-1])
+        choices = [queries.prefix_query(words[-1]), *(queries.term("text", stem) for stem in stems)]
         totals = self._asked(self._words, lambda state: self._totals(state, choices)) or [0] * len(choices)
         return next((choice for choice, total in zip(choices, totals, strict=True) if total), None)
 

@@ -314,8 +314,10 @@ class KeywordIndex:
             return []
         word = words[-1]
         terms = [term for term, _ in searcher.terms_with_prefix("text", word, limit=PREFIX_WORDS)]
-        stems = (word[:end] for end in range(len(word) - 1, max(3, len(word) // 2), -1))
-        return terms or next(([stem] for stem in stems if searcher.doc_freq("text", stem)), [])
+        if terms:
+            return terms
+        stems = analyze.stems_of_unfinished(word)
+        return next(([stem] for stem in stems if searcher.doc_freq("text", stem)), [])
 
     def _queries(
         self, query: str, counts: dict[str, int], unfinished: Sequence[str]

@@ -83,6 +83,7 @@ def test_an_unfinished_word_is_looked_for_by_its_beginning(space: Workspace) -> 
         paths(search(space, "set the prox", prefix=True, filters={"type": "prose"}))[0] == "guide/install.md"
     )
     assert "guide/install.md" in paths(search(space, "installin", prefix=True))
+    assert paths(search(space, "installqqx", prefix=True)) == [], "no word that goes on so begins like this"
     assert search(space, "kuber")["results"] == []
 
 
