@@ -6,6 +6,7 @@ examples, lists of exports and change logs are held back unless the query asks f
 coarse and the same everywhere.
 """
 
+import sys
 from collections.abc import Container, Mapping, Sequence
 from itertools import accumulate, pairwise
 from operator import attrgetter, itemgetter
@@ -27,10 +28,13 @@ DEFINITION_WITHIN = 0.25  # where the name is a word among others: a question is
 # of what it says.
 DEFINITION_COMPOUND = 0.15
 DEFINITION_NAMED = 1.5  # times as much where the file bears the name too
+# Of the best score, added to a file that the query names: as the whole query, and within a sentence.
+NAMED, NAMED_WITHIN = 1.0, 0.25
 HELD_BACK = {kinds.TEST: 0.5, kinds.EXAMPLE: 0.5, kinds.EXPORTS: 0.7, kinds.CHANGES: 0.6}
 # Letters by which a word of a path may go on after a term: `rout` is in routing, `app` not in application.
 WORD_ENDING = 4
 COMPOUND_PART = 3  # letters at least of what a word of a path is made of
+_AROUND_A_PATH = "\"'`<>()[]{},;"
 _STUBS = (".pyi", ".d.ts")
 
 # Words by which a query asks for what is otherwise held back; stems, as the analysis makes them.
@@ -47,9 +51,18 @@ ASKING = {
 }  # fmt: skip
 
 
+class File(NamedTuple):
+    """A file that a query names, in lower case: `src/Main.py:12` is `main` with `py` in `src`."""
+
+    folder: str  # the one it lies in; "" where it is named alone
+    stem: str
+    suffix: str
+
+
 class Question(NamedTuple):
     """A query as the rules see it. `weights` are its terms with their rarity; `definitions` the documents
-    that define `names`, and `modules` what these are of: `subprocess` of `subprocess.Popen`.
+    that define `names`, and `modules` what these are of: `subprocess` of `subprocess.Popen`; `files` those
+    that it names.
     """
 
     weights: Mapping[str, float]
@@ -58,6 +71,8 @@ class Question(NamedTuple):
     defining: float = DEFINITION_WITHIN  # what a definition of one of the names adds
     definitions: Container[int] = ()
     numbered: bool = False  # it holds a version number
+    files: Sequence[File] = ()
+    naming: float = NAMED_WITHIN  # what being one of the files adds
 
 
 class Ruling(NamedTuple):
@@ -80,6 +95,7 @@ class Profile(NamedTuple):
     prose: bool
     role: str | None
     defining: bool  # code that defines what it names: a stub only declares what another file does
+    suffix: str  # in lower case, without its dot
 
     @property
     def stem(self) -> str:
@@ -90,7 +106,7 @@ class Profile(NamedTuple):
         return (folder if self.role == kinds.EXPORTS else stem).replace("_", "")
 
 
-_UNKNOWN = Profile("", "", False, False, None, False)
+_UNKNOWN = Profile("", "", False, False, None, False, "")
 _low, _role, _score = attrgetter("low"), attrgetter("role"), itemgetter(1)
 
 
@@ -104,7 +120,20 @@ def profile(path: str, media_type: str) -> Profile:
     low = named if low == named else low  # a hundred thousand are kept, and most are of small letters
     role = kinds.role(file, media_type)
     defining = code and not path.endswith(_STUBS)
-    return Profile(named, low, code, kinds.is_prose(media_type), role, defining)
+    suffix = sys.intern(path[path.rfind(stem) + len(stem) + 1 :].lower())
+    return Profile(named, low, code, kinds.is_prose(media_type), role, defining, suffix)
+
+
+def files_named(query: str) -> list[File]:
+    """The files that a query names as paths or with their suffixes, in its order."""
+    files = []
+    for piece in query.replace("\\", "/").lower().split():
+        folders, _, name = piece.strip(_AROUND_A_PATH).rpartition("/")
+        name = name.partition(":")[0].partition("#")[0]  # a line may be told behind it
+        stem, _, suffix = name.rpartition(".")
+        if stem and suffix.isalnum() and not suffix.isdigit():
+            files.append(File(folders.rpartition("/")[2].strip("."), stem, suffix))
+    return list(dict.fromkeys(files))
 
 
 def _word_count(stem: str) -> int:
@@ -176,6 +205,23 @@ def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[
     return shares
 
 
+def _asked_for(files: Sequence[File], profiles: Sequence[Profile]) -> set[int]:
+    """Which of the profiles are of files that are named, by the folder too where both have one: a source may
+    begin at it.
+    """
+    if not files:
+        return set()
+    named, names = set(files), {file[1:] for file in files}
+    positions = set()
+    for position, profile in enumerate(profiles):
+        folder, _, stem = profile.low.partition("/")
+        if (stem, profile.suffix) not in names:
+            continue
+        if not folder or not named.isdisjoint(File(each, stem, profile.suffix) for each in (folder, "")):
+            positions.add(position)
+    return positions
+
+
 def _ruling(terms: _Terms, number: int, profile: Profile, path: float) -> Ruling | None:
     """What holds for one document, whose path says a share of the query; None where nothing does."""
     definition = 0.0
@@ -206,7 +252,8 @@ def apply(ranked: Leg, files: Mapping[int, Profile], question: Question) -> tupl
     defined = (
         [position for position, (number, _) in enumerate(ranked) if number in defining] if defining else ()
     )
-    particular = {*named, *defined}
+    asked = _asked_for(question.files, profiles)
+    particular = {*named, *defined, *asked}
     if not particular and not roles:
         return ranked, {}
     top = ranked[0][1]
@@ -217,6 +264,8 @@ def apply(ranked: Leg, files: Mapping[int, Profile], question: Question) -> tupl
         number, score = ranked[position]
         if position in particular:
             ruling = _ruling(terms, number, profiles[position], named.get(position, 0.0))
+            if position in asked:
+                ruling = Ruling(question.naming + (ruling.path if ruling else 0.0))
         else:
             ruling = terms.held.get(profiles[position].role)
         if ruling is not None:

@@ -215,7 +215,10 @@ class Searcher:
         defined = self._index.definitions(names, filters, _DEFINED) if names and mode != "semantic" else []
         definitions = {hit.document_no: hit for hit in reversed(defined)}
         modules = [module for module, _ in members]
-        question = rules.Question(weights, names, modules, defining, definitions, _has_version(query))
+        files = rules.files_named(query)
+        question = rules.Question(
+            weights, names, modules, defining, definitions, _has_version(query), files, _naming(query)
+        )
         return Request(
             query,
             mode,
@@ -488,6 +491,11 @@ def _defining(query: str, subject: str) -> float:
     return rules.DEFINITION if asked_for else rules.DEFINITION_PLAIN
 
 
+def _naming(query: str) -> float:
+    """What a file is worth that the query names: all that it asks, or one of its words."""
+    return rules.NAMED_WITHIN if " " in query.strip() else rules.NAMED
+
+
 def _compounds(query: str) -> dict[str, str]:
     """The names that neighbouring words of a query make with an underscore, and the term by which the index
     has each as a whole.
@@ -551,6 +559,9 @@ class _PathTest:
     def __init__(self, globs: Sequence[str]) -> None:
         from ctx.connectors.patterns import Rules, parse_globs  # brings `re`, which a plain search is spared
 
+        for glob in globs:
+            if glob.startswith("!"):
+                raise BadRequest(f"path: a glob says what to search, and '{query_word(glob)}' what not to")
         try:
             self._top = Rules(parse_globs(globs)).top()
         except ConfigError as error:

@@ -219,3 +219,47 @@ def test_the_worked_example_of_the_documentation() -> None:
     documentation = (ROOT / "docs" / "ranking.md").read_text()
     assert documentation.count("0.155") == documentation.count("0.110") == 2
     assert "`tests/test_retry.py` 0.916" in documentation
+
+
+@pytest.mark.parametrize(
+    ("query", "files"),
+    [
+        ("src/Lexer.py", [("src", "lexer", "py")]),
+        ("./lexer.py:12", [("", "lexer", "py")]),
+        ("repo/src/lexer.py:12:5", [("src", "lexer", "py")]),
+        ("`docs/a.b.md#L3`,", [("docs", "a.b", "md")]),
+        ("C:\\work\\src\\lexer.py", [("src", "lexer", "py")]),
+        (
+            'File "/app/src/lexer.py", line 3\nFile "/app/src/parser.py"',
+            [("src", "lexer", "py"), ("src", "parser", "py")],
+        ),
+        ("version 2.3 of the lexer.", []),
+        ("how do I stop", []),
+        ("src/", []),
+    ],
+)
+def test_the_files_that_a_query_names_are_told(query: str, files: list[tuple[str, str, str]]) -> None:
+    assert rules.files_named(query) == files
+
+
+@pytest.mark.parametrize("query", ["work/src/lexer.py:12", "lexer.py", "./src/lexer.py"])
+def test_a_file_that_is_named_comes_first_however_often_others_name_it(query: str) -> None:
+    files = {
+        1: ("docs/lexer.md", MARKDOWN),
+        2: ("src/lexer.py", PYTHON),
+        3: ("src/lexer.pyi", PYTHON),
+        4: ("old/token.py", PYTHON),
+    }
+    ranked = [(1, 1.0), (4, 0.9), (3, 0.4), (2, 0.1)]
+    profiles = {number: rules.profile(*file) for number, file in files.items()}
+    question = rules.Question({}, files=rules.files_named(query), naming=rules.NAMED)
+    assert rules.apply(ranked, profiles, question)[0][0][0] == 2
+
+
+def test_a_test_that_is_named_is_not_held_back_and_one_in_another_folder_is_not_named() -> None:
+    paths = {1: "src/lexer.py", 2: "tests/test_lexer.py", 3: "legacy/test_lexer.py", 4: "test_lexer.py"}
+    profiles = {number: rules.profile(path, PYTHON) for number, path in paths.items()}
+    question = rules.Question({}, files=rules.files_named("app/tests/test_lexer.py"), naming=rules.NAMED)
+    ranked, rulings = rules.apply([(1, 1.0), (2, 0.5), (3, 0.5), (4, 0.4)], profiles, question)
+    assert [number for number, _ in ranked] == [2, 4, 1, 3]
+    assert rulings[2] == rules.Ruling(1.0)

@@ -149,6 +149,11 @@ def test_a_reply_that_would_be_too_long_says_what_was_cut(space: Workspace) -> N
     assert reply["cut"].startswith(f"{len(whole) - 1} of {len(whole)} results are left out")
 
 
+def test_a_glob_that_takes_out_is_refused(space: Workspace) -> None:
+    with pytest.raises(BadRequest, match=r"path: a glob says what to search, and '!src/\*\*' what not to"):
+        search(space, "kubernetes", filters={"path": ["**", "!src/**"]})
+
+
 def test_further_passages_of_a_document_are_shown_where_asked_for(tmp_path: Path) -> None:
     sections = "".join(f"## Part {n}\n\n{'The otter swims here. ' * 30}\n\n" for n in range(4))
     with workspace(project(tmp_path, {"a.md": f"# All\n\n{sections}"})) as opened:
