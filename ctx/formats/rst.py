@@ -24,6 +24,7 @@ _TARGET = re.compile(r"[ \t]*<[^<>]{1,300}>\Z")
 _MARKUP = re.compile(
     r"``([^`]+)``|`([^`]+)`_{0,2}|\*\*([^*]+)\*\*|\*([^*]+)\*|\|([^|]+)\|_{0,2}|\b(\w+)__?(?!\w)"
 )
+MAX_ANNOUNCEMENT = 500  # characters of a paragraph that stay with the block it announces: about six lines
 _ANCHOR = re.compile(r"\.\. (?:_[^\n]{1,200}:|index::[^\n]{0,200})[ \t]*\Z")
 
 
@@ -103,7 +104,7 @@ def _blocks(lines: str) -> list[tuple[int, int]]:
 
 
 def _literals(lines: str) -> Iterator[tuple[int, int]]:
-    position = 0
+    floor = position = 0
     while (rule := _LITERAL.search(lines, position)) is not None:
         position = rule.end()
         directive = lines[rule.start()] == "\n"
@@ -115,8 +116,25 @@ def _literals(lines: str) -> Iterator[tuple[int, int]]:
             continue
         end = _block_end(lines, position, position - line_start - 1 - len(line))
         if end > position:
-            position = end
-            yield line_start, end - 1
+            yield (line_start if directive else _paragraph_start(lines, line_start, floor)), end - 1
+            floor = position = end
+
+
+def _paragraph_start(lines: str, line_start: int, floor: int) -> int:
+    """Where the paragraph begins whose last line announces a block; that line where it is long.
+
+    Both offsets are of the newline before a line. What begins in the middle of a sentence is no chunk.
+    """
+    start = line_start
+    while start > floor:
+        above = lines.rfind("\n", max(floor, line_start - MAX_ANNOUNCEMENT), start)
+        if above < 0:
+            return line_start
+        line = lines[above + 1 : start].strip()
+        if not line or line == line[0] * len(line):  # a blank line, or the one below a heading
+            break
+        start = above
+    return start
 
 
 def _tables(lines: str) -> Iterator[tuple[int, int]]:

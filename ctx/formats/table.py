@@ -47,7 +47,7 @@ MARKDOWN = Format(
     ("md", "markdown", "mdown", "mkd", "mkdn", "mdx", "rmd", "qmd", "mdc", "livemd"),
     ("text/x-markdown", "text/x-web-markdown"),
 )
-RST = Format("text/x-rst", "rst", ("rst", "rest"), ("text/rst", "text/prs.fallenstein.rst"))
+RST = Format("text/x-rst", "rst", ("rst", "rest"), ("text/rst", "text/prs.fallenstein.rst"), version=2)
 HTML = Format("text/html", "html", ("html", "htm", "xhtml", "shtml"), ("application/xhtml+xml",), version=3)
 NOTEBOOK = Format("application/x-ipynb+json", "notebook", ("ipynb",), ("application/vnd.jupyter",))
 ORG = Format("text/x-org", "org", ("org",), ("text/org",))

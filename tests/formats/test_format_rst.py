@@ -67,6 +67,19 @@ def test_code_and_literal_blocks_and_tables_are_atoms() -> None:
     assert _atoms(f"{code}\n\ntext\n\n{literal}\n\n{grid}\n\nend\n") == [code, literal, grid]
 
 
+@pytest.mark.parametrize("above", ["", "Words.\n\n", "Title\n-----\n", "Code::\n\n    b\n\n"])
+def test_a_block_stays_with_the_whole_paragraph_that_announces_it(above: str) -> None:
+    block = (
+        "To verify certificates that you signed, add a call to\n:meth:`load` with the pair::\n\n    load()"
+    )
+    assert _atoms(f"{above}{block}\n\nend\n")[-1] == block
+
+
+def test_a_block_keeps_the_last_line_of_a_paragraph_that_is_long() -> None:
+    text = "It is said in many lines.\n" * 40 + "Like this::\n\n    a\n\nend\n"
+    assert _atoms(text) == ["Like this::\n\n    a"]
+
+
 def test_a_note_is_no_atom() -> None:
     assert _atoms(".. note::\n\n   words\n   words\n\nend\n") == []
 
