@@ -13,6 +13,14 @@ _RULES = '-=~^*_`"'  # three at the start of a line draw a rule, or open a block
 _SPACES = b"\t\n\v\f\r\x1c\x1d\x1e\x1f"  # of ASCII, beside the space itself
 _HEADING_LINES = 12  # of a text, within which the headings at its top are: two, ruled off and with labels
 _LONGEST_FENCE = 5  # signs; more of them are the line below a heading
+# What MyST writes between fences though it is text.
+_TEXT_FENCES = frozenset(
+    """
+    admonition attention caution danger deprecated details dropdown error hint important note seealso tip todo
+    versionadded versionchanged warning
+    """.split()  # noqa: SIM905 - a list of twenty lines else
+)
+_PARTING = "*-+#|>"  # what a line begins with that is no part of the paragraph above
 _VERSIONED = {
     "versionadded": "New in",
     "versionchanged": "Changed in",
@@ -140,34 +148,64 @@ def _may_be_marked(text: str) -> bool:
 
 
 def _unmarked_lines(lines: list[str], prose: bool, inline: bool) -> Iterator[str]:
-    """The lines without markup; `inline`: in prose some may have it beyond their beginnings. What stands
-    between fences is code and stays as it is.
+    """The lines without markup; those of a paragraph as one where some may have it beyond their beginnings
+    (`inline`), for a link may go on in the next. What stands between fences is code and stays as it is.
     """
-    lines = lines[_front_matter_end(lines) :] if prose else lines
-    fenced = prose and inline and _begins_in_code(lines)
+    if not prose:
+        yield from [line if line.lstrip()[:1].isalnum() else _unmarked(line) for line in lines]
+        return
+    lines = lines[_front_matter_end(lines) :]
+    if not inline:
+        yield from _without_marks(lines)
+        return
+    fenced = _begins_in_code(lines)
+    texts = 0  # open fences that hold text
+    stretch: list[str] = []  # lines of one kind
+    for line in lines:
+        if not _is_fence(line):
+            stretch.append(line)
+            continue
+        yield from stretch if fenced else _paragraphs(stretch)
+        stretch = []
+        name, _, title = line.strip().lstrip("`{").partition("}")
+        if fenced:
+            fenced = False
+        elif name in _TEXT_FENCES:
+            texts += 1
+            stretch = [f".. {name}:: {title}"]
+        elif texts and not name:
+            texts -= 1
+        else:
+            fenced = True
+    yield from stretch if fenced else _paragraphs(stretch)
+
+
+def _paragraphs(lines: list[str]) -> Iterator[str]:
+    """The paragraphs of prose, each on one line, and the items of lists, without markup."""
+    paragraph: list[str] = []
+    for line in _without_marks(lines):
+        if not line or line.lstrip()[:1] in _PARTING:
+            yield _without_inline(" ".join(paragraph))
+            paragraph = []
+        paragraph.append(line)
+    yield _without_inline(" ".join(paragraph))
+
+
+def _without_marks(lines: list[str]) -> Iterator[str]:
+    """The lines without the marks at their beginnings and ends; empty ones for what says nothing."""
     directive = False  # whether a line may be an option of the one above
     for line in lines:
-        if prose and inline and _is_fence(line):
-            fenced = not fenced
-            continue
-        if fenced:
-            yield line
-            continue
         if line[:1].isalnum() or line.lstrip()[:1].isalnum():  # there is no mark before it
             directive = False
+        elif directive and _is_option(line):
+            continue
         else:
-            if directive and _is_option(line):
-                continue
-            directive = prose and line.lstrip().startswith(".. ") and "::" in line
+            directive = line.lstrip().startswith(".. ") and "::" in line
             line = _unmarked(line)
-            if prose and line:
-                line = _without_directive(line)
-        if prose and inline and line:
-            line = _without_inline(line)
-        if prose and line.endswith("::"):  # it announces a block of code
+            line = _without_directive(line) if line else ""
+        if line.endswith("::"):  # it announces a block of code
             line = line[:-1] if line.strip() != "::" else ""
-        if line:
-            yield line
+        yield line[: line.index("{#")] if "{#" in line else line
 
 
 def _is_fence(line: str) -> bool:
@@ -264,7 +302,7 @@ def _without_inline(line: str) -> str:
         line = _without_roles(line)
     elif "*" in line:
         line = _without_emphasis(line)
-    return line[: line.index("{#")] if "{#" in line else line
+    return line
 
 
 def _without_tags(line: str) -> str:
@@ -314,7 +352,8 @@ def _without_roles(line: str) -> str:
             pieces[i - 1] = before[:start] + _SPELT_ROLES.get(before[start:], "")
         words, mark, _ = pieces[i].partition(" <")
         pieces[i] = words if mark and pieces[i].endswith(">") else pieces[i].lstrip("~!")
-        if i + 1 < len(pieces) and pieces[i + 1][:1] in ("_", "\\"):  # of a link; between it and its word
+        # The mark of a link, or what stands between it and the rest of its word; not code between two marks.
+        if pieces[i] and i + 1 < len(pieces) and pieces[i + 1][:1] in ("_", "\\"):
             pieces[i + 1] = pieces[i + 1].lstrip("_").removeprefix("\\ ").removeprefix("\\")
     if "*" in line:  # of the words between, not of a glob that is code
         pieces[::2] = _without_emphasis("`".join(pieces[::2])).split("`")

@@ -48,6 +48,15 @@ from ctx.markup import Text, is_bare, plain
         ('globs = ["**/*.md", "**/*.txt"]\n```\n\nThen **go**.', 'globs = ["**/*.md", "**/*.txt"] Then go.'),
         ("Set up\n......\n\nRun it...\n\n######\nThen wait.", "Set up Run it... Then wait."),
         ("The ``<a>`` and the `<b>` element, <b>bold</b>.", "The <a> and the <b> element, bold."),
+        (
+            "See :ref:`the long\nguide <guide>` and `a\npage <https://x.test>`_.",
+            "See the long guide and a page.",
+        ),
+        ("Its ``__cause__`` or ``\\d``, ``C:\\``.", "Its __cause__ or \\d, C:\\."),
+        (
+            "```{admonition} Old\n:class: note\nIt `runs`.\n```\n\n```{code-block} sh\nrun `x`\n```\nEnd `it`.",
+            "Old It runs. run `x` End it.",
+        ),
         ("!!! note\n    Mind the gap.", "note Mind the gap."),
         ("## Title {#anchor}\n\nText.", "Title Text."),
     ],
