@@ -127,7 +127,7 @@ def measure(space: Workspace, count: int, frame_count: int) -> None:
     began_s = time.perf_counter()
     draw(space.catalog, model)
     print(f"drawn on the server: {count} documents in {time.perf_counter() - began_s:.2f} s")
-    services = Services(space.toolbox, Agents(), space.health, overview=Overview(space))
+    services = Services(space.toolbox, Agents(), overview=Overview(space))
     sockets = open_sockets("127.0.0.1:0")
     event = threading.Event()
     server = HttpServer(create_app(services, ServerSettings()), sockets, announce=lambda where: event.set())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ctx.config import Config
 from ctx.errors import ConfigError
+from ctx.health import health
 from ctx.indexing.status import FIRST_ANSWERS_AT_MOST_S
 from ctx.searchers import SearchProcesses
 from ctx.server.advice import Advice
@@ -42,7 +43,7 @@ def services(workspace: Workspace) -> "Services":
     return Services(
         toolbox=workspace.toolbox,
         agents=workspace.agents,
-        health=workspace.health,
+        health=partial(health, workspace),
         start=partial(workspace.start, patience_s=FIRST_ANSWERS_AT_MOST_S),
         begin=workspace.begin,
         ending=workspace.wind_down,

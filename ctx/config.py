@@ -40,6 +40,7 @@ from ctx.settings import (
     Watch,
     Web,
 )
+from ctx.text import host_and_port
 from ctx.toml import read_text, tables_of
 from ctx.types import JSON, plain_entries
 
@@ -474,10 +475,7 @@ def _check_together(reader: _Reader, config: Config) -> None:
         reader.report("[store] url", "must be postgresql://user@host/database")
     if config.chunking.overlap_tokens * 2 > config.chunking.max_tokens:
         reader.report("[chunking] overlap_tokens", "must be at most half of max_tokens")
-    host, _, port = config.server.bind.rpartition(":")
-    numeric = port.isdecimal() and len(port) <= 5  # int() raises for "\u00b2", and for 5,000 digits
-    bare = ":" in host and not host.startswith("[")  # an IPv6 address, of which the end may be meant
-    if not host or bare or not numeric or int(port) > 65535:
+    if host_and_port(config.server.bind) is None:
         reader.report(
             "[server] bind",
             f"must be HOST:PORT such as 127.0.0.1:7331 or [::1]:7331, got '{config.server.bind}'",

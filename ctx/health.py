@@ -5,35 +5,12 @@ import time
 from ctx import __version__
 from ctx.clock import iso_utc
 from ctx.errors import StoreError
-from ctx.lean import TYPE_CHECKING, Protocol
-from ctx.types import JSON, SourceStatus, oldest_pending_ms
-
-if TYPE_CHECKING:
-    from ctx.indexing.indexer import Indexer
-    from ctx.store.base import SearchIndex
-    from ctx.store.postgres_catalog import PostgresCatalog
-    from ctx.store.sqlite import SqliteCatalog
-    from ctx.succession import Succession
+from ctx.types import JSON, oldest_pending_ms
+from ctx.workspace import Workspace
 
 
-class Serving(Protocol):
-    """What is asked how it is: a workspace."""
-
-    started_s: float  # on the monotonic clock
-
-    @property
-    def model(self) -> str | None: ...
-    @property
-    def catalog(self) -> "SqliteCatalog | PostgresCatalog": ...
-    @property
-    def index(self) -> "SearchIndex": ...
-    @property
-    def succession(self) -> "Succession": ...
-    def statuses(self) -> list[SourceStatus]: ...
-
-
-def health(workspace: Serving, indexer: "Indexer | None") -> dict[str, JSON]:
-    """The health of a workspace; `indexer` None: nothing is indexed here.
+def health(workspace: Workspace) -> dict[str, JSON]:
+    """The health of a workspace.
 
     A database or a search engine that is away is told in `degraded`, and is no reason to be taken for dead.
     """
@@ -62,6 +39,7 @@ def health(workspace: Serving, indexer: "Indexer | None") -> dict[str, JSON]:
     except StoreError as error:
         ailments.append(f"index: {error.message}")
     answer["uptime_s"] = round(time.monotonic() - workspace.started_s, 1)
+    indexer = workspace.indexer_at_work
     if indexer is not None:
         activity = indexer.activity
         answer |= activity.health()
@@ -71,7 +49,7 @@ def health(workspace: Serving, indexer: "Indexer | None") -> dict[str, JSON]:
     return answer
 
 
-def _pending(workspace: Serving) -> dict[str, JSON]:
+def _pending(workspace: Workspace) -> dict[str, JSON]:
     """How many chunks wait for an embedding, and since when."""
     count = workspace.catalog.pending_count(workspace.model) if workspace.model else 0
     oldest_ms = oldest_pending_ms(workspace.statuses()) if count else None

@@ -1,7 +1,7 @@
 """Search: a query to two legs, one ranking, and an answer with the passages that answer (docs/ranking.md)."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from ctx import analyze, kinds, ranking, rules
@@ -27,9 +27,8 @@ from ctx.snippet import Matcher
 from ctx.text import cut
 from ctx.types import JSON, MODES, Filters, Hit, SearchResult
 
-if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
-    import numpy as np
-
+if TYPE_CHECKING:  # shapes, and a search's start is the shorter by their modules
+    from ctx.embed.base import Embedder
     from ctx.store.base import Catalog, SearchIndex
 
 MAX_CANDIDATES = 10_000  # hits asked of a leg at most, however few documents they are of
@@ -51,20 +50,11 @@ _MAX_COMPOUNDED = 12
 _MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
 
 
-class QueryEmbedder(Protocol):
-    """What a semantic search needs of an embedder."""
-
-    @property
-    def model(self) -> str: ...
-
-    def embed_query(self, text: str) -> "np.ndarray": ...
-
-
 class Surroundings(Protocol):
     """What a search asks of where it runs, at each query."""
 
     @property
-    def question_embedder(self) -> QueryEmbedder | None:
+    def question_embedder(self) -> "Embedder | None":
         """What embeds a query; None where embeddings are off. Made when first asked for."""
 
     def lacking(self) -> str | None:
@@ -174,7 +164,7 @@ class Searcher:
         if documents is None:
             if len(self._resolved) >= _FILTERS_KEPT:
                 self._resolved.clear()
-            documents = self._resolved[key] = self._catalog.matching(_TypeTest(types), _path_test(paths))
+            documents = self._resolved[key] = self._catalog.matching(_type_test(types), _path_test(paths))
         return filters._replace(documents=documents)
 
     # -- the query -------------------------------------------------------------------------------------------
@@ -538,42 +528,30 @@ def _has_version(query: str) -> bool:
     )
 
 
-class _TypeTest:
-    """Whether a media type is one of those asked for."""
-
-    def __init__(self, types: Sequence[str]) -> None:
-        self._types = types
-
-    def __call__(self, media_type: str) -> bool:
-        return not self._types or any(kinds.in_family(media_type, name) for name in self._types)
+def _type_test(types: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a media type is one of these; any is where there are none."""
+    return lambda media_type: not types or any(kinds.in_family(media_type, name) for name in types)
 
 
-class _Anywhere:
-    def __call__(self, path: str) -> bool:
-        return True
+def _path_test(globs: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a path fits one of some globs; any does where there are none. Raises `BadRequest`."""
+    if not globs:
+        return lambda path: True
+    from ctx.connectors.patterns import Rules, parse_globs  # brings `re`, which a plain search is spared
 
+    for glob in globs:
+        if glob.startswith("!"):
+            raise BadRequest(f"path: a glob says what to search, and '{cut(glob, 40)}' what not to")
+    try:
+        top = Rules(parse_globs(globs)).top()
+    except ConfigError as error:
+        raise BadRequest(f"path: {error.message}") from error
 
-class _PathTest:
-    """Whether a path fits one of some globs."""
-
-    def __init__(self, globs: Sequence[str]) -> None:
-        from ctx.connectors.patterns import Rules, parse_globs  # brings `re`, which a plain search is spared
-
-        for glob in globs:
-            if glob.startswith("!"):
-                raise BadRequest(f"path: a glob says what to search, and '{query_word(glob)}' what not to")
-        try:
-            self._top = Rules(parse_globs(globs)).top()
-        except ConfigError as error:
-            raise BadRequest(f"path: {error.message}") from error
-
-    def __call__(self, path: str) -> bool:
+    def fits(path: str) -> bool:
         *folders, name = path.split("/")
-        level = self._top
+        level = top
         for folder in folders:
             level = level.descend(folder)
         return level.decide(name, folder=False) is True
 
-
-def _path_test(globs: Sequence[str]) -> _PathTest | _Anywhere:
-    return _PathTest(globs) if globs else _Anywhere()
+    return fits

@@ -12,23 +12,18 @@ from collections.abc import Callable, Mapping
 
 from ctx import files
 from ctx.errors import CtxError
-from ctx.lean import TYPE_CHECKING, Lock, Protocol
+from ctx.lean import TYPE_CHECKING, Lock
 from ctx.settings import Embedding
 from ctx.store.statefile import Stamp, read_state, stamp
 from ctx.types import JSON
 
 if TYPE_CHECKING:
     from ctx.embed import Embedder
+    from ctx.store.base import Catalog
 
 _FIELDS = ("provider", "model", "dims", "url", "api_key_env")  # what leads to a model; no key is among them
 _MODELS_NOTED = 4  # of one store
 _STORES_NOTED = 200
-
-
-class Pending(Protocol):
-    """What is asked of a catalog."""
-
-    def pending_count(self, model: str) -> int: ...
 
 
 class Succession:
@@ -68,7 +63,7 @@ class Succession:
             return configured
         return self._predecessor(name) or configured
 
-    def indexed(self, catalog: Pending) -> "Embedder | None":
+    def indexed(self, catalog: "Catalog") -> "Embedder | None":
         """Whose vectors a writer publishes: as before, until the configured model has read as much."""
         configured, answering = self._configured(), self.answering()
         if configured is None or answering is None or answering is configured:
@@ -98,14 +93,16 @@ class Succession:
         entry = {field: getattr(self._settings, field) for field in _FIELDS}
         if self._noted().get(configured.model) == entry:
             return
+        import json  # 3 ms, and a search by words needs none of it
+
         try:
             with files.Locked(self._notes):
                 stores = self._stores()
                 models = stores.pop(self._store, {})
                 models.pop(configured.model, None)
                 stores[self._store] = dict([*models.items(), (configured.model, entry)][-_MODELS_NOTED:])
-                content = _dumped(dict([*stores.items()][-_STORES_NOTED:]))
-                files.replace(self._notes, content)
+                content = json.dumps(dict([*stores.items()][-_STORES_NOTED:]), indent=1)
+                files.replace(self._notes, content.encode())
         except OSError as error:
             import logging  # 8 ms, and only a failure needs it
 
@@ -151,12 +148,6 @@ class Succession:
         except (OSError, ValueError):
             return {}
         return stores if isinstance(stores, dict) else {}
-
-
-def _dumped(value: JSON) -> bytes:
-    import json
-
-    return json.dumps(value, indent=1).encode()
 
 
 def opened(settings: Embedding) -> "Embedder | None":

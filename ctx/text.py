@@ -1,4 +1,4 @@
-"""What is done to any text: whole characters, one printable line, the nearest name."""
+"""What is done to any text: whole characters, one printable line, the nearest name, `HOST:PORT` parted."""
 
 from collections.abc import Iterable
 
@@ -44,6 +44,16 @@ def _harmless(char: str) -> str:
     if char.isspace() and char not in _LINE_ENDS:
         return " "
     return char.encode("unicode_escape").decode("ascii")
+
+
+def host_and_port(address: str) -> tuple[str, int] | None:
+    """The two of `HOST:PORT`, brackets of an IPv6 address removed; None for what is no address."""
+    host, _, port = address.rpartition(":")
+    numeric = port.isdecimal() and len(port) <= 5  # int() raises for "\u00b2", and for 5,000 digits
+    bare_ipv6 = ":" in host and not host.startswith("[")  # of which the end may be meant
+    if not host or bare_ipv6 or not numeric or int(port) > 65535:
+        return None
+    return host.strip("[]"), int(port)
 
 
 def nearest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -7,14 +7,16 @@ from collections.abc import Callable
 from ctx import files
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import CtxError
-from ctx.lean import TYPE_CHECKING, Protocol
+from ctx.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import threading
 
     from ctx.indexing.indexer import Indexer
     from ctx.memory import MemoryStore
-    from ctx.store.base import Catalog
+    from ctx.store.base import Catalog, SearchIndex
+    from ctx.store.postgres_catalog import PostgresCatalog
+    from ctx.store.sqlite import SqliteCatalog
 
 logger = logging.getLogger(__name__)
 
@@ -23,21 +25,6 @@ LEFT_BEHIND_LOOKS = 3  # so often the index stands still behind the catalog befo
 FOLLOW_S = 0.5  # between two looks at what other machines wrote: two queries of a row
 _STORE_TOLD_MS = 3_600_000  # how long `/health` tells that the store's files were gone
 _EMBED_AT_ONCE = 64  # memories between two looks at whether to stop
-
-
-class Projected(Protocol):
-    """An index that follows the catalog."""
-
-    def applied_seq(self) -> int: ...
-
-
-class Attached(Protocol):
-    """A store whose files may be deleted or replaced under it."""
-
-    @property
-    def returned_ms(self) -> int | None: ...
-
-    def attach(self) -> bool: ...
 
 
 class Configuration:
@@ -66,7 +53,7 @@ class Configuration:
 
 
 def look_after_files(
-    catalog: Attached,
+    catalog: "SqliteCatalog | PostgresCatalog",
     indexer: "Indexer",
     configuration: Configuration,
     on_return: Callable[[], None],
@@ -103,7 +90,7 @@ def look_after_files(
 
 
 def look_after_index(
-    catalog: "Catalog", index: Projected, catch_up: Callable[[], None], stopping: "threading.Event"
+    catalog: "Catalog", index: "SearchIndex", catch_up: Callable[[], None], stopping: "threading.Event"
 ) -> None:
     """Has the index caught up where it stands still behind the catalog: it was deleted, or who wrote last was
     killed.

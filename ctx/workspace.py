@@ -198,7 +198,7 @@ class Workspace:
     def statuses(self) -> list[SourceStatus]:
         """The health of every source that is configured or still holds documents."""
         statuses = self.catalog.statuses(self.model, self.source_names())
-        indexer = self.__dict__.get("indexer")
+        indexer = self.indexer_at_work
         return [*statuses] if indexer is None else indexer.with_ailments(statuses)
 
     def behind(self) -> int:
@@ -215,9 +215,8 @@ class Workspace:
 
     def ask_for(self, chunk_nos: Sequence[int]) -> None:
         """Where this process embeds, it embeds these chunks soon."""
-        indexer = self.__dict__.get("indexer")  # a question makes none
-        if indexer is not None:
-            indexer.ask_for(chunk_nos)
+        if self.indexer_at_work is not None:
+            self.indexer_at_work.ask_for(chunk_nos)
 
     def lacking(self) -> str | None:
         """What a search must be told to lack: sources never indexed to the end, writes yet to be applied."""
@@ -230,19 +229,18 @@ class Workspace:
                 )
             self._all_indexed = True
         if self.behind():
-            indexer = self.__dict__.get("indexer")
+            indexer = self.indexer_at_work
             # What embedding writes adds nothing to what words find.
             if indexer is None or indexer.activity.phase != "embedding":
                 return "the index is behind the catalog: the latest changes may be missing"
         return None
 
-    def health(self) -> dict[str, JSON]:
-        """What `/health` answers: alive, and how fresh."""
-        from ctx.health import health
-
-        return health(self, self.__dict__.get("indexer"))
-
     # -- indexing --------------------------------------------------------------------------------------------
+
+    @property
+    def indexer_at_work(self) -> "Indexer | None":
+        """The indexer, where there is one by now: to ask makes none."""
+        return self.__dict__.get("indexer")
 
     @cached_property
     def indexer(self) -> "Indexer":

@@ -20,6 +20,7 @@ from kit import found as matches
 
 from ctx.backup import CATALOG, KEYS, MANIFEST, back_up, restore
 from ctx.errors import BadRequest, Busy, StoreError
+from ctx.health import health
 from ctx.server.keys import KeyRing, match
 
 PAGES = {
@@ -77,7 +78,7 @@ def test_a_restored_store_has_the_same_ids_and_gives_the_same_answers(tmp_path: 
     restore(str(tmp_path / "backup.zip"), database(tmp_path / "second"))
     with workspace(second) as space:
         space.indexer.repair()
-        assert space.health()["pending"] == 0  # nothing is embedded again
+        assert health(space)["pending"] == 0  # nothing is embedded again
         assert space.index.check() == []
     assert answers(second) == answers(config)
     assert (tmp_path / "second" / ".ctx" / KEYS).read_text() == json.dumps(

@@ -18,6 +18,7 @@ from kit import found as matches
 
 from ctx.errors import BadRequest, CtxError, NotFound
 from ctx.files import state_folder
+from ctx.health import health
 from ctx.pruning import prune_models, replaced_models
 
 PAGES = {f"{number}.md": f"# Page {number}\n\nThe word{number} stands here.\n" for number in range(12)}
@@ -102,17 +103,17 @@ def test_the_old_model_answers_until_the_new_one_has_read_as_much(tmp_path: Path
         space.indexer.run()
         assert answering(space, service) == "elder"
         assert len(matches(space, "word7", mode="semantic")[0]) == len(PAGES)
-        health = space.health()
-        assert str(health["answering"]).startswith("openai/elder@")
-        assert str(health["model"]).startswith("openai/younger@")
-        assert health["pending"] == len(PAGES)
+        state = health(space)
+        assert str(state["answering"]).startswith("openai/elder@")
+        assert str(state["model"]).startswith("openai/younger@")
+        assert state["pending"] == len(PAGES)
         space.indexer.embed(limit=5)
         assert answering(space, service) == "elder"
         assert len(matches(space, "word7", mode="semantic")[0]) == len(PAGES)
         space.indexer.embed()
         assert answering(space, service) == "younger"
         assert len(matches(space, "word7", mode="semantic")[0]) == len(PAGES)
-        assert "answering" not in space.health()
+        assert "answering" not in health(space)
         assert space.index.check() == []
 
 

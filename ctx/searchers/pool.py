@@ -4,15 +4,15 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 
 from ctx.config import Config
-from ctx.lean import TYPE_CHECKING, Protocol
+from ctx.lean import TYPE_CHECKING
 from ctx.tools.base import Tool
 from ctx.types import JSON, Caller
 
 if TYPE_CHECKING:  # pipes and programs are 10 ms of a start, and few servers need them
     from ctx.searchers.process import Answer, Line, SearchProcess
+    from ctx.workspace import Workspace
 
 logger = logging.getLogger(__name__)
 
@@ -23,14 +23,6 @@ ANSWER_S = 10.0  # a search of a million chunks, of files that nothing has read 
 PRESSURE = 50
 PRESSURE_S = 5.0
 RETRY_S = 60.0  # after a process that could not begin
-
-
-class Served(Protocol):
-    """What a search process is told by the workspace that it works for, and tells it."""
-
-    def lacking(self) -> str | None: ...
-
-    def ask_for(self, chunk_nos: Sequence[int]) -> None: ...
 
 
 class SearchProcesses:
@@ -45,7 +37,7 @@ class SearchProcesses:
         self,
         config: Config,
         tool: Tool,
-        served: Served,
+        workspace: "Workspace",
         *,
         limit: int,
         idle_s: float = IDLE_S,
@@ -54,7 +46,7 @@ class SearchProcesses:
     ) -> None:
         self._config = config
         self._tool = tool
-        self._served = served
+        self._workspace = workspace
         self._limit = limit
         self._idle_s = idle_s
         self._answer_s = answer_s
@@ -119,11 +111,11 @@ class SearchProcesses:
 
     def _answer_of(self, line: "Line", arguments: dict[str, JSON]) -> "Answer | None":
         try:
-            answer = line.ask(arguments, self._served.lacking(), self._answer_s)
+            answer = line.ask(arguments, self._workspace.lacking(), self._answer_s)
         finally:
             self._put_back(line)
         if answer and answer.wanted_chunks:
-            self._served.ask_for(answer.wanted_chunks)
+            self._workspace.ask_for(answer.wanted_chunks)
         return answer
 
     def _put_back(self, line: "Line") -> None:

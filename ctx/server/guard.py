@@ -123,7 +123,8 @@ class Guard:
             return
         self._check_room()
         if origin is not None and not match.zone.private:
-            self._share(exchange, access, origin)
+            # Before anything is refused: a page that may call must be able to read why it failed.
+            exchange.share_with = policy.shared_with(origin, foreign=access.foreign)
         self._identify(scope, access, match, headers)
         if origin is not None and match.zone.private:
             if access.foreign and access.grant is None:
@@ -161,17 +162,6 @@ class Guard:
                 return True
         return False
 
-    def _share(self, exchange: Exchange, access: Access, origin: str) -> None:
-        # Refusals are shared too: a page that may call must be able to read why it failed.
-        if self._policy.cors_any:
-            exchange.share_with = "*"
-        elif not access.foreign or self._policy.cors_allows(origin):
-            exchange.share_with = origin
-        else:
-            raise OriginNotAllowed(
-                "web pages of this origin may not call this server; see [server] cors_origins"
-            )
-
     async def _preflight(self, exchange: Exchange, access: Access, match: Match) -> None:
         headers, private = exchange.request_headers, match.zone.private
         origin = headers["origin"]
@@ -184,7 +174,7 @@ class Guard:
                 raise OriginNotAllowed(_FOREIGN)
             exchange.share_with = origin
         else:
-            self._share(exchange, access, origin)
+            exchange.share_with = self._policy.shared_with(origin, foreign=access.foreign)
         reply = {
             "access-control-allow-methods": "GET, POST, DELETE, OPTIONS" if private else "GET, POST, OPTIONS",
             "access-control-max-age": str(PREFLIGHT_MAX_AGE_S),

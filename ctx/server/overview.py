@@ -47,7 +47,7 @@ class Overview:
 
     def activity(self) -> JSON:
         """What the indexer does now, how the last run of each source went, search times of the last hour."""
-        indexer = self._workspace.__dict__.get("indexer")  # made by the first run: looking makes none
+        indexer = self._workspace.indexer_at_work
         activity = {"phase": "idle"} if indexer is None else indexer.activity._asdict()
         reports = {} if indexer is None else dict(indexer.reports)
         return {

@@ -14,10 +14,11 @@ from typing import NamedTuple
 from ctx.errors import ConfigError, CtxError, OriginNotAllowed, Unauthorized
 from ctx.rates import SlidingWindow
 from ctx.server import errors
+from ctx.server.address import EVERYWHERE
 from ctx.server.keys import Grant, Keys, digest
 from ctx.server.keys import match as match_key
 from ctx.settings import LOOPBACK_HOSTS
-from ctx.text import one_line
+from ctx.text import host_and_port, one_line
 from ctx.tools.agents import Agent
 from ctx.tools.base import Tool
 from ctx.types import JSON, Caller, CallProgress
@@ -57,18 +58,12 @@ class ServerSettings(NamedTuple):
 
 def split_bind(bind: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT`, brackets of an IPv6 address removed. Raises `ConfigError`."""
-    host, colon, port = bind.rpartition(":")
-    if (
-        not colon
-        or not port.isdecimal()
-        or int(port) > 65535
-        or not host
-        or (":" in host and not host.startswith("["))
-    ):
+    parts = host_and_port(bind)
+    if parts is None:
         raise ConfigError(
             f"[server] bind must be HOST:PORT such as 127.0.0.1:7331 or [::1]:7331, got '{bind[:80]}'"
         )
-    return host.strip("[]"), int(port)
+    return parts
 
 
 def is_loopback(host: str) -> bool:
@@ -117,7 +112,7 @@ class Policy:
         self.packs: Mapping[str, PackPolicy] = {pack.name: pack for pack in settings.packs}
         self.limiter = SlidingWindow(settings.rate_limit_per_minute)
         self._ring = ring
-        bound = () if _is_any(host) else (f"[{host}]" if ":" in host else host,)
+        bound = () if host in EVERYWHERE else (f"[{host}]" if ":" in host else host,)
         names = map(host_name, (*LOOPBACK_HOSTS, *bound, *settings.allowed_hosts))
         self._hosts = frozenset(name for name in names if name)
         self._origins = frozenset(map(_plain_origin, settings.allowed_origins))
@@ -160,12 +155,15 @@ class Policy:
         ours = lowered.partition("://")[2] == host.lower()
         return ours or host_name(match[1]) in LOOPBACK_HOSTS or lowered in self._origins
 
-    def cors_allows(self, origin: str) -> bool:
-        return "*" in self._cors or origin.lower() in self._cors
-
-    @property
-    def cors_any(self) -> bool:
-        return "*" in self._cors
+    def shared_with(self, origin: str, *, foreign: bool) -> str:
+        """Which origins may read a reply to this one. Raises `OriginNotAllowed` where it may not call."""
+        if "*" in self._cors:
+            return "*"
+        if foreign and origin.lower() not in self._cors:
+            raise OriginNotAllowed(
+                "web pages of this origin may not call this server; see [server] cors_origins"
+            )
+        return origin
 
     def grant(self, key: str) -> Grant | None:
         """What this key opens; None: nothing."""
@@ -392,11 +390,3 @@ def host_name(host: str) -> str:
     """
     match = _HOST.fullmatch(host.strip())
     return match[1].lower().rstrip(".") if match else ""
-
-
-def _is_any(host: str) -> bool:
-    """Whether the address stands for all of the machine's."""
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False

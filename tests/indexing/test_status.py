@@ -4,6 +4,7 @@ from pathlib import Path
 
 from kit import project, workspace
 
+from ctx.health import health
 from ctx.indexing.status import PACE_OVER_S, Pace
 
 SOURCE = '[connectors.filesystem.docs]\nroot = "./docs"\n'
@@ -40,8 +41,8 @@ def test_health_says_how_far_the_embedding_is_and_nothing_once_it_is_done(tmp_pa
         looks = []
 
         def look(source: str, done: int, total: int | None) -> None:
-            health = space.health()
-            looks.append((source, done, total, health["activity"], health.get("progress")))
+            state = health(space)
+            looks.append((source, done, total, state["activity"], state.get("progress")))
 
         space.indexer.embed(progress=look)
         assert looks[0][:4] == ("embed", 32, 40, "embedding")
@@ -50,5 +51,5 @@ def test_health_says_how_far_the_embedding_is_and_nothing_once_it_is_done(tmp_pa
         assert (progress["done"], progress["total"]) == (32, 40)
         assert progress.keys() == {"done", "total", "rate", "left_s"}
         assert looks[-1][:3] == ("embed", 40, 40)
-        assert space.health()["activity"] == "idle"
-        assert "progress" not in space.health()
+        assert health(space)["activity"] == "idle"
+        assert "progress" not in health(space)

@@ -19,6 +19,8 @@ import pytest
 from faults import serving
 from kit import found, picture, project, workspace
 
+from ctx.health import health
+
 pytestmark = pytest.mark.slow
 
 WORDS = ("xylophone", "quokka", "marimba", "narwhal", "zeppelin", "ocelot")
@@ -70,7 +72,7 @@ def kill_and_compare(folder: Path, *, kills: int, seed: int) -> None:
     with workspace(config) as space:
         after, vectors = (picture(space), found(space, *WORDS)), embeddings(space)
         assert space.index.check() == []
-        assert space.health()["pending"] == 0
+        assert health(space)["pending"] == 0
         nearest = found(space, *WORDS, mode="semantic")
     with workspace(config) as space:
         bank = space.memory.bank(BANK)

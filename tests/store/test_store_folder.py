@@ -18,6 +18,7 @@ from store_tree import make
 
 from ctx import upkeep
 from ctx.errors import StoreError
+from ctx.health import health
 from ctx.server.keys import KeyRing
 from ctx.store.local import LocalIndex
 from ctx.store.lock import WriterLock
@@ -215,7 +216,7 @@ def test_a_store_of_another_user_is_neither_written_nor_littered_by_reading(tmp_
 
 
 def degraded(space: Workspace) -> list[str]:
-    lines: list[str] = space.health()["degraded"]
+    lines: list[str] = health(space)["degraded"]
     return lines
 
 
@@ -438,7 +439,7 @@ def test_an_index_that_is_deleted_under_a_server_is_built_anew_without_a_change(
             tmp_path / ".ctx" / "index", ignore_errors=True
         )  # it comes back while it is being emptied
         eventually(lambda: bool(space.index.keyword("alpha", Filters(), 1)))
-        assert space.health()["index_behind"] == 0
+        assert health(space)["index_behind"] == 0
     finally:
         space.close()
 
