@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ctx.declaration import Key, Section
 from ctx.errors import ConfigError, StoreError
+from ctx.harness import base_folder, own_database
 from ctx.lean import TYPE_CHECKING, Any, NamedTuple, pattern
-from ctx.moving import base_folder, own_database
 from ctx.project import project_root, shown_path
 from ctx.settings import (
     NAMED_SECTIONS,
@@ -554,20 +554,20 @@ def _named_with(letters: frozenset[str], name: str) -> bool:
     return 0 < len(name) <= 64 and letters.issuperset(name)
 
 
+_KINDS = {
+    bool: "a boolean",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    list: "a list",
+    dict: "a table",
+}
+
+
 def _kind(value: JSON) -> str:
-    for kind, name in (
-        (bool, "a boolean"),
-        (int, "a whole number"),
-        (float, "a number"),
-        (str, "a string"),
-        (list, "a list"),
-        (dict, "a table"),
-    ):
-        if isinstance(value, kind):
-            return (
-                f"{name} ({value!r})" if kind in (bool, int, float, str) and len(repr(value)) < 60 else name
-            )
-    return "a date"
+    """What TOML calls a value, and the value itself where that is short."""
+    name = _KINDS.get(type(value), "a date")
+    return f"{name} ({value!r})" if isinstance(value, int | float | str) and len(repr(value)) < 60 else name
 
 
 def _json_only(value: JSON) -> JSON:

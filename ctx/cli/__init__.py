@@ -35,7 +35,7 @@ COMMANDS = {
     "sources": ("ctx.cli.inspect", "list the sources and their health"),
     "stats": ("ctx.cli.inspect", "count documents, chunks and embeddings"),
     "export": ("ctx.cli.inspect", "write every document as JSON"),
-    "import": ("ctx.cli.moving", "take over a configuration of Context Harness"),
+    "import": ("ctx.cli.imports", "take over a configuration of Context Harness"),
     "embed": (
         "ctx.cli.embed",
         "embed what is pending or everything; drop a replaced model's embeddings",

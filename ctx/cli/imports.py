@@ -11,7 +11,7 @@ from ctx.cli.trust import trust_as_written
 from ctx.config import parse_config
 from ctx.conversion import Conversion, Paths, converted
 from ctx.errors import BadRequest, ConfigError
-from ctx.moving import base_folder
+from ctx.harness import base_folder
 from ctx.project import project_root, shown_path
 from ctx.reach import variables
 from ctx.text import counted
