@@ -64,6 +64,11 @@ class AccessError(CtxError):
 class Unauthorized(AccessError):
     word = "unauthorized"
 
+    def __init__(self, message: str, *, presented: bool = False) -> None:
+        """`presented`: a key came, and it was not the right one."""
+        super().__init__(message)
+        self.presented = presented
+
 
 class OriginNotAllowed(AccessError):
     word = "origin_not_allowed"
@@ -83,6 +88,10 @@ class RateLimited(CtxError):
 
 class MethodNotAllowed(CtxError):
     word = "method_not_allowed"
+
+    def __init__(self, message: str, *, allowed: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.allowed = allowed
 
 
 class PayloadTooLarge(CtxError):
@@ -112,8 +121,6 @@ class EmbedderError(StoreError):
 class Busy(StoreError):
     word = "busy"
 
-    def __init__(
-        self, message: str, *, retry_after_s: float = 1.0, data: dict[str, object] | None = None
-    ) -> None:
-        super().__init__(message, data=data)
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
         self.retry_after_s = retry_after_s

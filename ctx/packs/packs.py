@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from ctx import __version__
 from ctx.errors import (
     BadRequest,
-    ConfigError,
     CtxError,
     NotFound,
     StoreError,
@@ -31,11 +30,11 @@ from ctx.lua.pool import Job
 from ctx.memory import MemoryStore, Provenance, check_bank_id, check_nameable
 from ctx.memory.columns import check_numbers
 from ctx.packs.context import CallContext
-from ctx.packs.manifest import Manifest, PackAgent, PackRouteSpec, PackTool, read_manifest
+from ctx.packs.manifest import Manifest, PackAgent, PackRouteSpec, PackTool
 from ctx.packs.remote import RemotePack
 from ctx.packs.scripts import OwnScript, pack_script, read_own, shared_text
 from ctx.packs.sessions import OpenSessions
-from ctx.packs.settings import check_settings, keys, pack_folder, profile, rate_limit
+from ctx.packs.settings import keys, rate_limit, served_manifest
 from ctx.rates import SlidingWindow
 from ctx.tools.agents import Agent, Agents, Prompt
 from ctx.tools.arguments import from_text
@@ -76,7 +75,6 @@ class Pack:
         self._shared = shared
         self._database = database
         self.began_s = time.monotonic()
-        check_settings(self.name, settings)
         self.keys = keys(manifest, settings, environ)
         named = settings.get("default_bank") or manifest.variable(environ, "bank") or manifest.default_bank
         self.default_bank = check_nameable(str(named))
@@ -223,9 +221,7 @@ class Pack:
         Raises `Unauthorized` where the caller's key does not open it.
         """
         if caller.banks is not None and bank not in caller.banks:
-            raise Unauthorized(
-                f"{self.name}: this key does not open the bank '{bank}'", data={"presented": True}
-            )
+            raise Unauthorized(f"{self.name}: this key does not open the bank '{bank}'", presented=True)
         private = self.manifest.bank
         if private is None or self._shared:
             return bank
@@ -439,7 +435,7 @@ def session_files(
     paths = {}
     for name in enabled:
         pack_settings = settings.get(name, {})
-        manifest = read_manifest(pack_folder(name, pack_settings, root)).served(profile(name, pack_settings))
+        manifest = served_manifest(name, pack_settings, root)
         path = _sessions_path(manifest, pack_settings, environ.get("HOME") or root)
         if path is not None:
             paths[manifest.name] = path
@@ -464,11 +460,8 @@ def load_packs(
     packs = []
     for name in enabled:
         pack_settings = settings.get(name, {})
-        manifest = read_manifest(pack_folder(name, pack_settings, root))
-        if manifest.name != name:
-            raise ConfigError(f"[packs] enabled: the folder of '{name}' holds the pack '{manifest.name}'")
         pack = Pack(
-            manifest.served(profile(name, pack_settings)),
+            served_manifest(name, pack_settings, root),
             pack_settings,
             runner,
             store,

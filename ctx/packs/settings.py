@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ctx.bundled import bundled_path
 from ctx.errors import ConfigError
-from ctx.packs.manifest import Manifest
+from ctx.packs.manifest import Manifest, read_manifest
 from ctx.types import JSON
 
 SETTINGS = ("api_key_env", "default_bank", "profile", "rate_limit_per_minute", "sessions_file", "path")
@@ -23,14 +23,6 @@ def check_settings(pack: str, settings: Mapping[str, JSON]) -> None:
             raise ConfigError(f"[packs.{pack}] {key}: unknown key (known: {', '.join(SETTINGS)})")
         if key not in _NOT_TEXT and not isinstance(value, str):
             raise ConfigError(f"[packs.{pack}] {key}: text is needed, in quotation marks")
-
-
-def profile(pack: str, settings: Mapping[str, JSON]) -> str | None:
-    """The generation of the dialect that is served; None: the pack's default. Raises `ConfigError`."""
-    value = settings.get("profile")
-    if value is not None and not isinstance(value, str):
-        raise ConfigError(f"[packs.{pack}] profile: the name of a profile is needed")
-    return value
 
 
 def rate_limit(manifest: Manifest, settings: Mapping[str, JSON], environ: Mapping[str, str]) -> int:
@@ -50,7 +42,7 @@ def rate_limit(manifest: Manifest, settings: Mapping[str, JSON], environ: Mappin
 def keys(manifest: Manifest, settings: Mapping[str, JSON], environ: Mapping[str, str]) -> tuple[str, ...]:
     """The keys that open a pack. Raises `ConfigError` where one was demanded and is not set."""
     variable = settings.get("api_key_env")
-    if isinstance(variable, str):
+    if variable is not None:
         key = environ.get(variable)
         if not key:
             raise ConfigError(
@@ -69,9 +61,17 @@ def keys(manifest: Manifest, settings: Mapping[str, JSON], environ: Mapping[str,
     return (key,) if key else ()
 
 
+def served_manifest(name: str, settings: Mapping[str, JSON], root: str) -> Manifest:
+    """What an enabled pack declares, in the profile that its settings ask for. Raises `ConfigError`."""
+    check_settings(name, settings)
+    manifest = read_manifest(pack_folder(name, settings, root))
+    if manifest.name != name:
+        raise ConfigError(f"[packs] enabled: the folder of '{name}' holds the pack '{manifest.name}'")
+    return manifest.served(settings.get("profile"))
+
+
 def pack_folder(name: str, settings: Mapping[str, JSON], root: str) -> str:
     """Where an enabled pack lies: the folder its settings name, or with ctx itself."""
-    path = settings.get("path")
-    if isinstance(path, str):
-        return os.path.normpath(os.path.join(root, os.path.expanduser(path)))
+    if "path" in settings:
+        return os.path.normpath(os.path.join(root, os.path.expanduser(settings["path"])))
     return bundled_path("extensions", name)

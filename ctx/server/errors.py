@@ -115,23 +115,17 @@ def headers(error: CtxError) -> dict[str, str]:
     if isinstance(error, StoreError):
         return {"retry-after": str(STORE_RETRY_S)}
     if isinstance(error, MethodNotAllowed):
-        return {"allow": ", ".join(allowed_methods(error))}
+        return {"allow": ", ".join(error.allowed)}
     if isinstance(error, Unauthorized):
-        presented = error.data is not None and error.data.get("presented") is True
-        return {"www-authenticate": 'Bearer realm="ctx"' + (', error="invalid_token"' if presented else "")}
+        fault = ', error="invalid_token"' if error.presented else ""
+        return {"www-authenticate": f'Bearer realm="ctx"{fault}'}
     return {}
 
 
 def method_not_allowed(path: str, method: str, allowed: tuple[str, ...]) -> MethodNotAllowed:
     """The error for a route that exists and does not have this method."""
     message = f"{path[:80]} does not answer {method[:16]}; it answers {', '.join(allowed)}"
-    return MethodNotAllowed(message, data={"allow": allowed})
-
-
-def allowed_methods(error: MethodNotAllowed) -> tuple[str, ...]:
-    """The methods that `method_not_allowed` was given."""
-    allowed = (error.data or {}).get("allow")
-    return tuple(allowed) if isinstance(allowed, tuple) else ()
+    return MethodNotAllowed(message, allowed=allowed)
 
 
 def internal(request_id: str) -> CtxError:

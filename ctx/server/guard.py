@@ -195,7 +195,7 @@ class Guard:
         if key and policy.has_keys:
             access.grant = policy.grant(key)
             if access.grant is None and not readable:
-                raise Unauthorized(_WRONG_KEY if access.closed else _NEEDLESS_KEY, data={"presented": True})
+                raise Unauthorized(_WRONG_KEY if access.closed else _NEEDLESS_KEY, presented=True)
         if access.closed and access.grant is None and not readable:
             raise Unauthorized("send 'Authorization: Bearer KEY'")
         access.settle(scope.get("client"))

@@ -246,12 +246,10 @@ class Access:
         if not self.closed or grant is None:
             return
         if grant.pack is not None:
-            raise Unauthorized(f"this key opens the pack {grant.pack} alone", data={"presented": True})
+            raise Unauthorized(f"this key opens the pack {grant.pack} alone", presented=True)
         if grant.banks is not None:
             banks = ", ".join(sorted(grant.banks))
-            raise Unauthorized(
-                f"this key opens memories alone, of the bank {banks}", data={"presented": True}
-            )
+            raise Unauthorized(f"this key opens memories alone, of the bank {banks}", presented=True)
 
     def admit_agent(self, agent: Agent) -> None:
         """The same for an agent: those of packs read memories, those of scripts run code."""
@@ -277,7 +275,7 @@ class Access:
     def _locked_out(self, pack: str) -> Unauthorized:
         if self.grant is not None:
             message = f"{pack}: this key does not open this pack or bank"
-            return Unauthorized(message, data={"presented": True})
+            return Unauthorized(message, presented=True)
         if self._policy.has_keys:
             return Unauthorized(f"{pack}: send 'Authorization: Bearer KEY'")
         return Unauthorized(
@@ -297,7 +295,7 @@ class Access:
         if self.grant is None and self._policy.bank_locked():
             raise Unauthorized("this bank needs a key: send 'Authorization: Bearer KEY'")
         if self.grant is not None and not self.grant.covers(self.bank):
-            raise Unauthorized("this key does not open this bank", data={"presented": True})
+            raise Unauthorized("this key does not open this bank", presented=True)
 
     def knows_pack(self, name: str) -> bool:
         """Whether a memory pack of that name is enabled."""

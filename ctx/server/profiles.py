@@ -3,6 +3,7 @@ at `/packs/{pack}/mcp`.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ctx.packs.packs import Pack
 from ctx.server.mcp import Profile, whole_toolbox
@@ -10,7 +11,7 @@ from ctx.server.mcp_shapes import Dialect
 from ctx.server.policy import PackPolicy
 from ctx.server.rest import PackRoute
 from ctx.tools.base import Tool, Toolbox
-from ctx.types import JSON, Caller
+from ctx.types import Caller
 
 
 def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Profile]:
@@ -49,14 +50,11 @@ def pack_profile(pack: Pack) -> Profile:
         pretty=manifest.pretty,
     )
 
-    def method(name: str) -> Callable[[Caller], JSON]:
-        return lambda caller: pack.answer_method(name, caller)
-
     return Profile(
         tools=lambda caller: [(tool.name, tool) for tool in pack.tools.values()],
         resolve=lambda name, caller: pack.own_name(name),
         dialect=dialect,
-        methods={name: method(name) for name in manifest.methods},
+        methods={name: partial(pack.answer_method, name) for name in manifest.methods},
         documents=False,
         protocol=manifest.protocol,
         packs=(pack.name,),

@@ -71,10 +71,7 @@ def test_headers_say_when_to_come_again_and_how_to_identify_oneself() -> None:
     assert errors.headers(RateLimited("slow down", retry_after_s=0.2)) == {"retry-after": "1"}
     assert errors.headers(Busy("full", retry_after_s=4.1)) == {"retry-after": "5"}
     assert errors.headers(Unauthorized("no key")) == {"www-authenticate": 'Bearer realm="ctx"'}
-    assert (
-        "invalid_token"
-        in errors.headers(Unauthorized("bad key", data={"presented": True}))["www-authenticate"]
-    )
+    assert "invalid_token" in errors.headers(Unauthorized("bad key", presented=True))["www-authenticate"]
 
 
 def test_a_refusal_on_an_mcp_path_is_json_rpc_and_keeps_the_word() -> None:

@@ -71,7 +71,7 @@ def test_a_key_for_another_bank_is_told_from_no_key() -> None:
     access.grant = Grant("key:laptop", frozenset(["alice"]))
     with pytest.raises(Unauthorized, match="does not open this bank") as present:
         access.admit_mcp()
-    assert (absent.value.data, present.value.data) == (None, {"presented": True})
+    assert (absent.value.presented, present.value.presented) == (False, True)
     access.bank = "alice"
     access.admit_mcp()
 
@@ -88,7 +88,7 @@ def test_a_key_for_memories_opens_no_documents_and_is_told_so(grant: Grant, reas
     access.grant = grant
     with pytest.raises(Unauthorized, match=reason) as refused:
         access.admit_documents()
-    assert refused.value.data == {"presented": True}
+    assert refused.value.presented
 
 
 def test_a_pack_is_known_where_it_is_enabled() -> None:
@@ -103,7 +103,7 @@ def test_a_key_that_does_not_open_a_pack_is_told_from_no_key() -> None:
     access.grant = Grant("key:diary", pack="diary")
     with pytest.raises(Unauthorized, match="does not open this pack") as present:
         access.admit_pack("vault")
-    assert (absent.value.data, present.value.data) == (None, {"presented": True})
+    assert (absent.value.presented, present.value.presented) == (False, True)
 
 
 def test_a_call_by_a_packs_own_route_is_the_packs_and_else_its_endpoints() -> None:
