@@ -139,7 +139,8 @@ def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop:
     names = [] if args.prune else args.sources  # of what is run; with --prune, of what is dropped
     prunable = prunable_sources(workspace, args.sources) if args.prune else []
     if args.take_over and not args.dry_run:
-        _take_over(workspace, names)
+        for connector in workspace.indexer.select(names):
+            workspace.catalog.take_over(connector.name)
     with shown_progress(args) as progress:
         reports = workspace.indexer.run(
             names, full=args.full, dry_run=args.dry_run, progress=progress, stop=stop, window=window
@@ -166,11 +167,6 @@ def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop:
         if embedded and (embedded.embedded or embedded.pending):
             print(embedded_line(embedded))
     return 0 if all(report.ok for report in reports) else 1
-
-
-def _take_over(workspace: Workspace, names: Sequence[str]) -> None:
-    for connector in workspace.indexer.select(names):
-        workspace.catalog.take_over(connector.name)
 
 
 def _tell_ends(reports: Sequence[IndexReport]) -> None:
@@ -236,24 +232,10 @@ def _print_strays(strays: Sequence[SourceStatus], fate: str) -> None:
 
 def report_json(report: IndexReport) -> JSON:
     """A report as `--json` gives it."""
-    return {
-        "source": report.source,
-        "ok": report.ok,
-        "added": report.added,
-        "updated": report.updated,
-        "unchanged": report.unchanged,
-        "deleted": report.deleted,
-        "chunks": report.chunks,
-        "skipped": report.skipped,
-        "empty": report.empty,
-        "skips": [skip._asdict() for skip in report.skips],
-        "changes": [change._asdict() for change in report.changes],
-        "problems": [problem._asdict() for problem in report.problems],
-        "notes": [note._asdict() for note in report.notes],
-        "note": report.note,
-        "revision": report.revision,
-        "seconds": round(report.duration_s, 3),
-    }
+    fields = report._asdict()
+    for name in ("skips", "changes", "problems", "notes"):
+        fields[name] = [row._asdict() for row in fields[name]]
+    return {**fields, "seconds": round(fields.pop("duration_s"), 3)}
 
 
 def _print_reports(config: Config, reports: Sequence[IndexReport], *, dry_run: bool, whole: bool) -> None:

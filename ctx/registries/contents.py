@@ -8,6 +8,7 @@ plain file of a plain name below the repository is left out, with a line that sa
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from ctx.errors import SourceError
@@ -88,12 +89,8 @@ def contents(manifest: bytes | None, entries: Mapping[str, Entry]) -> Contents:
             )
     about = tables.get("registry")
     description = about.get("description") if isinstance(about, dict) else None
-    ordered = sorted(offers.values(), key=_order)
+    ordered = sorted(offers.values(), key=attrgetter("kind", "name"))
     return Contents(one_line(str(description or ""), 300), tuple(ordered), tuple(problems[:MAX_PROBLEMS]))
-
-
-def _order(offer: Offer) -> tuple[str, str]:
-    return offer.kind, offer.name
 
 
 def _tables(manifest: bytes | None) -> dict[str, JSON]:

@@ -108,21 +108,15 @@ class Overview:
 
 
 def _problems_json(problems: "Sequence[Problem]") -> list[JSON]:
-    return [{"source_id": each.source_id, "message": each.message} for each in problems[:MAX_PROBLEMS]]
+    return [problem._asdict() for problem in problems[:MAX_PROBLEMS]]
 
 
 def _report_json(report: "IndexReport") -> JSON:
     return {
-        "ok": report.ok,
-        "added": report.added,
-        "updated": report.updated,
-        "unchanged": report.unchanged,
-        "deleted": report.deleted,
+        **report.answer(),
         "skipped": report.skipped,
-        "failed": len(report.problems),
         "problems": _problems_json(report.problems),
         "notes": _problems_json(report.notes),
         "skips": _problems_json(report.skips),
-        "note": report.note,
         "seconds": round(report.duration_s, 2),
     }

@@ -274,19 +274,19 @@ def _has_type(kind: str, value: JSON) -> bool:
     return isinstance(value, int) if kind == "integer" else isinstance(value, int | float)
 
 
+_TYPE_NAMES = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
+
+
 def type_name(value: JSON) -> str:
     """The JSON name of a value's type."""
-    for kind, name in (
-        (bool, "boolean"),
-        (int, "integer"),
-        (float, "number"),
-        (str, "string"),
-        (list, "array"),
-        (dict, "object"),
-    ):
-        if isinstance(value, kind):
-            return name
-    return "null"
+    return _TYPE_NAMES.get(type(value), "null")
 
 
 def _short(value: JSON) -> str:
