@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from kit import project, workspace
 
+from ctx.health import health
 from ctx.indexing import indexer
 from ctx.indexing.order import Asked, EmbeddingOrder
 from ctx.workspace import Workspace
@@ -19,9 +20,9 @@ SEMANTIC = '[connectors.filesystem.docs]\nroot = "./docs"\n'
 def _told(space: Workspace) -> list[object]:
     """What each door is told: health, the source's line, the catalog."""
     assert space.model is not None
-    health = space.health()
-    assert (health["oldest_pending_at"] is None) == (health["pending"] == 0)
-    return [health["pending"], space.statuses()[0].pending, space.catalog.pending_count(space.model)]
+    state = health(space)
+    assert (state["oldest_pending_at"] is None) == (state["pending"] == 0)
+    return [state["pending"], space.statuses()[0].pending, space.catalog.pending_count(space.model)]
 
 
 def _embed(space: Workspace, count: int) -> None:
@@ -39,7 +40,7 @@ def _waiting(space: Workspace) -> list[int]:
 def test_what_awaits_an_embedding_is_counted_anew_by_readers_too(tmp_path: Path) -> None:
     config = project(tmp_path, {"a.md": "# A\n\nxylophone", "b.md": "# B\n\nquokka"}, SEMANTIC)
     with workspace(config) as writer, workspace(config) as reader:
-        assert writer.health()["pending"] == 0
+        assert health(writer)["pending"] == 0
         writer.indexer.run()
         assert _told(writer) == _told(reader) == [2, 2, 2]
         _embed(writer, 1)

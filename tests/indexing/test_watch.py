@@ -16,6 +16,7 @@ import pytest
 from faults import eventually, serving, unprivileged
 from kit import found, project, workspace
 
+from ctx.health import health
 from ctx.indexing.watch import Intervals, Watcher
 from ctx.workspace import Workspace
 
@@ -53,18 +54,18 @@ def test_the_sources_are_looked_at_behind_the_first_answers(tmp_path: Path) -> N
         space.start(patience_s=3600)
         assert found(space, "xylophone") == [[]]
         # Nobody is told that there is nothing to do.
-        assert (space.health()["activity"], space.indexer.activity.watching) == ("indexing", "off")
+        assert (health(space)["activity"], space.indexer.activity.watching) == ("indexing", "off")
         assert space.statuses()[0].last_indexed_ms is None
         space.begin()
         eventually(lambda: found(space, "xylophone") == [["a.md"]])
-        eventually(lambda: space.health()["activity"] == "idle")
+        eventually(lambda: health(space)["activity"] == "idle")
 
 
 def test_without_sources_there_is_nothing_to_do(tmp_path: Path) -> None:
     (tmp_path / "ctx.toml").write_text('[embedding]\nprovider = "disabled"\n')
     with workspace(tmp_path / "ctx.toml") as space:
         space.start(patience_s=3600)
-        assert space.health()["activity"] == "idle"
+        assert health(space)["activity"] == "idle"
 
 
 def test_a_stop_does_not_wait_for_the_first_answers(tmp_path: Path) -> None:
@@ -132,11 +133,11 @@ def test_a_folder_that_vanishes_keeps_its_documents_and_is_followed_again_when_i
         (tmp_path / "docs").rename(tmp_path / "away")
         eventually(lambda: not space.statuses()[0].healthy)
         assert found(space, "xylophone") == [["a.md"]]
-        eventually(lambda: any(line.count("filesystem:docs") == 1 for line in space.health()["degraded"]))
+        eventually(lambda: any(line.count("filesystem:docs") == 1 for line in health(space)["degraded"]))
         (tmp_path / "away/a.md").write_text("# A\n\nmarimba")
         (tmp_path / "away").rename(tmp_path / "docs")
         eventually(lambda: found(space, "xylophone", "marimba") == [[], ["a.md"]])
-        eventually(lambda: space.statuses()[0].healthy and space.health()["degraded"] == [])
+        eventually(lambda: space.statuses()[0].healthy and health(space)["degraded"] == [])
         (tmp_path / "docs/a.md").write_text("# A\n\nzeppelin")
         eventually(lambda: found(space, "zeppelin") == [["a.md"]])
 
@@ -212,7 +213,7 @@ def test_a_git_source_is_asked_again_and_a_dead_remote_keeps_what_is_known(
             True
         ]  # whoever asks need not wait for the next turn
         assert space.statuses()[0].healthy
-        assert space.health()["degraded"] == []
+        assert health(space)["degraded"] == []
 
 
 def test_a_failing_script_is_told_once_and_asked_more_and_more_rarely_until_it_works(
@@ -265,8 +266,8 @@ def test_names_that_are_not_utf_8_leave_the_watch_as_it_is(tmp_path: Path) -> No
         os.mkdir(os.fsencode(tmp_path / "docs") + b"/na\xefve")
         (tmp_path / "docs/a.md").write_text("# A\n\nquokka")
         eventually(lambda: found(space, "quokka") == [["a.md"]])
-        assert space.health()["watching"] == "native"
-        assert space.health()["degraded"] == []
+        assert health(space)["watching"] == "native"
+        assert health(space)["degraded"] == []
 
 
 def test_a_failing_embedder_leaves_keyword_search_and_is_asked_again(tmp_path: Path) -> None:
@@ -275,8 +276,8 @@ def test_a_failing_embedder_leaves_keyword_search_and_is_asked_again(tmp_path: P
         '4\nurl = "http://127.0.0.1:9"\nmax_retries = 0\n'
     )
     with following(project(tmp_path, {"a.md": "# A\n\nxylophone"}, text)) as space:
-        eventually(lambda: any(line.startswith("embeddings: ") for line in space.health()["degraded"]))
-        assert space.health()["pending"] == 1
+        eventually(lambda: any(line.startswith("embeddings: ") for line in health(space)["degraded"]))
+        assert health(space)["pending"] == 1
         assert found(space, "xylophone") == [["a.md"]]
 
 

@@ -3,16 +3,21 @@
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import httpx
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from ctx.health import health
+from ctx.server.app import Services
 from ctx.server.guard import Guard
+from ctx.server.overview import Overview
 from ctx.server.policy import ACCESS
 from ctx.server.run import HttpServer
 from ctx.server.work import Work
 from ctx.tools.base import Annotations
+from ctx.workspace import Workspace
 
 READING = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 DOCUMENT_ID = "a1b2c3d4-e5f6-4890-abcd-ef1234567890"
@@ -63,6 +68,11 @@ def rpc_failure(response: httpx.Response) -> tuple[int, str]:
     body = response.json()
     assert body["jsonrpc"] == "2.0"
     return response.status_code, body["error"]["data"]["code"]
+
+
+def whole(space: Workspace) -> Services:
+    """All that a server serves of a workspace, but for MCP and packs."""
+    return Services(space.toolbox, space.agents, partial(health, space), overview=Overview(space))
 
 
 class EchoDoor:

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from kit import project, workspace
-from serving import ANYTHING, Serve
+from serving import ANYTHING, Serve, whole
 
 from ctx.server.app import Services
 from ctx.server.openapi import Described, describe, example
@@ -144,7 +144,7 @@ def test_schemathesis_finds_nothing_that_the_description_does_not_say(
         space.refresh([])
         _add_plan(space.toolbox)
         (match,) = space.toolbox.call("search", {"query": "jwt"}, Caller("cli"))["results"]
-        served = serve(Services(space.toolbox, agents, space.health))
+        served = serve(whole(space)._replace(agents=agents))
         settings = tmp_path / "schemathesis.toml"
         # A document that exists, so that `get` is seen to succeed too.
         settings.write_text(

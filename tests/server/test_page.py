@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 from kit import ctx, project, workspace
 from real_clients import node
-from serving import Serve, Served
+from serving import Serve, Served, whole
 from tabs import Tab
 
 from ctx import identity
 from ctx.cli.clients import CLIENTS
-from ctx.server.app import Services
-from ctx.server.overview import Overview
 from ctx.server.policy import ServerSettings
-from ctx.tools.agents import Agents
 from ctx.workspace import Workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(300)]
@@ -74,14 +71,14 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
 
 @pytest.fixture
 def served(serve: Serve, space: Workspace) -> Served:
-    return serve(Services(space.toolbox, Agents(), space.health, overview=Overview(space)))
+    return serve(whole(space))
 
 
 @pytest.fixture
 def closed(serve: Serve, space: Workspace) -> Served:
     """A server that asks for a key."""
     settings = ServerSettings(api_keys=("open-sesame",))
-    return serve(Services(space.toolbox, Agents(), space.health, overview=Overview(space)), settings)
+    return serve(whole(space), settings)
 
 
 @pytest.fixture

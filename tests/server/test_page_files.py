@@ -5,14 +5,12 @@ import re
 from pathlib import Path
 
 from kit import project, workspace
-from serving import Serve, failure
+from serving import Serve, failure, whole
 
 from ctx.clock import now_ms
 from ctx.server.app import Services
 from ctx.server.endpoints import PAGE, read_page
-from ctx.server.overview import Overview
 from ctx.server.policy import ServerSettings
-from ctx.tools.agents import Agents
 
 MAX_BYTES = 150_000
 FOREIGN = {"origin": "https://evil.example"}
@@ -38,7 +36,7 @@ def test_the_page_loads_nothing_from_elsewhere_and_has_nothing_inline() -> None:
 
 def test_the_overview_tells_runs_and_search_times(serve: Serve, tmp_path: Path) -> None:
     with workspace(project(tmp_path, {"a.md": "# Apples\n", "b.md": "# Pears\n"})) as space:
-        served = serve(Services(space.toolbox, Agents(), space.health, overview=Overview(space)))
+        served = serve(whole(space))
         assert served.client.get("/activity").json()["phase"] == "idle"
         space.refresh([])
         served.client.post("/tools/search", json={"query": "apples"})
@@ -54,7 +52,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(serve: Serve, tmp_p
     config = project(tmp_path, {"a.md": "# Apples\n"})
     os.symlink("/nonexistent", tmp_path / "docs" / "dangling.md")
     with workspace(config) as space:
-        served = serve(Services(space.toolbox, Agents(), space.health, overview=Overview(space)))
+        served = serve(whole(space))
         space.refresh([])
         run = served.client.get("/activity").json()["runs"]["filesystem:docs"]
         assert run["failed"] == len(run["problems"])
@@ -62,7 +60,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(serve: Serve, tmp_p
 
 def test_only_the_page_itself_asks_for_the_overview(serve: Serve, tmp_path: Path) -> None:
     with workspace(project(tmp_path)) as space:
-        services = Services(space.toolbox, Agents(), space.health, overview=Overview(space))
+        services = whole(space)
         served = serve(services, ServerSettings(api_keys=("key",)))
         for path in ("/activity", "/map"):
             assert failure(served.client.get(path)) == (401, "unauthorized")
@@ -78,7 +76,7 @@ def test_a_server_without_an_overview_has_none(serve: Serve, services: Services)
 def test_a_skipped_file_is_named_with_the_reason(serve: Serve, tmp_path: Path) -> None:
     config = project(tmp_path, {"a.md": "# Apples\n", "blank.md": " \n"})
     with workspace(config) as space:
-        served = serve(Services(space.toolbox, Agents(), space.health, overview=Overview(space)))
+        served = serve(whole(space))
         space.refresh([])
         run = served.client.get("/activity").json()["runs"]["filesystem:docs"]
         assert run["skipped"] == 1
@@ -93,7 +91,7 @@ def test_the_overview_tells_when_the_documents_last_changed(serve: Serve, tmp_pa
     os.utime(tmp_path / "docs" / "spring.md", (0, now_s - 100 * day_s))
     os.utime(tmp_path / "docs" / "old.md", (0, now_s - 4000 * day_s))
     with workspace(config) as space:
-        served = serve(Services(space.toolbox, Agents(), space.health, overview=Overview(space)))
+        served = serve(whole(space))
         assert served.client.get("/activity").json()["ages"] == {}
         space.refresh([])
         ages = served.client.get("/activity").json()["ages"]

@@ -11,13 +11,10 @@ from typing import Any
 
 import pytest
 from kit import project, workspace
-from serving import Serve, Served
+from serving import Serve, Served, whole
 from tabs import Tab
 
 from ctx.indexing.status import Activity
-from ctx.server.app import Services
-from ctx.server.overview import Overview
-from ctx.tools.agents import Agents
 from ctx.workspace import Workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(300)]
@@ -74,7 +71,7 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
 
 
 def _serve(serve: Serve, space: Workspace) -> Served:
-    return serve(Services(space.toolbox, Agents(), space.health, overview=Overview(space)))
+    return serve(whole(space))
 
 
 @pytest.fixture

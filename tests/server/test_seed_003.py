@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 from kit import project, shared, workspace
-from serving import ANYTHING, Serve, failure
+from serving import ANYTHING, Serve, failure, whole
 
 from ctx.errors import ScriptTimeout, ToolError
 from ctx.server.app import Services
@@ -99,7 +99,7 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
 
 @pytest.fixture
 def client(serve: Serve, space: Workspace) -> httpx.Client:
-    return serve(Services(space.toolbox, space.agents, space.health)).client
+    return serve(whole(space)).client
 
 
 def test_search_replays(client: httpx.Client) -> None:
