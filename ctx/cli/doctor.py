@@ -74,7 +74,7 @@ def run(command: str, argv: list[str]) -> int:
 
 def examine(explicit: str | None, *, fix: bool) -> Iterator[Finding]:
     """Every finding, in the order in which one thing builds on another."""
-    yield _python()
+    yield Finding("python", OK, f"{sys.version.split()[0]} on {sys.platform}")
     yield _git()
     try:
         config = configuration(explicit)
@@ -83,19 +83,20 @@ def examine(explicit: str | None, *, fix: bool) -> Iterator[Finding]:
             yield Finding("configuration", FAILED, line)
         return
     yield Finding("configuration", OK, config.path or "the defaults")
-    told = set()  # what keeps the store from being opened keeps it from each that looks into it
-    away = _away(config)
-    for finding in _store(config, fix=fix) if away is None else (away, _permissions(config.folder, fix=fix)):
-        told.add(finding.detail)
-        yield finding
+    faults = set()  # what keeps the store from being opened keeps it from each that looks into it
+    unreached = _unreached(config)
+    rows = (unreached, _permissions(config.folder, fix=fix)) if unreached else _store(config, fix=fix)
+    for row in rows:
+        faults.add(row.detail)
+        yield row
     # Each of the others would wait for it anew.
-    looks = [_extensions, _doors] if away else [_index, _embedder, _sources, _memory, _extensions, _doors]
+    looks = [] if unreached else [_index, _embedder, _sources, _memory]
     try:
         with open_workspace(config) as workspace:
-            for look in looks:
-                for finding in _guarded(look, workspace, fix):
-                    if finding.state != FAILED or finding.detail not in told:
-                        yield finding
+            for look in (*looks, _extensions, _doors):
+                for row in _guarded(look, workspace, fix):
+                    if row.state != FAILED or row.detail not in faults:
+                        yield row
     except CtxError as error:
         yield Finding("workspace", FAILED, error.message)
     yield from _server(config)
@@ -110,10 +111,6 @@ def _guarded(
         yield Finding(look.__name__.strip("_"), FAILED, error.message)
 
 
-def _python() -> Finding:
-    return Finding("python", OK, f"{sys.version.split()[0]} on {sys.platform}")
-
-
 def _git() -> Finding:
     path = shutil.which("git")
     if path is None:
@@ -124,7 +121,7 @@ def _git() -> Finding:
     return Finding("git", OK, version)
 
 
-def _away(config: Config) -> Finding | None:
+def _unreached(config: Config) -> Finding | None:
     """What is told where the database of [store] url is away, or refuses."""
     try:
         if config.store.url:

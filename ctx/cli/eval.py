@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.cli.common import configuration, parser, plain, tell
+from ctx.cli.get import listings
 from ctx.errors import BadRequest
 from ctx.store.base import Catalog
 from ctx.tools.base import Toolbox
@@ -18,7 +19,6 @@ from ctx.types import JSON, MODES, Caller
 from ctx.workspace import open_workspace
 
 DEPTH = 100  # how far down an answer is looked for
-_PAGE = 5000  # documents looked through at a time for paths that none has
 ABOVE = 3  # documents told of that stood above a missed one
 
 
@@ -160,13 +160,9 @@ def _read_file(path: str) -> list[Question]:
 
 def _absent(catalog: Catalog, paths: set[str]) -> set[str]:
     """Those of some expected paths that no document of the index has."""
-    absent, after = set(paths), None
-    while absent:
-        page = catalog.list_documents(after, _PAGE)
-        absent -= {path for listing in page for path in absent if fits(listing.source_id, path)}
-        if len(page) < _PAGE:
-            break
-        after = (page[-1].source, page[-1].source_id)
+    absent = set(paths)
+    for listing in listings(catalog) if absent else ():
+        absent -= {path for path in absent if fits(listing.source_id, path)}
     return absent
 
 

@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from ctx.cli.common import configuration, parser, plain, print_json, prose
 from ctx.connectors.names import encode_name
 from ctx.errors import BadRequest, NotFound
-from ctx.lean import NamedTuple
+from ctx.lean import TYPE_CHECKING, NamedTuple
 from ctx.text import sound
 from ctx.types import JSON, Caller, source_kind
 from ctx.workspace import Workspace, open_workspace
 
+if TYPE_CHECKING:
+    from ctx.store.base import Catalog
+    from ctx.store.rows import Listing
+
 LEAST_PREFIX = 4  # characters of an id: fewer begin too many of them, and are words more often
 SHOWN_CANDIDATES = 5  # in an answer's one line
-PAGE = 5000  # documents looked through at a time, where only the end of a path is given
+PAGE = 5000  # documents listed at a time
 FIELDS = ("title", "source", "source_id", "source_url", "updated_at", "author", "content_type", "id")
 _HEX = frozenset("0123456789abcdef-")
 
@@ -155,14 +159,20 @@ def _at_path(workspace: Workspace, text: str, file: str, source: str | None) -> 
 
 def _ending_so(workspace: Workspace, text: str, source: str | None) -> Iterator[Match]:
     """The documents whose path ends with these whole names: `auth.md` for `docs/auth.md`."""
-    after, end = None, "/" + text.strip("/")
+    end = "/" + text.strip("/")
+    for listing in listings(workspace.catalog):
+        if source in (None, listing.source, source_kind(listing.source)) and (
+            listing.source_id.endswith(end)
+        ):
+            yield Match(listing.id, listing.source, listing.source_id)
+
+
+def listings(catalog: "Catalog") -> Iterator["Listing"]:
+    """Every document, by source and path."""
+    after = None
     while True:
-        page = workspace.catalog.list_documents(after, PAGE)
-        for listing in page:
-            if source in (None, listing.source, source_kind(listing.source)) and (
-                listing.source_id.endswith(end)
-            ):
-                yield Match(listing.id, listing.source, listing.source_id)
+        page = catalog.list_documents(after, PAGE)
+        yield from page
         if len(page) < PAGE:
             return
         after = (page[-1].source, page[-1].source_id)

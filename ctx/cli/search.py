@@ -1,9 +1,8 @@
-"""`ctx search` and `ctx get`."""
+"""`ctx search`."""
 
-import os
 import sys
 
-from ctx.cli.common import configuration, parser, plain, print_json, prose, styled
+from ctx.cli.common import configuration, parser, plain, print_json, prose, styled, terminal_width
 from ctx.types import JSON, MODES, Caller
 from ctx.workspace import Workspace, open_workspace
 
@@ -11,10 +10,6 @@ _SWITCHES = ("--json", "--explain", "--prefix")
 _NUMBERS = ("--limit", "--offset", "--per-document", "--max-tokens")
 _LISTS = ("--source", "--path", "--type")  # may be given several times
 _WORDS = ("--mode", "--since", "--until", "--config")
-
-
-def run(command: str, argv: list[str]) -> int:
-    return _search(argv)
 
 
 class _Options:
@@ -107,7 +102,7 @@ def _arguments(options: _Options) -> dict[str, JSON]:
     }
 
 
-def _search(argv: list[str]) -> int:
+def run(command: str, argv: list[str]) -> int:
     options = _options(argv)
     with open_workspace(configuration(options.config), reading=True) as workspace:
         reply = workspace.toolbox.call("search", _arguments(options), Caller("cli"))
@@ -169,9 +164,10 @@ def _highlight(passage: JSON, on: str, off: str) -> str:
 
 def _wrapped(words: list[str], unseen: tuple[str, str]) -> list[str]:
     """The words in lines that fit the terminal below their indent; in one line where there is no terminal."""
-    if not sys.stdout.isatty():
+    columns = terminal_width()
+    if columns is None:
         return [" ".join(words)]
-    width = os.get_terminal_size(sys.stdout.fileno()).columns - 4
+    width = columns - 4
     lines, room = [""], 0
     for word in words:
         length = len(word) - sum(word.count(code) * len(code) for code in unseen if code)

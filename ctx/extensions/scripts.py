@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from ctx import files
 from ctx.clock import iso_utc, now_ms
 from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError, CtxError, SourceError, ToolError
@@ -90,12 +91,10 @@ class ScriptFile(NamedTuple):
 
     def stamp(self) -> tuple[int, ...] | None:
         """Changes when the file does, or what it is trusted by; None where it is gone."""
-        try:
-            status = os.stat(self.path)
-        except OSError:
+        stamp = files.stamp(self.path)
+        if not any(stamp):
             return None
-        trust = () if self.vouched_by is None else self.vouched_by.stamp()
-        return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, *trust
+        return stamp if self.vouched_by is None else (*stamp, *self.vouched_by.stamp())
 
 
 class Runner(NamedTuple):

@@ -54,6 +54,14 @@ def test_a_snippet_is_broken_between_words_and_keeps_its_indent(tmp_path: Path, 
     assert sentence in " ".join(line.strip() for line in lines)
 
 
+def test_a_terminal_that_does_not_know_its_width_has_eighty_columns(tmp_path: Path) -> None:
+    project(tmp_path, {"a.md": "# A\n\n" + "xylophone quokka " * 12})
+    assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
+    lines = on_a_terminal("search", "xylophone", cwd=tmp_path, columns=0, color=False).splitlines()
+    assert max(map(len, lines)) > 60
+    assert max(map(len, lines[2:-1])) <= 80
+
+
 def test_in_a_pipe_a_snippet_is_one_line(tmp_path: Path) -> None:
     project(tmp_path, {"a.md": "# A\n\n" + "xylophone quokka " * 12})
     assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
