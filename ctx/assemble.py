@@ -9,7 +9,7 @@ from ctx.config import Config
 from ctx.errors import ConfigError
 from ctx.health import health
 from ctx.indexing.status import FIRST_ANSWERS_AT_MOST_S
-from ctx.searchers import SearchProcesses
+from ctx.searchers.pool import SearchProcesses
 from ctx.server.advice import Advice
 from ctx.server.keys import KeyRing, Keys
 from ctx.store.plane import open_database

@@ -288,12 +288,12 @@ def _sources(workspace: Workspace, fix: bool) -> Iterator[Finding]:
         )
     for status in statuses:
         if not status.configured:
-            kept = f"{status.name}: not configured, {counted(status.doc_count, 'document')} kept"
+            detail = f"{status.name}: not configured, {counted(status.doc_count, 'document')} kept"
             if workspace.config.store.url:
-                kept += f", for it may be another machine's (`ctx index --prune {status.name}` drops them)"
-                yield Finding("source", OK, kept)
+                detail += f", for it may be another machine's (`ctx index --prune {status.name}` drops them)"
+                yield Finding("source", OK, detail)
             else:
-                yield Finding("source", WARNING, f"{kept}; `ctx index --prune` drops them")
+                yield Finding("source", WARNING, f"{detail}; `ctx index --prune` drops them")
         elif not status.healthy:
             yield Finding("source", FAILED, f"{status.name}: {status.note or 'never indexed'}")
         else:

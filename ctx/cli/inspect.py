@@ -38,14 +38,14 @@ def _sources(argv: list[str]) -> int:
             f"{source['doc_count']:,}",
             f"{source['chunk_count']:,}",
             f"{source['pending']:,}",
-            ago(parse_ms(at) if (at := source["last_indexed_at"]) else None, now_ms()),
+            ago(parse_ms(last) if (last := source["last_indexed_at"]) else None, now_ms()),
             (source["note"] or "").removeprefix(f"{source['name']}: "),
         )
         for source in reply["sources"]
     ]
     headers = ("SOURCE", "HEALTH", "DOCUMENTS", "CHUNKS", "PENDING", "LAST INDEXED", "NOTE")
-    shown = len(headers) if any(row[-1] for row in rows) else len(headers) - 1
-    listing = table([row[:shown] for row in rows], headers[:shown])
+    columns = len(headers) if any(row[-1] for row in rows) else len(headers) - 1
+    listing = table([row[:columns] for row in rows], headers[:columns])
     absent = "No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml."
     return tell(args.json, reply, listing if rows else absent)
 

@@ -204,7 +204,6 @@ class IndexRun:
         self._reread = full or _reading(self._last.signature) != _reading(self._signature)
         self._batch = _Batch()
         self._present: set[str] = set()
-        self._unreadable: set[str] = set()  # there, but not this time: the last good version stays
         self._added = self._updated = self._touched = self._chunks = self._skipped = self._empty = 0
         self._skips: list[Problem] = []
         self._voids: list[Problem] = []  # apart: there may be so many that the others would not be named
@@ -319,8 +318,7 @@ class IndexRun:
             extracted = extract(content, item.source_id)
         except SourceError as error:
             self._log.problem(item.source_id, error.message)
-            self._unreadable.add(item.source_id)
-            return
+            return  # it is present: the last good version stays
         if extracted is None:
             self._skip(item.source_id, why_no_text(content))
             self._present.discard(item.source_id)
@@ -398,7 +396,7 @@ class IndexRun:
             return []
         if len(log.unchanged) == len(existing):
             return []  # all that was known was seen: the usual run, spared three sets of all its ids
-        departed = set(existing) - self._present - self._unreadable - log.unchanged
+        departed = set(existing) - self._present - log.unchanged
         if log.withheld:
             prefixes = tuple(log.withheld)
             departed = {source_id for source_id in departed if not source_id.startswith(prefixes)}

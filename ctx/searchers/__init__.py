@@ -1,7 +1,3 @@
 """Processes beside a server that answer searches when several come at once: in one, Python runs one thread at
 a time.
 """
-
-from ctx.searchers.pool import SearchProcesses
-
-__all__ = ["SearchProcesses"]

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from kit import project, workspace
 
+from ctx import search
 from ctx.health import health
 from ctx.indexing import indexer
 from ctx.indexing.order import Asked, EmbeddingOrder
+from ctx.types import Caller
 from ctx.workspace import Workspace
 
 WAIT_S = 60.0  # until a test that hangs fails
@@ -121,3 +123,16 @@ def test_what_another_machine_is_embedding_is_left_to_it(
 
 def _nothing(model: str, chunk_nos: Sequence[int], for_s: float) -> list[int]:
     return []
+
+
+def test_a_search_tells_what_awaits_an_embedding_for_as_long_as_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_PENDING_KEPT_S", 0.0)
+    question = {"query": "xylophone", "mode": "hybrid"}
+    with workspace(project(tmp_path, {"a.md": "# A\n\nxylophone"}, SEMANTIC)) as space:
+        space.indexer.run()
+        before = space.toolbox.call("search", question, Caller("cli"))
+        assert before["partial"].startswith("1 chunks are not embedded yet")
+        space.indexer.embed()
+        assert "partial" not in space.toolbox.call("search", question, Caller("cli"))

@@ -14,8 +14,7 @@ from faults import Server, eventually, serving
 from kit import project, workspace
 
 from ctx.errors import BadRequest, StoreError
-from ctx.searchers import SearchProcesses
-from ctx.searchers.pool import LINES
+from ctx.searchers.pool import LINES, SearchProcesses
 from ctx.types import JSON, Caller
 from ctx.workspace import Workspace
 
