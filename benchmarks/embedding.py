@@ -276,10 +276,10 @@ def main() -> None:
 
     python_alone = cold("pass")
     question = cold(
-        "from ctx.embed import open_embedder; open_embedder('local').embed_query('how do I rotate the logs?')"
+        "from ctx.embed.local import LocalEmbedder; LocalEmbedder().embed_query('how do I rotate the logs?')"
     )
     through = cold(
-        "from ctx.embed import open_embedder; list(open_embedder('local').embed(['how do I rotate the "
+        "from ctx.embed.local import LocalEmbedder; list(LocalEmbedder().embed(['how do I rotate the "
         "logs?']))"
     )
     print(

@@ -44,7 +44,7 @@ from memory_reflect import reflections
 from memory_talks import SEED, talks
 from quality import Runs, indexed, read_set, run_queries, score
 
-from ctx.embed import open_embedder
+from ctx.embed.local import LocalEmbedder
 from ctx.memory import MemoryBank, MemoryStore
 
 DIM = 384
@@ -271,7 +271,7 @@ def recall(folder: str, set_dir: str, modes: Sequence[str]) -> dict[str, object]
     """
     judged = read_set(Path(set_dir))
     figures: dict[str, dict[str, float]] = {}
-    embedder = open_embedder("local" if "hybrid" in modes else "disabled")
+    embedder = LocalEmbedder() if "hybrid" in modes else None
     with MemoryStore(os.path.join(folder, "memory.db"), embedder) as store:
         bank = store.bank("judged")
         texts = [

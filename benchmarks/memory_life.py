@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ctx.clock import DAY_MS, parse_ms
-from ctx.embed import open_embedder
+from ctx.embed.local import LocalEmbedder
 from ctx.memory import MemoryBank, MemoryStore
 
 MEMORIES = Path(__file__).parent / "memories"  # the sets
@@ -58,7 +58,7 @@ def new_bank(name: str, clock: list[int]) -> Iterator[MemoryBank]:
     with (
         tempfile.TemporaryDirectory() as folder,
         MemoryStore(
-            os.path.join(folder, "ctx.db"), open_embedder("local"), lambda: clock[0], new_id=ids_in_order()
+            os.path.join(folder, "ctx.db"), LocalEmbedder(), lambda: clock[0], new_id=ids_in_order()
         ) as store,
     ):
         yield store.bank(name)
@@ -210,7 +210,7 @@ def _held() -> tuple[dict[str, str], list[str]]:
     """Of memories/held.tsv how often what is stored second puts the first away where it should, and leaves it
     where not.
     """
-    embedder = open_embedder("local")
+    embedder = LocalEmbedder()
     right: dict[str, list[bool]] = {}
     misses = []
     for line in (MEMORIES / "held.tsv").read_text().splitlines():

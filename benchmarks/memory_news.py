@@ -15,7 +15,7 @@ from memory_answers import regression, stored
 from memory_life import NOW, new_bank
 
 from ctx.clock import DAY_MS, parse_ms
-from ctx.embed import open_embedder
+from ctx.embed.local import LocalEmbedder
 from ctx.memory import MemoryBank
 from ctx.memory.news import FITTED, LEAST_COSINE, LIKELY, NEWS_REACH, Signals, Weights, apart, signals_of
 from ctx.memory.question import Asked
@@ -91,7 +91,7 @@ def _pairs_of(bank: MemoryBank, question: str, text: str, second: str, of_change
         if result["signals"]["cosine"] is not None and Statement.of(result["record"]["text"]).short
     }
     earlier = hits[text] if text in list(hits)[:FOUND_HITS] else None
-    embedder = open_embedder("local")
+    embedder = LocalEmbedder()
     if earlier is None or embedder is None:
         return
     asked, older = Asked.of(question), Statement.of(text)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from memory_life import RECALL, ids_in_order
 
 from ctx.clock import DAY_MS, iso_utc, parse_ms
-from ctx.embed import open_embedder
+from ctx.embed.local import LocalEmbedder
 from ctx.memory import MemoryBank, MemoryStore
 
 SEED = 100  # of the set that is run unless another is named
@@ -144,7 +144,7 @@ def talks(seed: int = SEED) -> dict[str, Any]:
     """R@5 and MRR of each leg and of recall, for turns, passages and sessions; and where recall is below its
     better leg."""
     figures: dict[str, dict[str, dict[str, float]]] = {}
-    embedder = open_embedder("local")
+    embedder = LocalEmbedder()
     with (
         tempfile.TemporaryDirectory() as folder,
         MemoryStore(os.path.join(folder, "ctx.db"), embedder, new_id=ids_in_order()) as store,

@@ -127,8 +127,10 @@ class Succession:
         entry = self._noted().get(name)
         if not isinstance(entry, dict) or entry.keys() != set(_FIELDS):
             return None
+        from ctx.embed import open_embedder  # 2 ms, and few stores had another model
+
         try:
-            embedder = opened(self._settings.replaced(**entry))
+            embedder = open_embedder(self._settings.replaced(**entry), os.environ)
             if embedder is not None and embedder.model != name:
                 embedder.close()
                 return None
@@ -148,23 +150,6 @@ class Succession:
         except (OSError, ValueError):
             return {}
         return stores if isinstance(stores, dict) else {}
-
-
-def opened(settings: Embedding) -> "Embedder | None":
-    """The embedder that these settings lead to; None where embeddings are off. Raises `ConfigError`."""
-    from ctx.embed import open_embedder  # its rooms import numpy and onnxruntime
-
-    return open_embedder(
-        settings.provider,
-        settings.model,
-        settings.dims,
-        settings.url,
-        os.environ.get(settings.key_variable) if settings.key_variable else None,
-        batch_size=settings.batch_size,
-        timeout_s=settings.timeout_secs,
-        max_retries=settings.max_retries,
-        threads=settings.threads,
-    )
 
 
 def key_of(embedder: "Embedder | None") -> tuple[str | None, int | None]:

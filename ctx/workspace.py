@@ -164,10 +164,10 @@ class Workspace:
 
     @cached_property
     def embedder(self) -> "Embedder | None":
-        from ctx.succession import opened
+        from ctx.embed import open_embedder
 
         with self._lock:
-            embedder = opened(self.config.embedding)
+            embedder = open_embedder(self.config.embedding, os.environ)
             if embedder is not None:
                 self._opened.append(embedder.close)
             return embedder

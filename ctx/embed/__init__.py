@@ -2,51 +2,42 @@
 OpenAI-compatible API).
 """
 
+from collections.abc import Mapping
+
 from ctx.embed.base import Embedder
 from ctx.errors import ConfigError
+from ctx.settings import Embedding
 
 __all__ = ["Embedder", "open_embedder"]
 
 
-def open_embedder(
-    provider: str,
-    model: str | None = None,
-    dims: int | None = None,
-    url: str | None = None,
-    api_key: str | None = None,
-    *,
-    batch_size: int = 32,
-    timeout_s: float = 30.0,
-    max_retries: int = 5,
-    threads: int = 0,
-) -> Embedder | None:
-    """The embedder that the configuration asks for; None where the provider is "disabled".
+def open_embedder(settings: Embedding, environ: Mapping[str, str]) -> Embedder | None:
+    """The embedder that these settings lead to; None where embeddings are off.
 
-    Cheap: no model is loaded and no service is called before the first text. `threads` 0 means one for each
-    processor. `batch_size`, `timeout_s` and `max_retries` are for the services; the local one works text by
-    text. Raises `ConfigError`.
+    Cheap: no model is loaded and no service is called before the first text. Raises `ConfigError`.
     """
+    provider, model = settings.provider, settings.model
     if provider == "disabled":
         return None
     # Imported here: numpy costs 70 ms and httpx 90 ms, and only one of the two rooms is entered.
     if provider == "local":
         from ctx.embed.local import SHIPPED, LocalEmbedder
 
-        return LocalEmbedder(model or SHIPPED, dims=dims, threads=threads or None)
+        return LocalEmbedder(model or SHIPPED, dims=settings.dims, threads=settings.threads or None)
     from ctx.embed.remote import OllamaEmbedder, OpenAIEmbedder
 
     services = {"ollama": OllamaEmbedder, "openai": OpenAIEmbedder}
     if provider not in services:
-        known = ", ".join(("local", *services, "disabled"))
-        raise ConfigError(f"[embedding] provider: unknown '{provider}' (known: {known})")
-    if not model or not dims:
+        choices = ", ".join(("local", *services, "disabled"))
+        raise ConfigError(f"[embedding] provider: unknown '{provider}' (known: {choices})")
+    if not model or not settings.dims:
         raise ConfigError(f"[embedding] provider '{provider}' needs model and dims")
     return services[provider](
         model,
-        dims,
-        url=url,
-        api_key=api_key,
-        batch_size=batch_size,
-        timeout_s=timeout_s,
-        max_retries=max_retries,
+        settings.dims,
+        url=settings.url,
+        api_key=environ.get(settings.key_variable) if settings.key_variable else None,
+        batch_size=settings.batch_size,
+        timeout_s=settings.timeout_secs,
+        max_retries=settings.max_retries,
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ctx.config import default_config
 from ctx.embed import open_embedder
 from ctx.embed.base import cut_text, prefixes
 from ctx.embed.engines import cut_windows
@@ -272,10 +273,12 @@ def test_opening_loads_neither_numpy_nor_a_model() -> None:
     code = "\n".join(
         (
             "import sys",
+            "from ctx.config import default_config",
             "from ctx.embed import open_embedder",
-            "embedder = open_embedder('local')",
+            "settings = default_config('/').embedding",
+            "embedder = open_embedder(settings, {})",
             "assert embedder.model.startswith('all-MiniLM') and embedder.dim == 384",
-            "assert open_embedder('disabled') is None",
+            "assert open_embedder(settings.replaced(provider='disabled'), {}) is None",
             "print([name for name in ('numpy', 'httpx', 'onnxruntime', 'fastembed') if name in sys.modules])",
             "embedder.embed_query('hello')",
             "print('fastembed' in sys.modules)",
@@ -295,8 +298,9 @@ def test_no_network_is_touched_and_nothing_is_written(tmp_path: Path) -> None:
             "    if event in ('socket.connect', 'socket.getaddrinfo', 'socket.gethostbyname'):",
             "        raise SystemExit(f'network: {event} {arguments}')",
             "sys.addaudithook(watch)",
+            "from ctx.config import default_config",
             "from ctx.embed import open_embedder",
-            "embedder = open_embedder('local')",
+            "embedder = open_embedder(default_config('/').embedding, {})",
             "print(len(list(embedder.embed(['hello', 'world']))), len(embedder.embed_query('hello')))",
         )
     )
@@ -415,7 +419,7 @@ def test_a_folder_that_lacks_files_is_an_error_that_names_them(tmp_path: Path) -
 
 def test_dims_that_are_not_the_models_are_an_error() -> None:
     with pytest.raises(ConfigError, match=r"gives vectors of 384, not 512; delete the key"):
-        open_embedder("local", dims=512)
+        open_embedder(default_config("/").embedding.replaced(dims=512), {})
 
 
 def test_a_damaged_model_is_our_error(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ctx.config import default_config
 from ctx.embed import open_embedder
 from ctx.embed.remote import WINDOW_CHARS, OllamaEmbedder, OpenAIEmbedder
 from ctx.errors import ConfigError, EmbedderError
 
+DEFAULTS = default_config("/").embedding
 KEY = "sk-very-secret-0123456789"
 Answer = tuple[int, dict[str, str], Any]
 
@@ -149,7 +151,10 @@ def test_ollama_is_told_not_to_truncate_and_given_the_models_prefixes(
 
 
 def test_a_key_is_sent_to_an_ollama_that_wants_one(service: Service) -> None:
-    embedder = open_embedder("ollama", model="nomic-embed-text", dims=3, url=service.url, api_key=KEY)
+    settings = DEFAULTS.replaced(
+        provider="ollama", model="nomic-embed-text", dims=3, url=service.url, api_key_env="OLLAMA_KEY"
+    )
+    embedder = open_embedder(settings, {"OLLAMA_KEY": KEY})
     assert embedder is not None
     embedder.embed_query("what?")
     embedder.close()
@@ -186,7 +191,8 @@ def test_a_question_is_tried_twice_at_most(service: Service, openai: OpenAIEmbed
 
 
 def test_nobody_listening_is_our_error() -> None:
-    embedder = open_embedder("ollama", "some-model", 3, "http://127.0.0.1:9", max_retries=0)
+    settings = DEFAULTS.replaced(provider="ollama", model="some-model", dims=3, url="http://127.0.0.1:9")
+    embedder = open_embedder(settings.replaced(max_retries=0), {})
     assert embedder is not None
     with pytest.raises(EmbedderError, match=r"ollama at 127\.0\.0\.1:9 did not answer \(ConnectError\)"):
         embedder.embed_query("one")
@@ -406,6 +412,6 @@ def test_a_key_with_a_line_break_is_a_configuration_error_that_does_not_show_it(
 
 def test_opening_wants_a_model_and_its_size_and_a_known_provider() -> None:
     with pytest.raises(ConfigError, match="provider 'ollama' needs model and dims"):
-        open_embedder("ollama", "m")
+        open_embedder(DEFAULTS.replaced(provider="ollama", model="m"), {})
     with pytest.raises(ConfigError, match="unknown 'cohere'"):
-        open_embedder("cohere", "m", 3)
+        open_embedder(DEFAULTS.replaced(provider="cohere", model="m", dims=3), {})

@@ -9,7 +9,7 @@ import postgres
 import pytest
 from memory_kit import Clock, WordEmbedder
 
-from ctx.embed import open_embedder
+from ctx.embed.local import LocalEmbedder
 from ctx.memory import MemoryBank, MemoryStore, Provenance
 
 
@@ -21,8 +21,7 @@ def clock() -> Clock:
 @pytest.fixture(scope="module")
 def minilm() -> Iterator[object]:
     """The shipped model."""
-    embedder = open_embedder("local")
-    assert embedder is not None
+    embedder = LocalEmbedder()
     yield embedder
     embedder.close()
 
