@@ -422,7 +422,7 @@ class IndexRun:
         if not news or self._stopped():
             return
         # A run that could not finish must not make the next one believe that everything was read the new way.
-        whole = (note is None and log.complete) or not self._reread
+        whole = (note is None and log.complete) or last.signature == self._signature
         run = Run(
             finished_ms=self._clock(),
             ok=note is None,

@@ -514,7 +514,7 @@ def test_a_watching_run_tells_each_change_and_ctrl_c_is_its_right_end(tmp_path: 
 
 def test_what_is_skipped_is_named_with_its_reason_and_a_dry_run_knows_it(tmp_path: Path) -> None:
     project(tmp_path, FILES)
-    (tmp_path / "docs" / "scan.md").write_bytes(b"%PDF-1.7\0\0")
+    (tmp_path / "docs" / "scan.md").write_bytes(b"\x89PNG\r\n\0\0")
     (tmp_path / "docs" / "blob.md").write_bytes(b"\0\1\2")
     (tmp_path / "docs" / "void.md").write_bytes(b"")
     (tmp_path / "docs" / "table.csv").write_bytes(b"a,b\n")
@@ -523,7 +523,7 @@ def test_what_is_skipped_is_named_with_its_reason_and_a_dry_run_knows_it(tmp_pat
     (report,) = document(ctx("index", "--json", cwd=tmp_path))["sources"]
     reasons = {skip["source_id"]: skip["message"] for skip in report["skips"]}
     assert reasons.keys() == {"scan.md", "blob.md", "void.md"}
-    assert "PDF" in reasons["scan.md"]
+    assert "a picture" in reasons["scan.md"]
     assert reasons["blob.md"] == "binary data, not text"
     assert reasons["void.md"] == "empty"
     assert ".csv 1" in report["notes"][0]["message"]
