@@ -56,7 +56,7 @@ def open_workspace(config: Config, *, reading: bool = False, projecting: bool = 
             "nothing is indexed yet; run `ctx index` first (or `ctx serve mcp`, which does it by itself)"
         )
     workspace = Workspace(config, reading=reading, projecting=projecting)
-    if reading and config.store.url:
+    if reading and projecting and config.store.url:
         workspace.catch_up()
     return workspace
 

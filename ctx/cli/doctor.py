@@ -96,6 +96,7 @@ def examine(explicit: str | None, *, fix: bool) -> Iterator[Finding]:
             for look in (*looks, _extensions, _doors):
                 for row in _guarded(look, workspace, fix):
                     if row.state != FAILED or row.detail not in faults:
+                        faults.add(row.detail)
                         yield row
     except CtxError as error:
         yield Finding("workspace", FAILED, error.message)

@@ -59,7 +59,7 @@ def run(command: str, argv: list[str]) -> int:
     options.add_argument("--body", action="store_true", help="print the text alone")
     args = options.parse_args(argv)
     lines = ALL_LINES if args.lines is None else parse_lines(args.lines)
-    with open_workspace(configuration(args.config), reading=True) as workspace:
+    with open_workspace(configuration(args.config), reading=True, projecting=False) as workspace:
         match, suffix_lines = resolve(workspace, args.document, args.source)
         if lines == ALL_LINES:
             lines = suffix_lines

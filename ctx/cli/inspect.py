@@ -13,13 +13,13 @@ from ctx.cli.common import ago, configuration, json_printable, parser, plain, ta
 from ctx.cli.embed import described, shares_json
 from ctx.cli.output import Output, mode_of, output_path
 from ctx.clock import iso_utc, now_ms, parse_ms
-from ctx.errors import BadRequest
+from ctx.errors import BadRequest, StoreError
 from ctx.pruning import replaced_models
-from ctx.store.rows import StoredDocument
+from ctx.store.rows import ModelShare, StoredDocument
 from ctx.text import counted
 from ctx.tools import shapes
 from ctx.types import Caller, oldest_pending_ms
-from ctx.workspace import open_workspace
+from ctx.workspace import Workspace, open_workspace
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -29,7 +29,7 @@ def run(command: str, argv: list[str]) -> int:
 def _sources(argv: list[str]) -> int:
     options = parser("sources", "List the sources, their health and how much of each is indexed.", json=True)
     args = options.parse_args(argv)
-    with open_workspace(configuration(args.config), reading=True) as workspace:
+    with open_workspace(configuration(args.config), reading=True, projecting=False) as workspace:
         reply = workspace.toolbox.call("sources", {}, Caller("cli"))
     rows = [
         (
@@ -55,11 +55,10 @@ def _stats(argv: list[str]) -> int:
         "stats", "Count documents, chunks and embeddings, and show how fresh they are.", json=True
     )
     args = options.parse_args(argv)
-    with open_workspace(configuration(args.config), reading=True) as workspace:
+    with open_workspace(configuration(args.config), reading=True, projecting=False) as workspace:
         stats = dict(workspace.catalog.stats())
         statuses = workspace.statuses()
-        behind = workspace.behind()
-        replaced = replaced_models(workspace)
+        behind, replaced, away = _of_index(workspace)
     pending = sum(status.pending for status in statuses)
     oldest = oldest_pending_ms(statuses)
     answer = {
@@ -81,7 +80,9 @@ def _stats(argv: list[str]) -> int:
         lines.append(f"pending     {pending:,}, the oldest since {ago(oldest, now_ms())}")
     lines.append(f"size        {stats['size_bytes'] / 1e6:,.1f} MB")
     lines += [f"replaced    {described(share)}; `ctx embed prune` drops them" for share in replaced]
-    if behind:
+    if away:
+        lines.append(f"index       {away}")
+    elif behind:
         lines.append(f"index       {behind:,} writes behind the catalog; `ctx index` catches up")
     rows = [
         (
@@ -98,6 +99,14 @@ def _stats(argv: list[str]) -> int:
         headers = ("SOURCE", "DOCUMENTS", "CHUNKS", "PENDING", "LAST INDEXED", "REVISION")
         lines += ["", table(rows, headers)]
     return tell(args.json, answer, *lines)
+
+
+def _of_index(workspace: Workspace) -> tuple[int | None, list[ModelShare], str | None]:
+    """How far the index is behind, and whose vectors it has beside; or why it cannot be asked."""
+    try:
+        return workspace.behind(), replaced_models(workspace), None
+    except StoreError as error:
+        return None, [], error.message
 
 
 def _export(argv: list[str]) -> int:
@@ -122,7 +131,10 @@ def _export(argv: list[str]) -> int:
     if args.parquet is not None:
         return _export_parquet(args)
     output = Output(args.output, mode=mode_of(args.output))
-    with open_workspace(configuration(args.config), reading=True) as workspace, output as out:
+    with (
+        open_workspace(configuration(args.config), reading=True, projecting=False) as workspace,
+        output as out,
+    ):
         watched = args.output is None and sys.stdout.isatty()
         documents, chunks = _write_export(workspace.catalog.export(), out, json_printable if watched else str)
     target = f" to {plain(args.output)}" if args.output else ""
@@ -156,7 +168,7 @@ def _export_parquet(args: argparse.Namespace) -> int:
 
     if args.output is not None:
         raise BadRequest("--parquet names its own file; leave --output out")
-    with open_workspace(configuration(args.config), reading=True) as workspace:
+    with open_workspace(configuration(args.config), reading=True, projecting=False) as workspace:
         chunks, embedded = write_table(args.parquet, workspace.catalog, workspace.model)
     line = f"Exported {counted(chunks, 'chunk')}, {embedded:,} with an embedding, to {plain(args.parquet)}"
     return tell(args.json, {"file": args.parquet, "chunks": chunks, "embedded": embedded}, notes=[line])

@@ -96,6 +96,25 @@ def test_a_search_engine_that_is_away_is_told_by_the_search_and_by_health(tmp_pa
     assert any("OpenSearch cannot be reached" in line for line in state["degraded"])
 
 
+def test_what_the_record_knows_is_told_while_the_search_engine_is_away(
+    tmp_path: Path, database_url: str
+) -> None:
+    config = machine(tmp_path, f"http://127.0.0.1:{free_port()}", "ctx", store=database_url)
+    ctx(config, "worker", "--once", "--roles", "scan,embed")
+    (source,) = json.loads(ctx(config, "sources", "--json"))["sources"]
+    assert (source["healthy"], source["doc_count"]) == (True, 2)
+    stats = json.loads(ctx(config, "stats", "--json"))
+    assert (stats["documents"], stats["index_behind"]) == (2, None)
+    assert "OpenSearch cannot be reached" in ctx(config, "stats")
+    assert "heron" in ctx(config, "get", "heron.md").lower()
+    failed = [
+        row
+        for row in json.loads(ctx(config, "doctor", "--json", code=1))["findings"]
+        if row["state"] == "failed"
+    ]
+    assert [row["what"] for row in failed] == ["index"], "told once"
+
+
 def test_a_worker_tells_once_that_the_search_engine_is_away(
     tmp_path: Path, database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
