@@ -508,9 +508,8 @@ class Workspace:
         configuration = upkeep.Configuration(self.config.path)
         look = partial(upkeep.look_after_files, self.catalog, self.indexer, configuration, self._read_anew)
         self._in_background("ctx-files", look)
-        if not self.plane.remote:  # a search engine is nobody's to delete by hand, and each look would ask it
-            look = partial(upkeep.look_after_index, self.catalog, self.index, self.catch_up)
-            self._in_background("ctx-behind", look)
+        look = partial(upkeep.look_after_index, self.catalog, self.index, self.catch_up)
+        self._in_background("ctx-behind", look)
         if self.config.store.url:
             self._in_background("ctx-follow", partial(upkeep.follow_catalog, self.catalog, self.indexer))
         if self.packs and self.embedder is not None:

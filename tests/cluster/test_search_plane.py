@@ -64,6 +64,17 @@ def test_a_file_as_the_record_and_an_opensearch_as_the_index(
     assert ids(config, "heron") == ["heron.md"]
 
 
+def test_an_index_that_is_deleted_under_a_server_is_built_anew(
+    tmp_path: Path, opensearch_url: str, index_name: str
+) -> None:
+    config = machine(tmp_path, opensearch_url, index_name)
+    ctx(config, "index")
+    with serving(config) as address:
+        eventually(address, "otters", ["otter.md"])
+        opensearch.forget(opensearch_url, index_name)
+        eventually(address, "herons", ["heron.md"])
+
+
 def test_machines_with_one_database_share_one_index(
     tmp_path: Path, opensearch_url: str, index_name: str, database_url: str
 ) -> None:
