@@ -32,6 +32,7 @@ def health(workspace: Workspace) -> dict[str, JSON]:
         ailments.append(f"catalog: {error.message}")
     try:
         if seq is not None:
+            workspace.index.reach()
             answer["index_behind"] = max(0, seq - workspace.index.applied_seq())
         answering = workspace.succession.answering() if answer["pending"] else None
         if answering is not None and answering.model != workspace.model:

@@ -273,6 +273,10 @@ class Projection(Protocol):
 class SearchIndex(Projection, Protocol):
     """A projection that finds chunks. Searches may run in any thread and never wait for a writer."""
 
+    def reach(self) -> None:
+        """Raises `StoreError` where it does not answer just now, which is not waited for."""
+        ...
+
     def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
         """The k best chunks by words, best first. Any text is a query; raises only `StoreError`.
 

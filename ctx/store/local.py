@@ -325,6 +325,9 @@ class LocalIndex:
                 return False
         return True
 
+    def reach(self) -> None:
+        """Nothing: it is in this process."""
+
     def adopt(self) -> None:
         """Nothing: what lies beside the catalog is its own."""
 

@@ -441,11 +441,15 @@ class OpenSearchIndex:
                 return self._seen[1]
         return self._read_states()
 
-    def _read_states(self) -> States:
+    def reach(self) -> None:
+        """As the protocol has it."""
+        self._read_states(hurried=True)
+
+    def _read_states(self, *, hurried: bool = False) -> States:
         began_s = time.monotonic()
         addresses = [{"_index": part.alias, "_id": STATE} for part in (self._words, self._vectors)]
-        documents = self._client.ask("POST", "/_mget", {"docs": addresses})["docs"]
-        states = States(*map(_published_state, documents))
+        documents = self._client.ask("POST", "/_mget", {"docs": addresses}, hurried=hurried)["docs"]
+        states = States(*map(State.published, documents))
         with self._lock:
             self._seen = began_s, states
         return states
@@ -581,14 +585,6 @@ def _vector_entries(batch: VectorBatch, version: int) -> list[Entry]:
             strict=True,
         )
     ]
-
-
-def _published_state(entry: JSON) -> State | None:
-    """The state in a reply of `_mget`; None where there is none, or nothing was published yet."""
-    if not entry.get("found"):
-        return None
-    state = State.of(entry["_index"], entry["_source"][STATE])
-    return None if state.unfinished and not state.applied else state
 
 
 def _number(hit: JSON, field: str) -> int:

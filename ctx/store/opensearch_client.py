@@ -31,6 +31,7 @@ _PHASES = ("connect", "read", "write", "pool")  # of a request, for which httpco
 _LINES = "application/x-ndjson"
 _CONNECTIONS = 64
 _PATIENCE = 6.0  # times the time of an answer, for what writes: a refresh builds graphs
+HURRY_S = 1.0  # for an answer of each node, where nobody waits for one that does not come
 _TOLD_CHARS = 300  # of a reason that the server gives
 _NO_TLS = "WRONG_VERSION_NUMBER"  # how TLS fails where something else is spoken
 _UNKNOWN_HOST = ("Name or service not known", "nodename nor servname", "No address associated")
@@ -121,13 +122,22 @@ class Client:
             pool.close()
 
     def ask(
-        self, method: str, path: str, body: JSON = None, *, missing: bool = False, slow: bool = False
+        self,
+        method: str,
+        path: str,
+        body: JSON = None,
+        *,
+        missing: bool = False,
+        slow: bool = False,
+        hurried: bool = False,
     ) -> JSON:
         """The reply to a request. `missing`: None where there is no such index, alias or document. `slow`: it
-        may take its time.
+        may take its time. `hurried`: each node is asked once, and not waited for.
         """
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
-        return self._answer(method, path, content, "application/json", missing=missing, slow=slow)
+        return self._answer(
+            method, path, content, "application/json", missing=missing, slow=slow, hurried=hurried
+        )
 
     def send(self, path: str, lines: str) -> JSON:
         """The reply to a request of many lines of JSON (`_bulk`)."""
@@ -149,11 +159,11 @@ class Client:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         raise AssertionError("unreachable")
 
-    def version(self) -> str:
+    def version(self, *, hurried: bool = False) -> str:
         """The server's version, checked once.
         Raises `StoreError` where it is no OpenSearch that ctx knows.
         """
-        about = self._answer("GET", "/", None, "application/json", checked=True)
+        about = self._answer("GET", "/", None, "application/json", checked=True, hurried=hurried)
         version = about.get("version", {}) if isinstance(about, dict) else {}
         number = str(version.get("number", ""))
         major = number.partition(".")[0]
@@ -174,11 +184,15 @@ class Client:
         missing: bool = False,
         checked: bool = False,
         slow: bool = False,
+        hurried: bool = False,
     ) -> JSON:
         if not checked and not self._checked:
-            self.version()
+            self.version(hurried=hurried)
         timeout_s = self._access.timeout_s * (_PATIENCE if slow else 1)
-        status, data = self._exchange(method, path, content, kind, timeout_s)
+        tries = self._access.retries + 1
+        if hurried:
+            timeout_s, tries = HURRY_S, len(self._access.urls)
+        status, data = self._exchange(method, path, content, kind, timeout_s, tries)
         try:
             reply = json.loads(data) if data else None
         except ValueError as error:
@@ -194,16 +208,16 @@ class Client:
         raise refusal(status, reply.get("error") if isinstance(reply, dict) else reply)
 
     def _exchange(
-        self, method: str, path: str, content: bytes | None, kind: str, timeout_s: float
+        self, method: str, path: str, content: bytes | None, kind: str, timeout_s: float, tries: int
     ) -> tuple[int, bytes]:
-        """Status and body of the first answer that is one; asked again, of the next node, until the retries
+        """Status and body of the first answer that is one; asked again, of the next node, until the tries
         are used up.
         """
         headers = [*self._headers]
         if content is not None:
             headers.append((b"Content-Type", kind.encode()))
         pause_s = _PAUSE_S
-        for tries_left in reversed(range(self._access.retries + 1)):
+        for tries_left in reversed(range(tries)):
             url = self._node()
             try:
                 reply = self._open_pool().request(
@@ -212,7 +226,10 @@ class Client:
                     headers=headers,
                     content=content,
                     extensions={
-                        "timeout": {**dict.fromkeys(_PHASES, timeout_s), "connect": self._access.timeout_s}
+                        "timeout": {
+                            **dict.fromkeys(_PHASES, timeout_s),
+                            "connect": min(timeout_s, self._access.timeout_s),
+                        }
                     },
                 )
                 if not _passing(reply.status, reply.content) or not tries_left:

@@ -91,6 +91,14 @@ class State(NamedTuple):
         except (KeyError, TypeError, ValueError):
             return cls(index, 0, 0, "", str(fields.get("owner", "")), "", "", 0)
 
+    @classmethod
+    def published(cls, entry: JSON) -> Self | None:
+        """That in a reply of `_mget`; None where there is none, or nothing was published yet."""
+        if not entry.get("found"):
+            return None
+        state = cls.of(entry["_index"], entry["_source"][STATE])
+        return None if state.unfinished and not state.applied else state
+
 
 class Entry(NamedTuple):
     """A document to write, or to delete where `fields` is None, as of a seq."""

@@ -3,6 +3,7 @@ PostgreSQL as the record.
 """
 
 import json
+import socket
 import threading
 import time
 from pathlib import Path
@@ -103,6 +104,16 @@ def test_a_search_engine_that_is_away_is_told_by_the_search_and_by_health(tmp_pa
         while not state.get("degraded"):
             time.sleep(0.05)
             state = health(address)
+    assert (state["status"], state["index_behind"]) == ("ok", None)
+    assert any("OpenSearch cannot be reached" in line for line in state["degraded"])
+
+
+def test_health_does_not_wait_for_a_search_engine_that_says_nothing(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes connections
+        config = machine(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}", "ctx")
+        config.write_text(config.read_text().replace("max_retries = 1", "timeout_secs = 60"))
+        with serving(config) as address:
+            state = health(address, timeout_s=30.0)
     assert (state["status"], state["index_behind"]) == ("ok", None)
     assert any("OpenSearch cannot be reached" in line for line in state["degraded"])
 
