@@ -276,7 +276,7 @@ def _agent(argv: list[str]) -> int:
         args.json,
         {"system": prompt.system, "tools": list(prompt.tools), "messages": list(prompt.messages)},
         prose(prompt.system),
-        f"\ntools: {', '.join(prompt.tools) or 'none'}",
+        f"\ntools: {', '.join(map(plain, prompt.tools)) or 'none'}",
         *(f"{plain(message['role'])}: {prose(message['content'])}" for message in prompt.messages),
     )
 

@@ -251,8 +251,7 @@ def _print_reports(config: Config, reports: Sequence[IndexReport], *, dry_run: b
 
 def _print_report(report: IndexReport, *, dry_run: bool, vacant: bool) -> None:
     if not report.ok:
-        reason = (report.note or "unknown reason").removeprefix(f"{report.source}: ")
-        print(f"{plain(report.source)}: FAILED: {plain(reason)}", file=sys.stderr)
+        print(f"{plain(report.source)}: FAILED: {plain(report.note or 'unknown reason')}", file=sys.stderr)
         return
     would = "would be " if dry_run else ""
     parts = [

@@ -39,7 +39,7 @@ def _sources(argv: list[str]) -> int:
             f"{source['chunk_count']:,}",
             f"{source['pending']:,}",
             ago(parse_ms(last) if (last := source["last_indexed_at"]) else None, now_ms()),
-            (source["note"] or "").removeprefix(f"{source['name']}: "),
+            source["note"] or "",
         )
         for source in reply["sources"]
     ]

@@ -229,7 +229,7 @@ class IndexRun:
                 self._begin(partial=False)
                 self._take(self._connector.scan)
         except SourceError as error:
-            note = error.message
+            note = error.message.removeprefix(f"{self._source}: ")  # whoever shows it names the source
             self._log.complete = False
         departed = self._here(self._departed())
         for source_id in departed:

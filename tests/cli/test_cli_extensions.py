@@ -70,6 +70,16 @@ def test_scaffolds_run_as_generated(folder: Path) -> None:
     assert "example-1" in typed("search", "example", "--source", "script", "--json", folder=folder).stdout
 
 
+def test_the_tools_that_an_agent_names_drive_no_terminal(folder: Path) -> None:
+    (folder / "guide.lua").write_text(
+        'agent = { name = "guide", description = "d" }\n'
+        'function agent.resolve() return { system = "s", tools = { "\\27[31mred\\nsearch" } } end\n'
+    )
+    reply = typed("agent", "test", "guide.lua", folder=folder)
+    assert reply.returncode == 0
+    assert "tools: \\x1b[31mred\\nsearch\n" in reply.stdout
+
+
 def test_a_test_has_what_the_configuration_gives_the_script(folder: Path) -> None:
     (folder / "echo.lua").write_text(ECHO)
     reply = answer(folder, "tool", "test", "echo.lua", "--param", "n=1")

@@ -415,6 +415,19 @@ def test_a_remote_that_cannot_be_reached_is_told_once(tmp_path: Path) -> None:
     assert "git remote failed" not in reply.stderr
 
 
+@pytest.mark.parametrize(("command", "status"), [("index", 1), ("sources", 0), ("doctor", 1)])
+def test_what_fails_names_its_source_once(tmp_path: Path, command: str, status: int) -> None:
+    config = project(
+        tmp_path,
+        config='[connectors.git.gone]\nurl = "./nowhere"\n[embedding]\nprovider = "disabled"\n',
+    )
+    assert ctx("--config", str(config), "index", cwd=tmp_path).returncode == 1
+    reply = ctx("--config", str(config), command, cwd=tmp_path)
+    assert reply.returncode == status
+    line = next(line for line in (reply.stdout + reply.stderr).splitlines() if "nowhere cannot be" in line)
+    assert line.count("git:gone") == 1
+
+
 def test_a_source_no_longer_configured_is_kept_until_the_user_drops_it(tmp_path: Path) -> None:
     config = project(tmp_path, FILES)
     assert ctx("index", cwd=tmp_path).returncode == 0
