@@ -107,6 +107,7 @@ class Watcher:
         self._look_due = not indexer.connectors  # else behind the first source
         self._looked_s = -math.inf
         self._polling = bool(os.environ.get("WATCHFILES_FORCE_POLLING"))
+        self._unsayable = False  # whether the watcher has met a name that it cannot say
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -354,7 +355,12 @@ class Watcher:
                     continue
                 # A change at a name that is not UTF-8, which the watcher cannot say; what else changed with
                 # it is not told either. The next listening begins with a whole scan, so that nothing is lost.
-                logger.info("a changed name is not UTF-8: the sources are scanned whole")
+                # The look into a folder of such a name is told too: while there is one, this comes again.
+                if not self._unsayable:
+                    logger.info(
+                        "a changed name is not UTF-8: the sources are scanned whole, also from now on"
+                    )
+                self._unsayable = True
                 self._stop.wait(max(POLL_S, POLL_SHARE * self._slowest_scan_s))
 
     def _poll_because(self, reason: str) -> None:

@@ -251,7 +251,10 @@ def test_a_failing_script_is_told_once_and_asked_more_and_more_rarely_until_it_w
 
 
 @pytest.mark.slow
-def test_names_that_are_not_utf_8_leave_the_watch_as_it_is(tmp_path: Path) -> None:
+def test_names_that_are_not_utf_8_leave_the_watch_as_it_is_and_are_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     config = project(tmp_path, {"a.md": "# A\n\nxylophone"})
     folder = os.fsencode(tmp_path / "docs") + b"/caf\xe9"
     os.mkdir(folder)
@@ -268,6 +271,7 @@ def test_names_that_are_not_utf_8_leave_the_watch_as_it_is(tmp_path: Path) -> No
         eventually(lambda: found(space, "quokka") == [["a.md"]])
         assert health(space)["watching"] == "native"
         assert health(space)["degraded"] == []
+    assert caplog.text.count("a changed name is not UTF-8") == 1
 
 
 def test_a_failing_embedder_leaves_keyword_search_and_is_asked_again(tmp_path: Path) -> None:
