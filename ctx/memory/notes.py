@@ -141,7 +141,10 @@ def _fields(metadata: dict[str, JSON]) -> dict[str, JSON]:
 
 
 def _comparable(name: str, value: JSON) -> JSON:
-    return moment_ms("said", value) if name == "said" else value
+    try:
+        return moment_ms("said", value) if name == "said" else value
+    except BadRequest:  # no moment: it is not what the record has, and is refused when it is to be stored
+        return value
 
 
 def note_paths(folder: str) -> list[str]:

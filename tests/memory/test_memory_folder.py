@@ -1,6 +1,7 @@
 """A bank as a folder of Markdown files, both ways."""
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -201,6 +202,22 @@ def test_a_file_that_is_refused_is_not_counted_as_taken_in(bank: MemoryBank, tmp
     (notes / "odd.md").write_text("---\nimportance: 99\n---\n\nA tower stands here\n")
     reply = Folder(bank, str(notes)).import_()
     assert (reply["new"], len(reply["conflicts"]), bank.count()) == (0, 2, 2)
+
+
+@pytest.mark.parametrize("said", ['"yesterday"', "[1]", "1e400", "true"])
+def test_a_file_whose_moment_is_none_is_one_conflict_and_stops_no_other(
+    bank: MemoryBank, tmp_path: Path, said: str
+) -> None:
+    notes = tmp_path / "notes"
+    Folder(bank, str(notes)).export()
+    path = _file(notes, "tea")
+    path.write_text(re.sub("^said: .*$", f"said: {said}", path.read_text(), flags=re.MULTILINE))
+    bank.put("The library opens at nine")
+    taken = Folder(bank, str(notes)).import_()
+    assert [conflict["file"] for conflict in taken["conflicts"]] == [path.name]
+    written = Folder(bank, str(notes)).export()
+    assert written["written"] == 1
+    assert written["conflicts"] == [{"file": path.name, "reason": "it was edited: import it first"}]
 
 
 @pytest.mark.parametrize(
