@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from ctx.clock import DAY_MS
 from ctx.memory.columns import JSON_COLUMNS, Memory, plain_number
 from ctx.memory.engine import IN_NUMBERS, IN_TEXTS, Engine, Posting, listed
 from ctx.memory.filters import Condition
@@ -483,6 +484,16 @@ class Reader:
             Change._make([*row[:5], json.loads(row[5]), None if row[6] is None else json.loads(row[6])])
             for row in cursor
         ]
+
+    def following_ms(self, now_ms: int) -> int:
+        """Now, or just behind the bank's last operation where the clock was set back since, by a day at most:
+        what is said next is later all the same.
+        """
+        last_ms = self.scalar(
+            "SELECT at_ms FROM memory_journal WHERE bank_no = ? ORDER BY no DESC LIMIT 1", self.bank_no
+        )
+        set_back = last_ms is not None and now_ms < last_ms <= now_ms + DAY_MS
+        return last_ms + 1 if set_back else now_ms
 
     def journal(self, after: int = 0, limit: int = EVERY) -> Iterator[JournalLine]:
         """The bank's journal, in order, with those of the banks that were merged into it."""

@@ -340,3 +340,17 @@ def test_several_are_forgotten_in_one_operation_or_none_is(bank: MemoryBank) -> 
     assert (reply["count"], bank.count()) == (2, 1)
     assert bank.undo(reply["op_id"])["count"] == 2
     assert [bank.get(id) is not None for id in (tea, coffee, cocoa)] == [True, True, True]
+
+
+def test_what_is_said_after_the_clock_was_set_back_is_later_all_the_same(
+    bank: MemoryBank, clock: Clock
+) -> None:
+    homes = ("I live in Berlin", "I moved from Berlin to Paris", "I moved from Paris to Rome")
+    times = []
+    for text in homes:
+        times.append(bank.get(bank.put(text)["id"])["created"])
+        clock.pass_ms(-3_600_000)
+    assert times == sorted(set(times))
+    assert texts(bank, "Where do I live?")[0] == homes[-1]
+    clock.pass_ms(-30 * DAY_MS)  # it was wrong before, and what is stored now is of now
+    assert bank.get(bank.put("Tea is at four")["id"])["created"] == clock()

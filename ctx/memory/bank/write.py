@@ -111,7 +111,7 @@ class Writing(Searching, BankView):
         request = Request.of(idempotency_key, "put", arguments)
         if (reply := self._answered(request)) is not None:
             return reply
-        memory = self._draft({**fields, "text": text})
+        memory = self._draft({**fields, "text": text}, self._following_ms())
         dedupe = dedupe or ("exact" if memory.kind == "fact" else "off")
         [vectors] = self._embedding.packed([memory.text])
         neighbours = self.near(memory.text, memory.kind) if dedupe == "near" else []
@@ -159,8 +159,11 @@ class Writing(Searching, BankView):
         request = Request.of(idempotency_key, "put_many", {"items": list(items), "container": container})
         if (reply := self._answered(request)) is not None:
             return reply
+        now_ms = self._following_ms()
         drafts = (
-            [self._draft(item) for item in items] if container is None else self._contained(items, container)
+            [self._draft(item, now_ms) for item in items]
+            if container is None
+            else self._contained(items, container, now_ms)
         )
         vectors = self._embedding.packed([memory.text for memory in drafts])
         with self._writing("put_many") as writer:
@@ -180,12 +183,13 @@ class Writing(Searching, BankView):
         self._embedding.stored(vectors)
         return reply
 
-    def _contained(self, items: Sequence[JSON], container: JSON) -> list[Memory]:
+    def _contained(self, items: Sequence[JSON], container: JSON, now_ms: int) -> list[Memory]:
         """The container, then its items."""
-        parent = self._draft({"kind": "conversation", "text": container.get("label"), **container})
+        parent = self._draft({"kind": "conversation", "text": container.get("label"), **container}, now_ms)
         drafts = [parent]
         for ordinal, item in enumerate(items):
-            memory = self._draft({"kind": "message", "ordinal": ordinal, **item})._replace(parent=parent.id)
+            memory = self._draft({"kind": "message", "ordinal": ordinal, **item}, now_ms)
+            memory = memory._replace(parent=parent.id)
             drafts.append(memory._replace(content_hash=content_hash(memory)))
         return drafts
 
@@ -379,18 +383,22 @@ class Writing(Searching, BankView):
                 flags |= flags_of_value
         return columns, flags
 
-    def _draft(self, fields: dict[str, JSON]) -> Memory:
+    def _following_ms(self) -> int:
+        with self._view() as view:
+            return view.following_ms(self._now())
+
+    def _draft(self, fields: dict[str, JSON], now_ms: int) -> Memory:
         columns, flags = self._screened(checked(fields))
         if "text" not in columns:
             raise BadRequest("text: a text with at least one character is needed")
         said_ms = columns.get("said_ms")
-        if said_ms is not None and said_ms > self._now() + DAY_MS:
+        if said_ms is not None and said_ms > now_ms + DAY_MS:
             # Nobody has said it then: it is to happen then, and what is said next is later all the same.
             columns |= {"said_ms": None, "event_ms": columns.get("event_ms") or said_ms}
             said_ms = None
         if columns.get("event_ms") is None:
-            columns |= _read_times(columns["text"], self._now() if said_ms is None else said_ms)
-        memory = draft(columns, self._now(), self.source, self._resources.new_id)
+            columns |= _read_times(columns["text"], now_ms if said_ms is None else said_ms)
+        memory = draft(columns, now_ms, self.source, self._resources.new_id)
         return memory._replace(flags=sorted(flags))
 
     def _outdated(self, memory: Memory, packed: Sequence[bytes]) -> list[Replaced]:
