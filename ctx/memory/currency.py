@@ -34,6 +34,7 @@ from ctx.memory.statement import Statement
 from ctx.memory.vectors import Floats, cosine_of
 from ctx.types import JSON
 
+_ANSWERING = ("bm25", "cosine", "matter", "lexical", "semantic")  # signals that say how well a memory answers
 COMPARED_HITS = 30  # the best, among which the newest of what speaks of one thing is looked for
 RECENCY_SPAN = 0.1  # the most that age moves a rank: a tenth up or down
 NAMED_TIME_LIFT = (
@@ -132,14 +133,18 @@ def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Candidate | None]) 
                 continue
             hit = _with_signals(hit._replace(memory=head), through=hit.memory.id)
         earlier = best.get(hit.memory.id)
-        if earlier is None:
-            best[hit.memory.id] = hit
-        else:
-            fused = max(earlier.signals["fused"], hit.signals["fused"])
-            through = earlier.signals.get("through") or hit.signals.get("through")
-            stronger = _with_signals(earlier._replace(score=max(earlier.score, hit.score)), fused=fused)
-            best[hit.memory.id] = _with_signals(stronger, through=through) if through else stronger
+        best[hit.memory.id] = hit if earlier is None else _stronger(earlier, hit)
     return sorted(best.values(), key=rank_key)
+
+
+def _stronger(hit: MemoryHit, second: MemoryHit) -> MemoryHit:
+    """Two hits of one memory as one, which answers as well as either: by its own words, or by those of what
+    it took the place of."""
+    signals = {**second.signals, **hit.signals}
+    for name in ("fused", *_ANSWERING):
+        strengths = (hit.signals[name], second.signals[name])
+        signals[name] = max((strength for strength in strengths if strength is not None), default=None)
+    return hit._replace(score=max(hit.score, second.score), signals=signals)
 
 
 def asked_first(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:

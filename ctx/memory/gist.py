@@ -11,7 +11,10 @@ import unicodedata
 
 from ctx.identity import TEXT_HASH_BYTES
 
-_SELF = re.compile(r"(?i)\b(?:the\s+)?user(?P<of>['’]s)?(?=\s|$)|\bthe\s+user\b")
+_SELF = re.compile(
+    r"(?i)\b(?:(?P<verb>is|does|has)\s+)?(?:(?:the\s+)?user(?P<of>['’]s)?(?=\s|$)|the\s+user\b)"
+)
+_VERBS_OF_SELF = {"is": "am", "does": "do", "has": "have"}
 _THIRD_PERSON = {"is": "be", "was": "was", "has": "have", "does": "do"}
 _WORD = re.compile(r"\S+")
 _EDGES = " \t.,;:!?\"“”„«»()[]…’'"
@@ -65,7 +68,15 @@ def gist(text: str) -> str:
 
 
 def first_person(text: str) -> str:
-    """The text with its speaker as "I" and "my":
-    questions about "the user" are questions about whoever says "I".
+    """The text with its speaker as "I" and "my": questions about "the user" are questions about whoever says
+    "I", and "Where does the user live?" is "Where do I live?".
     """
-    return _SELF.sub(lambda match: "my" if match["of"] else "I", text)
+    return _SELF.sub(_as_self, text)
+
+
+def _as_self(match: re.Match[str]) -> str:
+    verb = match["verb"] or ""
+    if match["of"]:
+        return f"{verb} my".lstrip()
+    agreeing = _VERBS_OF_SELF.get(verb.casefold(), "")
+    return f"{agreeing.capitalize() if verb[:1].isupper() else agreeing} I".lstrip()

@@ -37,6 +37,8 @@ _WORDS_OF = {
     "es": frozenset(_SPANISH.split()),
     "fr": frozenset(_FRENCH.split()),
 }
+# What the stop words of the analysis lack: a question for what holds now is one for what holds.
+_PRESENT = ("now", "nowadays", "currently")
 # With English, whose "don't" ends in a t: they tell nothing.
 _BOTH = "a am an as d he in m me no on plus s so son t was will y"
 _SHARED = frozenset(_BOTH.split())
@@ -74,14 +76,14 @@ def foreign(text: str) -> bool:
 
 
 def silent_terms(text: str) -> frozenset[str]:
-    """The terms of the function words of a text's language; of English none, whose stop words the analysis
-    has."""
+    """The terms of the function words of a text's language; of English those alone that are none of the
+    analysis' stop words."""
     return _terms_of(language(text))
 
 
 @lru_cache
 def _terms_of(name: str) -> frozenset[str]:
-    return frozenset(terms(" ".join(sorted(_WORDS_OF.get(name, ())))))
+    return frozenset(terms(" ".join(sorted(_WORDS_OF.get(name, _PRESENT)))))
 
 
 @lru_cache(maxsize=4096)

@@ -44,6 +44,17 @@ def test_what_is_of_another_person_or_thing_answers_nothing(
     assert bank.search(answerable, floor=True, window="auto")["results"]
 
 
+def test_what_took_a_memorys_place_answers_as_plainly_as_that_did(bank: MemoryBank) -> None:
+    bank.put("I live in Berlin")
+    question = "Where does the user live now?"
+    assert bank.search(question, window="auto")["answered"]
+    bank.put("I moved from Berlin to Paris")
+    reply = bank.search(question, window="auto")
+    assert [result["record"]["text"] for result in reply["results"]] == ["I moved from Berlin to Paris"]
+    assert reply["answered"]
+    assert bank.synthesize(question)["text"].startswith("“I moved from Berlin to Paris”")
+
+
 @pytest.mark.parametrize(
     ("question", "matter"),
     [
