@@ -37,9 +37,9 @@ from ctx.types import JSON
 _ANSWERING = ("bm25", "cosine", "matter", "lexical", "semantic")  # signals that say how well a memory answers
 COMPARED_HITS = 30  # the best, among which the newest of what speaks of one thing is looked for
 RECENCY_SPAN = 0.1  # the most that age moves a rank: a tenth up or down
-NAMED_TIME_LIFT = (
-    1.0  # of a memory whose own time falls in the window that the question names: above all that does not
-)
+# Of a memory whose own time falls in the window that the question names: above all that does not, whose
+# best has 1.
+NAMED_TIME_LIFT = 1.01
 STORED_TIME_LIFT = 0.3  # of one that was merely stored then
 NAMED_TIME_SCORE = 0.75  # such a memory is evidence by itself
 MOSTLY = 0.5  # of its time has to fall there for that: "in November" says nothing of last night
@@ -93,7 +93,7 @@ def timely(hits: Sequence[MemoryHit], window: Window) -> list[MemoryHit]:
             if exactness >= MOSTLY:
                 hit = _with_signals(hit._replace(score=max(hit.score, NAMED_TIME_SCORE)), in_window=True)
             lift = NAMED_TIME_LIFT * (1 + exactness) / 2
-            lifted.append(_with_signals(hit, fused=hit.signals["fused"] + lift))
+            lifted.append(_with_signals(hit, fused=max(0.0, hit.signals["fused"]) + lift))
     return sorted(lifted, key=rank_key)
 
 

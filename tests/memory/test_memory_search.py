@@ -12,6 +12,10 @@ from ctx.analyze import query_terms, terms
 from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
 from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory import reader as reader_module
+from ctx.memory.currency import timely
+from ctx.memory.dates import Window
+from ctx.memory.legs import MemoryHit
+from ctx.memory.reader import Candidate
 
 TYPESCRIPT = "User prefers TypeScript over JavaScript"
 
@@ -344,3 +348,13 @@ def test_common_words_are_looked_for_among_the_newest_where_they_are_too_many(
         matches = texts(bank, "user", limit=100)
         assert 0 < len(matches) <= 21
         assert "user note 59" in matches
+
+
+def test_what_falls_in_a_named_window_comes_first_however_far_it_is_in_meaning() -> None:
+    def hit(no: int, event_ms: int, score: float, fused: float) -> MemoryHit:
+        candidate = Candidate(no, str(no), "fact", "text", event_ms, None, 0, None, None)
+        return MemoryHit(candidate, score, {"fused": fused})
+
+    near, opposite = hit(1, 0, 0.9, 1.0), hit(2, START_MS, 0.0, -0.02)
+    named = Window(START_MS - DAY_MS, START_MS + DAY_MS)
+    assert [result.memory.no for result in timely([near, opposite], named)] == [2, 1]
