@@ -39,6 +39,15 @@ def conflicts(evidence: Sequence[Evidence], vectors: Sequence[Vector]) -> list[J
     return pairs[:MAX_CONFLICTS]
 
 
+def changed(pairs: Sequence[JSON]) -> dict[int, int]:
+    """The places in the evidence of statements that changed, each with that of the one which says so."""
+    return {
+        pair["older"]["n"] - 1: pair["newer"]["n"] - 1
+        for pair in pairs
+        if pair["kind"] == "changed" and pair["older"]["n"] is not None
+    }
+
+
 def _side(entry: Evidence, number: int | None) -> tuple[str, str, int, int | None]:
     return entry.id, entry.text, entry.when_ms, number
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.analyze import terms
@@ -72,10 +72,14 @@ class Group(NamedTuple):
 
 
 def grouped(
-    query: str, evidence: Sequence[Evidence], vectors: Sequence[Vector], disposition: Disposition
+    query: str,
+    evidence: Sequence[Evidence],
+    vectors: Sequence[Vector],
+    disposition: Disposition,
+    newer: Mapping[int, int],
 ) -> list[Group]:
     """Groups in the order of their best members: the evidence comes best first, and the newest of one matter
-    before the older.
+    before the older. `newer`: of places in the evidence that of what changed it.
 
     Greedy: a memory joins the group whose first member it is most like, or begins one.
     """
@@ -96,7 +100,7 @@ def grouped(
         else:
             likest.append(index)
     question = weighed([query, disposition.mission or ""])
-    groups = [_group(members, evidence, vectors, question[0]) for members in clusters]
+    groups = [_group(members, evidence, vectors, question[0], newer) for members in clusters]
 
     def order(group: Group) -> tuple[bool, float, int]:
         feeling = any(_FEELING.search(evidence[index].text) for index in group.members)
@@ -107,10 +111,16 @@ def grouped(
 
 
 def _group(
-    members: list[int], evidence: Sequence[Evidence], vectors: Sequence[Vector], question: Vector
+    members: list[int],
+    evidence: Sequence[Evidence],
+    vectors: Sequence[Vector],
+    question: Vector,
+    newer: Mapping[int, int],
 ) -> Group:
     # Commands to the reader speak last.
     speaker = next((index for index in members if INSTRUCTION not in evidence[index].flags), members[0])
+    while (successor := newer.get(speaker)) in members and INSTRUCTION not in evidence[successor].flags:
+        speaker = successor
     return Group(members, _label(members, evidence, vectors), speaker, _claim(evidence[speaker], question))
 
 

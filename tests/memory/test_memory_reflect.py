@@ -393,3 +393,15 @@ def test_a_reflection_leads_with_the_newest_statement_and_tells_what_it_replaced
     assert [entry["text"] for entry in answer["based_on"]] == ["I moved from Berlin to Paris"]
     assert "“I live in Berlin” (5 January 2025)" in answer["text"]
     assert len(json.dumps(answer)) < 2000
+
+
+def test_what_it_says_has_changed_does_not_lead(tmp_path: Path, clock: Clock, minilm: WordEmbedder) -> None:
+    with MemoryStore(str(tmp_path / "ctx.db"), minilm, clock) as store:
+        bank = store.bank("alice")
+        bank.put("Feature flags live in LaunchDarkly")
+        clock.pass_ms(DAY_MS)
+        later = "The LaunchDarkly bill made finance cry, flags are a table in our own database since Tuesday"
+        bank.put(later)
+        answer = bank.synthesize("Where do feature flags live?")
+    assert [(pair["kind"], pair["newer"]["text"]) for pair in answer["conflicts"]] == [("changed", later)]
+    assert answer["text"].startswith(f"“{later}”")
