@@ -166,7 +166,7 @@ def updates(earlier: Statement, later: Statement, worth: float) -> bool:
         return False
     if earlier.places & later.places:
         return not ends_something_else(earlier, later)
-    if _ends_value(earlier, later) or _sets_value_aside(earlier, later):
+    if _ends_value(earlier, later):
         return True
     if later.changes and (worth >= RELATED_ALONE or earlier.matter & later.content):
         worth += CUE_WORTH + (NAMED_WORTH if earlier.names & later.terms else 0.0)
@@ -183,7 +183,7 @@ def linked(earlier: Statement, later: Statement, worth: float) -> bool:
 
 def tied(earlier: Statement, later: Statement) -> bool:
     """Whether two statements are of one slot or both of where the speaker lives, or the later one names what
-    ended, the earlier one's value beside what is new, or nothing else but names.
+    ended, or nothing else but names.
     """
     return (
         bool(earlier.places & later.places)
@@ -195,7 +195,6 @@ def tied(earlier: Statement, later: Statement) -> bool:
             earlier.terms.issuperset(later.leaver)
             and not later.gone.isdisjoint(earlier.names | earlier.content)
         )
-        or _sets_value_aside(earlier, later)
     )
 
 
@@ -212,13 +211,6 @@ def _ends_value(earlier: Statement, later: Statement) -> bool:
         return False
     called = earlier.named_value
     return later.ended.issuperset(terms(earlier.slot.value)) or (bool(called) and called <= later.gone)
-
-
-def _sets_value_aside(earlier: Statement, later: Statement) -> bool:
-    """Whether a later statement speaks of the earlier one's value, and in another part of the sentence of a
-    change.
-    """
-    return bool(earlier.value_terms) and earlier.value_terms <= later.set_aside
 
 
 def ends_something_else(earlier: Statement, later: Statement) -> bool:

@@ -57,10 +57,6 @@ _FIRST_COMPLEMENT = re.compile(
 )
 _DETERMINED = re.compile(r"(?i)\b(?:the|our|my|his|her|their|this)\s+(\w{3,})\s+(\w{3,})")
 _FIRST_LABEL = re.compile(r"(?:(?i:the|our|my)\s+)?([^\W\d_]\w+)\s+(\d[\w.]*|[A-Z]|\w+-\w+)(?=\s|['’]s\s)")
-_ORDINAL = re.compile(
-    r"\b(?:second|third|fourth|fifth|zweite[nmrs]?|dritte[nmrs]?|segund[oa]|tercer[oa]?|deuxième|second[e]?"
-    r"|troisième)\b(?!\s+(?:floor|storey|level|etage|stock|piso|planta|étage|of)\b)"
-)
 _PAST = re.compile(r"(?i)\b(?:was|were|had|used?\s+to|war(?:en)?|hatten?|era|fue|tenía|était|avait|avais)\b")
 _PRESENT = re.compile(
     r"(?i)\b(?:is|are|am|have|has|['’](?:m|re|s)|now|ist|sind|bin|habe|hat|haben|es|soy|son|tengo|est|suis"
@@ -255,11 +251,6 @@ def label(text: str) -> str:
     of "Team A's standup" a; "" without one.
     """
     return _first_label(text)[0]
-
-
-def ordinals(text: str) -> frozenset[str]:
-    """The words by which a text says which of several it is of."""
-    return frozenset(_ORDINAL.findall(text.casefold()))
 
 
 def of_past(text: str) -> bool:

@@ -14,7 +14,6 @@ from ctx.memory.contrast import (
     label,
     of_other_kinds,
     of_past,
-    ordinals,
     set_apart,
 )
 from ctx.memory.language import language
@@ -145,14 +144,11 @@ class Asked(NamedTuple):
         return alike and bool(self.terms & older.ended - newer.terms)
 
     def _labelled_apart(self, older: Statement, newer: Statement) -> bool:
-        """Whether the newer statement is of another one of several by its label ("Team B") or place (the
-        second), which the question does not name.
+        """Whether the newer statement is of another one of several by its label ("Team B"), which the
+        question does not name.
         """
-        names = label(older.text), label(newer.text)
-        if all(names) and names[0] != names[1]:
-            return names[0] in self.words and names[1] not in self.words
-        further = ordinals(newer.text) - ordinals(older.text)
-        return bool(further) and further.isdisjoint(self.words)
+        asked, told = label(older.text), label(newer.text)
+        return bool(asked and told) and asked in self.words and told not in self.words
 
     def asks_for_others(self, told: Statement) -> bool:
         """Whether the question is of a person, and a statement of another one, or of the speaker alone."""

@@ -373,14 +373,6 @@ class Statement:
         return frozenset() if match is None else frozenset(terms(match[1]))
 
     @cached_property
-    def set_aside(self) -> frozenset[str]:
-        """The terms of those parts of the sentence that say of no change, where another does."""
-        parts = [Statement.of(part) for part in _CLAUSE_END.split(self.text)]
-        if not any(part.changes for part in parts):
-            return frozenset()
-        return frozenset().union(*(part.terms for part in parts if not part.changes))
-
-    @cached_property
     def clause_slots(self) -> tuple[Slot, ...]:
         """What the parts of the sentence give a value to, where it has several."""
         clauses = _CLAUSE_END.split(PREFACE.sub("", self.text))
@@ -392,13 +384,6 @@ class Statement:
         if self.slot is None:
             return frozenset()
         return frozenset(term for word in _PROPER.findall(" " + self.slot.value) for term in terms(word))
-
-    @cached_property
-    def value_terms(self) -> frozenset[str]:
-        """The terms of the value that it gives, but for function words."""
-        if self.slot is None:
-            return frozenset()
-        return frozenset(terms(self.slot.value)) - STOP_WORDS - silent_terms(self.text)
 
     @cached_property
     def others(self) -> frozenset[str]:
