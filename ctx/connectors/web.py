@@ -139,13 +139,13 @@ class WebConnector:
             pause=self._pause,
         )
         with client:
-            crawl = _Crawl(self, client, journal.visits, known, log, ends_s)
+            crawl = _Crawl(self, client, journal, known, log, ends_s)
             try:
                 crawl.begin()
                 yield from crawl.pages()
                 crawl.forget()
             finally:  # also of a crawl that is broken off: what it saw holds
-                journal.visits = crawl.visits
+                journal.visits, journal.asked = crawl.visits, crawl.asked_of_late()
                 journal.save()
             crawl.conclude()
 
@@ -157,7 +157,7 @@ class _Crawl:
         self,
         source: WebConnector,
         client: Client,
-        visits: Mapping[str, Visit],
+        journal: Journal,
         known: Mapping[str, str],
         log: ScanLog,
         ends_s: float,
@@ -167,14 +167,16 @@ class _Crawl:
         self._known = known
         self._log = log
         self._ends_s = ends_s
-        self.visits = dict(visits)
-        self._earlier = visits
-        self._links = Links(visits.values())
+        self.visits = dict(journal.visits)
+        self._earlier: Mapping[str, Visit] = journal.visits
+        self._links = Links(journal.visits.values())
         self._site = Site((), None, ())
         self._depth = DEPTH
         self._room = min(MAX_FRONTIER, source.max_pages * REQUESTS_A_PAGE + len(known))  # of the frontier
         self._frontier: deque[_Visitable] = deque()
         self._met: set[str] = set()  # addresses that are, or were, in the frontier
+        self._asked_before = journal.asked
+        self._deferred: deque[_Visitable] | None = deque()  # None once the others were asked for
         self._digests: dict[str, str] = {}  # of the documents of this crawl: digest -> address
         self._asked: set[str] = set()
         self._answered: set[str] = set()  # addresses that gave a page
@@ -184,7 +186,7 @@ class _Crawl:
         self._requests = self._silences = 0
         self._departed: set[str] = set()  # known, and gone by their own word
         self._failed: set[str] = set()
-        self._capped = self._broken_off = False
+        self._capped = self._broken_off = self._ended = False
 
     # -- where it begins ---------------------------------------------------------------------------
 
@@ -298,6 +300,10 @@ class _Crawl:
         for address in self._unvisited():
             self._meet(_Visitable(address, self._depth))
         yield from self._walk()
+        if not self._broken_off and self._deferred:
+            self._frontier, self._deferred = self._deferred, None
+            yield from self._walk()
+        self._ended = not self._broken_off
 
     def _unvisited(self) -> list[str]:
         documents = set(self._known)
@@ -308,6 +314,8 @@ class _Crawl:
     def _walk(self) -> Iterator[SourceItem]:
         while self._frontier and not self._broken_off:
             page = self._frontier.popleft()
+            if self._defers(page):
+                continue
             if time.monotonic() >= self._ends_s:
                 self._break_off(f"the crawl took longer than timeout_s ({self._source.timeout_s:g} s)")
             elif self._silences >= SILENCES:
@@ -315,6 +323,25 @@ class _Crawl:
             elif page.address in self._known or self._may_ask():
                 yield from self._visit(page)
                 self._take_back(page.address)
+
+    def _defers(self, page: _Visitable) -> bool:
+        """Whether a page that was asked for before the last crawl was broken off waits until the others were:
+        else a site that takes longer than a crawl would never be read to its end.
+        """
+        visit = self._earlier.get(page.address)
+        if self._deferred is None or visit is None or page.address not in self._asked_before:
+            return False
+        self._deferred.append(page)
+        if visit.stored:
+            self._digests.setdefault(visit.digest, page.address)
+        self._follow(page, visit.links)
+        return True
+
+    def asked_of_late(self) -> frozenset[str]:
+        """The pages that a crawl which goes on has no need to ask for first."""
+        if self._ended:
+            return frozenset()
+        return frozenset(self._asked | (self._asked_before if self._deferred is not None else set()))
 
     def _take_back(self, address: str) -> None:
         """Pages that gave way to an address which then gave none are pages by themselves after all."""

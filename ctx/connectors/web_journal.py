@@ -65,6 +65,9 @@ class Journal:
         self._path = None if folder is None else os.path.join(folder, "web", f"{name}.json")
         self._folder = folder
         self.visits: dict[str, Visit] = {}
+        self.asked: frozenset[str] = (
+            frozenset()
+        )  # by crawls that were broken off, of which none came to its end
 
     def load(self) -> None:
         """Reads what the last crawl kept; nothing where it cannot be read."""
@@ -80,6 +83,7 @@ class Journal:
                     )
                     for number, etag, modified, digest, stored, links in record["visits"]
                 }
+                self.asked = frozenset(addresses[number] for number in record.get("asked", ()))
         except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
             logger.warning("crawl journal unreadable reason=%s: all pages are asked for again", error)
 
@@ -96,7 +100,8 @@ class Journal:
             (number(address), *visit[:-1], [number(link) for link in visit.links])
             for address, visit in self.visits.items()
         ]
-        record = {"version": VERSION, "visits": rows, "addresses": list(numbers)}
+        asked = [number(address) for address in sorted(self.asked & self.visits.keys())]
+        record = {"version": VERSION, "visits": rows, "asked": asked, "addresses": list(numbers)}
         try:
             files.make_folder(os.path.dirname(self._path), beneath=self._folder)
             files.replace(self._path, orjson.dumps(record), beneath=self._folder)

@@ -210,6 +210,7 @@ class IndexRun:
         self._changes: list[Change] = []
         self._total: int | None = None  # of what the scan yields, once it was worth counting
         self._begin(partial=items is not None)
+        self._first = items is None and not self._existing
 
     def _begin(self, *, partial: bool) -> None:
         self._partial = partial
@@ -421,8 +422,10 @@ class IndexRun:
         news = not self._partial or self._present or departed or log.problems
         if not news or self._stopped():
             return
-        # A run that could not finish must not make the next one believe that everything was read the new way.
-        whole = (note is None and log.complete) or last.signature == self._signature
+        # A run that could not finish must not make the next one believe that everything was read the new way;
+        # but what the first one stored was.
+        read_anew = last.signature != self._signature and not self._first
+        whole = (note is None and log.complete) or not read_anew
         run = Run(
             finished_ms=self._clock(),
             ok=note is None,

@@ -1,13 +1,17 @@
 """A site on the web as a source: which pages are read, under which address, and what a second crawl costs."""
 
 import gzip
+import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kit import project, workspace
 from web_kit import Crawl, Page, Site, connector, html, redirect, serving
 
+from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError, SourceError
 from ctx.types import Caller
 
@@ -23,6 +27,14 @@ def guide(site: Site) -> None:
     names = ("/", "/guide/", "/guide/install.html", "/api.html")
     for name in names:
         site.pages[name] = html(f"Page {name}", *names)
+
+
+def web_project(site: Site, folder: Path) -> Path:
+    return project(
+        folder,
+        config=f'[connectors.web.docs]\nurl = "{site.url}/"\nallow_hosts = ["{site.host}"]\n'
+        'requests_per_second = 1000\n[embedding]\nprovider = "disabled"\n',
+    )
 
 
 def test_every_page_is_read_once_under_its_address(site: Site) -> None:
@@ -381,12 +393,7 @@ def test_a_site_is_indexed_searched_and_brought_up_to_date(site: Site, tmp_path:
     site.pages["/guide/install.html"] = html(
         "Installing the zeppelin", "/", text="Fill the envelope with helium. " * 12
     )
-    config = project(
-        tmp_path,
-        config=f'[connectors.web.docs]\nurl = "{site.url}/"\nallow_hosts = ["{site.host}"]\n'
-        'requests_per_second = 1000\n[embedding]\nprovider = "disabled"\n',
-    )
-    with workspace(config) as space:
+    with workspace(web_project(site, tmp_path)) as space:
         [report] = space.indexer.run()
         assert (report.ok, report.added, report.problems) == (True, 4, ())
         answer = space.toolbox.call("search", {"query": "helium envelope", "source": "web"}, Caller("cli"))
@@ -400,3 +407,50 @@ def test_a_site_is_indexed_searched_and_brought_up_to_date(site: Site, tmp_path:
         del site.pages["/api.html"]
         [report] = space.indexer.run()
         assert (report.updated, report.unchanged, report.deleted) == (0, 3, 1)
+
+
+class _Interruption(Exception):
+    pass
+
+
+def test_a_crawl_that_is_broken_off_again_and_again_comes_to_the_end_of_the_site(
+    site: Site, tmp_path: Path
+) -> None:
+    names = [f"/p{number:02}" for number in range(12)]
+    site.pages["/"] = html("Start", *names[:6])
+    site.pages |= {name: html(name)._replace(etag=False) for name in names}
+    site.pages["/p03"] = html("/p03", *names[6:])._replace(etag=False)
+    source = connector(site, folder=str(tmp_path))
+    indexed: dict[str, str] = {}
+
+    def interrupted(step: str, count: int, total: int | None) -> None:
+        if count > 5:
+            raise _Interruption
+
+    for _ in range(3):
+        with suppress(_Interruption):
+            for item in source.scan(dict(indexed), ScanLog(interrupted)):
+                indexed[item.source_id] = item.fingerprint
+    assert indexed.keys() == {site.url + name for name in ("/", *names)}
+    site.asked()
+    whole = Crawl(source, indexed)
+    assert (whole.log.complete, whole.read, len(whole.unchanged)) == (True, [], 13)
+    assert sorted(site.asked()) == ["/", *names]
+    assert Crawl(source, indexed).log.complete
+
+
+def test_what_the_first_run_read_before_a_site_stopped_answering_is_not_read_again(
+    site: Site, tmp_path: Path
+) -> None:
+    def hang_up(handler: Any) -> None:
+        handler.connection.shutdown(socket.SHUT_RDWR)
+
+    names = [f"/p{number:02}" for number in range(12)]
+    site.pages["/"] = html("Start", *names)
+    site.pages |= {name: html(name) if name < "/p04" else hang_up for name in names}
+    with workspace(web_project(site, tmp_path)) as space:
+        [report] = space.indexer.run()
+        assert (report.added, report.problems[-1].message[:27]) == (5, "the server stopped answerin")
+        site.pages |= {name: html(name) for name in names}
+        [report] = space.indexer.run()
+        assert (report.added, report.updated, report.unchanged) == (8, 0, 5)
