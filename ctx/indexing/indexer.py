@@ -352,6 +352,7 @@ class Indexer:
         if self.model is None:
             return EmbedReport(0, 0, 0.0)
         if rebuild:
+            self.warm(documents=True)  # nothing is dropped for an embedder that does not answer
             with self.writing() as index:
                 self.catalog.forget_embeddings(self.model)
                 index.catch_up(self.catalog)

@@ -3,10 +3,12 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from kit import project, workspace
 
 from ctx.config import default_config
 from ctx.embed import open_embedder
@@ -415,3 +417,16 @@ def test_opening_wants_a_model_and_its_size_and_a_known_provider() -> None:
         open_embedder(DEFAULTS.replaced(provider="ollama", model="m"), {})
     with pytest.raises(ConfigError, match="unknown 'cohere'"):
         open_embedder(DEFAULTS.replaced(provider="cohere", model="m", dims=3), {})
+
+
+def test_a_service_that_is_down_costs_a_rebuild_nothing(service: Service, tmp_path: Path) -> None:
+    table = f'provider = "ollama"\nmodel = "m"\ndims = 3\nurl = "{service.url}"\nmax_retries = 0\n'
+    config = '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\n'
+    with workspace(project(tmp_path, {"a.md": "# Dike\n\nIt holds.\n"}, config + table)) as space:
+        space.refresh([])
+        service.answer = lambda *_: (500, {}, {"error": "no room for the model"})
+        with pytest.raises(EmbedderError, match="HTTP 500"):
+            space.indexer.embed(rebuild=True)
+        assert space.catalog.pending_count(space.model or "") == 0
+        service.answer = service.embed
+        assert space.indexer.embed(rebuild=True).embedded == 1
