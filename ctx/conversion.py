@@ -106,7 +106,7 @@ class _Writer:
         elif "chunking" in self._tables:
             default = SECTIONS["chunking"].keys["max_tokens"][1].default
             self.notes.append(
-                f"[chunking] is left out: passages have {default} tokens, since the model reads 256"
+                f"[chunking] is left out: passages have {default} tokens, as ctx's own model reads 256"
             )
         self._block("chunking", chosen)
 

@@ -26,11 +26,27 @@ local function plain(text, users)
   return (text:gsub("&lt;", "<"):gsub("&gt;", ">"):gsub("&amp;", "&"))
 end
 
+-- The words of blocks, which apps write instead of a text: every "text" in them, a line each block.
+local function words_of(value, words)
+  if type(value) == "string" then words[#words + 1] = value end
+  if type(value) ~= "table" then return words end
+  words_of(value.text, words)
+  for _, part in ipairs(value.elements or value.fields or value) do words_of(part, words) end
+  return words
+end
+
+local function text_of(message)
+  if (message.text or "") ~= "" then return message.text end
+  local lines = {}
+  for _, block in ipairs(message.blocks or {}) do lines[#lines + 1] = table.concat(words_of(block, {}), " ") end
+  return table.concat(lines, "\n")
+end
+
 local QUIET = { channel_join = true, channel_leave = true, channel_topic = true, channel_purpose = true, channel_name = true, bot_add = true }
 
 local function line_of(message, users)
   local name = users[message.user or ""] or (message.user_profile or {}).real_name or message.username or message.user or "somebody"
-  local text = plain(message.text or "", users)
+  local text = plain(text_of(message), users)
   for _, file in ipairs(message.files or {}) do text = text .. (text ~= "" and "\n" or "") .. "[file: " .. (file.title or file.name or "?") .. "]" end
   for _, attachment in ipairs(message.attachments or {}) do
     local words = attachment.text or attachment.fallback

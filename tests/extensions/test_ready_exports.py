@@ -53,6 +53,17 @@ MESSAGES: list[JSON] = [
         "thread_ts": "1767261600.000100",
         "text": "on my way",
     },
+    {
+        "type": "message",
+        "username": "CI",
+        "ts": "1767261900.000100",
+        "text": "",
+        "blocks": [
+            {"type": "header", "text": {"type": "plain_text", "text": "Build failed"}},
+            {"type": "section", "fields": [{"type": "mrkdwn", "text": "of <@U2>"}, {"text": "in 3 min"}]},
+            {"type": "rich_text", "elements": [{"elements": [{"type": "text", "text": "see the log"}]}]},
+        ],
+    },
 ]
 
 
@@ -77,6 +88,7 @@ def test_a_slack_export_is_a_document_a_channel_and_day(tmp_path: Path) -> None:
         assert day.title == "#general, 2026-01-01"
         assert "@Bo B. the lift & the door: [the plan](https://x.example/a?b=1) in #lifts @here" in day.body
         assert "joined" not in day.body
+        assert "**CI** 10:05\nBuild failed\nof @Bo B. in 3 min\nsee the log" in day.body
         assert "> **Bo B.** 10:03\n> on my way" in day.body
         assert day.body.index("on my way") < day.body.index("[file: plan.pdf]")
         assert day.source_url == "https://acme.slack.com/archives/C1/p1767261500000100"
