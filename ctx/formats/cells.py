@@ -10,10 +10,12 @@ from ctx.lean import NamedTuple
 
 MAX_GROWTH_CHARS = 8_000_000  # what the names of columns may add to a table; without them above that
 
+ABOVE = "\0"  # a cell that is one with that above it
+
 _NUMBER = re.compile(r"[-+(]?[$€£]?\d[\d.,: /%eE+-]*\)?")
 _ADDRESS = re.compile(r"[^\s@]+@[^\s@]+\.\w+|(?:https?://|www\.)\S+")
 _SAMPLE_ROWS = 100
-MAX_NAME_CHARS = 100  # of a column or a row; what is longer names nothing
+_MAX_NAME_CHARS = 100  # of a column or a row; what is longer names nothing
 _LEAST_PAIRS, _MAX_PAIRS = 3, 30  # rows of a form
 _LEAST_MIXED = 2  # of its values that are words, and that are numbers or addresses
 _MAX_TITLE_ROWS = 8  # above a sheet's header: its title, a date, who made it
@@ -24,7 +26,8 @@ def table_lines(rows: Sequence[Sequence[str]], *, bullet: str = "") -> list[str]
 
     Below a header a row reads "name: value; name: value", its empty cells left out; without one, "value |
     value"; of a form, whose first column names what stands beside it, "name: value". Rows with a single cell
-    stay as they are. Behind a blank row another table may begin, with a header of its own.
+    stay as they are; a name that several rows share is in each. Behind a blank row another table may begin,
+    with a header of its own.
     """
     joined: list[list[list[str]]] = []
     above = _Header([], [], set())
@@ -40,8 +43,27 @@ def table_lines(rows: Sequence[Sequence[str]], *, bullet: str = "") -> list[str]
 
 def _between_blanks(rows: Sequence[Sequence[str]]) -> Iterator[list[list[str]]]:
     """The runs of rows that are not blank, each cell on one line."""
-    lines = ([" ".join(cell.split()) for cell in row] for row in rows)
+    lines = ([" ".join(cell.split()) for cell in row] for row in _filled_down(rows))
     return (list(run) for filled, run in groupby(lines, any) if filled)
+
+
+def _filled_down(rows: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
+    """The rows with names for `ABOVE`; of a row that is nothing else nothing stays, nor of long texts."""
+    above: Sequence[str] = ()
+    for row in rows:
+        if ABOVE in row:
+            blank = not any(cell and cell != ABOVE for cell in row)
+            row = [_name_above(above, column) if cell == ABOVE else cell for column, cell in enumerate(row)]
+            above = row
+            yield () if blank else row
+        else:
+            above = row
+            yield row
+
+
+def _name_above(above: Sequence[str], column: int) -> str:
+    name = above[column] if column < len(above) else ""
+    return name if len(name) <= _MAX_NAME_CHARS else ""
 
 
 class _Header(NamedTuple):
@@ -158,7 +180,7 @@ def _are_names(names: Sequence[str], table: Sequence[Sequence[str]], index: int)
 
 
 def _are_words(cells: Sequence[str]) -> bool:
-    return all(len(cell) <= MAX_NAME_CHARS and not _NUMBER.fullmatch(cell) for cell in cells)
+    return all(len(cell) <= _MAX_NAME_CHARS and not _NUMBER.fullmatch(cell) for cell in cells)
 
 
 def _numeric(table: Sequence[Sequence[str]], index: int) -> set[int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from xml.etree.ElementTree import Element
 
 from ctx.formats.base import Parsed
-from ctx.formats.cells import MAX_NAME_CHARS
+from ctx.formats.cells import ABOVE
 from ctx.formats.manuscript import Manuscript
 from ctx.formats.package import Package, properties
 
@@ -182,26 +182,19 @@ class _Reader:
                 for cell in cells:
                     self.blocks(cell)
             return
-        texts: list[list[str]] = []
-        for cells in rows:
-            texts.append(self._texts(cells, texts[-1] if texts else []))
-        self.manuscript.table(texts)
+        self.manuscript.table([list(self._texts(cells)) for cells in rows])
 
-    def _texts(self, cells: list[Element], above: list[str]) -> list[str]:
+    def _texts(self, cells: list[Element]) -> Iterator[str]:
         """The texts of a row, each below the name of its column: a cell that covers several is followed by
-        empty ones, and a name that several rows share is in each.
+        empty ones.
         """
-        texts: list[str] = []
         for cell in cells:
             text = " ".join(map(self._text, cell.iter("p")))
             merged = cell.find("tcPr/vMerge")
-            if merged is not None and _value(merged) != "restart" and len(texts) < len(above):
-                name = above[len(texts)]
-                text = text.strip() or (name if len(name) <= MAX_NAME_CHARS else "")
-            texts.append(text)
+            continues = merged is not None and _value(merged) != "restart"
+            yield ABOVE if continues and not text.strip() else text
             span = _value(cell.find("tcPr/gridSpan"))
-            texts += [""] * (min(int(span), MAX_COLUMNS) - 1 if span.isdigit() and len(span) < 6 else 0)
-        return texts
+            yield from [""] * (min(int(span), MAX_COLUMNS) - 1 if span.isdigit() and len(span) < 6 else 0)
 
     def _text(self, paragraph: Element) -> str:
         """A paragraph's words; those of a text box in it on lines of their own."""

@@ -7,6 +7,7 @@ from xml.etree.ElementTree import Element
 
 from ctx.errors import SourceError
 from ctx.formats.base import Parsed
+from ctx.formats.cells import ABOVE
 from ctx.formats.manuscript import Manuscript
 from ctx.formats.package import Package, parse_xml, properties
 
@@ -69,8 +70,7 @@ class _Reader:
                 lines = (f"- {item.strip()}" for item in _paragraphs(element) if item.strip())
                 self.manuscript.paragraph("\n".join(lines))
             elif element.tag == "table":
-                rows = element.iter("table-row")
-                self.manuscript.table([[_line(cell) for cell in _cells(row)] for row in rows])
+                self.manuscript.table(list(_rows(element)))
             else:
                 self.blocks(element)
 
@@ -94,6 +94,21 @@ class _Reader:
 def _titles(frame: Element) -> bool:
     """Whether a frame is a slide's title."""
     return frame.get(":class") == "title"
+
+
+def _rows(table: Element) -> Iterator[list[str]]:
+    ends: dict[int, int] = {}  # column -> the last row of the cell that is in it
+    for number, row in enumerate(table.iter("table-row")):
+        texts: list[str] = []
+        for cell in _cells(row):
+            text = _line(cell)
+            if cell.tag == "table-cell":
+                height = cell.get(":number-rows-spanned", "1")
+                ends[len(texts)] = number + (int(height) - 1 if height.isdigit() and len(height) < 6 else 0)
+            elif not text and ends.get(len(texts), -1) >= number:
+                text = ABOVE
+            texts.append(text)
+        yield texts
 
 
 def _cells(row: Element) -> Iterator[Element]:

@@ -5,6 +5,7 @@ notes.
 from xml.etree.ElementTree import Element
 
 from ctx.formats.base import Parsed
+from ctx.formats.cells import ABOVE
 from ctx.formats.manuscript import Manuscript
 from ctx.formats.package import Package, properties, words
 
@@ -40,7 +41,7 @@ def _slide(package: Package, name: str, number: int, manuscript: Manuscript) -> 
         if kind not in (*_TITLES, *_FURNITURE):
             manuscript.paragraph("\n".join(_paragraphs(shape)))
     for table in root.iter("tbl"):
-        manuscript.table([[_line(cell) for cell in row.iter("tc")] for row in table.iter("tr")])
+        manuscript.table([list(map(_cell, row.iter("tc"))) for row in table.iter("tr")])
     for kind, target in package.relations(name).values():
         manuscript.paragraph(_beside(package, kind, target))
     return title
@@ -83,6 +84,10 @@ def _paragraphs(shape: Element) -> list[str]:
 
 def _line(shape: Element) -> str:
     return " ".join(" ".join(_paragraphs(shape)).split())
+
+
+def _cell(cell: Element) -> str:
+    return ABOVE if cell.get("vMerge") in ("1", "true") else _line(cell)
 
 
 def _drawn_words(part: Element) -> list[str]:

@@ -7,7 +7,7 @@ import python_calamine as calamine
 
 from ctx.errors import SourceError
 from ctx.formats.base import Parsed
-from ctx.formats.cells import MAX_NAME_CHARS
+from ctx.formats.cells import ABOVE
 from ctx.formats.manuscript import MAX_CHARS, TOO_LONG, Manuscript
 from ctx.formats.package import Package, properties
 
@@ -42,19 +42,17 @@ def parse(data: bytes) -> Parsed:
 
 
 def _rows(sheet: calamine.CalamineSheet) -> list[list[str]]:
-    """The rows as they show, a name that several share in each; of blank ones only that some are there."""
+    """The rows as they show; of blank ones only that some are there."""
     rows: list[list[str]] = []
     size = 0
     tops = _tops(sheet)
-    names: dict[int, tuple[str, int]] = {}  # column -> what its merged cell says, and down to which row
+    merged: dict[int, int] = {}  # column -> the last row of the cell that reaches down from above
     for number, row in enumerate(sheet.iter_rows()):
         cells = list(map(_shown, row))
-        for column, (name, last) in names.items() if any(cells) else ():
+        for column, last in merged.items() if any(cells) else ():
             if number <= last:
-                cells[column] = cells[column] or name
-        for column, last in tops.get(number, ()):
-            if len(cells[column]) <= MAX_NAME_CHARS:
-                names[column] = cells[column], last
+                cells[column] = cells[column] or ABOVE
+        merged.update(tops.get(number, ()))
         size += sum(map(len, cells))
         if any(cells):
             rows.append(cells)

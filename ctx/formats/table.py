@@ -64,8 +64,8 @@ CODE = Format("text/x-code", "code", (), prose=False)  # its languages are a tab
 
 PDF = _document("application/pdf", "pdf", "pdf", paged=True, version=4)
 EPUB = _document("application/epub+zip", "epub", "epub", version=2)
-ODT = _document(f"{_ODF}text", "odf", "odt", "ott", version=5)
-ODP = _document(f"{_ODF}presentation", "odf", "odp", "otp", paged=True, version=4)
+ODT = _document(f"{_ODF}text", "odf", "odt", "ott", version=6)
+ODP = _document(f"{_ODF}presentation", "odf", "odp", "otp", paged=True, version=5)
 EML = _document("message/rfc822", "mail", "eml", paged=True, version=4)
 MBOX = _document("application/mbox", "mail", "mbox", paged=True, version=4)
 ODS = _document(f"{_ODF}spreadsheet", "sheets", "ods", "ots", paged=True, version=5)
@@ -74,7 +74,7 @@ FORMATS: tuple[Format, ...] = (
     *(MARKDOWN, RST, HTML, NOTEBOOK, ORG, ASCIIDOC, LATEX, CSV, TSV, JSON, JSON_LINES, PLAIN, CODE),
     *(PDF, EPUB, ODT, ODP, ODS),
     _document(f"{_OOXML}wordprocessingml.document", "docx", "docx", "docm", "dotx", version=7),
-    _document(f"{_OOXML}presentationml.presentation", "pptx", "pptx", "pptm", "ppsx", paged=True, version=4),
+    _document(f"{_OOXML}presentationml.presentation", "pptx", "pptx", "pptm", "ppsx", paged=True, version=5),
     _document(f"{_OOXML}spreadsheetml.sheet", "sheets", "xlsx", "xlsm", paged=True, version=6),
     _document(
         "application/vnd.ms-excel.sheet.binary.macroenabled.12", "sheets", "xlsb", paged=True, version=6

@@ -2,7 +2,9 @@
 it.
 """
 
+import io
 import json
+import zipfile
 from pathlib import Path
 
 import document_kit as made_of
@@ -324,6 +326,54 @@ def test_a_sheet_with_two_columns_of_one_name_and_two_tables_keeps_every_name() 
         "Note | Reason",  # words, where ages were
         "- Note: late; Reason: snow",
     ]
+
+
+def test_a_name_that_rows_of_an_open_document_share_is_in_each() -> None:
+    def row(*cells: str) -> str:
+        return f"<table:table-row>{''.join(cells)}</table:table-row>"
+
+    def cell(text: str, attribute: str = "") -> str:
+        return f"<table:table-cell {attribute}><text:p>{text}</text:p></table:table-cell>"
+
+    covered = "<table:covered-table-cell/>"
+    high, wide = 'table:number-rows-spanned="2"', 'table:number-columns-spanned="2"'
+    rows = [
+        row(cell("Region"), cell("City"), cell("People")),
+        row(cell("North", high), cell("Oslo"), cell("7")),
+        row(covered, cell("unknown", wide), covered),
+        row(cell("South"), cell("Rome"), cell("9")),
+    ]
+    table = f"<table:table>{''.join(rows)}</table:table>"
+    extracted = extract(Content(made_of.odf("text", table)), "merged.odt")
+    assert extracted is not None
+    assert extracted.body.split("\n")[2:] == [
+        "- Region: North; City: unknown",
+        "- Region: South; City: Rome; People: 9",
+    ]
+
+
+def test_a_name_that_rows_of_a_slide_share_is_in_each() -> None:
+    def row(*cells: str) -> str:
+        return f"<a:tr>{''.join(cells)}</a:tr>"
+
+    def cell(text: str, attribute: str = "") -> str:
+        return f"<a:tc {attribute}><a:txBody><a:p><a:r><a:t>{text}</a:t></a:r></a:p></a:txBody></a:tc>"
+
+    rows = [
+        row(cell("Region"), cell("City")),
+        row(cell("North", 'rowSpan="2"'), cell("Oslo")),
+        row(cell("", 'vMerge="1"'), cell("Bergen")),
+    ]
+    document = made_of.pptx([("Cities", "below")])
+    slide = "ppt/slides/slide89.xml"
+    with zipfile.ZipFile(io.BytesIO(document)) as archive:
+        text = archive.read(slide).decode()
+    table = f"<a:tbl>{''.join(rows)}</a:tbl></p:spTree>"
+    assert "</p:spTree>" in text
+    document = made_of.with_part(document, slide, text.replace("</p:spTree>", table))
+    extracted = extract(Content(document), "merged.pptx")
+    assert extracted is not None
+    assert extracted.body.split("\n")[-1] == "- Region: North; City: Bergen"
 
 
 def test_a_name_that_rows_of_a_sheet_share_is_in_each_and_a_long_note_is_not() -> None:
