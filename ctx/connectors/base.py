@@ -35,6 +35,7 @@ class ScanLog:
     notes       what whoever asks should know of what was read, or is rightly not
     gone        ids that a look at single paths (watch mode) found to be no longer there
     withheld    id prefixes that could not be listed: the known ids below them are kept, not deleted
+    news        True: the scan gives only what is new; what else is known is there as it was
     complete    False: the scan stopped early, and nothing at all may be deleted
     revision    what was scanned, where the source has a name for it (a git commit)
     progress    who wants to know how far a long step has come (a first copy); None where nobody does
@@ -49,6 +50,7 @@ class ScanLog:
         self.notes: list[Problem] = []
         self.gone: set[str] = set()
         self.withheld: list[str] = []
+        self.news = False
         self.complete = True
         self.revision: str | None = None
         self.rescan = False

@@ -314,7 +314,8 @@ class ScriptConnector:
             host = runner.bridge.host_for(self.script.policy(), NO_CALLER)
             for number, item in enumerate(runner.pool.scan(job, host, self.script.timeout_s), 1):
                 if isinstance(item, dict) and item.get("partial") is True and "source_id" not in item:
-                    log.withheld.append("")  # it gives what is new: what it does not give stays
+                    log.news = True
+                    log.withheld.append("")
                     continue
                 source_item = _item(item, number, source_ids, log)
                 if source_item is None:

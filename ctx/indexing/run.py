@@ -249,7 +249,7 @@ class IndexRun:
             ok=note is None,
             added=self._added,
             updated=self._updated,
-            unchanged=len(self._log.unchanged) + self._touched,
+            unchanged=self._unchanged_count(departed),
             deleted=len(departed),
             chunks=self._chunks,
             skipped=self._skipped + self._empty,
@@ -262,6 +262,12 @@ class IndexRun:
             skips=tuple([*self._skips, *self._voids][:MAX_NAMED]),
             changes=tuple(self._changes),
         )
+
+    def _unchanged_count(self, departed: list[str]) -> int:
+        """How many documents are as they were."""
+        if self._log.news:
+            return len(self._existing) - self._updated - len(departed)
+        return len(self._log.unchanged) + self._touched
 
     def _check_whose(self) -> None:
         """Raises `SourceError` where the source is that of another file, which is still there, and is read

@@ -105,7 +105,7 @@ def test_github_is_asked_only_for_what_changed_and_deletes_by_the_next_whole_sca
         forge.issues = [{**forge.issues[1], "title": "Lift 2 moves again", "updated_at": today}]
         report = origin.index()
         assert api.asked[0].query["since"] < today
-        assert (report["updated"], report["deleted"]) == (1, 0)
+        assert (report["updated"], report["unchanged"], report["deleted"]) == (1, 2, 0)
         assert len(origin.documents()) == 3
     with source(tmp_path, "github-issues", github(api, "full_every_hours = 0")) as origin:
         assert origin.index()["deleted"] == 2
