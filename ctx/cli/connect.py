@@ -24,7 +24,7 @@ from ctx.cli.recording import record_soon
 from ctx.cli.running import at_address, of_project, servers, state_folder
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
 from ctx.memory.records import check_nameable
-from ctx.project import Location, find_config, project_root
+from ctx.project import Location, client_name, find_config, project_root
 from ctx.server.address import local, remote
 from ctx.server.policy import is_loopback
 from ctx.server.run import next_vacant
@@ -33,14 +33,14 @@ from ctx.types import JSON
 
 _WAYS = ("url", "httpUrl", "serverUrl", "uri", "command", "cmd", "args", "type")  # of leading somewhere
 _OWN_STARTS = (["ctx", "mcp"], ["ctx.exe", "mcp"])
-MAX_NAME = 32  # characters: clients put it before every tool's name, which models allow 64
 
 
 def run(command: str, argv: list[str]) -> int:
     args = _options().parse_args(argv)
     _check(args)
     location = find_config(args.config, os.environ, os.getcwd())
-    name = args.name or entry_name(location, args)
+    of_user = location if args.scope != "project" else None  # a project's own file holds that project alone
+    name = args.name or (client_name(project_root(of_user.path)) if of_user else "ctx")
     if args.list:
         return _list(name, _root(location, args), args.json)
     if args.all:
@@ -129,17 +129,6 @@ def _check(args: Any) -> None:
         raise BadRequest("--stdio is without a server; leave --url and --key-env out")
     if args.bank is not None:
         check_nameable(args.bank)  # what the server refuses would never answer
-
-
-def entry_name(location: Location | None, args: Any) -> str:
-    """What a client is to call this project's server: the same every time, and another one for each
-    project.
-    """
-    if location is None or args.scope == "project":
-        return "ctx"
-    folder = os.path.basename(project_root(location.path))
-    words = re.sub(r"[^a-z0-9]+", "-", folder.lower()).strip("-")
-    return f"ctx-{words}"[:MAX_NAME].rstrip("-") if words and words != "ctx" else "ctx"
 
 
 def _connect(key: str, location: Location | None, name: str, args: Any) -> Outcome:

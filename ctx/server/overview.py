@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ctx.clock import DAY_MS, now_ms
 from ctx.errors import EmbeddingsDisabled
+from ctx.project import client_name
 from ctx.tools.base import Call
 from ctx.types import JSON
 from ctx.workspace import Workspace
@@ -46,12 +47,15 @@ class Overview:
                 self._searches.append((time.monotonic(), call.duration_s * 1000))
 
     def activity(self) -> JSON:
-        """What the indexer does now, how the last run of each source went, search times of the last hour."""
+        """What the indexer does now, how the last run of each source went, search times of the last hour, and
+        what clients call this server.
+        """
         indexer = self._workspace.indexer_at_work
         activity = {"phase": "idle"} if indexer is None else indexer.activity._asdict()
         reports = {} if indexer is None else dict(indexer.reports)
         return {
             **activity,
+            "name": client_name(self._workspace.config.root),
             "degraded": list(activity.get("degraded", ())),
             "runs": {name: _report_json(report) for name, report in sorted(reports.items())},
             "searches": self._search_times(),

@@ -205,8 +205,11 @@ def test_the_connect_view_says_what_ctx_connect_writes(tab: Tab, served: Served,
         card.locator("h2").text_content(): card.locator("pre").text_content()
         for card in tab.page.locator("#connect-list .card", has=tab.page.locator("pre")).all()
     }
+    folder = tmp_path / served.client.get("/activity").json()["name"].removeprefix("ctx-")
+    folder.mkdir()  # called as the server's own is
+    project(folder)
     for name in ("cursor", "claude-code", "claude-desktop", "vscode", "codex", "windsurf", "lmstudio"):
-        printed = ctx("connect", name, "--url", served.base, "--print", cwd=tmp_path)
+        printed = ctx("connect", name, "--url", served.base, "--print", cwd=folder)
         path, _, entry = printed.stdout.strip().partition("\n")
         assert path.startswith("# "), printed
         (title,) = [title for title in snippets if title.lower().replace(" ", "") == name.replace("-", "")]
@@ -293,6 +296,7 @@ def test_axe_finds_nothing_and_no_view_is_wider_than_the_screen(
 def test_the_views_stand_in_one_row_on_the_narrowest_screen(browser: Any, served: Served) -> None:
     tab = Tab(browser, served.base, viewport={"width": 320, "height": 640})
     tab.page.wait_for_selector("#facts li")
+    tab.page.evaluate("document.querySelector('[data-view=memory]').hidden = false")  # as with a memory pack
     for address, landmark in VIEWS.items():
         tab.lead(address)
         tab.page.wait_for_selector(landmark)

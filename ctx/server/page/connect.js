@@ -1,25 +1,27 @@
-// How to connect an editor or an agent: the entries that `ctx connect CLIENT --url` writes.
-import { address, copyButton, element, find, link, server, setTitle } from "./common.js";
+// How to connect an editor or an agent: the entries that `ctx connect CLIENT` writes in this server's project.
+import { address, call, copyButton, element, find, link, server, setTitle } from "./common.js";
 import { curlLine } from "./tools.js";
 
-export function open() {
+export async function open() {
   setTitle("Connect");
-  if (!find("connect-list").childElementCount) find("connect-list").replaceChildren(...clients(location.origin).map(card), others());
+  if (find("connect-list").childElementCount) return;
+  const { name } = await call("/activity").catch(() => ({}));
+  find("connect-list").replaceChildren(...clients(location.origin, name || "ctx").map(card), others());
 }
 
-function clients(origin) {
+function clients(origin, name) {
   const url = `${origin}/mcp`;
   const json = (value) => JSON.stringify(value, null, 2);
   const packed = (value) => encodeURIComponent(btoa(JSON.stringify(value)));
   const typed = { type: "http", url };
   return [
-    { name: "Cursor", command: "cursor", hint: "~/.cursor/mcp.json, or .cursor/mcp.json of a project", text: json({ mcpServers: { ctx: { url } } }), install: `cursor://anysphere.cursor-deeplink/mcp/install?name=ctx&config=${packed({ url })}` },
-    { name: "Claude Code", command: "claude-code", hint: "~/.claude.json, or .mcp.json of a project", text: json({ mcpServers: { ctx: typed } }) },
-    { name: "Claude Desktop", command: "claude-desktop", hint: "claude_desktop_config.json; it speaks to programs alone, so it starts ctx as a go-between", text: json({ mcpServers: { ctx: { command: "ctx", args: ["mcp", "--url", url] } } }) },
-    { name: "VS Code", command: "vscode", hint: ".vscode/mcp.json", text: json({ servers: { ctx: typed } }), install: `vscode:mcp/install?${encodeURIComponent(JSON.stringify({ name: "ctx", ...typed }))}` },
-    { name: "Codex", command: "codex", hint: "~/.codex/config.toml", text: `[mcp_servers.ctx]\nurl = "${url}"` },
-    { name: "Windsurf", command: "windsurf", hint: "~/.codeium/windsurf/mcp_config.json", text: json({ mcpServers: { ctx: { serverUrl: url } } }) },
-    { name: "LM Studio", command: "lmstudio", hint: "~/.lmstudio/mcp.json", text: json({ mcpServers: { ctx: { url } } }) },
+    { name: "Cursor", command: "cursor", hint: "~/.cursor/mcp.json, or .cursor/mcp.json of a project", text: json({ mcpServers: { [name]: { url } } }), install: `cursor://anysphere.cursor-deeplink/mcp/install?name=${name}&config=${packed({ url })}` },
+    { name: "Claude Code", command: "claude-code", hint: "~/.claude.json, or .mcp.json of a project", text: json({ mcpServers: { [name]: typed } }) },
+    { name: "Claude Desktop", command: "claude-desktop", hint: "claude_desktop_config.json; it speaks to programs alone, so it starts ctx as a go-between", text: json({ mcpServers: { [name]: { command: "ctx", args: ["mcp", "--url", url] } } }) },
+    { name: "VS Code", command: "vscode", hint: ".vscode/mcp.json", text: json({ servers: { [name]: typed } }), install: `vscode:mcp/install?${encodeURIComponent(JSON.stringify({ name, ...typed }))}` },
+    { name: "Codex", command: "codex", hint: "~/.codex/config.toml", text: `[mcp_servers.${name}]\nurl = "${url}"` },
+    { name: "Windsurf", command: "windsurf", hint: "~/.codeium/windsurf/mcp_config.json", text: json({ mcpServers: { [name]: { serverUrl: url } } }) },
+    { name: "LM Studio", command: "lmstudio", hint: "~/.lmstudio/mcp.json", text: json({ mcpServers: { [name]: { url } } }) },
     { name: "Anything else", hint: "plain HTTP; /openapi.json describes every tool, /llms.txt says it in a few words", text: curlLine("search", { query: "authentication" }) },
   ];
 }

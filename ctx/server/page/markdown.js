@@ -146,6 +146,7 @@ function itemEnd(lines, from, indent) {
 function itemInto(inner, first, entry, depth) {
   const task = /^\[([ xX])\]\s+/.exec(inner[0]);
   const lines = task ? [inner[0].slice(task[0].length), ...inner.slice(1)] : inner;
+  if (task) entry.className = "task";
   if (task) entry.append(element("span", task[1] === " " ? "☐ " : "☑ "));
   const whole = document.createDocumentFragment();
   blocks(lines, first, whole, [], depth + 1);

@@ -146,7 +146,7 @@ function card(source, { runs, ages }, unfolded) {
   if (source.last_indexed_at) [...list.querySelectorAll("dd")].find((value) => value.previousSibling.textContent === "Last indexed").title = new Date(source.last_indexed_at).toLocaleString();
   node.append(title, list);
   if (source.doc_count && ages?.[source.name]) node.append(agesPicture(ages[source.name]));
-  if (source.note) node.append(element("p", source.note, "note"));
+  if (source.note) node.append(element("p", source.note.replace(`${source.name}: `, ""), "note"));
   if (source.configured && source.healthy && source.last_indexed_at && !source.doc_count) node.append(element("p", NO_DOCUMENT, "note"));
   if (run) node.append(...runParts(source.name, run, unfolded));
   if (source.configured) node.append(indexNow(source.name));
@@ -169,7 +169,7 @@ function runParts(name, run, unfolded) {
   const words = ["added", "updated", "deleted", "unchanged"].filter((word) => run[word]).map((word) => `${number(run[word])} ${word}`);
   if (run.skipped) words.push(`${number(run.skipped)} skipped (binary, or without text)`);
   if (run.failed) words.push(`${number(run.failed)} not read`);
-  const parts = [element("p", `Last run: ${words.join(", ") || (run.ok ? "nothing to do" : "failed")} in ${duration(run.seconds)}`, "note")];
+  const parts = [element("p", `Last run: ${words.join(", ") || (run.ok ? "nothing to do" : "failed")} in ${run.seconds < 1 ? "under a second" : duration(run.seconds)}`, "note")];
   const entries = [...(run.problems || []), ...(run.notes || []), ...(run.skips || [])];
   if (entries.length) parts.push(left(name, entries, run, unfolded));
   return parts;

@@ -129,7 +129,7 @@ function inputOf(schema, required) {
   if (kind === "enum" || kind === "boolean") {
     const select = element("select");
     const choices = kind === "enum" ? schema.enum : [true, false];
-    const unset = schema.default === undefined ? "(not given)" : `(${JSON.stringify(schema.default)}, the default)`;
+    const unset = schema.default === undefined ? "(not given)" : `(${schema.default}, the default)`;
     select.append(new Option(unset, ""), ...choices.map((choice) => new Option(String(choice), JSON.stringify(choice))));
     select.required = required;
     return select;
@@ -148,7 +148,7 @@ function inputOf(schema, required) {
     if (kind === "string" && schema.maxLength) input.maxLength = schema.maxLength;
   }
   input.required = required;
-  if (schema.default !== undefined) input.placeholder = JSON.stringify(schema.default);
+  if (schema.default !== undefined) input.placeholder = kind === "string" ? schema.default : JSON.stringify(schema.default);
   else if (kind === "array") input.placeholder = "[…] as JSON";
   else if (kind === "object") input.placeholder = placeholderOf(schema);
   else if (kind === "json") input.placeholder = "JSON, or a text";
