@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ctx.cli.common import configuration, parser, plain, tell
 from ctx.cli.get import listings
 from ctx.errors import BadRequest
+from ctx.search import resolve_sources
 from ctx.store.base import Catalog
 from ctx.tools.base import Toolbox
 from ctx.types import JSON, MODES, Caller
@@ -54,7 +55,7 @@ class Summary(NamedTuple):
 def read_questions(text: str, name: str) -> list[Question]:
     """The questions of a file. Raises `BadRequest` that names the line."""
     questions = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):  # other line ends may stand in a question
         if line.strip() and not line.startswith("#"):
             question = _question(line)
             if question is None:
@@ -128,10 +129,13 @@ def run(command: str, argv: list[str]) -> int:
         "--within", type=int, default=5, metavar="N", help="a later rank is a miss (default: 5)"
     )
     args = options.parse_args(argv)
+    if args.within < 1:
+        raise BadRequest(f"--within must be at least 1, got {args.within}")
     questions = _read_file(args.questions)
     settings = configuration(args.config)
     modes = args.mode or (MODES[:1] if settings.embedding.provider == "disabled" else MODES)
     with open_workspace(settings, reading=True) as workspace:
+        _check_sources(questions, workspace.searched_names())
         by_mode = {
             mode: [outcome(question, ask(workspace.toolbox, question, mode)) for question in questions]
             for mode in modes
@@ -151,11 +155,18 @@ def run(command: str, argv: list[str]) -> int:
 
 def _read_file(path: str) -> list[Question]:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             return read_questions(file.read(), path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise BadRequest(f"{path} cannot be read: {reason}") from error
+
+
+def _check_sources(questions: Sequence[Question], known: Sequence[str]) -> None:
+    """Raises `BadRequest` for a source that is none: its questions would pass for missed ones."""
+    for name in {question.source: None for question in questions if question.source is not None}:
+        if not resolve_sources([name], known):
+            raise BadRequest(f"no source is called '{plain(name)}' (known: {', '.join(known) or 'none'})")
 
 
 def _absent(catalog: Catalog, paths: set[str]) -> set[str]:

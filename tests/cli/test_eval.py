@@ -59,3 +59,28 @@ def test_hits_and_misses_are_told_with_what_stood_above(
     (figures,) = reply["modes"]
     assert reply["not_indexed"] == ["zebra.md"]
     assert (figures["mode"], figures["mrr"], figures["misses"][0]["rank"]) == ("keyword", 0.5, None)
+
+
+def test_a_file_of_questions_may_be_as_other_systems_write_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = project(tmp_path, FILES)
+    with workspace(config) as space:
+        space.indexer.run()
+    questions = tmp_path / "questions.jsonl"
+    line = '{"query": "swimming\u2028otters", "expect": "otter.md"}\r\n'
+    questions.write_bytes(b"\xef\xbb\xbf" + line.encode())
+    assert run("eval", [str(questions), "--config", str(config), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["modes"][0]["first"] == 1.0
+
+
+def test_what_would_pass_for_a_miss_is_refused(tmp_path: Path) -> None:
+    config = project(tmp_path, FILES)
+    with workspace(config) as space:
+        space.indexer.run()
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text('{"query": "otters", "expect": "otter.md", "source": "filesystem:nope"}\n')
+    with pytest.raises(BadRequest, match=r"no source is called 'filesystem:nope' \(known: filesystem"):
+        run("eval", [str(questions), "--config", str(config)])
+    with pytest.raises(BadRequest, match="--within must be at least 1, got 0"):
+        run("eval", [str(questions), "--config", str(config), "--within", "0"])
