@@ -16,8 +16,8 @@ _LONGEST_FENCE = 5  # signs; more of them are the line below a heading
 # What MyST writes between fences though it is text.
 _TEXT_FENCES = frozenset(
     """
-    admonition attention caution danger deprecated details dropdown error hint important note seealso tip todo
-    versionadded versionchanged warning
+    admonition attention caution danger deprecated details dropdown error eval-rst hint important note seealso
+    tip todo versionadded versionchanged warning
     """.split()  # noqa: SIM905 - a list of twenty lines else
 )
 _PARTING = "*-+#|>"  # what a line begins with that is no part of the paragraph above
@@ -159,9 +159,12 @@ def _unmarked_lines(lines: list[str], prose: bool, inline: bool) -> Iterator[str
         yield from _without_marks(lines)
         return
     fenced = _begins_in_code(lines)
-    texts = 0  # open fences that hold text
+    texts, options = 0, False  # open fences that hold text; whether a line may be an option of one
     stretch: list[str] = []  # lines of one kind
     for line in lines:
+        options = options and _is_option(line)
+        if options:
+            continue
         if not _is_fence(line):
             stretch.append(line)
             continue
@@ -170,13 +173,13 @@ def _unmarked_lines(lines: list[str], prose: bool, inline: bool) -> Iterator[str
         name, _, title = line.strip().lstrip("`{").partition("}")
         if fenced:
             fenced = False
-        elif name in _TEXT_FENCES:
-            texts += 1
-            stretch = [f".. {name}:: {title}"]
         elif texts and not name:
             texts -= 1
         else:
-            fenced = True
+            fenced = name not in _TEXT_FENCES
+            texts += not fenced
+            options = "{" in line  # lines like `:name: value` at the top
+            stretch = [] if fenced or not title else [title]
     yield from stretch if fenced else _paragraphs(stretch)
 
 
@@ -205,7 +208,7 @@ def _without_marks(lines: list[str]) -> Iterator[str]:
             line = _without_directive(line) if line else ""
         if line.endswith("::"):  # it announces a block of code
             line = line[:-1] if line.strip() != "::" else ""
-        yield line[: line.index("{#")] if "{#" in line else line
+        yield _without_attributes(line) if "{" in line else line
 
 
 def _is_fence(line: str) -> bool:
@@ -287,8 +290,10 @@ def _without_directive(line: str) -> str:
     if text.startswith(":") and text.count(":") >= 2:
         name, _, words = text[1:].partition(":")
         return line if " " in name or words.startswith("`") else words
-    if text.startswith(("!!! ", "??? ", "::: ", ":::")):
-        return text.lstrip("!?: ")
+    if text.startswith(("!!! ", "??? ", ":::", "/// ", "//// ")):
+        return text.lstrip("!?:/ ").replace(" | ", " ")
+    if text.startswith("///") and not text.strip("/"):
+        return ""
     return "" if text.startswith("(") and text.endswith(")=") else line
 
 
@@ -314,7 +319,7 @@ def _without_tags(line: str) -> str:
         end = line.find("-->" if comment else ">", start)
         name = line[start + 1 : end].lstrip("/").split(" ")[0].rstrip("/").lower() if end > 0 else ""
         tag = comment or (name in _TAGS and end - start < _TAG_CHARS)
-        if end > 0 and tag and line[:start].replace("``", "`").count("`") % 2 == 0:
+        if end > 0 and tag and not _in_code(line, start):
             clean += line[read_to:start] + (" " if name in ("br", "td", "li", "p") else "")
             read_to = end + (3 if comment else 1)
         start = line.find("<", max(start + 1, read_to))
@@ -330,12 +335,34 @@ def _without_links(line: str) -> str:
             return clean + line[read_to:]
         start = line.rfind("[", read_to, middle)
         end = line.find(")" if line[middle + 1] == "(" else "]", middle + 2)
+        opening = clean.rfind("[") if start < 0 else -1  # of a picture that is a link
+        if end >= 0 and opening >= 0:
+            clean, read_to = clean[:opening] + clean[opening + 1 :] + line[read_to:middle], end + 1
+            continue
         if start < 0 or end < 0:
             clean, read_to = clean + line[read_to : middle + 2], middle + 2
             continue
         before = line[read_to:start]
         clean += (before[:-1] if before.endswith("!") else before) + line[start + 1 : middle]
         read_to = end + 1
+
+
+def _without_attributes(line: str) -> str:
+    """Without what is said of the words before it for who lays the page out: `{#name}`, `{: .class }`."""
+    clean, read_to = "", 0
+    start = line.find("{")
+    while start >= 0:
+        end = line.find("}", start)
+        named = line[start + 1 : end].removeprefix(":").strip()
+        if end > 0 and named[:1] in ("#", ".") and named[1:2].isalpha() and not _in_code(line, start):
+            clean, read_to = clean + line[read_to:start].rstrip(), end + 1
+        start = line.find("{", start + 1)
+    return clean + line[read_to:]
+
+
+def _in_code(line: str, position: int) -> bool:
+    """Whether a place in a line is between the marks of code."""
+    return line[:position].replace("``", "`").count("`") % 2 == 1
 
 
 def _without_roles(line: str) -> str:
