@@ -77,11 +77,11 @@ def _headings_end(lines: list[str], chunk: Text) -> int:
     end = 0
     for number, line in enumerate(lines[:_HEADING_LINES], 1):
         name = line.strip("# \t")
-        if name not in names:
+        if name not in names and _may_be_marked(name):
             name = _without_inline(name).strip()
         if name in names:
             end = number
-        elif name and _unmarked(line).strip() and _without_directive(line).strip():
+        elif name[:1].isalnum() or (name and _unmarked(line).strip() and _without_directive(line).strip()):
             break
     return end
 
@@ -158,6 +158,9 @@ def _unmarked_lines(lines: list[str], prose: bool, inline: bool) -> Iterator[str
     if not inline:
         yield from _without_marks(lines)
         return
+    if not any("```" in line for line in lines):
+        yield from _paragraphs(lines)
+        return
     fenced = _begins_in_code(lines)
     texts, options = 0, False  # open fences that hold text; whether a line may be an option of one
     stretch: list[str] = []  # lines of one kind
@@ -187,11 +190,14 @@ def _paragraphs(lines: list[str]) -> Iterator[str]:
     """The paragraphs of prose, each on one line, and the items of lists, without markup."""
     paragraph: list[str] = []
     for line in _without_marks(lines):
-        if not line or line.lstrip()[:1] in _PARTING:
-            yield _without_inline(" ".join(paragraph))
-            paragraph = []
-        paragraph.append(line)
-    yield _without_inline(" ".join(paragraph))
+        if not line[:1].isalnum() and (not line or line.lstrip()[:1] in _PARTING):
+            if paragraph:
+                yield _without_inline(" ".join(paragraph))
+            paragraph = [line] if line else []
+        else:
+            paragraph.append(line)
+    if paragraph:
+        yield _without_inline(" ".join(paragraph))
 
 
 def _without_marks(lines: list[str]) -> Iterator[str]:
