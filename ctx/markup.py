@@ -182,7 +182,7 @@ def _unmarked_lines(lines: list[str], prose: bool, inline: bool) -> Iterator[str
             fenced = name not in _TEXT_FENCES
             texts += not fenced
             options = "{" in line  # lines like `:name: value` at the top
-            stretch = [] if fenced or not title else [title]
+            stretch = [] if fenced or not title else [f".. {name}:: {title}"]
     yield from stretch if fenced else _paragraphs(stretch)
 
 

@@ -60,6 +60,7 @@ from ctx.markup import Text, is_bare, plain
         ("/// tip | Mind\n\nthe gap\n\n///", "tip Mind the gap"),
         ("[![a badge](b.svg)](https://x.test) and [words](y).", "a badge and words."),
         ("Set it{: .hint } up. {.b}\n\nUse `{.a}` and {x: 1}.", "Set it up. Use {.a} and {x: 1}."),
+        ("```{versionadded} 3.7\nIt `runs`.\n```", "New in 3.7 It runs."),
         ("```{contents}\n:depth: 1\n```\nText `b`.", "Text b."),
         ("```{eval-rst}\n.. currentmodule:: a\n.. note:: Mind `it`.\n```", "Mind it."),
         ("!!! note\n    Mind the gap.", "note Mind the gap."),
