@@ -173,6 +173,18 @@ def test_a_changed_byte_is_found_before_the_first_change_of_a_process(tmp_path: 
         assert portrait(catalog, index) == clean_portrait(tmp_path / "clean", 1)
 
 
+def test_what_a_reader_suspects_is_read_in_full_once(
+    store: tuple[SqliteCatalog, LocalIndex], caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog, index = store
+    index.suspect()
+    index.catch_up(catalog)
+    index.catch_up(catalog)
+    assert [record.getMessage() for record in caplog.records] == [
+        "index is read in full reason=a reader found damage"
+    ]
+
+
 def test_a_catch_up_with_nothing_to_do_reads_no_vectors(
     store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path
 ) -> None:
