@@ -27,7 +27,7 @@ def replaced_models(workspace: Workspace) -> list[ModelShare]:
     return workspace.catalog.model_shares(names)
 
 
-def prunable_models(workspace: Workspace, names: Sequence[str] = ()) -> list[ModelShare]:
+def prunable_models(workspace: Workspace, names: Sequence[str]) -> list[ModelShare]:
     """Those of `replaced_models` that go where these names are to go; all of them for none.
 
     Raises `NotFound`, and `BadRequest` for one that is in use, or may be: other machines that share a
@@ -42,7 +42,7 @@ def prunable_models(workspace: Workspace, names: Sequence[str] = ()) -> list[Mod
     return chosen
 
 
-def prune_models(workspace: Workspace, names: Sequence[str] = ()) -> list[ModelShare]:
+def prune_models(workspace: Workspace, names: Sequence[str]) -> list[ModelShare]:
     """Drops the embeddings of `prunable_models`, looked at anew once nobody else writes, and gives their room
     back; what went.
 
@@ -60,7 +60,7 @@ def prune_models(workspace: Workspace, names: Sequence[str] = ()) -> list[ModelS
     return dropped
 
 
-def prunable_sources(workspace: Workspace, names: Sequence[str] = ()) -> list[SourceStatus]:
+def prunable_sources(workspace: Workspace, names: Sequence[str]) -> list[SourceStatus]:
     """The sources with documents that this configuration lacks: those of these names, or all.
 
     Raises `NotFound`, and `BadRequest` where names are needed: what machines that share a database index is

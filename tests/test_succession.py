@@ -290,7 +290,7 @@ def test_neither_the_model_that_answers_nor_the_one_that_fills_is_dropped(
         for share in space.catalog.model_shares()[1:]:
             with pytest.raises(NotFound, match="is not a replaced model"):
                 prune_models(space, [share.model])
-        assert [share.model.split("@")[0] for share in prune_models(space)] == ["openai/gone"]
+        assert [share.model.split("@")[0] for share in prune_models(space, [])] == ["openai/gone"]
         assert answering(space, service) == "elder"
         space.indexer.embed()
         assert answering(space, service) == "younger"
@@ -309,7 +309,7 @@ def test_where_machines_share_a_database_a_replaced_model_is_dropped_by_name_onl
     with workspace(config) as space:
         (share,) = replaced_models(space)
         with pytest.raises(BadRequest, match="ctx embed prune NAME"):
-            prune_models(space)
+            prune_models(space, [])
         assert prune_models(space, [share.model]) == [share]
         assert [entry.model.split("@")[0] for entry in space.catalog.model_shares()] == ["openai/younger"]
         assert answering(space, service) == "younger"

@@ -66,7 +66,7 @@ def _run_until_closed(serving: Coroutine[Any, Any, None]) -> None:
 
 def carry(url: str, bank: str | None, key_env: str | None, log_level: str) -> int:
     """Carries one client's messages to the ctx that serves at `url`; the exit code. Raises `ConfigError`."""
-    from ctx.server.proxy import serve_remote  # a client of HTTP
+    from ctx.server.proxy import Proxy  # a client of HTTP
 
     key = os.environ.get(key_env) if key_env else None
     if key_env and not key:
@@ -75,5 +75,5 @@ def carry(url: str, bank: str | None, key_env: str | None, log_level: str) -> in
     frames = Frames(*take_wire())
     log_to_stderr(log_level)
     gc.enable()
-    _run_until_closed(serve_remote(Wire(frames), address, key))
+    _run_until_closed(Proxy(Wire(frames), address, key).run())
     return 0

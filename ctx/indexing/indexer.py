@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # numpy costs 70 ms, and a run that finds nothing changed has
 
 logger = logging.getLogger(__name__)
 
+LOCK_TIMEOUT_S = 60.0  # for another process that writes: a run of many documents
 EMBED_BATCH = 256  # texts between two commits: about two seconds of work that a crash may cost
 TOLD_EVERY = 32  # texts between two reports of progress: a second of work of a slow machine
 # After which the texts of a machine that died are another one's; embedding a batch takes seconds.
@@ -127,10 +128,9 @@ class Indexer:
         model: str | None,
         max_tokens: int,
         overlap_tokens: int,
-        lock_timeout_s: float = 60.0,
         work_lock: Callable[[str], Lock],
-        turn: Turn | None = None,
-        configuration: ConfigurationFile | None = None,
+        turn: Turn | None,
+        configuration: ConfigurationFile | None,
     ) -> None:
         self._configuration = configuration
         self.connectors = {connector.name: connector for connector in connectors}
@@ -139,7 +139,7 @@ class Indexer:
         self.activity: Activity = IDLE
         self._open_index = open_index
         self._lock = lock
-        self._lock_timeout_s = lock_timeout_s
+        self._lock_timeout_s = LOCK_TIMEOUT_S
         self._work_lock = work_lock
         self._turn = turn or _at_once
         self._open_embedder = open_embedder

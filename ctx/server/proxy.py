@@ -39,9 +39,11 @@ VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 
 
 class Proxy:
-    """One client on a `Wire`, one server at `url`. `run` lasts until the client closes its end."""
+    """One client on a `Wire`, the ctx at `url` (see address.py). `run` lasts until the client closes its
+    end.
+    """
 
-    def __init__(self, wire: Wire, url: str, key: str | None = None) -> None:
+    def __init__(self, wire: Wire, url: str, key: str | None) -> None:
         self._wire = wire
         self._url = url
         host = urlsplit(url).hostname or ""
@@ -314,8 +316,3 @@ def _reason(error: httpx.HTTPError, url: str) -> str:
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         return f"nothing answers at {url}; is `ctx serve mcp` running there? ({error})"
     return f"the connection to {url} broke off ({type(error).__name__}); the call may or may not have run"
-
-
-async def serve_remote(wire: Wire, url: str, key: str | None = None) -> None:
-    """Serves one client from the ctx at `url` (see address.py) until it closes its end."""
-    await Proxy(wire, url, key).run()

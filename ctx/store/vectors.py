@@ -337,7 +337,7 @@ class Snapshot:
             if rows is not None and len(rows) < _PICKED_SHARE * width:
                 return self._nearest(query, rows, k)
             scores = _products(self.vectors[span], query)
-            best = _best(scores if rows is None else scores[rows - span.start], _NEAR, k)
+            best = _best(scores if rows is None else scores[rows - span.start], k)
             return best if rows is None else rows[best]
         by_leads = self._leads_file is not None and self.state.rows >= LEAD_ROWS and k <= LEAD_MOST
         share = LEAD_GATHER_SHARE if by_leads else GATHER_SHARE
@@ -391,13 +391,13 @@ class Snapshot:
             return rows
         self._touched += len(rows)
         if len(rows) < _SHARED_ROWS:
-            return rows[_best(self._picked_products(rows, query), _NEAR, k)]
+            return rows[_best(self._picked_products(rows, query), k)]
         # What takes the time is that the system maps the pages, and it does so for two threads at once.
         first_half, second_half = np.array_split(rows, 2)
         with ThreadPoolExecutor(1) as pool:
             second_scores = pool.submit(self._picked_products, second_half, query)
             scores = [self._picked_products(first_half, query), second_scores.result()]
-        return rows[_best(np.concatenate(scores), _NEAR, k)]
+        return rows[_best(np.concatenate(scores), k)]
 
     def _picked_products(self, rows: Ints, query: Floats) -> Floats:
         """The products of some rows with a query, float32 (n,)."""
@@ -434,16 +434,16 @@ def _nth_highest(scores: Floats, n: int) -> np.float32:
     return threshold
 
 
-def _best(scores: Floats, margins: Floats | float, k: int) -> Ints:
-    """Where the k highest are, at least, if each score is within its margin of the true one. In order.
+def _best(scores: Floats, k: int) -> Ints:
+    """Where the k highest are, at least, if each score is within `_NEAR` of the true one. In order.
     Raises `VectorsDamaged`.
     """
     if k >= len(scores):
         return np.arange(len(scores))
-    threshold = np.partition(scores - margins, len(scores) - k)[len(scores) - k]
+    threshold = np.partition(scores - _NEAR, len(scores) - k)[len(scores) - k]
     if not np.isfinite(threshold):
         raise VectorsDamaged(_DAMAGED)
-    return np.flatnonzero(scores + margins >= threshold)
+    return np.flatnonzero(scores + _NEAR >= threshold)
 
 
 def _both(one: Mask | None, other: Mask) -> Mask:

@@ -52,7 +52,7 @@ def test_who_cannot_write_in_time_is_told_who_does(tmp_path: Path) -> None:
     with workspace(config) as space, space.indexer.writing():
         code = (
             "import sys; from ctx.indexing import indexer; "
-            "indexer.Indexer.__init__.__kwdefaults__['lock_timeout_s'] = 0.3; "
+            "indexer.LOCK_TIMEOUT_S = 0.3; "
             "from ctx.cli import main; sys.exit(main(['index']))"
         )
         completed = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)

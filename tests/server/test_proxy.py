@@ -25,7 +25,7 @@ from ctx.server.address import remote
 from ctx.server.app import Services
 from ctx.server.frames import Frames
 from ctx.server.policy import ServerSettings
-from ctx.server.proxy import serve_remote
+from ctx.server.proxy import Proxy
 from ctx.server.stdio import Wire
 from ctx.tools.base import Tool
 
@@ -340,9 +340,9 @@ def test_a_client_that_leaves_during_the_handshake_is_not_kept(
         with open(reading, "rb", buffering=0) as read, open(os.devnull, "wb", buffering=0) as sink:
             os.write(writing, hello.encode() + b"\n")
             os.close(writing)
-            wire = Wire(Frames(read, sink))
+            proxy = Proxy(Wire(Frames(read, sink)), f"http://127.0.0.1:{port}/", None)
             try:
-                asyncio.run(asyncio.wait_for(serve_remote(wire, f"http://127.0.0.1:{port}/"), 10))
+                asyncio.run(asyncio.wait_for(proxy.run(), 10))
             finally:
                 _Silent.ends.set()
         assert _Silent.came.is_set()
