@@ -108,6 +108,8 @@ def test_a_banks_key_opens_memories_and_not_them(serve: Serve, space: Workspace,
         {"x-real-ip": "10.0.0.9"},
         {"X-Forwarded-Proto": "https"},
         {"CF-Connecting-IP": "10.0.0.9"},
+        {"via": "1.1 proxy.lan"},
+        {"true-client-ip": "10.0.0.9"},
     ],
     ids=str,
 )

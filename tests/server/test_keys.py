@@ -225,3 +225,15 @@ def test_processes_that_write_at_once_lose_no_key(tmp_path: Path) -> None:
     for writer in writers:
         writer.join(60)
     assert len(KeyRing(path).list()) == 30
+
+
+def test_of_two_keys_of_one_name_the_one_in_force_is_revoked(tmp_path: Path) -> None:
+    ring = KeyRing(str(tmp_path / "keys.json"))
+    _, former = ring.create("laptop")
+    ring.revoke("laptop", clock=lambda: 7)
+    key, present = ring.create("laptop")
+    assert ring.revoke("laptop").id == present.id
+    assert match(key, ring.candidates()) is None
+    assert ring.list()[0].revoked_ms == 7
+    with pytest.raises(NotFound, match="no key in force is called"):
+        ring.revoke(former.id)

@@ -133,3 +133,20 @@ def test_what_can_fit_a_request_is_not_doubted() -> None:
     hosts = ["box.lan", "box.lan:8080", "[fe80::1]:7331", "192.168.1.2"]
     origins = ["https://example.org/", "http://localhost:3000", "chrome-extension://abc", "null", "app://x.y"]
     assert setting_doubts(hosts, ["*", *origins], origins) == []
+
+
+@pytest.mark.parametrize(
+    ("bind", "host", "allowed"),
+    [
+        ("192.168.7.5:7331", "192.168.7.5:7331", True),
+        ("[fd00::5]:7331", "[fd00::5]:7331", True),
+        ("0.0.0.0:7331", "0.0.0.0:7331", False),  # in a browser's address it is this machine
+        ("[::]:7331", "[::]:7331", False),
+        ("0.0.0.0:7331", "localhost:7331", True),
+        ("0.0.0.0:7331", "192.168.7.5:7331", False),
+    ],
+)
+def test_a_server_answers_to_the_address_it_is_bound_to_and_not_to_all_of_them(
+    bind: str, host: str, allowed: bool
+) -> None:
+    assert Policy(ServerSettings(bind=bind)).host_allowed(host) is allowed
