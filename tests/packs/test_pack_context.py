@@ -1,0 +1,43 @@
+"""What a pack's call writes, and what becomes of it where the call fails."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ctx.errors import ToolError
+from ctx.memory import MemoryBank, MemoryStore
+from ctx.packs.context import CallContext
+from ctx.packs.sessions import FileSessions
+from ctx.types import Caller
+
+CALLER = Caller("rest")
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Iterator[MemoryBank]:
+    with MemoryStore(str(tmp_path / "ctx.db"), None) as store:
+        yield store.bank("alice")
+
+
+@pytest.fixture
+def context(bank: MemoryBank) -> CallContext:
+    return CallContext("diary", bank, "session", FileSessions(None), lambda session: {})
+
+
+def test_a_call_that_fails_takes_back_what_it_wrote_and_nothing_else(
+    bank: MemoryBank, context: CallContext
+) -> None:
+    bank.put("the lighthouse is white")
+    context.answer("memory.put", ["the harbour is closed"], CALLER)
+    context.answer("memory.put_many", [[{"text": "one"}, {"text": "two"}]], CALLER)
+    context.take_back()
+    assert [record["text"] for record in bank.browse()["items"]] == ["the lighthouse is white"]
+
+
+def test_what_comes_after_the_end_of_a_call_writes_nothing(bank: MemoryBank, context: CallContext) -> None:
+    context.take_back()
+    with pytest.raises(ToolError, match="the call has ended"):
+        context.answer("memory.put", ["too late"], CALLER)
+    assert bank.count() == 0
+    assert context.answer("memory.count", [], CALLER) == 0
