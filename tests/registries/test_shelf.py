@@ -1,4 +1,4 @@
-"""The shelf of installed registries when the disk is full."""
+"""The shelf of installed registries: a full disk, and a text that changes while it is read."""
 
 import resource
 from pathlib import Path
@@ -37,3 +37,16 @@ def test_an_update_that_a_full_disk_ends_leaves_what_was_installed(tmp_path: Pat
         "registries.json.lock",
         "team",
     ]
+
+
+def test_a_script_runs_as_the_very_text_that_was_trusted_or_not_at_all(tmp_path: Path) -> None:
+    shelf = Shelf(str(tmp_path / "shelf"), TrustFile(str(tmp_path / "trusted.json")))
+    shelf.install(*registry(b"tool = 1"))
+    (script,) = shelf.registry("team").scripts
+    shelf.trust.record({script.reference: script.digest})
+    file = shelf.script_file(script.reference, "echo")
+    assert file.source() == b"tool = 1"
+    assert file.vouched_by is not None
+    # What was read is not what lies there now, which is as it was installed.
+    refusal = file.vouched_by.refusal(file.path, b"tool = 2", file.where)
+    assert refusal == "registry:team/tools/echo changes while it is read; try again"
