@@ -8,6 +8,7 @@ import pytest
 from faults import eventually
 from kit import project, workspace
 
+from ctx import upkeep
 from ctx.workspace import Workspace
 
 
@@ -15,8 +16,10 @@ def told(space: Workspace) -> bool:
     return any("restart ctx to take it up" in line for line in space.indexer.activity.degraded)
 
 
-@pytest.mark.slow
-def test_an_edited_configuration_is_told_of_until_it_is_as_it_was(tmp_path: Path) -> None:
+def test_an_edited_configuration_is_told_of_until_it_is_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "STORE_LOOK_S", 0.02)
     config = project(tmp_path, {"a.md": "# A\n"})
     text = config.read_text()
     with workspace(config) as space:
