@@ -4,7 +4,6 @@ systemd has a unit file for each project, launchd a property list; both start `c
 at log-in and again when it fails.
 """
 
-import hashlib
 import os
 import plistlib
 import re
@@ -17,6 +16,7 @@ from xml.sax.saxutils import escape
 from ctx import files
 from ctx.cli.common import NO_PROJECT, action, configuration_at, parser, plain, tell
 from ctx.errors import ConfigError, NotFound
+from ctx.identity import digest
 from ctx.project import find_config, project_root
 from ctx.types import JSON
 
@@ -65,8 +65,8 @@ def own_unit(config: str, platform: str, home: str) -> Unit:
 
     Two projects may be in folders of one name; the second's unit has letters of its path's hash behind it.
     """
-    digest = hashlib.sha256(os.fsencode(config)).hexdigest()[:8]
-    units = [unit_of(config, platform, home, suffix) for suffix in ("", f"-{digest}")]
+    suffixes = ("", f"-{digest(os.fsencode(config), 8)}")
+    units = [unit_of(config, platform, home, suffix) for suffix in suffixes]
     present = [_content(unit.path) for unit in units]
     for unit, content in zip(units, present, strict=True):
         if content is not None and unit.mark in content:

@@ -1,6 +1,5 @@
 """A script as a tool, a connector or an agent of the server."""
 
-import hashlib
 import json
 import logging
 import os
@@ -14,6 +13,7 @@ from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError, CtxError, SourceError, ToolError
 from ctx.extensions.parameters import parameters_schema, refuse_misspelt, with_lists
 from ctx.extensions.trust import NotTrusted, Voucher
+from ctx.identity import digest, outline
 from ctx.text import cut, one_line
 from ctx.tools.agents import Agent, AgentArgument, Prompt
 from ctx.tools.base import Annotations, Tool, name_fault
@@ -302,7 +302,7 @@ class ScriptConnector:
     @property
     def signature(self) -> str:
         identity = (self.script.path, json.dumps(dict(self.script.config), sort_keys=True, default=str), 1)
-        return hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
+        return outline(identity)
 
     def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
         runner = self._runner()
@@ -359,9 +359,8 @@ def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> Source
             log.note(source_id, f"{name} is no text, and is left out")
     # The fingerprint is of what the script said: an item without a date is not new merely because time has
     # passed.
-    fingerprint = hashlib.sha256(
-        json.dumps(item, sort_keys=True, ensure_ascii=False).encode("utf-8", "replace")
-    ).hexdigest()[:32]
+    wording = json.dumps(item, sort_keys=True, ensure_ascii=False)
+    fingerprint = digest(wording.encode("utf-8", "replace"), 32)
     content = Content(
         data=body,
         media_type=_text(item.get("content_type")) or "text/plain",
