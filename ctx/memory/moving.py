@@ -90,7 +90,7 @@ def check_target(origin: MemoryRows, target: MemoryRows) -> None:
         ]
     if own:
         raise BadRequest(
-            f"there are {len(own):,} memory banks with memories that the store to be moved lacks "
+            f"memory banks with memories that the store to be moved lacks: {len(own):,} "
             f"({', '.join(own[:5])}); name an empty store, or drop them with --replace"
         )
 

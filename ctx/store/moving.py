@@ -38,7 +38,7 @@ def check_target(origin: SqlCatalog, target: SqlCatalog) -> None:
     if excess:
         count = sum(map(len, excess.values()))
         raise BadRequest(
-            f"there are {count:,} documents that the store to be moved lacks (of {', '.join(excess)}); "
+            f"documents that the store to be moved lacks: {count:,} (of {', '.join(excess)}); "
             "name an empty store, or drop them with --replace"
         )
 

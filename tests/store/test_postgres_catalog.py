@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -285,6 +286,7 @@ def test_what_one_machine_stored_is_not_gone_where_another_one_lacks_it(
 
 def test_machines_with_copies_of_a_folder_do_not_store_it_in_turn(database_url: str, tmp_path: Path) -> None:
     from ctx.connectors.filesystem import FilesystemConnector
+    from ctx.connectors.opening import may_still_change
 
     roots = [tmp_path / name for name in ("first", "second")]
     for root in roots:  # of other inodes, and written at other times
@@ -295,6 +297,9 @@ def test_machines_with_copies_of_a_folder_do_not_store_it_in_turn(database_url: 
     catalogs = [PostgresCatalog(database_url, machine=root.name) for root in roots]
 
     def run(no: int) -> tuple[int, int, int]:
+        for path in roots[no].iterdir():
+            while may_still_change(path.stat(), time.time_ns()):
+                pass  # what was written just now is read once more
         connector = FilesystemConnector("filesystem:docs", str(roots[no]))
         report = IndexRun(connector, catalogs[no], max_tokens=200).run()
         return report.added, report.updated, report.deleted
