@@ -7,6 +7,7 @@ never captured.
 """
 
 import re
+from bisect import bisect_right
 
 from ctx.memory.evidence import sentences
 from ctx.memory.gist import first_person
@@ -17,10 +18,11 @@ MIN_WORDS = 3
 MAX_CHARS = 300  # of a sentence: what is longer is a report, not a wish
 MAX_CAPTURED = 20  # of one message: who pastes a document did not say it
 
-# Blocks that are not the speaker's words: code, quotations, what a client adds to a message.
-_FOREIGN = re.compile(
-    r"```[\s\S]*?(?:```|\Z)|<([a-z][\w-]*)\b[^>]*>[\s\S]*?</\1>|^[ \t]*>.*$|^(?: {4}|\t).*$", re.MULTILINE
-)
+# What is not the speaker's words: code, quotations, and between two tags what a client adds to a message.
+_CODE = re.compile(r"```[\s\S]*?(?:```|\Z)")
+_BEGINNING = re.compile(r"<([a-z][\w-]*)\b[^<>]*>")
+_END = re.compile(r"</([a-z][\w-]*)>")
+_FOREIGN_LINE = re.compile(r"^[ \t]*>.*$|^(?: {4}|\t).*$", re.MULTILINE)
 _REMEMBER = re.compile(
     r"(?i)^(?:please\s+|and\s+|also\s+|bitte\s+)?(?:(?:can|could|will)\s+you\s+(?:please\s+)?)?"
     r"(?:remember|memori[sz]e|keep\s+in\s+mind|note|don['’]t\s+forget|do\s+not\s+forget"
@@ -92,13 +94,31 @@ _ASKED = re.compile(
 def lasting(text: str) -> list[str]:
     """The sentences of a person's message that are worth keeping, in order, each once."""
     captured: dict[str, None] = {}
-    for sentence in sentences(_FOREIGN.sub("\n", text)):
+    for sentence in sentences(_FOREIGN_LINE.sub("\n", _without_elements(_CODE.sub("\n", text)))):
         statement = _lasting_sentence(sentence.strip(" -*•\t"))
         if statement:
             captured[statement] = None
         if len(captured) == MAX_CAPTURED:
             break
     return list(captured)
+
+
+def _without_elements(text: str) -> str:
+    """A text without what stands between a tag and the next end of its name.
+
+    One look for all ends: a page that was pasted has thousands of tags without one.
+    """
+    ends: dict[str, list[int]] = {}
+    for match in _END.finditer(text):
+        ends.setdefault(match[1], []).append(match.end())
+    parts, position = [], 0
+    for match in _BEGINNING.finditer(text):
+        positions = ends.get(match[1], [])
+        index = bisect_right(positions, match.end())
+        if match.start() >= position and index < len(positions):
+            parts.append(text[position : match.start()])
+            position = positions[index]
+    return "\n".join([*parts, text[position:]])
 
 
 def _lasting_sentence(sentence: str) -> str | None:

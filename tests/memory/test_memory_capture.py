@@ -1,5 +1,7 @@
 """What of a message is captured."""
 
+import time
+
 import pytest
 
 from ctx.memory.capture import MAX_CAPTURED, lasting
@@ -90,6 +92,18 @@ def test_standing_wishes_and_facts_are_captured_however_they_are_put(wish: str) 
 )
 def test_tasks_questions_code_and_quotations_are_not_captured(message: str) -> None:
     assert lasting(message) == []
+
+
+@pytest.mark.parametrize("piece", ["<p>", "<p ", "<p>a</b>", "<", "```", "> "])
+def test_a_page_that_was_pasted_costs_time_in_proportion_to_its_size(piece: str) -> None:
+    began_s = time.process_time()
+    assert lasting(f"I live in Paris.\n{piece * 100_000}") == ["I live in Paris."]
+    assert time.process_time() - began_s < 10  # it was minutes
+
+
+def test_what_a_client_adds_between_tags_is_left_out_to_the_first_end() -> None:
+    message = "I live in Paris.<note a='1'>I live in Rome.<note>x</note>\nI live in Bonn."
+    assert lasting(message) == ["I live in Paris.", "I live in Bonn."]
 
 
 def test_who_pastes_a_document_did_not_say_all_of_it() -> None:
