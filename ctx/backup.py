@@ -47,6 +47,7 @@ _MAX_KEYS_BYTES = 16 << 20
 # What reading a member raises that is cut short, encrypted, packed in an unknown way or nested without end.
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError)
 _COUNTED = ("document", "chunk", "embedding", "memories")
+_SHARED = ("meta.", "sqlite_")  # tables of every component, and SQLite's own
 _VERSIONS = {f"schema.{COMPONENT}": len(MIGRATIONS), "schema.memories": len(MEMORY_MIGRATIONS)}
 
 
@@ -297,14 +298,20 @@ def _check_catalog(path: str) -> None:
                 "the catalog in the backup holds a trigger, which ctx never makes; nothing was changed"
             )
         versions = dict(connection.execute("SELECT key, value FROM meta WHERE key LIKE 'schema.%'"))
-        if f"schema.{COMPONENT}" not in versions or not all(map(_is_version, versions.values())):
+        if not versions or not all(map(_is_version, versions.values())):
             raise _odd("it says no version")
         newer = [key for key, version in versions.items() if version > _VERSIONS.get(key, 0)]
         if newer:
             raise StoreError("the backup was made by a newer ctx, and nothing was changed: upgrade ctx")
-        lacking = _columns_of(versions) - _columns(connection)
+        columns = _columns(connection)
+        lacking = _columns_of(versions) - columns
         if lacking:
             raise _odd(f"it lacks {min(lacking)}")
+        # Memories alone are a store too: what no version is said of is made when the store is opened.
+        absent = {key: version for key, version in _VERSIONS.items() if key not in versions}
+        present = {name for name in _columns_of(absent) & columns if not name.startswith(_SHARED)}
+        if present:
+            raise _odd(f"it says no version of {min(present)}")
 
 
 def _is_version(value: JSON) -> bool:

@@ -271,6 +271,21 @@ def test_a_catalog_with_a_stranger_s_statements_is_refused(tmp_path: Path) -> No
     assert not (tmp_path / "other" / ".ctx" / "ctx.db").exists()
 
 
+def test_a_store_that_was_never_indexed_gives_its_memories_back(tmp_path: Path) -> None:
+    config = project(tmp_path / "first")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/tea.md").write_text("The narwhal likes tea.\n")
+    assert ctx("memory", "sync", "--folder", "../notes", cwd=tmp_path / "first").returncode == 0
+    assert ctx("backup", "../backup.zip", cwd=tmp_path / "first").returncode == 0
+    shutil.copytree(config.parent / "docs", tmp_path / "second/docs")
+    shutil.copy(config, tmp_path / "second")
+    restored = ctx("restore", "../backup.zip", cwd=tmp_path / "second")
+    assert restored.returncode == 0, restored.stderr
+    exports = [ctx("memory", "export", cwd=tmp_path / name).stdout for name in ("first", "second")]
+    assert "narwhal" in exports[0]
+    assert exports[0] == exports[1]
+
+
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
@@ -279,6 +294,8 @@ def test_a_catalog_with_a_stranger_s_statements_is_refused(tmp_path: Path) -> No
         ("DROP TABLE document", "it lacks document.author"),
         ("ALTER TABLE memories RENAME COLUMN deleted_ms TO gone_ms", "it lacks memories.deleted_ms"),
         ("DELETE FROM meta", "it says no version"),
+        ("DELETE FROM meta WHERE key = 'schema.catalog'", "it says no version of body."),
+        ("DELETE FROM meta WHERE key = 'schema.memories'", "it says no version of memories"),
     ],
 )
 def test_a_catalog_of_another_shape_is_refused_and_the_one_that_is_there_stays(
