@@ -202,7 +202,9 @@ class _McpResource(_Resource):
 
 
 def _log_call(call: Call) -> None:
-    logger.info(
+    logger.log(
+        # A script that calls in a loop writes thousands of lines a second; its own call has one.
+        logging.DEBUG if call.caller.door == "script" else logging.INFO,
         "call tool=%s door=%s ms=%.1f outcome=%s id=%s",
         call.tool if NAME.fullmatch(call.tool) else "?",
         call.caller.door,

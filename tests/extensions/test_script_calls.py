@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from faults import serving
 from kit import ctx, named, project, workspace
 
 from ctx.errors import ScriptTimeout, ToolError
@@ -166,6 +167,18 @@ def test_a_tool_tells_how_far_it_is(tmp_path: Path) -> None:
         "context.progress(1, 2, 'reading') sleep(0.15) context.progress(1.5) context.progress(2, 2, 'done')"
     )
     assert reports(tmp_path, body) == [(1, 2, "reading"), (1.5, None, ""), (2, 2, "done")]
+
+
+@pytest.mark.slow
+def test_a_script_that_searches_again_and_again_does_not_flood_the_log(tmp_path: Path) -> None:
+    (tmp_path / "seek.lua").write_text(tool_of("for _ = 1, 50 do context.search('token') end return 1"))
+    config = project(tmp_path, {"a.md": "# Release\n\nThe release token.\n"})
+    config.write_text(config.read_text() + '[tools.script.seek]\npath = "./seek.lua"\n')
+    for level, lines in (("info", 0), ("debug", 50)):
+        with serving(config, "--log-level", level) as server:
+            assert server.post("/tools/seek", {}) == (200, {"result": 1})
+        assert "call tool=seek door=rest" in server.log()
+        assert server.log().count("call tool=search door=script") == lines
 
 
 def test_a_loop_that_reports_every_step_does_not_flood_its_client(tmp_path: Path) -> None:
