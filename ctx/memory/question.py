@@ -27,7 +27,10 @@ _MEASURED = re.compile(
     r"|wann|wie\s*(?:viele?|lange|oft|alt|weit|groß|hoch)|um\s+wie\s*viel|cuándo|cuánt[oa]s?"
     r"|qué\s+(?:hora|día)|quand|combien|quelle\s+heure|quel\s+jour)\b"
 )
-_COUNTED = re.compile(r"(?i)\b(?:how\s+(?:many|much)|wie\s*viele?|cuánt[oa]s?|combien)\b")
+_COUNTED = re.compile(
+    r"(?i)\b(?:how\s+(?:many|much|old|tall|heavy)|costs?|salary|(?:tele)?phone\s+number|version"
+    r"|wie\s*viele?|wie\s+alt|kostet|kosten|telefonnummer|cuánt[oa]s?|cuestan?|combien|coûte(?:nt)?)\b"
+)
 _LOCATED = re.compile(r"(?i)where\s+(?:is|are|do|does|can|did)\b")
 _WORD = re.compile(r"\w+")
 _SIGNS = re.compile(r"\b(?:[A-Z]{2,}\w*|[a-z]+[A-Z]\w*)\b")  # API, iOS: names in every language
@@ -47,7 +50,7 @@ class Asked(NamedTuple):
     relatives: frozenset[str]
     denied: bool
     measured: bool  # it asks when, how often or how much
-    counted: bool  # it asks how much
+    counted: bool  # it asks how much, or for a number
     alternative: bool  # it names one of several: the evening, Tuesday, upstairs
     located: bool  # it asks where something is
     past: bool  # it asks what was

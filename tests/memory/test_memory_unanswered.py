@@ -34,6 +34,13 @@ def bank(tmp_path: Path, clock: Clock, minilm: WordEmbedder) -> Iterator[MemoryB
             "Which schools do the children attend?",
         ),
         ("Payday is in November", "What was the score last night?", "When is payday?"),
+        ("My son Jonas studies in Geisenheim", "How old is my son Jonas?", "Where does my son Jonas study?"),
+        ("We signed the contract with Ponte", "What does the Ponte contract cost?", "Who has the contract?"),
+        (
+            "The frontend is written in Svelte",
+            "Which version of Svelte do we use?",
+            "What is the frontend in?",
+        ),
     ],
 )
 def test_what_is_of_another_person_or_thing_answers_nothing(
