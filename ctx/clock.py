@@ -39,6 +39,14 @@ def parse_ms(text: str, *, end_of_day: bool = False) -> int:
     return ms
 
 
+def ahead_of_utc_ms(text: str) -> int:
+    """By how many milliseconds clocks are ahead of UTC where an ISO 8601 time was written; 0 where it does
+    not say. Raises `ValueError`.
+    """
+    offset = datetime.fromisoformat(text.strip()).utcoffset()
+    return 0 if offset is None else offset // timedelta(milliseconds=1)
+
+
 def now_ms() -> int:
     """The time of day in milliseconds since the epoch, UTC."""
     return time.time_ns() // 1_000_000

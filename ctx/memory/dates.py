@@ -88,16 +88,28 @@ def window(text: str, now_ms: int) -> Window | None:
     return _single(text, now_ms)
 
 
-def happened(text: str, said_ms: int) -> Window | None:
+def happened(text: str, said_ms: int, ahead_of_utc_ms: int = 0) -> Window | None:
     """When what a statement tells of happened, or will: the closed window it names, seen from when it was
-    said. None where it names none, or where it speaks of what recurs.
+    said. None where it names none, or where it speaks of what recurs. Its days are those of whoever said it,
+    whose clock was so far ahead of UTC.
     """
     if _RECURRING.search(text[:MAX_TEXT]):
         return None
+    span = _closed(text, said_ms + ahead_of_utc_ms)
+    return span if span is None or _of_days(span) else _closed(text, said_ms)
+
+
+def _closed(text: str, said_ms: int) -> Window | None:
     span = window(text, said_ms)
     if span is None or span.first_ms is None or span.last_ms is None:
         return None
     return _to_come(text, span, said_ms) or span if span.last_ms < said_ms else span
+
+
+def _of_days(span: Window) -> bool:
+    """Whether a window is of whole days."""
+    ends = (span.first_ms or 0, (span.last_ms or -1) + 1)
+    return all(end_ms % DAY_MS == 0 for end_ms in ends)
 
 
 def _to_come(text: str, span: Window, said_ms: int) -> Window | None:

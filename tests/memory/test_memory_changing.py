@@ -46,6 +46,30 @@ def test_a_corrected_text_happened_when_it_now_says(bank: MemoryBank, clock: Clo
     assert record["event_date"] == parse_ms("2020-02-10"), "a day that was given stays"
 
 
+@pytest.mark.parametrize(
+    ("text", "said", "first", "last"),
+    [
+        ("Met Ana today", "2020-03-29T00:30:00+01:00", "2020-03-29", "2020-03-29"),
+        ("Met Ana today", "2020-03-29T23:30:00+02:00", "2020-03-29", "2020-03-29"),  # the clock went forward
+        ("Met Ana yesterday", "2020-03-01T20:00:00-08:00", "2020-02-29", "2020-02-29"),
+        ("Met Ana last month", "2020-01-01T00:10:00+13:00", "2019-12-01", "2019-12-31"),
+        (
+            "Met Ana two hours ago",
+            "2020-03-01T01:10:00+02:00",
+            "2020-02-29T21:00:00Z",
+            "2020-02-29T22:00:00Z",
+        ),
+    ],
+)
+def test_days_are_those_of_where_it_was_said(
+    bank: MemoryBank, text: str, said: str, first: str, last: str
+) -> None:
+    record = bank.get(bank.put(text, timestamp=said)["id"])
+    ends = (record["event_date"], record["event_end"])
+    whole = len(last) == 10
+    assert ends == (parse_ms(first), parse_ms(last, end_of_day=True) if whole else parse_ms(last) - 1)
+
+
 def test_an_update_that_changes_nothing_writes_nothing(bank: MemoryBank) -> None:
     stored = bank.put("User prefers Python")
     reply = bank.update(stored["id"], {"text": "User prefers Python"})

@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ctx.clock import DAY_MS
+from ctx.clock import DAY_MS, ahead_of_utc_ms
 from ctx.errors import BadRequest, Conflict, NotFound
 from ctx.memory.bank.base import BankView
 from ctx.memory.bank.search import Searching
@@ -397,7 +397,8 @@ class Writing(Searching, BankView):
             columns |= {"said_ms": None, "event_ms": columns.get("event_ms") or said_ms}
             said_ms = None
         if columns.get("event_ms") is None:
-            columns |= _read_times(columns["text"], now_ms if said_ms is None else said_ms)
+            said = None if said_ms is None else fields["timestamp"]
+            columns |= _read_times(columns["text"], now_ms if said_ms is None else said_ms, said)
         memory = draft(columns, now_ms, self.source, self._resources.new_id)
         return memory._replace(flags=sorted(flags))
 
@@ -465,9 +466,11 @@ class Writing(Searching, BankView):
             }
 
 
-def _read_times(text: str, said_ms: int) -> dict[str, JSON]:
-    """When what a text tells of happened, as the columns of it; none where it does not say."""
-    span = happened(text, said_ms)
+def _read_times(text: str, said_ms: int, said: JSON = None) -> dict[str, JSON]:
+    """When what a text tells of happened, as the columns of it; none where it does not say. `said`: the
+    moment as it was given, which may name another zone than UTC.
+    """
+    span = happened(text, said_ms, ahead_of_utc_ms(said) if isinstance(said, str) else 0)
     return {} if span is None else {"event_ms": span.first_ms, "event_last_ms": span.last_ms}
 
 
