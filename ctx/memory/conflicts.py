@@ -39,7 +39,7 @@ def conflicts(evidence: Sequence[Evidence], vectors: Sequence[Vector]) -> list[J
     return pairs[:MAX_CONFLICTS]
 
 
-def changed(pairs: Sequence[JSON]) -> dict[int, int]:
+def successions(pairs: Sequence[JSON]) -> dict[int, int]:
     """The places in the evidence of statements that changed, each with that of the one which says so."""
     return {
         pair["older"]["n"] - 1: pair["newer"]["n"] - 1

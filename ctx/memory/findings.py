@@ -76,10 +76,10 @@ def grouped(
     evidence: Sequence[Evidence],
     vectors: Sequence[Vector],
     disposition: Disposition,
-    newer: Mapping[int, int],
+    successors: Mapping[int, int],
 ) -> list[Group]:
     """Groups in the order of their best members: the evidence comes best first, and the newest of one matter
-    before the older. `newer`: of places in the evidence that of what changed it.
+    before the older. `successors`: of places in the evidence that of what changed it.
 
     Greedy: a memory joins the group whose first member it is most like, or begins one.
     """
@@ -100,7 +100,7 @@ def grouped(
         else:
             likest.append(index)
     question = weighed([query, disposition.mission or ""])
-    groups = [_group(members, evidence, vectors, question[0], newer) for members in clusters]
+    groups = [_group(members, evidence, vectors, question[0], successors) for members in clusters]
 
     def order(group: Group) -> tuple[bool, float, int]:
         feeling = any(_FEELING.search(evidence[index].text) for index in group.members)
@@ -115,11 +115,11 @@ def _group(
     evidence: Sequence[Evidence],
     vectors: Sequence[Vector],
     question: Vector,
-    newer: Mapping[int, int],
+    successors: Mapping[int, int],
 ) -> Group:
     # Commands to the reader speak last.
     speaker = next((index for index in members if INSTRUCTION not in evidence[index].flags), members[0])
-    while (successor := newer.get(speaker)) in members and INSTRUCTION not in evidence[successor].flags:
+    while (successor := successors.get(speaker)) in members and INSTRUCTION not in evidence[successor].flags:
         speaker = successor
     return Group(members, _label(members, evidence, vectors), speaker, _claim(evidence[speaker], question))
 

@@ -150,8 +150,9 @@ class Asked(NamedTuple):
         """Whether the newer statement is of another one of several by its label ("Team B"), which the
         question does not name.
         """
-        asked, told = label(older.text), label(newer.text)
-        return bool(asked and told) and asked in self.words and told not in self.words
+        older_label, newer_label = label(older.text), label(newer.text)
+        is_named = bool(older_label) and older_label in self.words
+        return is_named and bool(newer_label) and newer_label not in self.words
 
     def asks_for_others(self, told: Statement) -> bool:
         """Whether the question is of a person, and a statement of another one, or of the speaker alone."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ctx.analyze import query_terms
 from ctx.memory.answers import FLOOR_BY_WORDS, Answer
-from ctx.memory.conflicts import changed, conflicts
+from ctx.memory.conflicts import conflicts, successions
 from ctx.memory.entities import entities
 from ctx.memory.evidence import Evidence, day, shortened, unspoken, weighed
 from ctx.memory.findings import EVEN, Disposition, grouped, recommendation
@@ -83,7 +83,9 @@ def reflect(
         return reply
     vectors = weighed([entry.text for entry in evidence])
     reply["conflicts"] = conflicts(evidence, vectors)
-    groups = grouped(query, evidence, vectors, disposition, changed(reply["conflicts"]))[: FINDINGS[budget]]
+    groups = grouped(query, evidence, vectors, disposition, successions(reply["conflicts"]))[
+        : FINDINGS[budget]
+    ]
     reply["findings"] = [group.finding(evidence) for group in groups]
     reply["timeline"] = _timeline(evidence)
     reply["recommendation"] = recommendation(query, groups, evidence, disposition)

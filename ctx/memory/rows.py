@@ -319,8 +319,8 @@ class SqliteRows(MemoryRows):
 
     def _finish_shredding(self) -> None:
         """Overwrites what a process erased that died before it had."""
-        noted = self._writer.execute(f"SELECT 1 FROM meta WHERE key = '{_UNSHREDDED}'").fetchone()
-        if noted is None:
+        marker = self._writer.execute(f"SELECT 1 FROM meta WHERE key = '{_UNSHREDDED}'").fetchone()
+        if marker is None:
             return
         try:
             self._shred()

@@ -397,8 +397,8 @@ class Writing(Searching, BankView):
             columns |= {"said_ms": None, "event_ms": columns.get("event_ms") or said_ms}
             said_ms = None
         if columns.get("event_ms") is None:
-            said = None if said_ms is None else fields["timestamp"]
-            columns |= _read_times(columns["text"], now_ms if said_ms is None else said_ms, said)
+            timestamp = None if said_ms is None else fields["timestamp"]
+            columns |= _read_times(columns["text"], now_ms if said_ms is None else said_ms, timestamp)
         memory = draft(columns, now_ms, self.source, self._resources.new_id)
         return memory._replace(flags=sorted(flags))
 
@@ -466,11 +466,11 @@ class Writing(Searching, BankView):
             }
 
 
-def _read_times(text: str, said_ms: int, said: JSON = None) -> dict[str, JSON]:
-    """When what a text tells of happened, as the columns of it; none where it does not say. `said`: the
+def _read_times(text: str, said_ms: int, timestamp: JSON = None) -> dict[str, JSON]:
+    """When what a text tells of happened, as the columns of it; none where it does not say. `timestamp`: that
     moment as it was given, which may name another zone than UTC.
     """
-    span = happened(text, said_ms, ahead_of_utc_ms(said) if isinstance(said, str) else 0)
+    span = happened(text, said_ms, ahead_of_utc_ms(timestamp) if isinstance(timestamp, str) else 0)
     return {} if span is None else {"event_ms": span.first_ms, "event_last_ms": span.last_ms}
 
 
@@ -482,13 +482,15 @@ def _following_times(memory: Memory, changes: dict[str, JSON]) -> dict[str, JSON
         return {} if "event_last_ms" in changes else {"event_last_ms": None}
     if "event_last_ms" in changes or changes.keys().isdisjoint(("text", "said_ms")):
         return {}
-    untold: dict[str, JSON] = {"event_ms": None, "event_last_ms": None}
-    before = untold | _read_times(memory.text, memory.uttered_ms)
-    if before != {"event_ms": memory.event_ms, "event_last_ms": memory.event_last_ms}:
+    no_times: dict[str, JSON] = {"event_ms": None, "event_last_ms": None}
+    times = no_times | _read_times(memory.text, memory.uttered_ms)
+    if times != {"event_ms": memory.event_ms, "event_last_ms": memory.event_last_ms}:
         return {}
-    changed = memory._replace(**{name: changes[name] for name in ("text", "said_ms") if name in changes})
-    after = untold | _read_times(changed.text, changed.uttered_ms)
-    return {} if after == before else after
+    corrected_memory = memory._replace(
+        **{name: changes[name] for name in ("text", "said_ms") if name in changes}
+    )
+    times_anew = no_times | _read_times(corrected_memory.text, corrected_memory.uttered_ms)
+    return {} if times_anew == times else times_anew
 
 
 def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
