@@ -366,6 +366,7 @@ class GitConnector:
         if self.lfs and pointer.digest and lfs_installed():
             return lfs_content(
                 self._repository.git,
+                self.remote,
                 pointer,
                 data,
                 max_bytes=self.max_file_bytes,

@@ -8,8 +8,9 @@ import shutil
 from typing import NamedTuple
 
 from ctx.connectors.copies import REMOTE
+from ctx.connectors.forges import Remote
 from ctx.connectors.gitcmd import Git, GitFailed
-from ctx.connectors.opening import too_large
+from ctx.connectors.opening import read_below, too_large
 from ctx.errors import SourceError
 
 POINTER_BYTES = 1024
@@ -40,7 +41,9 @@ def lfs_installed() -> bool:
     return shutil.which("git-lfs") is not None
 
 
-def lfs_content(git: Git, pointer: Pointer, data: bytes, *, max_bytes: int, timeout_s: float) -> bytes:
+def lfs_content(
+    git: Git, remote: Remote, pointer: Pointer, data: bytes, *, max_bytes: int, timeout_s: float
+) -> bytes:
     """The file that `data`, a pointer, stands for, by its hash. Raises `SourceError`.
 
     `git lfs` asks the repository's own remote; what it fetched is kept beside our copy. A `.lfsconfig` in the
@@ -48,13 +51,33 @@ def lfs_content(git: Git, pointer: Pointer, data: bytes, *, max_bytes: int, time
     """
     if pointer.size > max_bytes:
         raise SourceError(too_large(pointer.size, max_bytes))
+    content = _beside(remote, pointer) or _fetched(git, data, timeout_s)
+    if hashlib.sha256(content).hexdigest() != pointer.digest:
+        raise SourceError("its Git LFS file is not what the repository says it is")
+    return content
+
+
+def _beside(remote: Remote, pointer: Pointer) -> bytes | None:
+    """The file as a repository of this machine keeps it; None where it does not. `git lfs` would look for it
+    in our storage, since what it fetches from a folder with has our settings too.
+    """
+    if remote.transport not in ("local", "file"):
+        return None
+    digest = pointer.digest
+    for folder in (".git/lfs", "lfs"):
+        path = f"{folder}/objects/{digest[:2]}/{digest[2:4]}/{digest}"
+        try:
+            return read_below(remote.path, path, pointer.size, whole=True)
+        except (OSError, SourceError):
+            continue  # not there, or no file of that size
+    return None
+
+
+def _fetched(git: Git, data: bytes, timeout_s: float) -> bytes:
     storage = git.repository.removesuffix(".git") + ".lfs"
     settings = [f"lfs.storage={storage}", f"remote.lfsdefault={REMOTE}", "lfs.concurrenttransfers=2"]
     options = [word for setting in settings for word in ("-c", setting)]
     try:
-        content = git.run([*options, "lfs", "smudge"], timeout_s=timeout_s, stdin=data)
+        return git.run([*options, "lfs", "smudge"], timeout_s=timeout_s, stdin=data)
     except GitFailed as error:
         raise SourceError(f"its Git LFS file cannot be fetched: {error.words}") from error
-    if hashlib.sha256(content).hexdigest() != pointer.digest:
-        raise SourceError("its Git LFS file is not what the repository says it is")
-    return content

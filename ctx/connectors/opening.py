@@ -64,9 +64,9 @@ def looks_binary(head: bytes) -> bool:
     return max(head[::4].count(0), head[3::4].count(0)) < len(head) // 4  # in UTF-32 every fourth byte is one
 
 
-def read_below(root: str, relative: str, max_bytes: int) -> bytes:
-    """The bytes of a regular file at a path (with `/`) below a folder; only their beginning where that is
-    binary.
+def read_below(root: str, relative: str, max_bytes: int, *, whole: bool = False) -> bytes:
+    """The bytes of a regular file at a path (with `/`) below a folder; unless `whole`, only their beginning
+    where that is binary.
 
     Raises `SourceError` for one of more than `max_bytes`, and `OSError`.
 
@@ -84,12 +84,12 @@ def read_below(root: str, relative: str, max_bytes: int) -> bytes:
     finally:
         os.close(parent)
     try:
-        return _read(fd, name, max_bytes)
+        return _read(fd, name, max_bytes, whole)
     finally:
         os.close(fd)
 
 
-def _read(fd: int, name: str, max_bytes: int) -> bytes:
+def _read(fd: int, name: str, max_bytes: int, whole: bool) -> bytes:
     """As `read_below`, of an open file."""
     for _ in range(READ_ATTEMPTS):
         before = os.fstat(fd)
@@ -99,7 +99,7 @@ def _read(fd: int, name: str, max_bytes: int) -> bytes:
             raise SourceError(too_large(before.st_size, max_bytes))
         os.lseek(fd, 0, os.SEEK_SET)
         head = os.read(fd, SNIFF_BYTES)
-        if looks_binary(head) and not name.lower().endswith(_DOCUMENTS):
+        if not whole and looks_binary(head) and not name.lower().endswith(_DOCUMENTS):
             return head  # enough for the extractor to see the same
         data = head
         if len(head) != before.st_size:

@@ -201,6 +201,24 @@ def test_what_git_lfs_keeps_is_read_and_held_to_its_hash(
     assert connector(upstream, tmp_path, lfs=True).signature != connector(upstream, tmp_path).signature
 
 
+@pytest.mark.parametrize("bare", [True, False])
+def test_what_a_repository_of_this_machine_keeps_for_git_lfs_is_read_where_it_lies(
+    upstream: Upstream, tmp_path: Path, stored: Path, bare: bool
+) -> None:
+    place, folder = (upstream.bare, "lfs") if bare else (upstream.work, ".git/lfs")
+    scanned = bytes(range(256)) * 99
+    digest = hashlib.sha256(scanned).hexdigest()
+    storage = Path(place, folder, "objects", digest[:2], digest[2:4])
+    storage.mkdir(parents=True)
+    (storage / digest).write_bytes(scanned)
+    upstream.commit({"plan.pdf": pointer(scanned)})
+    assert Scan(connector(str(place), tmp_path, lfs=True)).data == {"plan.pdf": scanned}
+    (storage / digest).write_bytes(scanned[::-1])
+    upstream.commit({"again.pdf": pointer(scanned)})
+    with pytest.raises(Exception, match="is not what the repository says"):
+        Scan(connector(str(place), tmp_path / "other", lfs=True))
+
+
 def test_without_git_lfs_the_pointer_is_named(upstream: Upstream, tmp_path: Path) -> None:
     upstream.commit({"manual.md": pointer(b"x")})
     (note,) = Scan(connector(upstream, tmp_path, lfs=True)).log.notes
