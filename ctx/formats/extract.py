@@ -25,6 +25,8 @@ MAX_UNZIPPED = 64 * 1024 * 1024  # bytes; a compressed text file has a few thous
 _HEAD = 1024  # bytes within which a document says what it is
 _PDF_MARK = b"%PDF-"
 _ZIP_MARKS = (b"PK\x03\x04", b"PK\x05\x06")
+_RTF_MARK = b"{\\rtf"  # of what old versions of Word call .doc, too
+_RTF = "is in Rich Text Format, which ctx does not read; save it as .docx"
 _OLE_MARK = b"\xd0\xcf\x11\xe0"  # the old Office formats; the new ones, encrypted
 # A mailbox of Thunderbird's is a file without an ending, a message in a Maildir one named by its second.
 _UNTOLD = pattern(r"(?:.*/)?(?:[^./]+|\d{9,11}\.[^/]+)\Z")
@@ -92,6 +94,8 @@ def _document(declared: str | None, name: str, data: bytes | str) -> Format | No
     head = data[:_HEAD]
     if head.startswith(_PDF_MARK):
         return PDF
+    if head.startswith(_RTF_MARK):
+        raise SourceError(_RTF)
     if declared is None and _UNTOLD.match(name) and (mail := _mail(head)):
         return mail
     if row is None or not row.document:

@@ -180,6 +180,12 @@ def test_a_pdf_is_read_as_one_whatever_it_is_called(name: str) -> None:
     assert "The sluice opens at dawn" in extracted.body
 
 
+@pytest.mark.parametrize("name", ["letter.doc", "letter.rtf", "letter"])
+def test_rich_text_is_said_not_read_as_its_markup(name: str) -> None:
+    with pytest.raises(SourceError, match="Rich Text Format"):
+        extract(Content(rb"{\rtf1\ansi Hello {\b world}\par}"), name)
+
+
 MESSAGE = b"Return-Path: <ann@example.org>\r\nReceived: from a\r\n\tby b\r\nSubject: =?utf-8?Q?D=C3=A9j=C3=A0?=\r\n\r\nA dike\r\n"
 
 
