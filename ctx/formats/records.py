@@ -35,7 +35,16 @@ def _value(text: str) -> JSON:
         lines = [line for line in text.split("\n") if line.strip()]
         if len(lines) < 2:
             raise
-        return [_loads(line) for line in lines]
+        *records, last = lines
+        return [*map(_loads, records), _last(last)]
+
+
+def _last(line: str) -> JSON:
+    """The last record; of one that is not whole, since a program yet writes it, the text that there is."""
+    try:
+        return _loads(line)
+    except ValueError:
+        return line
 
 
 def _loads(text: str) -> JSON:

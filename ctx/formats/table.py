@@ -55,9 +55,9 @@ ASCIIDOC = Format("text/asciidoc", "asciidoc", ("adoc", "asciidoc", "asc"), ("te
 LATEX = Format("text/x-tex", "latex", ("tex", "latex", "ltx"), ("application/x-latex", "application/x-tex"))
 CSV = Format("text/csv", "delimited", ("csv",), version=6, prose=False)
 TSV = Format("text/tab-separated-values", "delimited", ("tsv", "tab"), version=6, prose=False)
-JSON = Format("application/json", "records", ("json",), prose=False)
+JSON = Format("application/json", "records", ("json",), version=2, prose=False)
 JSON_LINES = Format(
-    "application/jsonl", "records", ("jsonl", "ndjson"), ("application/x-ndjson",), prose=False
+    "application/jsonl", "records", ("jsonl", "ndjson"), ("application/x-ndjson",), version=2, prose=False
 )
 PLAIN = Format("text/plain", "plain", ("txt", "text", "log"), version=2)
 CODE = Format("text/x-code", "code", (), prose=False)  # its languages are a table of their own, in code.py

@@ -123,3 +123,15 @@ def test_a_blank_behind_a_separator_belongs_to_no_cell() -> None:
         "name: foo; place: Bonn, Germany; note: x",
         "name: bar; place: Urk; note: y",
     ]
+
+
+def test_records_before_one_that_is_yet_being_written_are_read() -> None:
+    records = ['{"name": "Caf\\u00e9"}', '{"name": "Dike"}', '{"name": "Slu']
+    assert read("\n".join(records), "log.jsonl").body.split() == [
+        "name:",
+        "Café",
+        "name:",
+        "Dike",
+        *records[2].split(),
+    ]
+    assert read("\n".join(reversed(records)), "log.jsonl").body.startswith('{"name": "Slu\n')
