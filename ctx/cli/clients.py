@@ -32,7 +32,7 @@ class Client(NamedTuple):
     user: str | None
     project: str | None
     key: str  # of the table of servers
-    form: str  # json | toml | yaml
+    form: str  # json | jsonc (with comments and trailing commas) | toml | yaml
     entry: Callable[[Server], Entry]
     then: str  # what to do next
     source: str  # the documentation it was written after
@@ -164,7 +164,7 @@ CLIENTS: Mapping[str, Client] = {
         "{apps}/Code/User/mcp.json",
         ".vscode/mcp.json",
         "servers",
-        "json",
+        "jsonc",
         Addressed(types=("http", "stdio")).entry,
         "Command palette > MCP: List Servers > Start.",
         "https://code.visualstudio.com/docs/copilot/reference/mcp-configuration",
@@ -233,7 +233,7 @@ CLIENTS: Mapping[str, Client] = {
         "{config}/zed/settings.json",
         ".zed/settings.json",
         "context_servers",
-        "json",
+        "jsonc",
         Addressed().entry,
         "Zed sees it at once: Settings > AI > MCP Servers.",
         "https://zed.dev/docs/ai/mcp",
@@ -257,7 +257,7 @@ CLIENTS: Mapping[str, Client] = {
         "{config}/opencode/opencode.json",
         "opencode.json",
         "mcp",  # the shape of version 1, which version 2 reads too: https://opencode.ai/docs/migrate-v1/
-        "json",
+        "jsonc",
         _opencode,
         "A new session has it; `opencode mcp list` shows it.",
         "https://opencode.ai/docs/mcp-servers/",

@@ -1,8 +1,8 @@
 """Entries in other programs' files: JSON, TOML and YAML that is edited as text, so that all else stays as
 it is.
 
-Only what parses as strict JSON or TOML is edited, and only where reading the result again shows that it means
-what was meant.
+Only what parses as TOML or as strict JSON is edited, with comments and trailing commas where its program
+allows them ("jsonc"), and only where reading the result again shows that it means what was meant.
 """
 
 import json
@@ -95,9 +95,28 @@ def _parsed(form: str, text: str) -> JSON:
             import tomllib  # 8 ms, and one client in eight has TOML
 
             return tomllib.loads(text)
-        return json.loads(text if text.strip() else "{}", object_pairs_hook=distinct)
+        plain_json = strict(text) if form == "jsonc" else text
+        return json.loads(plain_json if plain_json.strip() else "{}", object_pairs_hook=distinct)
     except RecursionError as error:
         raise _Unread("it is nested too deep") from error
+
+
+_STRING = r'"(?:\\.|[^"\\])*+"'
+_COMMENT = re.compile(_STRING + r"|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_TRAILING_COMMA = re.compile(_STRING + r"|,(?=\s*[}\]])")
+
+
+def strict(text: str) -> str:
+    """The same JSON with blanks where it has comments and trailing commas: each position stays what it is."""
+    return _TRAILING_COMMA.sub(_blank, _uncommented(text))
+
+
+def _uncommented(text: str) -> str:
+    return _COMMENT.sub(_blank, text)
+
+
+def _blank(match: re.Match[str]) -> str:
+    return match[0] if match[0].startswith('"') else re.sub(r"\S", " ", match[0])
 
 
 def _yaml_value(text: str) -> JSON:
@@ -124,14 +143,15 @@ def _holds_only(text: str, key: str, name: str) -> bool:
 
 
 def _put_json(text: str, key: str, name: str, entry: JSON) -> str:
-    text = text if text.strip() else "{}\n"
+    text = text if strict(text).strip() else f"{text.rstrip()}\n{{}}\n".lstrip("\n")
     step = indent_of(text)
-    tables, end = members_of(text, text.index("{"))
+    bare = strict(text)
+    tables, end = members_of(bare, bare.index("{"))
     span = tables.get(key)
     if span is None:
         value = json.dumps({name: entry}, indent=step, ensure_ascii=False)
-        return inserted(text, text.index("{"), end, bool(tables), key, value, step, 1)
-    members, end = members_of(text, span[0])
+        return inserted(text, bare.index("{"), end, bool(tables), key, value, step, 1)
+    members, end = members_of(bare, span[0])
     value = json.dumps(entry, indent=step, ensure_ascii=False)
     if name in members:
         start, stop = members[name]
@@ -201,8 +221,10 @@ def inserted(
     """The text with one more member at the end of the object between the braces at `start` and `end`."""
     pad = "\n" + step * depth
     member = f"{json.dumps(key)}: {value}".replace("\n", pad)
-    head = text[:end].rstrip() if others else text[: start + 1]
-    return f"{head}{',' if others else ''}{pad}{member}\n{step * (depth - 1)}{text[end:]}"
+    last = len(strict(text)[:end].rstrip()) if others else start + 1
+    trailing = "," in _uncommented(text)[last:end]
+    head = text[:last] + ("," if others and not trailing else "") + text[last:end].rstrip()
+    return f"{head}{pad}{member}{',' if trailing else ''}\n{step * (depth - 1)}{text[end:]}"
 
 
 def _put_toml(text: str, key: str, name: str, entry: Entry) -> str | None:
@@ -247,27 +269,37 @@ def _cut_toml(text: str, key: str, name: str) -> str | None:
 
 
 def _cut_json(text: str, key: str, name: str) -> str:
-    """The text without one member of the object under `key`, and without that object where it held no
-    other.
+    """The text without one member of the object under `key`, and without that object where it held no other;
+    in a text with comments it stays, since one may be about it.
     """
-    start = text.index("{")
-    tables, _ = members_of(text, start)
-    if len(members_of(text, tables[key][0])[0]) > 1:
+    bare = strict(text)
+    start = bare.index("{")
+    tables, _ = members_of(bare, start)
+    if len(members_of(bare, tables[key][0])[0]) > 1 or _uncommented(text) != text:
         return _without(text, tables[key][0], name)
     return _without(text, start, key) if len(tables) > 1 else ""
 
 
 def _without(text: str, start: int, name: str) -> str:
-    """The text without a member of the object at `start`, nor the comma that parted it from its neighbour."""
-    members, _ = members_of(text, start)
+    """The text without a member of the object at `start`, nor the comma that parted it from its neighbour;
+    comments around it stay.
+    """
+    bare = strict(text)
+    members, end = members_of(bare, start)
     names = list(members)
     position = names.index(name)
     begin = members[names[position - 1]][1] if position else start + 1
-    if position + 1 < len(names):  # from where its name begins to where the next one does
-        following = text.index('"', members[name][1])
-        lead = len(text[begin:]) - len(text[begin:].lstrip(", \t\r\n"))
+    stop = members[name][1]
+    lead = len(bare[begin:]) - len(bare[begin:].lstrip(", \t\r\n"))  # up to its name
+    if position + 1 < len(names):
+        following = _skipped(text, bare.index(",", stop) + 1)
         return text[: begin + lead] + text[following:]
-    return text[:begin] + text[members[name][1] :]
+    before = text[begin : begin + lead]
+    if not before.strip(", \t\r\n"):
+        return text[:begin] + text[stop:]
+    trailing = bare[:stop] + _uncommented(text)[stop:end]
+    after = trailing.index(",", stop) + 1 if "," in trailing[stop:] else stop
+    return text[:begin] + before.rstrip() + text[after:]
 
 
 def _yaml(name: str, entry: Entry) -> str:

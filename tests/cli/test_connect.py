@@ -12,7 +12,7 @@ import pytest
 from kit import ctx, project
 
 from ctx.cli.clients import CLIENTS as CATALOGUE
-from ctx.cli.entries import edited, removed
+from ctx.cli.entries import edited, removed, strict
 from ctx.cli.foreign import write_text
 from ctx.errors import ConfigError
 
@@ -201,6 +201,44 @@ def test_a_file_that_is_not_strict_is_left_alone_and_the_snippet_printed(folder:
     assert "left alone" in reply.stderr
     assert json.loads(reply.stdout) == {"mcpServers": {"ctx": {"url": "http://127.0.0.1:7331/mcp"}}}
     assert not path.with_name("mcp.json.bak").exists()
+
+
+COMMENTED = [
+    '// Zed settings\n//\n{\n  "theme": "One", // dark\n  /* "vim": true, */\n}\n',
+    '{\n  // servers\n  "context_servers": {\n    // mine\n    "x": {"url": "http://a//b,}"}, // a, b\n  },\n}\n',
+    '{\n  "context_servers": {\n    // none yet\n  }\n  // end\n}\n',
+    '{"a": [1, 2,], "context_servers": {"x": {}}}',
+    "// nothing yet\n",
+]
+
+
+@pytest.mark.parametrize("text", COMMENTED)
+def test_comments_and_trailing_commas_stay_where_a_client_allows_them(folder: Path, text: str) -> None:
+    path = _home(folder, "zed")
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert _connect(folder, "zed").returncode == 0
+    written = path.read_text()
+    assert json.loads(strict(written))["context_servers"]["ctx"] == {"url": "http://127.0.0.1:7331/mcp"}
+    comments = [line.partition("//")[2] for line in text.splitlines() if "//" in line]
+    assert all(comment in written for comment in comments)
+    assert "already" in _connect(folder, "zed").stdout
+    path.with_suffix(".json.bak").unlink()  # what it was before is not to be had: it is cut out
+    path.write_text(written.replace("One", "Two"))
+    assert _connect(folder, "zed", "--remove").returncode == 0
+    remainder = path.read_text()
+    assert all(comment in remainder for comment in comments)
+    expected = json.loads(strict(text.replace("One", "Two")) if "{" in text else "{}")
+    assert json.loads(strict(remainder)) in (expected, {**expected, "context_servers": {}})
+
+
+@pytest.mark.parametrize("text", ["{ /* open\n}", '{"a": 1 // }', "{,}", '{"a": 1,,}', "// a\n[1,]"])
+def test_what_is_broken_also_with_comments_is_left_alone(folder: Path, text: str) -> None:
+    path = _home(folder, "zed")
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert _connect(folder, "zed").returncode == 1
+    assert path.read_text() == text
 
 
 TOML = """\
