@@ -79,7 +79,9 @@ def back_up(database: str, path: str) -> Contents:
             finally:
                 os.unlink(copy)
     except OSError as error:
-        raise StoreError(f"the backup cannot be written: {error.strerror or error}") from error
+        raise StoreError(
+            f"the backup cannot be written to {path}, by way of a copy in {folder}: {error.strerror or error}"
+        ) from error
 
 
 def _is_backup(path: str) -> bool:

@@ -372,6 +372,16 @@ def test_a_backup_replaces_a_backup_and_no_other_file(tmp_path: Path) -> None:
     assert not os.path.lexists(tmp_path / ".ctx" / "backup.partial")
 
 
+def test_a_backup_that_cannot_be_written_names_where(tmp_path: Path) -> None:
+    project(tmp_path, {"a.md": "# A\n\nwords\n"})
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    (tmp_path / ".ctx" / "backup.lock").mkdir()
+    reply = ctx("backup", "notes.ctx-backup", cwd=tmp_path)
+    assert reply.returncode == 4
+    assert f"cannot be written to {tmp_path}/notes.ctx-backup" in reply.stderr
+    assert f"a copy in {tmp_path}/.ctx: `backup.lock` is not a file" in reply.stderr
+
+
 def test_a_damaged_catalog_makes_no_backup(tmp_path: Path) -> None:
     indexed(tmp_path, memories=1)
     path = tmp_path / ".ctx" / "ctx.db"

@@ -215,7 +215,7 @@ class KeyRing(Keys):
                 content = {"version": _VERSION, "keys": [record._asdict() for record in records]}
                 files.replace(self.path, json.dumps(content, indent=1).encode(), beneath=folder)
         except OSError as error:
-            raise StoreError(f"the keys cannot be written: {error.strerror}") from error
+            raise StoreError(f"the keys cannot be written in {folder}: {error.strerror}") from error
         self._refresh()
 
     def _hold_folder(self) -> None:

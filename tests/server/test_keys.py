@@ -106,7 +106,7 @@ def test_keys_that_cannot_be_written_are_an_error_of_the_store(tmp_path: Path) -
     ring.create("laptop")
     (tmp_path / "keys.json.lock").unlink(missing_ok=True)
     (tmp_path / "keys.json.lock").mkdir()
-    with pytest.raises(StoreError, match="the keys cannot be written"):
+    with pytest.raises(StoreError, match=f"the keys cannot be written in {tmp_path}: `keys.json.lock`"):
         ring.create("phone")
     assert [record.name for record in ring.list()] == ["laptop"]
 

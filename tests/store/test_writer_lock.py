@@ -127,5 +127,7 @@ def test_the_file_is_private_and_its_folder_is_made(tmp_path: Path) -> None:
 
 def test_a_place_where_no_lock_can_be_made_is_a_store_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="lock"):
+    with pytest.raises(
+        StoreError, match="lock of the index cannot be made in the folder file: `file` is no folder"
+    ):
         WriterLock(str(tmp_path / "file" / "lock")).acquire(0.0)
