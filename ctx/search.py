@@ -387,7 +387,10 @@ class Searcher:
             for number in sample
             if (row := rows.get(number))
         ]
-        return ranking.semantic_weight(_subject(request.query), chunks, self._settings.fusion)
+        alpha = ranking.semantic_weight(_subject(request.query), chunks, self._settings.fusion)
+        if request.vector is None or not semantic.documents:
+            return alpha
+        return ranking.weight_of_nearest(alpha, semantic.documents[0].score, request.vector.model)
 
     def _unread(self, request: Request, keyword: Leg, semantic: Leg) -> frozenset[int]:
         """The documents of the keyword leg whose passage has no embedding yet; the best of them are asked

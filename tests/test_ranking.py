@@ -212,3 +212,10 @@ def test_meaning_has_its_whole_weight_once_all_is_embedded_and_none_before_anyth
     assert ranking.weight_of_part(alpha, 1.0) == alpha
     assert ranking.weight_of_part(alpha, 0.0) == 0.0
     assert ranking.weight_of_part(alpha, 0.1) <= alpha
+
+
+def test_meaning_weighs_less_where_nothing_is_near() -> None:
+    model = "sentence-transformers/all-MiniLM-L6-v2@int8"
+    weights = [ranking.weight_of_nearest(0.5, cosine, model) for cosine in (-0.1, 0.0, 0.3, 0.6, 0.9)]
+    assert weights == [0.0, 0.0, 0.25, 0.5, 0.5]
+    assert ranking.weight_of_nearest(0.5, 0.3, "text-embedding-3-small") == 0.5, "what is near is not known"

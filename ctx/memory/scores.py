@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ctx.analyze import MAX_QUERY_CHARS, composed, query_terms, words
 from ctx.memory.passages import ABOUT_WEIGHT, weighed_length
+from ctx.ranking import of_model
 
 NO_TERMS: Mapping[str, tuple[str, ...]] = {}
 SUBSTRING_FLOOR = 0.95  # of a memory that holds the query word for word
@@ -60,11 +61,7 @@ UNKNOWN_MODEL = Logistic(20.0, 0.85)
 
 
 def calibration(model: str) -> Logistic:
-    """By the model's name, whatever the maker's prefix or our suffix."""
-    for name, fitted in CALIBRATIONS.items():
-        if name.lower() in model.lower():
-            return fitted
-    return UNKNOWN_MODEL
+    return of_model(CALIBRATIONS, model) or UNKNOWN_MODEL
 
 
 def either(semantic: float, lexical: float) -> float:
