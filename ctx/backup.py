@@ -70,18 +70,14 @@ def back_up(database: str, path: str) -> Contents:
         raise BadRequest(f"{path} is there already and is no backup of ctx; name another file")
     folder = os.path.dirname(database)
     copy = os.path.join(folder, COPY)
-    try:
-        with files.Locked(os.path.join(folder, "backup"), beneath=folder):
-            _copy_catalog(database, copy)
-            try:
-                with files.Replacement(path) as descriptor, open(descriptor, "wb", closefd=False) as file:
-                    return _write_archive(file, copy, os.path.join(folder, KEYS))
-            finally:
-                os.unlink(copy)
-    except OSError as error:
-        raise StoreError(
-            f"the backup cannot be written to {path}, by way of a copy in {folder}: {error.strerror or error}"
-        ) from error
+    lock = files.Locked(os.path.join(folder, "backup"), beneath=folder)
+    with files.Writing(f"the backup to {path}, by way of a copy in {folder},", StoreError), lock:
+        _copy_catalog(database, copy)
+        try:
+            with files.Replacement(path) as descriptor, open(descriptor, "wb", closefd=False) as file:
+                return _write_archive(file, copy, os.path.join(folder, KEYS))
+        finally:
+            os.unlink(copy)
 
 
 def _is_backup(path: str) -> bool:

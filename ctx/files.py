@@ -57,6 +57,21 @@ class Locked:
         os.close(self._descriptor)
 
 
+class Writing:
+    """A block that writes what is called `label`: an `OSError` in it is raised as ours, of this `kind`."""
+
+    def __init__(self, label: str, kind: type[Exception]) -> None:
+        self._label = label
+        self._kind = kind
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise self._kind(f"{self._label} cannot be written: {error.strerror or error}") from error
+
+
 class Replacement:
     """A file to write that takes the place of `path` when the block ends, durably, and leaves nothing behind
     if it raises.

@@ -40,18 +40,16 @@ def write_table(path: str, catalog: Catalog, model: str | None) -> tuple[int, in
     arrow, parquet = _pyarrow()
     schema = _schema(arrow)
     chunks = embedded = 0
-    try:
-        with (
-            files.Replacement(path) as descriptor,
-            open(descriptor, "wb", closefd=False) as file,
-            parquet.ParquetWriter(file, schema, compression="zstd") as writer,
-        ):
-            for rows in _row_groups(catalog):
-                embedded += _add_vectors(rows, catalog, model)
-                chunks += len(rows)
-                writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
-    except OSError as error:
-        raise BadRequest(f"{path} cannot be written: {error.strerror or error}") from error
+    with (
+        files.Writing(path, BadRequest),
+        files.Replacement(path) as descriptor,
+        open(descriptor, "wb", closefd=False) as file,
+        parquet.ParquetWriter(file, schema, compression="zstd") as writer,
+    ):
+        for rows in _row_groups(catalog):
+            embedded += _add_vectors(rows, catalog, model)
+            chunks += len(rows)
+            writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
     return chunks, embedded
 
 

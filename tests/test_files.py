@@ -188,3 +188,19 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
 def test_what_ctx_remembers_is_never_below_the_working_folder(state: str) -> None:
     environ = {"HOME": "/home/me", "XDG_STATE_HOME": state}
     assert files.state_folder(environ) == "/home/me/.local/state/ctx"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(OSError(28, "No space left"), "No space left"), (OSError("a link"), "a link")]
+)
+def test_what_cannot_be_written_is_named_with_its_reason(error: OSError, reason: str) -> None:
+    with (
+        pytest.raises(LookupError, match=rf"^the index cannot be written: {reason}$"),
+        files.Writing("the index", LookupError),
+    ):
+        raise error
+
+
+def test_what_is_no_matter_of_the_disk_is_left_as_it_is() -> None:
+    with pytest.raises(ValueError, match=r"^other$"), files.Writing("the index", LookupError):
+        raise ValueError("other")

@@ -97,7 +97,7 @@ def write_text(path: str, text: str, *, before: str | None, private: bool) -> No
     program that it belongs to has written it meanwhile: what that wrote is not to be lost.
     """
     folder = os.path.dirname(path)
-    try:
+    with files.Writing(path, ConfigError):
         if private:
             files.make_folder(folder)
         else:
@@ -111,8 +111,6 @@ def write_text(path: str, text: str, *, before: str | None, private: bool) -> No
                 raise ConfigError(f"{path} is write-protected, so it was left alone: `chmod u+w` it first")
             files.replace(path + ".bak", before.encode(), mode=mode)
         files.replace(path, text.encode(), mode=mode)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
 
 
 class Change(NamedTuple):

@@ -77,11 +77,9 @@ def _context_harness(args: Any) -> int:
 
 
 def _write(path: str, text: str) -> None:
-    try:
+    with files.Writing(shown_path(path), BadRequest):
         files.make_folder(os.path.dirname(path))
         files.replace(path, text.encode(), mode=0o644)
-    except OSError as error:
-        raise BadRequest(f"{shown_path(path)} cannot be written: {error.strerror}") from error
 
 
 def _script_text(path: str) -> str:

@@ -38,11 +38,9 @@ def run(command: str, argv: list[str]) -> int:
         text = file.read()
     text = text.replace('root = "./docs"', f"root = {toml_value(os.path.normpath(args.root))}", 1)
     before = _counting()
-    try:
+    with files.Writing(path, ConfigError):
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         files.replace(path, text.encode(), mode=0o644)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
     trust_as_written(path)
     return tell(
         args.json,

@@ -151,10 +151,8 @@ def _export_widget(args: argparse.Namespace) -> int:
         raise BadRequest("--widget names its own file; `ctx export -o FILE` writes what it reads")
     with open(os.path.join(os.path.dirname(__file__), "widget.js"), "rb") as file:
         script = file.read()
-    try:
+    with files.Writing(f"--widget: {args.widget}", BadRequest):
         files.replace(args.widget, script, mode=0o644)  # for a web server, which is another user
-    except OSError as error:
-        raise BadRequest(f"--widget: {args.widget} cannot be written: {error.strerror}") from error
     name = quote(os.path.basename(args.widget))
     line = (
         f"Wrote {plain(args.widget)}. Beside it `ctx export -o ctx-index.json`, and in the pages: "

@@ -336,14 +336,12 @@ def _sections(path: str, kind: str) -> Mapping[str, JSON]:
 
 
 def _append(path: str, block: str) -> None:
-    try:
+    with files.Writing(os.path.basename(path), ConfigError):
         with open(path, "rb") as file:
             content = file.read()
         mode = os.stat(path).st_mode & 0o777
         ending = b"" if content.endswith(b"\n") or not content else b"\n"
         files.replace(os.path.realpath(path), content + ending + block.encode(), mode=mode)
-    except OSError as error:
-        raise ConfigError(f"{os.path.basename(path)} cannot be written: {error.strerror}") from error
 
 
 def _override(shelf: Shelf, args: argparse.Namespace) -> int:
@@ -382,12 +380,10 @@ def _copy(shelf: Shelf, script: RegistryScript, copies: Mapping[str, str], root:
             raise BadRequest(f"{os.path.relpath(path, root)} is there already; nothing was written")
     _refuse_damaged(shelf, [script])
     texts = {name: files.read_file(shelf.path_of(script, name)) for name in copies}
-    try:
+    with files.Writing("the copy", ConfigError):
         for name, path in copies.items():
             files.make_folder(os.path.dirname(path), beneath=root)
             files.replace(path, texts[name], mode=0o644, beneath=root)
-    except OSError as error:
-        raise ConfigError(f"the copy cannot be written: {error.strerror}") from error
 
 
 def _init(shelf: Shelf, args: argparse.Namespace) -> int:

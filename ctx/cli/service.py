@@ -164,11 +164,9 @@ def _launchd(label: str, command: tuple[str, ...], root: str, home: str) -> Unit
 
 
 def _install(unit: Unit, *, start: bool, as_json: bool) -> int:
-    try:
+    with files.Writing(unit.path, ConfigError):
         files.make_folder(os.path.dirname(unit.path))
         files.replace(unit.path, unit.text, mode=0o644)
-    except OSError as error:
-        raise ConfigError(f"{unit.path} cannot be written: {error.strerror}") from error
     by_hand = "; ".join(" ".join(command) for command in unit.start)
     if not as_json:
         print(f"Wrote {unit.path}.")

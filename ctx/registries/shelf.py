@@ -188,7 +188,7 @@ class Shelf:
         mark = secrets.token_hex(6)
         partial, former = f"{target}.{mark}.new", f"{target}.{mark}.old"
         try:
-            with files.Locked(self._record):
+            with files.Writing(self.folder, ConfigError), files.Locked(self._record):
                 for inner, data in contents.items():
                     for name, content in data.items():
                         path = os.path.join(partial, inner, name)
@@ -206,8 +206,6 @@ class Shelf:
                     if os.path.lexists(former):
                         os.rename(former, target)
                     raise
-        except OSError as error:
-            raise ConfigError(f"{self.folder} cannot be written: {error.strerror}") from error
         finally:
             files.delete_folder(partial)
             files.delete_folder(former)
@@ -215,12 +213,9 @@ class Shelf:
     def remove(self, registry: Registry) -> None:
         """Takes a registry and what is trusted of it away. Raises `ConfigError`."""
         self.trust.record(dict.fromkeys(script.reference for script in registry.scripts))
-        try:
-            with files.Locked(self._record):
-                self._write({row.name: row for row in self.registries() if row.name != registry.name})
-                files.delete_folder(os.path.join(self.folder, registry.name))
-        except OSError as error:
-            raise ConfigError(f"{self.folder} cannot be written: {error.strerror}") from error
+        with files.Writing(self.folder, ConfigError), files.Locked(self._record):
+            self._write({row.name: row for row in self.registries() if row.name != registry.name})
+            files.delete_folder(os.path.join(self.folder, registry.name))
 
     def _write(self, rows: Mapping[str, Registry]) -> None:
         record = {name: row_of(registry) for name, registry in rows.items()}
