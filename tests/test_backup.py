@@ -378,8 +378,9 @@ def test_a_backup_that_cannot_be_written_names_where(tmp_path: Path) -> None:
     (tmp_path / ".ctx" / "backup.lock").mkdir()
     reply = ctx("backup", "notes.ctx-backup", cwd=tmp_path)
     assert reply.returncode == 4
-    assert f"cannot be written to {tmp_path}/notes.ctx-backup" in reply.stderr
-    assert f"a copy in {tmp_path}/.ctx: `backup.lock` is not a file" in reply.stderr
+    target, folder = f"{tmp_path}/notes.ctx-backup", f"{tmp_path}/.ctx"
+    fault = f"the backup to {target}, by way of a copy in {folder}, cannot be written"
+    assert f"{fault}: `backup.lock` is not a file" in reply.stderr
 
 
 def test_a_damaged_catalog_makes_no_backup(tmp_path: Path) -> None:
