@@ -107,7 +107,7 @@ def run(command: str, argv: list[str]) -> int:
     with open_workspace(configuration(options.config), reading=True) as workspace:
         reply = workspace.toolbox.call("search", _arguments(options), Caller("cli"))
         if not (reply["results"] or reply.get("note") or options.json):
-            reply["note"] = _advice(options, workspace)
+            reply["note"] = _advice(options, workspace, bool(reply.get("partial")))
     for remark in ("partial", "note", "cut"):
         if reply.get(remark) and not options.json:
             print(f"Note: {plain(reply[remark])}", file=sys.stderr)
@@ -120,10 +120,12 @@ def run(command: str, argv: list[str]) -> int:
     return 0
 
 
-def _advice(options: _Options, workspace: Workspace) -> str | None:
-    """What to try where nothing was found; None where nothing is left."""
+def _advice(options: _Options, workspace: Workspace, partial: bool) -> str | None:
+    """What to try where nothing was found; None where nothing is left. `partial`: the index lacks some."""
     if not any(status.doc_count for status in workspace.statuses()):
         return "no document is indexed; `ctx index` says where it looks and what it leaves out"
+    if partial:
+        return "`ctx index` completes the index; a server that runs does so by itself"
     if options.mode == "keyword" and workspace.config.embedding.provider != "disabled":
         return "`--mode hybrid` also finds what says it in other words"
     return None

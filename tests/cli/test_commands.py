@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -327,6 +328,17 @@ def test_a_reader_that_has_enough_is_left_in_peace(tmp_path: Path) -> None:
             timeout=60,
         )
         assert (reply.returncode, reply.stderr) == (0, ""), command
+
+
+def test_a_search_without_its_index_is_told_to_index(tmp_path: Path) -> None:
+    project(tmp_path, {"note.md": "# A note\n\nzebra\n"})
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    shutil.rmtree(tmp_path / ".ctx" / "index")
+    reply = ctx("search", "zebra", cwd=tmp_path)
+    assert reply.stdout == "No results.\n"
+    assert "`ctx index` completes the index" in reply.stderr
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    assert "note.md" in ctx("search", "zebra", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize(
