@@ -341,24 +341,6 @@ def test_a_search_without_its_index_is_told_to_index(tmp_path: Path) -> None:
     assert "note.md" in ctx("search", "zebra", cwd=tmp_path).stdout
 
 
-@pytest.mark.parametrize(
-    ("command", "code"), [("get nope --json", 3), ("search x --limit 0 --json", 2), ("get nope", 3)]
-)
-def test_an_error_that_nobody_reads_is_its_exit_code(indexed: Path, command: str, code: int) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    reply = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m ctx {command} {'>' if '--json' in command else '2>'}&{writing}"],
-        cwd=indexed,
-        pass_fds=(writing,),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    os.close(writing)
-    assert (reply.returncode, reply.stderr) == (code, "")
-
-
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_is_said_in_a_line(indexed: Path) -> None:
     for command in ("search rotation", "export", "stats"):
@@ -568,15 +550,6 @@ def test_an_error_is_one_json_document_where_json_is_asked_for(indexed: Path) ->
         error = json.loads(reply.stdout)["error"]
         assert error["code"] == word
         assert error["message"]
-
-
-@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_are_no_failure_and_no_file_takes_their_place(indexed: Path, closed: str) -> None:
-    before = (indexed / ".ctx" / "ctx.db").read_bytes()[:100]
-    line = f"{sys.executable} -m ctx search rotation {closed}"
-    reply = subprocess.run(["bash", "-c", line], cwd=indexed, capture_output=True, text=True, timeout=60)
-    assert (reply.returncode, reply.stdout, reply.stderr) == (0, "", "")
-    assert (indexed / ".ctx" / "ctx.db").read_bytes()[:100] == before
 
 
 def test_a_key_that_has_no_effect_is_told_once_on_standard_error(tmp_path: Path) -> None:

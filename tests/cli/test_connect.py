@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import ctx, project
+from connect_kit import as_user
+from kit import ctx
 
 from ctx.cli.clients import CLIENTS as CATALOGUE
 from ctx.cli.entries import edited, removed, strict
@@ -417,69 +418,6 @@ def test_the_address_is_where_the_configured_server_listens(folder: Path) -> Non
     assert _entry(_home(folder, "cursor"))["url"] == "http://127.0.0.1:9999/mcp"
 
 
-def _as_user(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    home = folder.parent / "home"
-    return ctx(
-        "connect", *arguments, cwd=folder, env={"HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}
-    )
-
-
-def test_each_project_has_an_entry_of_its_own_and_none_replaces_another(folder: Path) -> None:
-    second = folder.parent / "My Notes (2)"
-    second.mkdir()
-    project(second, config='[server]\nbind = "127.0.0.1:7332"\n')
-    assert _as_user(folder, "cursor").returncode == 0
-    assert _as_user(second, "cursor", "--config", "ctx.toml").returncode == 0
-    entries = json.loads(_home(folder, "cursor").read_text())["mcpServers"]
-    assert entries == {
-        "ctx-project": {"url": "http://127.0.0.1:7331/mcp"},
-        "ctx-my-notes-2": {"url": "http://127.0.0.1:7332/mcp"},
-    }
-    assert _as_user(folder, "cursor", "--remove").returncode == 0
-    assert list(json.loads(_home(folder, "cursor").read_text())["mcpServers"]) == ["ctx-my-notes-2"]
-
-
-def test_two_projects_with_one_address_are_told_to_part(folder: Path) -> None:
-    second = folder.parent / "second"
-    second.mkdir()
-    project(second)
-    _as_user(folder, "cursor")
-    reply = _as_user(second, "cursor")
-    assert reply.returncode == 0
-    assert "'ctx-project' in that file has the same address" in reply.stderr
-
-
-def test_a_second_project_of_one_name_takes_over_no_entry(folder: Path) -> None:
-    """One name and one address: nothing in the entry tells whose it is."""
-    second = folder.parent / "elsewhere" / folder.name
-    second.mkdir(parents=True)
-    project(second)
-    assert _as_user(folder, "cursor").returncode == 0
-    text = _home(folder, "cursor").read_text()
-    home = {"HOME": str(folder.parent / "home"), "XDG_CONFIG_HOME": str(folder.parent / "home" / ".config")}
-    for arguments in (("cursor",), ("cursor", "--remove")):
-        refusal = ctx("connect", *arguments, cwd=second, env=home)
-        assert refusal.returncode != 0
-        assert f"is that of {folder}, a project of the same name" in refusal.stderr
-        assert _home(folder, "cursor").read_text() == text
-    listed = json.loads(ctx("connect", "--list", "--json", cwd=second, env=home).stdout)
-    assert [row["connected"] for row in listed["clients"] if row["client"] == "cursor"] == [False]
-    assert "is connected already" in _as_user(folder, "cursor").stdout
-    assert ctx("connect", "cursor", "--name", "ctx-second", cwd=second, env=home).returncode == 0
-    assert ctx("connect", "cursor", "--replace", cwd=second, env=home).returncode == 0
-    assert "elsewhere" in _as_user(folder, "cursor").stderr
-
-
-def test_an_entry_of_a_project_that_is_gone_is_taken_over(folder: Path) -> None:
-    assert _as_user(folder, "cursor").returncode == 0
-    moved = folder.parent / "elsewhere" / folder.name
-    moved.parent.mkdir()
-    folder.rename(moved)
-    home = {"HOME": str(folder.parent / "home"), "XDG_CONFIG_HOME": str(folder.parent / "home" / ".config")}
-    reply = ctx("connect", "cursor", cwd=moved, env=home)
-    assert (reply.returncode, "is connected already" in reply.stdout) == (0, True)
-
-
 @pytest.mark.slow
 def test_what_connect_wrote_it_takes_out_again_and_a_file_of_its_own_goes(folder: Path) -> None:
     for client in CLIENTS:
@@ -524,7 +462,7 @@ def test_an_entry_is_cut_out_of_toml_and_its_neighbours_keep_their_comments() ->
 
 @pytest.mark.parametrize("client", BY_HAND)
 def test_a_client_without_a_file_to_edit_is_given_its_entry_to_paste(folder: Path, client: str) -> None:
-    reply = _as_user(folder, client)
+    reply = as_user(folder, client)
     assert reply.returncode == 0, reply.stderr
     assert "is configured by hand: " in reply.stderr
     assert json.loads(reply.stdout)
@@ -534,15 +472,15 @@ def test_a_client_without_a_file_to_edit_is_given_its_entry_to_paste(folder: Pat
 def test_the_list_tells_what_is_installed_and_connected(folder: Path) -> None:
     (folder.parent / "home" / ".cursor").mkdir()
     (folder.parent / "home" / ".codex").mkdir()
-    connected = _as_user(folder, "--all")
+    connected = as_user(folder, "--all")
     assert connected.returncode == 0, connected.stderr
-    reply = json.loads(_as_user(folder, "--list", "--json").stdout)
+    reply = json.loads(as_user(folder, "--list", "--json").stdout)
     assert reply["name"] == "ctx-project"
     rows = {row["client"]: row for row in reply["clients"]}
     assert [name for name, row in rows.items() if row["connected"]] == ["codex", "cursor"]
     assert rows["codex"]["entries"] == ["ctx-project"]
     assert not rows["zed"]["installed"]
-    assert _as_user(folder, "--all", "--remove").returncode == 0
+    assert as_user(folder, "--all", "--remove").returncode == 0
     assert not _home(folder, "cursor").exists()
 
 
@@ -554,10 +492,10 @@ def test_every_client_names_the_page_it_was_written_after() -> None:
 
 
 def test_an_unknown_client_is_given_the_address(folder: Path) -> None:
-    reply = _as_user(folder, "emacs")
+    reply = as_user(folder, "emacs")
     assert reply.returncode == 2
     assert "http://127.0.0.1:7331/mcp" in reply.stderr
-    assert "did you mean 'cursor'?" in _as_user(folder, "cursr").stderr
+    assert "did you mean 'cursor'?" in as_user(folder, "cursr").stderr
 
 
 def test_a_folder_without_a_project_is_told_where_its_entry_leads(tmp_path: Path) -> None:

@@ -3,7 +3,10 @@ named.
 """
 
 import json
+import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,3 +51,30 @@ def test_an_empty_name_of_a_bank_is_refused_by_what_writes(folder: Path) -> None
         assert "a bank id has 1 to 128" in completed.stdout + completed.stderr, completed
     assert "Kiwi" not in ctx("memory", "list", cwd=folder).stdout
     assert "Lisbon" not in ctx("memory", "list", cwd=folder).stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("get nope --json", 3), ("search x --limit 0 --json", 2), ("get nope", 3)]
+)
+def test_an_error_that_nobody_reads_is_its_exit_code(folder: Path, command: str, code: int) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    reply = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m ctx {command} {'>' if '--json' in command else '2>'}&{writing}"],
+        cwd=folder,
+        pass_fds=(writing,),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    os.close(writing)
+    assert (reply.returncode, reply.stderr) == (code, "")
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_failure_and_no_file_takes_their_place(folder: Path, closed: str) -> None:
+    before = (folder / ".ctx" / "ctx.db").read_bytes()[:100]
+    line = f"{sys.executable} -m ctx search rotation {closed}"
+    reply = subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=60)
+    assert (reply.returncode, reply.stdout, reply.stderr) == (0, "", "")
+    assert (folder / ".ctx" / "ctx.db").read_bytes()[:100] == before
