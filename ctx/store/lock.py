@@ -63,7 +63,7 @@ class WriterLock:
             except OSError as error:
                 raise StoreError(
                     f"the lock of the index cannot be made in the folder {os.path.basename(folder)}: "
-                    f"{error.strerror}"
+                    f"{error.strerror}; check its folder"
                 ) from error
             try:
                 self._take(descriptor, deadline_s)

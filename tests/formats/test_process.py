@@ -27,9 +27,9 @@ def process() -> Iterator[ReadingProcess]:
     process.close()
 
 
-def endless(pages: int) -> bytes:
+def endless(pages: int, text: str = "word " * 400) -> bytes:
     """A small PDF that shows one page a great many times."""
-    document = made_of.pdf(["word " * 400])
+    document = made_of.pdf([text])
     return document.replace(b"/Kids [5 0 R] /Count 1", b"/Kids [%s] /Count %d" % (b"5 0 R " * pages, pages))
 
 
@@ -52,7 +52,7 @@ def test_a_document_that_takes_too_long_ends_the_process_and_the_next_is_read_by
     process.read("pdf", PDF)
     pid = process.pid
     with pytest.raises(SourceError, match="took more than 2 seconds of the processor"):
-        process.read("pdf", endless(200_000))
+        process.read("pdf", endless(1_000_000, "word"))  # of fewer characters than a document may have
     assert process.read("pdf", PDF).body
     assert process.pid != pid
 
