@@ -78,9 +78,10 @@ def check_all(
             )
         for id, target in list(vectors.items())[-3:]:
             if target["op"] != "put_many" and not target["deleted"] and "superseded_by" not in target:
-                matches = bank.search(target["text"], limit=50, include_superseded=True)["results"]
                 record = bank.get(id, include_deleted=True)
                 assert record is not None
+                # By the text that it has: the kill may have come between an update and its acknowledgement.
+                matches = bank.search(record["text"], limit=50, include_superseded=True)["results"]
                 assert record["deleted_at"] is not None or id in {
                     result["record"]["id"] for result in matches
                 }
