@@ -33,30 +33,18 @@ _EXAMPLE_FOLDERS = frozenset(
     }
 )  # fmt: skip
 _EXPORT_STEMS = frozenset({"__init__", "package-info", "index", "mod"})
-_CHANGE_STEMS = frozenset(
+_RELEASE_NOTES = frozenset(  # as a file or as a folder of one for each release
     {
-        "changelog", "changes", "release-notes", "release_notes", "releasenotes", "releases", "relnotes",
-        "release-history", "release_history", "version-history", "version_history", "versionhistory",
-        "whatsnew", "whats-new", "whats_new", "migration-log",
+        "changelog", "release-notes", "release_notes", "releasenotes", "releases", "relnotes", "whatsnew",
+        "whats-new", "whats_new",
     }
 )  # fmt: skip
+_CHANGE_STEMS = _RELEASE_NOTES | {
+    "changes", "release-history", "release_history", "version-history", "version_history", "versionhistory",
+    "migration-log",
+}  # fmt: skip
 _CHANGE_STEMS_ON_TOP = frozenset({"history", "news"})  # below the top they are pages about other things
-_CHANGE_FOLDERS = frozenset(
-    {
-        "changelog",
-        "changelog.d",
-        "changelogs",
-        "newsfragments",
-        "release-notes",
-        "release_notes",
-        "releasenotes",
-        "releases",
-        "relnotes",
-        "whatsnew",
-        "whats-new",
-        "whats_new",
-    }
-)
+_CHANGE_FOLDERS = _RELEASE_NOTES | {"changelog.d", "changelogs", "newsfragments"}
 # Of a version that the name ends in: `release-2.0.1`, `whatsnew_3`.
 _CHANGE_STEMS_NUMBERED = _CHANGE_STEMS | {"release", "version"}
 

@@ -23,10 +23,10 @@ from ctx.cli.owners import owner, record
 from ctx.cli.recording import record_soon
 from ctx.cli.running import at_address, of_project, servers, state_folder
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
+from ctx.hosts import is_loopback
 from ctx.memory.records import check_nameable
 from ctx.project import Location, client_name, find_config, project_root
 from ctx.server.address import local, remote
-from ctx.server.policy import is_loopback
 from ctx.server.run import next_vacant
 from ctx.text import did_you_mean
 from ctx.types import JSON
@@ -278,18 +278,19 @@ def _check_replaced(client: Client, present: JSON, entry: Entry, name: str) -> N
 
 def _check_owner(client: Client, path: str, name: str, root: str | None) -> None:
     """Raises `Conflict` where the entry was written for another project, of the same name and address."""
-    if _of_another(path, name, root):
-        project = plain(str(owner(path, name, os.environ)))
+    other = _other_owner(path, name, root)
+    if other is not None:
         raise Conflict(
-            f"{client.title}'s entry '{name}' is that of {project}, a project of the same name: give this "
-            "one a port of its own, [server] bind in ctx.toml, and --name NAME, which puts it beside; "
+            f"{client.title}'s entry '{name}' is that of {plain(other)}, a project of the same name: give "
+            "this one a port of its own, [server] bind in ctx.toml, and --name NAME, which puts it beside; "
             "--replace does away with the other"
         )
 
 
-def _of_another(path: str, name: str, root: str | None) -> bool:
-    """Whether an entry was written for another project than that in `root`."""
-    return root is not None and owner(path, name, os.environ) not in (None, root)
+def _other_owner(path: str, name: str, root: str | None) -> str | None:
+    """The project that an entry was written for, where it is another than that in `root`."""
+    project = owner(path, name, os.environ)
+    return project if root not in (None, project) else None
 
 
 def _check_ours(client: Client, present: JSON, location: Location | None, name: str, args: Any) -> None:
@@ -391,7 +392,7 @@ def _client_row(key: str, client: Client, name: str, root: str | None) -> dict[s
         "client": key,
         "title": client.title,
         "installed": installed(client),
-        "connected": name in present and not (path and _of_another(path, name, root)),
+        "connected": name in present and not (path and _other_owner(path, name, root)),
         "entries": sorted(label for label in present if label.split("-")[0] == "ctx"),
         "file": path,
         "source": client.source,

@@ -19,9 +19,10 @@ from ctx.cli.running import at_address, of_project, servers, state_folder
 from ctx.cli.serve import page_access
 from ctx.config import Config
 from ctx.errors import CtxError, StoreError
+from ctx.hosts import is_loopback
 from ctx.pruning import replaced_models
 from ctx.server.address import local
-from ctx.server.policy import ServerSettings, is_loopback, setting_doubts, split_bind
+from ctx.server.policy import ServerSettings, setting_doubts, split_bind
 from ctx.server.run import proposal
 from ctx.store.plane import check_database
 from ctx.store.schema import COMPANIONS, is_damage

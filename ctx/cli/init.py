@@ -46,7 +46,7 @@ def run(command: str, argv: list[str]) -> int:
         args.json,
         {"file": os.path.abspath(path), "written": True},
         f"Wrote {path}. {next_steps(path)}",
-        notes=_takeover(before, path),
+        notes=() if args.config else _takeover(before, path),
     )
 
 
@@ -67,7 +67,7 @@ def _counting() -> Location | None:
 
 
 def _takeover(before: Location | None, path: str) -> tuple[str, ...]:
-    """What is to be known where another configuration counted here so far."""
+    """What is to be known where another configuration, found and not named, counted here so far."""
     location = _counting()
     if before is None or location is None or before.chosen or os.path.samefile(before.path, location.path):
         return ()

@@ -15,8 +15,9 @@ from typing import NamedTuple
 from ctx import files
 from ctx.cli.common import ago, parser, table, tell
 from ctx.clock import iso_utc, now_ms
-from ctx.server.address import EVERYWHERE, local
-from ctx.server.policy import is_loopback, split_bind
+from ctx.hosts import is_everywhere, is_loopback
+from ctx.server.address import local
+from ctx.server.policy import split_bind
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ def at_address(rows: Sequence[Running], bind: str) -> Running | None:
 def _meet(first: tuple[str, int], second: tuple[str, int]) -> bool:
     hosts = (first[0], second[0])
     near = hosts[0] == hosts[1] or all(map(is_loopback, hosts))
-    return first[1] == second[1] and (near or any(host in EVERYWHERE for host in hosts))
+    return first[1] == second[1] and (near or any(map(is_everywhere, hosts)))
 
 
 def _live(path: str) -> Running | None:

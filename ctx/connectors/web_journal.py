@@ -65,9 +65,8 @@ class Journal:
         self._path = None if folder is None else os.path.join(folder, "web", f"{name}.json")
         self._folder = folder
         self.visits: dict[str, Visit] = {}
-        self.asked: frozenset[str] = (
-            frozenset()
-        )  # by crawls that were broken off, of which none came to its end
+        # By crawls that were broken off, of which none came to its end.
+        self.asked: frozenset[str] = frozenset()
 
     def load(self) -> None:
         """Reads what the last crawl kept; nothing where it cannot be read."""

@@ -51,14 +51,9 @@ def _filled_down(rows: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
     """The rows with names for `ABOVE`; of a row that is nothing else nothing stays, nor of long texts."""
     above: Sequence[str] = ()
     for row in rows:
-        if ABOVE in row:
-            blank = not any(cell and cell != ABOVE for cell in row)
-            row = [_name_above(above, column) if cell == ABOVE else cell for column, cell in enumerate(row)]
-            above = row
-            yield () if blank else row
-        else:
-            above = row
-            yield row
+        blank = ABOVE in row and not any(cell and cell != ABOVE for cell in row)
+        above = [_name_above(above, column) if cell == ABOVE else cell for column, cell in enumerate(row)]
+        yield () if blank else above
 
 
 def _name_above(above: Sequence[str], column: int) -> str:

@@ -49,9 +49,9 @@ def _rows(sheet: calamine.CalamineSheet) -> list[list[str]]:
     merged: dict[int, int] = {}  # column -> the last row of the cell that reaches down from above
     for number, row in enumerate(sheet.iter_rows()):
         cells = list(map(_shown, row))
-        for column, last in merged.items() if any(cells) else ():
-            if number <= last:
-                cells[column] = cells[column] or ABOVE
+        merged = {column: last for column, last in merged.items() if number <= last}
+        for column in merged if any(cells) else ():
+            cells[column] = cells[column] or ABOVE
         merged.update(tops.get(number, ()))
         size += sum(map(len, cells))
         if any(cells):

@@ -4,11 +4,11 @@ Off unless configured. A server that is not on this machine must be allowed by n
 it silently.
 """
 
-import ipaddress
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from ctx.errors import ConfigError, StoreError
+from ctx.hosts import is_loopback
 
 MAX_TOKENS = 1200  # of an answer: a page
 MAX_REPLY_BYTES = 1 << 20
@@ -31,7 +31,7 @@ class ChatCompletion:
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"[memory.llm] base_url: '{base_url[:100]}' is not an http address")
-        if not allow_remote and not _loopback(parts.hostname):
+        if not allow_remote and not is_loopback(parts.hostname):
             raise ConfigError(
                 f"[memory.llm] base_url: '{parts.hostname}' is another machine, and the memories would go "
                 "there; set allow_remote = true if so"
@@ -71,12 +71,3 @@ class ChatCompletion:
         if not isinstance(answer, str):
             raise StoreError("the language model answered without a text")
         return answer
-
-
-def _loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

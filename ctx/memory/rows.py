@@ -28,10 +28,10 @@ _ENDING = (
     "purges + 1, head = ''"
     f" WHERE bank_no IN {LINEAGE}",
 )
-logger = logging.getLogger(__name__)
-
 _UNSHREDDED = "memory.unshredded"  # in `meta` while the file or its log may hold what was erased
 WRITE_WAIT_S = 15.0  # for another writer of this process; SQLite's own wait for other processes is connect's
+
+logger = logging.getLogger(__name__)
 
 
 class MemoryRows:

@@ -3,14 +3,13 @@
 from urllib.parse import quote, urlsplit
 
 from ctx.errors import ConfigError
-
-EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
+from ctx.hosts import is_everywhere
 
 
 def local(bind: str) -> str:
     """Where this machine reaches a server that listens at HOST:PORT."""
     host, _, port = bind.rpartition(":")
-    return f"http://{'127.0.0.1' if host.strip('[]') in EVERYWHERE else host}:{port}"
+    return f"http://{'127.0.0.1' if is_everywhere(host) else host}:{port}"
 
 
 def remote(url: str, bank: str | None = None) -> str:

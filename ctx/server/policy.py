@@ -6,15 +6,14 @@ page of another site must be listed in `allowed_origins` or bring a key. Tools o
 wherever they are called.
 """
 
-import ipaddress
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.errors import ConfigError, CtxError, OriginNotAllowed, Unauthorized
+from ctx.hosts import is_everywhere, is_loopback
 from ctx.rates import SlidingWindow
 from ctx.server import errors
-from ctx.server.address import EVERYWHERE
 from ctx.server.keys import Grant, Keys, digest
 from ctx.server.keys import match as match_key
 from ctx.settings import LOOPBACK_HOSTS
@@ -66,16 +65,6 @@ def split_bind(bind: str) -> tuple[str, int]:
     return parts
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server bound to `host`."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name may resolve to anything
-
-
 def check_bind(settings: ServerSettings, ring: Keys | None = None) -> None:
     """Refuses to open the server to a network without a key. Raises `ConfigError`."""
     host, _ = split_bind(settings.bind)
@@ -112,7 +101,7 @@ class Policy:
         self.packs: Mapping[str, PackPolicy] = {pack.name: pack for pack in settings.packs}
         self.limiter = SlidingWindow(settings.rate_limit_per_minute)
         self._ring = ring
-        bound = () if host in EVERYWHERE else (f"[{host}]" if ":" in host else host,)
+        bound = () if is_everywhere(host) else (f"[{host}]" if ":" in host else host,)
         names = map(host_name, (*LOOPBACK_HOSTS, *bound, *settings.allowed_hosts))
         self._hosts = frozenset(name for name in names if name)
         self._origins = frozenset(map(_plain_origin, settings.allowed_origins))

@@ -26,7 +26,7 @@ from mcp.shared.inbound import (
     x_mcp_header_map,
 )
 
-from ctx.server.policy import is_loopback
+from ctx.hosts import is_loopback
 from ctx.server.stdio import Wire
 from ctx.types import JSON
 

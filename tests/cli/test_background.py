@@ -294,7 +294,7 @@ def test_the_server_of_another_project_is_never_taken_for_this_ones(
 
 
 def test_servers_meet_where_one_leads_to_the_other() -> None:
-    rows = [Running("/a", "0.0.0.0:7331", 1, 1), Running("/b", "[::1]:7332", 2, 2)]
+    rows = [Running("/a", "[0::0]:7331", 1, 1), Running("/b", "[::1]:7332", 2, 2)]
     binds = ("127.0.0.1:7331", "192.168.1.2:7331", "localhost:7332", "192.168.1.2:7332", "127.0.0.1:7333")
     met = [at_address(rows, bind) for bind in binds]
     assert [row and row.root for row in met] == ["/a", "/a", "/b", None, None]

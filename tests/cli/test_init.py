@@ -48,6 +48,9 @@ def test_init_says_when_it_takes_a_folder_out_of_its_project(tmp_path: Path) -> 
     other = tmp_path / "other"
     (other / "config").mkdir(parents=True)
     (other / "config" / "ctx.toml").write_text("")
+    named = ctx("init", "--config", "ctx.toml", cwd=other)
+    assert (named.returncode, named.stderr) == (0, ""), "whoever names the file knows of it"
+    (other / "ctx.toml").unlink()
     assert "no longer" in ctx("init", cwd=other).stderr
 
 

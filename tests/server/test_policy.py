@@ -142,6 +142,7 @@ def test_what_can_fit_a_request_is_not_doubted() -> None:
         ("[fd00::5]:7331", "[fd00::5]:7331", True),
         ("0.0.0.0:7331", "0.0.0.0:7331", False),  # in a browser's address it is this machine
         ("[::]:7331", "[::]:7331", False),
+        ("[0:0:0:0:0:0:0:0]:7331", "[0:0:0:0:0:0:0:0]:7331", False),
         ("0.0.0.0:7331", "localhost:7331", True),
         ("0.0.0.0:7331", "192.168.7.5:7331", False),
     ],

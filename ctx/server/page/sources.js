@@ -146,7 +146,7 @@ function card(source, { runs, ages }, unfolded) {
   if (source.last_indexed_at) [...list.querySelectorAll("dd")].find((value) => value.previousSibling.textContent === "Last indexed").title = new Date(source.last_indexed_at).toLocaleString();
   node.append(title, list);
   if (source.doc_count && ages?.[source.name]) node.append(agesPicture(ages[source.name]));
-  if (source.note) node.append(element("p", source.note.replace(`${source.name}: `, ""), "note"));
+  if (source.note) node.append(element("p", source.note, "note"));
   if (source.configured && source.healthy && source.last_indexed_at && !source.doc_count) node.append(element("p", NO_DOCUMENT, "note"));
   if (run) node.append(...runParts(source.name, run, unfolded));
   if (source.configured) node.append(indexNow(source.name));

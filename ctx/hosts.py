@@ -1,0 +1,21 @@
+"""What the host of an address means: this machine alone, or every address that it has."""
+
+import ipaddress
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server bound to `host`."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name may resolve to anything
+
+
+def is_everywhere(host: str) -> bool:
+    """Whether a server bound to `host` listens at every address of this machine, in whatever spelling."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return False
