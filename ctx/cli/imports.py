@@ -7,7 +7,7 @@ from typing import Any
 from ctx import files
 from ctx.cli.common import action, configuration, parser, plain, print_json, prose, tell
 from ctx.cli.init import next_steps
-from ctx.cli.trust import trust_as_written
+from ctx.cli.trust import bullets, trust_as_written
 from ctx.config import parse_config
 from ctx.conversion import Conversion, Paths, converted
 from ctx.errors import BadRequest, ConfigError
@@ -65,14 +65,15 @@ def _context_harness(args: Any) -> int:
         )
     conversion = converted(tables, Paths(base, project_root(output)), _script_text)
     problems = _problems(conversion, output)
+    requests: list[str] = []
     if not args.dry_run:
         _write(output, conversion.text)
         if not problems:
-            trust_as_written(output)
+            requests = trust_as_written(output)
     if args.json:
-        print_json(_outcome_json(conversion, problems, None if args.dry_run else output))
+        print_json(_outcome_json(conversion, problems, requests, None if args.dry_run else output))
     else:
-        _print_outcome(conversion, problems, shown_path(output), dry_run=args.dry_run)
+        _print_outcome(conversion, problems, requests, shown_path(output), dry_run=args.dry_run)
     return 1 if problems else 0
 
 
@@ -101,11 +102,21 @@ def _problems(conversion: Conversion, output: str) -> list[str]:
     return []
 
 
-def _outcome_json(conversion: Conversion, problems: list[str], output: str | None) -> JSON:
-    return {"written": output, "text": conversion.text, "notes": conversion.notes, "problems": problems}
+def _outcome_json(
+    conversion: Conversion, problems: list[str], requests: list[str], output: str | None
+) -> JSON:
+    return {
+        "written": output,
+        "text": conversion.text,
+        "notes": conversion.notes,
+        "problems": problems,
+        "trusted": requests,
+    }
 
 
-def _print_outcome(conversion: Conversion, problems: list[str], output: str, *, dry_run: bool) -> None:
+def _print_outcome(
+    conversion: Conversion, problems: list[str], requests: list[str], output: str, *, dry_run: bool
+) -> None:
     if dry_run:
         print(prose(conversion.text), end="")
     else:
@@ -114,5 +125,8 @@ def _print_outcome(conversion: Conversion, problems: list[str], output: str, *, 
         print(f"  - {plain(note)}", file=sys.stderr if dry_run else sys.stdout)
     for problem in problems:
         print(f"Not ready yet: {plain(problem)}", file=sys.stderr)
+    if requests:
+        print("Trusted from now on, as it is written here, with what it asks for:")
+        print(bullets(requests))
     if not dry_run and not problems:
         print(next_steps(output))

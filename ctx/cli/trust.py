@@ -41,7 +41,7 @@ def require_trust(path: str, content: bytes, lines: Sequence[str]) -> None:
     name = one_line(shown_path(path), MAX_LINE)
     if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
         print(f"{name} was found, not named, and asks for more than reading its own folder:", file=sys.stderr)
-        print(_bullets(lines), file=sys.stderr)
+        print(bullets(lines), file=sys.stderr)
         print("Trust it as it is now? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() in ("y", "yes"):
             file.record({trusted_as(path): digest_of(content)})
@@ -55,11 +55,12 @@ def require_trust(path: str, content: bytes, lines: Sequence[str]) -> None:
     )
 
 
-def trust_as_written(path: str) -> None:
-    """Trusts a configuration that the user has just had written. Raises `ConfigError`."""
+def trust_as_written(path: str) -> list[str]:
+    """Trusts a configuration that the user has just had written; what it asks for. Raises `ConfigError`."""
     configured = _read(Location(path, False))
     if configured.requests:
         TrustFile(trust_path(os.environ)).record({trusted_as(path): configured.digest})
+    return configured.requests
 
 
 @contextmanager
@@ -81,7 +82,8 @@ def _command(path: str) -> str:
     return f"ctx trust {os.path.relpath(path, root)}"
 
 
-def _bullets(lines: Sequence[str]) -> str:
+def bullets(lines: Sequence[str]) -> str:
+    """What a configuration asks for, a printable line each."""
     return "\n".join(f"  - it {one_line(line, MAX_LINE)}" for line in lines)
 
 
@@ -153,7 +155,7 @@ def _trust_project(args: Any) -> int:
     trusted = digests.get(trusted_as(configured.path)) == configured.digest
     if not args.json and configured_too and configured.requests:
         print(f"{one_line(configured.name)} asks for more than reading its own folder:")
-        print(_bullets(configured.requests), flush=True)
+        print(bullets(configured.requests), flush=True)
     if not args.list:
         changes = {script.path: script.digest for script in picked}
         if configured_too and (args.revoke or configured.requests):

@@ -8,6 +8,7 @@ The endpoints that are always there are FastAPI's: endpoints.py.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import chain
 from typing import NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
@@ -17,12 +18,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ctx.errors import BadRequest, CtxError
+from ctx.errors import BadRequest, ConfigError, CtxError
 from ctx.server import errors
 from ctx.server.exchange import read_body
 from ctx.server.policy import ACCESS, Access
 from ctx.server.work import Lane, Work
-from ctx.server.zones import PACK, Entry, check_free
+from ctx.server.zones import PACK, Entry, check_free, meet
 from ctx.tools.agents import Agents
 from ctx.tools.base import Toolbox
 from ctx.types import JSON, Caller
@@ -180,10 +181,18 @@ def agent_routes(agents: Agents, work: Work) -> list[Route]:
 
 
 def pack_entries(routes: Iterable[PackRoute], work: Work) -> list[Entry]:
-    """The routes of packs, those of one path together. Raises `ConfigError` for one that is ours."""
+    """The routes of packs, those of one path together. Raises `ConfigError` for one that is ours or another
+    pack's.
+    """
     by_path: dict[str, list[PackRoute]] = {}
     for route in routes:
         check_free(route.path, route.pack)
+        for other in chain.from_iterable(by_path.values()):
+            if other.pack != route.pack and other.method == route.method and meet(other.path, route.path):
+                raise ConfigError(
+                    f"the packs '{other.pack}' and '{route.pack}' both answer {route.method} {route.path}: "
+                    "take one of them out of [packs] enabled"
+                )
         by_path.setdefault(route.path, []).append(route)
     return [
         Entry(

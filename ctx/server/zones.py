@@ -105,11 +105,11 @@ TABLE: Mapping[str, Zone] = {
 def check_free(path: str, pack: str) -> None:
     """Raises `ConfigError` where a pack's route would answer in the place of one of ours."""
     for ours in TABLE:
-        if _meet(path, ours):
+        if meet(path, ours):
             raise ConfigError(f"pack '{pack}': the route {path} stands where ctx itself answers ({ours})")
 
 
-def _meet(first: str, second: str) -> bool:
+def meet(first: str, second: str) -> bool:
     """Whether there is a path that fits both."""
     steps, others = first.split("/"), second.split("/")
     return len(steps) == len(others) and all(

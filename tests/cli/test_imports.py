@@ -216,6 +216,8 @@ api_token = "${JIRA_API_TOKEN}"
         "[registries] is left out",
         "[tools.script.jira] may read JIRA_KEY and no other variable",
         "ids of documents are other ones",
+        "Trusted from now on, as it is written here",
+        "  - it runs the script ./tools/jira.lua",
     ):
         assert words in reply.stdout
     tables = tomllib.loads((tmp_path / "ctx.toml").read_text())

@@ -223,6 +223,21 @@ def test_a_pack_may_have_any_other_route(path: str) -> None:
     check_free(path, "diary")
 
 
+@pytest.mark.parametrize("path", ["/diary/{name}", "/diary/today"])
+def test_two_packs_do_not_share_a_route(path: str) -> None:
+    def answer(parameters: object, body: object, caller: object) -> dict[str, str]:
+        return {}
+
+    def served(*routes: PackRoute) -> Asgi:
+        return Asgi(Services(Toolbox(), Agents(), mcp=EchoDoor, pack_routes=routes))
+
+    first, second = (PackRoute("GET", "/diary/{day}", "diary", answer), PackRoute("GET", path, "log", answer))
+    with pytest.raises(ConfigError, match=r"the packs 'diary' and 'log' both answer GET .*\[packs\] enabled"):
+        served(first, second)
+    served(first, second._replace(method="PUT"))
+    served(first, second._replace(pack="diary"))
+
+
 def test_no_page_of_another_site_comes_in_by_any_spelling_of_a_private_path(asgi: Asgi) -> None:
     @example(raw="/mcp/tools/", method="GET", origin="null", accept="*/*", session=False)
     @given(
