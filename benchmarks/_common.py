@@ -53,7 +53,9 @@ def _cpu() -> str:
 
 def options(purpose: str | None) -> argparse.ArgumentParser:
     """A benchmark's options, `--json` among them."""
-    parser = argparse.ArgumentParser(description=purpose)
+    parser = argparse.ArgumentParser(
+        description=purpose, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON document, last")
     return parser
 

@@ -12,7 +12,6 @@ Beside the clock stands the server's processor time for each request, which othe
 less, and its memory (PSS: what it shares with others is divided among them).
 """
 
-import argparse
 import contextlib
 import http.client
 import json
@@ -33,6 +32,7 @@ from _common import (
     header,
     markdown_tree,
     note,
+    options,
     quantiles,
     wait_until_idle,
 )
@@ -54,10 +54,12 @@ def ask(connection: http.client.HTTPConnection, body: dict[str, object]) -> tupl
     return took_s, len(answer["results"])
 
 
-def memory_mb(pid: int) -> float:
+def tell_memory(pid: int, when: str) -> None:
     """The share of a process in the machine's memory."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+    share_mb = next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+    print(f"memory    {share_mb:.0f} MB {when}")
+    note(f"memory {when}, MB", share_mb)
 
 
 def used_ms(pid: int) -> float:
@@ -68,10 +70,10 @@ def used_ms(pid: int) -> float:
 def measure(
     connection: http.client.HTTPConnection, pid: int, queries: list[str], limits_ms: dict[str, float]
 ) -> None:
-    print(f"memory    {memory_mb(pid):.0f} MB before the first search")
+    tell_memory(pid, "before the first search")
     for query in queries[:20]:
         ask(connection, {"query": query, "mode": "keyword"})
-    print(f"memory    {memory_mb(pid):.0f} MB after {len(queries[:20])} by words")
+    tell_memory(pid, f"after {len(queries[:20])} by words")
     for query in queries[:20]:
         ask(connection, {"query": query, "mode": "hybrid"})
     health = []
@@ -88,25 +90,25 @@ def measure(
         print(
             f"{mode:<9} p50 {p50:.2f} ms, p95 {p95:.2f} ms, p99 {p99:.2f} ms; processor {each_ms:.2f} ms each"
         )
-        note(f"{mode}, processor ms", each_ms)
+        for label, figure in (("p50", p50), ("p95", p95), ("p99", p99), ("processor", each_ms)):
+            note(f"{mode} {label}, ms", figure)
         if mode in limits_ms:
             check(f"{mode} p50", p50, limits_ms[mode], unit=" ms")
             check(f"{mode} p95", p95, 2 * limits_ms[mode], unit=" ms")
-    print(f"memory    {memory_mb(pid):.0f} MB after all of them")
-    note("memory, MB", memory_mb(pid))
+        if mode == "keyword":
+            check("keyword p99 to p50", p99 / p50, 4, unit=" x")
+    tell_memory(pid, "after all of them")
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    options.add_argument("--chunks", type=int, default=100_000)
-    options.add_argument("--queries", type=int, default=400)
-    options.add_argument("--port", type=int, default=17331)
-    options.add_argument("--folder", type=Path, help="a project that is indexed already")
-    options.add_argument("--keyword-ms", type=float, default=2, help="promised at p50, twice that at p95")
-    options.add_argument("--hybrid-ms", type=float, default=12, help="promised at p50: 15 at a million")
-    args = options.parse_args()
+    parser = options(__doc__)
+    parser.add_argument("--chunks", type=int, default=100_000)
+    parser.add_argument("--queries", type=int, default=400)
+    parser.add_argument("--port", type=int, default=17331)
+    parser.add_argument("--folder", type=Path, help="a project that is indexed already")
+    parser.add_argument("--keyword-ms", type=float, default=2, help="promised at p50, twice that at p95")
+    parser.add_argument("--hybrid-ms", type=float, default=12, help="promised at p50: 15 at a million")
+    args = parser.parse_args()
     header("/tools/search over HTTP")
     with contextlib.ExitStack() as stack:
         folder: Path | None = args.folder
