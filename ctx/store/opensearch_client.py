@@ -10,7 +10,7 @@ import logging
 import ssl
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -211,14 +211,17 @@ class Client:
         self, method: str, path: str, content: bytes | None, kind: str, timeout_s: float, tries: int
     ) -> tuple[int, bytes]:
         """Status and body of the first answer that is one; asked again, of the next node, until the tries
-        are used up.
+        are used up, or every node was asked and the time of one answer has passed: who hangs, hangs.
         """
         headers = [*self._headers]
         if content is not None:
             headers.append((b"Content-Type", kind.encode()))
         pause_s = _PAUSE_S
+        end_s = time.monotonic() + timeout_s
+        asked: set[str] = set()
         for tries_left in reversed(range(tries)):
-            url = self._node()
+            url = self._node(asked)
+            asked.add(url)
             try:
                 reply = self._open_pool().request(
                     method,
@@ -235,8 +238,10 @@ class Client:
                 if not _passing(reply.status, reply.content) or not tries_left:
                     return reply.status, reply.content
             except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
-                self._spared[url] = time.monotonic() + _SPARED_S
-                if not tries_left or _hopeless(error):
+                now_s = time.monotonic()
+                self._spared[url] = now_s + _SPARED_S
+                late = now_s >= end_s and asked.issuperset(self._access.urls)
+                if not tries_left or late or _hopeless(error):
                     logger.warning(
                         "search engine does not answer node=%s reason=%s", _host(url), _reason(error)
                     )
@@ -247,14 +252,17 @@ class Client:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         raise AssertionError("unreachable")
 
-    def _node(self) -> str:
-        """The next node in turn, those that failed lately last."""
+    def _node(self, asked: Set[str]) -> str:
+        """The next node in turn: one that was not asked yet, if there is one, and none that failed lately, if
+        there is another.
+        """
         now_s = time.monotonic()
         with self._lock:
             for url in [url for url, until_s in self._spared.items() if until_s < now_s]:
                 del self._spared[url]
             self._turn += 1
-            urls = [url for url in self._access.urls if url not in self._spared] or self._access.urls
+            urls = [url for url in self._access.urls if url not in asked] or self._access.urls
+            urls = [url for url in urls if url not in self._spared] or urls
             return urls[self._turn % len(urls)]
 
     def _open_pool(self) -> httpcore.ConnectionPool:

@@ -7,7 +7,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +184,42 @@ def test_who_hangs_is_given_up() -> None:
             pytest.raises(StoreError, match="cannot be reached"),
         ):
             nodes.ask("GET", "/_any")
+
+
+def hanging(stack: ExitStack) -> tuple[socket.socket, str]:
+    """A node that takes connections and never says a word, and its address."""
+    silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    silent.setblocking(False)
+    return silent, f"http://127.0.0.1:{silent.getsockname()[1]}"
+
+
+def connections(silent: socket.socket) -> int:
+    """How many have come to a node that hangs."""
+    count = 0
+    with suppress(BlockingIOError):
+        while True:
+            silent.accept()[0].close()
+            count += 1
+    return count
+
+
+def test_every_node_that_hangs_is_waited_for_once() -> None:
+    with ExitStack() as stack:
+        sockets, urls = zip(*(hanging(stack) for _ in range(3)), strict=True)
+        with (
+            client(*urls, retries=6, timeout_s=0.2) as nodes,
+            pytest.raises(StoreError, match="cannot be reached"),
+        ):
+            nodes.version()
+        assert [connections(silent) for silent in sockets] == [1, 1, 1]
+
+
+def test_a_node_that_is_well_answers_in_the_place_of_those_that_hang() -> None:
+    with ExitStack() as stack:
+        urls = [hanging(stack)[1] for _ in range(2)]
+        well = stack.enter_context(node(lambda path: (200, ABOUT)))
+        with client(*urls, well, retries=2, timeout_s=0.2) as nodes:
+            assert nodes.version() == "3.4.0"
 
 
 def test_credentials_go_with_every_request() -> None:
