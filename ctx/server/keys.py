@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 from ctx import files
-from ctx.clock import now_ms
+from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
 from ctx.identity import BANK, BANK_RULE, OWN_BANK
 from ctx.store.folder import own_folder
@@ -279,6 +279,25 @@ def _grant(record: KeyRecord) -> Grant:
     return Grant(f"key:{record.name}", None if EVERY_BANK in record.banks else frozenset(record.banks))
 
 
+def _record(entry: JSON) -> KeyRecord:
+    """A key as the file has it. Raises `ValueError`, `KeyError`, `TypeError` or `OverflowError` for what no
+    ctx has written.
+    """
+    record = KeyRecord(**{**entry, "banks": tuple(entry["banks"])})
+    sound = (
+        isinstance(entry["banks"], list)
+        and all(bank == EVERY_BANK or BANK.fullmatch(bank) for bank in record.banks)
+        and isinstance(record.id, str)
+        and NAME.fullmatch(record.name)
+        and len(bytes.fromhex(record.sha256)) == 32
+    )
+    if not sound:
+        raise ValueError("not a key")
+    for time_ms in (record.created_ms, record.revoked_ms or 0):
+        iso_utc(time_ms)
+    return record
+
+
 def _read(path: str) -> Iterator[KeyRecord]:
     try:
         content: JSON = json.loads(files.read_file(path, beneath=os.path.dirname(os.path.abspath(path))))
@@ -288,22 +307,12 @@ def _read(path: str) -> Iterator[KeyRecord]:
                 f"(format {content['version']}, this one reads {_VERSION})"
             )
         for entry in content["keys"]:
-            record = KeyRecord(
-                entry["id"],
-                entry["name"],
-                tuple(entry["banks"]),
-                entry["sha256"],
-                entry["created_ms"],
-                entry["revoked_ms"],
-            )
-            if len(bytes.fromhex(record.sha256)) != 32:
-                raise ValueError("a hash of the wrong length")
-            yield record
+            yield _record(entry)
     except FileNotFoundError:
         return
     except OSError as error:
         raise ConfigError(f"{path}: the keys cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ConfigError(
             f"{path}: not a key ring; restore it, or remove it and make new keys with 'ctx key create'"
         ) from error

@@ -88,6 +88,39 @@ def test_a_broken_file_is_told_once_and_read_again_when_it_is_mended(
     assert [record.name for record in ring.list()] == ["laptop", "phone"]
 
 
+@pytest.mark.parametrize(
+    "oddity",
+    [
+        {"banks": "ab"},  # not the banks a and b
+        {"banks": {"*": 1}},
+        {"banks": ["bad bank!"]},
+        {"name": "two words"},
+        {"name": None},
+        {"id": 5},
+        {"sha256": "00"},
+        {"created_ms": None},
+        {"created_ms": 10**30},
+        {"revoked_ms": "yesterday"},
+        {"more": 1},
+    ],
+)
+def test_a_record_that_no_ctx_has_written_is_refused(tmp_path: Path, oddity: dict[str, object]) -> None:
+    path = tmp_path / "keys.json"
+    KeyRing(str(path)).create("laptop")
+    content = json.loads(path.read_text())
+    content["keys"][0].update(oddity)
+    path.write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="not a key ring; restore it"):
+        KeyRing(str(path))
+
+
+def test_a_file_without_end_is_no_key_ring(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text("[" * 200_000)
+    with pytest.raises(ConfigError, match="not a key ring; restore it"):
+        KeyRing(str(path))
+
+
 def test_a_file_that_others_may_read_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "keys.json"
     KeyRing(str(path)).create("laptop")
