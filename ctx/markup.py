@@ -324,7 +324,8 @@ def _without_tags(line: str) -> str:
         comment = line.startswith("<!--", start)
         end = line.find("-->" if comment else ">", start)
         name = line[start + 1 : end].lstrip("/").split(" ")[0].rstrip("/").lower() if end > 0 else ""
-        tag = comment or (name in _TAGS and end - start < _TAG_CHARS)
+        generic = end == start + 2 and line[end - 1].isupper() and line[:start][-1:].isalnum()  # Result<A>
+        tag = comment or (name in _TAGS and end - start < _TAG_CHARS and not generic)
         if end > 0 and tag and not _in_code(line, start):
             clean += line[read_to:start] + (" " if name in ("br", "td", "li", "p") else "")
             read_to = end + (3 if comment else 1)

@@ -13,6 +13,7 @@ from ctx.markup import Text, is_bare, plain
         ("See [the guide][1] and ![a picture](p.png).", "See the guide and a picture."),
         ('<p align="center">Hello <b>there</b><br/>you</p>', "Hello there you"),
         ("Put <file> in <https://x.test>", "Put <file> in <https://x.test>"),
+        ("A Result<A> of <B>two</B> kinds, H<sub>2</sub>O", "A Result<A> of two kinds, H2O"),
         ("<!-- a note -->Text.", "Text."),
         (".. _label:\n\nUse :ref:`the index <index>` or :class:`~a.B`.", "Use the index or a.B."),
         (".. code-block:: python\n   :linenos:\n\n   run()", "run()"),
