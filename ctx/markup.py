@@ -341,7 +341,7 @@ def _without_links(line: str) -> str:
         if middle < 0:
             return clean + line[read_to:]
         start = line.rfind("[", read_to, middle)
-        end = line.find(")" if line[middle + 1] == "(" else "]", middle + 2)
+        end = _address_end(line, middle + 2) if line[middle + 1] == "(" else line.find("]", middle + 2)
         opening = clean.rfind("[") if start < 0 else -1  # of a picture that is a link
         if end >= 0 and opening >= 0:
             clean, read_to = clean[:opening] + clean[opening + 1 :] + line[read_to:middle], end + 1
@@ -352,6 +352,14 @@ def _without_links(line: str) -> str:
         before = line[read_to:start]
         clean += (before[:-1] if before.endswith("!") else before) + line[start + 1 : middle]
         read_to = end + 1
+
+
+def _address_end(line: str, start: int) -> int:
+    """Where the parenthesis around an address closes, which may have pairs of them in it; -1: nowhere."""
+    first = end = line.find(")", start)
+    while end >= 0 and line.count("(", start, end) > line.count(")", start, end):
+        end = line.find(")", end + 1)
+    return first if end < 0 else end
 
 
 def _without_attributes(line: str) -> str:

@@ -9,7 +9,8 @@ from ctx.markup import Text, is_bare, plain
     ("text", "shown"),
     [
         ("---\ntitle: Set up\ntags: [a, b]\n---\nInstall it first.", "Install it first."),
-        ("See the [guide](https://x.test/a_(b)) now.", "See the guide) now."),
+        ("See the [guide](https://x.test/a_(b)) now.", "See the guide now."),
+        ("See the [guide](https://x.test/a_(b now) or not.", "See the guide or not."),
         ("See [the guide][1] and ![a picture](p.png).", "See the guide and a picture."),
         ('<p align="center">Hello <b>there</b><br/>you</p>', "Hello there you"),
         ("Put <file> in <https://x.test>", "Put <file> in <https://x.test>"),
