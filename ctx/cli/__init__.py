@@ -4,11 +4,11 @@
 asked for.
 """
 
+import _signal  # type: ignore[import-not-found]  # `signal` itself imports 3 ms of enums
 import errno
 import gc
 import os
 import sys
-from collections.abc import Sequence
 
 from ctx import __version__
 from ctx.errors import (
@@ -103,10 +103,12 @@ EXIT_CODES: tuple[tuple[type[CtxError], int], ...] = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Runs one command; its exit code.
     Errors go to standard error in one line; nothing prints a traceback.
     """
+    if argv is None:
+        _end_at_interrupts()
     if argv is None and len(sys.argv) > 1 and sys.argv[1] in (*BRIEF, *CLOSED, *LASTING):
         _run_and_exit(sys.argv[1:])
     _mend_streams()
@@ -124,6 +126,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             guard_last_resort()
         module = __import__(COMMANDS[command][0], fromlist=["run"])
+        if command not in BRIEF:  # which leave nothing that would have to be put in order
+            _raise_at_interrupts()
         exit_code: int = module.run(command, arguments)
         sys.stdout.flush()
         return exit_code
@@ -144,7 +148,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(CtxError(f"{subject}{error.strerror or error}"), as_json)
 
 
-def _run_and_exit(argv: Sequence[str]) -> None:
+def _end_at_interrupts() -> None:
+    """Has Ctrl-C end this process at once and quietly, until `_raise_at_interrupts`.
+
+    Raised as an exception while modules are imported it becomes Python's own traceback, and some that are
+    compiled (orjson) crash on it. Where it is ignored, as behind `&`, it stays so.
+    """
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
+
+def _raise_at_interrupts() -> None:
+    if _signal.getsignal(_signal.SIGINT) == _signal.SIG_DFL:
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+
+
+def _run_and_exit(argv: list[str]) -> None:
     """Runs the one command of this process, which ends here and is not taken apart."""
     if argv[0] in CLOSED:
         gc.set_threshold(GARBAGE)

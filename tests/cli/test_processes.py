@@ -111,6 +111,48 @@ def test_ctrl_c_during_a_run_is_quiet_and_the_next_run_completes_it(tmp_path: Pa
     assert documents(tmp_path) == 4000
 
 
+# `ctx ARGUMENTS`, which is sent a Ctrl-C when it looks for MODULE.
+INTERRUPTED = """
+import os, sys
+class Finder:
+    def find_spec(self, name, *_):
+        if name == MODULE:
+            os.kill(os.getpid(), 2)
+sys.meta_path.insert(0, Finder())
+sys.argv = ["ctx", *ARGUMENTS]
+from ctx.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [
+        ("collections", ["stats"]),
+        ("ctx.cli.inspect", ["stats"]),
+        ("orjson", ["connect", "--list"]),  # crashes on an exception while it is loaded
+        ("ctx.cli.search", ["search", "x"]),
+        ("ctx.store.tantivy", ["search", "x"]),
+    ],
+)
+def test_ctrl_c_while_modules_are_imported_ends_the_process_without_a_word(
+    tmp_path: Path, module: str, arguments: list[str]
+) -> None:
+    project(tmp_path, {"a.md": "# A\n\nx\n"})
+    assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
+    code = INTERRUPTED.replace("MODULE", repr(module)).replace("ARGUMENTS", repr(arguments))
+    child = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        preexec_fn=hear_ctrl_c,
+        check=False,
+    )
+    assert (child.returncode, child.stdout, child.stderr) == (-signal.SIGINT, "", "")
+
+
 @pytest.mark.slow
 def test_two_runs_at_once_wait_for_each_other_and_both_succeed(tmp_path: Path) -> None:
     many(tmp_path, 1500)
