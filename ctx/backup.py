@@ -25,13 +25,13 @@ from ctx.store.inventory import discard
 from ctx.store.lock import WriterLock
 from ctx.store.schema import (
     APPLICATION_ID,
-    Connection,
     connect,
     copy_database,
     discard_companions,
     discard_copy,
     holds_statements,
     migrate,
+    passing_connection,
     translating,
 )
 from ctx.store.sqlite import COMPONENT, MIGRATIONS
@@ -322,8 +322,7 @@ def _odd(reason: str) -> StoreError:
 
 def _columns_of(versions: Mapping[str, int]) -> set[str]:
     """`table.column` of all that a catalog of these versions has; an older one's are not looked into."""
-    connection = sqlite3.connect(":memory:", isolation_level=None, factory=Connection)
-    connection.path, connection.mark, connection.log = ":memory:", None, None
+    connection = passing_connection()
     try:
         if versions.get(f"schema.{COMPONENT}") == len(MIGRATIONS):
             migrate(connection, COMPONENT, MIGRATIONS)

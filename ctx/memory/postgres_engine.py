@@ -14,10 +14,10 @@ from ctx.errors import StoreError
 from ctx.memory.columns import COLUMNS
 from ctx.memory.engine import IN_NUMBERS, Engine, Posting, joined, listed, parted
 from ctx.memory.rows import MemoryRows
+from ctx.memory.schema import COMPONENT
 from ctx.store.postgres import Connection, Database, broken
 from ctx.types import JSON
 
-COMPONENT = "memories"
 _K1, _B = 1.2, 0.75  # of FTS5
 _LEAST_WEIGHT = 1e-6  # FTS5's of a term that most rows hold
 _DIGITS = 9  # of a score: sums of the same weights in another order are equal

@@ -14,10 +14,10 @@ from contextlib import AbstractContextManager, contextmanager
 from ctx.errors import Busy, StoreError
 from ctx.memory.engine import IN_NUMBERS, Engine, Posting, joined, listed, parted
 from ctx.memory.reader import LINEAGE, Reader
-from ctx.memory.schema import bring_up_to_date
+from ctx.memory.schema import bring_up_to_date, is_up_to_date
 from ctx.memory.writer import Writer, empty
 from ctx.store.record import is_unfinished
-from ctx.store.schema import Connection, attached, connect, transaction
+from ctx.store.schema import Connection, attached, connect, is_locked, passing_connection, transaction
 from ctx.types import JSON
 
 # What remains of a bank that is gone: its number, which is not given again. The banks merged into it go with
@@ -194,7 +194,7 @@ class SqliteEngine(Engine):
 
 
 class SqliteRows(MemoryRows):
-    """The memory tables of one catalog file."""
+    """The memory tables of one catalog file; one that may only be read answers too, and refuses writes."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -202,9 +202,14 @@ class SqliteRows(MemoryRows):
         self._lock_of_idle = threading.Lock()
         self._idle: list[Connection] = []
         self._closed = False
+        self._log_holds_erased = False
+        self._bare = False  # no tables are there, and none may be made: what reads finds nothing
+        if is_locked(path):
+            self._writer = connect(path, read_only=True)  # who would write is told by SQLite
+            self._bare = not is_up_to_date(self._writer)
+            return
         self._writer = connect(path, synchronous="FULL")
         bring_up_to_date(self._writer)
-        self._log_holds_erased = False
         self._finish_shredding()
 
     def close(self) -> None:
@@ -248,14 +253,21 @@ class SqliteRows(MemoryRows):
         connection.close()
         return successor
 
+    def _reader(self) -> Connection:
+        if self._bare:
+            connection = passing_connection()
+            bring_up_to_date(connection)
+            return connection
+        self._attach_soon()
+        return connect(self.path, read_only=True)
+
     @contextmanager
     def view(self) -> Iterator[Engine]:
         self._check_open()
         try:
             connection = self._idle.pop()
         except IndexError:
-            self._attach_soon()
-            connection = connect(self.path, read_only=True)
+            connection = self._reader()
         if connection.lost():
             connection = self._reattached(connection)
         try:

@@ -4,10 +4,11 @@ Version 2 says when a memory was said and keeps its vectors as the document inde
 both follow from what is stored, so an old file is brought up to date without an embedder.
 """
 
+from ctx.errors import StoreError
 from ctx.memory.columns import added_sql, table_sql
 from ctx.memory.gist import gist
 from ctx.store.codes import recoded
-from ctx.store.schema import Connection, migrate
+from ctx.store.schema import Connection, migrate, schema_version
 
 _VERSION_1 = f"""
     CREATE TABLE memory_banks (
@@ -87,6 +88,7 @@ _VERSION_2 = f"""
     CREATE INDEX memories_by_successor ON memories (bank_no, superseded_by) WHERE superseded_by IS NOT NULL;
     """
 
+COMPONENT = "memories"
 MIGRATIONS = (_VERSION_1, _VERSION_2)
 
 
@@ -94,4 +96,15 @@ def bring_up_to_date(connection: Connection) -> None:
     """Makes the tables, or leads older ones to this version. Raises `StoreError`."""
     connection.create_function("gist_of", 1, gist, deterministic=True)
     connection.create_function("recoded", 1, recoded, deterministic=True)
-    migrate(connection, "memories", MIGRATIONS)
+    migrate(connection, COMPONENT, MIGRATIONS)
+
+
+def is_up_to_date(connection: Connection) -> bool:
+    """Whether the tables are there. Raises `StoreError` where they are another version's."""
+    version = schema_version(connection, COMPONENT)
+    if version not in (0, len(MIGRATIONS)):
+        raise StoreError(
+            "the memories are of another version of ctx, and its file may only be read: `ctx memory banks`, "
+            "run by who may write it, brings them up to date"
+        )
+    return version > 0

@@ -11,6 +11,7 @@ from ctx.errors import ConfigError, StoreError
 from ctx.lean import TYPE_CHECKING, Any, Protocol
 from ctx.settings import Index
 from ctx.store.local import LocalIndex
+from ctx.store.schema import is_locked
 from ctx.store.sqlite import SqliteCatalog
 
 if TYPE_CHECKING:  # the embedded engine needs neither
@@ -66,9 +67,7 @@ def file_catalog(path: str, *, reading: bool) -> SqliteCatalog:
     """The catalog in a file. What may not be written can still be searched; whoever would write is told by
     the lock.
     """
-    folder = os.path.dirname(path) or "."
-    locked = os.path.exists(path) and not (os.access(path, os.W_OK) and os.access(folder, os.W_OK))
-    return SqliteCatalog(path, read_only=locked or reading)
+    return SqliteCatalog(path, read_only=reading or is_locked(path))
 
 
 def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":

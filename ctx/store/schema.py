@@ -28,12 +28,14 @@ COMPANIONS = ("-wal", "-shm", "-journal")  # what SQLite lays beside a file and 
 
 _META = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID"
 
+READ_ONLY = "the catalog is read-only: check the permissions of its file and folder"
+
 _MESSAGES = {
     sqlite3.SQLITE_CORRUPT: "the catalog is damaged: restore a backup of it, or run `ctx doctor`",
     sqlite3.SQLITE_NOTADB: "the catalog is not a SQLite file: restore a backup of it, or set [db] path to a "
     "new file",
     sqlite3.SQLITE_FULL: "the disk is full, and nothing was changed: free some space and try again",
-    sqlite3.SQLITE_READONLY: "the catalog is read-only: check the permissions of its file and folder",
+    sqlite3.SQLITE_READONLY: READ_ONLY,
     sqlite3.SQLITE_PERM: "the catalog may not be opened: check the permissions of its file and folder",
     sqlite3.SQLITE_CANTOPEN: "the catalog cannot be opened: check that its folder exists and may be written",
     sqlite3.SQLITE_IOERR: "the file system failed while the catalog was read or written: see the log",
@@ -183,6 +185,21 @@ def connect(
         except BaseException:
             connection.close()
             raise
+    return connection
+
+
+def is_locked(path: str) -> bool:
+    """Whether the file is there and this user may only read it."""
+    folder = os.path.dirname(path) or "."
+    return os.path.exists(path) and not (os.access(path, os.W_OK) and os.access(folder, os.W_OK))
+
+
+def passing_connection() -> Connection:
+    """A connection to a catalog in memory, which has no tables yet and goes with the connection."""
+    connection = sqlite3.connect(
+        ":memory:", isolation_level=None, check_same_thread=False, factory=Connection
+    )
+    connection.path, connection.mark, connection.log = ":memory:", None, None
     return connection
 
 

@@ -4,7 +4,7 @@ import sqlite3
 
 from ctx.errors import Busy, StoreError
 from ctx.lean import TYPE_CHECKING
-from ctx.store.schema import transaction
+from ctx.store.schema import READ_ONLY, transaction
 from ctx.store.write import Write
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Writing:
     def __enter__(self) -> "SqliteWrite":
         catalog = self._catalog
         if catalog._read_only:
-            raise StoreError("the catalog was opened to be read only")
+            raise StoreError(READ_ONLY)
         if not catalog._writing_lock.acquire(timeout=catalog._timeout_s):
             raise Busy("the catalog is being written by another thread: try again")
         try:

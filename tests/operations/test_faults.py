@@ -123,6 +123,42 @@ def test_in_a_folder_that_may_not_be_written_index_says_so_and_search_answers(tm
             path.chmod(0o700)
 
 
+@pytest.mark.parametrize("remembered", [True, False], ids=["memories", "none"])
+def test_memories_that_may_only_be_read_are_read_and_who_writes_is_told(
+    tmp_path: Path, remembered: bool
+) -> None:
+    project(tmp_path, WORDS)
+    assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
+    if remembered:
+        with workspace(tmp_path / "ctx.toml") as space:
+            space.memory.bank("default").put("The release is cut on Thursdays.")
+    environ = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "none")}
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [*unprivileged(), sys.executable, "-m", "ctx", *arguments]
+        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
+
+    (tmp_path / ".ctx").chmod(0o500)
+    try:
+        banks = run("memory", "banks", "--json")
+        listing = run("memory", "list", "--json")
+        recall = run("memory", "recall", "when is the release cut")
+        doctor = run("doctor")
+        deletion = run("memory", "delete", "default", "--yes")
+    finally:
+        (tmp_path / ".ctx").chmod(0o700)
+    assert "failed" not in doctor.stdout, doctor.stdout
+    assert banks.returncode == 0, banks.stderr
+    if remembered:
+        assert json.loads(banks.stdout)["banks"] == [{"bank": "default", "memories": 1}]
+        assert json.loads(listing.stdout)["memories"][0]["text"] == "The release is cut on Thursdays."
+        assert "Thursdays" in recall.stdout
+        assert "read-only: check the permissions" in deletion.stderr
+    else:
+        assert json.loads(banks.stdout)["banks"] == []
+        assert (listing.returncode, recall.stdout) == (3, "No memories.\n")
+
+
 @pytest.mark.parametrize(
     "command", [["search", "quokka"], ["stats"], ["backup", "x.zip"], ["doctor"]], ids=" ".join
 )

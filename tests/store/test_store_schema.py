@@ -209,7 +209,7 @@ def test_what_is_not_there_is_not_made_to_be_read(tmp_path: Path) -> None:
 def test_a_catalog_opened_to_be_read_writes_nothing(tmp_path: Path) -> None:
     path = str(tmp_path / "ctx.db")
     SqliteCatalog(path).close()
-    with SqliteCatalog(path, read_only=True) as catalog, pytest.raises(StoreError, match="read only"):
+    with SqliteCatalog(path, read_only=True) as catalog, pytest.raises(StoreError, match="read-only: check"):
         catalog.put_documents([make("s", "a", ["one"])])
 
 
