@@ -1,11 +1,12 @@
 """`ctx embed`: what is pending, everything anew, or without what a replaced model left."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from ctx.cli.bars import add_options, shown_progress
-from ctx.cli.common import configuration, parser, plain, tell
-from ctx.cli.index import embedded_line
+from ctx.cli.common import amount, configuration, parser, plain, tell
+from ctx.cli.index import embedded_line, with_pending
 from ctx.cli.logs import without_the_reported
 from ctx.errors import BadRequest
 from ctx.pruning import prunable_models, prune_models, replaced_models
@@ -17,8 +18,6 @@ from ctx.workspace import Workspace, open_workspace
 
 def run(command: str, argv: list[str]) -> int:
     args = _parsed(argv)
-    if args.batch_size is not None and args.batch_size < 1:
-        raise BadRequest("--batch-size must be at least 1")
     if args.models and args.what != "prune":
         raise BadRequest(f"`ctx embed {args.what}` takes no names of models")
     config = configuration(args.config)
@@ -50,16 +49,25 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
     options.add_argument(
         "models", nargs="*", default=[], metavar="MODEL", help="prune only these, as `ctx stats` names them"
     )
-    options.add_argument("--limit", type=int, help="stop after so many chunks")
+    options.add_argument("--limit", type=amount, help="stop after so many chunks")
     options.add_argument("--dry-run", action="store_true", help="only count")
-    options.add_argument("--batch-size", type=int, help="texts a request, for ollama and openai")
+    options.add_argument("--batch-size", type=amount, help="texts a request, for ollama and openai")
     add_options(options)
     return options.parse_args(argv)
 
 
 def _fill(workspace: Workspace, args: argparse.Namespace) -> int:
-    with shown_progress(args) as progress, without_the_reported("vectors are built anew"):
-        report = workspace.indexer.embed(limit=args.limit, rebuild=args.what == "rebuild", progress=progress)
+    rebuild = args.what == "rebuild"
+    try:
+        with (
+            with_pending(workspace),
+            shown_progress(args) as progress,
+            without_the_reported("vectors are built anew"),
+        ):
+            report = workspace.indexer.embed(limit=args.limit, rebuild=rebuild, progress=progress)
+    except KeyboardInterrupt:
+        print("\nInterrupted: what was embedded is kept, `ctx embed pending` goes on.", file=sys.stderr)
+        return 130
     counts = {"embedded": report.embedded, "pending": report.pending, "seconds": round(report.duration_s, 3)}
     return tell(args.json, counts, embedded_line(report))
 

@@ -3,7 +3,8 @@
 import json
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from ctx.cli.bars import FORMS, add_options, json_line, shown_progress
 from ctx.cli.common import configuration, json_printable, parser, plain, print_json
@@ -12,9 +13,9 @@ from ctx.cli.recording import record_soon
 from ctx.clock import parse_ms
 from ctx.config import Config
 from ctx.connectors.base import Problem
-from ctx.errors import BadRequest
+from ctx.errors import BadRequest, CtxError
 from ctx.indexing.indexer import EmbedReport
-from ctx.indexing.run import EMPTY, IndexReport
+from ctx.indexing.run import EMPTY, IndexReport, Progress
 from ctx.indexing.window import Window
 from ctx.pruning import drop_sources, prunable_sources
 from ctx.text import counted
@@ -135,7 +136,8 @@ def _date(name: str, text: str | None, *, end_of_day: bool = False) -> int | Non
 def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop: threading.Event) -> int:
     """One run of the chosen sources, and what it came to, printed."""
     dropped: list[tuple[str, int]] = []
-    embedded = None
+    embedded: EmbedReport | None = None
+    failure: CtxError | None = None  # of embedding: what was read before is stored, and told first
     names = [] if args.prune else args.sources  # of what is run; with --prune, of what is dropped
     prunable = prunable_sources(workspace, args.sources) if args.prune else []
     if args.take_over and not args.dry_run:
@@ -151,7 +153,10 @@ def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop:
             dropped = drop_sources(workspace, prunable)
             if not reports:
                 workspace.catch_up()  # a run does it before its first change
-            embedded = None if args.no_embed else workspace.indexer.embed(progress=progress, stop=stop)
+            if not args.no_embed:
+                embedded, failure = _embed(workspace, progress, stop)
+    if failure and args.json:
+        raise failure
     strays = [] if names else workspace.unconfigured()
     if args.json:
         print_json(_run_json(reports, embedded, dropped, strays))
@@ -166,7 +171,33 @@ def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop:
             print("No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml.")
         if embedded and (embedded.embedded or embedded.pending):
             print(embedded_line(embedded))
+    if failure:
+        raise failure
     return 0 if all(report.ok for report in reports) else 1
+
+
+def _embed(
+    workspace: Workspace, progress: Progress | None, stop: threading.Event
+) -> tuple[EmbedReport | None, CtxError | None]:
+    """What came of embedding, or why it did not."""
+    try:
+        with with_pending(workspace):
+            return workspace.indexer.embed(progress=progress, stop=stop), None
+    except CtxError as error:
+        return None, error
+
+
+@contextmanager
+def with_pending(workspace: Workspace) -> Iterator[None]:
+    """Adds to an error of embedding how much is left, and the command that goes on with it."""
+    try:
+        yield
+    except CtxError as error:
+        with suppress(CtxError):
+            if pending := workspace.catalog.pending_count(workspace.model or ""):
+                count = counted(pending, "chunk")
+                error.message += f"; {count} not embedded yet, `ctx embed pending` goes on with what is left"
+        raise
 
 
 def _tell_ends(reports: Sequence[IndexReport]) -> None:

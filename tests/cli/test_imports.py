@@ -192,7 +192,7 @@ def test_a_test_of_a_script_takes_the_settings_that_source_names(tmp_path: Path)
 def test_the_size_of_a_batch_is_asked_of_the_service(tmp_path: Path) -> None:
     project(tmp_path, {"a.md": "# A\n\nText.\n"})
     reply = ctx("embed", "pending", "--batch-size", "0", cwd=tmp_path)
-    assert "--batch-size must be at least 1" in reply.stderr
+    assert "--batch-size: a whole number of 1 or more is needed" in reply.stderr
     reply = ctx("embed", "pending", "--batch-size", "8", cwd=tmp_path)
     assert "embeddings are disabled" in reply.stderr
 

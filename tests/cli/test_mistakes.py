@@ -2,11 +2,14 @@
 it.
 """
 
+import json
 import os
+import subprocess
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from kit import ctx, project
+from kit import ctx, http_server, project
 
 from ctx.cli import main
 
@@ -247,6 +250,52 @@ def test_an_embedding_server_that_does_not_run_is_told_with_how_to_start_it(tmp_
     assert reply.returncode in (1, 4)
     assert "ollama at 127.0.0.1:1 did not answer" in reply.stderr
     assert "after 1 try; start it with `ollama serve`, or set [embedding] url" in reply.stderr
+
+
+class HalfEmbedder(BaseHTTPRequestHandler):
+    """An embedding server of `room` more texts, which fails every request that it has no room for."""
+
+    room = 0
+
+    def do_POST(self) -> None:
+        texts = json.loads(self.rfile.read(int(self.headers["content-length"])))["input"]
+        HalfEmbedder.room -= len(texts)
+        rows = [{"index": index, "embedding": [1.0, 2.0]} for index, _ in enumerate(texts)]
+        content = json.dumps({"data": rows}).encode()
+        self.send_response(200 if self.room >= 0 else 500)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_embedding_that_fails_midway_is_told_with_what_is_left_and_what_goes_on(tmp_path: Path) -> None:
+    texts = {f"{number}.md": f"# {number}\n\ntext {number}\n" for number in range(5)}
+    with http_server(HalfEmbedder) as port:
+        config = (
+            '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "openai"\nmodel = "m"\n'
+            f'dims = 2\nurl = "http://127.0.0.1:{port}/v1"\nmax_retries = 0\n'
+        )
+        path = project(tmp_path, texts, config)
+
+        def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+            return ctx(*arguments, "--config", str(path), cwd=tmp_path, env={"OPENAI_API_KEY": "none"})
+
+        left = "answered HTTP 500, after 1 try; 5 chunks not embedded yet, `ctx embed pending` goes on"
+        reply = run("index")
+        assert left in reply.stderr
+        assert "5 added" in reply.stdout  # which no later run would tell
+        HalfEmbedder.room = 5
+        assert "embedded 5 chunks" in run("embed", "pending").stdout
+        HalfEmbedder.room = 1  # the question whether it answers, before anything is dropped
+        assert left in run("embed", "rebuild").stderr
+        assert left in json.loads(run("embed", "pending", "--json").stdout)["error"]["message"]
+        HalfEmbedder.room = 5
+        assert "embedded 5 chunks" in run("embed", "pending").stdout
+        HalfEmbedder.room = 0
+        assert "not embedded yet" not in run("embed", "rebuild").stderr, "nothing was dropped"
 
 
 def test_the_doctor_offers_no_mend_that_mends_nothing(tmp_path: Path) -> None:
