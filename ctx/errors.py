@@ -3,6 +3,7 @@
 CtxError
 ├── ConfigError            the configuration, a manifest, two tools of one name
 ├── BadRequest             arguments that do not fit
+│   ├── BadParameter       one of a tool's parameters; `parameter`, `problem`
 │   ├── EmbeddingsDisabled semantic or hybrid search where no embedder is configured
 │   └── Conflict           what is there is not what the caller expected: another version, a taken name
 ├── NotFound               no such document, tool, agent, memory
@@ -43,6 +44,17 @@ class ConfigError(CtxError):
 
 class BadRequest(CtxError):
     word = "bad_request"
+
+
+class BadParameter(BadRequest):
+    """What is wrong with one of a tool's parameters, as `must be at least 1, got 0`. Whoever was given it in
+    another way, an option say, tells the problem by that name.
+    """
+
+    def __init__(self, parameter: str, problem: str) -> None:
+        super().__init__(f"parameter '{parameter}' {problem}")
+        self.parameter = parameter
+        self.problem = problem
 
 
 class EmbeddingsDisabled(BadRequest):

@@ -2,18 +2,20 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ctx.config import Config, default_config, read_config
-from ctx.errors import BadRequest, ConfigError
+from ctx.errors import BadParameter, BadRequest, ConfigError
 from ctx.lean import TYPE_CHECKING, Any
 from ctx.project import Location, find_config
 from ctx.reach import asked, requests
-from ctx.types import JSON
+from ctx.types import JSON, Caller
 
 if TYPE_CHECKING:
     import argparse
     from typing import NoReturn
+
+    from ctx.tools.base import Toolbox
 
 
 DESCRIBE = "--\0describe"  # in place of arguments: the parser itself is wanted
@@ -106,6 +108,21 @@ def action(
     return action_parser
 
 
+def moment(text: str) -> str:
+    """An option's date or time, as it was written."""
+    import argparse
+
+    from ctx.clock import parse_ms
+
+    try:
+        parse_ms(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"'{plain(text)[:40]}' is no date or time such as 2026-05-03 or 2026-05-03T14:30:00Z"
+        ) from None
+    return text
+
+
 NO_PROJECT = (
     "no ctx.toml here or in a folder above; `ctx init` writes one for this folder, "
     "`--config PATH` names another"
@@ -172,6 +189,21 @@ def print_json(value: JSON) -> None:
 
     text = json.dumps(value, ensure_ascii=(sys.stdout.encoding or "").lower() != "utf-8", indent=2)
     print(json_printable(text.encode("utf-8", "replace").decode("utf-8")))
+
+
+def reply_of(
+    toolbox: "Toolbox", tool: str, arguments: dict[str, JSON], labels: Mapping[str, str]
+) -> dict[str, JSON]:
+    """A tool's reply. What is wrong with an argument is told by the option that it came from: the one of the
+    parameter's name, or its label.
+    """
+    try:
+        reply: dict[str, JSON] = toolbox.call(tool, arguments, Caller("cli"))
+    except BadParameter as error:
+        name = error.parameter.removeprefix("filters.").partition("[")[0]
+        label = labels.get(name) or f"--{name.replace('_', '-')}"
+        raise BadRequest(f"{label} {error.problem}") from error
+    return reply
 
 
 def tell(as_json: bool, value: JSON, *lines: str, notes: Sequence[str] = (), code: int = 0) -> int:

@@ -4,12 +4,12 @@ import os
 import sys
 from collections.abc import Iterator
 
-from ctx.cli.common import configuration, parser, plain, print_json, prose
+from ctx.cli.common import configuration, parser, plain, print_json, prose, reply_of
 from ctx.connectors.names import encode_name
 from ctx.errors import BadRequest, NotFound
 from ctx.lean import TYPE_CHECKING, NamedTuple
 from ctx.text import sound
-from ctx.types import JSON, Caller, source_kind
+from ctx.types import JSON, source_kind
 from ctx.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
@@ -183,8 +183,8 @@ def _narrowed(workspace: Workspace, match: Match, lines: Lines, max_tokens: int 
     arguments: dict[str, JSON] = {"id": match.id}
     ends = {"start_line": lines.first, "end_line": lines.last, "max_tokens": max_tokens}
     arguments |= {name: value for name, value in ends.items() if value is not None}
-    document: dict[str, JSON] = workspace.toolbox.call("get", arguments, Caller("cli"))
-    return document
+    labels = {"start_line": "the first line", "end_line": "the last line"}
+    return reply_of(workspace.toolbox, "get", arguments, labels)
 
 
 def _print_document(document: dict[str, JSON], *, body_alone: bool) -> None:

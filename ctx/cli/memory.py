@@ -5,7 +5,17 @@ import shlex
 from collections.abc import Iterator
 from itertools import chain
 
-from ctx.cli.common import NO_PROJECT, action, amount, memory_configuration, parser, plain, table, tell
+from ctx.cli.common import (
+    NO_PROJECT,
+    action,
+    amount,
+    memory_configuration,
+    moment,
+    parser,
+    plain,
+    table,
+    tell,
+)
 from ctx.cli.memory_moving import BY_HAND, MOVING, NO_MEMORIES, Run, bank_there, moving_options, with_bank
 from ctx.cli.sessions import run_session, session_options
 from ctx.clock import iso_utc
@@ -50,8 +60,8 @@ def _with_filter(options: argparse.ArgumentParser) -> None:
     options.add_argument("--context", help="only memories of this context")
     options.add_argument("--tag", action="append", help="only memories with this tag (any of several)")
     options.add_argument("--session", help="only memories of this session")
-    options.add_argument("--since", metavar="DATE", help="only what was said since")
-    options.add_argument("--until", metavar="DATE", help="only what was said until")
+    options.add_argument("--since", type=moment, metavar="DATE", help="only what was said since")
+    options.add_argument("--until", type=moment, metavar="DATE", help="only what was said until")
 
 
 def _reading_options(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -62,7 +72,7 @@ def _reading_options(actions: "argparse._SubParsersAction[argparse.ArgumentParse
     searching.add_argument("query", nargs="+", help="a question, or words")
     for options in (listing, searching):
         options.add_argument("--limit", type=amount, default=20, help="at most so many (default: 20)")
-        options.add_argument("--as-of", metavar="DATE", help="what held at that time")
+        options.add_argument("--as-of", type=moment, metavar="DATE", help="what held at that time")
         options.add_argument("--superseded", action="store_true", help="also what a later statement replaced")
         _with_filter(options)
     for name, purpose in (("show", "show one memory whole"), ("history", "show every change of a memory")):
@@ -78,8 +88,8 @@ def _changing_options(actions: "argparse._SubParsersAction[argparse.ArgumentPars
     edit.add_argument("--context", help="its context")
     edit.add_argument("--type", help="its type")
     edit.add_argument("--tag", action="append", help="its tags, all of them")
-    edit.add_argument("--said", metavar="DATE", help="when it was said")
-    edit.add_argument("--happened", metavar="DATE", help="when it happened")
+    edit.add_argument("--said", type=moment, metavar="DATE", help="when it was said")
+    edit.add_argument("--happened", type=moment, metavar="DATE", help="when it happened")
     forget = with_bank(action(actions, "forget", "forget memories; `undo` brings them back"))
     forget.add_argument("id", nargs="*", help="their ids; or options that choose")
     _with_filter(forget)

@@ -2,8 +2,8 @@
 
 import sys
 
-from ctx.cli.common import configuration, parser, plain, print_json, prose, styled, terminal_width
-from ctx.types import JSON, MODES, Caller
+from ctx.cli.common import configuration, parser, plain, print_json, prose, reply_of, styled, terminal_width
+from ctx.types import JSON, MODES
 from ctx.workspace import Workspace, open_workspace
 
 _SWITCHES = ("--json", "--explain", "--prefix")
@@ -105,7 +105,7 @@ def _arguments(options: _Options) -> dict[str, JSON]:
 def run(command: str, argv: list[str]) -> int:
     options = _options(argv)
     with open_workspace(configuration(options.config), reading=True) as workspace:
-        reply = workspace.toolbox.call("search", _arguments(options), Caller("cli"))
+        reply = reply_of(workspace.toolbox, "search", _arguments(options), {"query": "the query"})
         if not (reply["results"] or reply.get("note") or options.json):
             reply["note"] = _advice(options, workspace, bool(reply.get("partial")))
     for remark in ("partial", "note", "cut"):

@@ -15,6 +15,7 @@ import orjson
 
 from ctx.errors import (
     AccessError,
+    BadParameter,
     BadRequest,
     Busy,
     ConfigError,
@@ -61,6 +62,7 @@ TABLE: dict[type[CtxError], Row] = {
     CtxError: Row(500, INTERNAL),
     ConfigError: Row(500, INTERNAL),
     BadRequest: Row(400, None),
+    BadParameter: Row(400, None),
     EmbeddingsDisabled: Row(400, None),
     Conflict: Row(409, None),
     NotFound: Row(404, None),  # an unknown tool is INVALID_PARAMS: the MCP door tells the two apart

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from ctx.clock import parse_ms
-from ctx.errors import BadRequest, NotFound
+from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
 from ctx.kinds import FAMILIES
 from ctx.lean import TYPE_CHECKING, Protocol
@@ -254,9 +254,8 @@ def _moment(name: str, text: str | None, *, end_of_day: bool) -> int | None:
     try:
         return parse_ms(text, end_of_day=end_of_day)
     except ValueError as error:
-        raise BadRequest(
-            f"parameter 'filters.{name}' must be an ISO 8601 date or time such as 2026-01-31, got "
-            f'"{text[:40]}"'
+        raise BadParameter(
+            f"filters.{name}", f'must be an ISO 8601 date or time such as 2026-01-31, got "{text[:40]}"'
         ) from error
 
 
@@ -356,9 +355,10 @@ def _lines(body: str, arguments: dict[str, JSON]) -> dict[str, JSON]:
     first = arguments.get("start_line", 1)
     last = min(arguments.get("end_line", len(lines)), len(lines))
     if first > max(1, len(lines)):
-        raise BadRequest(f"start_line {first} is behind the last line of the document, {len(lines)}")
+        problem = f"must be at most the document's last line, {len(lines)}, got {first}"
+        raise BadParameter("start_line", problem)
     if last < first and lines:
-        raise BadRequest(f"end_line {last} is before start_line {first}")
+        raise BadParameter("end_line", f"must be at least the first line wanted, {first}, got {last}")
     answer: dict[str, JSON] = {}
     max_tokens = arguments.get("max_tokens")
     if max_tokens is not None:

@@ -8,7 +8,7 @@ imported when first needed.
 from collections.abc import Callable
 from functools import partial
 
-from ctx.errors import BadRequest
+from ctx.errors import BadParameter, BadRequest
 from ctx.lean import TYPE_CHECKING
 from ctx.text import cut
 from ctx.types import JSON, is_number, is_whole
@@ -174,9 +174,7 @@ def _check_one_or_more(name: str, rule: JSON, value: JSON) -> JSON:
     if not isinstance(value, list):
         return _check_scalar(name, single, value)
     if len(value) > several["maxItems"]:
-        raise BadRequest(
-            f"parameter '{name}' must have at most {several['maxItems']} entries, got {len(value)}"
-        )
+        raise BadParameter(name, f"must have at most {several['maxItems']} entries, got {len(value)}")
     return [_check_scalar(f"{name}[{i}]", single, entry) for i, entry in enumerate(value)]
 
 
@@ -220,7 +218,7 @@ def _check_value(name: str, rule: JSON, value: JSON) -> JSON:
     if rule["type"] != "object":
         return _check_scalar(name, rule, value)
     if not isinstance(value, dict):
-        raise BadRequest(f"parameter '{name}' must be of type 'object', got {type_name(value)}")
+        raise BadParameter(name, f"must be of type 'object', got {type_name(value)}")
     if rule.keys() & {"properties", "required", "additionalProperties"}:
         return _check_flat(rule, value, f"{name}.")
     return value  # anything goes, and its nulls are data
@@ -231,11 +229,11 @@ def _check_scalar(name: str, rule: JSON, value: JSON) -> JSON:
     if kind == "integer" and type(value) is float and value.is_integer():
         value = int(value)
     if not _has_type(kind, value):
-        raise BadRequest(f"parameter '{name}' must be of type '{kind}', got {type_name(value)}")
+        raise BadParameter(name, f"must be of type '{kind}', got {type_name(value)}")
     if "enum" in rule and not any(
         choice == value and isinstance(choice, bool) == isinstance(value, bool) for choice in rule["enum"]
     ):
-        raise BadRequest(f"parameter '{name}' must be one of [{_choices(rule['enum'])}], got {_short(value)}")
+        raise BadParameter(name, f"must be one of [{_choices(rule['enum'])}], got {_short(value)}")
     if kind == "string":
         _check_length(name, rule, len(value))
     elif kind != "boolean":
@@ -249,19 +247,17 @@ def _choices(values: JSON) -> str:
 
 def _check_range(name: str, rule: JSON, value: float) -> None:
     if "minimum" in rule and value < rule["minimum"]:
-        raise BadRequest(f"parameter '{name}' must be at least {rule['minimum']}, got {_short(value)}")
+        raise BadParameter(name, f"must be at least {rule['minimum']}, got {_short(value)}")
     if "maximum" in rule and value > rule["maximum"]:
-        raise BadRequest(f"parameter '{name}' must be at most {rule['maximum']}, got {_short(value)}")
+        raise BadParameter(name, f"must be at most {rule['maximum']}, got {_short(value)}")
 
 
 def _check_length(name: str, rule: JSON, length: int) -> None:
     if "minLength" in rule and length < rule["minLength"]:
         least = rule["minLength"]
-        raise BadRequest(
-            f"parameter '{name}' must have at least {least} character{'s' if least != 1 else ''}"
-        )
+        raise BadParameter(name, f"must have at least {least} character{'s' if least != 1 else ''}")
     if "maxLength" in rule and length > rule["maxLength"]:
-        raise BadRequest(f"parameter '{name}' must have at most {rule['maxLength']} characters, got {length}")
+        raise BadParameter(name, f"must have at most {rule['maxLength']} characters, got {length}")
 
 
 def _has_type(kind: str, value: JSON) -> bool:

@@ -117,7 +117,7 @@ def test_lines_are_told_and_counted(indexed: Path) -> None:
     assert output.stdout.endswith("\n\n# Signing in\n")
     behind = ctx("get", "auth.md:99", cwd=indexed)
     assert behind.returncode == 2
-    assert "start_line 99 is behind the last line of the document, 5" in behind.stderr
+    assert "the first line must be at most the document's last line, 5, got 99" in behind.stderr
 
 
 def test_a_range_of_lines_is_read_or_refused() -> None:
