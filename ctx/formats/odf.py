@@ -4,17 +4,19 @@ number.
 
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
+from xml.parsers import expat
 
 from ctx.errors import SourceError
 from ctx.formats.base import Parsed
 from ctx.formats.cells import ABOVE
 from ctx.formats.manuscript import Manuscript
-from ctx.formats.package import Package, parse_xml, properties
+from ctx.formats.package import Package, parse_xml, properties, run_parser
 
 _DELETED = frozenset(("tracked-changes",))
 _LEFT_OUT = _DELETED | {"annotation", "forms", "note-citation", "ruby-text", "page-number"}
 _LEVELS = frozenset("123456789")
 _MAX_BLANKS = 100  # of a run of blanks
+_MAX_ROWS = 1 << 20  # of a sheet
 _MAX_REPEATS = 50  # of an equal cell or row: sheets fill themselves up with a million blank ones
 
 
@@ -103,8 +105,7 @@ def _rows(table: Element) -> Iterator[list[str]]:
         for cell in _cells(row):
             text = _line(cell)
             if cell.tag == "table-cell":
-                height = cell.get(":number-rows-spanned", "1")
-                ends[len(texts)] = number + (int(height) - 1 if height.isdigit() and len(height) < 6 else 0)
+                ends[len(texts)] = number + _count(cell.get(":number-rows-spanned")) - 1
             elif not text and ends.get(len(texts), -1) >= number:
                 text = ABOVE
             texts.append(text)
@@ -114,9 +115,59 @@ def _rows(table: Element) -> Iterator[list[str]]:
 def _cells(row: Element) -> Iterator[Element]:
     for cell in row:
         if cell.tag in ("table-cell", "covered-table-cell"):
-            repeats = cell.get(":number-columns-repeated", "1")
-            for _ in range(min(int(repeats), _MAX_REPEATS) if repeats.isdigit() else 1):
+            for _ in range(min(_count(cell.get(":number-columns-repeated")), _MAX_REPEATS)):
                 yield cell
+
+
+def _count(text: str | None) -> int:
+    """How many rows or columns an attribute says; 1 where it says none, or none that a sheet can have."""
+    count = int(text) if text and text.isdecimal() and len(text) < 8 else 1
+    return count if 0 < count <= _MAX_ROWS else 1
+
+
+Ranges = list[tuple[tuple[int, int], tuple[int, int]]]  # (top, left), (bottom, right), counted from 0
+
+
+def tall_cells(content: bytes) -> dict[str, Ranges]:
+    """Sheet -> where its cells are that reach over several rows, of a spreadsheet's `content.xml`.
+
+    Read without a tree of it, which a million cells would make too large. Raises `SourceError`.
+    """
+    sheets: dict[str, Ranges] = {}
+    if b"rows-spanned" not in content:
+        return sheets
+    parser = expat.ParserCreate(namespace_separator=" ")
+    depth = row = next_row = column = 0  # `depth` of tables: a cell or a chart may hold one of its own
+    ranges: Ranges = []
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal depth, ranges, row, next_row, column
+        tag = name.rpartition(" ")[2]
+        if tag == "table":
+            depth += 1
+        if tag not in ("table", "table-row", "table-cell", "covered-table-cell") or depth != 1:
+            return
+        values = {key.rpartition(" ")[2]: value for key, value in attributes.items()}
+        if tag == "table":
+            ranges = sheets.setdefault(values.get("name", ""), [])
+            next_row = 0
+        elif tag == "table-row":
+            row, column = next_row, 0
+            next_row += _count(values.get("number-rows-repeated"))
+        else:
+            height = _count(values.get("number-rows-spanned"))
+            if height > 1 and tag == "table-cell":
+                width = _count(values.get("number-columns-spanned"))
+                ranges.append(((row, column), (row + height - 1, column + width - 1)))
+            column += _count(values.get("number-columns-repeated"))
+
+    def end(name: str) -> None:
+        nonlocal depth
+        depth -= name.rpartition(" ")[2] == "table"
+
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    run_parser(parser, content)
+    return sheets
 
 
 def _paragraphs(element: Element) -> Iterator[str]:

@@ -50,6 +50,10 @@ class Package:
         if sum(info.file_size for info in self._zip.infolist()) > limit:
             raise SourceError(f"unpacks to more than {limit >> 20} MiB")
 
+    def size(self, name: str) -> int:
+        """How many bytes a part says that it unpacks to."""
+        return self._zip.getinfo(name).file_size
+
     def read(self, name: str) -> bytes:
         """The bytes of a part."""
         if name not in self._names:
@@ -138,17 +142,24 @@ def parse_xml(data: bytes, without: frozenset[str] = frozenset()) -> Element:
         if not skipped:
             builder.data(words)
 
+    parser.buffer_text = True
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler = text
+    run_parser(parser, data)
+    return builder.close()
+
+
+def run_parser(parser: expat.XMLParserType, data: bytes) -> None:
+    """Gives some XML to a parser's handlers. Raises `SourceError` as `parse_xml` does."""
+
     def entity(*declaration: object) -> None:
         raise SourceError("declares entities in its XML, as bombs do")
 
-    parser.buffer_text = True
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.CharacterDataHandler, parser.EntityDeclHandler = text, entity
+    parser.EntityDeclHandler = entity
     try:
         parser.Parse(data, True)
     except (expat.ExpatError, UnicodeError, LookupError, ValueError) as error:
         raise SourceError("is damaged: its XML cannot be read") from error
-    return builder.close()
 
 
 def _attribute(pair: tuple[str, str]) -> tuple[str, str]:

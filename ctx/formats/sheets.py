@@ -2,6 +2,7 @@
 
 import datetime
 import io
+from collections.abc import Mapping
 
 import python_calamine as calamine
 
@@ -9,7 +10,8 @@ from ctx.errors import SourceError
 from ctx.formats.base import Parsed
 from ctx.formats.cells import ABOVE
 from ctx.formats.manuscript import MAX_CHARS, TOO_LONG, Manuscript
-from ctx.formats.package import Package, properties
+from ctx.formats.odf import Ranges, tall_cells
+from ctx.formats.package import MAX_PART_BYTES, Package, properties
 
 MAX_UNPACKED_BYTES = 512 << 20  # as the file itself declares; more than it declares, the memory's cap ends
 
@@ -23,6 +25,7 @@ def parse(data: bytes) -> Parsed:
         package.refuse_above(MAX_UNPACKED_BYTES)
         meta = next((name for name in _META if name in package), "")
         title, author = properties(package.optional_xml(meta))
+        tall = _tall_cells(package)
     try:
         workbook = calamine.CalamineWorkbook.from_filelike(io.BytesIO(data))
     except calamine.PasswordError as error:
@@ -32,7 +35,7 @@ def parse(data: bytes) -> Parsed:
     manuscript = Manuscript()
     for name in workbook.sheet_names:
         try:
-            rows = _rows(workbook.get_sheet_by_name(name))
+            rows = _rows(workbook.get_sheet_by_name(name), tall.get(name, []))
         except calamine.CalamineError:
             continue  # a chart's sheet has no cells
         if any(rows):
@@ -41,11 +44,18 @@ def parse(data: bytes) -> Parsed:
     return manuscript.parsed(title, {"author": author, "sheets": len(workbook.sheet_names)})
 
 
-def _rows(sheet: calamine.CalamineSheet) -> list[list[str]]:
+def _tall_cells(package: Package) -> Mapping[str, Ranges]:
+    """The merged cells that the library knows of a workbook's XML alone: those of an OpenDocument."""
+    if "content.xml" not in package or package.size("content.xml") > MAX_PART_BYTES:
+        return {}  # a larger sheet is read, without the names that rows share
+    return tall_cells(package.read("content.xml"))
+
+
+def _rows(sheet: calamine.CalamineSheet, tall: Ranges) -> list[list[str]]:
     """The rows as they show; of blank ones only that some are there."""
     rows: list[list[str]] = []
     size = 0
-    tops = _tops(sheet)
+    tops = _tops(sheet, sheet.merged_cell_ranges or tall)
     merged: dict[int, int] = {}  # column -> the last row of the cell that reaches down from above
     for number, row in enumerate(sheet.iter_rows()):
         cells = list(map(_shown, row))
@@ -63,11 +73,11 @@ def _rows(sheet: calamine.CalamineSheet) -> list[list[str]]:
     return rows
 
 
-def _tops(sheet: calamine.CalamineSheet) -> dict[int, list[tuple[int, int]]]:
+def _tops(sheet: calamine.CalamineSheet, ranges: Ranges) -> dict[int, list[tuple[int, int]]]:
     """Row -> (column, last row) of the cells that begin there and reach over further rows."""
     tops: dict[int, list[tuple[int, int]]] = {}
     if sheet.start is not None:
-        for (top, left), (bottom, _) in sheet.merged_cell_ranges or ():
+        for (top, left), (bottom, _) in ranges:
             column = left - sheet.start[1]  # a sheet's rows are given from the first on, its columns are not
             if bottom > top and 0 <= column < sheet.width:
                 tops.setdefault(top, []).append((column, bottom))

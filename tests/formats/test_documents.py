@@ -352,6 +352,52 @@ def test_a_name_that_rows_of_an_open_document_share_is_in_each() -> None:
     ]
 
 
+def test_a_name_that_rows_of_an_open_sheet_share_is_in_each() -> None:
+    def row(*cells: str, repeated: int = 1) -> str:
+        return f'<table:table-row table:number-rows-repeated="{repeated}">{"".join(cells)}</table:table-row>'
+
+    def cell(text: str, attributes: str = "") -> str:
+        return (
+            f'<table:table-cell office:value-type="string" {attributes}><text:p>{text}</text:p>'
+            "</table:table-cell>"
+        )
+
+    covered = "<table:covered-table-cell/>"
+    beside = '<table:table-cell table:number-columns-repeated="2"/>'  # the table begins at C4
+    rows = [
+        row(beside, repeated=3),
+        row(beside, cell("Region"), cell("City"), cell("People")),
+        row(beside, cell("North", 'table:number-rows-spanned="4"'), cell("Oslo"), cell("7")),
+        row(beside, covered, cell("Bergen"), cell("3")),
+        row(beside, covered, cell("Harbour", 'table:number-columns-spanned="2"'), covered, repeated=2),
+        row(beside, cell("South"), cell("Rome"), cell("9")),
+    ]
+    inner = "<table:table><table:table-row/></table:table>"  # of a chart: no sheet
+    ports = [
+        row(cell("Ship"), cell("Port" + inner)),
+        row(cell("Marijke", 'table:number-rows-spanned="2"'), cell("Urk")),
+        row(covered, cell("Edam")),
+    ]
+    sheets = f'<table:table table:name="Cities">{"".join(rows)}</table:table>'
+    sheets += f'<table:table table:name="Ships">{"".join(ports)}</table:table>'
+    extracted = extract(Content(made_of.odf("spreadsheet", sheets)), "cities.ods")
+    assert extracted is not None
+    assert extracted.body.split("\n")[2:] == [
+        "Region | City | People",
+        "- Region: North; City: Oslo; People: 7",
+        "- Region: North; City: Bergen; People: 3",
+        "- Region: North; City: Harbour",
+        "- Region: North; City: Harbour",
+        "- Region: South; City: Rome; People: 9",
+        "",
+        "# Sheet Ships",
+        "",
+        "Ship | Port",
+        "- Ship: Marijke; Port: Urk",
+        "- Ship: Marijke; Port: Edam",
+    ]
+
+
 def test_a_name_that_rows_of_a_slide_share_is_in_each() -> None:
     def row(*cells: str) -> str:
         return f"<a:tr>{''.join(cells)}</a:tr>"
