@@ -204,7 +204,8 @@ class IndexRun:
         self._reread = full or _reading(self._last.signature) != _reading(self._signature)
         self._batch = _Batch()
         self._present: set[str] = set()
-        self._added = self._updated = self._touched = self._chunks = self._skipped = self._empty = 0
+        self._added = self._updated = self._replaced = self._touched = 0
+        self._chunks = self._skipped = self._empty = 0
         self._skips: list[Problem] = []
         self._voids: list[Problem] = []  # apart: there may be so many that the others would not be named
         self._changes: list[Change] = []
@@ -266,7 +267,7 @@ class IndexRun:
     def _unchanged_count(self, departed: list[str]) -> int:
         """How many documents are as they were."""
         if self._log.news:
-            return len(self._existing) - self._updated - len(departed)
+            return len(self._existing) - self._replaced - len(departed)
         return len(self._log.unchanged) + self._touched
 
     def _check_whose(self) -> None:
@@ -374,7 +375,9 @@ class IndexRun:
         self._batch.put.append((document, chunks))
         self._batch.characters += len(extracted.body)
         self._chunks += len(chunks)
-        if item.source_id in self._existing:
+        known = item.source_id in self._existing
+        self._replaced += known
+        if known and self._last is not _NO_RUN:  # a first run that was killed has told nobody what it stored
             self._updated += 1
             self._changed("updated", item.source_id)
         else:

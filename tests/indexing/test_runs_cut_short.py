@@ -134,6 +134,32 @@ def test_a_run_that_was_stopped_deletes_nothing_and_is_not_remembered(
     assert catalog.last_run(shelf.name) == before
 
 
+def test_what_a_killed_first_run_stored_is_told_as_added_by_the_next(
+    shelf: Shelf, catalog: SqliteCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def reader(name: str, text: str) -> Callable[[], Content]:
+        if name == "c.md":
+            raise Killed
+        return read(name, text)
+
+    monkeypatch.setattr("ctx.indexing.run.BATCH_DOCUMENTS", 2)
+    read = shelf._reader
+    shelf._reader = reader  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        run(shelf, catalog)
+    assert sorted(bodies(catalog)) == ["a.md", "b.md"]
+    shelf._reader = read  # type: ignore[method-assign]
+    del shelf.texts["a.md"]
+    report = run(shelf, catalog)
+    assert counts(report) == (3, 0, 0, 1)
+    assert {change.kind for change in report.changes} == {"added", "deleted"}
+    shelf.texts["b.md"] = "beta anew"
+    assert counts(run(shelf, catalog)) == (0, 1, 2, 0)
+
+
 def test_an_item_that_cannot_be_read_keeps_its_last_good_version_until_it_can(
     shelf: Shelf, catalog: SqliteCatalog
 ) -> None:
