@@ -439,6 +439,9 @@ class S3(Section):
     max_file_bytes: int = key(
         "int", MAX_FILE_BYTES, "as for a folder", low=1, high=1_000_000_000, harmless=True
     )
+    timeout_s: float = key(
+        "float", 3600.0, "seconds for a whole scan; the next one goes on", low=1, high=86_400, harmless=True
+    )
     interval_s: float = key(
         "float", 3600.0, "how often a server lists the bucket", low=10, high=31_536_000, harmless=True
     )

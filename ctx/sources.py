@@ -137,6 +137,7 @@ def _buckets(buckets: Sequence[S3]) -> "Iterator[Connector]":
             profile=bucket.profile,
             anonymous=bucket.anonymous,
             max_file_bytes=bucket.max_file_bytes,
+            timeout_s=bucket.timeout_s,
         )
 
 

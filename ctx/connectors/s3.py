@@ -8,7 +8,7 @@ no message and no log.
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
@@ -52,12 +52,20 @@ class _Object(NamedTuple):
     modified_ms: int
 
 
+class _Late(SourceError):
+    """The time for all of a scan is over."""
+
+    def __init__(self) -> None:
+        super().__init__("the time for the whole scan is over (timeout_s)")
+
+
 class S3Connector:
     """The objects of a bucket below `prefix`. Ids are what follows a prefix that ends with `/`, else whole
     keys.
 
     `endpoint_url` None is AWS. `region` and `profile` None are those of the environment and the shared files.
-    `anonymous`: nothing is signed. Raises `ConfigError`.
+    `anonymous`: nothing is signed. `timeout_s`: by when a scan is broken off, with what it read. Raises
+    `ConfigError`.
     """
 
     def __init__(
@@ -73,7 +81,9 @@ class S3Connector:
         profile: str | None = None,
         anonymous: bool = False,
         max_file_bytes: int = MAX_FILE_BYTES,
+        timeout_s: float = 3600.0,
         environ: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         section = section_of(name)
@@ -92,6 +102,8 @@ class S3Connector:
         self._region = region
         self._profile = profile
         self._anonymous = anonymous
+        self._timeout_s = timeout_s
+        self._clock = clock
         self._environ = os.environ if environ is None else environ
 
     @property
@@ -103,11 +115,15 @@ class S3Connector:
     def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
         """The objects that are new or changed, in the order of their keys.
 
-        Raises `SourceError` where the listing does not come to its end; nothing is deleted then.
+        Raises `SourceError` where the listing does not come to its end for another reason than the time;
+        nothing is deleted then.
         """
         try:
             with self._store() as store:
-                yield from self._changed(store, known, log)
+                try:
+                    yield from self._changed(store, known, log)
+                except _Late:
+                    self._break_off(log, store.reads)
         except SourceError as error:
             reason = f"the bucket {self.bucket} cannot be read: {error.message}"
             raise SourceError(f"{self.name}: {reason}. What is indexed from it is kept") from error
@@ -121,7 +137,8 @@ class S3Connector:
             base = f"https://{self.bucket}.s3.{region}.amazonaws.com"
         else:
             base = f"{base or f'https://s3.{region}.amazonaws.com'}/{self.bucket}"
-        return _Store(base, region, None if self._anonymous else _Chain(self._environ, self._profile))
+        chain = None if self._anonymous else _Chain(self._environ, self._profile)
+        return _Store(base, region, chain, self._timeout_s, self._clock)
 
     def _changed(self, store: "_Store", known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
         scopes = Scopes(Scope.top(self.include_globs, self.exclude_globs))
@@ -141,6 +158,8 @@ class S3Connector:
                 log.unchanged.add(source_id)
             elif row.size > self.max_file_bytes:
                 log.problem(source_id, too_large(row.size, self.max_file_bytes))
+            elif store.late():
+                raise _Late
             else:
                 yield SourceItem(source_id, mark, row.modified_ms, partial(self._read, store, row))
         if not count and len(known) >= EMPTY_IS_SUSPECT:
@@ -148,6 +167,13 @@ class S3Connector:
                 f"nothing in it is to be read any more, but {len(known)} documents are indexed; "
                 f"if it is meant to be empty, run `ctx index {self.name} --full`"
             )
+
+    def _break_off(self, log: ScanLog, reads: int) -> None:
+        """Says that the time is over; where a scan read nothing new, the next would get no further."""
+        log.complete = False
+        mend = "the next run goes on" if reads else "raise it, or narrow the source with `prefix`"
+        reason = f"the scan took longer than timeout_s ({self._timeout_s:g} s)"
+        log.problem("", f"{reason}: {mend}, and nothing is deleted in this one")
 
     def _read(self, store: "_Store", row: _Object) -> Content:
         reply = store.read(row.key, self.max_file_bytes)
@@ -174,9 +200,11 @@ class _Chain:
 
 
 class _Store:
-    """A bucket behind its address. Closed with the block."""
+    """A bucket behind its address, for `timeout_s`. Closed with the block."""
 
-    def __init__(self, base: str, region: str, chain: _Chain | None) -> None:
+    def __init__(
+        self, base: str, region: str, chain: _Chain | None, timeout_s: float, clock: Callable[[], float]
+    ) -> None:
         parts = urlsplit(base)
         self._base = base
         self._host = parts.netloc
@@ -184,8 +212,12 @@ class _Store:
         self._region = region
         self._chain = chain
         self._silences = 0
+        self._listed = False  # a page at least; before, a store without an answer is a failure, not late
+        self.reads = 0
+        self._clock = clock
+        self._ends_s = clock() + timeout_s
         # The operator named the endpoint: it may be on a private network. AWS's own names are public.
-        self._session = Session(frozenset({(parts.hostname or ""), parts.netloc}))
+        self._session = Session(frozenset({(parts.hostname or ""), parts.netloc}), ends_s=self._ends_s)
 
     def __enter__(self) -> "_Store":
         return self
@@ -193,15 +225,22 @@ class _Store:
     def __exit__(self, *exception: object) -> None:
         self._session.__exit__(None, None, None)
 
+    def late(self) -> bool:
+        """Whether the time for all of the scan is over."""
+        return self._clock() >= self._ends_s
+
     def objects(self, prefix: str) -> Iterator[_Object]:
-        """All objects below a prefix. Raises `SourceError`."""
+        """All objects below a prefix. Raises `SourceError`; `_Late` where the time ends between them."""
         fields = {"list-type": "2", "encoding-type": "url", "max-keys": "1000"}
         if prefix:
             fields["prefix"] = prefix
         tokens: set[int] = set()  # their hashes: a store may make them as long as it likes
-        for _ in range(MAX_PAGES):
+        for page in range(MAX_PAGES):
+            if page and self.late():
+                raise _Late
             reply = self._get("/" if self._root == "" else "", fields, MAX_LISTING_BYTES)
             objects, token = _listing(reply.body)
+            self._listed = True
             yield from objects
             if token is None:
                 return
@@ -213,6 +252,7 @@ class _Store:
 
     def read(self, key: str, max_bytes: int) -> Reply:
         """An object. Raises `SourceError`."""
+        self.reads += 1
         return self._get("/" + path_of(key), {}, max_bytes)
 
     def _get(self, path: str, fields: Mapping[str, str], max_bytes: int) -> Reply:
@@ -222,6 +262,8 @@ class _Store:
             try:
                 reply = self._once(path, fields, max_bytes)
             except Unanswered as error:
+                if self._listed and self.late():
+                    raise _Late from error
                 self._silences += not error.refused
                 raise
             self._silences = 0

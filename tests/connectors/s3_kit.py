@@ -2,6 +2,7 @@
 
 import http.server
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import md5
@@ -23,7 +24,7 @@ KEYS = {
 
 class Bucket:
     """`objects` by key. `fail_after`: so many answers, then none. `answers`: what a path is answered with
-    instead.
+    instead. `clock` goes on by `request_s` with each request, and by nothing else.
     """
 
     def __init__(self) -> None:
@@ -36,6 +37,11 @@ class Bucket:
         self.reads: list[str] = []
         self.headers: list[Mapping[str, str]] = []
         self.url = ""
+        self.request_s = 0.0
+        self._began_s = time.monotonic()
+
+    def clock(self) -> float:
+        return self._began_s + len(self.headers) * self.request_s
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):

@@ -230,6 +230,38 @@ def test_a_listing_without_end_ends(bucket: Bucket, monkeypatch: pytest.MonkeyPa
     assert len(bucket.headers) - len(bucket.reads) == 3
 
 
+def test_a_scan_that_takes_longer_than_timeout_s_is_broken_off_and_the_next_one_goes_on(
+    bucket: Bucket,
+) -> None:
+    bucket.objects = {f"{number}.md": b"x" for number in range(6)}
+    bucket.page = 2
+    bucket.request_s = 60.0
+    source = connector(bucket, timeout_s=330, clock=bucket.clock)
+    first = Scan(source, {"gone.md": "x"})
+    assert (first.ids, first.log.complete) == ({"0.md", "1.md", "2.md", "3.md"}, False)
+    late = "the scan took longer than timeout_s (330 s): "
+    assert first.problems == {"": late + "the next run goes on, and nothing is deleted in this one"}
+    bucket.headers.clear()
+    second = Scan(source, first.known)
+    assert (second.ids, second.log.complete) == ({"4.md", "5.md"}, True)
+    bucket.headers.clear()
+    third = Scan(connector(bucket, timeout_s=90, clock=bucket.clock), second.known)
+    assert (third.ids, third.log.complete) == (set(), False)
+    assert "timeout_s (90 s): raise it, or narrow the source with `prefix`, and" in third.problems[""]
+
+
+def test_a_store_whose_answer_the_time_cuts_off_is_late_once_it_has_listed_a_page(bucket: Bucket) -> None:
+    bucket.objects = {f"{number}.md": b"x" for number in range(4)}
+    bucket.page = 2
+    bucket.request_s = 60.0
+    bucket.fail_after = 3  # a page, its two objects; then silence, and the time is over
+    scan = Scan(connector(bucket, timeout_s=190, clock=bucket.clock))
+    assert (scan.ids, scan.log.complete) == ({"0.md", "1.md"}, False)
+    bucket.fail_after = 0
+    with pytest.raises(SourceError, match="is kept"):
+        Scan(connector(bucket, timeout_s=1, clock=bucket.clock))
+
+
 def test_a_store_that_is_not_there_is_a_source_error() -> None:
     with pytest.raises(SourceError, match="the connection failed"):
         Scan(connector("http://127.0.0.1:9"))
