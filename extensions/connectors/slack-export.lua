@@ -1,9 +1,9 @@
--- An export of a Slack workspace, unpacked: a document a channel and day, replies below what they answer. In ctx.toml:
+-- An export of a Slack workspace, unpacked: a document a channel (or group of direct messages) and day, replies below what they answer. In ctx.toml:
 --   [connectors.script.slack]
 --   path = "registry:ctx/connectors/slack-export"
 --   folder = "/home/ann/slack-export"   # with channels.json and users.json in it, by its full path
 --   fs = ["/home/ann/slack-export"]     # which the script is allowed to read
---   channels = []                       # only these; all where absent
+--   channels = []                       # only these (of direct messages their ids); all where absent
 --   workspace = "acme"                  # for links to ACME.slack.com
 -- Source: slack.com/help/articles/220556107 (how to read Slack data exports), api.slack.com/reference/surfaces/formatting.
 connector = { name = "slack-export", description = "An unpacked export of a Slack workspace" }
@@ -11,6 +11,20 @@ connector = { name = "slack-export", description = "An unpacked export of a Slac
 local function read(path)
   local ok, value = pcall(function() return json.parse(fs.read(path)) end)
   return ok and value or nil
+end
+
+local CONVERSATIONS = { "channels", "groups", "mpims", "dms" }
+
+-- The lists of an export by name, those that are there. One that is there and cannot be read ends the scan: what it lists would be taken for gone.
+local function lists_of(folder)
+  local lists, present = {}, {}
+  local ok, entries = pcall(fs.list, folder, "*.json")
+  for _, entry in ipairs(ok and entries or {}) do present[entry.name] = entry.path end
+  for _, name in ipairs({ "users", table.unpack(CONVERSATIONS) }) do
+    local path = present[name .. ".json"]
+    lists[name] = path and (read(path) or error(path .. " cannot be read: unpack the export once more", 0))
+  end
+  return lists
 end
 
 -- What Slack writes between < and > as a reader sees it; then the three characters that it escapes.
@@ -73,24 +87,42 @@ local function day_document(channel, day, messages, users, config)
   local last = messages[#messages].ts
   emit({
     source_id = channel.name .. "/" .. day,
-    title = "#" .. channel.name .. ", " .. day,
+    title = channel.title .. ", " .. day,
     body = table.concat(parts, "\n\n"),
     content_type = "text/markdown",
     source_url = config.workspace and channel.id and ("https://" .. config.workspace .. ".slack.com/archives/" .. channel.id .. "/p" .. messages[1].ts:gsub("%.", "")) or nil,
     updated_at = last,
-    metadata = { channel = channel.name, day = day, messages = #messages },
+    metadata = { channel = channel.name, members = channel.people, day = day, messages = #messages },
   })
+end
+
+-- All that the export lists: channels, private ones, and direct messages of two or more, which are called by who writes in them.
+-- The folder of two is called by their channel's id, all others by the name.
+local function channels_of(lists, users)
+  local channels = {}
+  for _, kind in ipairs(CONVERSATIONS) do
+    for _, channel in ipairs(lists[kind] or {}) do
+      channel.name = channel.name or channel.id
+      channel.title = "#" .. channel.name
+      if kind == "mpims" or kind == "dms" then
+        channel.people = {}
+        for _, member in ipairs(channel.members or {}) do channel.people[#channel.people + 1] = users[member] or member end
+        if #channel.people > 0 then channel.title = table.concat(channel.people, ", ") end
+      end
+      channels[#channels + 1] = channel
+    end
+  end
+  return channels
 end
 
 function connector.scan(config)
   local folder = (config.folder or error("set folder in ctx.toml, and fs = [the same]", 0)):gsub("/+$", "")
-  local channels = read(folder .. "/channels.json")
-  if not channels then error(folder .. " has no channels.json: unpack the export there, and name the folder in fs", 0) end
-  for _, kind in ipairs({ "groups", "mpims" }) do
-    for _, channel in ipairs(read(folder .. "/" .. kind .. ".json") or {}) do channels[#channels + 1] = channel end
+  local lists = lists_of(folder)
+  if not (lists.channels or lists.groups or lists.mpims or lists.dms) then
+    error(folder .. " has no channels.json: unpack the export there, and name the folder in fs", 0)
   end
   local users = {}
-  for _, user in ipairs(read(folder .. "/users.json") or {}) do
+  for _, user in ipairs(lists.users or {}) do
     local profile = user.profile or {}
     users[user.id] = profile.display_name ~= "" and profile.display_name or profile.real_name or user.name
   end
@@ -99,7 +131,7 @@ function connector.scan(config)
     only = only or {}
     only[name] = true
   end
-  for _, channel in ipairs(channels) do
+  for _, channel in ipairs(channels_of(lists, users)) do
     if not only or only[channel.name] then
       local ok, entries = pcall(fs.list, folder .. "/" .. channel.name, "*.json")
       for _, entry in ipairs(ok and entries or {}) do
