@@ -33,13 +33,15 @@ def parse(data: bytes) -> Parsed:
     except (calamine.CalamineError, OSError) as error:
         raise SourceError("is damaged: no workbook that can be opened") from error
     manuscript = Manuscript()
-    for name in workbook.sheet_names:
+    for sheet in workbook.sheets_metadata:
+        name = sheet.name
         try:
             rows = _rows(workbook.get_sheet_by_name(name), tall.get(name, []))
         except calamine.CalamineError:
             continue  # a chart's sheet has no cells
         if any(rows):
-            manuscript.heading(1, f"Sheet {name}")
+            visible = sheet.visible is calamine.SheetVisibleEnum.Visible
+            manuscript.heading(1, f"Sheet {name}" if visible else f"Sheet {name} (hidden)")
             manuscript.table(rows)
     return manuscript.parsed(title, {"author": author, "sheets": len(workbook.sheet_names)})
 

@@ -75,9 +75,9 @@ FORMATS: tuple[Format, ...] = (
     *(PDF, EPUB, ODT, ODP, ODS),
     _document(f"{_OOXML}wordprocessingml.document", "docx", "docx", "docm", "dotx", version=7),
     _document(f"{_OOXML}presentationml.presentation", "pptx", "pptx", "pptm", "ppsx", paged=True, version=5),
-    _document(f"{_OOXML}spreadsheetml.sheet", "sheets", "xlsx", "xlsm", paged=True, version=6),
+    _document(f"{_OOXML}spreadsheetml.sheet", "sheets", "xlsx", "xlsm", paged=True, version=7),
     _document(
-        "application/vnd.ms-excel.sheet.binary.macroenabled.12", "sheets", "xlsb", paged=True, version=6
+        "application/vnd.ms-excel.sheet.binary.macroenabled.12", "sheets", "xlsb", paged=True, version=7
     ),
     EML,
     MBOX,

@@ -352,6 +352,26 @@ def test_a_name_that_rows_of_an_open_document_share_is_in_each() -> None:
     ]
 
 
+@pytest.mark.parametrize("state", ["hidden", "veryHidden"])
+def test_a_hidden_sheet_is_read_and_called_hidden(state: str) -> None:
+    document = made_of.xlsx({"Prices": [["quince"]], "Rates": [["percent"]]})
+    with zipfile.ZipFile(io.BytesIO(document)) as archive:
+        workbook = archive.read("xl/workbook.xml").decode()
+    hidden = workbook.replace('name="Rates"', f'name="Rates" state="{state}"')
+    assert hidden != workbook
+    extracted = extract(Content(made_of.with_part(document, "xl/workbook.xml", hidden)), "prices.xlsx")
+    assert extracted is not None
+    assert extracted.body.split("\n") == [
+        "# Sheet Prices",
+        "",
+        "quince",
+        "",
+        "# Sheet Rates (hidden)",
+        "",
+        "percent",
+    ]
+
+
 def test_a_name_that_rows_of_an_open_sheet_share_is_in_each() -> None:
     def row(*cells: str, repeated: int = 1) -> str:
         return f'<table:table-row table:number-rows-repeated="{repeated}">{"".join(cells)}</table:table-row>'
