@@ -25,7 +25,8 @@ def zipped(parts: Mapping[str, str | bytes]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, content in parts.items():
-            archive.writestr(name, content)
+            stored = zipfile.ZIP_STORED if name == "mimetype" else None  # as OpenDocument and EPUB want it
+            archive.writestr(name, content, stored)
     return buffer.getvalue()
 
 

@@ -9,6 +9,7 @@ large texts; what cannot be read there is refused with the reason.
 import zlib
 
 from ctx.errors import SourceError
+from ctx.formats.archive import ZIP_MARKS, document_format
 from ctx.formats.base import Parsed, clipped
 from ctx.formats.encoding import decode
 from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, EML, MBOX, PDF, Format
@@ -24,7 +25,6 @@ MAX_UNZIPPED = 64 * 1024 * 1024  # bytes; a compressed text file has a few thous
 
 _HEAD = 1024  # bytes within which a document says what it is
 _PDF_MARK = b"%PDF-"
-_ZIP_MARKS = (b"PK\x03\x04", b"PK\x05\x06")
 _RTF_MARK = b"{\\rtf"  # of what old versions of Word call .doc, too
 _RTF = "is in Rich Text Format, which ctx does not read; save it as .docx"
 _OLE_MARK = b"\xd0\xcf\x11\xe0"  # the old Office formats; the new ones, encrypted
@@ -85,8 +85,8 @@ def _document(declared: str | None, name: str, data: bytes | str) -> Format | No
     """The format of what is read from its bytes; None of a text. Raises `SourceError` for what no reader
     takes.
 
-    A name may lie: a PDF that is called `.docx`, a page that was saved as PDF, a table of text that is called
-    `.xls`. It is read as what it is.
+    A name may lie: a PDF that is called `.docx`, a new Word document `.doc`, a page that was saved as PDF, a
+    table of text that is called `.xls`. It is read as what it is.
     """
     row = BY_MEDIA_TYPE.get(declared or "") or BY_SUFFIX.get(suffix_of(name))
     if isinstance(data, str):  # decoded by who read it: only mail is made of text
@@ -96,6 +96,9 @@ def _document(declared: str | None, name: str, data: bytes | str) -> Format | No
         return PDF
     if head.startswith(_RTF_MARK):
         raise SourceError(_RTF)
+    package = document_format(data)
+    if package and not (row and (row.reader, row.paged) == (package.reader, package.paged)):
+        return package
     if declared is None and _UNTOLD.match(name) and (mail := _mail(head)):
         return mail
     if row is None or not row.document:
@@ -122,7 +125,7 @@ def _begins_as(row: Format, head: bytes) -> bool:
     """Whether the first bytes are those of a document that can be read so."""
     if row is PDF:
         return _PDF_MARK in head
-    return not row.refusal and (row.reader == "mail" or head.startswith(_ZIP_MARKS))
+    return not row.refusal and (row.reader == "mail" or head.startswith(ZIP_MARKS))
 
 
 def _media_type(declared: str | None) -> tuple[str | None, str | None]:

@@ -448,7 +448,7 @@ class IndexRun:
 
 # How what holds no text begins, and what to call it. The longer beginnings first.
 _BEGINNINGS = (
-    (b"PK\x03\x04", "an archive, or an office document that is not called by its own ending"),
+    (b"PK\x03\x04", "an archive, or a document of a kind that ctx does not read"),
     (b"\xd0\xcf\x11\xe0", "an office document of the old kind: save it in the new one, or as text"),
     (b"\x89PNG", "a picture"),
     (b"\xff\xd8\xff", "a picture"),

@@ -1,0 +1,52 @@
+"""Which format of documents a zip is, whatever the file is called: by what it begins with and the names of
+its parts, without unpacking any.
+"""
+
+import struct
+
+from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, Format
+from ctx.lean import pattern
+
+ZIP_MARKS = (b"PK\x03\x04", b"PK\x05\x06")
+
+# OpenDocument 1.3 part 2, 3.3, and EPUB OCF 3.3, 4.3.3: the first part is called so, and is stored as it is.
+_TYPE = pattern(rb"(?s)PK\x03\x04.{4}\0\0.{20}mimetype([a-z]+/[a-z0-9.+-]{1,100})")
+_TEMPLATE = "-template"
+_OFFICE_PARTS = ((b"word/document", "docx"), (b"xl/workbook", "xlsx"), (b"ppt/presentation", "pptx"))
+_END_MARK = b"PK\x05\x06"
+_END = struct.Struct("<4s4H2LH")  # APPNOTE.TXT 4.3.16: behind it stands a comment of 64 KiB at most
+_MAX_END = _END.size + 0xFFFF
+_ENTRY_MARK = b"PK\x01\x02"
+_ENTRY_NAME_AT = 46  # in an entry of the directory (APPNOTE.TXT 4.3.12)
+
+
+def document_format(data: bytes) -> Format | None:
+    """The format of a zip; None of one that is no document, or whose directory is not where it should be."""
+    if not data.startswith(ZIP_MARKS):
+        return None
+    if match := _TYPE.match(data):
+        return BY_MEDIA_TYPE.get(match[1].decode().removesuffix(_TEMPLATE))
+    directory = _directory(data)
+    for part, suffix in _OFFICE_PARTS:
+        if _holds(directory, part):
+            return BY_SUFFIX[suffix]
+    return None
+
+
+def _directory(data: bytes) -> bytes:
+    """The list of a zip's parts, as it stands there."""
+    end = data.rfind(_END_MARK, max(0, len(data) - _MAX_END))
+    if end < 0 or end + _END.size > len(data):
+        return b""
+    *_, size, offset, _ = _END.unpack_from(data, end)
+    return data[offset : offset + size]
+
+
+def _holds(directory: bytes, part: bytes) -> bool:
+    """Whether an entry's name begins so; what a document holds of others lies in folders of its own."""
+    index = directory.find(part)
+    while index >= 0:
+        if directory[index - _ENTRY_NAME_AT : index - _ENTRY_NAME_AT + 4] == _ENTRY_MARK:
+            return True
+        index = directory.find(part, index + 1)
+    return False
