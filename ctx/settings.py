@@ -52,12 +52,7 @@ class Index(Section):
     )
     name: str = key("str", "ctx", "its indices begin so: one name for each catalog", harmless=True)
     shards: int = key(
-        "int",
-        1,
-        "parts of an index, when it is made: one for each 10 to 30 GB",
-        low=1,
-        high=1024,
-        harmless=True,
+        "int", 1, "parts of an index when it is made: one per 10 to 30 GB", low=1, high=1024, harmless=True
     )
     replicas: int = key(
         "int", 1, "copies of each part on further nodes, when it is made", low=0, high=10, harmless=True
