@@ -269,15 +269,27 @@ def _cut_toml(text: str, key: str, name: str) -> str | None:
 
 
 def _cut_json(text: str, key: str, name: str) -> str:
-    """The text without one member of the object under `key`, and without that object where it held no other;
-    in a text with comments it stays, since one may be about it.
+    """The text without one member of the object under `key`, and without that object where it held neither
+    another nor a comment; "" where that was all.
     """
     bare = strict(text)
     start = bare.index("{")
     tables, _ = members_of(bare, start)
-    if len(members_of(bare, tables[key][0])[0]) > 1 or _uncommented(text) != text:
-        return _without(text, tables[key][0], name)
-    return _without(text, start, key) if len(tables) > 1 else ""
+    table = tables[key][0]
+    members, end = members_of(bare, table)
+    entry, behind = members[name]
+    if len(members) > 1 or _commented(text, table, entry) or _commented(text, behind, end):
+        return _without(text, table, name)
+    if len(tables) == 1 and not _commented(text, 0, len(text)):
+        return ""
+    revised = _without(text, start, key)
+    # Braces stay behind comments alone: OpenCode does not start on a file without a value.
+    return revised[:start] + re.sub(r"\A\{\s+\}", "{}", revised[start:])
+
+
+def _commented(text: str, start: int, end: int) -> bool:
+    """Whether a comment begins in that part of a text."""
+    return _uncommented(text)[start:end] != text[start:end]
 
 
 def _without(text: str, start: int, name: str) -> str:
@@ -297,9 +309,11 @@ def _without(text: str, start: int, name: str) -> str:
     before = text[begin : begin + lead]
     if not before.strip(", \t\r\n"):
         return text[:begin] + text[stop:]
-    trailing = bare[:stop] + _uncommented(text)[stop:end]
-    after = trailing.index(",", stop) + 1 if "," in trailing[stop:] else stop
-    return text[:begin] + before.rstrip() + text[after:]
+    comma = _uncommented(text).find(",", stop, end)
+    if comma >= 0:  # theirs may trail: the one before stays in its place
+        return text[:begin] + before.rstrip() + text[comma + 1 :]
+    parting = _uncommented(before).find(",")
+    return text[:begin] + before[: max(parting, 0)] + before[parting + 1 :].rstrip() + text[stop:]
 
 
 def _yaml(name: str, entry: Entry) -> str:

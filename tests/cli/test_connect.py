@@ -233,6 +233,32 @@ def test_comments_and_trailing_commas_stay_where_a_client_allows_them(folder: Pa
     assert json.loads(strict(remainder)) in (expected, {**expected, "context_servers": {}})
 
 
+@pytest.mark.parametrize(
+    ("text", "remainder"),
+    [
+        ("// mine\n", "// mine\n{}\n"),  # a value is what OpenCode wants
+        ("// mine\n{}\n", "// mine\n{}\n"),
+        ("{\n  // mine\n}\n", "{\n  // mine\n}\n"),
+        ('{\n  "theme": "x" // mine\n}\n', '{\n  "theme": "x" // mine\n}\n'),
+        (
+            '{\n  "mcp": {\n    // none\n  }\n}\n',
+            '{\n  "mcp": {\n    // none\n  }\n}\n',
+        ),
+        ("/* mine */ {} // too\n", "/* mine */ {} // too\n"),
+    ],
+)
+def test_no_empty_table_stays_behind_in_settings_with_comments(
+    folder: Path, text: str, remainder: str
+) -> None:
+    path = _home(folder, "opencode")
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert _connect(folder, "opencode").returncode == 0
+    path.with_suffix(".json.bak").unlink()  # what it was before is not to be had: it is cut out
+    assert _connect(folder, "opencode", "--remove").returncode == 0
+    assert path.read_text() == remainder
+
+
 @pytest.mark.parametrize("text", ["{ /* open\n}", '{"a": 1 // }', "{,}", '{"a": 1,,}', "// a\n[1,]"])
 def test_what_is_broken_also_with_comments_is_left_alone(folder: Path, text: str) -> None:
     path = _home(folder, "zed")
