@@ -288,7 +288,8 @@ def terminal_width() -> int | None:
         return 80
 
 
-LEAST_COLUMN = 6  # characters of a column that is cut: with fewer left, a row becomes a block of lines
+# Characters of a column that is cut, or those of its heading: with fewer, a row becomes a block of lines.
+LEAST_COLUMN = 6
 _GAP = 2  # between columns
 
 
@@ -306,7 +307,8 @@ def table(rows: Sequence[Sequence[str]], headers: Sequence[str], width: int | No
     numeric = [_numeric(cells[1:], column) for column in range(len(headers))]
     limit = terminal_width() if width is None else width
     if limit is not None:
-        fitting = _fitted(widths, numeric, limit)
+        least = [max(LEAST_COLUMN, len(header)) for header in headers]
+        fitting = _fitted(widths, least, numeric, limit)
         if fitting is None:
             return _blocks(cells[1:], headers, limit)
         widths = fitting
@@ -325,16 +327,22 @@ def _numeric(rows: Sequence[Sequence[str]], column: int) -> bool:
     return bool(rows) and all(row[column].replace(",", "").replace("%", "").isdigit() for row in rows)
 
 
-def _fitted(widths: Sequence[int], numeric: Sequence[bool], limit: int) -> list[int] | None:
-    """The widths with the widest columns of words but the first made narrower until a line fits; None where
-    it cannot.
+def _fitted(
+    widths: Sequence[int], least: Sequence[int], numeric: Sequence[bool], limit: int
+) -> list[int] | None:
+    """The widths with the widest columns of words but the first made narrower, none below its `least`, until
+    a line fits; None where it cannot.
     """
     fitting = list(widths)
     excess = sum(fitting) + _GAP * (len(fitting) - 1) - limit
     while excess > 0:
-        words = [column for column in range(1, len(fitting)) if not numeric[column]]
+        words = [
+            column
+            for column in range(1, len(fitting))
+            if not numeric[column] and fitting[column] > least[column]
+        ]
         widest = max(words, key=lambda column: fitting[column], default=None)
-        if widest is None or fitting[widest] <= LEAST_COLUMN:
+        if widest is None:
             return None
         fitting[widest] -= 1
         excess -= 1
@@ -342,17 +350,18 @@ def _fitted(widths: Sequence[int], numeric: Sequence[bool], limit: int) -> list[
 
 
 def _blocks(rows: Sequence[Sequence[str]], headers: Sequence[str], limit: int) -> str:
-    """Each row as lines of `HEADER  cell`, for a terminal that no table fits."""
-    from ctx.text import one_line
+    """Each row as lines of `HEADER  cell`, for a terminal that no table fits; a long cell goes on below."""
+    import textwrap  # 2 ms, for narrow terminals alone
 
     size = max(map(len, headers)) + _GAP
+    room = max(LEAST_COLUMN, limit - size)
     blocks = []
     for row in rows:
-        lines = [
-            one_line(f"{header:<{size}}{cell}", limit)
-            for header, cell in zip(headers, row, strict=True)
-            if cell
-        ]
+        lines = []
+        for header, cell in zip(headers, row, strict=True):
+            for part in textwrap.wrap(cell, room, break_on_hyphens=False):
+                lines.append(f"{header:<{size}}{part}")
+                header = ""
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 

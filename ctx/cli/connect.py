@@ -367,12 +367,18 @@ def _list(name: str, root: str | None, as_json: bool) -> int:
             row["client"],
             "yes" if row["installed"] else "" if row["file"] else "by hand",
             ", ".join(row["entries"]),
-            row["file"] or "",
+            _shortened(row["file"] or ""),
         )
         for row in rows
     ]
     print(table(cells, ("CLIENT", "INSTALLED", "ENTRIES", "FILE")))
     return 0
+
+
+def _shortened(path: str) -> str:
+    """A path below the user's home as they would type it."""
+    home = os.path.realpath(os.path.expanduser("~"))
+    return f"~{path[len(home) :]}" if path.startswith(f"{home}{os.sep}") else path
 
 
 def _client_row(key: str, client: Client, name: str, root: str | None) -> dict[str, JSON]:
