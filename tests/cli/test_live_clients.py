@@ -4,11 +4,12 @@ stand-in.
 They come from npm and are 1.4 GB, and one of them is not free software, so they are not part of `make
 clients`:
 
-    npm install --prefix FOLDER @anthropic-ai/claude-code @openai/codex @google/gemini-cli opencode-ai
-    @github/copilot CTX_LIVE_CLIENTS=FOLDER pytest tests/cli/test_live_clients.py
+    npm install --prefix FOLDER @anthropic-ai/claude-code @openai/codex @google/gemini-cli \\
+        opencode-ai @github/copilot
+    CTX_LIVE_CLIENTS=FOLDER pytest tests/cli/test_live_clients.py
 
-Last run: Claude Code 2.1.197, Codex 0.169.0, Gemini CLI 0.61.0, OpenCode and GitHub Copilot CLI of the same
-day, 2026-11-22.
+Last run: Claude Code 2.1.197, Codex 0.169.0, Gemini CLI 0.61.0, OpenCode 1.18.33 and GitHub Copilot CLI
+1.0.102, 2026-11-25.
 """
 
 import http.server
