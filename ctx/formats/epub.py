@@ -20,7 +20,7 @@ def parse(data: bytes) -> Parsed:
         rootfile = next(container.iter("rootfile"), None)
         main = rootfile.get("full-path", "") if rootfile is not None else ""
         book = package.xml(main)
-        chapters = _chapters(book, posixpath.dirname(main))
+        chapters = [package.spelled(name) for name in _chapters(book, posixpath.dirname(main))]
         if not _encrypted(package).isdisjoint(chapters):
             raise SourceError("is protected against copying (DRM): its chapters are encrypted")
         title, author = properties(book.find("metadata"))
@@ -29,8 +29,19 @@ def parse(data: bytes) -> Parsed:
             text = decode(package.read(name)) if name in package else None
             if text:
                 _add_chapter(manuscript, readable(text), posixpath.basename(name), title)
+        missing = sum(name not in package for name in chapters)
     language = next(words(book, "language"), None)
-    return manuscript.parsed(title, {"author": author, "language": language})
+    parsed = manuscript.parsed(title, {"author": author, "language": language})
+    return parsed._replace(note=_note(missing, len(chapters)))
+
+
+def _note(missing: int, total: int) -> str | None:
+    """What to say of chapters that the book lists and does not hold."""
+    if not total:
+        return "this e-book lists no chapter: nothing of it is read but its title"
+    if not missing:
+        return None
+    return f"{missing:,} of {total:,} chapters that this e-book lists are not in it: the file is damaged"
 
 
 def _add_chapter(manuscript: Manuscript, text: str, name: str, book_title: str | None) -> None:
@@ -45,13 +56,19 @@ def _add_chapter(manuscript: Manuscript, text: str, name: str, book_title: str |
 
 
 def _chapters(book: Element, folder: str) -> list[str]:
-    """The parts of the spine, in order."""
+    """The parts of the spine, in order; of a book without a spine all its pages, as they are listed. What the
+    spine names and the book does not list is a part called by that name, which is in no book.
+    """
+    items = {item.get("id"): item for item in book.iter("item")}
     names = {
-        item.get("id"): joined_name(folder, item.get("href", ""))
-        for item in book.iter("item")
+        key: joined_name(folder, item.get("href", ""))
+        for key, item in items.items()
         if "html" in item.get("media-type", "")
     }
-    return [names[item.get("idref")] for item in book.iter("itemref") if item.get("idref") in names]
+    spine = [item.get("idref", "") for item in book.iter("itemref")]
+    chapters = [names.get(key, f"?{key}") for key in spine if key in names or key not in items]
+    navigation = {key for key, item in items.items() if "nav" in item.get("properties", "").split()}
+    return chapters or [name for key, name in names.items() if key not in navigation]
 
 
 def _encrypted(package: Package) -> set[str]:

@@ -35,6 +35,7 @@ class Package:
         if len(self._zip.infolist()) > MAX_PARTS:
             raise SourceError(f"has more than {MAX_PARTS:,} parts")
         self._names = set(self._zip.namelist())
+        self._spellings: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -49,6 +50,14 @@ class Package:
         """Raises `SourceError` where all parts together say that they unpack to more bytes than that."""
         if sum(info.file_size for info in self._zip.infolist()) > limit:
             raise SourceError(f"unpacks to more than {limit >> 20} MiB")
+
+    def spelled(self, name: str) -> str:
+        """The name of a part as the package spells it: some that list their parts differ in capitals."""
+        if name in self._names:
+            return name
+        if not self._spellings:
+            self._spellings = {other.casefold(): other for other in sorted(self._names)}
+        return self._spellings.get(name.casefold(), name)
 
     def size(self, name: str) -> int:
         """How many bytes a part says that it unpacks to."""

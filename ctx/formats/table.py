@@ -63,7 +63,7 @@ PLAIN = Format("text/plain", "plain", ("txt", "text", "log"), version=2)
 CODE = Format("text/x-code", "code", (), prose=False)  # its languages are a table of their own, in code.py
 
 PDF = _document("application/pdf", "pdf", "pdf", paged=True, version=4)
-EPUB = _document("application/epub+zip", "epub", "epub", version=2)
+EPUB = _document("application/epub+zip", "epub", "epub", version=3)
 ODT = _document(f"{_ODF}text", "odf", "odt", "ott", version=6)
 ODP = _document(f"{_ODF}presentation", "odf", "odp", "otp", paged=True, version=5)
 EML = _document("message/rfc822", "mail", "eml", paged=True, version=4)

@@ -11,9 +11,7 @@ import document_kit as made_of
 import pytest
 from kit import ctx, project
 
-from ctx.formats.archive import document_format
 from ctx.formats.extract import extract
-from ctx.formats.table import BY_SUFFIX
 from ctx.indexing.chunk import chunk
 from ctx.types import Content
 
@@ -566,29 +564,3 @@ def test_a_number_of_a_sheet_is_shown_with_the_digits_that_it_has(number: float,
     extracted = extract(Content(made_of.xlsx({"Cards": [["name", "sum"], ["Ada", number]]})), "cards.xlsx")
     assert extracted is not None
     assert extracted.body.split("\n")[-1].endswith(f"sum: {shown}")
-
-
-@pytest.mark.parametrize(
-    ("name", "aliases"),
-    [
-        ("manual.docx", ["doc", "odt", "xlsx", "pdf", "txt", "zip", "eml"]),
-        ("deck.pptx", ["ppt", "docx", "odp"]),
-        ("prices.xlsx", ["xls", "docx", "csv"]),
-        ("letter.odt", ["docx", "ods", "odp", "doc"]),
-        ("talk.odp", ["pptx", "odt"]),
-        ("count.ods", ["odt", "xls"]),
-    ],
-)
-def test_a_document_under_a_wrong_ending_is_read_as_what_it_is(name: str, aliases: list[str]) -> None:
-    own = extract(Content(DOCUMENTS[name]), name)
-    assert own is not None
-    stem = name.partition(".")[0]
-    for alias in aliases:
-        assert extract(Content(DOCUMENTS[name]), f"{stem}.{alias}") == own, alias
-
-
-def test_a_workbook_within_a_word_document_does_not_make_it_one() -> None:
-    sheet = made_of.xlsx({"A": [["inner"]]})
-    document = made_of.with_part(DOCUMENTS["manual.docx"], "word/embeddings/a.xlsx", sheet)
-    assert document_format(document) is BY_SUFFIX["docx"]
-    assert document_format(made_of.zipped({"old/word/document.xml": "", "a.xlsx": sheet})) is None
