@@ -125,7 +125,9 @@ def _begins_as(row: Format, head: bytes) -> bool:
     """Whether the first bytes are those of a document that can be read so."""
     if row is PDF:
         return _PDF_MARK in head
-    return not row.refusal and (row.reader == "mail" or head.startswith(ZIP_MARKS))
+    if row.reader == "mail":
+        return bool(head.strip())  # many a mailbox is empty
+    return not row.refusal and head.startswith(ZIP_MARKS)
 
 
 def _media_type(declared: str | None) -> tuple[str | None, str | None]:

@@ -21,6 +21,9 @@ from ctx.formats.manuscript import Manuscript, readable
 MAX_MESSAGES = 50_000
 MAX_PARTS = 200  # of one message
 MAX_DEPTH = 20  # of parts in parts, and of messages in messages
+_LEFT_OUT = (
+    f"of a message only {MAX_PARTS} parts are read, and {MAX_DEPTH} within each other: the rest is left out"
+)
 MAX_HEADER_BYTES = 1 << 20  # of one message: the library reads them in more than linear time
 
 # Ahead of a message, whose headers follow: its sender and the time. "From now on" may begin any line.
@@ -40,6 +43,8 @@ _EVENT = {
 }
 _SHOWN = ("From", "To", "Cc", "Date")
 _FOLDED_BOUNDARY = re.compile(rb'(boundary="[^"\n]{1,70})\n(?=[ \t])', re.IGNORECASE)
+_ENCODED_WORD = re.compile(r"=\?[^?\s]{1,100}\?[bBqQ]\?[^?\n]*\?=")
+_BETWEEN_WORDS = re.compile(r"(?<=\?=)[ \t\n]+(?==\?)")
 _HEADER = re.compile(rb"(?:[!-9;-~]{1,100}:|From )")
 
 
@@ -48,16 +53,19 @@ def parse(data: bytes) -> Parsed:
     manuscript = Manuscript()
     subjects: list[str] = []
     about: dict[str, str] = {}
+    whole = True
     for content in _messages(data):
         if len(subjects) == MAX_MESSAGES:
             raise SourceError(f"holds more than {MAX_MESSAGES:,} messages")
         message = message_from_bytes(_bounded(content))
         subjects.append(_subject(message))
         about = _about(message)
-        _write(message, 1, manuscript)
+        whole &= _write(message, 1, manuscript)
     if len(subjects) == 1:
-        return manuscript.parsed(subjects[0], about)
-    return manuscript.parsed(None, {"messages": len(subjects)})
+        parsed = manuscript.parsed(subjects[0], about)
+    else:
+        parsed = manuscript.parsed(None, {"messages": len(subjects)})
+    return parsed if whole else parsed._replace(note=_LEFT_OUT)
 
 
 def _messages(data: bytes) -> Iterator[bytes]:
@@ -92,12 +100,14 @@ class _Parts:
         self.attachments: list[str] = []
         self.forwarded: list[Message] = []
         self.invitations: list[Message] = []
+        self.whole = True
         self._room = MAX_PARTS
         self._add(message, 0)
 
     def _add(self, part: Message, depth: int) -> None:
         self._room -= 1
         if self._room < 0 or depth > MAX_DEPTH:
+            self.whole = False
             return
         kind, children = part.get_content_type(), _children(part)
         if kind == "message/rfc822":
@@ -114,7 +124,7 @@ class _Parts:
                     self._pass_over(child)
                 else:
                     self._add(child, depth + 1)
-        elif kind.startswith("text/"):
+        elif kind.startswith(("text/", "multipart/")):  # of several parts, whose border is nowhere: one text
             self.texts.append(part)
 
     def _pass_over(self, part: Message) -> None:
@@ -163,7 +173,8 @@ def _about(message: Message) -> dict[str, str]:
     return {name.lower(): _header(message, name) for name in _SHOWN}
 
 
-def _write(message: Message, level: int, manuscript: Manuscript) -> None:
+def _write(message: Message, level: int, manuscript: Manuscript) -> bool:
+    """Adds a message and what it forwards; whether that is all of it."""
     manuscript.heading(level, _subject(message))
     about = _about(message)
     manuscript.paragraph(
@@ -180,8 +191,9 @@ def _write(message: Message, level: int, manuscript: Manuscript) -> None:
         manuscript.paragraph(_event(_content(invitation)))
     if parts.attachments:
         manuscript.paragraph("Attachments: " + ", ".join(parts.attachments))
-    for forwarded in parts.forwarded if level < MAX_DEPTH else ():
-        _write(forwarded, level + 1, manuscript)
+    if level == MAX_DEPTH:
+        return parts.whole and not parts.forwarded
+    return all([parts.whole, *(_write(forwarded, level + 1, manuscript) for forwarded in parts.forwarded)])
 
 
 def _event(calendar: str) -> str:
@@ -215,10 +227,20 @@ def _header(message: Message, name: str) -> str:
 
 
 def _decoded(words: str) -> str:
-    """A header whose words may be encoded (RFC 2047); as it stands where they are so in no known way."""
+    """A header whose words may be encoded (RFC 2047). Those that are so in no known way stay as they are."""
     if "=?" not in words:
         return words
     try:
         return str(make_header(decode_header(words)))
     except (HeaderParseError, LookupError, ValueError):
-        return words
+        return _ENCODED_WORD.sub(_decoded_word, _BETWEEN_WORDS.sub("", words))
+
+
+def _decoded_word(match: re.Match[str]) -> str:
+    """One encoded word, by itself; in a charset that nobody knows as its bytes look."""
+    try:
+        [(data, charset)] = decode_header(match[0])
+    except (HeaderParseError, ValueError):
+        return match[0]
+    text = decode(data, charset) if isinstance(data, bytes) else data
+    return match[0] if text is None else text

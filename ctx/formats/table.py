@@ -66,8 +66,8 @@ PDF = _document("application/pdf", "pdf", "pdf", paged=True, version=4)
 EPUB = _document("application/epub+zip", "epub", "epub", version=3)
 ODT = _document(f"{_ODF}text", "odf", "odt", "ott", version=6)
 ODP = _document(f"{_ODF}presentation", "odf", "odp", "otp", paged=True, version=5)
-EML = _document("message/rfc822", "mail", "eml", paged=True, version=4)
-MBOX = _document("application/mbox", "mail", "mbox", paged=True, version=4)
+EML = _document("message/rfc822", "mail", "eml", paged=True, version=5)
+MBOX = _document("application/mbox", "mail", "mbox", paged=True, version=5)
 ODS = _document(f"{_ODF}spreadsheet", "sheets", "ods", "ots", paged=True, version=6)
 
 FORMATS: tuple[Format, ...] = (

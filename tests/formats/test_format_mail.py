@@ -8,7 +8,9 @@ import document_kit as made_of
 import pytest
 
 from ctx.errors import SourceError
+from ctx.formats.extract import extract
 from ctx.formats.mail import MAX_DEPTH, parse
+from ctx.types import Content
 
 
 def written(text: str, html: str = "", attachment: str = "", charset: str = "utf-8") -> bytes:
@@ -105,6 +107,39 @@ def test_messages_in_messages_come_to_an_end() -> None:
     head = b"Subject: deep\nContent-Type: message/rfc822\n\n"
     parsed = parse(head * 60 + b"Subject: end\n\nwords")
     assert len(parsed.headings) == MAX_DEPTH
+    assert parsed.note is not None
+    assert "the rest is left out" in parsed.note
+    assert parse(head * (MAX_DEPTH - 1) + b"Subject: end\n\nwords").note is None
+
+
+def test_parts_in_parts_come_to_an_end_and_the_report_says_so() -> None:
+    part = b"Content-Type: text/plain\n\nwords\n"
+    for number in range(MAX_DEPTH + 10):
+        border = b"b%dx" % number
+        kind = b"Content-Type: multipart/mixed; boundary=%s\n\n" % border
+        part = kind + b"--%s\n%s\n--%s--\n" % (border, part, border)
+    parsed = parse(b"Subject: deep\n" + part)
+    assert parsed.note is not None
+    assert "the rest is left out" in parsed.note
+
+
+def test_a_word_of_a_subject_that_nobody_can_decode_leaves_the_others_readable() -> None:
+    subject = (
+        b"Re: =?utf-8?B?R3LDvMOfZ?= =?no-such?Q?caf=E9_au?=\n =?utf-8?Q?_l=C3=A4it?= [=?utf-8?Q?=C3=BC?=]"
+    )
+    title = parse(b"Subject: " + subject + b"\n\nwords").title
+    assert title == "Re: =?utf-8?B?R3LDvMOfZ?=café au läit [ü]"
+
+
+def test_a_message_whose_border_is_nowhere_is_one_text() -> None:
+    parsed = parse(b"Subject: cut\nContent-Type: multipart/mixed\n\n--b\n\nthe herons nest\n--b--\n")
+    assert "the herons nest" in parsed.body
+
+
+@pytest.mark.parametrize("name", ["a.eml", "Drafts.mbox"])
+def test_an_empty_mailbox_is_empty_and_not_damaged(name: str) -> None:
+    for data in (b"", b"\n \n"):
+        assert extract(Content(data), name) is None
 
 
 def test_a_mailbox_is_its_messages_and_a_quoted_from_begins_none() -> None:
