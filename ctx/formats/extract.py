@@ -27,6 +27,9 @@ _HEAD = 1024  # bytes within which a document says what it is
 _PDF_MARK = b"%PDF-"
 _RTF_MARK = b"{\\rtf"  # of what old versions of Word call .doc, too
 _RTF = "is in Rich Text Format, which ctx does not read; save it as .docx"
+_APPLE_MARK = b"\0\x05\x16\x07"  # AppleDouble: what a Mac keeps beside a file, under its name with "._" ahead
+_OWNER_PREFIX = "~$"  # the file by which Office says who has a document open
+_MAX_OWNER = 512  # bytes; it has 162 or 165
 _OLE_MARK = b"\xd0\xcf\x11\xe0"  # the old Office formats; the new ones, encrypted
 # A mailbox of Thunderbird's is a file without an ending, a message in a Maildir one named by its second.
 _UNTOLD = pattern(r"(?:.*/)?(?:[^./]+|\d{9,11}\.[^/]+)\Z")
@@ -50,6 +53,8 @@ def extract(content: Content, source_id: str) -> Extracted | None:
         data = _unzipped(data)
         name = name[:-3]
     declared, charset = _media_type(content.media_type)
+    if name.startswith(_OWNER_PREFIX) and len(data) <= _MAX_OWNER:
+        return None
     row = _document(declared, name, data)
     reading = _read_document(row, data) if row is not None else _read_text(declared, charset, name, data)
     if reading is None:
@@ -101,7 +106,7 @@ def _document(declared: str | None, name: str, data: bytes | str) -> Format | No
         return package
     if declared is None and _UNTOLD.match(name) and (mail := _mail(head)):
         return mail
-    if row is None or not row.document:
+    if row is None or not row.document or head.startswith(_APPLE_MARK):
         return None
     if _begins_as(row, head):
         return row

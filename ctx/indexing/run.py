@@ -456,6 +456,7 @@ _BEGINNINGS = (
     (b"\x7fELF", "a program"),
     (b"\x1f\x8b", "compressed data that is no text"),
     (b"SQLite format 3\0", "a database"),
+    (b"\0\x05\x16\x07", "what a Mac keeps beside a file"),
 )
 
 

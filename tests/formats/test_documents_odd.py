@@ -90,3 +90,26 @@ def test_a_chapter_that_a_book_does_not_hold_is_told_of(old: str) -> None:
     assert extracted is not None
     assert extracted.body == "# One\n\nherons"
     assert extracted.note == "1 of 2 chapters that this e-book lists are not in it: the file is damaged"
+
+
+OWNER = b"\x03Ann" + b" " * 50
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("~$report.docx", OWNER + b"\x03\0A\0n\0n\0" + b" \0" * 50),
+        ("~$report.docx", OWNER),
+        ("._report.docx", b"\0\x05\x16\x07\0\2\0\0Mac OS X        " + bytes(90)),
+        ("._mail.eml", b"\0\x05\x16\x07\0\2\0\0Mac OS X        " + bytes(90)),
+    ],
+)
+def test_what_programs_keep_beside_a_document_is_no_document(name: str, data: bytes) -> None:
+    assert extract(Content(data), name) is None
+
+
+def test_a_document_whose_name_begins_like_such_a_file_is_read() -> None:
+    for name in ("~$manual.docx", "._manual.docx"):
+        extracted = extract(Content(DOCUMENTS["manual.docx"]), name)
+        assert extracted is not None
+        assert "turn" in extracted.body
