@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ctx.analyze import terms
+from ctx.analyze import STOP_WORDS, terms
 from ctx.memory.contrast import (
     choices,
     contrasted,
@@ -31,6 +31,20 @@ _COUNTED = re.compile(
     r"(?i)\b(?:how\s+(?:many|much|old|tall|heavy)|costs?|salary|(?:tele)?phone\s+number|version"
     r"|wie\s*viele?|wie\s+alt|kostet|kosten|telefonnummer|cuánt[oa]s?|cuestan?|combien|coûte(?:nt)?)\b"
 )
+# Who does something, or what somebody is called. English.
+_WHO = re.compile(r"(?i)^\W*who(?:se|['’]s)?\b")
+_NAMED = re.compile(
+    r"(?i)(?:\b(?:the|my|our|his|her|their|its|what|which|maiden|middle|first|last|family)|['’]s?)\s+"
+    r"(?:sur|nick)?names?\b|\bcalled\W*$"
+)
+_NAME = re.compile(r"\b(?:[A-ZÄÖÜ][\w'’-]+|\w*\d\w*|\w+[-_./@]\w+)")  # also "acme-stage-eu"
+_CALLED = re.compile(r"(?i)\b(?:called|named?|names)\b")
+_SPEAKER = re.compile(r"(?i)\b(?:i|me|my|mine|we|us|our|ours|user)\b")
+# Somebody without a name: a pronoun, or whom something is done by.
+_SOMEBODY = re.compile(
+    r"(?i)\b(?:s?he|they|him|them|who(?:ever)?|(?:every|some|any|no)(?:body|one)|no\s+one|people|team|family"
+    r"|(?:wo)?m[ae]n|girls?|boys?|couple)\b|\bby\s+(?:the|an?|our|my|one\s+of)\s"
+)
 _LOCATED = re.compile(r"(?i)where\s+(?:is|are|do|does|can|did)\b")
 _WORD = re.compile(r"\w+")
 _SIGNS = re.compile(r"\b(?:[A-Z]{2,}\w*|[a-z]+[A-Z]\w*)\b")  # API, iOS: names in every language
@@ -51,6 +65,8 @@ class Asked(NamedTuple):
     denied: bool
     measured: bool  # it asks when, how often or how much
     counted: bool  # it asks how much, or for a number
+    of_somebody: bool  # it asks who
+    of_name: bool  # it asks for a name
     alternative: bool  # it names one of several: the evening, Tuesday, upstairs
     located: bool  # it asks where something is
     past: bool  # it asks what was
@@ -79,6 +95,8 @@ class Asked(NamedTuple):
             denies(query),
             _MEASURED.search(query) is not None,
             _COUNTED.search(query) is not None,
+            _WHO.search(query) is not None,
+            _NAMED.search(query) is not None,
             bool(choices(asked_terms)),
             _LOCATED.match(query) is not None,
             of_past(query),
@@ -162,6 +180,24 @@ class Asked(NamedTuple):
         return bool(self.relatives) and not any(
             may_be(relative, told_relative) for relative, told_relative in pairs
         )
+
+    def asks_for_name_beyond(self, told: Statement) -> bool:
+        """Whether the question asks who, or for a name, and a statement tells of nobody and names nothing but
+        what the question names itself. A word with a capital, a number or an identifier is a name. English.
+        """
+        if told.foreign or not (self.of_somebody or self.of_name):
+            return False
+        spelt = frozenset(terms(" ".join(_NAME.findall(told.text))))
+        if spelt - STOP_WORDS - self.terms:
+            return False
+        if not self.of_somebody:
+            return _CALLED.search(told.text) is None
+        by_speaker = _SPEAKER.search(told.text) is not None and not self._names_speaker
+        return not (by_speaker or told.others - self.relatives or _SOMEBODY.search(told.text))
+
+    @property
+    def _names_speaker(self) -> bool:
+        return _SPEAKER.search(" ".join(self.words)) is not None
 
     def things_apart(self, told: Statement) -> Iterator[tuple[str, str]]:
         """What the question asks for, and what a statement tells of instead, where both are of one kind ("tax

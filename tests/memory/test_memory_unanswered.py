@@ -41,6 +41,12 @@ def bank(tmp_path: Path, clock: Clock, minilm: WordEmbedder) -> Iterator[MemoryB
             "Which version of Svelte do we use?",
             "What is the frontend in?",
         ),
+        (
+            "Anneke has a standing invitation for walks",
+            "Who stands in for Anneke on her walks?",
+            "What does Anneke have an invitation for?",
+        ),
+        ("The user owes Dorothy a letter", "What is Dorothy's surname?", "What does the user owe Dorothy?"),
     ],
 )
 def test_what_is_of_another_person_or_thing_answers_nothing(
@@ -215,3 +221,28 @@ def test_a_statement_of_another_relative_is_none_of_the_one_asked_for(
     question: str, text: str, another: bool
 ) -> None:
     assert Asked.of(question).asks_for_others(Statement.of(text)) is another
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "nameless"),
+    [
+        ("Who waters the plants?", "The plants need water twice a week", True),
+        ("Who waters the plants?", "I water the plants", False),
+        ("Who waters the plants?", "Oma waters the plants", False),
+        ("Who waters the plants?", "My sister waters the plants", False),
+        ("Who waters the plants?", "The plants are watered by the caretaker", False),
+        ("Who waters my plants?", "I have two dozen plants", True),
+        ("Who is Rosa married to?", "Rosa is allergic to nuts", True),
+        ("Who is Rosa married to?", "Rosa is married to Emil", False),
+        ("What is our landlady called?", "The landlady lives on the ground floor", True),
+        ("What is our landlady called?", "The landlady is Mrs Achterberg", False),
+        ("What is the name of the bucket?", "The bucket is acme-stage-eu", False),
+        ("What is the dog called?", "The dog is named biscuit", False),
+        ("How should I name an event?", "Events start with a verb", False),
+        ("Wer gießt die Pflanzen?", "Die Pflanzen gießt der Hausmeister", False),
+    ],
+)
+def test_whoever_asks_for_somebody_wants_a_name_or_a_person(
+    question: str, text: str, *, nameless: bool
+) -> None:
+    assert Asked.of(question).asks_for_name_beyond(Statement.of(text)) is nameless
