@@ -13,6 +13,7 @@ from ctx.errors import BadRequest, NotFound
 from ctx.identity import OWN_BANK
 from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.folder import Folder
+from ctx.memory.imports.item import Source
 from ctx.memory.products import PRODUCTS, import_from, piped_source, read_source
 from ctx.settings import SHIPPED_PACKS
 from ctx.text import counted
@@ -161,19 +162,28 @@ def _import(workspace: Workspace, args: argparse.Namespace) -> int:
     origin = Provenance(pack=args.product, transport="cli", tool="import")
     bank = workspace.memory.bank(_target_of(workspace, args), origin)
     counts: JSON
-    if args.product is not None:
-        counts = import_from(bank, args.product, source._replace(user=args.user))
-    else:
-        try:
-            counts = bank.import_(source.content.decode("utf-8").split("\n"))
-        except UnicodeDecodeError as error:
-            raise BadRequest("not an export: it is not UTF-8") from error
+    try:
+        if args.product is not None:
+            counts = import_from(bank, args.product, source._replace(user=args.user))
+        else:
+            counts = bank.import_(_text_of(source).split("\n"))
+    except BadRequest as error:
+        name = "standard input" if args.file == "-" else plain(args.file)
+        mend = "" if args.product else "; --from NAME reads what another product wrote"
+        raise BadRequest(f"{name}: {error.message}{mend}") from error
     if args.json:
         print_json({"bank": bank.id, **counts})
     else:
         print(f"Imported {counts['imported']:,} into '{bank.id}'; {counts['skipped']:,} were there already.")
         _name_what_was_left(counts)
     return 1 if counts.get("conflicts") or counts.get("unread") else 0
+
+
+def _text_of(source: Source) -> str:
+    try:
+        return source.content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadRequest("not an export: it is not UTF-8") from error
 
 
 def _target_of(workspace: Workspace, args: argparse.Namespace) -> str:

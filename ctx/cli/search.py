@@ -3,6 +3,7 @@
 import sys
 
 from ctx.cli.common import configuration, parser, plain, print_json, prose, reply_of, styled, terminal_width
+from ctx.clock import parse_ms
 from ctx.types import JSON, MODES
 from ctx.workspace import Workspace, open_workspace
 
@@ -124,6 +125,9 @@ def _advice(options: _Options, workspace: Workspace, partial: bool) -> str | Non
     """What to try where nothing was found; None where nothing is left. `partial`: the index lacks some."""
     if not any(status.doc_count for status in workspace.statuses()):
         return "no document is indexed; `ctx index` says where it looks and what it leaves out"
+    since, until = options.since, options.until
+    if since and until and parse_ms(since) > parse_ms(until, end_of_day=True):
+        return "--until is before --since, and no document is of both"
     if partial:
         return "`ctx index` completes the index; a server that runs does so by itself"
     if options.mode == "keyword" and workspace.config.embedding.provider != "disabled":

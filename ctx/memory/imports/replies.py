@@ -87,7 +87,8 @@ def _entries(source: Source, product: str) -> Iterator["_Entry | Unread"]:
     except (ValueError, RecursionError) as error:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         if len(lines) < 2 or not any(_parsed(line) for _, line in lines):
-            raise BadRequest(f"not JSON: {error}") from error
+            place = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
+            raise BadRequest(f"not JSON{place}") from error
     for number, line in lines:
         document = _parsed(line)
         if document is None:
