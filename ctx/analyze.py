@@ -38,10 +38,18 @@ _STOP_WORDS = """
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
+# Soft hyphen, zero-width non-joiner and joiner, word joiner, byte order mark; not the zero-width space, which
+# parts words. Then what is written below and above the letters of Hebrew and Arabic, mostly left out by those
+# who write, and the stroke that makes an Arabic word longer.
+_UNSEEN = dict.fromkeys(
+    (
+        *(0xAD, 0x200C, 0x200D, 0x2060, 0xFEFF),
+        *(*range(0x591, 0x5BE), 0x5BF, 0x5C1, 0x5C2, 0x5C4, 0x5C5, 0x5C7),
+        *(*range(0x610, 0x61B), 0x640, *range(0x64B, 0x660), 0x670, *range(0x6D6, 0x6DD)),
+    )
+)
 # Compiled when first needed: a plain query from the command line needs none. Each can begin at the start of a
-# word only: tried at every letter, a word of 4000 would take a second. Soft hyphen, zero-width non-joiner and
-# joiner, word joiner, byte order mark. Not the zero-width space, which parts words.
-_UNSEEN = dict.fromkeys((0xAD, 0x200C, 0x200D, 0x2060, 0xFEFF))
+# word only: tried at every letter, a word of 4000 would take a second.
 _SURROGATE = pattern("[\ud800-\udfff]")
 _SNAKE = pattern(r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+")
 _QUOTED = pattern(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」')
@@ -102,7 +110,7 @@ def composed(text: str) -> str:
 
     Lone surrogates, which no tokenizer takes, become U+FFFD. A capital I with a dot (İzmir) is an I, whose
     lower case would be two characters, and a sigma at the end of a word is a sigma. What joins letters
-    unseen, or says where a word may be broken, is left out.
+    unseen, says where a word may be broken, or how it is spoken (Hebrew, Arabic), is left out.
     """
     if text.isascii():
         return text

@@ -29,6 +29,12 @@ def repository_texts() -> list[str]:
         ("Donau\u00addampf\u00adschiff", "Donaudampfschiff"),
         ("می\u200cخواهم", "میخواهم"),
         ("\ufeffferry", "ferry"),
+        (
+            "\u0627\u0644\u0645\u064f\u0647\u064e\u0646\u0652\u062f\u0650\u0633\u064f",
+            "\u0627\u0644\u0645\u0647\u0646\u062f\u0633",
+        ),
+        ("\u0645\u062d\u0640\u0640\u0645\u062f", "\u0645\u062d\u0645\u062f"),
+        ("\u05e9\u05c1\u05b8\u05dc\u05d5\u05b9\u05dd", "\u05e9\u05dc\u05d5\u05dd"),
     ],
 )
 def test_a_word_is_the_same_however_its_letters_are_written(written: str, asked: str) -> None:

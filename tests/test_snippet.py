@@ -91,3 +91,10 @@ def test_a_snippet_is_as_long_as_configured(size: int) -> None:
     snippet, highlights = Matcher(["otter"], {}, size).snippet(Text(text, "title", "", prose=True))
     assert size // 2 <= len(snippet) <= size + 2
     assert highlights
+
+
+def test_a_word_with_its_vowels_is_marked_whole() -> None:
+    vowelled = "\u0627\u0644\u0645\u064f\u0647\u064e\u0646\u0652\u062f\u0650\u0633\u064f"
+    terms = analyze.query_terms("\u0627\u0644\u0645\u0647\u0646\u062f\u0633")
+    snippet, highlights = Matcher(terms, {}).snippet(Text(f"kataba {vowelled} here", "t", "", prose=True))
+    assert [snippet[start:end] for start, end in highlights] == [vowelled]
