@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from ctx.cli.bars import FORMS, add_options, json_line, shown_progress
 from ctx.cli.common import configuration, json_printable, parser, plain, print_json
@@ -135,9 +136,36 @@ def _date(name: str, text: str | None, *, end_of_day: bool = False) -> int | Non
 
 def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop: threading.Event) -> int:
     """One run of the chosen sources, and what it came to, printed."""
+    outcome = _outcome(workspace, args, window, stop)
+    if outcome.failure and args.json:
+        raise outcome.failure
+    strays = [] if args.sources and not args.prune else workspace.unconfigured()
+    if args.json:
+        print_json(_run_json(outcome.reports, outcome.embedded, outcome.dropped, strays))
+    else:
+        _print_outcome(workspace.config, args, outcome, strays, whole=window is None)
+    if outcome.failure:
+        raise outcome.failure
+    return 0 if all(report.ok for report in outcome.reports) else 1
+
+
+class _Outcome(NamedTuple):
+    """What came of a run: what it read and embedded, the sources dropped and those that would be.
+
+    `failure` is of embedding: what was read before it is stored, and told first.
+    """
+
+    reports: list[IndexReport]
+    embedded: EmbedReport | None
+    failure: CtxError | None
+    dropped: list[tuple[str, int]]
+    prunable: list[SourceStatus]
+
+
+def _outcome(workspace: Workspace, args: _Options, window: Window | None, stop: threading.Event) -> _Outcome:
     dropped: list[tuple[str, int]] = []
     embedded: EmbedReport | None = None
-    failure: CtxError | None = None  # of embedding: what was read before is stored, and told first
+    failure: CtxError | None = None
     names = [] if args.prune else args.sources  # of what is run; with --prune, of what is dropped
     prunable = prunable_sources(workspace, args.sources) if args.prune else []
     if args.take_over and not args.dry_run:
@@ -155,25 +183,23 @@ def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop:
                 workspace.catch_up()  # a run does it before its first change
             if not args.no_embed:
                 embedded, failure = _embed(workspace, progress, stop)
-    if failure and args.json:
-        raise failure
-    strays = [] if names else workspace.unconfigured()
-    if args.json:
-        print_json(_run_json(reports, embedded, dropped, strays))
-    else:
-        _print_reports(workspace.config, reports, dry_run=args.dry_run, whole=window is None)
-        _print_dropped(dropped)
-        if args.dry_run and prunable:
-            _print_strays(prunable, "would be dropped")
-        elif not workspace.config.store.url:  # else they are other machines'
-            _print_strays(strays, "kept (`ctx index --prune` drops them)")
-        if not reports:
-            print("No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml.")
-        if embedded and (embedded.embedded or embedded.pending):
-            print(embedded_line(embedded))
-    if failure:
-        raise failure
-    return 0 if all(report.ok for report in reports) else 1
+    return _Outcome(reports, embedded, failure, dropped, prunable)
+
+
+def _print_outcome(
+    config: Config, args: _Options, outcome: _Outcome, strays: list[SourceStatus], *, whole: bool
+) -> None:
+    _print_reports(config, outcome.reports, dry_run=args.dry_run, whole=whole)
+    _print_dropped(outcome.dropped)
+    if args.dry_run and outcome.prunable:
+        _print_strays(outcome.prunable, "would be dropped")
+    elif not config.store.url:  # else they are other machines'
+        _print_strays(strays, "kept (`ctx index --prune` drops them)")
+    if not outcome.reports:
+        print("No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml.")
+    embedded = outcome.embedded
+    if embedded and (embedded.embedded or embedded.pending):
+        print(embedded_line(embedded))
 
 
 def _embed(

@@ -106,15 +106,22 @@ def _document(declared: str | None, name: str, data: bytes | str) -> Format | No
         return package
     if declared is None and _UNTOLD.match(name) and (mail := _mail(head)):
         return mail
-    if row is None or not row.document or head.startswith(_APPLE_MARK):
-        return None
+    named = row is not None and row.document and not head.startswith(_APPLE_MARK)
+    return row if row is not None and named and _is_sound(row, name, data) else None
+
+
+def _is_sound(row: Format, name: str, data: bytes) -> bool:
+    """Whether a file that is called a document can be read as that; not one that is a text. Raises
+    `SourceError` where it can be read in no way.
+    """
+    head = data[:_HEAD]
     if _begins_as(row, head):
-        return row
+        return True
     if head.startswith(_OLE_MARK):
         raise SourceError(row.refusal or _LOCKED_OFFICE)
     if decode(data) is None:
         raise SourceError(f"is damaged, or no .{suffix_of(name) or row.suffixes[0]} file")
-    return None
+    return False
 
 
 def _mail(head: bytes) -> Format | None:
