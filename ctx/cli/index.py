@@ -5,7 +5,6 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
 from ctx.cli.bars import FORMS, add_options, json_line, shown_progress
 from ctx.cli.common import configuration, json_printable, parser, plain, print_json
@@ -18,6 +17,7 @@ from ctx.errors import BadRequest, CtxError
 from ctx.indexing.indexer import EmbedReport
 from ctx.indexing.run import EMPTY, IndexReport, Progress
 from ctx.indexing.window import Window
+from ctx.lean import NamedTuple
 from ctx.pruning import drop_sources, prunable_sources
 from ctx.text import counted
 from ctx.types import JSON, SourceStatus
