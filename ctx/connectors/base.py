@@ -27,6 +27,9 @@ class Problem(NamedTuple):
     message: str
 
 
+GOES_ON = "the next run goes on"  # what mends a scan that was broken off
+
+
 class ScanLog:
     """What a scan saw besides the items it yields.
 
@@ -58,6 +61,11 @@ class ScanLog:
 
     def problem(self, source_id: str, message: str) -> None:
         self.problems.append(Problem(source_id, message))
+
+    def break_off(self, reason: str, mend: str = GOES_ON) -> None:
+        """Says that the scan ends before its end, and why."""
+        self.complete = False
+        self.problem("", f"{reason}: {mend}, and nothing is deleted in this one")
 
     def note(self, source_id: str, message: str) -> None:
         self.notes.append(Problem(source_id, message))

@@ -16,7 +16,7 @@ from urllib.parse import unquote_plus, urlsplit
 from xml.etree.ElementTree import Element
 
 from ctx.clock import parse_ms
-from ctx.connectors.base import EMPTY_IS_SUSPECT, ScanLog
+from ctx.connectors.base import EMPTY_IS_SUSPECT, GOES_ON, ScanLog
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
 from ctx.connectors.names import encode_name, section_of
 from ctx.connectors.opening import too_large
@@ -123,7 +123,9 @@ class S3Connector:
                 try:
                     yield from self._changed(store, known, log)
                 except _Late:
-                    self._break_off(log, store.reads)
+                    # Where a scan read nothing new, the next would get no further.
+                    mend = GOES_ON if store.reads else "raise it, or narrow the source with `prefix`"
+                    log.break_off(f"the scan took longer than timeout_s ({self._timeout_s:g} s)", mend)
         except SourceError as error:
             reason = f"the bucket {self.bucket} cannot be read: {error.message}"
             raise SourceError(f"{self.name}: {reason}. What is indexed from it is kept") from error
@@ -167,13 +169,6 @@ class S3Connector:
                 f"nothing in it is to be read any more, but {len(known)} documents are indexed; "
                 f"if it is meant to be empty, run `ctx index {self.name} --full`"
             )
-
-    def _break_off(self, log: ScanLog, reads: int) -> None:
-        """Says that the time is over; where a scan read nothing new, the next would get no further."""
-        log.complete = False
-        mend = "the next run goes on" if reads else "raise it, or narrow the source with `prefix`"
-        reason = f"the scan took longer than timeout_s ({self._timeout_s:g} s)"
-        log.problem("", f"{reason}: {mend}, and nothing is deleted in this one")
 
     def _read(self, store: "_Store", row: _Object) -> Content:
         reply = store.read(row.key, self.max_file_bytes)

@@ -364,8 +364,7 @@ class _Crawl:
 
     def _break_off(self, reason: str) -> None:
         self._broken_off = True
-        self._log.complete = False
-        self._log.problem("", f"{reason}: the next run goes on, and nothing is deleted in this one")
+        self._log.break_off(reason)
 
     def _visit(self, page: _Visitable) -> Iterator[SourceItem]:
         visit = self._trusted(page.address)

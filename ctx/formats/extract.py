@@ -106,8 +106,9 @@ def _document(declared: str | None, name: str, data: bytes | str) -> Format | No
         return package
     if declared is None and _UNTOLD.match(name) and (mail := _mail(head)):
         return mail
-    named = row is not None and row.document and not head.startswith(_APPLE_MARK)
-    return row if row is not None and named and _is_sound(row, name, data) else None
+    if row is None or not row.document or head.startswith(_APPLE_MARK):
+        return None
+    return row if _is_sound(row, name, data) else None
 
 
 def _is_sound(row: Format, name: str, data: bytes) -> bool:

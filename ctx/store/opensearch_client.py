@@ -218,10 +218,10 @@ class Client:
             headers.append((b"Content-Type", kind.encode()))
         pause_s = _PAUSE_S
         end_s = time.monotonic() + timeout_s
-        asked: set[str] = set()
+        tried_urls: set[str] = set()
         for tries_left in reversed(range(tries)):
-            url = self._node(asked)
-            asked.add(url)
+            url = self._node(tried_urls)
+            tried_urls.add(url)
             try:
                 reply = self._open_pool().request(
                     method,
@@ -240,8 +240,8 @@ class Client:
             except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
                 now_s = time.monotonic()
                 self._spared[url] = now_s + _SPARED_S
-                late = now_s >= end_s and asked.issuperset(self._access.urls)
-                if not tries_left or late or _hopeless(error):
+                timed_out = now_s >= end_s and tried_urls.issuperset(self._access.urls)
+                if not tries_left or timed_out or _hopeless(error):
                     logger.warning(
                         "search engine does not answer node=%s reason=%s", _host(url), _reason(error)
                     )
@@ -252,7 +252,7 @@ class Client:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         raise AssertionError("unreachable")
 
-    def _node(self, asked: Set[str]) -> str:
+    def _node(self, tried_urls: Set[str]) -> str:
         """The next node in turn: one that was not asked yet, if there is one, and none that failed lately, if
         there is another.
         """
@@ -261,7 +261,7 @@ class Client:
             for url in [url for url, until_s in self._spared.items() if until_s < now_s]:
                 del self._spared[url]
             self._turn += 1
-            urls = [url for url in self._access.urls if url not in asked] or self._access.urls
+            urls = [url for url in self._access.urls if url not in tried_urls] or self._access.urls
             urls = [url for url in urls if url not in self._spared] or urls
             return urls[self._turn % len(urls)]
 

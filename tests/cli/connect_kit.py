@@ -5,6 +5,23 @@ from pathlib import Path
 
 from kit import ctx
 
+TOML = """\
+# my settings
+model = "large"   # keep
+
+[mcp_servers.other]
+command = "x"
+
+[mcp_servers.ctx]
+url = "http://old.example/mcp"
+
+[mcp_servers.ctx.env]
+A = "b"
+
+[profiles.quick]
+model = "small"
+"""
+
 
 def as_user(folder: Path, *arguments: str, home: Path | None = None) -> "subprocess.CompletedProcess[str]":
     """In a project, with the home beside it where no other is named."""

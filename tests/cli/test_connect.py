@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connect_kit import as_user
+from connect_kit import TOML, as_user
 from kit import ctx
 
 from ctx.cli.clients import CLIENTS as CATALOGUE
-from ctx.cli.entries import edited, removed, strict
+from ctx.cli.entries import strict
 from ctx.cli.foreign import write_text
 from ctx.errors import ConfigError
 
@@ -268,24 +268,6 @@ def test_what_is_broken_also_with_comments_is_left_alone(folder: Path, text: str
     assert path.read_text() == text
 
 
-TOML = """\
-# my settings
-model = "large"   # keep
-
-[mcp_servers.other]
-command = "x"
-
-[mcp_servers.ctx]
-url = "http://old.example/mcp"
-
-[mcp_servers.ctx.env]
-A = "b"
-
-[profiles.quick]
-model = "small"
-"""
-
-
 def test_toml_keeps_its_comments_and_tables(folder: Path) -> None:
     path = _home(folder, "codex")
     path.parent.mkdir()
@@ -452,38 +434,6 @@ def test_what_connect_wrote_it_takes_out_again_and_a_file_of_its_own_goes(folder
         assert not _home(folder, client).exists()
         refusal = _connect(folder, client, "--remove")
         assert (refusal.returncode, "has no entry 'ctx'" in refusal.stderr) == (3, True)
-
-
-JSON_FILES = [
-    "{}",
-    '{"a": 1}',
-    '{"mcpServers": {"x": {}}}',
-    '{\n  "b": [],\n  "mcpServers": {\n    "x": {"y": 1}\n  }\n}\n',
-]
-
-
-@pytest.mark.parametrize("text", JSON_FILES)
-@pytest.mark.parametrize("later", ["", "z"])
-def test_an_entry_is_cut_out_of_any_json_wherever_it_stands(text: str, later: str) -> None:
-    full = edited("json", "mcpServers", text, "ctx", {"url": "u"})
-    assert full is not None
-    if later:
-        full = edited("json", "mcpServers", full, later, {"url": "v"})
-    assert full is not None
-    remainder = removed("json", "mcpServers", full, "ctx")
-    expected = json.loads(full)
-    del expected["mcpServers"]["ctx"]
-    if not expected["mcpServers"]:
-        del expected["mcpServers"]
-    assert (json.loads(remainder) if remainder else {}) == expected
-
-
-def test_an_entry_is_cut_out_of_toml_and_its_neighbours_keep_their_comments() -> None:
-    remainder = removed("toml", "mcp_servers", TOML, "ctx")
-    assert remainder is not None
-    assert "# my settings" in remainder
-    assert list(tomllib.loads(remainder)["mcp_servers"]) == ["other"]
-    assert tomllib.loads(remainder)["profiles"] == {"quick": {"model": "small"}}
 
 
 @pytest.mark.parametrize("client", BY_HAND)

@@ -7,11 +7,12 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from faults import waiting
 from kit import http_server
 from postgres import free_port
 
@@ -189,18 +190,7 @@ def test_who_hangs_is_given_up() -> None:
 def hanging(stack: ExitStack) -> tuple[socket.socket, str]:
     """A node that takes connections and never says a word, and its address."""
     silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-    silent.setblocking(False)
     return silent, f"http://127.0.0.1:{silent.getsockname()[1]}"
-
-
-def connections(silent: socket.socket) -> int:
-    """How many have come to a node that hangs."""
-    count = 0
-    with suppress(BlockingIOError):
-        while True:
-            silent.accept()[0].close()
-            count += 1
-    return count
 
 
 def test_every_node_that_hangs_is_waited_for_once() -> None:
@@ -211,7 +201,7 @@ def test_every_node_that_hangs_is_waited_for_once() -> None:
             pytest.raises(StoreError, match="cannot be reached"),
         ):
             nodes.version()
-        assert [connections(silent) for silent in sockets] == [1, 1, 1]
+        assert [waiting(silent) for silent in sockets] == [1, 1, 1]
 
 
 def test_a_node_that_is_well_answers_in_the_place_of_those_that_hang() -> None:
