@@ -6,7 +6,7 @@ does the passage that is shown answer?
     python benchmarks/questions.py --set third [--show]
 
 The first 40 (`questions.tsv`) are of the documentation of Click and Flask and were looked at while passages
-were made better; at least 27 are to be answered. The later 40 (`questions_later.tsv`) are of this project's
+were made better; at least 28 are to be answered. The later 40 (`questions_later.tsv`) are of this project's
 own documentation and the code of Uvicorn and websockets, and were written before any of them was asked; so were
 the third 20 (`questions_third.tsv`), of the documentation of Celery and Scrapy.
 Packages come from the registry, as sources. A question stands with the files that answer it and the words by
@@ -57,7 +57,7 @@ SETS = {
             Tree("click", "click==8.5.1", ("docs/",), "docs/"),
             Tree("flask", "flask==3.1.3", ("docs/",), "docs/"),
         ),
-        27,
+        28,
     ),
     "later": QuestionSet(
         "questions_later.tsv",

@@ -363,7 +363,7 @@ def _passage(matcher: Matcher, row: ChunkRow, rows: "Rows") -> Passage:
     """A chunk with its place; of prose, with the neighbours under the same heading, since a section is read
     as a whole.
     """
-    text, first, last = _text(row), row, row
+    text, first, last, further = _text(row), row, row, ""
     if kinds.is_prose(row.media_type):
         room = _SECTION_CHARS - len(row.text)
         before = rows.of(row.document_no, row.chunk_no - 1)
@@ -373,9 +373,10 @@ def _passage(matcher: Matcher, row: ChunkRow, rows: "Rows") -> Passage:
         if after is not None and after.heading == row.heading:
             if len(after.text) <= room:
                 last = after
+            further = after.text
             if row.text.rstrip().endswith(":"):  # it announces what the next chunk shows
                 text = text._replace(text=f"{row.text}\n{after.text}")
-    snippet, highlights = matcher.snippet(text)
+    snippet, highlights = matcher.snippet(text, further)
     return Passage(snippet, row.heading, first.start_line, last.end_line, highlights)
 
 

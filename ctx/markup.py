@@ -13,13 +13,15 @@ _RULES = '-=~^*_`"'  # three at the start of a line draw a rule, or open a block
 _SPACES = b"\t\n\v\f\r\x1c\x1d\x1e\x1f"  # of ASCII, beside the space itself
 _HEADING_LINES = 12  # of a text, within which the headings at its top are: two, ruled off and with labels
 _LONGEST_FENCE = 5  # signs; more of them are the line below a heading
-# What MyST writes between fences though it is text.
-_TEXT_FENCES = frozenset(
+# Blocks that stand beside the text, as Sphinx, MkDocs and GitHub name them.
+_ASIDES = frozenset(
     """
-    admonition attention caution danger deprecated details dropdown error eval-rst hint important note seealso
-    tip todo versionadded versionchanged warning
+    admonition attention caution danger deprecated error hint important info note seealso tip todo
+    versionadded versionchanged warning
     """.split()  # noqa: SIM905 - a list of twenty lines else
 )
+# What MyST writes between fences though it is text.
+_TEXT_FENCES = _ASIDES | {"details", "dropdown", "eval-rst"}
 _PARTING = "*-+#|>"  # what a line begins with that is no part of the paragraph above
 _VERSIONED = {
     "versionadded": "New in",
@@ -30,7 +32,7 @@ _VERSIONED = {
 _TECHNICAL = frozenset(
     """
     code code-block codeauthor contents currentmodule figure highlight image include index literalinclude
-    module only parsed-literal py:currentmodule py:module raw sectionauthor sourcecode tab-set toctree
+    module only parsed-literal py:currentmodule py:module raw role sectionauthor sourcecode tab-set toctree
     """.split()  # noqa: SIM905 - a list of twenty lines else
 )
 _SPELT_ROLES = {":rfc:": "RFC ", ":pep:": "PEP "}
@@ -59,6 +61,62 @@ def plain(chunk: Text) -> str:
     below = _headings_end(lines, chunk)
     line = _clean(lines[below:], chunk) if below < len(lines) else ""
     return line or _clean(lines, chunk) or _in_one_line(chunk.text) or chunk.title
+
+
+def without_asides(chunk: Text) -> Text:
+    """The chunk without notes, warnings and marks of versions; itself where it has none or is nothing else.
+
+    They are blocks of Sphinx and MkDocs (`.. note::`, `!!! note`), between fences (```` ```{note} ````,
+    `:::{note}`), or quotations as GitHub has them (`> [!NOTE]`).
+    """
+    text = chunk.text
+    if not chunk.prose or not (".. " in text or "{" in text or "!!! " in text or "> [!" in text):
+        return chunk
+    kept: list[str] = []
+    lines = text.split("\n")
+    position = 0
+    while position < len(lines):
+        end = _aside_end(lines, position)
+        if end == position:
+            kept.append(lines[position])
+            end += 1
+        position = end
+    if len(kept) == len(lines) or not "".join(kept).strip():
+        return chunk
+    return chunk._replace(text="\n".join(kept))
+
+
+def _aside_end(lines: list[str], start: int) -> int:
+    """The line behind the aside that begins on a line; that line itself where none does."""
+    words = lines[start].strip()
+    if _block_name(words) not in _ASIDES:
+        return start
+    margin = _margin(lines[start])
+    for i, line in enumerate(lines[start + 1 :], start + 1):
+        if words[0] in "`:":
+            if line.strip().startswith(words[:3]):
+                return i + 1
+        elif words[0] == ">":
+            if not line.lstrip().startswith(">"):
+                return i
+        elif line.strip() and _margin(line) <= margin:
+            return i
+    return len(lines)
+
+
+def _block_name(words: str) -> str:
+    """What the block is called that a line opens; "" where it opens none."""
+    if words.startswith(("```{", ":::{")):
+        return words[4:].partition("}")[0]
+    if words.startswith("> [!"):
+        return words[4:].partition("]")[0].lower()
+    if words.startswith(("!!! ", "??? ")):
+        return words[4:].partition(" ")[0].lower()
+    return words[3:].partition("::")[0] if words.startswith(".. ") and "::" in words else ""
+
+
+def _margin(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _clean(lines: list[str], chunk: Text) -> str:

@@ -3,12 +3,13 @@
 Texts are looked through by hand: `re` would be 4 ms of a search from the command line, an eighth of it.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
 from ctx import analyze
 from ctx.lean import NamedTuple, pattern, records
-from ctx.markup import Text, plain
+from ctx.markup import Text, plain, without_asides
 
 SNIPPET_CHARS = 240
 _STOPS, _FULL_STOPS = ".!?…", "。！？"  # the first end a sentence where a space follows
@@ -175,18 +176,37 @@ class Matcher:
                 snakes.append(Mark(start, end, terms))
         return snakes
 
-    def snippet(self, chunk: Text) -> tuple[str, tuple[tuple[int, int], ...]]:
+    def snippet(self, chunk: Text, further: str = "") -> tuple[str, tuple[tuple[int, int], ...]]:
         """About `snippet_chars` of a chunk, whole words, around most of the query's words; and where those
         stand in it.
+
+        `further` is how the section goes on, for a chunk that is shorter than that.
         """
-        text = plain(chunk)
-        marks = self.marks(text)
+        text, marks = self._shown(chunk)
         start, end = self._window(text, marks)
+        if further and end == len(text) < self._snippet_chars:
+            longer = self._shown(chunk._replace(text=f"{chunk.text}\n{further}"))
+            longer_end = _window_end(*longer, self._snippet_chars)
+            if longer_end > end and not _terms_of(marks) & ~_terms_of(longer[1], longer_end):
+                (text, marks), end = longer, longer_end
         lead = "…" if start else ""
         snippet = lead + text[start:end] + ("…" if end < len(text) else "")
         shift = len(lead) - start
         inside = [(first + shift, last + shift) for first, last, _ in marks if first >= start and last <= end]
         return snippet, tuple(inside)
+
+    def _shown(self, chunk: Text) -> tuple[str, list[Mark]]:
+        """A chunk on one line with the query's words: without the notes beside its text, unless one of the
+        words is in these alone.
+        """
+        text = plain(chunk)
+        marks = self.marks(text)
+        main = without_asides(chunk)
+        if main is chunk:
+            return text, marks
+        main_text = plain(main)
+        main_marks = self.marks(main_text)
+        return (main_text, main_marks) if _terms_of(main_marks) == _terms_of(marks) else (text, marks)
 
     def _window(self, text: str, marks: list[Mark]) -> tuple[int, int]:
         """[start, end) of the `snippet_chars` characters that say most of the query, begun at a sentence
@@ -206,10 +226,7 @@ class Matcher:
             start = start or first
         elif until > self._snippet_chars:  # what is asked for ends beyond the first ones
             start = text.find(" ", until - self._snippet_chars, first) + 1 or first
-        end = _window_end(text, start, marks, self._snippet_chars)
-        while end > start and text[end - 1] == " ":
-            end -= 1
-        return start, end
+        return start, _window_end(text, marks, self._snippet_chars, start)
 
     def _densest(self, marks: list[Mark]) -> tuple[int, int]:
         """Where the words begin that say most together within a window, and until where each was said once;
@@ -228,6 +245,15 @@ class Matcher:
             if value > highest:
                 first_at, until, highest = first.start, complete, value
         return first_at, until
+
+
+def _terms_of(marks: Sequence[Mark], end: int = sys.maxsize) -> Terms:
+    """The terms that are marked before `end`."""
+    terms = 0
+    for mark in marks:
+        if mark.end <= end:
+            terms |= mark.terms
+    return terms
 
 
 def begins_word(low: str, part: str, text: str, start: int) -> bool:
@@ -290,16 +316,23 @@ def _word(low: str, start: int, end: int, read_to: int, spaced: bool) -> tuple[i
     return start, end
 
 
-def _window_end(text: str, start: int, marks: list[Mark], size: int) -> int:
+def _window_end(text: str, marks: list[Mark], size: int, start: int = 0) -> int:
     end = min(len(text), start + size)
     if end == len(text):
         return end
     sentences = _sentences(text, start + size * 2 // 3, end)
     covered = max((mark.end for mark in marks if mark.end <= end), default=0)
     if sentences and sentences[-1] >= covered:
-        return sentences[-1]
-    space = text.rfind(" ", start + size // 2, end + 1)
-    return space if space > 0 else end
+        end = sentences[-1]
+    else:
+        space = text.rfind(" ", start + size // 2, end + 1)
+        end = space if space > 0 else end
+    return start + len(text[start:end].rstrip(" "))
+
+
+def _abbreviates(text: str, position: int) -> bool:
+    """Whether the full stop there stands behind a letter alone, as in `i.e.` and `J. Smith`."""
+    return position > 1 and text[position - 1].isalpha() and not text[position - 2].isalnum()
 
 
 def _sentences(text: str, start: int, end: int) -> list[int]:
@@ -308,7 +341,7 @@ def _sentences(text: str, start: int, end: int) -> list[int]:
     for stop in _STOPS:
         i = text.find(stop, start, end) + 1
         while i:
-            closed = i
+            closed = end if _abbreviates(text, i - 1) else i
             while closed < end and text[closed] in _CLOSERS:
                 closed += 1
             if closed < end and text[closed] == " ":

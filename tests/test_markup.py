@@ -2,7 +2,7 @@
 
 import pytest
 
-from ctx.markup import Text, is_bare, plain
+from ctx.markup import Text, is_bare, plain, without_asides
 
 
 @pytest.mark.parametrize(
@@ -152,3 +152,23 @@ def test_a_heading_alone_is_shown_where_there_is_nothing_else() -> None:
 def test_a_heading_with_a_line_of_signs_below_it_is_bare(text: str, bare: bool) -> None:
     heading = "Questions > Where do all the items of a long export go to?"
     assert is_bare(Text(text, "Exports", heading, prose=True)) == bare
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("It runs.\n\n```{note}\nMind it.\n```\n\nThen wait.", "It runs.\n\n\nThen wait."),
+        ("It runs.\n:::{admonition} Old\nMind it.\n:::\nThen wait.", "It runs.\nThen wait."),
+        ("It runs.\n\n.. versionadded:: 2.0\n\n   Mind it.\n\nThen wait.", "It runs.\n\nThen wait."),
+        ("- It runs.\n\n  .. note:: Mind\n     it.\n\n  Then wait.", "- It runs.\n\n  Then wait."),
+        ("It runs.\n\n!!! Warning\n    Mind it.\n\nThen wait.", "It runs.\n\nThen wait."),
+        ("It runs.\n\n> [!NOTE]\n> Mind it.\n\nThen wait.", "It runs.\n\n\nThen wait."),
+        ("It runs.\n```{note}\nMind it.", "It runs."),
+        ("It runs.\n\n```python\nnote = 1\n```\n", "It runs.\n\n```python\nnote = 1\n```\n"),
+        ("> [a](b) {note} .. note\n\n.. function:: f\n", "> [a](b) {note} .. note\n\n.. function:: f\n"),
+        (".. note:: Mind it.", ".. note:: Mind it."),
+    ],
+)
+def test_notes_stand_beside_a_text_and_are_told_from_it(text: str, rest: str) -> None:
+    assert without_asides(Text(text, "t", "", prose=True)).text == rest
+    assert without_asides(Text(text, "t", "", prose=False)).text == text

@@ -98,3 +98,43 @@ def test_a_word_with_its_vowels_is_marked_whole() -> None:
     terms = analyze.query_terms("\u0627\u0644\u0645\u0647\u0646\u062f\u0633")
     snippet, highlights = Matcher(terms, {}).snippet(Text(f"kataba {vowelled} here", "t", "", prose=True))
     assert [snippet[start:end] for start, end in highlights] == [vowelled]
+
+
+NOTED = (
+    "The otter {note} swims.\n\n```{note}\nThe otter of the weir is another one.\n```\n\n"
+    + "It swims along the bank. " * 20
+)
+
+
+@pytest.mark.parametrize(("query", "shown"), [("otter", False), ("otter of the weir", True)])
+def test_a_note_is_shown_where_it_alone_has_a_word_of_the_query(query: str, shown: bool) -> None:
+    snippet, _ = Matcher(analyze.query_terms(query), {}).snippet(Text(NOTED, "t", "", prose=True))
+    assert ("another one" in snippet) is shown
+    assert "otter" in snippet
+
+
+@pytest.mark.parametrize(
+    ("text", "further", "shown"),
+    [
+        ("An otter swims.", "It eats fish.", "An otter swims. It eats fish."),
+        ("An otter swims.", "", "An otter swims."),
+        (".. versionadded:: 2.0", "An otter swims.", "An otter swims."),
+        ("An otter. " * 24, "It eats fish.", ("An otter. " * 24).strip()),
+    ],
+)
+def test_a_short_chunk_goes_on_with_its_section(text: str, further: str, shown: str) -> None:
+    assert Matcher(["otter"], {}).snippet(Text(text, "t", "", prose=True), further)[0] == shown
+
+
+def test_what_follows_a_short_chunk_does_not_take_its_place() -> None:
+    further = "The otter of the weir, otter of otters. " * 9
+    snippet, highlights = Matcher(["otter", "weir"], {}).snippet(Text("An otter.", "t", "", True), further)
+    assert snippet.startswith("An otter. The otter of the weir")
+    assert all(snippet[start:end].lower() in ("otter", "otters", "weir") for start, end in highlights)
+
+
+def test_an_abbreviation_ends_no_sentence() -> None:
+    text = (
+        "An otter swims " + "along the river " * 11 + "where it is at home (i.e. [a den]), and sleeps there."
+    )
+    assert not Matcher(["otter"], {}).snippet(Text(text, "t", "", prose=True))[0].endswith("(i.e.")
