@@ -3,6 +3,8 @@
 `hashlib` is imported where it is used: it loads OpenSSL, two milliseconds that a search does not need.
 """
 
+import sys
+
 from ctx.lean import pattern
 
 # The name of a memory bank: an e-mail address is one, a path step is not.
@@ -47,9 +49,12 @@ def outline(value: object, digits: int = 16) -> str:
 
 def digest(content: bytes, digits: int) -> str:
     """The beginning of the SHA-256 of a few bytes, in hexadecimal."""
+    # Python's own, slower on long texts: `hashlib` loads OpenSSL, 2.5 ms.
     try:
-        # Python's own, slower on long texts: `hashlib` loads OpenSSL, 2.5 ms.
-        from _sha256 import sha256  # type: ignore[import-not-found]
+        if sys.version_info >= (3, 12):
+            from _sha2 import sha256  # type: ignore[import-not-found]
+        else:
+            from _sha256 import sha256  # type: ignore[import-not-found]
     except ImportError:
         from hashlib import sha256
     hexadecimal: str = sha256(content).hexdigest()

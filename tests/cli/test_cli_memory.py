@@ -4,6 +4,7 @@ import json
 import re
 import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -206,7 +207,7 @@ def test_doctor_says_that_memories_and_their_index_agree_and_finds_where_not(fol
     [memory] = [row for row in matches if row["what"] == "memory"]
     assert memory["state"] == "ok"
     assert "2 banks" in memory["detail"]
-    with sqlite3.connect(folder / ".ctx" / "ctx.db") as database:
+    with closing(sqlite3.connect(folder / ".ctx" / "ctx.db")) as database, database:
         database.execute("UPDATE memories SET text = 'changed behind our back' WHERE text = 'Bob''s own'")
     matches = json.loads(ctx("doctor", "--json", cwd=folder).stdout)["findings"]
     assert [row["state"] for row in matches if row["what"] == "memory"] == ["failed"]

@@ -391,7 +391,7 @@ def test_a_yaml_file_of_somebody_else_s_is_left_alone(folder: Path) -> None:
         ("continue", "mcpServers: &all\n  - name: ctx\n  - *all\n", "it has an alias"),
         ("continue", "mcpServers:\n  - &own\n    name: ctx\n    url: *own\n", "it has an alias"),
         ("continue", "[" * 20_000 + "]" * 20_000, "it is nested too deep"),
-        ("cursor", '{"a":' * 5000 + "1" + "}" * 5000, "it is nested too deep"),
+        ("cursor", '{"a":' * 100_000 + "1" + "}" * 100_000, "it is nested too deep"),
         ("codex", "a = " + "[" * 20_000, "it is nested too deep"),
     ],
 )

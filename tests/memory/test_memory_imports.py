@@ -4,6 +4,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -212,7 +213,7 @@ def test_a_file_that_is_not_claude_recalls_is_refused_in_words(bank: MemoryBank,
     (tmp_path / "broken.db").write_bytes(b"SQLite format 3\0" + bytes(100))
     with pytest.raises(BadRequest, match="cannot be read"):
         import_from(bank, "claude-recall", read_source(str(tmp_path / "broken.db")))
-    with sqlite3.connect(tmp_path / "other.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "other.db")) as connection, connection:
         connection.execute("CREATE TABLE notes (id INTEGER)")
     with pytest.raises(BadRequest, match="lacks key, value"):
         import_from(bank, "claude-recall", read_source(str(tmp_path / "other.db")))

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -345,7 +346,7 @@ def test_a_catalog_deleted_within_a_transaction_is_laid_anew_with_what_it_wrote(
         with catalog._writing() as write:
             write.ensure_source("late")
             shutil.rmtree(path.parent)
-        with sqlite3.connect(path) as copy:
+        with closing(sqlite3.connect(path)) as copy:
             assert copy.execute("SELECT name FROM source").fetchall() == [("late",)]
 
 
@@ -358,7 +359,7 @@ def test_a_log_deleted_while_open_takes_nothing_with_it(tmp_path: Path) -> None:
         catalog.put_documents([make("s", "b", ["two"])])
         shutil.copy(tmp_path / "ctx.db-wal", tmp_path / "copy-wal")
         shutil.copy(path, tmp_path / "copy")  # what a killed process would leave
-        with sqlite3.connect(tmp_path / "copy") as copy:
+        with closing(sqlite3.connect(tmp_path / "copy")) as copy:
             assert copy.execute("SELECT count(*) FROM document").fetchone() == (2,)
         assert catalog.stats()["documents"] == 2
 
@@ -419,7 +420,7 @@ def test_a_memory_survives_the_deletion_of_the_store_and_health_tells_of_it(tmp_
         eventually((tmp_path / ".ctx" / "index" / "keyword.state").exists)
     finally:
         space.close()
-    with sqlite3.connect(tmp_path / ".ctx" / "ctx.db") as copy:
+    with closing(sqlite3.connect(tmp_path / ".ctx" / "ctx.db")) as copy:
         assert copy.execute("SELECT count(*) FROM memories").fetchone() == (2,)
         assert copy.execute("SELECT count(*) FROM document").fetchone() == (1,)
 
