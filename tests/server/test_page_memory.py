@@ -72,6 +72,17 @@ def test_a_memory_is_corrected_forgotten_and_brought_back(tab: Tab) -> None:
     assert "The standup is at ten" in _texts(tab)
 
 
+def test_the_address_of_a_memory_that_is_gone_says_so(tab: Tab) -> None:
+    tab.page.locator(".memory a", has_text="standup").click()
+    tab.page.get_by_role("button", name="Forget it").click()
+    tab.page.locator("#memory-status", has_text="Forgotten.").wait_for()
+    tab.page.go_back()
+    tab.shows("#memory-one .lead", "no memory")
+    tab.page.locator("#memory-one a", has_text="All memories").click()
+    tab.page.locator(".memory", has_text="Paris").wait_for()
+    tab.faults[:] = [fault for fault in tab.faults if "404" not in fault]
+
+
 def test_a_bank_has_an_address_and_its_own_memories(tab: Tab) -> None:
     page = tab.page
     page.fill("#memory-bank", "alice")

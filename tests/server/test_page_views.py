@@ -55,6 +55,16 @@ NOTEBOOK = {
     "nbformat": 4,
     "nbformat_minor": 5,
 }
+SITE = """\
+connector = {name = "site", description = "Pages of a site"}
+function connector.scan(config)
+  local items = {}
+  for _, path in ipairs({"", "guide/a", "guide/b", "api/c"}) do
+    items[#items + 1] = {source_id = "https://docs.example.org/" .. path, title = path, body = "apples " .. path}
+  end
+  return items
+end
+"""
 DOCUMENTS = {
     "farm/notes.md": NOTES,
     "farm/yield.ipynb": json.dumps(NOTEBOOK),
@@ -180,6 +190,50 @@ def test_results_are_counted_by_folder_and_kind_and_narrowed_to_them(tab: Tab) -
     assert "kind=py" in tab.page.url
     tab.page.go_back()
     tab.until("document.querySelectorAll('.result').length === 4")
+
+
+def test_a_kind_is_the_same_in_capitals(browser: Any, serve: Serve, tmp_path: Path) -> None:
+    documents = {"README.MD": "# Apples\n", "notes.md": "# More apples\n", "apples.py": "apples = 1\n"}
+    with workspace(project(tmp_path, documents)) as space:
+        space.refresh([])
+        tab = Tab(browser, _serve(serve, space).base, "/#/search?q=apples")
+        chip = tab.page.get_by_role("group", name="Kind").locator("button", has_text="md")
+        assert chip.locator("small").text_content() == "2"
+        chip.click()
+        tab.until("document.querySelectorAll('.result').length === 2")
+        assert sorted(tab.titles()) == ["Apples", "More apples"]
+        tab.close()
+
+
+def test_pages_of_a_site_are_counted_by_the_folders_of_its_host(
+    browser: Any, serve: Serve, tmp_path: Path
+) -> None:
+    config = '[connectors.script.site]\npath = "site.lua"\n[embedding]\nprovider = "disabled"\n'
+    (tmp_path / "site.lua").write_text(SITE)
+    with workspace(project(tmp_path, config=config)) as space:
+        space.load_extensions()
+        space.refresh([])
+        tab = Tab(browser, _serve(serve, space).base, "/#/search?q=apples")
+        folders = tab.page.get_by_role("group", name="Folder")
+        chips = folders.locator("bdi").all_text_contents()
+        assert sorted(chips) == [f"https://docs.example.org/{folder}" for folder in ("", "api/", "guide/")]
+        folders.locator("button", has_text="guide/").click()
+        tab.until("document.querySelectorAll('.result').length === 2")
+        tab.close()
+
+
+def test_a_search_whose_words_stand_nowhere_says_so(browser: Any, serve: Serve, tmp_path: Path) -> None:
+    config = '[connectors.filesystem.docs]\nroot = "./docs"\n'
+    with workspace(project(tmp_path, DOCUMENTS, config)) as space:
+        space.refresh([])
+        tab = Tab(browser, _serve(serve, space).base)
+        tab.search("zzzqqq")
+        assert tab.titles()
+        assert "none has these words" in tab.text("#status")
+        tab.search("apples")
+        tab.until("document.querySelector('#results mark')")
+        assert "none has these words" not in tab.text("#status")
+        tab.close()
 
 
 def test_a_result_says_why_it_is_there(tab: Tab) -> None:
@@ -390,6 +444,46 @@ def test_a_server_that_is_gone_is_told_and_its_return_is_noticed(
     assert tab.titles() == ["Field notes"]
     tab.faults[:] = [fault for fault in tab.faults if "ERR_CONNECTION_REFUSED" not in fault]
     tab.close()
+
+
+def test_the_sources_read_last_are_shown_while_nobody_answers(
+    browser: Any, serve: Serve, space: Workspace
+) -> None:
+    tab = Tab(browser, _serve(serve, space).base)
+    tab.page.wait_for_selector("#facts li")
+    tab.page.route("**/*", lambda route: route.abort("connectionrefused"))
+    tab.lead("#/sources")
+    tab.shows("#down", "does not answer")
+    tab.shows("#source-list .card", "filesystem:docs")
+    tab.faults[:] = [fault for fault in tab.faults if "ERR_CONNECTION_REFUSED" not in fault]
+    tab.close()
+
+
+def test_when_a_source_was_indexed_goes_on_while_one_looks(
+    browser: Any, serve: Serve, space: Workspace
+) -> None:
+    clock = "window.later = 0; const now = Date.now; Date.now = () => now() + window.later;"
+    tab = Tab(browser, _serve(serve, space).base, "/#/sources", script=clock)
+    tab.page.wait_for_selector("#source-list .card")
+    tab.page.evaluate("window.later = 7_300_000")
+    tab.shows("#source-list .card", "Last indexed2 hours ago")
+    tab.close()
+
+
+def test_how_a_source_does_stands_in_one_line_beside_a_long_name(
+    browser: Any, serve: Serve, tmp_path: Path
+) -> None:
+    name = "the-handbook-of-all-departments-and-of-those-that-were"
+    config = f'[connectors.filesystem.{name}]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n'
+    with workspace(project(tmp_path, DOCUMENTS, config)) as space:
+        tab = Tab(browser, _serve(serve, space).base, "/#/sources", viewport={"width": 320, "height": 640})
+        state = tab.page.locator(".card .state", has_text="never indexed")
+        state.wait_for()
+        assert state.evaluate(
+            "badge => badge.getClientRects()[0].height < 2 * parseFloat(getComputedStyle(badge).fontSize)"
+        )
+        assert not tab.too_wide()
+        tab.close()
 
 
 def test_the_map_shows_documents_and_lights_what_is_searched(

@@ -23,7 +23,12 @@ export async function open(place) {
     if (id) await showOne(id, place);
     else await showList(place.query);
   } catch (error) {
-    find("memory-list").replaceChildren(element("p", error.message, "lead"));
+    const words = element("p", error.message, "lead");
+    if (!id) find("memory-list").replaceChildren(words);
+    else if (route().view === "memory") {
+      say("");
+      find("memory-one").replaceChildren(link("All memories", addressOf(), "back"), words);
+    }
   }
 }
 
@@ -139,6 +144,7 @@ async function showOne(id) {
   find("memory-form").hidden = true;
   find("memory-new").hidden = true;
   find("memory-more").hidden = true;
+  find("memory-one").replaceChildren(); // another memory's
   const memory = await ask("get_memory", { memory_id: id });
   if (route().view !== "memory") return;
   say("");

@@ -13,7 +13,8 @@ const FACETS = [
   ["kind", "Kind", (result) => kindOf(result.source_id)],
 ];
 
-const folderOf = (path) => (path.includes("/") ? `${path.split("/")[0]}/` : "");
+// The first folder of a path; of an address (a page of a site) that of its host.
+const folderOf = (path) => /^(?:[a-z]+:\/\/[^/]+\/)?(?:[^/]+\/)?/i.exec(path)[0];
 const kindOf = (path) => (/\.([A-Za-z0-9]{1,8})$/.exec(path.split("/").pop()) || ["", ""])[1].toLowerCase();
 
 // ---- the view -------------------------------------------------------------------------------------------------------
@@ -117,8 +118,9 @@ async function bodyOf(request, narrowed) {
 }
 
 function globOf({ folder, kind }) {
-  if (folder) return `${folder.replace(/[*?[\]{}\\!]/g, "?")}**${kind ? `/*.${kind}` : ""}`;
-  return kind ? `**/*.${kind}` : "";
+  const ending = kind.replace(/[a-z]/g, (letter) => `[${letter}${letter.toUpperCase()}]`); // README.MD is of the kind md
+  if (folder) return `${folder.replace(/[*?[\]{}\\!]/g, "?")}**${kind ? `/*.${ending}` : ""}`;
+  return kind ? `**/*.${ending}` : "";
 }
 
 async function search() {
@@ -148,11 +150,11 @@ async function search() {
     const answer = await call("/tools/search", body, aborter.signal);
     let results = answer.results.filter((result) => fits(result, request));
     const narrower = request.folder || request.kind ? await bodyOf(request, true) : null;
-    if (narrower?.filters) ({ results } = await call("/tools/search", narrower, aborter.signal));
+    if (narrower?.filters) results = (await call("/tools/search", narrower, aborter.signal)).results.filter((result) => fits(result, request));
     if (aborter.signal.aborted) return;
     showFacets(answer.results, request);
     show(results, request);
-    say(summary(results, answer, performance.now() - began));
+    say(summary(results, answer, request, performance.now() - began));
     showWays(results.length ? [] : waysOut(request));
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -169,11 +171,17 @@ async function search() {
 
 const fits = (result, request) => FACETS.every(([name, , of]) => !request[name] || name === "source" || of(result) === request[name]);
 
-function summary(results, answer, took) {
+function summary(results, answer, request, took) {
   const total = results.length;
   const text = total === 0 ? "Nothing found" : total === LIMIT ? `The best ${LIMIT} documents` : count(total, "document");
-  const notes = [answer.partial, answer.note].filter(Boolean).map((note) => ` · ${note}`).join("");
+  const notes = [total ? wordless(answer.results, request) : "", answer.partial, answer.note].filter(Boolean).map((note) => ` · ${note}`).join("");
   return `${text} in ${Math.round(took)} ms${notes}`;
+}
+
+// Something is always nearest in meaning, to nonsense too: a search whose words stand nowhere says so.
+function wordless(results, { mode, source }) {
+  if (mode !== "hybrid" || !results.every(({ explain }) => explain?.semantic && !explain.keyword)) return "";
+  return `none ${source ? "there " : ""}has these words; these are the nearest in meaning`;
 }
 
 // Where one may look who found nothing: what narrows the search let go, the other legs, the sources of an empty index.

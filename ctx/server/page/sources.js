@@ -11,6 +11,7 @@ const state = { open: false, timer: 0, sources: [], activity: {}, asked: new Map
 export function open() {
   state.open = true;
   state.drawn = "";
+  if (state.sources.length) draw(); // what was read last, also where nobody answers now
   return load();
 }
 
@@ -24,6 +25,8 @@ export const nameOfState = (source) => {
   if (!source.last_indexed_at) return ["never indexed", "warn"];
   return source.pending ? ["embedding", "warn"] : ["fresh", ""];
 };
+
+const indexed = (source) => (source.last_indexed_at ? ago(source.last_indexed_at) : "never");
 
 // Looks at once, and again by itself: each second while something is done or looked at, else now and then.
 export async function load() {
@@ -62,7 +65,7 @@ function draw() {
     else if (pending || never.length) setDot("warn", pending ? "some passages have no embedding yet" : "not everything is indexed yet");
     else setDot("", "everything is fresh");
   }
-  const picture = JSON.stringify([sources, activity, [...state.asked]]);
+  const picture = JSON.stringify([sources, activity, [...state.asked], sources.map(indexed)]);
   if (picture === state.drawn) return; // nothing new: what is unfolded and focused stays
   state.drawn = picture;
   drawFacts(sources, pending, never);
@@ -140,7 +143,7 @@ function card(source, { runs, ages }, unfolded) {
   title.append(element("span", word, `state ${tone}`));
   const facts = [["Documents", number(source.doc_count)], ["Passages", number(source.chunk_count)]];
   if (source.pending) facts.push(["Without embedding yet", number(source.pending)]);
-  facts.push(["Last indexed", source.last_indexed_at ? ago(source.last_indexed_at) : "never"]);
+  facts.push(["Last indexed", indexed(source)]);
   if (source.revision) facts.push(["Revision", source.revision.slice(0, 12)]);
   const list = pairs(facts);
   if (source.last_indexed_at) [...list.querySelectorAll("dd")].find((value) => value.previousSibling.textContent === "Last indexed").title = new Date(source.last_indexed_at).toLocaleString();
