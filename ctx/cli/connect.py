@@ -134,12 +134,12 @@ def _check(args: Any) -> None:
 def _connect(key: str, location: Location | None, name: str, args: Any) -> Outcome:
     client = CLIENTS[key]
     server = _server(client, location, args)
-    entry = client.entry(server)
+    entry = bare = client.entry(server)
     snippet = edited(client.form, client.key, None, name, entry)
     assert snippet is not None  # an empty file can always be edited
     template = client.project if args.scope == "project" else client.user
     if template is None:
-        return _paste(key, client, snippet, args)
+        return _paste(key, client, snippet, _led(location, args, keyless=not server.piped), args)
     path = _path(client, template, name, shared=args.scope == "project")
     if args.print:
         return Outcome(key, "shown", path, f"# {path}\n{snippet}")
@@ -150,6 +150,7 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
         _check_replaced(client, present[name], entry, name)
         _check_owner(client, path, name, root)
         entry = _with_own(client, present[name], entry)
+    keyless = entry == bare and not server.piped
     revised = edited(client.form, client.key, content, name, entry)
     if revised is None:
         why = illegibility(client.form, content) or "holds what cannot be edited safely"
@@ -157,16 +158,15 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
         return Outcome(key, "by hand", path, snippet, preface=reason, code=1)
     if revised == content:
         _own(path, name, root)
-        led = _running_notes(location) if location and not (args.url or args.stdio) else []
         connected = f"{client.title} is connected already: '{name}' in {path}"
-        return Outcome(key, "unchanged", path, connected, tuple(led))
+        return Outcome(key, "unchanged", path, connected, _led(location, args, keyless=keyless))
     if server.piped and not args.url and location is not None:
         _record(location, server, args)
     lines = [client.then]
     if not server.piped:
         start = "" if args.url else "ctx serve mcp  "
         lines.append(f"The server has to run: {start}({server.url})")
-    notes = _notes(client, location, args, twins=_twins(present, entry, name))
+    notes = _notes(client, location, args, _twins(present, entry, name), keyless=keyless)
     change = Change(key, path, content, revised, args.scope != "project", args.dry_run)
     outcome = change.write(f"{client.title}: wrote '{name}' into {path}", lines, notes)
     if not args.dry_run:
@@ -197,22 +197,22 @@ def _record(location: Location, server: Server, args: Any) -> None:
     record_soon(config, server.arguments[1:])
 
 
-def _paste(key: str, client: Client, snippet: str, args: Any) -> Outcome:
+def _paste(key: str, client: Client, snippet: str, notes: tuple[str, ...], args: Any) -> Outcome:
     """The entry of a client whose file is not written, and where it goes."""
     if args.scope == "project":
         raise BadRequest(f"{client.title} has no configuration of a project; use --scope user")
-    return Outcome(
-        key, "by hand", None, snippet, preface=f"{client.title} is configured by hand: {client.then}"
-    )
+    preface = f"{client.title} is configured by hand: {client.then}"
+    return Outcome(key, "by hand", None, snippet, notes, preface)
 
 
-def _notes(client: Client, location: Location | None, args: Any, twins: Sequence[str]) -> tuple[str, ...]:
+def _notes(
+    client: Client, location: Location | None, args: Any, twins: Sequence[str], *, keyless: bool
+) -> tuple[str, ...]:
     """What keeps a written entry from answering, or makes it answer for something else."""
-    notes = []
+    notes: list[str] = []
     if args.key_env and args.key_env not in os.environ:
         notes.append(f"{args.key_env} is not set here: export it where {client.title} is started")
-    if location is not None and not args.url and not args.stdio:
-        notes += _running_notes(location)
+    notes += _led(location, args, keyless=keyless)
     if location is None and not args.url:
         notes.append(
             "Note: there is no ctx.toml here or in a folder above, so this leads to whichever project is "
@@ -222,6 +222,20 @@ def _notes(client: Client, location: Location | None, args: Any, twins: Sequence
         notes.append(
             f"Note: '{plain(twins[0])}' in that file has the same address. If it is another project's, give "
             "this one a port of its own, [server] bind in ctx.toml, and connect again with --replace"
+        )
+    return tuple(notes)
+
+
+def _led(location: Location | None, args: Any, *, keyless: bool) -> tuple[str, ...]:
+    """What is said of the project's server that an entry leads to. `keyless`: it asks that without a key."""
+    if location is None or args.url or args.stdio:
+        return ()
+    notes = _running_notes(location)
+    variable = configuration_at(location).server.api_key_env
+    if variable and keyless and not args.key_env:
+        notes.append(
+            "Note: this server answers nobody without its key, and the entry brings none: connect again with "
+            f"--key-env {plain(variable)}"
         )
     return tuple(notes)
 

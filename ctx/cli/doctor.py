@@ -384,7 +384,10 @@ def _sandbox(workspace: Workspace, needed: bool) -> Iterator[Finding]:
 def _doors(workspace: Workspace, fix: bool) -> Iterator[Finding]:
     server = workspace.config.server
     settings = ServerSettings(
-        cors_origins=tuple(server.cors_origins), cross_site_tools=server.cross_site_tools
+        bind=server.bind,
+        cors_origins=tuple(server.cors_origins),
+        cross_site_tools=server.cross_site_tools,
+        api_keys=(server.api_key_env,) if server.api_key_env else (),  # whether there is any
     )
     yield Finding("web pages", OK, page_access(workspace, settings))
     for doubt in setting_doubts(server.allowed_hosts, server.cors_origins, server.allowed_origins):

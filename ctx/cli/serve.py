@@ -21,7 +21,7 @@ from ctx.clock import now_ms
 from ctx.errors import BadRequest, ConfigError
 from ctx.server.address import local
 from ctx.server.app import create_app
-from ctx.server.policy import ServerSettings, open_to_pages, setting_doubts
+from ctx.server.policy import ServerSettings, closed, open_to_pages, setting_doubts
 from ctx.server.run import proposal, serve
 from ctx.workspace import Workspace, open_workspace
 
@@ -112,6 +112,8 @@ def page_access(workspace: Workspace, settings: ServerSettings) -> str:
     """What web pages of other sites may call without a key, in a sentence."""
     if not settings.cors_origins:
         return "no page of another site may call anything"
+    if closed(settings):
+        return "pages of other sites may call nothing without a key, as nobody may"
     names = [
         tool.name
         for tool in workspace.toolbox.list()

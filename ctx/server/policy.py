@@ -82,6 +82,14 @@ def check_bind(settings: ServerSettings, ring: Keys | None = None) -> None:
     )
 
 
+def closed(settings: ServerSettings) -> bool:
+    """Whether everything needs a key: by one for the server, or by a bind beyond this machine. Keys for packs
+    and banks close those.
+    """
+    loopback = is_loopback(split_bind(settings.bind)[0])
+    return bool(settings.api_keys) or not (loopback or settings.insecure_no_auth)
+
+
 # What a proxy adds, by which a request of another machine can be told from one of this.
 _PROXY_HEADERS = frozenset({"forwarded", "x-real-ip", "via", "cf-connecting-ip", "true-client-ip"})
 
@@ -107,9 +115,7 @@ class Policy:
         self._origins = frozenset(map(_plain_origin, settings.allowed_origins))
         self._cors = frozenset(map(_plain_origin, settings.cors_origins))
         self._fixed = list(_fixed_grants(settings))
-        # A key for the server, or a bind beyond this machine, closes everything; keys for packs and banks
-        # close those.
-        self.closed = bool(settings.api_keys) or not (self.loopback or settings.insecure_no_auth)
+        self.closed = closed(settings)
         self._own_hosts = frozenset(map(host_name, (*LOOPBACK_HOSTS, *bound)))
 
     @property

@@ -42,6 +42,20 @@ def test_two_projects_with_one_address_are_told_to_part(folder: Path, home: Path
     assert "'ctx-project' in that file has the same address" in reply.stderr
 
 
+def test_an_entry_without_the_key_that_the_server_wants_is_told_so(folder: Path, home: Path) -> None:
+    config = folder / "ctx.toml"
+    config.write_text(config.read_text() + '\n[server]\napi_key_env = "CTX_KEY"\n')
+    as_named = ("--config", "ctx.toml")
+    for client in ("cursor", "cursor", "goose"):  # written, there already, to be pasted
+        reply = as_user(folder, client, *as_named)
+        assert reply.returncode == 0
+        assert "connect again with --key-env CTX_KEY" in reply.stderr
+    assert "brings none" not in as_user(folder, "claude-desktop", *as_named).stderr  # it asks no server
+    assert "brings none" not in as_user(folder, "cursor", "--key-env", "CTX_KEY", *as_named).stderr
+    reply = as_user(folder, "cursor", *as_named)
+    assert ("is connected already" in reply.stdout, "brings none" in reply.stderr) == (True, False)
+
+
 def test_a_second_project_of_one_name_takes_over_no_entry(folder: Path, home: Path) -> None:
     """One name and one address: nothing in the entry tells whose it is."""
     second = folder.parent / "elsewhere" / folder.name
