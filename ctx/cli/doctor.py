@@ -272,7 +272,7 @@ def _embedder(workspace: Workspace, fix: bool) -> Iterator[Finding]:
     yield Finding(
         "embeddings",
         WARNING if pending else OK,
-        detail + (f"; {pending:,} chunks pending: `ctx embed pending`" if pending else ""),
+        detail + (f"; {counted(pending, 'chunk')} pending: `ctx embed pending`" if pending else ""),
     )
     for share in replaced_models(workspace):
         yield Finding(
@@ -330,7 +330,9 @@ def _memory(workspace: Workspace, fix: bool) -> Iterator[Finding]:
 def _packs(workspace: Workspace) -> Iterator[Finding]:
     if workspace.packs:
         yield Finding(
-            "packs", OK, ", ".join(f"{pack.name} ({len(pack.tools)} tools)" for pack in workspace.packs)
+            "packs",
+            OK,
+            ", ".join(f"{pack.name} ({counted(len(pack.tools), 'tool')})" for pack in workspace.packs),
         )
     for pack in workspace.packs:
         if pack.manifest.key_required and not pack.keys and not _server_keys(workspace):

@@ -320,7 +320,7 @@ def _delete(workspace: Workspace, args: argparse.Namespace) -> int:
         sentence = f"'{args.name}' holds {counted(count, 'memory')}; --yes removes all of it for good."
         return _report(args, {"count": count, "deleted": False}, sentence, None)
     count = workspace.memory.delete(args.name)
-    sentence = f"Removed '{args.name}' with {count:,} memories."
+    sentence = f"Removed '{args.name}' with {counted(count, 'memory')}."
     return _report(args, {"count": count, "deleted": True}, sentence, None)
 
 

@@ -247,6 +247,9 @@ def test_a_person_looks_inside_corrects_forgets_and_takes_it_back(folder: Path) 
 @pytest.mark.slow
 def test_banks_are_renamed_merged_and_deleted(folder: Path) -> None:
     assert ctx("memory", "rename", "bob", "robert", cwd=folder).returncode == 0
+    assert ctx("memory", "export", "--bank", "robert", "--output", "of.jsonl", cwd=folder).returncode == 0
+    assert ctx("memory", "import", "of.jsonl", "--bank", "copy", cwd=folder).returncode == 0
+    assert ctx("memory", "delete", "copy", "--yes", cwd=folder).stdout == "Removed 'copy' with 1 memory.\n"
     would = ctx("memory", "merge", "robert", "alice", "--dry-run", "--json", cwd=folder)
     assert json.loads(would.stdout) == {"imported": 1, "skipped": 0, "conflicts": []}
     assert ctx("memory", "merge", "robert", "alice", cwd=folder).returncode == 0
