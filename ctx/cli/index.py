@@ -1,5 +1,6 @@
 """`ctx index` (alias `sync`)."""
 
+import _signal  # type: ignore[import-not-found]  # `signal` itself imports 3 ms of enums
 import json
 import sys
 import threading
@@ -245,11 +246,12 @@ def _follow(workspace: Workspace, stop: threading.Event, *, as_json: bool) -> No
             for line in change_lines(report):
                 print(line, flush=True)
 
+    if _signal.getsignal(_signal.SIGINT) != _signal.SIG_IGN:
+        # As an exception a second Ctrl-C would break into what the first one ends, and be a traceback.
+        _signal.signal(_signal.SIGINT, lambda *_: stop.set())
     print("Following the sources; Ctrl-C stops.", file=sys.stderr if as_json else sys.stdout, flush=True)
-    try:
-        workspace.follow(tell, stop)
-    except KeyboardInterrupt:
-        print(file=sys.stderr)  # the terminal shows ^C without an end of its line
+    workspace.follow(tell, stop)
+    print(file=sys.stderr)  # the terminal shows ^C without an end of its line
 
 
 def change_lines(report: IndexReport) -> list[str]:
