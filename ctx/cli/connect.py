@@ -139,7 +139,7 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
     assert snippet is not None  # an empty file can always be edited
     template = client.project if args.scope == "project" else client.user
     if template is None:
-        return _paste(key, client, snippet, _led(location, args, keyless=not server.piped), args)
+        return _paste(key, client, snippet, _server_notes(location, args, keyless=not server.piped), args)
     path = _path(client, template, name, shared=args.scope == "project")
     if args.print:
         return Outcome(key, "shown", path, f"# {path}\n{snippet}")
@@ -159,7 +159,7 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
     if revised == content:
         _own(path, name, root)
         connected = f"{client.title} is connected already: '{name}' in {path}"
-        return Outcome(key, "unchanged", path, connected, _led(location, args, keyless=keyless))
+        return Outcome(key, "unchanged", path, connected, _server_notes(location, args, keyless=keyless))
     if server.piped and not args.url and location is not None:
         _record(location, server, args)
     lines = [client.then]
@@ -212,7 +212,7 @@ def _notes(
     notes: list[str] = []
     if args.key_env and args.key_env not in os.environ:
         notes.append(f"{args.key_env} is not set here: export it where {client.title} is started")
-    notes += _led(location, args, keyless=keyless)
+    notes += _server_notes(location, args, keyless=keyless)
     if location is None and not args.url:
         notes.append(
             "Note: there is no ctx.toml here or in a folder above, so this leads to whichever project is "
@@ -226,7 +226,7 @@ def _notes(
     return tuple(notes)
 
 
-def _led(location: Location | None, args: Any, *, keyless: bool) -> tuple[str, ...]:
+def _server_notes(location: Location | None, args: Any, *, keyless: bool) -> tuple[str, ...]:
     """What is said of the project's server that an entry leads to. `keyless`: it asks that without a key."""
     if location is None or args.url or args.stdio:
         return ()

@@ -495,24 +495,6 @@ def test_an_export_to_a_file_is_whole_or_absent(indexed: Path, tmp_path: Path) -
     assert target.stat().st_mode & 0o777 == 0o600
 
 
-PRESSED_AGAIN = """\
-import os, signal, sys
-from ctx.cli import main
-from ctx.workspace import Workspace
-
-close = Workspace.close
-
-
-def close_interrupted(space):
-    os.kill(os.getpid(), signal.SIGINT)
-    close(space)
-
-
-Workspace.close = close_interrupted
-sys.exit(main())
-"""
-
-
 def test_a_watching_run_tells_each_change_and_ctrl_c_is_its_right_end(tmp_path: Path) -> None:
     project(tmp_path, FILES)
     child = subprocess.Popen(
@@ -535,23 +517,6 @@ def test_a_watching_run_tells_each_change_and_ctrl_c_is_its_right_end(tmp_path: 
     _, errors = child.communicate(timeout=20)
     assert child.returncode == 0
     assert "Traceback" not in errors
-
-
-def test_a_second_ctrl_c_does_not_break_into_the_end_of_a_watching_run(tmp_path: Path) -> None:
-    project(tmp_path, FILES)
-    child = subprocess.Popen(
-        [sys.executable, "-c", PRESSED_AGAIN, "index", "--watch"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=hear_ctrl_c,
-    )
-    assert child.stdout is not None
-    assert any("Ctrl-C" in line for line in child.stdout)
-    child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=20)
-    assert (child.returncode, errors.strip()) == (0, "")
 
 
 def test_what_is_skipped_is_named_with_its_reason_and_a_dry_run_knows_it(tmp_path: Path) -> None:

@@ -153,6 +153,41 @@ def test_ctrl_c_while_modules_are_imported_ends_the_process_without_a_word(
     assert (child.returncode, child.stdout, child.stderr) == (-signal.SIGINT, "", "")
 
 
+PRESSED_AGAIN = """\
+import os, signal, sys
+from ctx.cli import main
+from ctx.workspace import Workspace
+
+close = Workspace.close
+
+
+def close_interrupted(space):
+    os.kill(os.getpid(), signal.SIGINT)
+    close(space)
+
+
+Workspace.close = close_interrupted
+sys.exit(main())
+"""
+
+
+def test_a_second_ctrl_c_does_not_break_into_the_end_of_a_watching_run(tmp_path: Path) -> None:
+    project(tmp_path, {"a.md": "# A\n\nx\n"})
+    child = subprocess.Popen(
+        [sys.executable, "-c", PRESSED_AGAIN, "index", "--watch"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_ctrl_c,
+    )
+    assert child.stdout is not None
+    assert any("Ctrl-C" in line for line in child.stdout)
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=DEADLINE_S)
+    assert (child.returncode, errors.strip()) == (0, "")
+
+
 @pytest.mark.slow
 def test_two_runs_at_once_wait_for_each_other_and_both_succeed(tmp_path: Path) -> None:
     many(tmp_path, 1500)
