@@ -24,7 +24,7 @@ from ctx.evidence import (
 from ctx.lean import TYPE_CHECKING, Lock, NamedTuple, Protocol
 from ctx.settings import Retrieval
 from ctx.snippet import Matcher
-from ctx.text import cut
+from ctx.text import counted, cut
 from ctx.types import JSON, MODES, Filters, Hit, SearchResult
 
 if TYPE_CHECKING:  # shapes, and a search's start is the shorter by their modules
@@ -418,7 +418,7 @@ class Searcher:
         pending = self._pending_count(model)
         if not pending:
             return None
-        return f"{pending:,} chunks are not embedded yet, so the search by meaning cannot find them"
+        return f"not embedded yet, and so not found by meaning: {counted(pending, 'chunk')}"
 
 
 def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str] | None:

@@ -428,7 +428,7 @@ def test_an_index_that_lacks_embeddings_says_how_many(store: Store) -> None:
     reply = store.searcher().search("cat", "hybrid")
     assert [result.source_id for result in reply.results] == ["a.txt"]
     assert reply.partial is not None
-    assert reply.partial.startswith("2 chunks")
+    assert reply.partial == "not embedded yet, and so not found by meaning: 2 chunks"
     assert store.searcher().search("cat").partial is None
     store.embed()
     assert store.searcher().search("cat", "hybrid").partial is None

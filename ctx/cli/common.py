@@ -8,7 +8,7 @@ from ctx.config import Config, default_config, read_config
 from ctx.errors import BadParameter, BadRequest, ConfigError
 from ctx.lean import TYPE_CHECKING, Any
 from ctx.project import Location, find_config
-from ctx.reach import asked, requests
+from ctx.reach import asked, requests, variables
 from ctx.types import JSON, Caller
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def configuration_at(location: Location, *, remember: bool = False) -> Config:
     file = read_config(location.path, os.environ, remember=remember)
     if not location.chosen and (lines := requests(file.tables, file.root)):
         # A mistake is told before a question is asked, if that takes no variable's value.
-        if b"${" not in file.content:
+        if not any(variables(file.tables)):
             file.config({}, chosen=False)
         # It needs hashes and JSON, which a plain search does without.
         from ctx.cli.trust import require_trust

@@ -461,7 +461,7 @@ def test_embeddings_are_counted_made_and_made_anew(tmp_path: Path) -> None:
     assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
     (pending,) = document(ctx("embed", "pending", "--dry-run", "--json", cwd=tmp_path)).values()
     assert pending >= 2
-    assert "are not embedded yet" in ctx("search", "--mode", "semantic", "shipping", cwd=tmp_path).stderr
+    assert "not embedded yet" in ctx("search", "--mode", "semantic", "shipping", cwd=tmp_path).stderr
     assert document(ctx("embed", "pending", "--limit", "1", "--json", cwd=tmp_path))["pending"] == pending - 1
     assert f"embedded {pending - 1} chunk" in ctx("embed", "pending", cwd=tmp_path).stdout
     assert "embedded 0 chunks" in ctx("embed", "pending", cwd=tmp_path).stdout

@@ -133,6 +133,6 @@ def test_a_search_tells_what_awaits_an_embedding_for_as_long_as_it_does(
     with workspace(project(tmp_path, {"a.md": "# A\n\nxylophone"}, SEMANTIC)) as space:
         space.indexer.run()
         before = space.toolbox.call("search", question, Caller("cli"))
-        assert before["partial"].startswith("1 chunks are not embedded yet")
+        assert before["partial"].endswith("not found by meaning: 1 chunk")
         space.indexer.embed()
         assert "partial" not in space.toolbox.call("search", question, Caller("cli"))

@@ -160,7 +160,7 @@ def test_pending_embeddings_are_told_by_every_door(tmp_path: Path) -> None:
     project(tmp_path, {"a.md": "# A\n\nxylophone"}, SEMANTIC)
     assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
     answer = json.loads(ctx("search", "xylophone", "--mode", "hybrid", "--json", cwd=tmp_path).stdout)
-    assert answer["partial"].startswith("1 chunks are not embedded yet")
+    assert answer["partial"].endswith("not found by meaning: 1 chunk")
     (source,) = json.loads(ctx("sources", "--json", cwd=tmp_path).stdout)["sources"]
     assert source["pending"] == 1
     stats = ctx("stats", "--json", cwd=tmp_path).stdout
