@@ -26,6 +26,8 @@ from ctx.errors import Busy, StoreError
 from ctx.store.postgres_address import (
     AWAY,
     CONNECT_TIMEOUT_S,
+    LIMITS_MS,
+    POOLED,
     STATEMENT_TIMEOUT_MS,
     address_of,
     answering_first,
@@ -43,6 +45,12 @@ _SILENCE_S = 1.0  # an attempt that took longer was not refused: nobody answers 
 _RUNS = (64, 16, 4, 1)  # rows of an INSERT
 _RUN_BYTES = 1 << 20
 _ESCAPE = "\x1a"  # PostgreSQL's texts hold any character but U+0000, which is kept as this and a letter
+_PROCESS = "pg_backend_pid()"
+_TRANSACTIONS_SEEN = 3  # of a pooled connection, to tell what the pool is of
+# What the address asks for, where a pooler kept that to itself.
+_LIMIT = "SELECT {} WHERE current_setting('lock_timeout') = '0'".format(
+    ", ".join(f"set_config('{name}', '{limit}', false)" for name, limit in LIMITS_MS.items())
+)
 _MIGRATION_LOCK = 0x637478  # "ctx": of those who migrate, one at a time
 
 T = TypeVar("T")
@@ -69,6 +77,8 @@ def store_error(error: psycopg.Error) -> StoreError:
         )
     if isinstance(error, errors.InsufficientPrivilege):
         return StoreError("the database refuses this to the user of [store] url: grant it, or name its owner")
+    if isinstance(error, errors.DuplicatePreparedStatement | errors.InvalidSqlStatementName):
+        return StoreError(POOLED)
     if isinstance(error, psycopg.OperationalError):
         return StoreError(not_connected(error)[0])
     return StoreError("the database could not answer: see the log")
@@ -187,6 +197,7 @@ class Connection:
     def __init__(self, native: _Native) -> None:
         self.native = native
         self.system = ""  # which server this is, for good: asked once
+        self.process = 0  # and which of its processes, which a pooler does not tell
         self._piped = False
 
     def execute(self, sql: str, values: Sequence[Any] = (), /) -> "psycopg.Cursor[tuple[Any, ...]]":
@@ -251,7 +262,7 @@ class Connection:
         """Begins a transaction. The server has so long to reply, which it does at once where it is well."""
         self.native.reply_s = reply_s
         if write and not self.system:
-            self.system = _system(self)
+            self.system, self.process = _server(self)
         self.execute("BEGIN" if write else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         self.native.reply_s = REPLY_S
 
@@ -265,6 +276,7 @@ class Database:
     def __init__(self, url: str, *, timeout_s: float = FAILOVER_S) -> None:
         self._address = address_of(url)
         self._timeout_s = timeout_s
+        self.pooled: bool | None = None  # whether a pooler is in between; None before that was asked
         self._reached = False
         self._away_s: float | None = None  # since when no server takes writes, on the monotonic clock
         self._silent_until_s = 0.0  # until then nobody is asked who did not answer
@@ -364,6 +376,10 @@ class Database:
                     raise store_error(error) from error
                 else:
                     time.sleep(_RETRY_S)
+            except psycopg.Error as error:
+                if connection is not None:
+                    connection.close()
+                raise store_error(error) from error
 
     def _hangs(self, began_s: float, patience_s: float | None, error: psycopg.OperationalError) -> None:
         """Leaves a server that does not reply. Raises `StoreError` where it was waited for long enough."""
@@ -413,7 +429,25 @@ class Database:
         self._address = answering_first(self._address, native.info.host, native.info.port)
         native.adapters.register_dumper(str, _TextDumper)
         native.adapters.register_loader("text", _TextLoader)
-        return Connection(native)
+        connection = Connection(native)
+        if self.pooled:
+            connection.execute(_LIMIT)
+        return connection
+
+    def _check_sessions(self) -> None:
+        """Raises `StoreError` where a pooler has a connection's transactions, and with them its settings and
+        prepared statements, wander about those of the server.
+        """
+        with translating():
+            self._close_idle()  # it has no limits yet
+            first, second = self._connected(), self._connected()
+            try:
+                processes = {(_process(first), _process(second)) for _ in range(_TRANSACTIONS_SEEN)}
+            finally:
+                first.close()
+                second.close()
+        if len(processes) > 1 or len({*processes.pop()}) == 1:
+            raise StoreError(POOLED)
 
     def _put_back(self, connection: Connection) -> None:
         if self._closed:
@@ -455,8 +489,9 @@ class Database:
         + 1.
 
         Raises `StoreError` for a database that is newer than the program, a server that is too old, or texts
-        that are not in the order of their code points.
+        that are not in the order of their code points, or a pooler of transactions.
         """
+        known = self.pooled
         with self.transaction() as connection:
             version = connection.native.info.server_version // 10_000
             if version < OLDEST:
@@ -464,8 +499,13 @@ class Database:
                     f"the database is PostgreSQL {version}, and ctx needs {OLDEST} or newer: upgrade it"
                 )
             _check_order(connection)
-            if _version(connection, component) == len(migrations):
-                return
+            if known is None:
+                self.pooled = _process(connection) != connection.native.info.backend_pid
+            current = _version(connection, component) == len(migrations)
+        if known is None and self.pooled:
+            self._check_sessions()
+        if current:
+            return
         with self.transaction(write=True, stepwise=True) as connection:
             connection.execute("SET LOCAL statement_timeout = 0")
             connection.native.reply_s = None
@@ -487,15 +527,21 @@ class Database:
             )
 
 
-def _system(connection: Connection) -> str:
-    """The name that a server has from its making on, and its standbys with it; "-" where it may not be
-    asked.
+def _server(connection: Connection) -> tuple[str, int]:
+    """The name that a server has from its making on, and its standbys with it, "-" where it may not be asked;
+    and the number of its process.
     """
     try:
-        row = connection.execute("SELECT system_identifier FROM pg_control_system()").fetchone()
+        row = connection.execute(f"SELECT system_identifier, {_PROCESS} FROM pg_control_system()").fetchone()
     except errors.InsufficientPrivilege:
-        return "-"
-    return str(row[0]) if row else "-"
+        return "-", _process(connection)
+    return (str(row[0]), int(row[1])) if row else ("-", 0)
+
+
+def _process(connection: Connection) -> int:
+    row = connection.execute(f"SELECT {_PROCESS}").fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def _version(connection: Connection, component: str) -> int:

@@ -13,13 +13,21 @@ from ctx.errors import StoreError
 CONNECT_TIMEOUT_S = 5
 # A statement of ours takes seconds at most; one that hangs must not hold a lock for ever.
 STATEMENT_TIMEOUT_MS = 120_000
-LOCK_TIMEOUT_MS = 10_000
-IDLE_TIMEOUT_MS = 120_000  # of a transaction whose process is gone or stuck: what it holds comes free then
+LIMITS_MS = {
+    "statement_timeout": STATEMENT_TIMEOUT_MS,
+    "lock_timeout": 10_000,
+    # Of a transaction whose process is gone or stuck: what it holds comes free then.
+    "idle_in_transaction_session_timeout": 120_000,
+}
 
 AWAY = "the database cannot be reached: check that it runs, and [store] url"
 UNPROVEN = "the database asks for a password: put one into [store] url"
 REFUSED = (
     "the database refuses the user, the password or the database of [store] url: its own words are in the log"
+)
+POOLED = (
+    "a pooler before the database gives each transaction another connection, and ctx needs one that stays: "
+    "have it pool sessions (PgBouncer: pool_mode = session), or name the database itself in [store] url"
 )
 NO_ADDRESS = "[store] url is no address of a PostgreSQL: postgresql://user@host/database"
 UNKNOWN_PARAMETER = (
@@ -32,7 +40,8 @@ UNKNOWN_PARAMETER = (
 # several hosts each says something: the first line that fits counts. True where waiting may help.
 _NOT_CONNECTED = (
     (
-        ("connection slots", "too many c"),  # clients, or connections for a role or a database
+        # Of clients, or connections for a role or a database; the last is a pooler's.
+        ("connection slots", "too many c", "no more connections"),
         "the database has no connection left: raise its max_connections, or the limit of the user or of the "
         "database, or have fewer programs use it",
         True,
@@ -55,6 +64,18 @@ _NOT_CONNECTED = (
     (
         ("certificate",),
         "the certificate of the database is not trusted: name its authority in [store] url (sslrootcert)",
+        False,
+    ),
+    (
+        ("unsupported startup parameter",),
+        "a pooler before the database refuses the time limits that ctx asks for: have it ignore them, they "
+        "are set later (PgBouncer: ignore_startup_parameters = options)",
+        False,
+    ),
+    (("statement pooling",), POOLED, False),
+    (
+        ("bouncer config error", "no such database", "no such user"),
+        "a pooler before the database knows no such database, or no such user: have it know them",
         False,
     ),
     (("invalid port number",), "the port in [store] url is none", False),
@@ -90,10 +111,8 @@ def address_of(url: str) -> str:
         raise StoreError(UNKNOWN_PARAMETER if unknown else NO_ADDRESS) from error
     if any("@" in host[1:] for host in str(parameters.get("host")).split(",")):
         raise StoreError(f"{NO_ADDRESS}; an @ in its password is written %40, a / %2F")
-    options = (
-        f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout={LOCK_TIMEOUT_MS} "
-        f"-c idle_in_transaction_session_timeout={IDLE_TIMEOUT_MS} {parameters.get('options') or ''}"
-    )
+    limits = [f"-c {name}={limit}" for name, limit in LIMITS_MS.items()]
+    options = " ".join([*limits, str(parameters.get("options") or "")])
     defaults: dict[str, Any] = {
         "target_session_attrs": "read-write",  # of several hosts the one that takes writes
         "client_encoding": "UTF8",

@@ -382,7 +382,7 @@ class PostgresCatalog(Documents, Embeddings):
                 "pg_stat_replication"
             ).fetchall()
         version, names, commit = row or ("", "", "")
-        line = f"PostgreSQL {str(version).split()[0]}"
+        line = f"PostgreSQL {str(version).split()[0]}{' behind a pooler' if self.database.pooled else ''}"
         if not standbys:
             waiting = (
                 f", and synchronous_standby_names = '{names}' has every write wait for one" if names else ""
@@ -496,7 +496,7 @@ class PostgresWrite(Write):
             "begun AS (INSERT INTO epoch SELECT value, ? || line FROM taken WHERE line IS DISTINCT FROM ?) "
             "SELECT value, line FROM taken",
             (
-                *(self.connection.system, self._token, self.connection.native.info.backend_pid),
+                *(self.connection.system, self._token, self.connection.process),
                 *(self._token, self.line),
             ),
         )

@@ -3,17 +3,19 @@
 import re
 import select
 import socket
+import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import faults
 import postgres
 import pytest
+from store_tree import make
 
 from ctx.errors import BadRequest, StoreError
 
@@ -79,6 +81,94 @@ class Relay:
 
     def close(self) -> None:
         self._listener.close()
+
+
+class Pooler:
+    """Stands between clients and a server as PgBouncer does: it says who it is itself, keeps the time limits
+    that a client asks for, and lends a connection of the server's for a session, or for a transaction.
+    """
+
+    def __init__(self, port: int, *, sessions: bool) -> None:
+        self._port = port
+        self._sessions = sessions
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._free: list[socket.socket] = []  # the last that was given back is the next that is lent
+        self.refusal = b""  # of what a client asks for, in words
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, suppress(OSError):
+            greeting = client.recv(1 << 16)
+            while len(greeting) == 8:  # asks for TLS
+                client.sendall(b"N")
+                greeting = client.recv(1 << 16)
+            if self.refusal:
+                said = b"SFATAL\0C08P01\0M" + self.refusal + b"\0\0"
+                client.sendall(b"E" + struct.pack("!i", len(said) + 4) + said)
+                return
+            wishes = re.sub(rb"options\0[^\0]*\0", b"", greeting[4:])
+            server = socket.create_connection(("127.0.0.1", self._port))
+            server.sendall(struct.pack("!i", len(wishes) + 4) + wishes)
+            said = b""
+            while not said.endswith(b"Z\0\0\0\x05I"):
+                said += server.recv(1 << 16)
+            client.sendall(re.sub(rb"K\0\0\0\x0c....", b"K\0\0\0\x0c\0\0\0\x01", said, flags=re.DOTALL))
+            self._free.append(server)
+            while select.select([client], [], []) and client.recv(1, socket.MSG_PEEK) not in (b"", b"X"):
+                self._lend(client)
+
+    def _lend(self, client: socket.socket) -> None:
+        """Carries what is said until the server is at rest between two transactions, or the client leaves."""
+        server = self._free.pop()
+        parts = {client: b"", server: b""}
+        owed, resting = 0, False
+        while self._sessions or owed or not resting:
+            for speaker in select.select([client, server], [], [])[0]:
+                spoken = speaker.recv(1 << 16)
+                if not spoken:
+                    server.close()
+                    return
+                parts[speaker] += spoken
+                for kind, content in self._messages(parts, speaker):
+                    if speaker is client:
+                        owed += kind in (b"Q", b"S")
+                    elif kind == b"Z":
+                        owed, resting = owed - 1, content == b"I"
+                if resting and not owed and not self._sessions:
+                    self._free.append(server)  # before the client knows, who may ask for another at once
+                (server if speaker is client else client).sendall(spoken)
+
+    def _messages(
+        self, parts: dict[socket.socket, bytes], speaker: socket.socket
+    ) -> Iterator[tuple[bytes, bytes]]:
+        while len(parts[speaker]) >= 5:
+            end = 1 + struct.unpack("!i", parts[speaker][1:5])[0]
+            if len(parts[speaker]) < end:
+                return
+            message, parts[speaker] = parts[speaker][:end], parts[speaker][end:]
+            yield message[:1], message[5:]
+
+    def close(self) -> None:
+        self._listener.close()
+        for server in self._free:
+            server.close()
+
+
+@contextmanager
+def pooled(database_url: str, *, sessions: bool) -> Iterator[tuple[Pooler, str]]:
+    port = urlsplit(database_url).port or 0
+    pooler = Pooler(port, sessions=sessions)
+    try:
+        yield pooler, database_url.replace(f":{port}/", f":{pooler.port}/")
+    finally:
+        pooler.close()
 
 
 @pytest.fixture
@@ -288,6 +378,53 @@ def test_a_database_that_does_not_even_answer_is_not_asked_by_each_call() -> Non
                     names(database)
         attempts = faults.waiting(listener)
     assert 1 <= attempts <= 5, "each attempt takes two seconds"
+
+
+def test_a_pooler_of_transactions_is_refused_with_the_mend(database_url: str) -> None:
+    from ctx.store.postgres import Database
+    from ctx.store.postgres_catalog import PostgresCatalog
+
+    with pooled(database_url, sessions=False) as (pooler, url):
+        with pytest.raises(StoreError, match="pool_mode = session"):
+            PostgresCatalog(url)
+        pooler.refusal = b"unsupported startup parameter: options"
+        with pytest.raises(StoreError, match="ignore_startup_parameters = options"):
+            PostgresCatalog(url)
+    # And where it was not told from a pooler of sessions when the catalog was opened.
+    with (
+        pooled(database_url, sessions=False) as (_, url),
+        bare_table(url) as first,
+        Database(url) as second,
+        pytest.raises(StoreError, match="pool_mode = session"),
+    ):
+        [names(database) for _ in range(10) for database in (first, second)]
+
+
+def test_behind_a_pooler_of_sessions_a_write_is_known_by_its_own_process(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ctx.store.postgres import Database
+    from ctx.store.postgres_catalog import PostgresCatalog
+
+    aside = Database.aside
+
+    def taken(database: Database, sql: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        number = aside(database, sql, values)
+        if database is writer.database and "taken" in sql:
+            reader.seq()  # frees the numbers of processes that are not there
+        return number
+
+    with (
+        pooled(database_url, sessions=True) as (_, url),
+        PostgresCatalog(url) as writer,
+        PostgresCatalog(url) as reader,
+    ):
+        monkeypatch.setattr(Database, "aside", taken)
+        assert writer.put_documents([make("git:x", "a", ["one"])]) == 1
+        with reader.database.transaction() as connection:
+            assert connection.execute("SHOW lock_timeout").fetchone() == ("10s",)
+        _, line = reader.server() or (False, "")
+        assert "behind a pooler" in line
 
 
 def test_a_server_that_is_too_old_is_refused_before_anything_is_made_there(relay: tuple[Relay, str]) -> None:
