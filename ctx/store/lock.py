@@ -136,7 +136,10 @@ class WriterLock:
 
 
 def _own_command() -> str:
-    return " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:2]]) if sys.argv and sys.argv[0] else "ctx"
+    if not sys.argv or not sys.argv[0]:
+        return "ctx"
+    command = sys.argv[3:4] if sys.argv[1:2] == ["--config"] else sys.argv[1:2]
+    return " ".join([os.path.basename(sys.argv[0]), *command])
 
 
 def _busy_message(holder: Holder | None, doing: str) -> str:

@@ -29,7 +29,10 @@ POOLED = (
     "a pooler before the database gives each transaction another connection, and ctx needs one that stays: "
     "have it pool sessions (PgBouncer: pool_mode = session), or name the database itself in [store] url"
 )
-NO_ADDRESS = "[store] url is no address of a PostgreSQL: postgresql://user@host/database"
+NO_ADDRESS = (
+    "[store] url is no address of a PostgreSQL: postgresql://user@host/database; in its password a % is "
+    "written %25, an @ %40, a / %2F, a space %20"
+)
 UNKNOWN_PARAMETER = (
     "there is a parameter in [store] url that PostgreSQL's client does not know: take it out (sslmode, "
     "connect_timeout and the like are known)"
@@ -109,8 +112,10 @@ def address_of(url: str) -> str:
         # Its own words may hold a piece of the password.
         unknown = "query parameter" in str(error)
         raise StoreError(UNKNOWN_PARAMETER if unknown else NO_ADDRESS) from error
-    if any("@" in host[1:] for host in str(parameters.get("host")).split(",")):
-        raise StoreError(f"{NO_ADDRESS}; an @ in its password is written %40, a / %2F")
+    # What stands behind an @ or a / of a password is taken for a host or a database then.
+    misread = "user" not in parameters and "@" in str(parameters.get("dbname"))
+    if misread or any("@" in host[1:] for host in str(parameters.get("host")).split(",")):
+        raise StoreError(NO_ADDRESS)
     limits = [f"-c {name}={limit}" for name, limit in LIMITS_MS.items()]
     options = " ".join([*limits, str(parameters.get("options") or "")])
     defaults: dict[str, Any] = {

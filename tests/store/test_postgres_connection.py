@@ -457,7 +457,9 @@ REFUSALS = {
     ),
     "postgresql://ctx:right@nowhere.invalid/postgres": "host name",
     "postgresql://ctx:right@127.0.0.1:abc/postgres": "port",
-    "postgresql://ctx:ri@ht@127.0.0.1:{port}/postgres": "an @ in its password is written %40",
+    "postgresql://ctx:ri@ht@127.0.0.1:{port}/postgres": "in its password .* an @ %40",
+    "postgresql://ctx:ri/ht@127.0.0.1:{port}/postgres": "in its password .* a / %2F",
+    "postgresql://ctx:ri%ht@127.0.0.1:{port}/postgres": "in its password a % is written %25",
     "postgresql://ctx:right@127.0.0.1:{port}/postgres?sslmode=yes": "a parameter in .* has a value",
     "postgresql://ctx:right@127.0.0.1:{port}/postgres?ssl=on": "a parameter in .* does not know",
 }

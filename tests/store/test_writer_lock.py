@@ -47,6 +47,14 @@ def test_the_second_comer_is_told_who_holds_it(tmp_path: Path) -> None:
         end(process)
 
 
+def test_who_holds_it_is_called_by_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/opt/bin/ctx", "--config", "other.toml", "index"])
+    with WriterLock(str(tmp_path / "lock")) as lock:
+        owner = lock.holder()
+    assert owner is not None
+    assert owner.command == "ctx index"
+
+
 def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     process = holder(path)
