@@ -66,8 +66,10 @@ def bytes_of(url: str, name: str) -> int:
     import json
     import urllib.request
 
-    request = urllib.request.Request(f"{url}/{name}-*/_forcemerge?max_num_segments=1", method="POST")
-    urllib.request.urlopen(request, timeout=600).close()
+    # Without the refresh searches stay with the former segments, which are kept, and counted, for that.
+    for step in ("_forcemerge?max_num_segments=1", "_refresh"):
+        request = urllib.request.Request(f"{url}/{name}-*/{step}", method="POST")
+        urllib.request.urlopen(request, timeout=1200).close()
     with urllib.request.urlopen(f"{url}/{name}-*/_stats/store", timeout=60) as reply:
         return int(json.load(reply)["_all"]["primaries"]["store"]["size_in_bytes"])
 

@@ -448,8 +448,7 @@ class OpenSearchIndex:
     def _read_states(self, *, hurried: bool = False) -> States:
         began_s = time.monotonic()
         addresses = [{"_index": part.alias, "_id": STATE} for part in (self._words, self._vectors)]
-        documents = self._client.ask("POST", "/_mget", {"docs": addresses}, hurried=hurried)["docs"]
-        states = States(*map(State.published, documents))
+        states = States(*map(State.published, self._client.documents(addresses, hurried=hurried)))
         with self._lock:
             self._seen = began_s, states
         return states

@@ -10,7 +10,7 @@ import logging
 import ssl
 import threading
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -28,6 +28,7 @@ _LONGEST_PAUSE_S = 5.0
 _SPARED_S = 10.0  # for which a node that did not answer is asked last
 _AGAIN = frozenset({429, 502, 503, 504})
 _PHASES = ("connect", "read", "write", "pool")  # of a request, for which httpcore waits
+_NO_INDEX = "index_not_found_exception"
 _LINES = "application/x-ndjson"
 _CONNECTIONS = 64
 _PATIENCE = 6.0  # times the time of an answer, for what writes: a refresh builds graphs
@@ -146,15 +147,40 @@ class Client:
     def search_all(self, searches: Sequence[tuple[JSON, JSON]]) -> list[JSON]:
         """The replies to searches, each a header and a body, in one request."""
         lines = "".join(f"{json.dumps(part)}\n" for search in searches for part in search).encode()
+        return self._all("/_msearch", lines, _LINES, "responses", lambda reply: "error" in reply)
+
+    def documents(self, addresses: Sequence[JSON], *, hurried: bool = False) -> list[JSON]:
+        """The replies of `_mget`. A document is not there where it or its index is missing; one whose shard
+        is on no node may be.
+        """
+
+        def lost(reply: JSON) -> bool:
+            return "error" in reply and reply["error"].get("type") != _NO_INDEX
+
+        content = json.dumps({"docs": addresses}).encode()
+        return self._all("/_mget", content, "application/json", "docs", lost, hurried=hurried)
+
+    def _all(
+        self,
+        path: str,
+        content: bytes,
+        kind: str,
+        key: str,
+        failed: Callable[[JSON], bool],
+        *,
+        hurried: bool = False,
+    ) -> list[JSON]:
+        """The replies to what goes in one request, all of it again where one fails that may go better."""
         pause_s = _PAUSE_S
-        for tries_left in reversed(range(self._access.retries + 1)):
-            replies: list[JSON] = self._answer("POST", "/_msearch", lines, _LINES)["responses"]
-            failures = [reply for reply in replies if "error" in reply]
+        for tries_left in reversed(range(1 if hurried else self._access.retries + 1)):
+            replies: list[JSON] = self._answer("POST", path, content, kind, hurried=hurried)[key]
+            failures = [reply for reply in replies if failed(reply)]
             if not failures:
                 return replies
             for reply in failures:
-                if not tries_left or not _passing(reply["status"], json.dumps(reply["error"]).encode()):
-                    raise refusal(reply["status"], reply["error"])
+                status = reply.get("status", 503)  # `_mget` has none
+                if not tries_left or not _passing(status, json.dumps(reply["error"]).encode()):
+                    raise refusal(status, reply["error"])
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         raise AssertionError("unreachable")
@@ -288,7 +314,7 @@ def refusal(status: int, error: JSON) -> StoreError:
         reason += f" ({nested['reason']})"[:_TOLD_CHARS]
     if status == 401:
         message = "OpenSearch refuses the credentials: set [index] api_key, or user and password in its url"
-    elif kind == "cluster_block_exception":
+    elif _read_only(status, kind):
         message = (
             "OpenSearch has made the index read only, most often for want of room on a disk: free some, "
             "then lift the block (index.blocks.read_only_allow_delete)"
@@ -305,6 +331,13 @@ def refusal(status: int, error: JSON) -> StoreError:
     return Refusal(message, status, kind, reason)
 
 
+def _read_only(status: int, kind: str | None) -> bool:
+    """Whether an index takes no writes until somebody frees room: 429 then, as where a moment helps. Of a
+    cluster that has no manager yet the same is said with 503.
+    """
+    return kind == "cluster_block_exception" and status != 503
+
+
 def check_items(reply: JSON) -> list[int]:
     """The positions of a bulk's items that are to be sent again. Raises the first error that is final.
 
@@ -314,7 +347,7 @@ def check_items(reply: JSON) -> list[int]:
     for position, item in enumerate(reply["items"] if reply.get("errors") else ()):
         entry = next(iter(item.values()))
         status = entry["status"]
-        if status in _AGAIN:
+        if status in _AGAIN and not _read_only(status, (entry.get("error") or {}).get("type")):
             refused.append(position)
         elif status >= 400 and status not in (404, 409):
             raise refusal(status, entry.get("error"))

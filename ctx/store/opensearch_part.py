@@ -134,8 +134,10 @@ class Part:
 
     def count(self, index: str) -> int:
         """How many documents an index has, its state apart; of what was published."""
-        query = {"query": {"exists": {"field": "document_no"}}}
-        return int(self._client.ask("POST", f"/{index}/_count", query)["count"])
+        body = {"query": {"exists": {"field": "document_no"}}, "size": 0, "track_total_hits": True}
+        # Not `_count`, which counts what is there of an index where shards are on no node.
+        header = {"index": index, "allow_partial_search_results": False}
+        return int(self._client.search_all([(header, body)])[0]["hits"]["total"]["value"])
 
     # -- making and replacing ------------------------------------------------------------------------------
 

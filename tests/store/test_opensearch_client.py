@@ -18,9 +18,12 @@ from postgres import free_port
 
 from ctx.errors import Busy, ConfigError, StoreError
 from ctx.store import opensearch_part
+from ctx.store.opensearch import OpenSearchIndex
 from ctx.store.opensearch_client import Access, Client, Refusal, check_items, node_urls
 from ctx.store.opensearch_part import Entry, Layout, Part
 from ctx.store.opensearch_query import VECTOR_SETTINGS, vector_mappings
+from ctx.store.sqlite import SqliteCatalog
+from ctx.types import Filters
 
 ABOUT = {"version": {"distribution": "opensearch", "number": "3.4.0"}}
 Answer = Callable[[str], tuple[int, Any]]
@@ -124,6 +127,23 @@ def test_of_searches_that_went_together_one_under_which_a_node_went_away_has_all
     assert raised.value.status == 404
 
 
+def test_a_document_whose_shard_is_on_its_way_is_asked_for_again() -> None:
+    waiting, missing = (
+        {"_id": "a", "error": {"type": kind, "reason": "because"}}
+        for kind in ("no_shard_available_action_exception", "index_not_found_exception")
+    )
+    replies = iter([(200, ABOUT), *((200, {"docs": [missing, each]}) for each in (waiting, missing))])
+    with node(lambda path: next(replies)) as url, client(url) as nodes:
+        assert nodes.documents([{"_id": "a"}] * 2) == [missing, missing]
+    answer = (200, {"docs": [missing, waiting]})
+    with (
+        node(lambda path: (200, ABOUT) if path == "/" else answer) as url,
+        client(url) as nodes,
+        pytest.raises(StoreError, match="shards or nodes of it are missing"),
+    ):
+        nodes.documents([{"_id": "a"}] * 2, hurried=True)
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
@@ -140,6 +160,8 @@ def test_of_searches_that_went_together_one_under_which_a_node_went_away_has_all
             refused(403, "cluster_block_exception", "read-only / allow delete"),
             "read only, most often for want",
         ),
+        (refused(429, "cluster_block_exception", "disk usage exceeded"), "read only, most often for want"),
+        (refused(503, "cluster_block_exception", "state not recovered"), "nodes of it are missing"),
         (refused(503, "search_phase_execution_exception"), "shards or nodes of it are missing"),
         (refused(400, "parsing_exception"), "could not answer: see the log"),
     ],
@@ -230,6 +252,25 @@ def test_what_is_missing_is_none_where_that_is_an_answer() -> None:
         with pytest.raises(Refusal) as caught:
             nodes.ask("GET", "/_any")
     assert (caught.value.status, caught.value.kind) == (404, "index_not_found_exception")
+
+
+def test_an_index_whose_shards_are_on_no_node_is_neither_empty_nor_gone(tmp_path: Path) -> None:
+    away = {"error": {"type": "no_shard_available_action_exception", "reason": "No shard available"}}
+    requests: list[tuple[str, str | None]] = []
+    with (
+        node(lambda path: (200, ABOUT if path == "/" else {"docs": [away, away]}), requests) as url,
+        client(url, retries=0) as nodes,
+        SqliteCatalog(str(tmp_path / "ctx.db")) as catalog,
+    ):
+        index = OpenSearchIndex(nodes, lambda: (None, None), writable=True)
+        for ask in (
+            lambda: index.keyword("otter", Filters(), 9),
+            index.check,
+            lambda: index.catch_up(catalog),
+        ):
+            with pytest.raises(StoreError, match="shards or nodes of it are missing"):
+                ask()
+    assert {path for path, _ in requests} == {"/", "/_mget"}, "nothing is deleted or built anew"
 
 
 def test_of_a_bulk_only_what_had_no_room_is_sent_again() -> None:

@@ -380,13 +380,13 @@ def test_an_index_that_may_not_be_written_says_so_and_answers(
     catalog.put_documents([make("a", "x.md", ["otter"])])
     index = opened(model=None)
     index.catch_up(catalog)
-    block = {"index.blocks.write": True}
-    opensearch.ask(opensearch_url, "PUT", f"/{index_name}-words/_settings", block)
+    full = "index.blocks.read_only_allow_delete"  # as where a disk is nearly full
+    opensearch.ask(opensearch_url, "PUT", f"/{index_name}-words/_settings", {full: True})
     catalog.put_documents([make("a", "y.md", ["otter"])])
     with pytest.raises(StoreError, match="read only, most often for want of room"):
         index.catch_up(catalog)
     assert len(index.keyword("otter", ALL, 9)) == 1
-    opensearch.ask(opensearch_url, "PUT", f"/{index_name}-words/_settings", {"index.blocks.write": False})
+    opensearch.ask(opensearch_url, "PUT", f"/{index_name}-words/_settings", {full: None})
     index.catch_up(catalog)
     assert len(index.keyword("otter", ALL, 9)) == 2
 
