@@ -21,6 +21,8 @@ from ctx.tools.schema import is_flat
 from ctx.types import JSON
 
 SUMMARY_CHARACTERS = 300  # what GPT actions accept
+# Of a text or a list that is made up as an example: a script's schema may ask for a thousand million of each.
+EXAMPLE_CHARACTERS = 200
 
 _ERRORS = {
     400: "The request or its arguments do not fit",
@@ -180,9 +182,11 @@ def _smallest(schema: dict[str, JSON]) -> JSON:
             name: example(rule) for name, rule in schema.get("properties", {}).items() if name in required
         }
     if kind == "array":
-        return [example(schema.get("items", {}))] * max(1, schema.get("minItems", 1))
+        item, count = example(schema.get("items", {})), max(1, int(schema.get("minItems", 1)))
+        return [item] * (count if count * len(repr(item)) <= EXAMPLE_CHARACTERS else 1)
     if kind == "string":
-        return "text".ljust(schema.get("minLength", 0), ".")[: schema.get("maxLength")]
+        least, most = schema.get("minLength", 0), schema.get("maxLength", EXAMPLE_CHARACTERS)
+        return "text".ljust(min(int(least), EXAMPLE_CHARACTERS), ".")[: int(most)]  # 5.0 is a count, too
     if kind in ("integer", "number"):
         return schema.get("minimum", 1)
     return True if kind == "boolean" else None

@@ -128,6 +128,24 @@ def test_an_example_fits_its_schema(schema: JSON, expected: JSON) -> None:
     assert example(schema) == expected
 
 
+def test_counts_that_are_written_as_fractions_are_counts() -> None:
+    rule = {"type": "array", "minItems": 2.0, "items": {"type": "string", "minLength": 5.0, "maxLength": 6.0}}
+    assert example(rule) == ["text.", "text."]
+
+
+def test_an_example_is_small_whatever_a_schema_asks_for(serve: Serve, services: Services) -> None:
+    rule: JSON = {"type": "string", "minLength": 10**9}
+    for _ in range(30):  # each would hold three of the one within
+        rule = {"type": "array", "minItems": 3, "items": rule}
+    schema = {"type": "object", "properties": {"x": rule}, "required": ["x"]}
+    services.toolbox.add(Tool("vast", "Asks for much", schema, lambda arguments, caller: None))
+    schema = {**schema, "properties": {"x": {"type": "array", "minItems": 10**9}}}
+    services.toolbox.add(Tool("long", "Asks for many", schema, lambda arguments, caller: None))
+    response = serve(services).client.get("/openapi.json")
+    assert response.status_code == 200
+    assert len(response.content) < 200_000
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_schemathesis_finds_nothing_that_the_description_does_not_say(

@@ -1,14 +1,15 @@
 // Markdown as elements, made node by node and never from HTML. What a document brings along as HTML stays text;
 // pictures are named, not loaded. Each block carries the lines it is of (data-from, data-to, from 1).
+// A document is a stranger's: no pattern may try a run of letters in more than one way, or a line of blanks keeps the tab.
 import { element, outward } from "./common.js";
 
 const FENCE = /^\s{0,3}(```+|~~~+)\s*([\w+#.-]*)/;
-const HEADING = /^\s{0,3}(#{1,6})\s+(.*?)\s*#*\s*$/;
+const HEADING = /^\s{0,3}(#{1,6})\s([^]*)$/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])(\s+)(.*)$/;
 const UNDERLINE = /^\s{0,3}(=+|-{2,})\s*$/;
 const RULE = /^\s{0,3}([-*_])(\s*\1){2,}\s*$/;
 const ROW = /^\s*\|.*\|\s*$/;
-const DELIMITER = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
+const DELIMITER = /^\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?$/;
 const MAX_DEPTH = 8;
 
 // A fragment, and its headings as [{level, text, node}].
@@ -54,7 +55,7 @@ const BLOCKS = [
   { begins: (lines, at) => RULE.test(lines[at]), read: (lines, at) => [element("hr"), at + 1] },
   { begins: (lines, at) => /^\s{0,3}>/.test(lines[at]), read: quote },
   { begins: (lines, at, depth) => depth < MAX_DEPTH && ITEM.test(lines[at]), read: list },
-  { begins: (lines, at) => lines[at].includes("|") && DELIMITER.test(lines[at + 1] || "") && (lines[at + 1] || "").includes("-"), read: table },
+  { begins: (lines, at) => lines[at].includes("|") && delimits(lines[at + 1]), read: table },
   { begins: (lines, at) => ROW.test(lines[at]), read: table },
   { begins: (lines, at) => /^( {4}|\t)\S/.test(lines[at]), read: indented },
   { begins: (lines, at) => UNDERLINE.test(lines[at + 1] || ""), read: underlined },
@@ -83,8 +84,15 @@ function indented(lines, at) {
 }
 
 function heading(lines, at, first, headings) {
-  const [, marks, text] = HEADING.exec(lines[at]);
-  return [headed(marks.length, text, headings), at + 1];
+  const [, marks, rest] = HEADING.exec(lines[at]);
+  return [headed(marks.length, unclosed(rest.trim()), headings), at + 1];
+}
+
+// A heading without the marks that may close it: `Setup ##`, but not the one of `C#`.
+function unclosed(text) {
+  let end = text.length;
+  while (text[end - 1] === "#") end -= 1;
+  return end === 0 || /\s/.test(text[end - 1]) ? text.slice(0, end).trimEnd() : text;
 }
 
 function underlined(lines, at, first, headings) {
@@ -155,10 +163,12 @@ function itemInto(inner, first, entry, depth) {
   entry.append(whole);
 }
 
+const delimits = (line = "") => DELIMITER.test(line.trim());
+
 function table(lines, at, first) {
   let end = at;
   while (end < lines.length && lines[end].includes("|") && lines[end].trim()) end += 1;
-  const headed = DELIMITER.test(lines[at + 1] || "");
+  const headed = delimits(lines[at + 1]);
   const node = element("table");
   for (let row = at; row < end; row += 1) {
     if (headed && row === at + 1) continue;
@@ -196,7 +206,7 @@ function paragraph(lines, at) {
 // ---- within a line --------------------------------------------------------------------------------------------------
 
 const SPANS = [
-  [/(`+)(?!`)([\s\S]{0,2000}?[^`])\1(?!`)/y, (match) => element("code", match[2].trim())],
+  [/(`{1,99})(?!`)([\s\S]{0,2000}?[^`])\1(?!`)/y, (match) => element("code", match[2].trim())],
   [/\\([!-/:-@[-`{-~])/y, (match) => document.createTextNode(match[1])],
   [/!\[([^\]\n]{0,300})\]\(([^)\s]{0,1000})[^)\n]{0,200}\)/y, (match) => element("span", `[picture: ${match[1] || match[2]}]`, "picture")],
   [/\[([^\]\n]{1,500})\]\(([^)\s]{0,1000})[^)\n]{0,200}\)/y, (match, depth) => within(outward("", match[2]) || element("span", "", "inner-link"), match[1], depth)],
@@ -206,7 +216,7 @@ const SPANS = [
   [/\*(?=[^\s*])([^*]{1,2000}?[^\s*])\*(?!\*)|\*([^\s*])\*(?!\*)/y, (match, depth) => within(element("em"), match[1] || match[2], depth)],
   [/(?<![\p{L}\p{N}])_(?=\S)([^_]{1,2000}?\S|\S)_(?![\p{L}\p{N}])/yu, (match, depth) => within(element("em"), match[1], depth)],
   [/~~(?=\S)([^~]{1,1000}?)~~/y, (match, depth) => within(element("s"), match[1], depth)],
-  [/ {2,}\n|\\\n/y, () => element("br")],
+  [/ {2,99}\n|\\\n/y, () => element("br")],
 ];
 
 function within(node, text, depth) {
