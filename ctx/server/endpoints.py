@@ -28,7 +28,7 @@ from ctx.server.policy import ACCESS
 from ctx.server.rest import reply
 from ctx.server.work import Work
 from ctx.tools.agents import Agent, Agents
-from ctx.tools.base import Toolbox
+from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON
 
 PAGE = os.path.join(os.path.dirname(__file__), "page")
@@ -154,8 +154,8 @@ def _state(request: Request) -> State:
     tags=["tools"],
 )
 async def _list_tools(request: Request) -> Response:
-    state = _state(request)
-    tools = [state.advice.listed(tool) for tool in state.toolbox.list()]
+    advice = _state(request).advice
+    tools = [advice.listed(tool) for tool in _tools(request)]
     return reply({"tools": [{name: getattr(tool, name) for name in ToolRow.model_fields} for tool in tools]})
 
 
@@ -167,7 +167,15 @@ async def _list_tools(request: Request) -> Response:
     tags=["agents"],
 )
 async def _list_agents(request: Request) -> Response:
-    return reply({"agents": [_agent_row(agent) for agent in _state(request).agents.list()]})
+    shows = request.scope[ACCESS].shows
+    agents = [agent for agent in _state(request).agents.list() if shows(agent.pack)]
+    return reply({"agents": [_agent_row(agent) for agent in agents]})
+
+
+def _tools(request: Request) -> list[Tool]:
+    """Those that the caller is told of."""
+    shows = request.scope[ACCESS].shows
+    return [tool for tool in _state(request).toolbox.list() if shows(tool.pack)]
 
 
 def _agent_row(agent: Agent) -> JSON:
@@ -188,10 +196,10 @@ def _agent_row(agent: Agent) -> JSON:
     tags=["server"],
 )
 async def _health(request: Request) -> Response:
-    # A closed server tells those without a key that it lives, and no more.
+    # A closed server tells those without a key, or with one for memories alone, that it lives, and no more.
     state, access = _state(request), request.scope[ACCESS]
     health = await state.work.probes.run(state.health)
-    return reply(health if access.keyed else {"status": health["status"]})
+    return reply(health if access.keyed and access.shows(None) else {"status": health["status"]})
 
 
 @router.get("/activity", include_in_schema=False)
@@ -227,13 +235,14 @@ def _overview(request: Request) -> Overview:
 
 @router.get("/openapi.json", include_in_schema=False)
 async def _openapi(request: Request) -> Response:
-    return Response(request.app.state.description.render(), media_type="application/json")
+    description: Description = request.app.state.description
+    return Response(description.render(request.scope[ACCESS].shows), media_type="application/json")
 
 
 @router.get("/llms.txt", include_in_schema=False)
 async def _llms(request: Request) -> Response:
-    state = _state(request)
-    return Response(state.advice.words(state.toolbox.list()), media_type="text/plain; charset=utf-8")
+    words = _state(request).advice.words(_tools(request))
+    return Response(words, media_type="text/plain; charset=utf-8")
 
 
 @router.get("/", include_in_schema=False)

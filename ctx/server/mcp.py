@@ -71,7 +71,7 @@ class Entrance(Protocol):
 
     def caller(self, progress: CallProgress | None = None) -> Caller: ...
     def admit(self, tool: Tool) -> None: ...
-    def admit_documents(self) -> None: ...
+    def shows(self, pack: str | None) -> bool: ...
     def admit_agent(self, agent: Any) -> None: ...
     def spend(self) -> None: ...
 
@@ -117,11 +117,7 @@ class Visit(NamedTuple):
     @property
     def sees_documents(self) -> bool:
         """Whether there are documents for this caller."""
-        try:
-            self.entrance.admit_documents()
-        except CtxError:  # a key for something else: to this caller there are none
-            return False
-        return self.profile.documents
+        return self.profile.documents and self.entrance.shows(None)
 
 
 def whole_toolbox(toolbox: Toolbox) -> Profile:
@@ -278,7 +274,11 @@ class McpServer:
 
     async def _list_tools(self, context: Context, params: Any) -> types.ListToolsResult:
         visit: Visit = context.visit
-        rows = [tool_row(name, self._advice.listed(tool)) for name, tool in visit.profile.tools(visit.caller)]
+        rows = [
+            tool_row(name, self._advice.listed(tool))
+            for name, tool in visit.profile.tools(visit.caller)
+            if visit.entrance.shows(tool.pack)
+        ]
         return types.ListToolsResult(tools=rows)
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -413,6 +413,7 @@ class McpServer:
                 ],
             )
             for agent in context.visit.profile.agents(self.agents)
+            if context.visit.entrance.shows(agent.pack)
         ]
         return types.ListPromptsResult(prompts=prompts)
 

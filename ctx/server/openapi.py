@@ -5,7 +5,7 @@ FastAPI describes the fixed endpoints; the rest is made from the Toolbox and the
 anything else than what is served.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from fastapi.openapi.utils import get_openapi
@@ -82,20 +82,24 @@ class Description:
         self._fixed = fixed
         self._key_needed = key_needed
         self._agents_version = 0  # the Toolbox counts its own
-        self._rendered: tuple[tuple[int, int], bytes] | None = None
+        self._rendered: dict[frozenset[str | None], tuple[tuple[int, int], bytes]] = {}
         agents.on_change(self._count)
 
     def _count(self) -> None:
         self._agents_version += 1
 
-    def render(self) -> bytes:
-        """The document as it stands now, in JSON."""
+    def render(self, shows: Callable[[str | None], bool]) -> bytes:
+        """The document as it stands now, in JSON, with what `shows` lets through: by pack, or of none."""
         version = (self._toolbox.version, self._agents_version)
-        if self._rendered is None or self._rendered[0] != version:
-            tools = [self._advice.listed(tool) for tool in self._toolbox.list()]
-            described = Described(tools, self._agents.list(), self._fixed, key_needed=self._key_needed)
-            self._rendered = (version, errors.encode(describe(described)))
-        return self._rendered[1]
+        tools, agents = self._toolbox.list(), self._agents.list()
+        packs = frozenset(filter(shows, {tool.pack for tool in tools} | {agent.pack for agent in agents}))
+        rendered = self._rendered.get(packs)
+        if rendered is None or rendered[0] != version:
+            listed = [self._advice.listed(tool) for tool in tools if tool.pack in packs]
+            prompted = [agent for agent in agents if agent.pack in packs]
+            described = Described(listed, prompted, self._fixed, key_needed=self._key_needed)
+            rendered = self._rendered[packs] = (version, errors.encode(describe(described)))
+        return rendered[1]
 
 
 def describe(described: Described) -> dict[str, JSON]:

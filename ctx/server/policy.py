@@ -238,13 +238,22 @@ class Access:
         opens that pack alone, and a bank's key that bank.
         """
         grant = self.grant
-        if not self.closed or grant is None:
+        if grant is None or self.shows(None):
             return
         if grant.pack is not None:
             raise Unauthorized(f"this key opens the pack {grant.pack} alone", presented=True)
         if grant.banks is not None:
             banks = ", ".join(sorted(grant.banks))
             raise Unauthorized(f"this key opens memories alone, of the bank {banks}", presented=True)
+
+    def shows(self, pack: str | None) -> bool:
+        """Whether lists tell this caller of what belongs to this pack, or to none (None: documents, tools,
+        agents). Who has a key that opens memories alone is told of nothing else.
+        """
+        grant = self.grant
+        if not self.closed or grant is None or (grant.pack is None and grant.banks is None):
+            return True
+        return pack is not None and grant.pack in (None, pack)
 
     def admit_agent(self, agent: Agent) -> None:
         """The same for an agent: those of packs read memories, those of scripts run code."""

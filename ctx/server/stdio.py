@@ -55,8 +55,8 @@ class PipeEntrance:
     def admit(self, tool: Any) -> None:
         pass
 
-    def admit_documents(self) -> None:
-        pass
+    def shows(self, pack: str | None) -> bool:
+        return True
 
     def admit_agent(self, agent: Any) -> None:
         pass

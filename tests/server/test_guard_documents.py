@@ -14,6 +14,8 @@ from ctx.server.mcp import McpServer
 from ctx.server.mcp_http import HttpDoor, enter_http
 from ctx.server.policy import PackPolicy, ServerSettings
 from ctx.server.work import Work
+from ctx.server.zones import FIXED
+from ctx.tools.agents import Agent, Prompt
 from ctx.tools.base import Tool
 from ctx.types import JSON
 from ctx.workspace import Workspace
@@ -97,6 +99,47 @@ def test_a_banks_key_opens_memories_and_not_them(serve: Serve, space: Workspace,
     called = _rpc(served, key, "tools/call", name="search", arguments={"query": "jwt"})
     assert "error" in called or called["result"]["isError"]
     assert served.client.post("/tools/vault", json={}).json() == {"result": "kept"}
+
+
+@pytest.mark.parametrize("key", ["vault-key", "ana"])
+def test_a_key_for_memories_alone_is_told_of_nothing_else(
+    serve: Serve, space: Workspace, ring: KeyRing, key: str
+) -> None:
+    def door(work: Work) -> Door:
+        return HttpDoor(McpServer(space.toolbox, space.agents, lambda: space.catalog, work, enter=enter_http))
+
+    bearer, _ = ring.create("ana", ["ana"])
+    bearer = bearer if key == "ana" else key
+    for name, pack in (("reviewer", None), ("recalling", "vault"), ("other", "attic")):
+        space.agents.add(Agent(name, "Secret", lambda arguments, caller: Prompt(""), pack=pack))
+    space.toolbox.add(Tool("attic", "Another", ANYTHING, lambda arguments, caller: "kept", pack="attic"))
+    health: dict[str, JSON] = {"status": "ok", "degraded": ["filesystem:payroll: cannot be read"]}
+    packs = Services(space.toolbox, space.agents, mcp=door, keys=ring, health=lambda: health)
+    served = serve(packs, CLOSED)
+    tools, agents = ["vault"], ["recalling"]
+    if key == "ana":  # every pack, in that bank
+        tools, agents = ["attic", "vault"], ["other", "recalling"]
+
+    served.client.headers["authorization"] = f"Bearer {bearer}"
+    assert served.client.get("/health").json() == {"status": "ok"}
+    rows = served.client.get("/tools/list").json()["tools"]
+    assert sorted(row["name"] for row in rows) == tools
+    rows = served.client.get("/agents/list").json()["agents"]
+    assert sorted(row["name"] for row in rows) == agents
+    paths = served.client.get("/openapi.json").json()["paths"]
+    assert {path for path in paths if path not in FIXED} == {
+        *(f"/tools/{name}" for name in tools),
+        *(f"/agents/{name}/prompt" for name in agents),
+    }
+    assert "`search`" not in served.client.get("/llms.txt").text
+    assert sorted(row["name"] for row in _rpc(served, bearer, "tools/list")["result"]["tools"]) == tools
+    rows = _rpc(served, bearer, "prompts/list")["result"]["prompts"]
+    assert sorted(row["name"] for row in rows) == agents
+
+    served.client.headers["authorization"] = "Bearer server-key"
+    assert served.client.get("/health").json() == health
+    assert "/tools/search" in served.client.get("/openapi.json").json()["paths"]
+    assert "/agents/reviewer/prompt" in served.client.get("/openapi.json").json()["paths"]
 
 
 @pytest.mark.parametrize(
