@@ -3,15 +3,14 @@
 import argparse
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterable
 from typing import TextIO
 from urllib.parse import quote
 
 from ctx import files
-from ctx.cli.common import ago, configuration, json_printable, parser, plain, table, tell
+from ctx.cli.common import ago, configuration, parser, plain, table, tell
 from ctx.cli.embed import described, shares_json
-from ctx.cli.output import Output, mode_of, output_path
+from ctx.cli.output import Output, mode_of, output_path, written
 from ctx.clock import iso_utc, now_ms, parse_ms
 from ctx.errors import BadRequest, StoreError
 from ctx.pruning import replaced_models
@@ -135,8 +134,7 @@ def _export(argv: list[str]) -> int:
         open_workspace(configuration(args.config), reading=True, projecting=False) as workspace,
         output as out,
     ):
-        watched = args.output is None and sys.stdout.isatty()
-        documents, chunks = _write_export(workspace.catalog.export(), out, json_printable if watched else str)
+        documents, chunks = _write_export(workspace.catalog.export(), out, written(args.output))
     target = f" to {plain(args.output)}" if args.output else ""
     return tell(
         args.json and args.output is not None,

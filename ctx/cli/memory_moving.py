@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from ctx.cli.common import action, plain, print_json
-from ctx.cli.output import Output, output_path
+from ctx.cli.output import Output, output_path, written
 from ctx.cli.sessions import DEFAULT_BANK, bank_of
 from ctx.errors import BadRequest, NotFound
 from ctx.identity import OWN_BANK
@@ -106,10 +106,10 @@ def _export(workspace: Workspace, args: argparse.Namespace) -> int:
     bank = bank_there(workspace.memory, args.bank)
     if _check_folder(args):
         return _told(args, {"export": Folder(bank, args.folder).export(dry_run=args.dry_run)})
-    count = 0
+    count, shown = 0, written(args.output)
     with Output(args.output) as out:
         for line in bank.export():
-            out.write(line + "\n")
+            out.write(shown(line) + "\n")
             count += 1
     target = f" to {plain(args.output)}" if args.output else ""
     print(f"Exported {counted(count, 'memory')} of '{bank.id}'{target}", file=sys.stderr)

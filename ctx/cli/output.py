@@ -4,9 +4,11 @@ import io
 import os
 import stat
 import sys
+from collections.abc import Callable
 from typing import TextIO
 
 from ctx import files
+from ctx.cli.common import json_printable
 from ctx.errors import BadRequest
 
 
@@ -45,6 +47,11 @@ class Output:
             self._file.__exit__(type(failure))
             raise
         self._file.__exit__(kind)
+
+
+def written(path: str | None) -> Callable[[str], str]:
+    """How JSON goes there: to a file or a program as it is, to a terminal without what drives one."""
+    return json_printable if path is None and sys.stdout.isatty() else str
 
 
 def mode_of(path: str | None) -> int:

@@ -192,6 +192,19 @@ def test_an_export_is_the_same_json_on_a_terminal_and_in_a_pipe(tmp_path: Path) 
     assert any("\x9b" in row["body"] or "\u202e" in row["title"] for row in json.loads(piped)["documents"])
 
 
+def test_an_export_of_memories_drives_no_terminal_either(tmp_path: Path) -> None:
+    project(tmp_path)
+    text = "Tabs \u202e please\x9b2J\x85"
+    memories = {"results": [{"id": "1", "memory": text, "metadata": {text: text}}]}
+    (tmp_path / "mem0.json").write_text(json.dumps(memories))
+    assert ctx("memory", "import", "--from", "mem0", "mem0.json", cwd=tmp_path).returncode == 0
+    screen = on_a_terminal("memory", "export", cwd=tmp_path)
+    assert no_line_is_forged(screen)
+    piped = ctx("memory", "export", cwd=tmp_path).stdout
+    assert json.loads(screen.splitlines()[0]) == json.loads(piped)
+    assert "\x9b" in json.loads(piped)["text"]
+
+
 def test_a_server_s_log_has_no_line_that_a_file_s_name_wrote(tmp_path: Path) -> None:
     config = hostile_project(tmp_path)
     with serving(config) as server:
