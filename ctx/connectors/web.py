@@ -34,7 +34,7 @@ from ctx.connectors.web_robots import forbids
 from ctx.errors import ConfigError, SourceError
 from ctx.formats.table import BY_MEDIA_TYPE, HTML
 from ctx.identity import outline
-from ctx.lua.fetch import MAX_REDIRECTS, Reply, Resolve, resolve_host
+from ctx.lua.fetch import MAX_REDIRECTS, Reply, Resolve, resolve_host, shown
 from ctx.settings import MAX_FILE_BYTES
 from ctx.types import Content, SourceItem
 
@@ -197,7 +197,7 @@ class _Crawl:
         prefixes = source.prefixes or (folder_of(address),)
         self._site = Site(prefixes, source.include_globs, source.exclude_globs)
         if self._known and not any(self._site.holds(page) for page in self._known):
-            raise self._kept(f"the start address now leads to {address}, outside of what is indexed")
+            raise self._kept(f"the start address now leads to {shown(address)}, outside of what is indexed")
         try:
             body = unzipped(reply.body, source.max_file_bytes) if is_list_name(address) else reply.body
             listing = self._listing(address, body)
@@ -213,7 +213,7 @@ class _Crawl:
             self._meet(_Visitable(page, 0))
         if not self._frontier:
             raise self._kept(
-                f"{address} lists no page below {', '.join(prefixes)} (`scope` says which count)"
+                f"{shown(address)} lists no page below {', '.join(prefixes)} (`scope` says which count)"
             )
 
     def _start(self) -> tuple[str, Reply]:
@@ -227,7 +227,7 @@ class _Crawl:
             else:
                 raise self._kept(f"the start address leads through more than {MAX_REDIRECTS} redirects")
         except Unanswered as error:
-            raise self._kept(f"{address}: {error.message}") from error
+            raise self._kept(f"{shown(address)}: {error.message}") from error
         if reply.status != 200:
             raise self._kept(f"the start address is answered with {reply.status}")
         return address, reply

@@ -220,6 +220,19 @@ def test_a_robots_txt_that_fails_forbids_everything(site: Site) -> None:
     assert site.asked() == []
 
 
+@pytest.mark.parametrize("answer", ["nowhere", "forbidden", "empty"])
+def test_what_is_said_of_a_source_holds_no_key_of_its_address(site: Site, answer: str) -> None:
+    if answer == "forbidden":
+        site.pages["/robots.txt"] = Page(b"User-agent: *\nDisallow: /\n", headers={})
+    site.pages["/map.xml?token=k3y"] = Page(b"<urlset></urlset>", headers={"Content-Type": "application/xml"})
+    if answer == "nowhere":
+        site.pages["/map.xml?token=k3y"] = redirect("http://10.0.0.1/?token=k3y")
+    with pytest.raises(SourceError) as failure:
+        Crawl(connector(site, "/map.xml?token=k3y"))
+    assert "http://" in failure.value.message
+    assert "k3y" not in failure.value.message
+
+
 def test_what_a_page_asks_of_robots_is_done(site: Site) -> None:
     site.pages["/"] = html("Start", "/hidden", "/ends", "/header")
     site.pages["/hidden"] = html("Hidden", "/behind", head='<meta name="robots" content="noindex">')
