@@ -20,6 +20,7 @@ from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest, Busy, StoreError
 from ctx.memory.schema import MIGRATIONS as MEMORY_MIGRATIONS
 from ctx.memory.schema import bring_up_to_date
+from ctx.server.keys import records_of
 from ctx.store.folder import COPY, PARTIAL, own_folder
 from ctx.store.inventory import discard
 from ctx.store.lock import WriterLock
@@ -231,8 +232,9 @@ def _keys(archive: zipfile.ZipFile, contents: Contents, path: str) -> bytes | No
         return None
     try:
         document = json.loads(_member(archive, KEYS, contents))
+        records_of(document)  # or the server that is started next would refuse them
         records = {str(record["id"]): record for record in document["keys"]}
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         raise _damaged(KEYS) from error
     try:
         present = json.loads(files.read_file(path, beneath=os.path.dirname(path)))["keys"]
@@ -246,9 +248,12 @@ def _keys(archive: zipfile.ZipFile, contents: Contents, path: str) -> bytes | No
 
 def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str) -> None:
     """A member as a file, 0600, whose sum is right. Raises `StoreError`, `OSError`."""
-    folder = os.path.dirname(path)
+    folder, size = os.path.dirname(path), contents.files[name]["bytes"]
     if os.path.lexists(path):
         os.unlink(path)  # of one that was killed
+    disk = os.statvfs(folder)
+    if size > disk.f_bavail * disk.f_frsize:  # some kilobytes may unpack to a disk full of zeros
+        raise StoreError(f"the backup unpacks to {size:,} bytes, more than there is room for: free some")
     digest = hashlib.sha256()
     descriptor = files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, beneath=folder)
     with open(descriptor, "wb") as target:

@@ -193,10 +193,21 @@ def encrypted(path: Path) -> None:
     path.write_bytes(content)
 
 
-def with_broken_keys(path: Path) -> None:
-    rewritten(path, {KEYS: lambda _: ["no keys"]})
-    sums = {"bytes": 11, "sha256": hashlib.sha256(b'["no keys"]').hexdigest()}
-    rewritten(path, {MANIFEST: lambda manifest: manifest | {"files": manifest["files"] | {KEYS: sums}}})
+def with_keys(content: Any) -> Callable[[Path], None]:
+    """Keys that say so, with the sum that is theirs."""
+    text = json.dumps(content).encode()
+    sums = {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+
+    def damage(path: Path) -> None:
+        rewritten(path, {KEYS: lambda _: content})
+        rewritten(path, {MANIFEST: lambda manifest: manifest | {"files": manifest["files"] | {KEYS: sums}}})
+
+    return damage
+
+
+def vast(path: Path) -> None:
+    sums = {"bytes": 10**18, "sha256": "0"}
+    rewritten(path, {MANIFEST: lambda manifest: manifest | {"files": {CATALOG: sums}}})
 
 
 def rewritten(path: Path, changes: dict[str, Callable[[Any], Any] | None]) -> None:
@@ -229,7 +240,11 @@ def rewritten(path: Path, changes: dict[str, Callable[[Any], Any] | None]) -> No
         (saying(files={CATALOG: {"bytes": "x", "sha256": "0"}}), "is no backup of ctx"),
         (nested, "is no backup of ctx"),
         (encrypted, "is no backup of ctx"),
-        (with_broken_keys, "is damaged in keys.json"),
+        (with_keys(["no keys"]), "is damaged in keys.json"),
+        (with_keys({"version": 2, "keys": []}), "is damaged in keys.json"),
+        (with_keys({"version": 1, "keys": [{"id": "1"}]}), "is damaged in keys.json"),
+        (with_keys({"version": 1, "keys": [{"id": "1", "name": "\x1b"}]}), "is damaged in keys.json"),
+        (vast, "more than there is room for"),
     ],
 )
 def test_what_is_no_whole_backup_is_refused_and_changes_nothing(

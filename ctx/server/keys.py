@@ -298,6 +298,15 @@ def _record(entry: JSON) -> KeyRecord:
     return record
 
 
+def records_of(content: JSON) -> list[KeyRecord]:
+    """The keys in a file's content. Raises `ValueError`, `LookupError`, `TypeError` or `OverflowError` for
+    what no ctx like this has written.
+    """
+    if content["version"] != _VERSION:
+        raise ValueError("not a key ring of this version")
+    return [_record(entry) for entry in content["keys"]]
+
+
 def _read(path: str) -> Iterator[KeyRecord]:
     try:
         content: JSON = json.loads(files.read_file(path, beneath=os.path.dirname(os.path.abspath(path))))
@@ -306,8 +315,7 @@ def _read(path: str) -> Iterator[KeyRecord]:
                 f"{path}: written by another version of ctx "
                 f"(format {content['version']}, this one reads {_VERSION})"
             )
-        for entry in content["keys"]:
-            yield _record(entry)
+        yield from records_of(content)
     except FileNotFoundError:
         return
     except OSError as error:
