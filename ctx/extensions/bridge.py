@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 MAX_DEPTH = 4  # scripts that call one another: each holds a worker while it waits
 PROGRESS_EVERY_S = 0.1  # a loop that reports each of a million steps must not flood its client
+MAX_ENDS = 10  # reports that say that all is done: they do not wait, and each step of a loop may say so
 MAX_MESSAGE = 200  # characters of a report of progress
 _FILTERS = ("source", "since", "until")
 Memory = Callable[[str, JSON, Caller], JSON]
@@ -199,12 +200,13 @@ class _Progress:
         self._tell = caller.progress
         self._done = -1.0
         self._told_s = -math.inf
+        self._ends_left = MAX_ENDS
 
     def tell(self, arguments: dict[str, JSON], _: float) -> None:
         count, message = _amount(arguments.get("done")), arguments.get("message")
         total = None if arguments.get("total") is None else _amount(arguments.get("total"))
         present_s = time.monotonic()
-        last = total is not None and count >= total
+        last = self._ends_left > 0 and total is not None and count >= total
         if (
             self._tell is None
             or count <= self._done
@@ -212,6 +214,7 @@ class _Progress:
         ):
             return
         self._done, self._told_s = count, present_s
+        self._ends_left -= last
         self._tell(count, total, one_line(str(message or ""), MAX_MESSAGE))
 
 

@@ -187,6 +187,12 @@ def test_a_loop_that_reports_every_step_does_not_flood_its_client(tmp_path: Path
     assert len(lines) < 60
 
 
+def test_a_loop_that_says_of_each_step_that_it_is_the_last_is_told_as_seldom(tmp_path: Path) -> None:
+    lines = reports(tmp_path, "for n = 1, 2000 do context.progress(n, n) end")
+    assert lines[0][0] == 1
+    assert len(lines) < 100
+
+
 def test_progress_only_grows(tmp_path: Path) -> None:
     lines = reports(tmp_path, "for _, n in ipairs{3, 3, 1, 2, 4} do context.progress(n, 1) end")
     assert [count for count, _, _ in lines] == [3, 4]
