@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
@@ -57,6 +58,7 @@ MODERN = "2026-07-28"
 PAGE = 50  # resources a page
 COMPLETIONS = 100  # values a completion answers at most, by the protocol
 MAX_LISTENERS = 256
+PEER_LISTENERS = 192  # of one key or address: a crowd of one's own must not keep others from the news
 LIST_TTL_MS = 60_000
 RESOURCE_NOT_FOUND = -32002  # of the older era; the newer one says INVALID_PARAMS
 COUNTED = ("tools/call", "resources/read", "prompts/get", "completion/complete")
@@ -66,9 +68,11 @@ Context = Any  # mcp.server.context.ServerRequestContext: provisional in the SDK
 
 class Entrance(Protocol):
     """Who comes in by one request, and what they may do: the guard's answer over HTTP, a fixed one over
-    pipes.
+    pipes. `spender`: whose work it is counted as.
     """
 
+    @property
+    def spender(self) -> str: ...
     def caller(self, progress: CallProgress | None = None) -> Caller: ...
     def admit(self, tool: Tool) -> None: ...
     def shows(self, pack: str | None) -> bool: ...
@@ -164,6 +168,7 @@ class McpServer:
         self._profile = profile or (lambda caller: whole)
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus, max_subscriptions=MAX_LISTENERS)
+        self._listeners: Counter[str] = Counter()  # streams of each peer
         self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._announced: set[str] = set()
@@ -206,7 +211,7 @@ class McpServer:
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
             on_completion=self._complete,
-            on_subscriptions_listen=self._listen,
+            on_subscriptions_listen=self._subscribe,
         )
         for method in methods:
             server.add_request_handler(method, types.RequestParams, self._own_method)
@@ -459,6 +464,18 @@ class McpServer:
                 values=values[:COMPLETIONS], total=None, has_more=len(values) > COMPLETIONS
             )
         )
+
+    async def _subscribe(self, context: Context, params: Any) -> types.SubscriptionsListenResult:
+        """One stream of news, which lasts until its client closes it."""
+        peer = context.visit.entrance.spender
+        if self._listeners[peer] >= PEER_LISTENERS:
+            raise MCPError(code=types.INTERNAL_ERROR, message="Subscription limit reached")
+        self._listeners[peer] += 1
+        try:
+            return await self._listen(context, params)
+        finally:
+            self._listeners[peer] -= 1
+            self._listeners += Counter()  # forgets whom nothing is left of
 
     # -- changed lists ---------------------------------------------------------------------------------------
 

@@ -46,6 +46,8 @@ class _Fault(Exception):
 class PipeEntrance:
     """Whoever started the process: they own the files, so nothing is refused them."""
 
+    spender = "stdio"
+
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
 

@@ -4,16 +4,21 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx
 import pytest
+from faults import eventually
 from mcp import Client
 from mcp_doors import ACCEPT, HELLO, META, answered, message, open_session, stateless
 from serving import ANYTHING, Serve, Served
 
+from ctx.server import mcp as server_mcp
 from ctx.server.app import Services
+from ctx.server.keys import KeyRing
 from ctx.server.mcp import MODERN
 from ctx.server.policy import ServerSettings
 from ctx.tools.agents import Agent, Prompt
@@ -321,6 +326,34 @@ def _stream(served: Served, era: str, opened: threading.Event, lines: list[str])
         assert stream.status_code == 200
         opened.set()
         lines.extend(line for line in stream.iter_lines() if line)
+
+
+def test_who_holds_many_streams_of_news_keeps_nobody_else_from_one(
+    serve: Serve, mcp: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_mcp, "PEER_LISTENERS", 3)
+    monkeypatch.setattr(server_mcp, "MAX_LISTENERS", 4)
+    ring = KeyRing(str(tmp_path / "keys.json"))
+    keys = [ring.create(name)[0] for name in ("crowd", "alone")]
+    served = serve(mcp._replace(keys=ring))
+    listen = message("subscriptions/listen", {"notifications": {"toolsListChanged": True}, "_meta": META})
+
+    def kind(key: str, held: ExitStack) -> str:
+        headers = {**ACCEPT, "mcp-protocol-version": MODERN, "mcp-method": "subscriptions/listen"}
+        headers["authorization"] = f"Bearer {key}"
+        stream = held.enter_context(served.client.stream("POST", "/mcp", json=listen, headers=headers))
+        lines = stream.iter_lines()
+        held.callback(lines.close)  # one that is let go of closes the stream
+        first = next(line for line in lines if "jsonrpc" in line)
+        event = json.loads(first.removeprefix("data:"))
+        return str(event["error"]["message"] if "error" in event else "stream")
+
+    with ExitStack() as others:
+        with ExitStack() as held:
+            kinds = [kind(keys[0], held) for _ in range(4)]
+            assert kinds == ["stream", "stream", "stream", "Subscription limit reached"]
+            assert kind(keys[1], others) == "stream"
+        eventually(lambda: kind(keys[0], others) == "stream")  # those that were closed count no more
 
 
 def test_a_stop_ends_the_streams_of_both_eras(serve: Serve, mcp: Services) -> None:
