@@ -86,9 +86,9 @@ def _typed(rule: JSON, values: list[str]) -> JSON:
     if kind in ("integer", "number"):
         try:
             number = int(text) if kind == "integer" else float(text)
-        except ValueError:
+            return number if math.isfinite(number) else text
+        except (ValueError, OverflowError):  # some hundred digits are more than a number can be
             return text
-        return number if math.isfinite(number) else text
     return text
 
 

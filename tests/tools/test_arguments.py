@@ -98,3 +98,9 @@ def test_an_unknown_argument_of_a_route_is_refused() -> None:
         refuse_unknown(SCHEMA, {"max_result": 3})
     with pytest.raises(BadRequest, match="known: dry_run, items"):
         refuse_unknown(SCHEMA, {"strategy": "deep"})
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "9" * 5000, "1e400", "nan"])
+def test_what_no_number_can_be_stays_text_for_the_check_to_name(text: str) -> None:
+    assert from_text(SCHEMA, {"max_results": [text]}) == {"max_results": text}
+    assert put_right(SCHEMA, {"max_results": text})[0] == {"max_results": text}
