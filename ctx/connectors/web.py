@@ -182,6 +182,7 @@ class _Crawl:
         self._answered: set[str] = set()  # addresses that gave a page
         self._own: set[str] = set()  # addresses that a page called its own, and gave way to
         self._aliases: dict[str, list[_Visitable]] = {}  # own address -> the pages that gave way to it
+        self._moved: dict[str, str] = {}  # address -> where it redirects to
         self._first: tuple[_Visitable, Reply] | None = None  # the start page, which is asked for once
         self._requests = self._silences = 0
         self._departed: set[str] = set()  # known, and gone by their own word
@@ -304,6 +305,7 @@ class _Crawl:
             self._frontier, self._deferred = self._deferred, None
             yield from self._walk()
         self._ended = not self._broken_off
+        self._give_way_after_all()
 
     def _unvisited(self) -> list[str]:
         documents = set(self._known)
@@ -344,11 +346,43 @@ class _Crawl:
         return frozenset(self._asked | (self._asked_before if self._deferred is not None else set()))
 
     def _take_back(self, address: str) -> None:
-        """Pages that gave way to an address which then gave none are pages by themselves after all."""
-        if address not in self._answered:
-            for page in self._aliases.pop(address, ()):
-                self._own.add(page.address)
-                self._frontier.append(page)
+        """Pages that gave way to an address which then gave none are pages by themselves after all; they give
+        way to where it leads, where that is one, and to what is indexed of it, where it only failed.
+        """
+        if address not in self._aliases or address in self._answered or self._stays(address):
+            return
+        pages, goal = self._aliases.pop(address), self._goal(address)
+        if goal in self._met and goal not in self._asked:
+            self._own.add(goal)
+            self._aliases.setdefault(goal, []).extend(pages)
+        elif not self._stored(goal):
+            self._own.update(page.address for page in pages)
+            self._frontier.extend(pages)
+
+    def _stays(self, address: str) -> bool:
+        """Whether a page failed whose document is kept."""
+        return address in self._failed and address in self._known
+
+    def _stored(self, address: str) -> bool:
+        """Whether this crawl met a page that is, or stays, a document."""
+        visit = self.visits.get(address)
+        return address in self._answered and visit is not None and visit.stored
+
+    def _goal(self, address: str) -> str:
+        """Where an address leads, as far as this crawl was redirected."""
+        for _ in range(MAX_REDIRECTS):
+            address = self._moved.get(address, address)
+        return address
+
+    def _give_way_after_all(self) -> None:
+        """Drops the pages that were stored because their own address gave none, and now gives one."""
+        for address in sorted(self._log.unchanged):
+            own = self.visits[address].own if address in self.visits else ""
+            goal = self._goal(own)
+            if own and goal != address and address not in self._own and self._stored(goal):
+                self._own.add(goal)
+                self._log.unchanged.discard(address)
+                self._depart(address)
 
     def _may_ask(self) -> bool:
         limit = self._source.max_pages
@@ -438,6 +472,7 @@ class _Crawl:
             self._log.problem(page.address, f"redirects to where ctx does not go: {error.message}")
             return
         if goal is not None:
+            self._moved[page.address] = goal
             self._meet(_Visitable(goal, page.depth, page.hops + 1))
 
     def _unchanged(self, page: _Visitable, visit: Visit) -> None:
@@ -462,7 +497,8 @@ class _Crawl:
         self._answered.add(address)
         digest = hashlib.sha256(reply.body).hexdigest()[:32]
         stored = references.indexed and not forbids(reply.headers.get("x-robots-tag", ""), "noindex")
-        if self._gives_way(page, references.canonical):
+        own = self._own_address(page, references.canonical)
+        if own and self._gives_way(page, own):
             stored = False
         stored = stored and self._digests.setdefault(digest, address) == address
         fields = (reply.headers.get(name, "") for name in ("etag", "last-modified"))
@@ -473,7 +509,7 @@ class _Crawl:
         if links is None:  # what has no room is read anew by the next crawl, for its links
             self.visits[address] = Visit("", "", digest, stored, ())
         else:
-            self.visits[address] = Visit(etag, modified, digest, stored, links)
+            self.visits[address] = Visit(etag, modified, digest, stored, links, own if stored else "")
         self._follow(page, references.links)
         if not stored:
             if address in self._known:
@@ -486,12 +522,17 @@ class _Crawl:
             )
             yield SourceItem(address, digest, moment_ms(reply.headers) or now_ms(), partial(_given, content))
 
-    def _gives_way(self, page: _Visitable, own: str | None) -> bool:
+    def _own_address(self, page: _Visitable, declared: str | None) -> str:
+        """The other address of the site that a page calls its own; "" where it calls none so."""
+        return declared if declared and declared != page.address and self._site.holds(declared) else ""
+
+    def _gives_way(self, page: _Visitable, own: str) -> bool:
         """Whether a page is indexed under the address that it calls its own instead."""
-        if own is None or own == page.address or page.address in self._own or not self._site.holds(own):
+        own = self._goal(own)
+        if own == page.address or page.address in self._own:
             return False
         if own in self._asked and own not in self._answered:
-            return False
+            return self._stays(own)
         self._meet(_Visitable(own, page.depth, page.hops))
         if own not in self._met:
             return False

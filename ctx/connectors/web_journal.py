@@ -25,13 +25,16 @@ _ADDRESS_BYTES, _LINK_BYTES = 150, 8  # what an address takes beside its charact
 
 
 class Visit(NamedTuple):
-    """A page as it was answered last. `digest` is of its bytes; `stored`: it became a document."""
+    """A page as it was answered last. `digest` is of its bytes; `stored`: it became a document. `own`: the
+    address that it called its own, where it was stored all the same.
+    """
 
     etag: str
     modified: str
     digest: str
     stored: bool
     links: tuple[str, ...]
+    own: str = ""
 
 
 class Links:
@@ -78,9 +81,11 @@ class Journal:
                 addresses = record["addresses"]
                 self.visits = {
                     addresses[number]: Visit(
-                        etag, modified, digest, stored, tuple(addresses[n] for n in links)
+                        *(etag, modified, digest, stored),
+                        tuple(addresses[n] for n in links),
+                        *(addresses[n] for n in own),
                     )
-                    for number, etag, modified, digest, stored, links in record["visits"]
+                    for number, etag, modified, digest, stored, links, *own in record["visits"]
                 }
                 self.asked = frozenset(addresses[number] for number in record.get("asked", ()))
         except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
@@ -96,7 +101,11 @@ class Journal:
             return numbers.setdefault(address, len(numbers))
 
         rows = [
-            (number(address), *visit[:-1], [number(link) for link in visit.links])
+            (
+                *(number(address), visit.etag, visit.modified, visit.digest, visit.stored),
+                [number(link) for link in visit.links],
+                *([number(visit.own)] if visit.own else ()),
+            )
             for address, visit in self.visits.items()
         ]
         asked = [number(address) for address in sorted(self.asked & self.visits.keys())]

@@ -194,6 +194,63 @@ def test_a_page_whose_own_address_gives_nothing_is_indexed_where_it_is(site: Sit
     assert Crawl(connector(site)).pages == ["/", "/guide/"]
 
 
+def called_its_own(site: Site) -> None:
+    """A page under its own address and under another; and what else is linked."""
+    site.pages["/"] = html("Start", "/install", "/old-install")
+    head = '<link rel="canonical" href="/install">'
+    site.pages["/install"] = html("Install", head=head)
+    site.pages["/old-install"] = html("Install", head=head, text="old skin " * 50)
+
+
+def test_a_page_whose_own_address_fails_for_once_still_gives_way_to_it(site: Site, tmp_path: Path) -> None:
+    called_its_own(site)
+    source = connector(site, folder=str(tmp_path))
+    first = Crawl(source)
+    site.pages["/install"] = Page(b"", 500)
+    second = Crawl(source, first.known)
+    assert first.pages == ["/", "/install"]
+    assert second.pages == ["/"]
+    assert list(second.problems) == ["/install"]  # and what is indexed of it stays
+
+
+def test_a_page_gives_way_when_its_own_address_gives_a_page_again(site: Site, tmp_path: Path) -> None:
+    called_its_own(site)
+    install = site.pages.pop("/install")
+    source = connector(site, folder=str(tmp_path))
+    alone = Crawl(source)
+    site.pages["/install"] = install
+    again = Crawl(source, alone.known)
+    assert alone.pages == ["/", "/old-install"]
+    assert again.pages == ["/", "/install"]
+    assert Crawl(source, again.known).pages == ["/", "/install"]
+
+
+@pytest.mark.parametrize("links", [("/install", "/old-install"), ("/old-install", "/install")])
+def test_a_page_gives_way_to_where_its_own_address_was_moved(
+    site: Site, links: tuple[str, ...], tmp_path: Path
+) -> None:
+    called_its_own(site)
+    site.pages["/"] = html("Start", *links)
+    site.pages["/install"] = redirect("/setup")
+    site.pages["/setup"] = html("Setup")
+    source = connector(site, folder=str(tmp_path))
+    moved = Crawl(source)
+    assert moved.pages == ["/", "/setup"]
+    assert Crawl(source, moved.known).pages == ["/", "/setup"]
+
+
+def test_a_moved_page_that_keeps_its_old_name_is_indexed_where_it_went(site: Site, tmp_path: Path) -> None:
+    called_its_own(site)
+    site.pages["/install"] = redirect("/setup")
+    site.pages["/setup"] = html("Setup", head='<link rel="canonical" href="/install">')
+    source = connector(site, folder=str(tmp_path))
+    moved = Crawl(source)
+    for _ in range(3):
+        moved = Crawl(source, moved.known)
+        assert "/setup" in moved.pages
+    assert moved.pages == ["/", "/setup"]
+
+
 def test_two_pages_that_name_each_other_leave_one(site: Site) -> None:
     site.pages["/"] = html("Start", "/a", "/b")
     site.pages["/a"] = html("A", head='<link rel="canonical" href="/b">')
