@@ -49,8 +49,13 @@ def _listed_schema(declared: Sequence[JSON], where: str) -> JSON:
         if name in properties:
             raise ToolError(f"{where}: two parameters are called '{name}'")
         properties[name] = _rule(entry, f"{where}: parameter '{name}'")
-        if entry.get("required") is True:
+        demand = entry.get("required")
+        if isinstance(demand, list):  # as JSON Schema has it, of an object's own fields
+            properties[name]["required"] = demand
+        elif demand is True:
             required.append(name)
+        elif demand not in (None, False, {}):
+            raise ToolError(f"{where}: parameter '{name}': required is true or false, or a list of fields")
     return {"type": "object", "properties": properties, "required": required}
 
 

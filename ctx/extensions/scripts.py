@@ -13,6 +13,7 @@ from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError, CtxError, SourceError, ToolError
 from ctx.extensions.parameters import parameters_schema, refuse_misspelt, with_lists
 from ctx.extensions.trust import NotTrusted, Voucher
+from ctx.formats.encoding import is_misread
 from ctx.identity import digest, outline
 from ctx.text import cut, one_line
 from ctx.tools.agents import Agent, AgentArgument, Prompt
@@ -349,6 +350,10 @@ def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> Source
         return None
     if not isinstance(body, str) or not body.strip():
         log.problem(source_id, "has no body; what is indexed of it stays")
+        log.withheld.append(source_id)
+        return None
+    if is_misread(body):
+        log.problem(source_id, "its body is no text in UTF-8; what is indexed of it stays")
         log.withheld.append(source_id)
         return None
     source_ids.add(source_id)

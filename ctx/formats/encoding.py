@@ -27,6 +27,7 @@ _BINARY_HEADS = (
 )  # fmt: skip
 _TEXT_BYTES = bytes([7, 8, 9, 10, 11, 12, 13, 27, *range(32, 127), *range(128, 256)])
 _MAX_CONTROL_SHARE = 0.05
+_MAX_BROKEN, _MAX_BROKEN_SHARE = 8, 0.1  # what a text that was cut, or has a few letters of Latin-1, may have
 _DECLARED = pattern(
     rb"(?:coding[:=]|charset=|<\?xml[^>]{0,200}?encoding=)[ \t]*[\"']?([A-Za-z0-9_.:-]{2,40})", re.IGNORECASE
 )
@@ -101,6 +102,17 @@ def _looks_binary(head: bytes) -> bool:
         return True
     head = head[:1024]
     return len(head.translate(None, _TEXT_BYTES)) > len(head) * _MAX_CONTROL_SHARE
+
+
+def is_misread(text: str) -> bool:
+    """Whether what was read as UTF-8 are the bytes of something else: a document's, a picture's, those of
+    another encoding.
+    """
+    head = text[:_SNIFF]
+    broken = head.count("\ufffd")
+    if broken > _MAX_BROKEN and broken > len(head) * _MAX_BROKEN_SHARE:
+        return True
+    return _looks_binary(head.encode("utf-8", "replace"))
 
 
 def _jis(data: bytes) -> str:

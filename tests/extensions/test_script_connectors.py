@@ -145,6 +145,31 @@ def test_a_bad_item_is_a_line_of_the_report_and_keeps_what_is_indexed_of_it(proj
         assert ids(space) == ["T-1", "T-3", "T-4"]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"%PDF-1.4\n1 0 obj\n<</Type/Catalog>>\nendobj",
+        b"\x89PNG\r\n\x1a\n" + bytes(range(256)),
+        "Лифт не работает".encode("cp1251"),
+    ],
+)
+def test_a_body_that_is_no_text_is_a_line_of_the_report(tmp_path: Path, body: bytes) -> None:
+    project = Project(
+        tmp_path,
+        "connector = {}\nfunction connector.scan()\n"
+        'emit({ source_id = "odd", content_type = "application/pdf", body = fs.read("body.bin") })\nend',
+    )
+    (tmp_path / "connectors" / "body.bin").write_bytes(b"Lift")
+    with workspace(project.config) as space:
+        project.index(space)
+        (tmp_path / "connectors" / "body.bin").write_bytes(body)
+        (report,) = space.indexer.run(["script:tickets"])
+        assert [problem.message for problem in report.problems] == [
+            "its body is no text in UTF-8; what is indexed of it stays"
+        ]
+        assert ids(space) == ["odd"]
+
+
 def test_a_field_that_is_none_is_noted_and_its_item_indexed(tmp_path: Path) -> None:
     project = Project(tmp_path)
     wrong = {"updated_at": "yesterday", "title": True, "metadata": "text", "metadata_json": "{a"}

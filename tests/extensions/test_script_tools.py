@@ -15,6 +15,7 @@ from running import Answer, Running, configured, opened, said
 
 from ctx.errors import BadRequest, NotFound, ScriptTimeout, ToolError
 from ctx.extensions.parameters import parameters_schema
+from ctx.tools.schema import compile_check
 from ctx.types import JSON, Caller
 
 CALLER = Caller("cli")
@@ -487,6 +488,10 @@ def test_the_folders_own_tool_may_have_settings_in_the_configuration(tmp_path: P
             "parameter 'q' has the unknown field 'requierd'; did you mean 'required'",
         ),
         (
+            "tool = { parameters = { { name = 'q', required = 'yes' } } } function tool.execute() end",
+            "parameter 'q': required is true or false, or a list of fields",
+        ),
+        (
             "tool = { desciption = 'x', paramters = {} } function tool.execute() end",
             r"tool has the unknown field '\w+'; did you mean '(description|parameters)'",
         ),
@@ -525,6 +530,15 @@ def test_a_script_may_keep_fields_of_its_own() -> None:
     assert parameters_schema(declared, "a.lua")["properties"] == {"ids": {"type": "array", "minItems": 1}}
     with pytest.raises(ToolError, match="did you mean 'minItems'"):
         parameters_schema([{"name": "ids", "type": "array", "minItem": 1}], "a.lua")
+
+
+def test_an_object_says_which_of_its_fields_it_must_have() -> None:
+    fields = {"city": {"type": "string"}, "street": {"type": "string"}}
+    place: JSON = {"name": "place", "type": "object", "properties": fields, "required": ["city"]}
+    check = compile_check(parameters_schema([place], "x.lua"))
+    assert check({}) == {}
+    with pytest.raises(BadRequest, match=r"missing required parameter: place\.city"):
+        check({"place": {"street": "Long"}})
 
 
 def test_a_schema_written_in_lua_may_have_empty_lists() -> None:
