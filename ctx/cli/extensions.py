@@ -37,7 +37,7 @@ In ctx.toml:
     "connectors": """Nothing is indexed from it yet; `ctx connector test {path}` tries it. In ctx.toml:
   [connectors.script.{name}]
   path = "{path}\"""",
-    "agents": """It is not served yet; `ctx agent test {path} --arg topic=words` tries it. In ctx.toml:
+    "agents": """It is not served yet; `ctx agent test {path} topic=words` tries it. In ctx.toml:
   [agents.script.{name}]
   path = "{path}\"""",
 }
@@ -166,6 +166,8 @@ def _script(
         entry = _entry(args.source, entries)
     if entry is not None:
         script = script_file(entry, workspace.config.root)
+        if script.calls:
+            workspace.load_extensions()  # the tools that it may call
         if args.source is not None:  # the settings are the entry's, the script need not be
             script = script._replace(path=os.path.abspath(path), shown=path)
         return script if timeout_s is None else script._replace(timeout_s=timeout_s)
@@ -196,7 +198,7 @@ def _connector(argv: list[str]) -> int:
     _values(test, "--param")
     _test_options(test)
     _init(actions)
-    args = options.parse_args(argv)
+    args = _split_values(options, argv)
     if args.action == "init":
         return _write(scaffolds.CONNECTOR, "connectors", args)
     with open_workspace(configuration(args.config, required=False)) as workspace:
@@ -253,7 +255,7 @@ def _agent(argv: list[str]) -> int:
     _values(test, "--arg")
     _test_options(test)
     _init(actions)
-    args = options.parse_args(argv)
+    args = _split_values(options, argv)
     if args.action == "init":
         return _write(scaffolds.AGENT, "agents", args)
     from_file = args.action == "test" and args.script.endswith(".lua")
@@ -271,7 +273,7 @@ def _agent(argv: list[str]) -> int:
         else:
             workspace.load_extensions()
         with _mending(name, workspace.agents):
-            prompt = workspace.agents.prompt(name, read_values(args.arg), CALLER)
+            prompt = workspace.agents.prompt(name, read_values(args.param), CALLER)
     return tell(
         args.json,
         {"system": prompt.system, "tools": list(prompt.tools), "messages": list(prompt.messages)},
@@ -392,13 +394,17 @@ def _values(command: argparse.ArgumentParser, name: str) -> None:
         name,
         action="append",
         default=[],
+        dest="param",
         metavar="KEY=VALUE",
         help="a value, read as the schema has it: text as it stands, else JSON (may be repeated)",
     )
 
 
 def _split_values(options: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
-    """The arguments, where `KEY=VALUE` alone counts as `--param KEY=VALUE`. Raises `BadRequest`."""
+    """The arguments, where `KEY=VALUE` alone counts as `--param KEY=VALUE` (`--arg` of an agent).
+
+    Raises `BadRequest`.
+    """
     args, remainder = options.parse_known_args(argv)
     for word in remainder:
         if not hasattr(args, "param") or not re.match(r"[\w.-]+=", word):
@@ -412,7 +418,8 @@ def _split_values(options: argparse.ArgumentParser, argv: list[str]) -> argparse
 
 def read_values(pairs: Sequence[str], schema: JSON = None) -> dict[str, JSON]:
     """`KEY=VALUE` pairs as arguments. What the schema calls a string is text as it stands, `42` and `true`
-    too; all else is JSON where it parses, and text where it does not. `KEY.INNER=VALUE` fills an object.
+    too; all else is JSON where it parses, and text where it does not. `KEY.INNER=VALUE` fills an object, and
+    `KEY.INNER.FURTHER=VALUE` one in it.
 
     Raises `BadRequest` for what is no pair.
     """
@@ -421,16 +428,22 @@ def read_values(pairs: Sequence[str], schema: JSON = None) -> dict[str, JSON]:
         name, equals, text = pair.partition("=")
         if not equals or not name:
             raise BadRequest(f"'{pair}' is not KEY=VALUE")
-        rule = _rule(schema, name)
-        table = values
-        if rule is None and "." in name and _rule(schema, name.split(".", 1)[0]) is not None:
-            outer, name = name.split(".", 1)
-            rule = _rule(_rule(schema, outer), name)
-            table = values.setdefault(outer, {})
-            if not isinstance(table, dict):
-                raise BadRequest(f"'{outer}' is given as a whole and in parts; give it once")
-        table[name] = _read_value(text, rule)
+        _put(values, schema, name, text)
     return values
+
+
+def _put(table: dict[str, JSON], schema: JSON, name: str, text: str) -> None:
+    """Puts a value where its name leads: `KEY.INNER.FURTHER` into the tables below. Raises `BadRequest`."""
+    rule = _rule(schema, name)
+    outer, _, inner = name.partition(".")
+    outer_rule = _rule(schema, outer) if inner else None
+    if rule is not None or outer_rule is None:
+        table[name] = _read_value(text, rule)
+        return
+    below = table.setdefault(outer, {})
+    if not isinstance(below, dict):
+        raise BadRequest(f"'{outer}' is given as a whole and in parts; give it once")
+    _put(below, outer_rule, inner, text)
 
 
 def _rule(schema: JSON, name: str) -> JSON:

@@ -51,7 +51,7 @@ function connector.scan(config)
 end
 """
 
-AGENT = """-- {title}: an agent. `ctx agent test {path} --arg topic=releases` resolves it;
+AGENT = """-- {title}: an agent. `ctx agent test {path} topic=releases` resolves it;
 -- name it in ctx.toml to serve it:
 --   [agents.script.{name}]
 --   path = "{path}"

@@ -96,6 +96,33 @@ def test_a_test_has_what_the_configuration_gives_the_script(folder: Path) -> Non
     assert "echoing" in typed("tool", "test", "echo.lua", "--param", "n=1", folder=folder).stderr
 
 
+def test_a_test_may_call_the_tools_that_the_script_may_call(folder: Path) -> None:
+    (folder / "asks.lua").write_text(
+        'tool = { description = "Asks another" }\n'
+        'function tool.execute(params, context) return context.call("echo", { n = 4 }) end\n'
+    )
+    (folder / "echo.lua").write_text(ECHO)
+    (folder / "ctx.toml").write_text(
+        CONFIG + '[tools.script.echo]\npath = "echo.lua"\n'
+        '[tools.script.asks]\npath = "asks.lua"\ncalls = ["echo"]\n'
+    )
+    assert answer(folder, "tool", "test", "asks.lua") == {"n": 4, "m": "x"}
+
+
+def test_the_values_of_a_test_need_no_option(folder: Path) -> None:
+    (folder / "guide.lua").write_text(
+        "agent = { description = 'd', arguments = { { name = 'topic' } } }\n"
+        "function agent.resolve(args) return { system = 'On ' .. args.topic } end\n"
+    )
+    assert answer(folder, "agent", "test", "guide.lua", "topic=tea")["system"] == "On tea"
+    (folder / "few.lua").write_text(
+        "connector = { description = 'd' }\n"
+        "function connector.scan(config) emit({ source_id = config.first, body = 'text' }) end\n"
+    )
+    (item,) = answer(folder, "connector", "test", "few.lua", "first=A-1")["first"]
+    assert item["source_id"] == "A-1"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

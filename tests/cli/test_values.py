@@ -24,7 +24,13 @@ SCHEMA = {
         "tags": {"type": "array", "items": {"type": "string"}},
         "id": {"type": ["string", "integer"]},
         "source": {"anyOf": [{"type": "string"}, {"type": "array"}]},
-        "filters": {"type": "object", "properties": {"since": {"type": "string"}}},
+        "filters": {
+            "type": "object",
+            "properties": {
+                "since": {"type": "string"},
+                "place": {"type": "object", "properties": {"zip": {"type": "string"}}},
+            },
+        },
     },
 }
 
@@ -47,6 +53,8 @@ SCHEMA = {
         ('source=["a"]', ["a"]),
         ("filters.since=2026", {"since": "2026"}),
         ('filters={"since": "x"}', {"since": "x"}),
+        ("filters.place.zip=01234", {"place": {"zip": "01234"}}),
+        ("filters.place.of.old=1", {"place": {"of.old": 1}}),  # nothing says that `of` is an object
         ("unheard=7", 7),
         ("unheard=of", "of"),
         ("unheard=1e400", "1e400"),
