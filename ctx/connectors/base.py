@@ -44,6 +44,7 @@ class ScanLog:
     progress    who wants to know how far a long step has come (a first copy); None where nobody does
     expected    counts what the scan yields, where that can be told before it ends; slow: to be asked once
     rescan      a look at single paths cannot tell (an ignore file changed): scan the whole source
+    stored      to be called when all that the scan yielded is stored: what the next one may go on from
     """
 
     def __init__(self, progress: Progress | None = None) -> None:
@@ -58,6 +59,7 @@ class ScanLog:
         self.revision: str | None = None
         self.rescan = False
         self.expected: Callable[[], int] | None = None
+        self.stored: Callable[[], None] | None = None
 
     def problem(self, source_id: str, message: str) -> None:
         self.problems.append(Problem(source_id, message))

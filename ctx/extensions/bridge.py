@@ -9,12 +9,13 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from ctx import files
 from ctx.errors import BadRequest, CtxError, EmbeddingsDisabled, NotFound, ToolError
-from ctx.extensions.store import ScriptStore
+from ctx.extensions.store import HeldScriptStore, ScriptStore
 from ctx.lua import host
 from ctx.lua.pool import Host
 from ctx.store.folder import is_of_store
@@ -43,6 +44,15 @@ class Bridge(NamedTuple):
     environ: Mapping[str, str] = os.environ
     store: ScriptStore | None = None
     database: str = ""
+
+    @contextmanager
+    def held(self) -> "Iterator[tuple[Bridge, HeldScriptStore | None]]":
+        """The same, but that what a script keeps is held back, in the store that comes with it."""
+        if self.store is None:
+            yield self, None
+            return
+        with closing(HeldScriptStore(self.store)) as held:
+            yield self._replace(store=held), held
 
     def host_for(self, policy: host.Policy, caller: Caller, memory: Memory | None = None) -> Host:
         """The host of a script that runs for `caller`; `memory` answers a pack's."""

@@ -307,12 +307,21 @@ class ScriptConnector:
 
     def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
         runner = self._runner()
+        with runner.bridge.held() as (bridge, held):
+            try:
+                yield from self._items(runner, bridge, known, log)
+            finally:
+                log.stored = None if held is None else held.keep()
+
+    def _items(
+        self, runner: Runner, bridge: "Bridge", known: Mapping[str, str], log: ScanLog
+    ) -> Iterator[SourceItem]:
         source_ids: set[str] = set()
         try:
             source = self.script.source()
             context = {"known": len(known)}
             job = runner.job(self.script, source, "connector", "scan", dict(self.script.config), context)
-            host = runner.bridge.host_for(self.script.policy(), NO_CALLER)
+            host = bridge.host_for(self.script.policy(), NO_CALLER)
             for number, item in enumerate(runner.pool.scan(job, host, self.script.timeout_s), 1):
                 if isinstance(item, dict) and item.get("partial") is True and "source_id" not in item:
                     log.news = True

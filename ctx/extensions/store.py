@@ -2,14 +2,16 @@
 machines share.
 
 Each script sees its own values and no other's. It is bounded, so that one cannot fill the disk; a value is
-there for the next call as soon as `set` has answered, whatever happens to the process.
+there for the next call as soon as `set` has answered, whatever happens to the process; one of a scan, as soon
+as what the scan gave is stored.
 """
 
 import json
 import math
+import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from ctx.errors import Busy, ToolError
@@ -21,6 +23,7 @@ T = TypeVar("T")
 MAX_KEYS = 1_000
 MAX_KEY_BYTES = 256
 MAX_BYTES = 1 << 20  # of one script: its keys and its values as JSON
+KEEP_S = 30.0  # that a scan's values wait for others who write
 _COMPONENT = "scripts"
 _MIGRATIONS = (
     """
@@ -69,6 +72,15 @@ class ScriptStore:
 
         self._within("", deadline_s, write, write=True)
 
+    def replace(self, script: str, rows: Sequence[tuple[str, str, int, str]], deadline_s: float) -> None:
+        """Keeps these `rows` of a script, and nothing else of it."""
+
+        def write(connection: Statements) -> None:
+            connection.execute("DELETE FROM script_value WHERE script = ?", (script,))
+            connection.executemany("INSERT INTO script_value VALUES (?, ?, ?, ?)", rows)
+
+        self._within(script, deadline_s, write, write=True)
+
     def _within(self, script: str, deadline_s: float, act: Callable[[Statements], T], *, write: bool) -> T:
         """What `act` gives, in one transaction; nobody else writes the script's values while it writes."""
         raise NotImplementedError
@@ -107,6 +119,39 @@ class ScriptStore:
             return total
 
         return self._within(script, deadline_s, add, write=True)
+
+
+class HeldScriptStore(ScriptStore):
+    """What a connector's scan keeps, which it sees at once itself, held back until what it gave is stored: a
+    scan that went on from a time up to which nobody had stored anything would never give it.
+    """
+
+    def __init__(self, store: ScriptStore) -> None:
+        self._store = store
+        self._script: str | None = None  # whose values were copied
+        self._written = False
+        self._connection = sqlite3.connect(":memory:", check_same_thread=False)
+        self._connection.executescript(_MIGRATIONS[0])
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def keep(self) -> Callable[[], None] | None:
+        """What writes the values where they outlast the scan; None where it changed none."""
+        if self._script is None or not self._written:
+            return None
+        script, rows = self._script, self.rows(math.inf)
+        return lambda: self._store.replace(script, rows, time.monotonic() + KEEP_S)
+
+    def _within(self, script: str, deadline_s: float, act: Callable[[Statements], T], *, write: bool) -> T:
+        if self._script is None and script:
+            rows = [row for row in self._store.rows(deadline_s) if row[0] == script]
+            self._connection.executemany("INSERT INTO script_value VALUES (?, ?, ?, ?)", rows)
+            self._script = script
+        with self._connection:  # undone where it raises
+            result = act(self._connection)
+        self._written = self._written or write
+        return result
 
 
 class FileScriptStore(ScriptStore):

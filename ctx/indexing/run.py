@@ -245,6 +245,8 @@ class IndexRun:
                 self._record(note, departed)
                 if news and self._published:
                     self._published()
+            if self._log.stored and not self._partial:  # of a part, much that was yielded is not stored
+                self._log.stored()
         return IndexReport(
             source=self._source,
             ok=note is None,

@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from running import configured
 from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError, SourceError
 from ctx.extensions.scripts import ScriptConnector, ScriptFile, moment_ms
+from ctx.indexing.window import Window
 from ctx.sources import script_file
 from ctx.types import JSON, Caller
 from ctx.workspace import Workspace
@@ -455,3 +457,78 @@ def test_an_edited_connector_is_what_the_next_run_reads(project: Project) -> Non
 )
 def test_a_time_is_read_as_scripts_write_it(said: JSON, ms: int | None) -> None:
     assert moment_ms(said) == ms
+
+
+NEWS = """
+connector = {}
+function connector.scan(config, context)
+  local since = context.known > 0 and context.store.get("since") or 0
+  for _, row in ipairs(json.parse(fs.read("rows.json"))) do
+    if row.n > since then
+      emit(row)
+      context.store.set("since", row.n)
+    end
+    if row.breaks and context.store.add("tries") == 1 then error("the API is down") end
+  end
+  if since > 0 then emit({ partial = true }) end
+end
+"""
+
+
+def news(*numbers: int, **more: JSON) -> list[JSON]:
+    return [ticket(number, n=number, **more) for number in numbers]
+
+
+@pytest.mark.parametrize("attempt", ["dry run", "test", "part", "process that ends"])
+def test_what_an_attempt_gave_is_given_again_to_the_run_that_stores_it(tmp_path: Path, attempt: str) -> None:
+    project = Project(tmp_path, NEWS)
+    project.rows(news(1, 2))
+    with workspace(project.config) as space:
+        project.index(space)
+        project.rows(news(1, 2, 3, 4))
+        if attempt == "dry run":
+            (report,) = space.indexer.run(["script:tickets"], dry_run=True)
+            assert report.added == 2
+        elif attempt == "part":
+            space.indexer.run(["script:tickets"], window=Window(until_ms=0))
+        else:
+            (connector,) = space.indexer.select(["script:tickets"])
+            scan = connector.scan({"T-1": "", "T-2": ""}, ScanLog())
+            assert isinstance(scan, Generator)
+            assert [next(scan).source_id, next(scan).source_id] == ["T-3", "T-4"]
+            if attempt == "test":
+                assert list(scan) == []
+            scan.close()
+        assert ids(space) == ["T-1", "T-2"]
+    with workspace(project.config) as space:
+        project.index(space)
+        assert ids(space) == ["T-1", "T-2", "T-3", "T-4"]
+
+
+def test_a_scan_that_fails_goes_on_from_what_it_gave(tmp_path: Path) -> None:
+    project = Project(tmp_path, NEWS)
+    with workspace(project.config) as space:
+        project.rows([*news(1), *news(2, breaks=True), *news(3)])
+        assert counts(project.index(space))[:2] == (False, 2)
+        assert counts(project.index(space))[:2] == (True, 1)
+        assert ids(space) == ["T-1", "T-2", "T-3"]
+
+
+def test_a_scan_sees_what_was_kept_and_what_it_keeps(tmp_path: Path) -> None:
+    project = Project(
+        tmp_path,
+        """
+        connector = {}
+        function connector.scan(config, context)
+          local before, now = context.store.get("n") or 0, context.store.add("n")
+          context.store.set("list", { now })
+          emit({ source_id = "n", body = before .. " " .. now .. " " .. table.concat(context.store.keys(), ",") })
+          context.store.set("list", nil)
+        end
+        """,
+    )
+    with workspace(project.config) as space:
+        for before in range(3):
+            project.index(space)
+            (stored,) = space.catalog.export()
+            assert stored.document.body == f"{before} {before + 1} list,n"
