@@ -275,7 +275,8 @@ class _Crawl:
             return read_sitemap(data, address, queries=self._source.queries)
         except SourceError as error:
             self._fail(address, error.message)
-            self._log.complete = False
+            if not self._known:  # what is known is asked for by itself; else what it lists would seem gone
+                self._log.complete = False
             return Listing(())
 
     def _meet(self, page: _Visitable) -> None:

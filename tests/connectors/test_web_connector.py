@@ -335,6 +335,31 @@ def test_a_sitemap_that_fails_in_part_deletes_nothing(site: Site) -> None:
     assert crawl.pages == ["/api.html"]
 
 
+def test_a_page_that_is_gone_goes_also_while_a_part_of_the_sitemap_fails(site: Site, tmp_path: Path) -> None:
+    index = "".join(f"<sitemap><loc>{site.url}/{name}.xml</loc></sitemap>" for name in "ab")
+    site.pages["/sitemap.xml"] = Page(f"<sitemapindex>{index}</sitemapindex>".encode())
+    for part, pages in (("a", ("/tea", "/milk")), ("b", ("/bread",))):
+        urls = "".join(f"<url><loc>{site.url}{page}</loc></url>" for page in pages)
+        site.pages[f"/{part}.xml"] = Page(f"<urlset>{urls}</urlset>".encode())
+        site.pages.update({page: html(page) for page in pages})
+    path = project(
+        tmp_path,
+        config=f'[connectors.web.docs]\nurl = "{site.url}/sitemap.xml"\nallow_hosts = ["{site.host}"]\n'
+        'requests_per_second = 1000\n[embedding]\nprovider = "disabled"\n',
+    )
+    with workspace(path) as space:
+        assert [report.added for report in space.indexer.run(["web:docs"])] == [3]
+        site.pages["/b.xml"] = Page(b"", 500)
+        del site.pages["/milk"]
+        (second,) = space.indexer.run(["web:docs"])
+        assert (second.deleted, second.unchanged) == (1, 2)
+        (whole,) = space.indexer.run(["web:docs"], full=True)
+        assert (whole.deleted, sorted(space.catalog.fingerprints("web:docs"))) == (
+            0,
+            [f"{site.url}/bread", f"{site.url}/tea"],
+        )
+
+
 @pytest.mark.parametrize("zipped", [False, True])
 def test_a_sitemap_that_was_cut_off_deletes_nothing(site: Site, zipped: bool) -> None:
     guide(site)
