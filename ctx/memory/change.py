@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ctx.analyze import STOP_WORDS, terms
 from ctx.memory.contrast import (
     begins_with_another,
+    labelled_apart,
     of_another,
     of_another_time,
     of_one_kind_apart,
@@ -130,6 +131,7 @@ def _beside(earlier: Statement, later: Statement) -> bool:
     texts = earlier.text, later.text
     return (
         begins_with_another(*texts)
+        or labelled_apart(*texts)
         or of_another(*texts)
         or scoped_otherwise(*texts)
         or of_one_kind_apart(earlier.things, earlier.terms, later.things, later.terms)

@@ -62,6 +62,7 @@ _PRESENT = re.compile(
     r"(?i)\b(?:is|are|am|have|has|['’](?:m|re|s)|now|ist|sind|bin|habe|hat|haben|es|soy|son|tengo|est|suis"
     r"|sont|ai)\b"
 )
+_LABEL = re.compile(r"\b([^\W\d_]\w+)\s+(\d[\w.]*\b|[A-Z]\b)")
 _FIRST_AGE = re.compile(r"(?i)(?:(?:the|our|my)\s+)?(old|new)\s+(\w+)")
 _SCOPE = re.compile(
     r"(?i)\b(?:(for)\s+(?:(?:the|my|our|a)\s+)?(\w{3,})|(in)\s+(?:the|my|our)\s+(\w{3,})"
@@ -251,6 +252,15 @@ def label(text: str) -> str:
     of "Team A's standup" a; "" without one.
     """
     return _first_label(text)[0]
+
+
+def labelled_apart(earlier: str, later: str) -> bool:
+    """Whether the earlier text begins with one of several things that bear labels, and the later one names
+    others of them and not that: "Version 1 needs Python", "no longer for version 2".
+    """
+    first_label, thing = _first_label(earlier)
+    labels = {label.casefold() for word, label in _LABEL.findall(later) if _telling(word) == thing != ""}
+    return bool(labels) and first_label not in labels
 
 
 def of_past(text: str) -> bool:

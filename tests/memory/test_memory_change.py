@@ -77,6 +77,8 @@ def test_a_statement_takes_the_place_of_the_one_it_changes(earlier: str, later: 
         ("Ich wohne in Mainz", "Ich wohne in einer WG"),
         ("J'habite à Metz", "J'habite au troisième étage"),
         ("I bank with Triodos", "I bank with Revolut for travel"),
+        # Of the other one of several that bear labels, wherever that is named.
+        ("Build 7 needs Java 11", "We dropped Java 11 for build 8, which takes 17"),
     ],
 )
 def test_a_statement_beside_another_leaves_it_alone(earlier: str, later: str) -> None:
