@@ -67,9 +67,10 @@ def apart(question: Asked, older: Statement, newer: Statement) -> bool:
     model does not read them, or both are turns of a conversation, with a name before them.
     """
     unread = older.foreign or newer.foreign
+    worded = len(question.content & older.content - newer.content) >= _NAMING
     return (
         newer.adds
-        or len(question.content & older.content - newer.content) >= _NAMING
+        or (worded and newer.content.isdisjoint(older.content - question.content))
         or (unread and older.content.isdisjoint(newer.content))
         or bool(older.speaker and newer.speaker)
         or not of_same_people(older, newer)

@@ -60,5 +60,15 @@ def test_what_stands_beside_another_is_no_news_of_it_however_near(
     assert apart(Asked.of(question), Statement.of(earlier), Statement.of(later))
 
 
-def test_what_is_told_anew_is_not_apart() -> None:
-    assert not apart(Asked.of(QUESTION), Statement.of(PLAYS), Statement.of(SWIMS))
+@pytest.mark.parametrize(
+    ("question", "earlier", "later"),
+    [
+        (QUESTION, PLAYS, SWIMS),
+        ("What is the museum app written in?", "The museum app is written in Xamarin",
+         "Nobody could stand Xamarin, the app is being redone in Kotlin"),
+    ],
+)  # fmt: skip
+def test_what_is_told_anew_in_fewer_of_the_questions_words_is_not_apart(
+    question: str, earlier: str, later: str
+) -> None:
+    assert not apart(Asked.of(question), Statement.of(earlier), Statement.of(later))
