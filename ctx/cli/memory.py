@@ -169,7 +169,7 @@ def _show(workspace: Workspace, args: argparse.Namespace) -> int:
     record = bank.get(args.id, include_deleted=True)
     if record is None:
         raise NotFound(f"no memory with the id '{args.id[:80]}' in '{bank.id}'")
-    fields = [(name, record[name]) for name in _SHOWN if record[name] not in (None, [], {}, "")]
+    fields = [(name, _dated(name, record[name])) for name in _SHOWN if record[name] not in (None, [], {}, "")]
     listing = table([(name, plain(_shown(value))) for name, value in fields], ("FIELD", "VALUE"))
     return tell(args.json, record, listing, "", plain(record["text"]))
 
@@ -270,20 +270,20 @@ def _forget(workspace: Workspace, args: argparse.Namespace) -> int:
         raise BadRequest("forget: give ids, or options that choose (--tag, --context, --until ...), not both")
     ids = args.id
     if args.purge and not ids:
-        ids = [record["id"] for record in bank.every(filter, include_superseded=True)]
+        ids = bank.ids_of(filter)
     if ids or args.purge:
         deletion = bank.delete_all(ids, hard=args.purge, dry_run=args.dry_run, reason="ctx memory")
     else:
         deletion = bank.delete_where(filter, dry_run=args.dry_run, reason="ctx memory")
     op_ids = [deletion["op_id"]] if deletion["op_id"] else []
-    verb = "Would forget" if args.dry_run else "Erased" if args.purge else "Forgot"
+    would, did = ("Would erase", "Erased") if args.purge else ("Would forget", "Forgot")
     reply: JSON = {
         "count": deletion["count"],
         "op_ids": op_ids,
         "dry_run": args.dry_run,
         "purged": args.purge,
     }
-    sentence = f"{verb} {counted(deletion['count'], 'memory')}."
+    sentence = f"{would if args.dry_run else did} {counted(deletion['count'], 'memory')}."
     return _report(args, reply, sentence, None if args.purge else deletion["op_id"])
 
 

@@ -244,6 +244,23 @@ def test_a_person_looks_inside_corrects_forgets_and_takes_it_back(folder: Path) 
     assert len(run("list")["memories"]) == 1  # type: ignore[arg-type]
 
 
+def test_what_was_forgotten_is_erased_by_the_options_that_chose_it(folder: Path) -> None:
+    chosen = ("memory", "forget", "--tag", "x", "--bank", "alice")
+    assert ctx(*chosen, cwd=folder).stdout.startswith("Forgot 1 memory.")
+    assert ctx(*chosen, "--purge", "--dry-run", cwd=folder).stdout == "Would erase 1 memory.\n"
+    assert b"green tea" in b"".join(path.read_bytes() for path in (folder / ".ctx").glob("ctx.db*"))
+    assert ctx(*chosen, "--purge", cwd=folder).stdout == "Erased 1 memory.\n"
+    assert b"green tea" not in b"".join(path.read_bytes() for path in (folder / ".ctx").glob("ctx.db*"))
+
+
+def test_a_forgotten_memory_is_shown_with_the_day_it_was_forgotten(folder: Path) -> None:
+    with workspace(folder / "ctx.toml") as space:
+        id = space.memory.bank("bob").put("Bob's boat")["id"]
+        space.memory.bank("bob").delete(id)
+    listing = ctx("memory", "show", id, "--bank", "bob", cwd=folder).stdout
+    assert re.search(r"(?m)^deleted_at +\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.?\d*Z$", listing)
+
+
 @pytest.mark.slow
 def test_banks_are_renamed_merged_and_deleted(folder: Path) -> None:
     assert ctx("memory", "rename", "bob", "robert", cwd=folder).returncode == 0

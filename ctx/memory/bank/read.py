@@ -104,6 +104,11 @@ class Reading(BankView):
             if cursor is None:
                 return
 
+    def ids_of(self, filter: JSON) -> list[str]:
+        """The ids of all that a filter matches: also of what was replaced, was forgotten or has expired."""
+        with self._view() as view:
+            return [memory.id for memory in view.select([compile_filter(filter)])]
+
     def count(
         self,
         filter: JSON = None,
