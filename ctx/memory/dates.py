@@ -99,11 +99,19 @@ def happened(text: str, said_ms: int, ahead_of_utc_ms: int = 0) -> Window | None
     return span if span is None or _of_days(span) else _closed(text, said_ms)
 
 
+def asked(question: str, now_ms: int) -> Window | None:
+    """The window that a question or a statement names: the one ahead where it speaks of what is to come
+    ("What is on Friday?").
+    """
+    span = window(question, now_ms)
+    if span is None or span.last_ms is None or span.last_ms >= now_ms:
+        return span
+    return _to_come(question, span, now_ms) or span
+
+
 def _closed(text: str, said_ms: int) -> Window | None:
-    span = window(text, said_ms)
-    if span is None or span.first_ms is None or span.last_ms is None:
-        return None
-    return _to_come(text, span, said_ms) or span if span.last_ms < said_ms else span
+    span = asked(text, said_ms)
+    return span if span is not None and None not in span else None
 
 
 def _of_days(span: Window) -> bool:
@@ -117,7 +125,9 @@ def _to_come(text: str, span: Window, said_ms: int) -> Window | None:
     January", said in November, or "on Friday". None where it does not.
     """
     lowered = _in_english(text[:MAX_TEXT].lower())
-    if not _AHEAD.search(text[:MAX_TEXT]) or _BEHIND.search(text[:MAX_TEXT]):
+    text = text[:MAX_TEXT]
+    to_be = _TO_BE.search(text) and not _PERFECT.search(text)
+    if not (to_be or _AHEAD.search(text)) or _BEHIND.search(text):
         return None
     if _MONTH_NAMED.search(lowered):
         later = window(text, said_ms + _YEAR_MS)
@@ -379,13 +389,23 @@ _YEAR_MS = 365 * DAY_MS
 _AHEAD = re.compile(
     r"(?i)\b(?:due|deadline|until|till|will|shall|going\s+to|appointment|expires?|booked|scheduled|postponed"
     r"|rescheduled|extended"
-    r"|upcoming|planned|(?:moved|put\s+off|pushed\s+back)\s+to|(?:is|are)\s+(?:on|in)|fällig|frist|abgabe"
-    r"|termin|bis|wird|werden"
-    r"|verschoben|verlegt|verlängert|vence|vencen|plazo|hasta|cita|aplazad[oa])\b|['’]ll\b"
+    r"|upcoming|planned|(?:moved|put\s+off|pushed\s+back)\s+to|(?:is|are)\s+(?:on|in)"
+    # of a timetable, and what somebody is about to do: "starts on Monday", "we are flying"
+    r"|(?:starts|begins|ends|opens|closes|leaves|departs|arrives)\s+(?:on|in)"
+    r"|(?:(?:am|is|are)|\w+['’](?:m|re))\s+(?:\w+\s+)?\w{2,}ing\b[^.,;:!?]*\b(?:on|in)|fällig|frist|abgabe"
+    r"|\w*termin|bis|wird|werden|(?:beginnt|endet)\s+(?:am|im)|(?:am|im)\s+\w+\s+(?:beginnt|endet)"
+    r"|verschoben|verlegt|verlängert|vence|vencen|plazo|hasta|cita|aplazad[oa]|(?:es|son)\s+(?:el|en)"
+    r"|(?:est|sont)\s+(?:le|en))\b|['’]ll\b"
 )
 _BEHIND = re.compile(
     r"(?i)\b(?:(?:was|were|had\s+been)\s+(?:due|on|in|booked|scheduled|planned)|ago|yesterday|last|had"
     r"|missed|war|waren|venció)\b"
+)
+# Where something is to be, and no verb says that something came to be: who "ist am Montag gekommen" did.
+_TO_BE = re.compile(r"(?i)\b(?:(?:ist|sind)\s+(?:am|im)|(?:am|im)\s+\w+\s+(?:ist|sind))\b")
+_PERFECT = re.compile(
+    r"\b(?:[a-zäöüß]*ge[a-zäöüß]{2,}(?:t|en)|[a-zäöüß]*(?:ver|be|er|ent|zer)[a-zäöüß]{2,}(?:t|en)"
+    r"|[a-zäöüß]+iert|worden)\b"  # nouns have a capital
 )
 _MONTH_NAMED = re.compile(_month)
 _WEEKDAY_NAMED = re.compile(rf"\b(?:on|am)\s+(?:{'|'.join(_WEEKDAYS)})\b")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctx.clock import iso_utc, parse_ms
-from ctx.memory.dates import Window, happened, window
+from ctx.memory.dates import Window, asked, happened, window
 
 NOW_MS = parse_ms("2026-03-15T12:00:00Z")  # a Sunday
 
@@ -147,9 +147,34 @@ def test_no_text_raises(text: str) -> None:
         ("I will meet Ana on Friday", "2026-03-20"),
         ("Der Termin ist am Freitag", "2026-03-20"),
         ("I met Ana on Friday", "2026-03-13"),
+        ("I'm meeting Ana on Friday", "2026-03-20"),
+        ("I am learning the oboe, I got it on Friday", "2026-03-13"),
+        ("The new job starts on Friday", "2026-03-20"),
+        ("Der Zahnarzttermin ist am Freitag", "2026-03-20"),
+        ("Am Freitag ist die Feier", "2026-03-20"),
+        ("Am Freitag ist der Server abgestürzt", "2026-03-13"),
+        ("Der Kurs beginnt am Freitag", "2026-03-20"),
+        ("La fiesta es el viernes", "2026-03-20"),
+        ("La fête est le 9 janvier", "2027-01-09"),
+        ("Elle est née le 9 janvier", "2026-01-09"),
     ],
 )
 def test_a_day_without_a_year_is_ahead_where_the_statement_speaks_of_what_is_to_come(
     text: str, day: str
 ) -> None:
     assert happened(text, NOW_MS) == Window(parse_ms(day), parse_ms(day, end_of_day=True))
+
+
+@pytest.mark.parametrize(
+    ("question", "day"),
+    [
+        ("What is on Friday?", "2026-03-20"),
+        ("What will I do on Friday?", "2026-03-20"),
+        ("What did I do on Friday?", "2026-03-13"),
+        ("Was ist am Freitag?", "2026-03-20"),
+        ("Was war am Freitag?", "2026-03-13"),
+        ("Who is on call today?", "2026-03-15"),
+    ],
+)
+def test_a_question_for_what_is_to_come_means_the_day_ahead(question: str, day: str) -> None:
+    assert asked(question, NOW_MS) == Window(parse_ms(day), parse_ms(day, end_of_day=True))

@@ -10,7 +10,7 @@ from ctx.memory.answers import Answer, answer_of, doubted
 from ctx.memory.bank.base import MAX_LIMIT, BankView
 from ctx.memory.columns import Memory, moment_ms, number, whole
 from ctx.memory.currency import aged, current, in_unread_words, succeeded, timely
-from ctx.memory.dates import Window, window
+from ctx.memory.dates import Window, asked
 from ctx.memory.evidence import Evidence, bearing
 from ctx.memory.filters import Condition, compile_filter
 from ctx.memory.findings import Disposition
@@ -299,7 +299,7 @@ def _window(value: JSON, query: str, now_ms: int) -> tuple[Window | None, Window
     if value is None:
         return None, None
     if value == "auto":
-        return window(query, now_ms), None
+        return asked(query, now_ms), None
     if not isinstance(value, dict) or not set(value) <= {"since", "until"}:
         raise BadRequest('window: "auto" or {"since", "until"}')
     until = value.get("until")
