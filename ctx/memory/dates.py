@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ctx.analyze import composed
 from ctx.clock import DAY_MS, parse_ms
 from ctx.memory.language import language
+from ctx.memory.verbs import past_forms
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MONTHS = (
@@ -126,8 +127,7 @@ def _to_come(text: str, span: Window, said_ms: int) -> Window | None:
     """
     lowered = _in_english(text[:MAX_TEXT].lower())
     text = text[:MAX_TEXT]
-    to_be = _TO_BE.search(text) and not _PERFECT.search(text)
-    if not (to_be or _AHEAD.search(text)) or _BEHIND.search(text):
+    if not (_AHEAD.search(text) or _of_present(text)) or _BEHIND.search(text):
         return None
     if _MONTH_NAMED.search(lowered):
         later = window(text, said_ms + _YEAR_MS)
@@ -137,6 +137,12 @@ def _to_come(text: str, span: Window, said_ms: int) -> Window | None:
         return None
     ahead = later is not None and later != span and later.last_ms is not None and later.last_ms >= said_ms
     return later if ahead else None
+
+
+def _of_present(text: str) -> bool:
+    """Whether a text says what is or is to be, and of nothing that it was."""
+    over = _PERFECT.search(text) or not past_forms().isdisjoint(_WORD.findall(text.lower()))
+    return _PRESENT.search(text) is not None and not over
 
 
 def _in_english(text: str) -> str:
@@ -389,24 +395,29 @@ _YEAR_MS = 365 * DAY_MS
 _AHEAD = re.compile(
     r"(?i)\b(?:due|deadline|until|till|will|shall|going\s+to|appointment|expires?|booked|scheduled|postponed"
     r"|rescheduled|extended"
-    r"|upcoming|planned|(?:moved|put\s+off|pushed\s+back)\s+to|(?:is|are)\s+(?:on|in)"
-    # of a timetable, and what somebody is about to do: "starts on Monday", "we are flying"
-    r"|(?:starts|begins|ends|opens|closes|leaves|departs|arrives)\s+(?:on|in)"
-    r"|(?:(?:am|is|are)|\w+['’](?:m|re))\s+(?:\w+\s+)?\w{2,}ing\b[^.,;:!?]*\b(?:on|in)|fällig|frist|abgabe"
+    r"|upcoming|planned|(?:moved|put\s+off|pushed\s+back)\s+to|(?:is|are)\s+(?:on|in)|fällig|frist|abgabe"
     r"|\w*termin|bis|wird|werden|(?:beginnt|endet)\s+(?:am|im)|(?:am|im)\s+\w+\s+(?:beginnt|endet)"
-    r"|verschoben|verlegt|verlängert|vence|vencen|plazo|hasta|cita|aplazad[oa]|(?:es|son)\s+(?:el|en)"
-    r"|(?:est|sont)\s+(?:le|en))\b|['’]ll\b"
+    r"|verschoben|verlegt|verlängert|vence|vencen|plazo|hasta|cita|aplazad[oa])\b|['’]ll\b"
 )
 _BEHIND = re.compile(
     r"(?i)\b(?:(?:was|were|had\s+been)\s+(?:due|on|in|booked|scheduled|planned)|ago|yesterday|last|had"
     r"|missed|war|waren|venció)\b"
 )
-# Where something is to be, and no verb says that something came to be: who "ist am Montag gekommen" did.
-_TO_BE = re.compile(r"(?i)\b(?:(?:ist|sind)\s+(?:am|im)|(?:am|im)\s+\w+\s+(?:ist|sind))\b")
-_PERFECT = re.compile(
-    r"\b(?:[a-zäöüß]*ge[a-zäöüß]{2,}(?:t|en)|[a-zäöüß]*(?:ver|be|er|ent|zer)[a-zäöüß]{2,}(?:t|en)"
-    r"|[a-zäöüß]+iert|worden)\b"  # nouns have a capital
+# What is, or is to be done, and of a timetable ("starts on Monday"). Of a day that is named without its year
+# it is said of the coming one, where no verb says that something was or came to be.
+_PRESENT = re.compile(
+    r"(?i)\b(?:i\s+am|am\s+i|is|are|have|has|must|should|needs?|remind|(?:do\s+not|don['’]t)\s+forget"
+    r"|remember\s+to|(?:starts|begins|ends|opens|closes|leaves|departs|arrives)\s+(?:on|in)"
+    r"|ist|sind|bin|habe|haben|muss|müssen|soll|sollen"
+    r"|(?:es|son)\s+(?:el|en)|tengo|tenemos|(?:est|sont)\s+(?:le|en))\b"
+    r"|['’](?:m|re|s\s+(?:on|in|at))\b"
 )
+_PERFECT = re.compile(
+    r"\b(?:[a-z]{3,}ed|was|were|been|did|done|had|came|saw"
+    r"|[a-zäöüß]*ge[a-zäöüß]{2,}(?:t|en)|[a-zäöüß]*(?:ver|be|er|ent|zer)[a-zäöüß]{2,}(?:t|en)"
+    r"|[a-zäöüß]+iert|worden|war|waren|hatten?)\b"  # nouns have a capital
+)
+_WORD = re.compile(r"\w+")
 _MONTH_NAMED = re.compile(_month)
 _WEEKDAY_NAMED = re.compile(rf"\b(?:on|am)\s+(?:{'|'.join(_WEEKDAYS)})\b")
 # "every Friday" names no day.

@@ -25,6 +25,13 @@ _VERBS = """
 
 
 @cache
+def past_forms() -> frozenset[str]:
+    """The words that say what is over: of each verb all forms but the first."""
+    verbs = (forms.split() for line in _VERBS.strip().splitlines() for forms in line.split("|"))
+    return frozenset(form for base, *forms in verbs for form in forms if form != base)
+
+
+@cache
 def _forms() -> Mapping[str, tuple[str, ...]]:
     """The other forms of each form, all as terms."""
     verbs = (terms(forms) for line in _VERBS.strip().splitlines() for forms in line.split("|"))
