@@ -261,6 +261,11 @@ def test_a_forgotten_memory_is_shown_with_the_day_it_was_forgotten(folder: Path)
     assert re.search(r"(?m)^deleted_at +\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.?\d*Z$", listing)
 
 
+def test_a_bank_of_one_memory_goes_with_one_memory(folder: Path) -> None:
+    deleted = ctx("memory", "delete", "bob", "--yes", cwd=folder)
+    assert deleted.stdout == "Removed 'bob' with 1 memory.\n"
+
+
 @pytest.mark.slow
 def test_banks_are_renamed_merged_and_deleted(folder: Path) -> None:
     assert ctx("memory", "rename", "bob", "robert", cwd=folder).returncode == 0
