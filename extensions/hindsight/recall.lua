@@ -42,6 +42,7 @@ tool = {
             tags = { type = "array", items = { type = "string" } },
             flags = { type = "array", items = { type = "string" } },
             replaced = { type = "array", items = { type = "object" } },
+            updated_by = { type = "array", items = { type = "string" }, description = "What is newer and holds rather than this" },
           },
           required = { "id", "text", "type", "context", "event_date" },
         },

@@ -4,12 +4,17 @@ local shared = {}
 -- A memory's name, as recall gives it.
 function shared.fact(id) return "fact_" .. string.sub(string.gsub(id, "-", ""), 1, 12) end
 
--- One result of recall: what the seed shows, then when it was said and happened, how sure the match is, and what it replaced.
+-- One result of recall: what the seed shows, then when it was said and happened, how sure the match is, what it replaced, and
+-- which others stand before it because they are newer.
 function shared.result(hit, id)
   local record = hit.record
   local replaced = json.array({})
   for _, older in ipairs(hit.replaced or {}) do
     replaced[#replaced + 1] = { text = older.text, said = time.iso(older.timestamp) }
+  end
+  local newer = hit.updated_by and json.array({}) or nil
+  for _, later in ipairs(hit.updated_by or {}) do
+    newer[#newer + 1] = id == record.id and later or shared.fact(later)
   end
   return {
     id = id,
@@ -23,6 +28,7 @@ function shared.result(hit, id)
     tags = json.array(record.tags),
     flags = json.array(record.flags),
     replaced = replaced,
+    updated_by = newer,
   }
 end
 

@@ -27,6 +27,18 @@ def test_a_later_memory_that_is_near_an_earlier_one_stands_before_it(
         assert earlier["updated_by"] == [later["record"]["id"]]
 
 
+def test_by_its_score_too_what_is_news_stands_before_what_it_is_of(
+    tmp_path: Path, clock: Clock, minilm: WordEmbedder
+) -> None:
+    with MemoryStore(str(tmp_path / "ctx.db"), minilm, clock) as store:
+        bank = store.bank("alice")
+        best_a_day_after(bank, clock, PLAYS, SWIMS, QUESTION)
+        later, earlier = bank.search(QUESTION, order="score")["results"]
+        assert (later["record"]["text"], later["score"]) == (SWIMS, earlier["score"])
+        surest = bank.search(QUESTION, order="score", min_score=earlier["score"], limit=1)["results"]
+        assert [result["record"]["text"] for result in surest] == [SWIMS]
+
+
 def test_nearness_tells_nothing_where_the_model_was_not_measured(tmp_path: Path, clock: Clock) -> None:
     with MemoryStore(str(tmp_path / "ctx.db"), WordEmbedder("words-64"), clock) as store:
         assert best_a_day_after(store.bank("alice"), clock, PLAYS, SWIMS, QUESTION) == PLAYS

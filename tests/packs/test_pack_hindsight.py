@@ -421,6 +421,16 @@ def test_the_newest_statement_comes_first_and_names_what_it_replaced(server: Pac
     assert sorted(texts(both)) == ["I live in Berlin", "I moved from Berlin to Paris"]
 
 
+def test_what_is_kept_beside_its_news_says_so(server: PackServer) -> None:
+    server.rest("retain", {"content": "Ben runs billing"}, bank="billing")
+    server.rest("retain", {"content": "Ben left; Carla runs billing now"}, bank="billing")
+    newer, older = server.rest("recall", {"query": "Who runs billing?"}, bank="billing")["results"]
+    assert (newer["text"], older["updated_by"]) == ("Ben left; Carla runs billing now", [newer["id"]])
+    assert "updated_by" not in newer
+    reply = server.rest("hindsight_search", {"bank_id": "billing", "query": "Who runs billing?"})
+    assert reply["results"][1]["updated_by"] == [reply["results"][0]["id"]]
+
+
 def test_a_memory_is_corrected_forgotten_and_brought_back(server: PackServer) -> None:
     remaining = server.mcp("retain", {"content": "The gate code is 4711"}, "/mcp/gate/")
     changed = server.mcp(

@@ -9,7 +9,7 @@ from ctx.errors import BadRequest, EmbeddingsDisabled
 from ctx.memory.answers import Answer, answer_of, doubted
 from ctx.memory.bank.base import MAX_LIMIT, BankView
 from ctx.memory.columns import Memory, moment_ms, number, whole
-from ctx.memory.currency import aged, current, in_unread_words, succeeded, timely
+from ctx.memory.currency import aged, as_sure, current, in_unread_words, succeeded, timely
 from ctx.memory.dates import Window, asked
 from ctx.memory.evidence import Evidence, bearing
 from ctx.memory.filters import Condition, compile_filter
@@ -221,6 +221,7 @@ class Searching(BankView):
             hits = current(hits, vectors_of, question.query, measured=measured)
         if measured:
             hits = doubted(in_unread_words(hits, question.query), question.query)
+        hits = as_sure(hits)
         unread = self._embedding.model is None or (legs.vectors is not None and legs.vector is None)
         return hits, "no_embedder" if unread and question.mode != "keyword" else None
 
