@@ -230,7 +230,9 @@ class LocalIndex:
                 if fields is None:
                     return None
                 if (fault := format_fault(fields)) is not None:
-                    raise StoreError(f"the keyword index {fault}: run `ctx index`, which builds it anew")
+                    building = self._catching_up.locked()
+                    mend = "it is being built anew" if building else "run `ctx index`, which builds it anew"
+                    raise StoreError(f"the keyword index {fault}: {mend}")
                 folder = os.path.join(self._path, fields["folder"])
                 try:
                     check_reachable(folder, self._beneath)
@@ -264,7 +266,7 @@ class LocalIndex:
             model, _ = self._embedding()
             suspect = os.path.exists(self._suspect_path)
             if suspect:
-                _log().warning("index is read in full reason=a reader found damage")
+                _log().warning("index is read in full reason=a reader could not use it")
                 verified.clear()
             elif self._up_to_date(catalog, model or ""):
                 return catalog.seq()

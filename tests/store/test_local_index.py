@@ -181,7 +181,7 @@ def test_what_a_reader_suspects_is_read_in_full_once(
     index.catch_up(catalog)
     index.catch_up(catalog)
     assert [record.getMessage() for record in caplog.records] == [
-        "index is read in full reason=a reader found damage"
+        "index is read in full reason=a reader could not use it"
     ]
 
 
@@ -254,6 +254,8 @@ def test_an_index_of_another_format_is_built_anew(
     monkeypatch.setattr(writer_module, "FORMAT", 999)
     with LocalIndex(index._path, lambda: (MODEL, DIM), writable=True) as later:
         with pytest.raises(StoreError, match=r"made by an older ctx, .* run `ctx index`"):
+            later.keyword("otter", ALL, 5)
+        with later._catching_up, pytest.raises(StoreError, match=r"older ctx, .*: it is being built anew"):
             later.keyword("otter", ALL, 5)
         with pytest.raises(StoreError, match="format"):
             later.semantic(vector_of(b"x"), ALL, 5)
