@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ctx.declaration import Key, Section
 from ctx.errors import ConfigError, StoreError
-from ctx.harness import base_folder, own_database
 from ctx.lean import TYPE_CHECKING, Any, NamedTuple, pattern
 from ctx.project import project_root, shown_path
 from ctx.settings import (
@@ -157,7 +156,11 @@ def parse_config(
 
     `chosen`: the user named the file, so that its paths may begin in a folder above it (`base_folder`).
     """
-    base = base_folder(tables, root) if chosen else root
+    base = root
+    if chosen:
+        from ctx.harness import base_folder  # what Context Harness means asks few configurations
+
+        base = base_folder(tables, root)
     reader = _Reader(shown, base, environ)
     if base != root:
         reader.warnings.append(
@@ -168,7 +171,8 @@ def parse_config(
         name: section(**_section(reader, tables, name, section)) for name, section in SECTIONS.items()
     }
     connectors = reader.group(tables, "connectors", ("filesystem", "git", "web", "s3", "script"))
-    sections["db"] = _own_database(reader, sections["db"])
+    if "db" in tables:
+        sections["db"] = _own_database(reader, sections["db"])
     tools = reader.group(tables, "tools", ("script",))
     agents = reader.group(tables, "agents", ("inline", "script"))
     config = Config(
@@ -405,6 +409,8 @@ def _pack_settings(reader: _Reader, settings: dict[str, JSON], enabled: tuple[st
 
 
 def _own_database(reader: _Reader, db: Db) -> Db:
+    from ctx.harness import own_database
+
     path = own_database(db.path) if db.path else db.path
     if path != db.path:
         name, foreign = os.path.basename(path), os.path.basename(db.path)
