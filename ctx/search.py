@@ -138,10 +138,11 @@ class Searcher:
         request = self._request(words, mode, filters, prefix, vector, per_document)
         results: list[SearchResult] = []
         explained: list[JSON] = []
-        share = 0.0
+        share, note = 0.0, words.note
         for number, score, stage, choices in self._answers(request, rows, offset + limit):
             if not share:
                 share = share_of_best(request, choices)
+                note = note or _wordless(request, stage)
             if offset:
                 offset -= 1
                 continue
@@ -150,7 +151,7 @@ class Searcher:
                 explained.append(explanation_of(number, score * share, stage, choices, request))
             if len(results) == limit:
                 break
-        return SearchReply(results, explained if explain else None, remark or partial, words.note)
+        return SearchReply(results, explained if explain else None, remark or partial, note)
 
     def resolved(self, filters: Filters, paths: Sequence[str] = (), types: Sequence[str] = ()) -> Filters:
         """The filters with the documents whose path fits one of the globs and whose type is one of `types`.
@@ -419,6 +420,13 @@ class Searcher:
         if not pending:
             return None
         return f"not embedded yet, and so not found by meaning: {counted(pending, 'chunk')}"
+
+
+def _wordless(request: Request, stage: Stage) -> str | None:
+    """What to tell where words find nothing: something is always nearest in meaning, to nonsense too."""
+    if request.mode != "hybrid" or stage.keyword.documents:
+        return None
+    return "nothing that was searched has any of these words; these are the nearest in meaning"
 
 
 def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str] | None:

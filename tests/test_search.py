@@ -423,6 +423,18 @@ def test_hybrid_goes_by_words_and_says_so_when_the_embedder_does_not_answer(stor
         searcher.search("cat", "semantic")
 
 
+def test_a_search_that_meaning_alone_answers_says_so(store: Store) -> None:
+    store.put(page("a.txt", "cat"), page("b.txt", "kitten"))
+    store.embed()
+    searcher = store.searcher()
+    nonsense = searcher.search("zzzqqq", "hybrid")
+    assert nonsense.results
+    assert "any of these words" in str(nonsense.note)
+    assert searcher.search("cat", "hybrid").note is None
+    assert searcher.search("zzzqqq", "semantic").note is None  # who asks so knows
+    assert searcher.search("zzzqqq", "keyword").note is None  # nothing is shown
+
+
 def test_an_index_that_lacks_embeddings_says_how_many(store: Store) -> None:
     store.put(page("a.txt", "cat"), page("b.txt", "kitten"))
     reply = store.searcher().search("cat", "hybrid")

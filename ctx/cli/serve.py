@@ -1,6 +1,5 @@
 """`ctx serve mcp` and `ctx openapi`."""
 
-import argparse
 import logging
 import os
 import sys
@@ -36,7 +35,6 @@ def _serve(argv: list[str]) -> int:
         "what",
         nargs="?",
         metavar="mcp",
-        type=_what,
         default="mcp",
         help="`ctx serve mcp` serves everything: REST, MCP and the page",
     )
@@ -52,6 +50,9 @@ def _serve(argv: list[str]) -> int:
     log_option(options, "info")
     options.add_argument("--log-format", choices=("text", "json"), default="text")
     args = options.parse_args(argv)
+    if args.what != "mcp":  # the word of Context Harness, which clients' documentation repeats
+        mend = "`ctx serve mcp` serves REST, MCP and the page on one port"
+        raise BadRequest(f"'{args.what}' is not served by itself: {mend}")
     if args.stdio:
         return pipes.run("mcp", ["--config", args.config] if args.config else [])
     log_to_stderr(args.log_level, args.log_format)
@@ -97,15 +98,6 @@ def _check_vacant(bind: str, root: str) -> None:
         f"{bind} is taken by the ctx that serves {plain(row.root)} (process {row.pid}): stop it, or give "
         f"this project a [server] bind of its own in ctx.toml{proposal(bind)}"
     )
-
-
-def _what(word: str) -> str:
-    """The one word there is; Context Harness has it, and clients' documentation repeats it."""
-    if word != "mcp":
-        raise argparse.ArgumentTypeError(
-            f"'{word}' is not served by itself: `ctx serve mcp` serves REST, MCP and the page on one port"
-        )
-    return word
 
 
 def page_access(workspace: Workspace, settings: ServerSettings) -> str:

@@ -75,6 +75,7 @@ class Worker:
 
     def run(self, stop: threading.Event) -> None:
         """Works until `stop` is set. What fails is logged, and tried again."""
+        logger.info("working roles=%s sources=%d", ",".join(self._roles), len(self._next_s))
         while not stop.is_set():
             self.work(stop)
             stop.wait(LOOK_EVERY_S)

@@ -81,6 +81,7 @@ COMMANDS = [
     (["migrate"], ("name where the store goes (--to) or comes from (--from)",)),
     (["migrate", "--to", "mysql://me:secret@db/x"], ("--to: 'mysql' is nothing that a store is kept in",)),
     (["migrate", "--to", "elsewhere.db"], ("one of the two stores must be a database", "`ctx backup`")),
+    (["serve", "--port", "8080"], ("--port", "did you mean --bind?")),
     (["serve", "rest"], ("'rest' is not served by itself", "`ctx serve mcp` serves REST, MCP and the page")),
     (["serve", "mcp", "--bind", "7331"], ("HOST:PORT such as 127.0.0.1:7331", "'7331'")),
     (["serve", "mcp", "--bind", "0.0.0.0:0"], ("lets other machines in", "ctx key create NAME")),

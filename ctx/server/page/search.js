@@ -154,7 +154,7 @@ async function search() {
     if (aborter.signal.aborted) return;
     showFacets(answer.results, request);
     show(results, request);
-    say(summary(results, answer, request, performance.now() - began));
+    say(summary(results, answer, performance.now() - began));
     showWays(results.length ? [] : waysOut(request));
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -171,17 +171,11 @@ async function search() {
 
 const fits = (result, request) => FACETS.every(([name, , of]) => !request[name] || name === "source" || of(result) === request[name]);
 
-function summary(results, answer, request, took) {
+function summary(results, answer, took) {
   const total = results.length;
   const text = total === 0 ? "Nothing found" : total === LIMIT ? `The best ${LIMIT} documents` : count(total, "document");
-  const notes = [total ? wordless(answer.results, request) : "", answer.partial, answer.note].filter(Boolean).map((note) => ` · ${note}`).join("");
+  const notes = [answer.partial, answer.note].filter(Boolean).map((note) => ` · ${note}`).join("");
   return `${text} in ${Math.round(took)} ms${notes}`;
-}
-
-// Something is always nearest in meaning, to nonsense too: a search whose words stand nowhere says so.
-function wordless(results, { mode, source }) {
-  if (mode !== "hybrid" || !results.every(({ explain }) => explain?.semantic && !explain.keyword)) return "";
-  return `none ${source ? "there " : ""}has these words; these are the nearest in meaning`;
 }
 
 // Where one may look who found nothing: what narrows the search let go, the other legs, the sources of an empty index.
