@@ -215,6 +215,7 @@ def test_pages_of_a_site_are_counted_by_the_folders_of_its_host(
         space.refresh([])
         tab = Tab(browser, _serve(serve, space).base, "/#/search?q=apples")
         folders = tab.page.get_by_role("group", name="Folder")
+        folders.locator("bdi").first.wait_for()
         chips = folders.locator("bdi").all_text_contents()
         assert sorted(chips) == [f"https://docs.example.org/{folder}" for folder in ("", "api/", "guide/")]
         folders.locator("button", has_text="guide/").click()
