@@ -372,10 +372,9 @@ def _passage(matcher: Matcher, row: ChunkRow, rows: "Rows") -> Passage:
             first, room = before, room - len(before.text)
         if after is not None and after.heading == row.heading:
             if len(after.text) <= room:
-                last = after
-            further = after.text
+                last, further = after, after.text
             if row.text.rstrip().endswith(":"):  # it announces what the next chunk shows
-                text = text._replace(text=f"{row.text}\n{after.text}")
+                text, further = text._replace(text=f"{row.text}\n{after.text}"), ""
     snippet, highlights = matcher.snippet(text, further)
     return Passage(snippet, row.heading, first.start_line, last.end_line, highlights)
 

@@ -490,6 +490,15 @@ def test_a_snippet_begins_with_the_sentence_that_has_the_words(store: Store) -> 
     assert len(snippet) <= SNIPPET_CHARS + 2
 
 
+@pytest.mark.parametrize("end", [".", ":"])
+def test_a_short_chunk_is_shown_with_the_next_one_once(store: Store, end: str) -> None:
+    store.put(in_chunks("a.txt", f"The otter of the weir swims like this{end}", "slowly upstream"))
+    assert (
+        store.searcher().search("otter").results[0].snippet
+        == f"The otter of the weir swims like this{end} slowly upstream"
+    )
+
+
 def test_a_snippet_prefers_where_most_words_are(store: Store) -> None:
     text = "One otter. " + FILLER * 8 + "An otter in a canoe on the river. " + FILLER * 8
     _, words = snippet_of(store, text, "otter canoe river")
