@@ -20,6 +20,7 @@ _ASIDES = frozenset(
     versionadded versionchanged warning
     """.split()  # noqa: SIM905 - a list of twenty lines else
 )
+_ASIDE_SIGNS = (".. ", "```{", ":::", "!!! ", "??? ", "/// ", "> [!")
 # What MyST writes between fences though it is text.
 _TEXT_FENCES = _ASIDES | {"details", "dropdown", "eval-rst"}
 _PARTING = "*-+#|>"  # what a line begins with that is no part of the paragraph above
@@ -67,10 +68,10 @@ def without_asides(chunk: Text) -> Text:
     """The chunk without notes, warnings and marks of versions; itself where it has none or is nothing else.
 
     They are blocks of Sphinx and MkDocs (`.. note::`, `!!! note`), between fences (```` ```{note} ````,
-    `:::{note}`), or quotations as GitHub has them (`> [!NOTE]`).
+    `:::note`, `/// note`), or quotations as GitHub has them (`> [!NOTE]`).
     """
     text = chunk.text
-    if not chunk.prose or not (".. " in text or "{" in text or "!!! " in text or "> [!" in text):
+    if not chunk.prose or not any(sign in text for sign in _ASIDE_SIGNS):
         return chunk
     kept: list[str] = []
     lines = text.split("\n")
@@ -93,7 +94,7 @@ def _aside_end(lines: list[str], start: int) -> int:
         return start
     margin = _margin(lines[start])
     for i, line in enumerate(lines[start + 1 :], start + 1):
-        if words[0] in "`:":
+        if words[0] in "`:/":
             if line.strip().startswith(words[:3]):
                 return i + 1
         elif words[0] == ">":
@@ -106,8 +107,8 @@ def _aside_end(lines: list[str], start: int) -> int:
 
 def _block_name(words: str) -> str:
     """What the block is called that a line opens; "" where it opens none."""
-    if words.startswith(("```{", ":::{")):
-        return words[4:].partition("}")[0]
+    if words.startswith(("```{", ":::", "/// ")):
+        return words[3:].replace("{", " ").replace("}", " ").strip().partition(" ")[0].lower()
     if words.startswith("> [!"):
         return words[4:].partition("]")[0].lower()
     if words.startswith(("!!! ", "??? ")):

@@ -159,6 +159,12 @@ def test_a_heading_with_a_line_of_signs_below_it_is_bare(text: str, bare: bool) 
     [
         ("It runs.\n\n```{note}\nMind it.\n```\n\nThen wait.", "It runs.\n\n\nThen wait."),
         ("It runs.\n:::{admonition} Old\nMind it.\n:::\nThen wait.", "It runs.\nThen wait."),
+        ("It runs.\n:::note Old\nMind it.\n:::\nThen wait.", "It runs.\nThen wait."),
+        ("It runs.\n/// tip | Old\nMind it.\n///\nThen wait.", "It runs.\nThen wait."),
+        (
+            "/// <summary>It runs.\n/// ::: \n:::{ }\n:::\nThen wait.",
+            "/// <summary>It runs.\n/// ::: \n:::{ }\n:::\nThen wait.",
+        ),
         ("It runs.\n\n.. versionadded:: 2.0\n\n   Mind it.\n\nThen wait.", "It runs.\n\nThen wait."),
         ("- It runs.\n\n  .. note:: Mind\n     it.\n\n  Then wait.", "- It runs.\n\n  Then wait."),
         ("It runs.\n\n!!! Warning\n    Mind it.\n\nThen wait.", "It runs.\n\nThen wait."),
