@@ -251,8 +251,7 @@ def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str)
     folder, size = os.path.dirname(path), contents.files[name]["bytes"]
     if os.path.lexists(path):
         os.unlink(path)  # of one that was killed
-    disk = os.statvfs(folder)
-    if size > disk.f_bavail * disk.f_frsize:  # some kilobytes may unpack to a disk full of zeros
+    if size > files.free_bytes(folder):  # some kilobytes may unpack to a disk full of zeros
         raise StoreError(f"the backup unpacks to {size:,} bytes, more than there is room for: free some")
     digest = hashlib.sha256()
     descriptor = files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, beneath=folder)

@@ -300,6 +300,12 @@ def sqlite_address(path: str, option: str) -> str:
     return "file:" + path.replace("%", "%25").replace("?", "%3f").replace("#", "%23") + "?" + option
 
 
+def free_bytes(path: str) -> int:
+    """What the disk that `path` is on has left for us. Raises `OSError`."""
+    disk = os.statvfs(path)
+    return disk.f_bavail * disk.f_frsize
+
+
 def sync_folder(path: str) -> None:
     """Makes the names in a folder durable. Raises `OSError`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -112,10 +112,9 @@ class KeywordWriter:
         reason.
         """
         try:
-            disk = os.statvfs(self._path)
+            return files.free_bytes(self._path) > _ROOM_BYTES and os.access(self._path, os.W_OK)
         except OSError:
             return False
-        return disk.f_bavail * disk.f_frsize > _ROOM_BYTES and os.access(self._path, os.W_OK)
 
     def _usable(self, catalog: Catalog) -> tuple[str | None, int]:
         """The folder that counts and what it has applied; (None, 0) where it has to be built anew."""
