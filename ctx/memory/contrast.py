@@ -259,7 +259,9 @@ def labelled_apart(earlier: str, later: str) -> bool:
     others of them and not that: "Version 1 needs Python", "no longer for version 2".
     """
     first_label, thing = _first_label(earlier)
-    labels = {label.casefold() for word, label in _LABEL.findall(later) if _telling(word) == thing != ""}
+    if not thing:
+        return False
+    labels = [mark.casefold() for word, mark in _LABEL.findall(later) if _telling(word) == thing]
     return bool(labels) and first_label not in labels
 
 

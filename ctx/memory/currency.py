@@ -224,7 +224,8 @@ def current(
 
 def as_sure(hits: Sequence[MemoryHit]) -> list[MemoryHit]:
     """The hits, of which what is news of another is as sure as that, since it answers whatever that answers:
-    by its score alone the older one would stand before it, or be all that is shown."""
+    by its score alone the older one would stand before it, or be all that is shown.
+    """
     scores = {hit.memory.id: hit.score for hit in hits}
     for hit in reversed(hits):  # the older ones stand behind
         for later_id in hit.signals.get("updated_by", ()):

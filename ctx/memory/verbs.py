@@ -3,7 +3,7 @@ is answered by "Invoices are sent by Olga". Forms that are nouns of their own be
 are left out.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from ctx.analyze import terms
@@ -24,19 +24,24 @@ _VERBS = """
 """
 
 
+def _verbs() -> Iterator[str]:
+    """The forms of each verb, with spaces between."""
+    for line in _VERBS.strip().splitlines():
+        yield from line.split("|")
+
+
 @cache
 def past_forms() -> frozenset[str]:
     """The words that say what is over: of each verb all forms but the first."""
-    verbs = (forms.split() for line in _VERBS.strip().splitlines() for forms in line.split("|"))
+    verbs = (verb.split() for verb in _verbs())
     return frozenset(form for base, *forms in verbs for form in forms if form != base)
 
 
 @cache
 def _forms() -> Mapping[str, tuple[str, ...]]:
     """The other forms of each form, all as terms."""
-    verbs = (terms(forms) for line in _VERBS.strip().splitlines() for forms in line.split("|"))
     forms: dict[str, tuple[str, ...]] = {}
-    for verb in verbs:
+    for verb in map(terms, _verbs()):
         for form in verb:
             forms[form] = tuple(variant for variant in dict.fromkeys(verb) if variant != form)
     return forms
