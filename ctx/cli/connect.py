@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +23,7 @@ from ctx.cli.hooks import connect_memory
 from ctx.cli.owners import owner, record
 from ctx.cli.recording import record_soon
 from ctx.cli.running import at_address, of_project, servers, state_folder
+from ctx.config import Config
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
 from ctx.hosts import is_loopback
 from ctx.memory.records import check_nameable
@@ -191,7 +193,7 @@ def _record(location: Location, server: Server, args: Any) -> None:
     if args.dry_run or "--url" in server.arguments:
         return
     try:
-        config = configuration_at(location)
+        config = _configuration(location)
     except CtxError:
         return  # whoever starts it is told
     record_soon(config, server.arguments[1:])
@@ -230,8 +232,9 @@ def _server_notes(location: Location | None, args: Any, *, keyless: bool) -> tup
     """What is said of the project's server that an entry leads to. `keyless`: it asks that without a key."""
     if location is None or args.url or args.stdio:
         return ()
-    notes = _running_notes(location)
-    variable = configuration_at(location).server.api_key_env
+    server = _configuration(location).server
+    notes = _running_notes(location, server.bind)
+    variable = server.api_key_env
     if variable and keyless and not args.key_env:
         notes.append(
             "Note: this server answers nobody without its key, and the entry brings none: connect again with "
@@ -240,9 +243,8 @@ def _server_notes(location: Location | None, args: Any, *, keyless: bool) -> tup
     return tuple(notes)
 
 
-def _running_notes(location: Location) -> list[str]:
+def _running_notes(location: Location, bind: str) -> list[str]:
     """What is said where the project's server, or another project's, is not where `ctx.toml` says."""
-    bind = configuration_at(location).server.bind
     rows = servers(state_folder(os.environ))
     own, other = of_project(rows, project_root(location.path)), at_address(rows, bind)
     if own is not None and own != other:
@@ -490,5 +492,11 @@ def _address(location: Location | None, args: Any) -> str:
     return local(row.address) if row else _bound(location)
 
 
+@cache
+def _configuration(location: Location) -> Config:
+    """The project's, read once: what it warns of is said once, however many clients are connected."""
+    return configuration_at(location)
+
+
 def _bound(location: Location | None) -> str:
-    return local("127.0.0.1:7331" if location is None else configuration_at(location).server.bind)
+    return local("127.0.0.1:7331" if location is None else _configuration(location).server.bind)

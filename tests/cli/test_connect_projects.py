@@ -56,6 +56,13 @@ def test_an_entry_without_the_key_that_the_server_wants_is_told_so(folder: Path,
     assert ("is connected already" in reply.stdout, "brings none" in reply.stderr) == (True, False)
 
 
+def test_what_a_configuration_warns_of_is_said_once(folder: Path) -> None:
+    config = folder / "ctx.toml"
+    config.write_text(config.read_text() + "\n[vector_index]\nkind = 1\n")
+    assert as_user(folder, "cursor").stderr.count("Warning: ") == 1
+    assert as_user(folder, "--all").stderr.count("Warning: ") == 1
+
+
 def test_a_second_project_of_one_name_takes_over_no_entry(folder: Path, home: Path) -> None:
     """One name and one address: nothing in the entry tells whose it is."""
     second = folder.parent / "elsewhere" / folder.name
