@@ -341,10 +341,10 @@ def _sentences(text: str, start: int, end: int) -> list[int]:
     for stop in _STOPS:
         i = text.find(stop, start, end) + 1
         while i:
-            closed = end if _abbreviates(text, i - 1) else i
+            closed = i
             while closed < end and text[closed] in _CLOSERS:
                 closed += 1
-            if closed < end and text[closed] == " ":
+            if closed < end and text[closed] == " " and not _abbreviates(text, i - 1):
                 begins.append(closed + 1)
             i = text.find(stop, i, end) + 1
     if not text.isascii():
