@@ -75,6 +75,21 @@ def hear_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def watching(folder: Path, *program: str) -> "subprocess.Popen[str]":
+    """`ctx index --watch` there, as soon as it follows the sources; `program`: what Python runs for it."""
+    child = subprocess.Popen(
+        [sys.executable, *(program or ("-m", "ctx")), "index", "--watch"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_ctrl_c,
+    )
+    assert child.stdout is not None
+    assert any("Ctrl-C" in line for line in child.stdout)
+    return child
+
+
 def project(folder: Path, files: dict[str, str] | None = None, config: str | None = None) -> Path:
     """A project with a docs folder and a configuration (embeddings off unless `config` says otherwise); its
     ctx.toml.

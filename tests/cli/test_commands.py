@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import ctx, hear_ctrl_c, named, project
+from kit import ctx, named, project, watching
 
 from ctx.cli import COMMANDS, main
 
@@ -497,18 +497,8 @@ def test_an_export_to_a_file_is_whole_or_absent(indexed: Path, tmp_path: Path) -
 
 def test_a_watching_run_tells_each_change_and_ctrl_c_is_its_right_end(tmp_path: Path) -> None:
     project(tmp_path, FILES)
-    child = subprocess.Popen(
-        [sys.executable, "-m", "ctx", "index", "--watch"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=hear_ctrl_c,
-    )
+    child = watching(tmp_path)
     assert child.stdout is not None
-    for line in child.stdout:
-        if "Ctrl-C" in line:
-            break
     (tmp_path / "docs" / "new.md").write_text("# New\n\nwords\n")
     assert child.stdout.readline() == "filesystem:docs: added new.md\n"
     (tmp_path / "docs" / "new.md").unlink()

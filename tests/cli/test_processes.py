@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import ctx, hear_ctrl_c, project
+from kit import ctx, hear_ctrl_c, project, watching
 
 DEADLINE_S = 60.0
 
@@ -173,16 +173,7 @@ sys.exit(main())
 
 def test_a_second_ctrl_c_does_not_break_into_the_end_of_a_watching_run(tmp_path: Path) -> None:
     project(tmp_path, {"a.md": "# A\n\nx\n"})
-    child = subprocess.Popen(
-        [sys.executable, "-c", PRESSED_AGAIN, "index", "--watch"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=hear_ctrl_c,
-    )
-    assert child.stdout is not None
-    assert any("Ctrl-C" in line for line in child.stdout)
+    child = watching(tmp_path, "-c", PRESSED_AGAIN)
     child.send_signal(signal.SIGINT)
     _, errors = child.communicate(timeout=DEADLINE_S)
     assert (child.returncode, errors.strip()) == (0, "")
