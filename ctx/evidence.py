@@ -62,8 +62,10 @@ class Leg(NamedTuple):
 
     @property
     def ranked(self) -> ranking.Leg:
-        return [(hit.document_no, hit.score) for hit in self.documents]
+        return list(map(_number_and_score, self.documents))
 
+
+_number_and_score = itemgetter(1, 2)  # of a hit
 
 NO_LEG = Leg({}, [], True)
 

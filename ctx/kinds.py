@@ -47,6 +47,9 @@ _CHANGE_STEMS_ON_TOP = frozenset({"history", "news"})  # below the top they are 
 _CHANGE_FOLDERS = _RELEASE_NOTES | {"changelog.d", "changelogs", "newsfragments"}
 # Of a version that the name ends in: `release-2.0.1`, `whatsnew_3`.
 _CHANGE_STEMS_NUMBERED = _CHANGE_STEMS | {"release", "version"}
+_CHANGE_BEGINNINGS = tuple(
+    _CHANGE_STEMS_NUMBERED
+)  # told at once of nearly every name that it has none of them
 
 
 class Place(NamedTuple):
@@ -127,7 +130,9 @@ def _ends_in_hump(stem: str) -> bool:
 
 def _logs_changes(file: Place) -> bool:
     low = file.stem.lower()
-    if low in _CHANGE_STEMS or low.startswith("changelog") or _before_number(low) in _CHANGE_STEMS_NUMBERED:
+    if low.startswith(_CHANGE_BEGINNINGS) and (
+        low in _CHANGE_STEMS or low.startswith("changelog") or _before_number(low) in _CHANGE_STEMS_NUMBERED
+    ):
         return True
     if low in _CHANGE_STEMS_ON_TOP:
         return not file.folders or file.stem.isupper()

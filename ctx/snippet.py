@@ -68,7 +68,7 @@ class Matcher:
         line: str = "",
     ) -> None:
         words = line.lower().split()
-        marked = any(not (char.isalnum() or char in " ?") for char in line)
+        marked = not line.replace(" ", "").replace("?", "").isalnum()
         self.line = " ".join(words) if len(words) >= (_LINE_WORDS if marked else 2 * _LINE_WORDS) else ""
         self.phrases = [list(phrase) for phrase in phrases]
         self.terms = list(dict.fromkeys(terms))

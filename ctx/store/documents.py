@@ -19,6 +19,7 @@ from ctx.store.record import (
     documents_after,
     marks,
     metadata_of,
+    runs,
     slices,
     source_no_of,
 )
@@ -151,11 +152,12 @@ class Documents(Record):
     ) -> dict[int, ChunkRow]:
         chunk_rows: dict[int, ChunkRow] = {}
         with self._reading() as connection:
-            for nos in slices(chunk_nos):
+            for rows, bounds in runs(chunk_nos):
                 chunks = connection.execute(
+                    f"WITH run (first, past) AS (VALUES {rows}) "
                     'SELECT document_no, no, start_line, end_line, heading, start, "end" '
-                    f"FROM chunk WHERE no IN ({marks(nos)})",
-                    nos,
+                    "FROM run CROSS JOIN chunk WHERE no >= run.first AND no < run.past",
+                    bounds,
                 ).fetchall()
                 if within is not None:
                     chunks = [chunk for chunk in chunks if chunk[0] in within]

@@ -140,8 +140,8 @@ def word_query(query: str, counts: dict[str, int], beginning: JSON | None) -> JS
         any_word.append({"constant_score": {"filter": beginning, "boost": PREFIX_BOOST / SCALE}})
     queries = [any_of(any_word)]
     if 1 < len(counts) <= ALL_WORDS_TERMS:
-        every = [any_of([texts[name], heads[name]]) for name in counts]
-        queries.append({"bool": {"must": every, "boost": ALL_WORDS_BONUS}})
+        every = {"must": [*texts.values()], "should": [*heads.values()], "boost": ALL_WORDS_BONUS}
+        queries.append({"bool": every})
     phrases = analyze.query_phrases(query)[:MAX_PHRASES]
     if phrases:
         side_by_side = [phrase(field, words, PHRASE_BOOST) for words in phrases for field in FIELDS]

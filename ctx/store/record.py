@@ -7,6 +7,7 @@ go no further.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from ctx.errors import StoreError
 from ctx.lean import TYPE_CHECKING, Any, Protocol
@@ -294,6 +295,21 @@ def slices(values: Sequence[object]) -> Iterator[Sequence[object]]:
     for start in range(0, len(values), _BOUND):
         run = [*values[start : start + _BOUND]]
         yield run + run[-1:] * (-len(run) % _STRIDE)
+
+
+def runs(numbers: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
+    """The numbers as runs without a gap, for `FROM (VALUES …) run` and as many as one statement takes: the
+    rows of `VALUES`, and what is bound to them, the first of each run and the number behind its last.
+
+    A run is looked for once, where `IN (…)` would look for each of its numbers.
+    """
+    present = set(numbers)
+    behind = {number + 1 for number in present}
+    bounds = [*chain.from_iterable(zip(sorted(present - behind), sorted(behind - present), strict=True))]
+    for start in range(0, len(bounds), _BOUND):
+        values = bounds[start : start + _BOUND]
+        values += (0, 0) * (-len(values) // 2 % _STRIDE)
+        yield ", ".join(("(?, ?)",) * (len(values) // 2)), values
 
 
 def body_of(connection: Statements, document_no: int) -> str:
