@@ -324,7 +324,9 @@ def _compound(text: str) -> bool:
     """Whether a text may hold an identifier: an underscore, or a capital within a word.
     Else a query is spared the patterns, and `re`.
     """
-    return "_" in text or any(word[1:] != word[1:].lower() for word in text.split())
+    if "_" in text:
+        return True
+    return text != text.lower() and any(word[1:] != word[1:].lower() for word in text.split())
 
 
 def _acronyms(text: str, kinds: bytes) -> Iterator[str]:

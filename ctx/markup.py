@@ -20,7 +20,6 @@ _ASIDES = frozenset(
     versionadded versionchanged warning
     """.split()  # noqa: SIM905 - a list of twenty lines else
 )
-_ASIDE_SIGNS = (".. ", "```{", ":::", "!!! ", "??? ", "/// ", "> [!")
 # What MyST writes between fences though it is text.
 _TEXT_FENCES = _ASIDES | {"details", "dropdown", "eval-rst"}
 _PARTING = "*-+#|>"  # what a line begins with that is no part of the paragraph above
@@ -70,11 +69,10 @@ def without_asides(chunk: Text) -> Text:
     They are blocks of Sphinx and MkDocs (`.. note::`, `!!! note`), between fences (```` ```{note} ````,
     `:::note`, `/// note`), or quotations as GitHub has them (`> [!NOTE]`).
     """
-    text = chunk.text
-    if not chunk.prose or not any(sign in text for sign in _ASIDE_SIGNS):
+    if not chunk.prose or not _may_have_asides(chunk.text):
         return chunk
     kept: list[str] = []
-    lines = text.split("\n")
+    lines = chunk.text.split("\n")
     position = 0
     while position < len(lines):
         end = _aside_end(lines, position)
@@ -85,6 +83,20 @@ def without_asides(chunk: Text) -> Text:
     if len(kept) == len(lines) or not "".join(kept).strip():
         return chunk
     return chunk._replace(text="\n".join(kept))
+
+
+def _may_have_asides(text: str) -> bool:
+    """Whether a text may hold what opens a block beside it; most have none, which one sign of it tells at
+    once.
+    """
+    return (
+        ".. " in text
+        or ("{" in text and "```{" in text)
+        or (":" in text and ":::" in text)
+        or ("!" in text and ("!!! " in text or "> [!" in text))
+        or ("?" in text and "??? " in text)
+        or ("/" in text and "/// " in text)
+    )
 
 
 def _aside_end(lines: list[str], start: int) -> int:
