@@ -198,6 +198,9 @@ class Guard:
                 raise Unauthorized(_WRONG_KEY if access.closed else _NEEDLESS_KEY, presented=True)
         if access.closed and access.grant is None and not readable:
             raise Unauthorized("send 'Authorization: Bearer KEY'")
+        if access.foreign and match.zone.private and access.grant is not None:
+            # It is in by its key alone, so that it gets what this key opens and not what is open here.
+            access.closed = True
         access.settle(scope.get("client"))
         match.zone.admit(access, match.parameters)
 

@@ -38,6 +38,11 @@ class Grant(NamedTuple):
     banks: frozenset[str] | None = None
     pack: str | None = None
 
+    @property
+    def whole(self) -> bool:
+        """Whether the key opens everything, and not memories alone."""
+        return self.pack is None and self.banks is None
+
     def covers(self, bank: str | None) -> bool:
         """Whether the key opens this bank; with no bank named, what the caller ends up with is checked where
         it is known.

@@ -251,7 +251,7 @@ class Access:
         agents). Who has a key that opens memories alone is told of nothing else.
         """
         grant = self.grant
-        if not self.closed or grant is None or (grant.pack is None and grant.banks is None):
+        if not self.closed or grant is None or grant.whole:
             return True
         return pack is not None and grant.pack in (None, pack)
 
@@ -306,7 +306,7 @@ class Access:
         return name in self._policy.packs
 
     def _admit_effect(self, subject: str) -> None:
-        if self.foreign and self.grant is None:
+        if self.foreign and (self.grant is None or not self.grant.whole):
             raise OriginNotAllowed(
                 f"{subject} is closed to web pages of other sites: it is not named in the configuration, or "
                 '[server] cross_site_tools = "read_only"'

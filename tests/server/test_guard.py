@@ -269,7 +269,9 @@ def test_read_only_closes_what_writes_to_foreign_pages_alone(serve: Serve, servi
     )
     assert client.post("/tools/write_note", json={}).status_code == 200
     keyed = {"origin": EVIL, "authorization": "Bearer vault-key"}
-    assert client.post("/tools/write_note", json={}, headers=keyed).status_code == 200
+    assert client.post("/tools/write_note", json={}, headers=keyed).status_code == 403, (
+        "it opens the pack alone"
+    )
 
 
 def test_all_lets_foreign_pages_call_the_operators_tools(serve: Serve, services: Services) -> None:

@@ -171,3 +171,49 @@ def test_through_a_proxy_nothing_is_open_once_there_are_keys(
     held = {**headers, "authorization": f"Bearer {key}"}
     assert served.client.post("/tools/search", json=query, headers=held).json()["results"]
     assert served.client.post("/tools/search", json=query).json()["results"], "of this machine none is asked"
+
+
+@pytest.mark.parametrize("key", ["vault-key", "ana"])
+def test_a_page_with_a_key_for_memories_alone_gets_nothing_else_by_it(
+    serve: Serve, space: Workspace, ring: KeyRing, key: str
+) -> None:
+    def door(work: Work) -> Door:
+        return HttpDoor(McpServer(space.toolbox, space.agents, lambda: space.catalog, work, enter=enter_http))
+
+    bearer, _ = ring.create("ana", ["ana"])
+    settings = ServerSettings(cors_origins=(), packs=(PackPolicy("vault", keys=("vault-key",)),))
+    found = Tool("found", "Lies in a folder", ANYTHING, lambda arguments, caller: "ran")
+    space.toolbox.add(found)
+    served = serve(Services(space.toolbox, space.agents, mcp=door, keys=ring), settings)
+    (resource,) = space.catalog.list_documents(after=None, limit=1)
+    page = {"origin": "https://notes.example"}
+
+    served.client.headers.update(page)
+    bearer = bearer if key == "ana" else key
+    assert _rpc(served, bearer, "resources/list")["result"]["resources"] == []
+    read = _rpc(served, bearer, "resources/read", uri=f"ctx://doc/{resource.id}")
+    assert read["error"]["message"] == "Resource not found"
+    names = [row["name"] for row in _rpc(served, bearer, "tools/list")["result"]["tools"]]
+    assert names == ["vault"]
+    for name, arguments in (("search", {"query": "jwt"}), ("refresh", {}), ("found", {})):
+        called = _rpc(served, bearer, "tools/call", name=name, arguments=arguments)
+        assert "error" in called or called["result"]["isError"], name
+    held = {"authorization": f"Bearer {bearer}"}
+    assert served.client.get("/map", headers=held).status_code == 401
+    memory = _rpc(served, bearer, "tools/call", name="vault", arguments={})["result"]
+    assert not memory.get("isError")
+
+
+def test_a_key_for_memories_alone_lets_no_page_call_what_changes_something(
+    serve: Serve, space: Workspace, ring: KeyRing
+) -> None:
+    bearer, _ = ring.create("ana", ["ana"])
+    space.toolbox.add(Tool("found", "Lies in a folder", ANYTHING, lambda arguments, caller: "ran"))
+    served = serve(Services(space.toolbox, space.agents, keys=ring), ServerSettings())
+    headers = {"origin": "https://notes.example", "authorization": f"Bearer {bearer}"}
+    for name in ("refresh", "found"):
+        assert served.client.post(f"/tools/{name}", json={}, headers=headers).status_code == 403, name
+    assert served.client.post("/tools/search", json={"query": "jwt"}, headers=headers).status_code == 200
+    whole, _ = ring.create("laptop")
+    headers["authorization"] = f"Bearer {whole}"
+    assert served.client.post("/tools/refresh", json={}, headers=headers).status_code == 200
