@@ -33,9 +33,17 @@ from ctx.types import JSON
 logger = logging.getLogger(__name__)
 
 CONNECT_S = 10.0
+MAX_REPLY_BYTES = 64 << 20  # of one reply, or one event of a stream: twice the longest that a ctx gives
 FIRST_RETRY_S, LAST_RETRY_S = 0.5, 30.0  # between attempts to listen again
 HANDSHAKE = ("initialize", "notifications/initialized")
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+
+# What no JSON is read with, JSON of another shape, or JSON nested so that nothing walks through it.
+_ODD = (ValueError, TypeError, AttributeError, KeyError, RecursionError)
+
+
+class _Unreadable(ValueError):
+    """A reply that is not read to its end."""
 
 
 class Proxy:
@@ -50,6 +58,7 @@ class Proxy:
         if key and url.startswith("http:") and not is_loopback(host):
             logger.warning("the key goes to %s unencrypted; use https, or a tunnel", host)
         headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+        headers["Accept-Encoding"] = "identity"  # what is packed tells nothing of its size
         if key:
             headers["Authorization"] = f"Bearer {key}"
         # A proxy of the environment is not on the way to this machine itself.
@@ -110,7 +119,9 @@ class Proxy:
         except httpx.HTTPError as error:
             logger.debug("request failed", exc_info=error)
             await self._fail(message, _reason(error, self._url))
-        except (ValueError, TypeError, AttributeError, KeyError):  # no JSON, or JSON of another shape
+        except _Unreadable as error:
+            await self._fail(message, f"{self._url} {error}")
+        except _ODD:
             await self._fail(message, f"what {self._url} answered is no MCP; is it the address of a ctx?")
 
     async def _exchange(self, message: dict[str, Any]) -> None:
@@ -157,7 +168,7 @@ class Proxy:
                     message, f"{self._url} ended before it had answered; the call may or may not have run"
                 )
             return
-        body = await reply.aread()
+        body = await _whole(reply)
         if _answers(body, message) and reply.status_code not in (401, 403, 413, 421, 429):
             await self._hand_over(body, silent=silent)
         elif silent:
@@ -231,7 +242,7 @@ class Proxy:
                     pause_s = FIRST_RETRY_S
                     async for data in _events(stream):
                         await self._hand_over(data, silent=False)
-            except (httpx.HTTPError, ValueError) as error:
+            except (httpx.HTTPError, *_ODD) as error:
                 logger.debug("the stream of news ended: %s", error)
             await asyncio.sleep(pause_s)
             pause_s = min(LAST_RETRY_S, pause_s * 2)
@@ -244,7 +255,7 @@ class Proxy:
                     self._listener = None  # this task: `_open_again` must not cancel what it runs in
                     try:
                         await self._open_again()
-                    except (httpx.HTTPError, ValueError) as error:
+                    except (httpx.HTTPError, *_ODD) as error:
                         logger.warning("no new session at %s: %s", self._url, error)
 
     # -- to the client ---------------------------------------------------------------------------------------
@@ -284,17 +295,53 @@ class Proxy:
                 logger.debug("the session was left to expire: %s", error)
 
 
+async def _whole(reply: httpx.Response) -> bytes:
+    """The body of a reply. Raises `_Unreadable`."""
+    body = bytearray()
+    async for piece in _pieces(reply):
+        body += piece
+        _check_size(len(body))
+    return bytes(body)
+
+
 async def _events(reply: httpx.Response) -> AsyncIterator[bytes]:
-    """The data of each event of a stream."""
-    data: list[str] = []
-    async for line in reply.aiter_lines():
-        if line.startswith("data:"):
-            data.append(line[5:].removeprefix(" "))
-        elif not line and data:
-            text = "\n".join(data)
-            data.clear()
-            if text.strip():
-                yield text.encode()
+    """The data of each event of a stream. Raises `_Unreadable`.
+
+    By the line ends of the protocol alone: JSON has characters in it that Python would end a line at.
+    """
+    data: list[bytes] = []
+    size = 0  # of these
+    buffer = bytearray()
+    async for piece in _pieces(reply):
+        searched = len(buffer)
+        buffer += piece
+        while (end := buffer.find(b"\n", searched)) >= 0:
+            line = bytes(buffer[:end]).removesuffix(b"\r")
+            del buffer[: end + 1]
+            searched = 0
+            if line.startswith(b"data:"):
+                data.append(line[5:].removeprefix(b" "))
+                size += len(line)
+            elif not line and data:
+                text = b"\n".join(data)
+                data.clear()
+                size = 0
+                if text.strip():
+                    yield text
+        _check_size(len(buffer) + size)
+
+
+async def _pieces(reply: httpx.Response) -> AsyncIterator[bytes]:
+    encoding = reply.headers.get("content-encoding", "identity")
+    if encoding.strip().lower() != "identity":
+        raise _Unreadable(f"answers encoded as '{encoding[:40]}', which was not asked for")
+    async for piece in reply.aiter_raw():
+        yield piece
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_REPLY_BYTES:
+        raise _Unreadable(f"answers with more than {MAX_REPLY_BYTES >> 20} MiB, which is not read further")
 
 
 def _answers(data: bytes, message: Mapping[str, Any]) -> bool:
@@ -307,7 +354,7 @@ def _answer(body: bytes) -> dict[str, Any] | None:
     """The body as a JSON-RPC reply, None where it is none."""
     try:
         answer = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return answer if isinstance(answer, dict) and answer.get("jsonrpc") == "2.0" else None
 

@@ -1,6 +1,7 @@
 """`ctx mcp --url`: a remote ctx on this machine's pipes."""
 
 import asyncio
+import gzip
 import http.server
 import itertools
 import json
@@ -355,3 +356,80 @@ def test_what_an_odd_server_answers_and_what_an_odd_client_calls_off_ends_nothin
         assert "is no MCP" in pipe.ask("tools/list", id=2)["error"]["message"]
         code, _, err = pipe.end()
         assert (code, "Traceback" in err) == (0, False)
+
+
+class _Hostile(http.server.BaseHTTPRequestHandler):
+    """A server that answers each method in a way of its own, to do its client harm."""
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        encoding, kind = "identity", "text/event-stream"
+        pieces: Iterator[bytes] = iter(())
+        match message["method"]:
+            case "deep":
+                kind, pieces = "application/json", iter([b"[" * 200_000])
+            case "deep event":
+                pieces = iter([b"data: " + b"[" * 200_000 + b"\n\n"])
+            case "endless":
+                kind, pieces = "application/json", itertools.repeat(b" " * 65536)
+            case "endless line":
+                pieces = itertools.repeat(b"data: " + b"x" * 65536)
+            case "endless event":
+                pieces = itertools.repeat(b"data:\n" * 10_000)
+            case "packed":
+                encoding, kind = "gzip", "application/json"
+                pieces = iter([gzip.compress(gzip.compress(b" " * 50_000_000))])
+            case "line ends":
+                result = json.dumps("a\u2028b\u2029c\x85d", ensure_ascii=False)
+                reply = f'{{"jsonrpc": "2.0", "id": {message["id"]}, "result": {{"text": {result}}}}}'
+                pieces = iter([b"event: message\r\ndata: ", reply.encode(), b"\r", b"\n\r\n"])
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Encoding", encoding)
+        self.end_headers()
+        try:
+            for piece in pieces:
+                self.wfile.write(piece)
+        except OSError:
+            pass  # the client has left, as it should
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        ("deep", "answered 200"),
+        ("deep event", "is no MCP"),
+        ("endless", "more than 1 MiB"),
+        ("endless line", "more than 1 MiB"),
+        ("endless event", "more than 1 MiB"),
+        ("packed", "encoded as 'gzip'"),
+    ],
+)
+def test_a_hostile_reply_is_an_error_of_its_request_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, method: str, reason: str
+) -> None:
+    monkeypatch.setattr("ctx.server.proxy.MAX_REPLY_BYTES", 1 << 20)
+    with http_server(_Hostile) as port:
+        error = _carried(port, method)["error"]
+    assert reason in error["message"]
+
+
+def test_a_text_with_line_ends_of_unicode_comes_through_whole() -> None:
+    with http_server(_Hostile) as port:
+        assert _carried(port, "line ends")["result"] == {"text": "a\u2028b\u2029c\x85d"}
+
+
+def _carried(port: int, method: str) -> Any:
+    """What a client is answered to a request of this method, by way of a proxy to that port."""
+    reading, asking = os.pipe()
+    replies, writing = os.pipe()
+    with open(reading, "rb", buffering=0) as read, open(writing, "wb", buffering=0) as write:
+        proxy = Proxy(Wire(Frames(read, write)), f"http://127.0.0.1:{port}/", None)
+        os.write(asking, json.dumps({"jsonrpc": "2.0", "id": 7, "method": method}).encode() + b"\n")
+        os.close(asking)
+        asyncio.run(asyncio.wait_for(proxy.run(), 60))
+    with open(replies, encoding="utf-8") as lines:
+        return json.loads(lines.readline())
