@@ -3,6 +3,7 @@
 import logging
 import random
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ CONNECT_TIMEOUT_S = 5.0  # a service that listens answers at once; a larger wait
 # About 1500 words, below the 8192 tokens of most services; a smaller model's refusal halves it.
 WINDOW_CHARS = 6_000
 LEAST_WINDOW_CHARS = 200  # a refusal below this is not about length
+MAX_REPLY_BYTES = 64 << 20  # a batch of the longest vectors there are, as decimals, is a tenth of it
 LONGEST_PAUSE_S = 30.0  # also of what Retry-After may ask
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 TOO_LONG = frozenset({400, 413, 422})  # how services refuse a text over the model's context
@@ -128,8 +130,8 @@ class _HttpEmbedder:
         raise NotImplementedError
 
     def _read(self, reply: JSON) -> list[list[float]]:
-        """The vectors of a reply. Raises `KeyError`, `TypeError`, `ValueError` or `IndexError` where it is
-        not as agreed.
+        """The vectors of a reply. Raises `LookupError`, `TypeError`, `ValueError` or `OverflowError` where it
+        is not as agreed.
         """
         raise NotImplementedError
 
@@ -185,9 +187,7 @@ class _HttpEmbedder:
             pause_s = min(patience.longest_pause_s, 0.5 * 2**attempt) * random.uniform(0.5, 1.0)  # noqa: S311  spreads clients, no secret
             cause: Exception | None = None
             try:
-                response = until_stopped(
-                    lambda: self._connected().post(self._url, json=self._payload(texts)), stop
-                )
+                response = until_stopped(lambda: self._posted(texts), stop)
             except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
                 cause = error
                 problem = f"{self._service} at {self._host} did not answer ({type(error).__name__})"
@@ -218,6 +218,29 @@ class _HttpEmbedder:
                 raise _Stopped
         raise AssertionError("unreachable")
 
+    def _posted(self, texts: list[str]) -> Any:
+        """The whole reply, which comes within `timeout_s` once it has begun. Raises httpx's errors, and
+        `EmbedderError` for one without an end.
+        """
+        import httpx
+
+        with self._connected().stream("POST", self._url, json=self._payload(texts)) as response:
+            began_s = time.monotonic()  # of the reply: it may have taken as long to be worked out
+            if "," in response.headers.get("content-encoding", ""):  # packed twice, a kilobyte is gigabytes
+                raise EmbedderError(f"{self._service} at {self._host} gave a reply that is packed twice")
+            body = bytearray()
+            for piece in response.iter_bytes():
+                body += piece
+                if len(body) > MAX_REPLY_BYTES:
+                    raise EmbedderError(
+                        f"{self._service} at {self._host} gave a reply of more than {MAX_REPLY_BYTES >> 20} "
+                        "MiB"
+                    )
+                if time.monotonic() - began_s > self._timeout_s:
+                    raise httpx.ReadTimeout("the reply did not end in time")
+        headers = [pair for pair in response.headers.raw if pair[0].lower() != b"content-encoding"]
+        return httpx.Response(response.status_code, headers=headers, content=bytes(body))
+
     def _connected(self) -> Any:
         with self._opening:
             if self._client is None:
@@ -225,13 +248,14 @@ class _HttpEmbedder:
 
                 headers = {"authorization": f"Bearer {self._api_key}"} if self._api_key else {}
                 timeout = httpx.Timeout(self._timeout_s, connect=min(CONNECT_TIMEOUT_S, self._timeout_s))
+                headers["accept-encoding"] = "gzip"
                 self._client = httpx.Client(headers=headers, timeout=timeout)
             return self._client
 
     def _checked(self, response: Any, count: int) -> list[Vector]:
         try:
             array = np.array(self._read(response.json()), np.float32)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise EmbedderError(
                 f"{self._service} at {self._host} gave a reply that is not a list of vectors"
             ) from error

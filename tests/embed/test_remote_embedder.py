@@ -1,3 +1,4 @@
+import gzip
 import json
 import logging
 import threading
@@ -8,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kit import project, workspace
+from kit import http_server, project, workspace
 
 from ctx.config import default_config
 from ctx.embed import open_embedder
@@ -339,14 +340,57 @@ def test_no_text_is_too_strange_for_a_service(service: Service, openai: OpenAIEm
         {"data": [{"index": 0, "embedding": [0, 0, 0]}]},
         b'{"data": [{"index": 0, "embedding": [1, NaN, 3]}]}',
         {"data": None},
+        {"data": [{"index": float("inf"), "embedding": [1, 2, 3]}]},
+        {"data": [{"index": 0, "embedding": [10**400, 2, 3]}]},
+        b'{"data": ' + b"[" * 200_000,
+        b'{"data": [' + b" " * 2_000_000,
     ],
+    ids=lambda body: str(body)[:60],
 )
 def test_a_reply_that_is_not_as_agreed_is_our_error(
-    service: Service, openai: OpenAIEmbedder, body: Any
+    service: Service, openai: OpenAIEmbedder, monkeypatch: pytest.MonkeyPatch, body: Any
 ) -> None:
+    monkeypatch.setattr("ctx.embed.remote.MAX_REPLY_BYTES", 1_000_000)
     service.answer = lambda path, payload: (200, {}, body)
     with pytest.raises(EmbedderError):
         list(openai.embed(["one"]))
+
+
+def test_a_reply_that_is_packed_twice_is_not_unpacked(service: Service, openai: OpenAIEmbedder) -> None:
+    data = gzip.compress(gzip.compress(b" " * 1_000_000))
+    service.answer = lambda path, payload: (200, {"content-encoding": "gzip, gzip"}, data)
+    with pytest.raises(EmbedderError, match="packed twice"):
+        list(openai.embed(["one"]))
+
+
+def test_a_packed_reply_is_read(service: Service, openai: OpenAIEmbedder) -> None:
+    data = gzip.compress(json.dumps({"data": [{"index": 0, "embedding": [3, 0, 4]}]}).encode())
+    service.answer = lambda path, payload: (200, {"content-encoding": "gzip"}, data)
+    (vector,) = openai.embed(["one"])
+    assert vector == pytest.approx([0.6, 0, 0.8])
+
+
+def test_a_reply_that_drips_is_left_after_the_timeout() -> None:
+    class Dripping(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            try:
+                while not leaving.wait(0.02):
+                    self.wfile.write(b" ")
+            except OSError:
+                pass  # the client has left
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    leaving = threading.Event()
+    with http_server(Dripping) as port:
+        embedder = OllamaEmbedder("m", 3, url=f"http://127.0.0.1:{port}", timeout_s=0.2, max_retries=0)
+        with pytest.raises(EmbedderError, match="did not answer"):
+            embedder.embed_query("one")
+        embedder.close()
+        leaving.set()
 
 
 def test_vectors_of_another_length_name_the_mend(service: Service) -> None:
