@@ -274,14 +274,18 @@ def test_a_key_that_was_revoked_since_stays_revoked(tmp_path: Path) -> None:
     assert match(current_key, candidates) is not None
 
 
-def test_a_catalog_with_a_stranger_s_statements_is_refused(tmp_path: Path) -> None:
-    config = indexed(tmp_path, memories=1)
-    with workspace(config) as space, space.catalog._writing() as write:
-        write.connection.execute(
-            "CREATE TRIGGER lose AFTER INSERT ON memories BEGIN DELETE FROM memories; END"
-        )
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER lose AFTER INSERT ON memories BEGIN DELETE FROM memories; END",
+        "CREATE VIEW all_memories AS SELECT * FROM memories",
+    ],
+)
+def test_a_catalog_with_a_stranger_s_statements_is_refused(tmp_path: Path, statement: str) -> None:
+    indexed(tmp_path, memories=1)
     back_up(database(tmp_path), str(tmp_path / "backup.zip"))
-    with pytest.raises(StoreError, match="holds a trigger, which ctx never makes"):
+    with_catalog(tmp_path / "backup.zip", statement)
+    with pytest.raises(StoreError, match="holds a trigger or a view, which ctx never makes"):
         restore(str(tmp_path / "backup.zip"), database(tmp_path / "other"))
     assert not (tmp_path / "other" / ".ctx" / "ctx.db").exists()
 

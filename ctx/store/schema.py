@@ -176,6 +176,7 @@ def connect(
             connection.synchronous, connection.timeout_s = synchronous, timeout_s
             if read_only:
                 connection.execute("PRAGMA query_only = 1")
+                _check_statements(connection)  # a view in a table's place is asked by whoever reads the table
                 connection.execute(f"PRAGMA cache_size = -{_READER_CACHE_KB}")
             else:
                 _check_ours(connection)  # before anything of a file changes that is another program's
@@ -390,10 +391,14 @@ def migrate(connection: Connection, component: str, migrations: Sequence[str]) -
 def _check_ours(connection: sqlite3.Connection) -> None:
     """Raises `StoreError` for another program's file, and for one with a stranger's statements in it."""
     _marked_ours(connection)
+    _check_statements(connection)
+
+
+def _check_statements(connection: sqlite3.Connection) -> None:
     if holds_statements(connection):
         raise StoreError(
-            "the catalog holds a trigger, which ctx never makes and which may drop what is stored: restore a "
-            "backup of your own, or delete it and run `ctx index`"
+            "the catalog holds a trigger or a view, which ctx never makes and which may drop what is stored: "
+            "restore a backup of your own, or delete it and run `ctx index`"
         )
 
 

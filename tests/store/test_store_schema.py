@@ -161,8 +161,21 @@ def test_a_catalog_that_brings_a_trigger_takes_no_write(tmp_path: Path) -> None:
         connection.execute(
             "CREATE TRIGGER lose AFTER INSERT ON document BEGIN DELETE FROM document WHERE id = new.id; END"
         )
-    with pytest.raises(StoreError, match="holds a trigger, which ctx never makes"):
+    with pytest.raises(StoreError, match="holds a trigger or a view, which ctx never makes"):
         SqliteCatalog(path)
+
+
+def test_a_catalog_that_brings_a_view_is_not_read(tmp_path: Path) -> None:
+    path = str(tmp_path / "ctx.db")
+    SqliteCatalog(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE source RENAME TO former")
+        connection.execute(
+            "CREATE VIEW source AS WITH RECURSIVE step (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM step) "
+            "SELECT former.* FROM former, step WHERE n < 0"
+        )
+    with pytest.raises(StoreError, match="holds a trigger or a view, which ctx never makes"):
+        SqliteCatalog(path, read_only=True)
 
 
 @pytest.mark.parametrize("version", ["one", b"1", None])
