@@ -121,3 +121,27 @@ def test_two_reasons_at_once_end_a_session_once(monkeypatch: pytest.MonkeyPatch)
         return names, faults
 
     assert asyncio.run(ended()) == (["unused"], [])
+
+
+def test_what_a_client_says_of_itself_is_bounded_since_its_session_keeps_it(
+    serve: Serve, mcp: Services
+) -> None:
+    client = serve(mcp).client
+    vast = {**HELLO, "capabilities": {"experimental": {str(number): {} for number in range(10_000)}}}
+    session = open_session(client)
+    for headers in (ACCEPT, session):
+        refused = client.post("/mcp", json=message("initialize", vast), headers=headers).json()
+        assert refused["error"] == {
+            "code": -32602,
+            "message": "Invalid params: a handshake has at most 16,384 bytes",
+        }
+    assert _lives(client, session)
+
+
+def test_a_client_with_a_large_picture_of_itself_gets_in(serve: Serve, mcp: Services) -> None:
+    client = serve(mcp).client
+    picture = {"src": "data:image/png;base64," + "A" * 60_000, "mimeType": "image/png"}
+    about = {**HELLO, "clientInfo": {"name": "t", "version": "1", "icons": [picture]}}
+    reply = client.post("/mcp", json=message("initialize", about), headers=ACCEPT)
+    assert reply.status_code == 200
+    assert _lives(client, {**ACCEPT, "mcp-session-id": reply.headers["mcp-session-id"]})
