@@ -12,6 +12,7 @@ from ctx.types import JSON
 
 BODY_PAUSE_S = 30.0  # how long the next piece of a body may take to come
 SLOW_BODY_S = 0.5  # after which, in a crowd, it is not waited for any longer
+LARGE_BYTES = 65_536  # up to which a body is not worth a look at what all of them take
 DRAIN_BYTES = 8 << 20  # thrown away of a body too large, so that the client reads our answer before a reset
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -39,12 +40,13 @@ class Exchange:
 
     __slots__ = (
         "_limit",
+        "_on_large",
         "_receive",
-        "_seen",
         "_send",
         "_waiting_since_s",
         "_whole",
         "abandoned",
+        "body_bytes",
         "error_body",
         "finished",
         "request_headers",
@@ -55,12 +57,16 @@ class Exchange:
         "status",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, limit: int, on_large: Callable[[], None]
+    ) -> None:
+        """`on_large` is called at each piece of a body that is more than a few arguments."""
         self.scope = scope
+        self._on_large = on_large
         self._receive = receive
         self._send = send
         self._limit = limit
-        self._seen = 0
+        self.body_bytes = 0  # of the body, as far as it has come
         self._whole = False
         self._waiting_since_s: float | None = None
         # The rest of the body is not waited for, so the connection cannot be used again.
@@ -82,8 +88,10 @@ class Exchange:
         message = await self._next()
         if message["type"] == "http.request":
             self._whole = not message.get("more_body", False)
-            self._seen += len(message.get("body", b""))
-            if self._seen > self._limit:
+            self.body_bytes += len(message.get("body", b""))
+            if self.body_bytes > LARGE_BYTES:
+                self._on_large()
+            if self.body_bytes > self._limit:
                 # Not raised: between here and the guard a library could take it for a failure of its own.
                 await self._refuse_rest(more=message.get("more_body", False))
                 return {"type": "http.disconnect"}

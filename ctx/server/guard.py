@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ctx.errors import BadRequest, Busy, CtxError, Misdirected, OriginNotAllowed, Unauthorized
 from ctx.server import errors
-from ctx.server.exchange import Exchange
+from ctx.server.exchange import SLOW_BODY_S, Exchange
 from ctx.server.policy import ACCESS, Access, Policy
 from ctx.server.zones import MATCH, Headers, Match, Routes, check_path, error_body, note
 
@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 # Requests without a reply yet: half of the descriptors that a process usually gets. Who reads one slowly, or
 # holds a stream open, is bounded by the connections (run.py), and keeps nobody else from being let in.
 MAX_IN_FLIGHT = 512
+# Of all their bodies, as far as they have come; twice the largest single one where that is more.
+MAX_BODY_BYTES = 128 << 20
 # What a call may still take once the server was asked to stop: with the rest below a second.
 STOP_GRACE_S = 0.4
 PREFLIGHT_MAX_AGE_S = 600
@@ -54,6 +56,7 @@ class Guard:
         self._routes = routes
         self._ending = ending
         self._open: dict[asyncio.Task[object], Exchange] = {}  # oldest first
+        self._look: asyncio.TimerHandle | None = None  # at what the bodies take
         self.closing = False
         self.start_failure: Exception | None = None  # what kept the services from starting
 
@@ -65,7 +68,8 @@ class Guard:
                 self.start_failure = error  # for the runner to raise: ASGI would make a text of it
             return
         began_s = time.perf_counter()
-        exchange = Exchange(scope, receive, send, self._policy.settings.max_body_bytes)
+        limit = self._policy.settings.max_body_bytes
+        exchange = Exchange(scope, receive, send, limit, self._check_bodies)
         task = asyncio.current_task()
         assert task is not None, "a request is answered in a task of its own"
         self._open[task] = exchange
@@ -148,19 +152,34 @@ class Guard:
         if len(self._open) <= MAX_IN_FLIGHT:
             return
         unanswered = sum(not exchange.started for exchange in self._open.values())
-        if unanswered > MAX_IN_FLIGHT and not self._end_slowest():
+        if unanswered > MAX_IN_FLIGHT and self._end_slowest() is None:
             raise Busy(_CROWDED)
 
-    def _end_slowest(self) -> bool:
+    def _check_bodies(self) -> None:
+        """Ends who sends slowly where all bodies together take too much memory."""
+        total = sum(exchange.body_bytes for exchange in self._open.values() if not exchange.abandoned)
+        while total > max(MAX_BODY_BYTES, 2 * self._policy.settings.max_body_bytes):
+            ended = self._end_slowest()
+            if ended is None:
+                self._look_again()
+                return
+            total -= ended.body_bytes
+
+    def _look_again(self) -> None:
+        """Looks once more when those whose bodies have just begun to come are late, too."""
+        if self._look is None or self._look.when() <= asyncio.get_running_loop().time():
+            self._look = asyncio.get_running_loop().call_later(SLOW_BODY_S + 0.1, self._check_bodies)
+
+    def _end_slowest(self) -> Exchange | None:
         """Ends the oldest request whose body has yet to come: whoever sends slowly gives way to whoever is
-        ready.
+        ready. None where nobody does.
         """
         for task, exchange in self._open.items():
             if exchange.sending_slowly:
                 exchange.abandoned = True
                 task.cancel()
-                return True
-        return False
+                return exchange
+        return None
 
     async def _preflight(self, exchange: Exchange, access: Access, match: Match) -> None:
         headers, private = exchange.request_headers, match.zone.private
