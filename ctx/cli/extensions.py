@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from ctx.cli import scaffolds
 from ctx.cli.bars import bars
 from ctx.cli.common import action, configuration, parser, plain, print_json, prose, table, tell
+from ctx.cli.foreign import file_at
 from ctx.cli.logs import log_to_stderr
 from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest, ConfigError, NotFound
@@ -501,6 +502,8 @@ def _write(scaffold: str, folder: str, args: argparse.Namespace) -> int:
         raise BadRequest(f"'{name}': a name has 1 to 64 of A-Z a-z 0-9 _ -")
     if folder == "tools" and file_name in RESERVED:
         raise BadRequest(f"'{name}' is what ctx calls a tool of its own: give yours another name")
+    if args.path is None:
+        file_at(path, shared=True)
     if os.path.exists(path):
         raise BadRequest(f"{path} is there already; nothing was written")
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)

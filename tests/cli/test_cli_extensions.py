@@ -221,3 +221,16 @@ def test_an_agent_that_names_no_tool_is_told_of(folder: Path) -> None:
     assert doubt["state"] == "warning"
     assert "agent 'reviewer' names the tool 'serch'" in doubt["detail"]
     assert "did you mean 'search'?" in doubt["detail"]
+
+
+@pytest.mark.parametrize("kind", ["tool", "connector", "agent"])
+def test_a_folder_that_is_a_link_is_not_written_to(tmp_path: Path, kind: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    (clone / f"{kind}s").symlink_to(elsewhere)
+    reply = ctx(kind, "init", "count", cwd=clone)
+    assert (reply.returncode, "is a link" in reply.stderr) == (2, True), reply.stderr
+    assert list(elsewhere.iterdir()) == []
+    assert ctx(kind, "init", "count", "--path", f"{kind}s/count.lua", cwd=clone).returncode == 0, "named"
