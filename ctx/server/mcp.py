@@ -174,6 +174,7 @@ class McpServer:
         self._announced: set[str] = set()
         self._mirrored: dict[str, tuple[Mapping[str, Any], bool]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._failures = errors.Failures()
         self.server = self._build(advice.instructions() if instructions is None else instructions, methods)
         toolbox.on_change(lambda: self._changed("tools"))
         agents.on_change(lambda: self._changed("prompts"))
@@ -249,6 +250,10 @@ class McpServer:
                 raise rpc_error(error, dialect) from error
         try:
             return visit.profile.introduced(await call_next(ctx))
+        except CtxError as error:  # of a method that is no tool: the SDK would log a traceback
+            if errors.row(error).status >= 500:
+                self._failures.note(error, visit.caller.request_id or "-")
+            raise rpc_error(error, dialect) from error
         except MCPError as error:
             if dialect.details:
                 raise _with_details(error) from error

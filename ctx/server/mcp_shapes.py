@@ -204,6 +204,7 @@ def cursor_of(text: str) -> tuple[str, str]:
         source, source_id = json.loads(base64.urlsafe_b64decode(text.encode()))
         if not isinstance(source, str) or not isinstance(source_id, str):
             raise TypeError
-    except (ValueError, TypeError, binascii.Error) as error:
+        f"{source}{source_id}".encode()  # a lone surrogate, of which there is no document
+    except (ValueError, TypeError, RecursionError, binascii.Error) as error:
         raise MCPError(code=types.INVALID_PARAMS, message="Invalid cursor") from error
     return source, source_id

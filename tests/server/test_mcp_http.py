@@ -1,5 +1,6 @@
 """MCP over HTTP: sessions and their banks, requests without one, broken ones, streams and their end."""
 
+import base64
 import json
 import threading
 import time
@@ -13,14 +14,17 @@ import httpx
 import pytest
 from faults import eventually
 from mcp import Client
-from mcp_doors import ACCEPT, HELLO, META, answered, message, open_session, stateless
+from mcp_doors import ACCEPT, HELLO, META, answered, mcp_over, message, open_session, stateless
 from serving import ANYTHING, Serve, Served
 
+from ctx.errors import StoreError
 from ctx.server import mcp as server_mcp
 from ctx.server.app import Services
 from ctx.server.keys import KeyRing
 from ctx.server.mcp import MODERN
 from ctx.server.policy import ServerSettings
+from ctx.store.base import Catalog
+from ctx.store.sqlite import SqliteCatalog
 from ctx.tools.agents import Agent, Prompt
 from ctx.tools.base import Annotations, Tool
 from ctx.types import JSON, Caller
@@ -69,6 +73,40 @@ def test_parameters_of_a_wrong_kind_are_refused_by_name(
     reply = answered(serve(mcp).client.post("/mcp", json=request, headers=ACCEPT))
     assert (reply["id"], reply["error"]["code"]) == (7, -32602)
     assert fault in reply["error"]["message"]
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '["a", "\\ud800"]', "5", "[1, 2]", '{"a": 1}', ""])
+def test_a_cursor_that_is_none_of_ours_is_refused_without_a_traceback(
+    serve: Serve, services: Services, tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    catalog = SqliteCatalog(str(tmp_path / "ctx.db"))
+    door = mcp_over(services.toolbox, services.agents, lambda: catalog)
+    cursor = base64.urlsafe_b64encode(text.encode()).decode() or "-"
+    body = message("resources/list", {"cursor": cursor})
+    reply = serve(services._replace(mcp=door)).client.post("/mcp", json=body, headers=ACCEPT).json()
+    assert reply["error"]["code"] == -32602
+    assert not [record for record in caplog.records if record.exc_info]
+    catalog.close()
+
+
+def test_a_store_that_fails_is_told_of_without_a_traceback(
+    serve: Serve, services: Services, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away() -> Catalog:
+        raise StoreError("the catalog is away")
+
+    door = mcp_over(services.toolbox, services.agents, away)
+    client = serve(services._replace(mcp=door)).client
+    reference: JSON = {"type": "ref/resource", "uri": "ctx://doc/{id}"}
+    for method, params in (
+        ("resources/list", {}),
+        ("resources/read", {"uri": "ctx://doc/1"}),
+        ("completion/complete", {"ref": reference, "argument": {"name": "id", "value": "1"}}),
+    ):
+        error = client.post("/mcp", json=message(method, params), headers=ACCEPT).json()["error"]
+        assert (error["code"], error["message"]) == (-32603, "the catalog is away"), method
+    assert not [record for record in caplog.records if record.exc_info]
+    assert sum("the catalog is away" in record.getMessage() for record in caplog.records) == 1
 
 
 @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", ""])
