@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+import orjson
+
 from ctx import files
 from ctx.clock import iso_utc, now_ms
 from ctx.connectors.base import ScanLog
@@ -415,8 +417,10 @@ def _metadata(item: Mapping[str, JSON], source_id: str, log: ScanLog) -> dict[st
     if metadata not in (None, []):  # Lua's empty table is either
         log.note(source_id, "metadata is no table, and is left out")
     try:
-        loaded = json.loads(item.get("metadata_json") or "{}")
-    except (ValueError, TypeError):
+        # Stricter than the library's: no lone surrogate, which no store takes.
+        loaded = orjson.loads(item.get("metadata_json") or "{}")
+        json.dumps(loaded)  # as the store will, which nothing nested too deep survives
+    except (ValueError, TypeError, RecursionError):
         log.note(source_id, "metadata_json is not JSON, and is left out")
         return {}
     return loaded if isinstance(loaded, dict) else {}

@@ -188,6 +188,21 @@ def test_a_field_that_is_none_is_noted_and_its_item_indexed(tmp_path: Path) -> N
         ]
 
 
+@pytest.mark.parametrize(
+    "metadata_json",
+    ["[" * 100_000, '{"a":' * 1000 + "1" + "}" * 1000, '{"a": "\\ud800"}', '{"a": ' + "9" * 5000],
+)
+def test_metadata_that_no_store_takes_is_noted_and_its_item_indexed(
+    tmp_path: Path, metadata_json: str
+) -> None:
+    project = Project(tmp_path)
+    project.rows([ticket(1, metadata_json=metadata_json), ticket(2)])
+    with workspace(project.config) as space:
+        (report,) = space.indexer.run(["script:tickets"])
+        assert (report.added, list(report.problems)) == (2, [])
+        assert [note.message for note in report.notes] == ["metadata_json is not JSON, and is left out"]
+
+
 def test_an_item_that_json_cannot_say_is_a_line_and_deletes_nothing(tmp_path: Path) -> None:
     text = """
     connector = {}
