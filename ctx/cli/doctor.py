@@ -2,6 +2,7 @@
 itself.
 """
 
+import json
 import os
 import shutil
 import stat
@@ -27,13 +28,14 @@ from ctx.server.run import proposal
 from ctx.store.plane import check_database
 from ctx.store.schema import COMPANIONS, is_damage
 from ctx.text import counted
-from ctx.types import Caller
+from ctx.types import JSON, Caller
 from ctx.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
     import httpx
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
+MAX_HEALTH_BYTES = 1 << 20
 ANSWER_S = 3.0  # of a database: whoever looks wants to know now, not whether a failover ends well
 
 
@@ -410,8 +412,6 @@ def _doors(workspace: Workspace, fix: bool) -> Iterator[Finding]:
 def _server(config: Config) -> Iterator[Finding]:
     import httpx  # 90 ms, and only this command is a client
 
-    key = os.environ.get(config.server.api_key_env) if config.server.api_key_env else None
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
     rows = servers(state_folder(os.environ))
     own = of_project(rows, config.root)
     other = None if own else at_address(rows, config.server.bind)
@@ -424,24 +424,39 @@ def _server(config: Config) -> Iterator[Finding]:
             f"[server] bind of its own in ctx.toml{proposal(config.server.bind)}",
         )
         return
+    # Whatever else listens there, another user's program say, is not told the key.
+    key = os.environ.get(config.server.api_key_env) if own and config.server.api_key_env else None
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         with httpx.Client(base_url=url, headers=headers, timeout=5, trust_env=False) as client:
-            health = client.get("/health")
-            if health.status_code == 200 and health.json() == {"status": "ok"}:
+            status, health = _health(client)
+            if status == 200 and health == {"status": "ok"}:
                 yield Finding("server", OK, f"answers at {url}, and asks for a key before it says more")
-                return
-            if health.status_code != 200 or "version" not in health.json():
+            elif status == 200 and isinstance(health, dict) and isinstance(health.get("version"), str):
+                yield Finding("server", OK, f"version {health['version'][:40]} answers at {url}")
+                yield _handshake(client)
+            else:
                 yield Finding(
                     "server",
                     FAILED,
-                    f"something else answers at {url} (status {health.status_code}); choose another "
-                    "[server] bind",
+                    f"something else answers at {url} (status {status}); choose another [server] bind",
                 )
-                return
-            yield Finding("server", OK, f"version {health.json()['version']} answers at {url}")
-            yield _handshake(client)
-    except (httpx.HTTPError, ValueError):
+    except httpx.HTTPError:
         yield Finding("server", OK, f"not running at {url} (`ctx serve mcp` starts it)")
+
+
+def _health(client: "httpx.Client") -> tuple[int, JSON]:
+    """Status and content of what is answered as `/health`; None for what no ctx answers."""
+    content = b""
+    with client.stream("GET", "/health", headers={"Accept-Encoding": "identity"}) as reply:
+        for piece in reply.iter_raw():
+            content += piece
+            if len(content) > MAX_HEALTH_BYTES:
+                return reply.status_code, None
+    try:
+        return reply.status_code, json.loads(content)
+    except (ValueError, RecursionError):
+        return reply.status_code, None
 
 
 def _handshake(client: "httpx.Client") -> Finding:

@@ -1,9 +1,14 @@
 """What `ctx doctor` says of who may come in."""
 
+import http.server
+import itertools
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import ClassVar
 
-from kit import ctx, project
+import pytest
+from kit import ctx, http_server, project
 
 
 def test_doctor_names_a_server_that_is_named_to_others_and_has_no_key(tmp_path: Path) -> None:
@@ -56,3 +61,40 @@ def test_doctor_names_what_no_request_can_fit(tmp_path: Path) -> None:
     assert [row["detail"] for row in findings if row["what"] == "setting"] == [
         "[server] cors_origins: 'a' is not an origin (write it as https://example.org)"
     ]
+
+
+class _Stranger(http.server.BaseHTTPRequestHandler):
+    """What listens where the server of the project would, and notes what it is told."""
+
+    answer: Iterable[bytes] = ()
+    headers_seen: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        self.headers_seen.append(self.headers["Authorization"])
+        self.send_response(200)
+        self.end_headers()
+        try:
+            for piece in self.answer:
+                self.wfile.write(piece)
+        except OSError:
+            pass  # the client has left, as it should
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("answer", [[b"5"], [b"[" * 200_000], itertools.repeat(b" " * 65536), [b"<html>"]])
+def test_doctor_tells_a_stranger_no_key_and_reads_no_more_of_it_than_it_needs(
+    tmp_path: Path, answer: Iterable[bytes]
+) -> None:
+    config = project(tmp_path, {"a.md": "alpha"})
+    assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
+    _Stranger.answer, _Stranger.headers_seen = answer, []
+    with http_server(_Stranger) as port:
+        server = f'\n[server]\nbind = "127.0.0.1:{port}"\napi_key_env = "CTX_KEY"\n'
+        config.write_text(config.read_text() + server)
+        state = {"CTX_KEY": "secret", "XDG_STATE_HOME": str(tmp_path / "state")}
+        reply = ctx("doctor", "--json", "--config", str(config), cwd=tmp_path, env=state)
+    (finding,) = [row for row in json.loads(reply.stdout)["findings"] if row["what"] == "server"]
+    assert "something else answers" in finding["detail"]
+    assert _Stranger.headers_seen == [None]
