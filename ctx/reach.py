@@ -22,6 +22,7 @@ _ALSO_HARMLESS: dict[str, tuple[str, ...]] = {  # beside what the sections decla
 BUNDLED_MODEL = "all-minilm-l6-v2"
 CLOSED = (".git", ".ctx")  # folders of a project that are no documents: they hold keys
 _MAX_PATH = 4096  # characters
+_READABLE = 200  # characters; what asks shows twice as many of a line
 
 
 def requests(tables: Table, root: str) -> list[str]:
@@ -122,7 +123,14 @@ def inside(path: str, root: str, closed: tuple[str, ...]) -> bool:
 def _outside(table: Table, key: str, root: str, verb: str, closed: tuple[str, ...]) -> Iterator[str]:
     path = table.get(key)
     if isinstance(path, str) and not inside(path, root, closed):
-        yield f"{verb} {path}"
+        yield f"{verb} {_readable(path, root)}"
+
+
+def _readable(path: str, root: str) -> str:
+    """A path as it was written; one that is too long to be read whole, where it leads."""
+    if len(path) <= _READABLE or "\0" in path:
+        return path
+    return os.path.realpath(os.path.join(root, os.path.expanduser(path)))
 
 
 def _is_local(url: str) -> bool:
@@ -258,7 +266,7 @@ def _repository(table: Table, root: str) -> Iterator[str]:
     url = table.get("url")
     # Also one inside the project: its `.git` may be a file that leads anywhere.
     if isinstance(url, str) and _is_local(url):
-        yield f"reads the repository {_shown(url)}"
+        yield f"reads the repository {_shown(url) if '://' in url else _readable(url, root)}"
     if "cache_dir" in table:
         yield f"keeps copies of repositories in {table['cache_dir']}"
     if table.get("submodules"):
@@ -317,8 +325,13 @@ _GRANTS = (
 def _scripts(kind: str, table: Table) -> Iterator[str]:
     for name, value in table.items():
         script = as_table(value)
-        grants = [f"{verb} {_listed(script[key])}" for key, verb in _GRANTS if script.get(key)]
-        yield "; it ".join([f"runs the script {script.get('path')} as the {kind} {name}", *grants])
+        path = str(script.get("path"))
+        path = path if len(path) <= _READABLE else os.path.normpath(path)
+        yield f"runs the script {path} as the {kind} {name}"
+        # Each its own line: behind a path without end a grant would be cut off.
+        for key, verb in _GRANTS:
+            if script.get(key):
+                yield f"{verb} {_listed(script[key])} (as the {kind} {name})"
 
 
 def _listed(value: JSON) -> str:

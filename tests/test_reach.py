@@ -7,6 +7,7 @@ import pytest
 import tomli
 from kit import ROOT
 
+from ctx.cli.trust import MAX_LINE
 from ctx.reach import requests
 
 HOSTILE = {
@@ -127,6 +128,30 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "private" / "deep").mkdir(parents=True)
     (folder / "link").symlink_to(tmp_path / "private")
     return folder
+
+
+CUT_OFF = {
+    "grant": (
+        '[tools.script.t]\npath = "LONGt.lua"\nfs = ["~/.ssh"]',
+        "reads the folders ~/.ssh (as the tool t)",
+    ),
+    "script": ('[tools.script.t]\npath = "LONGt.lua"', "runs the script t.lua as the tool t"),
+    "folder": ('[connectors.filesystem]\nroot = "LONGUPetc"', "reads the folder /etc"),
+    "database": ('[db]\npath = "LONGUPetc/x"', "keeps its database at /etc/x"),
+    "repository": (
+        '[connectors.git]\nurl = "LONGUPsrv/x"',
+        "reads the repository /srv/x",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CUT_OFF)
+def test_no_path_is_so_long_that_what_is_asked_for_is_cut_off(root: Path, case: str) -> None:
+    setting, words = CUT_OFF[case]
+    lines = requests(
+        tomli.loads(setting.replace("LONG", "./docs/../" * 100).replace("UP", "../" * 20)), str(root)
+    )
+    assert [words in line[:MAX_LINE] for line in lines].count(True) == 1, lines
 
 
 @pytest.mark.parametrize("case", sorted(HOSTILE))
