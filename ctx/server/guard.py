@@ -121,7 +121,7 @@ class Guard:
         exchange.error_body = access.error_body = error_body(match, scope["method"])
         check_path(scope)
         origin = headers.get("origin")
-        access.foreign = origin is not None and not policy.trusts(origin, headers.get("host", ""))
+        access.foreign = _is_foreign(policy, origin, headers)
         if intended is not None:
             await self._preflight(exchange, access, match)
             return
@@ -130,7 +130,7 @@ class Guard:
             # Before anything is refused: a page that may call must be able to read why it failed.
             exchange.share_with = policy.shared_with(origin, foreign=access.foreign)
         self._identify(scope, access, match, headers)
-        if origin is not None and match.zone.private:
+        if match.zone.private:
             if access.foreign and access.grant is None:
                 raise OriginNotAllowed(_FOREIGN)
             exchange.share_with = origin
@@ -222,6 +222,15 @@ class Guard:
             access.closed = True
         access.settle(scope.get("client"))
         match.zone.admit(access, match.parameters)
+
+
+def _is_foreign(policy: Policy, origin: str | None, headers: Headers) -> bool:
+    """Whether a web page of another site asks. What it has as a picture or a script comes without an Origin,
+    and browsers say so in a header of their own; a link that a person follows is theirs.
+    """
+    if origin is not None:
+        return not policy.trusts(origin, headers.get("host", ""))
+    return headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-dest") != "document"
 
 
 def _request_id(headers: Headers) -> str:
