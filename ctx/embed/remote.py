@@ -3,7 +3,6 @@
 import logging
 import random
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from ctx.embed.base import catalog_key, cut_text, prefixes, until_stopped
 from ctx.errors import ConfigError, EmbedderError
+from ctx.replies import Boundless, read_reply
 from ctx.text import sound
 from ctx.types import JSON
 
@@ -219,27 +219,18 @@ class _HttpEmbedder:
         raise AssertionError("unreachable")
 
     def _posted(self, texts: list[str]) -> Any:
-        """The whole reply, which comes within `timeout_s` once it has begun. Raises httpx's errors, and
-        `EmbedderError` for one without an end.
+        """The whole reply, which comes within `timeout_s` once it has begun. Raises httpx's errors,
+        `TimeoutError`, and `EmbedderError` for one without an end.
         """
         import httpx
 
         with self._connected().stream("POST", self._url, json=self._payload(texts)) as response:
-            began_s = time.monotonic()  # of the reply: it may have taken as long to be worked out
-            if "," in response.headers.get("content-encoding", ""):  # packed twice, a kilobyte is gigabytes
-                raise EmbedderError(f"{self._service} at {self._host} gave a reply that is packed twice")
-            body = bytearray()
-            for piece in response.iter_bytes():
-                body += piece
-                if len(body) > MAX_REPLY_BYTES:
-                    raise EmbedderError(
-                        f"{self._service} at {self._host} gave a reply of more than {MAX_REPLY_BYTES >> 20} "
-                        "MiB"
-                    )
-                if time.monotonic() - began_s > self._timeout_s:
-                    raise httpx.ReadTimeout("the reply did not end in time")
+            try:
+                body = read_reply(response, MAX_REPLY_BYTES, self._timeout_s)
+            except Boundless as error:
+                raise EmbedderError(f"{self._service} at {self._host} {error}") from error
         headers = [pair for pair in response.headers.raw if pair[0].lower() != b"content-encoding"]
-        return httpx.Response(response.status_code, headers=headers, content=bytes(body))
+        return httpx.Response(response.status_code, headers=headers, content=body)
 
     def _connected(self) -> Any:
         with self._opening:

@@ -2,15 +2,18 @@
 HTTP route.
 """
 
+import json
 from typing import TYPE_CHECKING
 
 from ctx.errors import BadRequest, NotFound, ToolError
+from ctx.replies import Boundless, read_reply
 from ctx.types import JSON
 
 if TYPE_CHECKING:
     import httpx
 
 CONNECT_S = 5.0
+MAX_REPLY_BYTES = 64 << 20
 
 
 class RemotePack:
@@ -40,9 +43,13 @@ class RemotePack:
                 timeout=httpx.Timeout(timeout_s, connect=CONNECT_S), headers=self._headers
             )
         url_name, key_name = self._names
+        address = self._url + self._path.replace("{tool}", tool)
         try:
-            reply = self._client.post(self._url + self._path.replace("{tool}", tool), json=arguments)
-        except httpx.TimeoutException as error:
+            with self._client.stream("POST", address, json=arguments) as reply:
+                body = read_reply(reply, MAX_REPLY_BYTES, timeout_s)
+        except Boundless as error:
+            raise ToolError(f"{self._pack}: {self._url} {error} ({url_name})") from error
+        except (httpx.TimeoutException, TimeoutError) as error:
             raise ToolError(
                 f"{self._pack}: {self._url} did not answer in time; is it reachable from here? ({url_name})"
             ) from error
@@ -51,8 +58,8 @@ class RemotePack:
                 f"{self._pack}: {self._url} cannot be reached: start that server, or correct {url_name}"
             ) from error
         try:
-            answer: JSON = reply.json()
-        except ValueError:
+            answer: JSON = json.loads(body)
+        except (ValueError, RecursionError):
             answer = None
         if reply.status_code == 401:
             raise ToolError(f"{self._pack}: {self._url} refused the key: check {key_name}")
