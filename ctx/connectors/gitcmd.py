@@ -29,6 +29,9 @@ CROWD_LOOK_S = 0.5
 # Of what one call prints: the list of two million files. Ten trees that each hold the next one ten times are
 # ten thousand million files, and a kilobyte to fetch.
 MAX_OUTPUT_BYTES = 128 << 20
+# At once, and read by git itself: a pack of four kilobytes may hold a file of four gigabytes, as a difference
+# that repeats. More than the lists of ten million objects take, and twice what git keeps as differences.
+ALLOC_LIMIT = "2g"
 MAX_STDERR_BYTES = 1 << 16  # of its beginning (a trace) and of its end (where git says why)
 
 # What a surrounding git (a hook, an alias) leaves in the environment would point our calls at its own
@@ -79,6 +82,7 @@ class Git:
             "GCM_INTERACTIVE": "never",
             "GIT_OPTIONAL_LOCKS": "0",
             "GIT_NO_REPLACE_OBJECTS": "1",
+            "GIT_ALLOC_LIMIT": env.get("GIT_ALLOC_LIMIT") or ALLOC_LIMIT,
             "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",
         }
         settings = [
@@ -299,7 +303,8 @@ def _upload_pack(path: str) -> str:
         "core.alternateRefsCommand=true",
     ]
     options = " ".join(f"-c {shlex.quote(setting)}" for setting in settings)
-    return f"GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL=none git {options} upload-pack"
+    # What unpacks without bound the other end is to refuse, which says why.
+    return f"GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL=none GIT_ALLOC_LIMIT=0 git {options} upload-pack"
 
 
 def _running(group: int) -> int:

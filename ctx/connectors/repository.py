@@ -27,6 +27,7 @@ _FILTERS = re.compile(rb"packet: .*< (fetch=[^\n]*\bfilter\b|[0-9a-f]{40,64} [^\
 _DENIED = re.compile(
     r"could not read (Username|Password)|Authentication failed|Permission denied|terminal prompts|40[13]"
 )
+_BOUNDLESS = re.compile(r"attempting to allocate \d+ over limit")
 _COMMIT = re.compile(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}")
 _NOT_SERVED = re.compile(r"not our ref|unadvertised object|couldn't find remote ref [0-9a-f]{40}")
 
@@ -159,7 +160,9 @@ class Repository:
         logger.warning(
             "git remote failed source=%s remote=%s reason=%s", self.name, self.remote.display, error.words
         )
-        if self.remote.transport in ("local", "file"):
+        if _BOUNDLESS.search(error.words):
+            words = "a part of it unpacks to more memory than git is given (the variable GIT_ALLOC_LIMIT)"
+        elif self.remote.transport in ("local", "file"):
             words = "its path holds no repository that git can read"
         return SourceError(f"{self.name}: {self.remote.display} cannot be fetched: {words}. {self._kept}")
 

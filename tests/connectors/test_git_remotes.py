@@ -70,6 +70,19 @@ def test_folders_that_hold_each_other_ten_times_over_are_given_up(
     assert Scan(connector(upstream, tmp_path, root="sub")).data == {"a.md": b"a"}
 
 
+def test_a_file_that_unpacks_without_bound_takes_no_more_memory_than_git_is_given(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gitcmd, "ALLOC_LIMIT", "20m")
+    upstream.commit({"a.md": "a", "bomb.md": "0" * 50_000_000})
+    with pytest.raises(SourceError, match=r"unpacks to more memory than git is given .*GIT_ALLOC_LIMIT"):
+        Scan(connector(upstream, tmp_path))
+    monkeypatch.setenv("GIT_ALLOC_LIMIT", "100m")
+    scan = Scan(connector(upstream, tmp_path))
+    assert scan.data == {"a.md": b"a"}
+    assert "50,000,000 bytes are more" in scan.log.problems[0].message
+
+
 @pytest.mark.parametrize("scheme", ["git", "http"])  # the second is spoken by a child of git
 @pytest.mark.slow
 def test_a_remote_that_never_answers_is_given_up_and_its_git_is_gone(tmp_path: Path, scheme: str) -> None:
