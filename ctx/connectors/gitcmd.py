@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import IO
 
+from ctx import files
 from ctx.connectors.base import Progress
 from ctx.connectors.copies import REMOTE
 from ctx.connectors.forges import Remote
@@ -25,7 +26,8 @@ OLDEST_GIT = (2, 31)  # the first that takes configuration from the environment
 QUICK_TIMEOUT_S = 60.0  # a call that reads no more than our own copy, or asks a remote for its branches
 CHUNK_BYTES = 1 << 16
 MAX_PROCESSES = 64  # of one call: git, what it starts and what answers it are ten at most
-CROWD_LOOK_S = 0.5
+LOOK_S = 0.5  # at its processes, and at the disk
+LEAST_ROOM_BYTES = 64 << 20  # left on the disk of a copy: a remote that sends without end must not fill it
 # Of what one call prints: the list of two million files. Ten trees that each hold the next one ten times are
 # ten thousand million files, and a kilobyte to fetch.
 MAX_OUTPUT_BYTES = 128 << 20
@@ -215,7 +217,7 @@ class Git:
         size = 0
         err = b""
         late = f"{self._name}: git {verb} did not finish in {timeout_s:g} s and was stopped"
-        look_s = time.monotonic() + CROWD_LOOK_S
+        look_s = time.monotonic() + LOOK_S
         with selectors.DefaultSelector() as selector:
             for stream in (process.stdout, process.stderr):
                 os.set_blocking(stream.fileno(), False)
@@ -226,8 +228,9 @@ class Git:
                     raise SourceError(late)
                 if time.monotonic() >= look_s:
                     self._check_crowd(process.pid, verb)
-                    look_s = time.monotonic() + CROWD_LOOK_S
-                events = selector.select(min(left_s, CROWD_LOOK_S))
+                    self._check_room(verb)
+                    look_s = time.monotonic() + LOOK_S
+                events = selector.select(min(left_s, LOOK_S))
                 if not events and process.poll() is not None:
                     break
                 for key, _ in events:
@@ -264,6 +267,18 @@ class Git:
                 f"{self._name}: git {verb} started more than {MAX_PROCESSES} processes for what the remote "
                 "does not give, and was "
                 "stopped: its history may be cut; `shallow = false` asks for nothing single"
+            )
+
+    def _check_room(self, verb: str) -> None:
+        """Raises `SourceError` where what is fetched is about to fill the disk."""
+        try:
+            free_bytes = files.free_bytes(self.repository)
+        except OSError:
+            return  # there is no copy yet, or not any more, which git says itself
+        if free_bytes < LEAST_ROOM_BYTES:
+            raise SourceError(
+                f"{self._name}: git {verb} was stopped: the disk of {os.path.dirname(self.repository)} has "
+                f"less than {LEAST_ROOM_BYTES >> 20} MiB left"
             )
 
     def _report(self, data: bytes, progress: Progress) -> None:

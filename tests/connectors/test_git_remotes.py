@@ -83,6 +83,16 @@ def test_a_file_that_unpacks_without_bound_takes_no_more_memory_than_git_is_give
     assert "50,000,000 bytes are more" in scan.log.problems[0].message
 
 
+def test_a_fetch_that_would_fill_the_disk_is_stopped(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gitcmd, "LEAST_ROOM_BYTES", 1 << 60)
+    monkeypatch.setattr(gitcmd, "LOOK_S", 0.0)
+    upstream.commit({"a.md": "a"})
+    with pytest.raises(SourceError, match=r"git \S+ was stopped: the disk of .* has less than"):
+        Scan(connector(upstream, tmp_path))
+
+
 @pytest.mark.parametrize("scheme", ["git", "http"])  # the second is spoken by a child of git
 @pytest.mark.slow
 def test_a_remote_that_never_answers_is_given_up_and_its_git_is_gone(tmp_path: Path, scheme: str) -> None:
@@ -301,7 +311,7 @@ def test_a_git_that_starts_itself_without_an_end_is_stopped_with_all_it_started(
 ) -> None:
     # A remote of another machine whose history is cut cannot be told beforehand.
     monkeypatch.setattr(Remote, "is_cut", False)
-    monkeypatch.setattr(gitcmd, "CROWD_LOOK_S", 0.02)
+    monkeypatch.setattr(gitcmd, "LOOK_S", 0.02)
     monkeypatch.setattr(gitcmd, "MAX_PROCESSES", 30)
     for number in range(3):
         upstream.commit({"a.md": f"version {number}"})
