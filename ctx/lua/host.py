@@ -61,7 +61,27 @@ REFUSED_HEADERS = frozenset(
         "proxy-connection",
     }
 )
-CROSS_ORIGIN_SECRETS = frozenset({"authorization", "cookie", "proxy-authorization"})
+# What follows a redirect to another origin. Any other header may hold a key: GitLab has a PRIVATE-TOKEN.
+CROSS_ORIGIN_HEADERS = frozenset(
+    {
+        "accept",
+        "accept-charset",
+        "accept-encoding",
+        "accept-language",
+        "cache-control",
+        "content-encoding",
+        "content-language",
+        "content-type",
+        "if-match",
+        "if-modified-since",
+        "if-none-match",
+        "if-unmodified-since",
+        "pragma",
+        "prefer",
+        "range",
+        "user-agent",
+    }
+)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 
 
@@ -105,7 +125,7 @@ def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = r
                 return orjson.dumps(answer) + b"\0" + reply.body
             following = target_of(joined(target.url, reply.location), policy.allow_hosts)
             if following.origin != target.origin:
-                headers = [pair for pair in headers if pair[0].lower() not in CROSS_ORIGIN_SECRETS]
+                headers = [pair for pair in headers if pair[0].lower() in CROSS_ORIGIN_HEADERS]
             if _asks_anew(reply.status, method):
                 method, body = "HEAD" if method == "HEAD" else "GET", b""
                 headers = [pair for pair in headers if not pair[0].lower().startswith("content-")]
