@@ -112,6 +112,9 @@ local function authors(entry)
   return author and (text(author, "name") or text(entry, "author")) or text(entry, "creator")
 end
 
+-- An address as it may be seen: without what follows `?`, in which a key often stands.
+local function shown(address) return (address:gsub("[?#].*$", "")) end
+
 local function emit_entries(feed, address)
   local title = text(feed, "title")
   local count = 0
@@ -132,7 +135,7 @@ local function emit_entries(feed, address)
           source_url = url or (id:match("^https?://") and id) or nil, author = authors(entry),
           created_at = moment(text(entry, "pubDate", "published", "date")),
           updated_at = moment(text(entry, "updated", "pubDate", "published", "date")),
-          metadata = { feed = title, feed_url = address, tags = tags },
+          metadata = { feed = title, feed_url = shown(address), tags = tags },
         })
       end
     end
@@ -146,7 +149,7 @@ local function fetch(url, headers, max_wait)
     if reply.ok or reply.status == 304 then return reply end
     local wait = tonumber(reply.headers["retry-after"] or "")
     if (reply.status ~= 429 and reply.status ~= 503) or not wait or wait > max_wait or attempt == 3 then
-      error(url .. " answered " .. reply.status .. (wait and ("; it asks to wait " .. wait .. " s, max_wait is " .. max_wait .. " s") or ""), 0)
+      error(shown(url) .. " answered " .. reply.status .. (wait and ("; it asks to wait " .. wait .. " s, max_wait is " .. max_wait .. " s") or ""), 0)
     end
     sleep(wait)
   end
@@ -165,7 +168,7 @@ local function read(address, config, context)
     if reply.status == 304 then return end
     local root = parse(reply.body)
     local feed = child(root, "feed") or child(root, "rss") or child(root, "RDF")
-    if not feed then error(url .. " is no RSS or Atom feed", 0) end
+    if not feed then error(shown(url) .. " is no RSS or Atom feed", 0) end
     local channel = child(feed, "channel") or feed
     emit_entries(channel, address)
     if channel ~= feed then emit_entries(feed, address) end -- RSS 1.0 has its items beside the channel

@@ -441,6 +441,21 @@ def test_a_feed_that_fails_takes_no_other_along(api: Api, tmp_path: Path) -> Non
         assert len(origin.documents()) == 2
 
 
+def test_the_key_in_a_feeds_address_is_shown_to_nobody(api: Api, tmp_path: Path) -> None:
+    def answer(asked: Asked) -> Reply:
+        return Reply(RSS.encode()) if asked.path == "/rss" else Reply(b"<html/>", int(asked.path.strip("/")))
+
+    api.answer = answer
+    addresses = [f"{api.url}/{path}?token=hidden" for path in ("rss", "200", "404")]
+    with source(tmp_path, "rss", [f"urls = {addresses}", f'allow_hosts = ["{api.host}"]']) as origin:
+        report = origin.index()
+        assert f"{api.url}/404 answered 404" in report["note"]
+        assert f"{api.url}/200 is no RSS" in report["note"]
+        documents = origin.documents()
+        assert documents["one"].metadata["feed_url"] == f"{api.url}/rss"
+        assert "hidden" not in f"{report} {documents}"
+
+
 def test_the_parts_that_connectors_share_are_the_same_text() -> None:
     """A script stands alone, so they are copies; this keeps them from drifting apart."""
     folder = Path(__file__).parents[2] / "extensions" / "connectors"
