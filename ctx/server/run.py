@@ -226,6 +226,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_came()
         super().on_headers_complete()
+        self.headers = []  # what comes behind a body is no header of the request (RFC 9110, 6.5.1)
         if not self.pipeline:
             self._answering = self.cycle
 

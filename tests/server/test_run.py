@@ -295,31 +295,6 @@ def test_who_sends_a_body_slowly_gives_way_when_the_server_is_full(
             connection.close()
 
 
-def test_bodies_that_come_slowly_are_bounded_together(
-    serve: Serve, services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ctx.server.guard.MAX_BODY_BYTES", 350_000)
-    served = serve(services, ServerSettings(max_body_bytes=150_000))
-    head = (
-        b"POST /tools/whoami HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        b"Content-Length: 100001\r\n\r\n"
-    )
-    slow = [socket.create_connection((served.host, served.port), 60) for _ in range(4)]
-    try:
-        for count, connection in enumerate(slow, 1):
-            connection.sendall(head + b" " * 100_000)
-            if count < 4:
-                eventually(lambda: sum(e.body_bytes for e in served.guard._open.values()) >= count * 100_000)  # noqa: B023
-        with slow[0].makefile("rb") as reply:  # the oldest
-            assert b" 503 " in reply.readline()
-        slow[3].sendall(b" ")
-        with slow[3].makefile("rb") as reply:
-            assert b" 400 " in reply.readline(), "it came whole, and blanks are no JSON"
-    finally:
-        for connection in slow:
-            connection.close()
-
-
 def _unread(served: Served) -> socket.socket:
     """A connection whose reply is larger than all buffers on its way, and is not read."""
     connection = socket.socket()
