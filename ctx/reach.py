@@ -51,13 +51,16 @@ def asked(content: bytes, tables: Table, root: str) -> bytes:
 
 
 def led_out(tables: Table, root: str) -> list[str]:
-    """A sentence for each path in the project that a link leads out of it (or into a closed folder of it)."""
+    """A sentence for each path that a link leads out of the project (or into a closed folder of it).
+
+    Also of one that begins elsewhere: `/proc/self/cwd/docs` is a folder of the project, until that is a link.
+    """
     lines = []
     for text in sorted(set(_texts(tables))):
-        if not text or "\0" in text or len(text) > _MAX_PATH:
+        if not text or "\0" in text:
             continue  # no path
         path = os.path.normpath(os.path.join(root, os.path.expanduser(text)))
-        if os.path.lexists(path) and path.startswith(root + os.sep) and not inside(text, root, CLOSED):
+        if len(path) <= _MAX_PATH and os.path.lexists(path) and not inside(text, root, CLOSED):
             target = os.path.realpath(path)
             if target != path:
                 lines.append(f"follows the link {text} to {target}")

@@ -1,5 +1,6 @@
 """What a configuration asks for beyond reading its own folder: hostile ones and harmless ones."""
 
+import os
 import re
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import tomli
 from kit import ROOT
 
 from ctx.cli.trust import MAX_LINE
-from ctx.reach import requests
+from ctx.reach import asked, requests
 
 HOSTILE = {
     "database": (
@@ -206,3 +207,25 @@ def test_every_key_of_the_example_has_been_thought_of() -> None:
     unknown = [line for line in lines if line.startswith("sets ")]
     assert not unknown, f"give these a judge or a place in HARMLESS (ctx/reach.py): {unknown}"
     assert len(lines) > 5
+
+
+@pytest.mark.parametrize(
+    "path", ["./docs", "docs/sub", "LONGdocs", "/proc/self/cwd/docs", "ROOT/../clone/docs", "ALIAS/docs"]
+)
+def test_whoever_trusted_a_folder_has_not_trusted_the_link_that_it_becomes(
+    root: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    if path.startswith("/proc") and not os.path.exists("/proc/self/cwd"):
+        pytest.skip("there is no /proc here")
+    monkeypatch.chdir(root)
+    alias = root.parent / "alias"
+    alias.symlink_to(root)
+    (root / "docs" / "sub").mkdir()
+    (root.parent / "private" / "sub").mkdir()
+    path = path.replace("LONG", "./docs/../" * 500).replace("ROOT", str(root)).replace("ALIAS", str(alias))
+    tables = {"connectors": {"filesystem": {"root": path}}, "lua": {"tools_dir": "./tools"}}
+    assert len(requests(tables, str(root))) == 1
+    trusted = asked(b"text", tables, str(root))
+    (root / "docs").rename(root / "former")
+    (root / "docs").symlink_to(root.parent / "private")
+    assert asked(b"text", tables, str(root)) != trusted
