@@ -27,6 +27,7 @@ BACKLOG = 512
 MAX_CONNECTIONS = 768  # with the store's own files below the 1024 descriptors that a process usually gets
 PEER_CONNECTIONS = 640  # of one address: more than the guard lets in requests, so that it can end slow bodies
 MAX_HEAD_BYTES = 65_536  # request line and headers together
+MAX_HEADERS = 1000  # ten times what clients and proxies send; each costs the loop more than its bytes
 HEAD_S = 30  # how long a client may take over them
 KEEP_ALIVE_S = 15
 UNREAD_S = 30.0  # how long a client may take none of a reply that waits for it
@@ -113,6 +114,7 @@ class HttpProtocol(HttpToolsProtocol):
     """Uvicorn's, with bounds on what comes before a request is whole, and our errors for what is no HTTP."""
 
     _head_bytes = 0
+    _header_count = 0
     _waiting_since_s = 0.0
     _head_timer: asyncio.TimerHandle | None = None
     _answering: RequestResponseCycle | None = None  # with pipelining not the one that was read last
@@ -212,7 +214,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._head_bytes = 0
+        self._head_bytes = self._header_count = 0
         self._expect_head()
 
     def on_url(self, url: bytes) -> None:
@@ -221,6 +223,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._count_head(name, value)
+        self._header_count += 1
+        if self._header_count > MAX_HEADERS:
+            raise ValueError("the request has too many headers")
         super().on_header(name, value.strip(b" \t"))  # space around a value is no part of it (RFC 9110, 5.5)
 
     def on_headers_complete(self) -> None:

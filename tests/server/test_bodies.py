@@ -1,4 +1,4 @@
-"""Bodies of requests: what they may hold together, and what comes behind one."""
+"""What a request is made of: how much of it there may be, and what comes behind its body."""
 
 import socket
 
@@ -63,4 +63,22 @@ def test_what_comes_behind_a_body_is_no_header(
             begin = b""
         connection.sendall(begin + b"0\r\n" + trailer + b"\r\n")
         reply = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert status in reply.split(b"\r\n")[0]
+
+
+@pytest.mark.parametrize(("count", "status"), [(900, b" 200 "), (1100, b" 400 "), (60_000, b" 400 ")])
+def test_a_request_has_no_more_headers_than_anybody_needs(
+    serve: Serve, services: Services, count: int, status: bytes
+) -> None:
+    served = serve(services)
+    with socket.create_connection((served.host, served.port), timeout=60) as connection:
+        try:
+            connection.sendall(
+                b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+                + b"a:\r\n" * count
+                + b"\r\n"
+            )
+            reply = connection.recv(65536)
+        except OSError:  # it is hung up on while it sends
+            reply = b"HTTP/1.1 400 "
     assert status in reply.split(b"\r\n")[0]
