@@ -24,6 +24,7 @@ from ctx.settings import REGISTRY_PREFIX
 from ctx.text import one_line
 from ctx.types import JSON
 
+ASKED_REQUESTS = 20  # behind a question: of more the first, which matter most to a stranger, scroll away
 SHOWN_REQUESTS = 3  # in an error's one line; `ctx trust --list` shows all
 MAX_LINE = 400  # characters of one request: a longer one is cut where it can be seen to be cut
 
@@ -32,14 +33,15 @@ def require_trust(path: str, content: bytes, lines: Sequence[str]) -> None:
     """Returns where the user has trusted these bytes (`asked`) at this path, or does so now. Raises
     `ConfigError`.
 
-    Asked where both the question and the answer are a terminal's; a program that cannot answer gets the
-    command that trusts.
+    Asked where both the question and the answer are a terminal's, and what is asked for can be read there; a
+    program that cannot answer gets the command that trusts.
     """
     file = TrustFile(trust_path(os.environ))
     if file.vouches(trusted_as(path), content):
         return
     name = one_line(shown_path(path), MAX_LINE)
-    if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
+    asking = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+    if asking and len(lines) <= ASKED_REQUESTS:
         print(f"{name} was found, not named, and asks for more than reading its own folder:", file=sys.stderr)
         print(bullets(lines), file=sys.stderr)
         print("Trust it as it is now? [y/N] ", end="", file=sys.stderr, flush=True)
@@ -48,10 +50,11 @@ def require_trust(path: str, content: bytes, lines: Sequence[str]) -> None:
             return
     excess = len(lines) - SHOWN_REQUESTS
     excess_line = [f"and {excess} more"] if excess > 0 else []
+    look = "Look at it (`ctx trust --list`)" if excess > 0 else "Look at it"
     summary = "; ".join([*(one_line(line) for line in lines[:SHOWN_REQUESTS]), *excess_line])
     raise ConfigError(
         f"{name} was found, not named, and asks for more than reading its own folder: it {summary}. "
-        f"Look at it, then `{_command(path)}` trusts it as it is now"
+        f"{look}, then `{_command(path)}` trusts it as it is now"
     )
 
 

@@ -274,6 +274,15 @@ def test_on_a_terminal_the_user_is_asked(clone: Clone, word: str, code: int) -> 
     assert clone.ctx("tool", "list").returncode == code
 
 
+def test_nobody_is_asked_about_more_than_a_terminal_shows(clone: Clone) -> None:
+    noise = "".join(f'[connectors.filesystem.s{n}]\nroot = "/srv/{n}"\n' for n in range(100))
+    clone.config.write_text(f'[connectors.filesystem.a]\nroot = "~/.ssh"\n{noise}')
+    status, screen = answered(clone, "y\n", "search", "x")
+    assert (status, "[y/N]" in screen) == (2, False), screen
+    assert "it reads the folder ~/.ssh" in screen
+    assert "Look at it (`ctx trust --list`), then `ctx trust ctx.toml` trusts it" in " ".join(screen.split())
+
+
 def answered(clone: Clone, text: str, *arguments: str) -> tuple[int, str]:
     """Runs the command on a terminal where somebody types `text`; its exit code and all that was screen."""
     leader, follower = pty.openpty()
