@@ -253,34 +253,6 @@ def test_a_foreign_page_cannot_reach_a_memory_packs_tools_or_routes(serve: Serve
     )
 
 
-FOREIGN_PICTURE = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}
-
-
-@pytest.mark.parametrize("path", ["/packs/diary/health", "/activity", "/map", "/banks", "/mcp"])
-@pytest.mark.parametrize("dest", ["image", "script", "iframe", "empty"])
-def test_a_picture_in_a_foreign_page_reaches_nothing_private(
-    serve: Serve, with_mcp: Services, path: str, dest: str
-) -> None:
-    client = serve(with_mcp).client
-    asked = client.get(path, headers={**FOREIGN_PICTURE, "sec-fetch-dest": dest})
-    body = asked.json()["error"]
-    assert (asked.status_code, body["code"]) == (403, "origin_not_allowed")
-    assert "access-control-allow-origin" not in asked.headers
-
-
-def test_a_link_in_a_foreign_page_and_a_picture_in_ones_own_lead_where_they_say(
-    serve: Serve, with_mcp: Services
-) -> None:
-    client = serve(with_mcp).client
-    followed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
-    assert client.get("/packs/diary/health", headers=followed).status_code == 200
-    for site in ("same-origin", "same-site", "none"):
-        own = {**FOREIGN_PICTURE, "sec-fetch-site": site}
-        assert client.get("/packs/diary/health", headers=own).status_code == 200
-    for path in ("/", "/health", "/tools/list"):
-        assert client.get(path, headers=FOREIGN_PICTURE).status_code == 200, path
-
-
 def test_read_only_closes_what_writes_to_foreign_pages_alone(serve: Serve, services: Services) -> None:
     client = serve(services, ServerSettings(cross_site_tools="read_only", packs=VAULT.packs)).client
     assert client.post("/tools/whoami", json={}, headers={"origin": EVIL}).status_code == 200

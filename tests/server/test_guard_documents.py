@@ -182,8 +182,7 @@ def test_a_page_with_a_key_for_memories_alone_gets_nothing_else_by_it(
 
     bearer, _ = ring.create("ana", ["ana"])
     settings = ServerSettings(cors_origins=(), packs=(PackPolicy("vault", keys=("vault-key",)),))
-    found = Tool("found", "Lies in a folder", ANYTHING, lambda arguments, caller: "ran")
-    space.toolbox.add(found)
+    space.toolbox.add(Tool("found", "Lies in a folder", ANYTHING, lambda arguments, caller: "ran"))
     served = serve(Services(space.toolbox, space.agents, mcp=door, keys=ring), settings)
     (resource,) = space.catalog.list_documents(after=None, limit=1)
     page = {"origin": "https://notes.example"}
@@ -198,8 +197,8 @@ def test_a_page_with_a_key_for_memories_alone_gets_nothing_else_by_it(
     for name, arguments in (("search", {"query": "jwt"}), ("refresh", {}), ("found", {})):
         called = _rpc(served, bearer, "tools/call", name=name, arguments=arguments)
         assert "error" in called or called["result"]["isError"], name
-    held = {"authorization": f"Bearer {bearer}"}
-    assert served.client.get("/map", headers=held).status_code == 401
+    headers = {"authorization": f"Bearer {bearer}"}
+    assert served.client.get("/map", headers=headers).status_code == 401
     memory = _rpc(served, bearer, "tools/call", name="vault", arguments={})["result"]
     assert not memory.get("isError")
 
