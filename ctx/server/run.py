@@ -46,14 +46,16 @@ def open_sockets(bind: str) -> list[socket.socket]:
     Raises `ConfigError` where the port is taken or the address is not this machine's.
     """
     host, port = split_bind(bind)
+    port_named = port != 0
     hosts = ["127.0.0.1", "::1"] if host.lower() == "localhost" else [host]
     opened: list[socket.socket] = []
     try:
         for name in hosts:
             try:
                 opened.append(_open(name, port))
-            except OSError:
-                if not opened:
+            except OSError as error:
+                # Taken, it may be another user's, who would be asked by whoever says `localhost`.
+                if not opened or (error.errno == errno.EADDRINUSE and port_named):
                     raise
                 continue  # no IPv6 here
             port = opened[0].getsockname()[1]

@@ -193,6 +193,16 @@ def test_an_address_of_another_machine_is_refused() -> None:
         open_sockets("192.0.2.1:0")
 
 
+def test_localhost_is_not_shared_with_another_program() -> None:
+    """Who says `localhost` would ask that one, with their key."""
+    try:
+        [stranger] = open_sockets("[::1]:0")
+    except ConfigError:
+        pytest.skip("there is no IPv6 here")
+    with stranger, pytest.raises(ConfigError, match=r"localhost:\d+ is in use by another program"):
+        open_sockets(f"localhost:{stranger.getsockname()[1]}")
+
+
 def test_localhost_is_one_port_on_every_loopback_address() -> None:
     opened = open_sockets("localhost:0")
     try:
