@@ -215,7 +215,10 @@ class Access:
     def settle(self, client: tuple[str, int] | None) -> None:
         """Once the key is known: whose calls are counted, and the bank of a key that opens one alone."""
         grant = self.grant
-        self.spender = grant.name if grant is not None else (client[0] if client else "local")
+        address = client[0] if client else "local"
+        # All pages of other sites together: they must not use up what the programs beside them may call.
+        keyless = f"pages at {address}" if self.foreign else address
+        self.spender = keyless if grant is None else grant.name
         if self.bank is None and grant is not None and grant.banks is not None and len(grant.banks) == 1:
             self.bank = next(iter(grant.banks))
 

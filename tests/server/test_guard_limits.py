@@ -8,8 +8,6 @@ from serving import Serve, failure, rpc_failure
 from ctx.server.app import Services
 from ctx.server.policy import ServerSettings
 
-EVIL = "https://evil.example"
-
 
 @pytest.mark.parametrize("path", ["/tools/whoami", "/mcp", "/"])
 @pytest.mark.parametrize("chunked", [False, True])
@@ -61,8 +59,16 @@ def test_calls_over_the_rate_are_429_with_retry_after_and_health_is_not_counted(
 ) -> None:
     client = serve(services, ServerSettings(rate_limit_per_minute=3)).client
     assert [client.post("/tools/whoami", json={}).status_code for _ in range(4)] == [200, 200, 200, 429]
-    response = client.post("/tools/search", json={"query": "x"}, headers={"origin": EVIL})
+    response = client.post("/tools/whoami", json={})
     assert failure(response) == (429, "rate_limited")
     assert 1 <= int(response.headers["retry-after"]) <= 60
-    assert response.headers["access-control-allow-origin"] == "*"
     assert client.get("/health").status_code == 200
+
+
+def test_pages_of_other_sites_use_up_their_own_rate_alone(serve: Serve, services: Services) -> None:
+    client = serve(services, ServerSettings(rate_limit_per_minute=3)).client
+    pages = [{"origin": f"https://{name}.evil.example"} for name in "abcd"]
+    responses = [client.post("/tools/whoami", json={}, headers=page) for page in pages]
+    assert [response.status_code for response in responses] == [200, 200, 200, 429]
+    assert responses[-1].headers["access-control-allow-origin"] == "*"
+    assert client.post("/tools/whoami", json={}).status_code == 200
