@@ -32,6 +32,7 @@ MAX_BODY_BYTES = 128 << 20
 # What a call may still take once the server was asked to stop: with the rest below a second.
 STOP_GRACE_S = 0.4
 PREFLIGHT_MAX_AGE_S = 600
+PAGES = "pages of other sites"
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{0,1024}")
@@ -217,7 +218,11 @@ class Guard:
                 raise Unauthorized(_WRONG_KEY if access.closed else _NEEDLESS_KEY, presented=True)
         if access.closed and access.grant is None and not readable:
             raise Unauthorized("send 'Authorization: Bearer KEY'")
-        if access.foreign and match.zone.private and access.grant is not None:
+        if access.foreign and access.grant is None:
+            # Whatever it calls its session: of each name's calls the sandbox takes its share, and of pages'
+            # all together.
+            access.session_id = PAGES
+        elif access.foreign and match.zone.private:
             # It is in by its key alone, so that it gets what this key opens and not what is open here.
             access.closed = True
         access.settle(scope.get("client"))

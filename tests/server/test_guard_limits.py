@@ -72,3 +72,16 @@ def test_pages_of_other_sites_use_up_their_own_rate_alone(serve: Serve, services
     assert [response.status_code for response in responses] == [200, 200, 200, 429]
     assert responses[-1].headers["access-control-allow-origin"] == "*"
     assert client.post("/tools/whoami", json={}).status_code == 200
+
+
+def test_a_page_is_no_more_callers_however_it_calls_its_session(serve: Serve, services: Services) -> None:
+    """Of each caller's calls the sandbox takes three quarters of its places at most."""
+    client = serve(services).client
+    page = {"origin": "https://evil.example"}
+    replies = [
+        client.post("/tools/whoami", json={}, headers={**page, "x-session-id": f"s{number}"}).json()["result"]
+        for number in range(3)
+    ]
+    replies.append(client.post("/tools/whoami", json={}, headers=page).json()["result"])
+    assert len({reply["session_id"] for reply in replies}) == 1
+    assert client.post("/tools/whoami", json={}).json()["result"]["session_id"] is None
