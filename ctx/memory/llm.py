@@ -4,11 +4,13 @@ Off unless configured. A server that is not on this machine must be allowed by n
 it silently.
 """
 
+import json
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from ctx.errors import ConfigError, StoreError
 from ctx.hosts import is_loopback
+from ctx.replies import Boundless, read_reply
 
 MAX_TOKENS = 1200  # of an answer: a page
 MAX_REPLY_BYTES = 1 << 20
@@ -55,18 +57,21 @@ class ChatCompletion:
         try:
             # No redirects: an answer may not send the memories elsewhere. No proxies of the environment for
             # the same reason.
-            with httpx.Client(timeout=self._timeout_s, follow_redirects=False, trust_env=False) as client:
-                reply = client.post(self._url, json=request, headers=self._headers)
-            if reply.status_code != 200:
-                raise StoreError(f"the language model answered {reply.status_code}")
-            if len(reply.content) > MAX_REPLY_BYTES:
-                raise StoreError("the language model's answer is too long")
-            answer = reply.json()["choices"][0]["message"]["content"]
-        except httpx.TimeoutException as error:
+            with (
+                httpx.Client(timeout=self._timeout_s, follow_redirects=False, trust_env=False) as client,
+                client.stream("POST", self._url, json=request, headers=self._headers) as reply,
+            ):
+                if reply.status_code != 200:
+                    raise StoreError(f"the language model answered {reply.status_code}")
+                content = read_reply(reply, MAX_REPLY_BYTES, self._timeout_s)
+            answer = json.loads(content)["choices"][0]["message"]["content"]
+        except Boundless as error:
+            raise StoreError(f"the language model {error}") from error
+        except (httpx.TimeoutException, TimeoutError) as error:
             raise StoreError(f"the language model timed out after {self._timeout_s:g} s") from error
         except httpx.HTTPError as error:
             raise StoreError("the language model could not be reached") from error
-        except (ValueError, KeyError, IndexError, TypeError) as error:
+        except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
             raise StoreError("the language model's answer is not a chat completion") from error
         if not isinstance(answer, str):
             raise StoreError("the language model answered without a text")

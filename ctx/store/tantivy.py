@@ -240,7 +240,7 @@ class KeywordIndex:
             raise StoreError(_SILENT) from error
         if not scores:
             return [], below
-        if None in chunk_nos:  # of a damaged file
+        if None in chunk_nos or None in document_nos:  # of a damaged file
             raise StoreError(_SILENT)
         # Two hundred passages, so nothing here is done to each of them by hand.
         worst_first = sorted(zip(scores, chunk_nos, document_nos, spans, strict=True), reverse=True)

@@ -268,7 +268,12 @@ class _Completions(BaseHTTPRequestHandler):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         server.requests.append((self.path, self.headers.get("Authorization"), request))
         status, content = server.answer
-        body = json.dumps({"choices": [{"message": {"role": "assistant", "content": content}}]}).encode()
+        message = {"role": "assistant", "content": content}
+        body = (
+            content
+            if isinstance(content, bytes)
+            else json.dumps({"choices": [{"message": message}]}).encode()
+        )
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -324,6 +329,8 @@ def test_a_models_answer_is_taken_when_its_citations_hold(tmp_path: Path, server
         (200, "I don't have information about that.", "nothing is known"),
         (200, "", "empty"),
         (200, None, "without a text"),
+        (200, b"[" * 200_000, "not a chat completion"),
+        (200, "x" * (2 << 20), "more than 1 MiB"),
         (500, "x [1]", "500"),
         (302, "x [1]", "302"),
     ],
