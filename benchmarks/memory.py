@@ -9,6 +9,7 @@
     python benchmarks/memory.py --protocol       three banks of 200 memories as three people leave them (memory_protocol.py)
     python benchmarks/memory.py --spoken         six more, in the words in which people talk (memory_protocol.py)
     python benchmarks/memory.py --unseen         six that nothing was mended by (memory_protocol.py)
+    python benchmarks/memory.py --audit          banks as an auditor writes them: each plain sort of change (memory_protocol.py)
     python benchmarks/memory.py --fit-answers    the constants of ctx/memory/answers.py (memory_answers.py)
     python benchmarks/memory.py --fit-news       the constants of ctx/memory/news.py (memory_news.py)
     python benchmarks/memory.py --talks          long conversations as turns, passages and sessions (memory_talks.py); --seed N: others
@@ -39,7 +40,7 @@ import numpy as np
 from memory_answers import fit_answers
 from memory_life import changes, life
 from memory_news import fit_news
-from memory_protocol import SETS, SPOKEN, UNSEEN, protocol
+from memory_protocol import AUDIT, SETS, SPOKEN, UNSEEN, protocol
 from memory_reflect import reflections
 from memory_talks import SEED, talks
 from quality import Runs, indexed, read_set, run_queries, score
@@ -53,7 +54,7 @@ WORDS = 15  # of a memory: a sentence
 TARGETS_MS = {"recall": 60.0, "put": 15.0}  # p95 at 100,000 memories in one bank
 TARGET_RSS_MB = 3072  # at 1,000,000
 NEGATIVES = 4.0  # wrong memories for each right one that a threshold should expect
-BANKS = {"protocol": SETS, "spoken": SPOKEN, "unseen": UNSEEN}  # by the flag that asks for them
+BANKS = {"protocol": SETS, "spoken": SPOKEN, "unseen": UNSEEN, "audit": AUDIT}  # by the flag that asks for them
 
 
 class RandomEmbedder:
@@ -316,6 +317,7 @@ def main() -> int:
     parser.add_argument("--protocol", action="store_true", help="three banks as three people leave them")
     parser.add_argument("--spoken", action="store_true", help="six more, as people talk")
     parser.add_argument("--unseen", action="store_true", help="six that nothing was mended by")
+    parser.add_argument("--audit", action="store_true", help="banks as an auditor writes them")
     parser.add_argument(
         "--fit-answers", action="store_true", help="fit what tells whether a memory answers a question"
     )

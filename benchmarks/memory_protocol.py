@@ -17,6 +17,12 @@ The six of `UNSEEN` were written without a look at the mechanism, and nothing wa
 each, of which five say plainly that something changed, five give the new value in the same or similar words,
 and five come as people talk, with neither the attribute's word nor the old value ("The handle split beyond
 repair; the little Japanese saw turned out to be kinder to f-holes anyway").
+
+Those of `AUDIT` are as an auditor writes them to see whether plain changes are understood: a coding agent's
+notes (`harbor`), a private person's (`nadia`) and notes about "the user", a fifth of them German (`kessler`).
+A change names its sort behind its kind (`change:renamed`), and the notes are near: the same people, the same
+sort of value, another attribute. They were written without a look at the mechanism, and run once before
+anything was mended by them (docs/memory.md has those first figures).
 """
 
 import itertools
@@ -30,6 +36,7 @@ from ctx.memory import MemoryBank
 
 SETS = ("forge", "home", "bureau")
 SPOKEN = ("clinic", "startup", "dataops", "retiree", "backend", "student")
+AUDIT = ("harbor", "nadia", "kessler")
 UNSEEN = ("luthier", "payments", "family", "reef", "gamedev", "caravan")
 _STEP_MS = 20 * 60_000
 
@@ -43,12 +50,17 @@ class Row(NamedTuple):
     question: str
     expected: str
     outdated: str
+    sort: str = ""  # of a change, where the set names it: moved, renamed, number
 
 
 def rows_of(name: str) -> list[Row]:
     """The lines of a set."""
-    lines = (MEMORIES / f"{name}.tsv").read_text().splitlines()
-    return [Row._make(line.split("\t")) for line in lines]
+    rows = []
+    for line in (MEMORIES / f"{name}.tsv").read_text().splitlines():
+        kind, *cells = line.split("\t")
+        kind, _, sort = kind.partition(":")
+        rows.append(Row(kind, *cells, sort))
+    return rows
 
 
 def protocol(name: str) -> dict[str, Any]:
