@@ -54,7 +54,12 @@ WORDS = 15  # of a memory: a sentence
 TARGETS_MS = {"recall": 60.0, "put": 15.0}  # p95 at 100,000 memories in one bank
 TARGET_RSS_MB = 3072  # at 1,000,000
 NEGATIVES = 4.0  # wrong memories for each right one that a threshold should expect
-BANKS = {"protocol": SETS, "spoken": SPOKEN, "unseen": UNSEEN, "audit": AUDIT}  # by the flag that asks for them
+BANKS = {
+    "protocol": SETS,
+    "spoken": SPOKEN,
+    "unseen": UNSEEN,
+    "audit": AUDIT,
+}  # by the flag that asks for them
 
 
 class RandomEmbedder:

@@ -59,7 +59,7 @@ def rows_of(name: str) -> list[Row]:
     for line in (MEMORIES / f"{name}.tsv").read_text().splitlines():
         kind, *cells = line.split("\t")
         kind, _, sort = kind.partition(":")
-        rows.append(Row(kind, *cells, sort))
+        rows.append(Row._make([kind, *cells, sort]))
     return rows
 
 

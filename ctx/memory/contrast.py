@@ -156,6 +156,8 @@ def contrasted(earlier: str, later: str) -> frozenset[str]:
                 continue  # a thing is not called "flight to"
             if _derived(earlier_words[start:after], later_words[start:other_after]):
                 continue
+            if _said_shorter(earlier_words[start:after], later_words[start:other_after]):
+                continue
             run = _shared(earlier_words[after:], later_words[other_after:])
             if run == 0 or not _says_something(earlier_words[after : after + run]):
                 continue
@@ -195,6 +197,16 @@ def _derived(words: Iterable[str], later_words: Iterable[str]) -> bool:
         min(len(term), len(later)) >= _SHORTEST_ROOT and (term.startswith(later) or later.startswith(term))
         for term, later in pairs
     )
+
+
+def _said_shorter(words: list[str], later_words: list[str]) -> bool:
+    """Whether a later text names with fewer words the thing that an earlier one names: "the planning" is the
+    weekly planning, and "my new number" the phone number, where that was not the old one.
+    """
+    shorter = [word for word in later_words if word not in _UNTELLING]
+    if len(shorter) == len(later_words):
+        return len(shorter) < len(words) and words[-len(shorter) :] == shorter
+    return not shorter and _UNTELLING.isdisjoint(words)
 
 
 def denies(text: str) -> bool:

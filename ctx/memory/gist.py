@@ -14,6 +14,21 @@ from ctx.identity import TEXT_HASH_BYTES
 _SELF = re.compile(
     r"(?i)\b(?:(?P<verb>is|does|has)\s+)?(?:(?:the\s+)?user(?P<of>['’]s)?(?=\s|$)|the\s+user\b)"
 )
+# The same in German, Spanish and French: what it becomes are function words.
+_SELF_ABROAD = tuple(
+    (re.compile(rf"(?i)\b{words}\b"), self)
+    for words, self in (
+        (r"des\s+(?:be)?nutzers", "von mir"),
+        (
+            r"(?:(?:der|dem|den)\s+(?:be)?nutzer|(?:die|der)\s+(?:be)?nutzerin)",
+            "ich",
+        ),  # "die Nutzer" are many
+        (r"(?:del\s+usuario|de\s+la\s+usuaria)", "de mí"),
+        (r"(?:(?:el|al)\s+usuario|la\s+usuaria)", "yo"),
+        (r"de\s+l['’]utilisat(?:eur|rice)", "de moi"),
+        (r"l['’]utilisat(?:eur|rice)", "je"),
+    )
+)
 _VERBS_OF_SELF = {"is": "am", "does": "do", "has": "have"}
 _THIRD_PERSON = {"is": "be", "was": "was", "has": "have", "does": "do"}
 _WORD = re.compile(r"\S+")
@@ -69,8 +84,11 @@ def gist(text: str) -> str:
 
 def first_person(text: str) -> str:
     """The text with its speaker as "I" and "my": questions about "the user" are questions about whoever says
-    "I", and "Where does the user live?" is "Where do I live?".
+    "I", and "Where does the user live?" is "Where do I live?". In German, Spanish and French the verb
+    stays as it is.
     """
+    for pattern, self in _SELF_ABROAD:
+        text = pattern.sub(self, text)
     return _SELF.sub(_as_self, text)
 
 

@@ -16,7 +16,7 @@ _HOME = re.compile(
     r"|\b[Mm]y\s+(?:flat|house|apartment|room|place|home)\s+is\s+in\s+(?=[A-ZÄÖÜ])"
     r"|\b(?:[Ii]ch|[Ww]ir)\b(?=.*\b(?:nach|in\s+(?:die|den|das)"
     r"|ins)\s+[A-ZÄÖÜ]\w+\s+(?:\d\w*\s+)?(?:um)?gezogen\b)"
-    r"|\b(?:[Ii]ch|[Ww]ir)\s+(?:(?:wohnen?|leben?)\s+(?:\w+\s+)?in\b|ziehen?\s+(?:\w+\s+)?nach\s+[A-ZÄÖÜ])"
+    r"|\b(?:[Ii]ch|[Ww]ir)\s+(?:(?:wohn|leb)(?:en?|t)\s+(?:\w+\s+)?in\b|ziehen?\s+(?:\w+\s+)?nach\s+[A-ZÄÖÜ])"
     r"|(?i:\b(?:(?:me|nos)\s+(?:he|hemos)\s+mudado|me\s+mudé|nos\s+mudamos)\s+a\b)"
     r"|(?i:\bj['’](?:habite|ai\s+déménagé)\b|\bnous\s+(?:habitons|avons\s+déménagé)\b)"
     r"|^(?:(?i:yo|ahora|nosotros)\s+)*[Vv]iv(?:o|imos)\s+en\b)"

@@ -38,7 +38,7 @@ _NAMED = re.compile(
     r"(?:sur|nick)?names?\b|\bcalled\W*$"
 )
 _NAME = re.compile(r"\b(?:[A-ZÄÖÜ][\w'’-]+|\w*\d\w*|\w+[-_./@]\w+)")  # also "acme-stage-eu"
-_CALLED = re.compile(r"(?i)\b(?:called|named?|names)\b")
+_CALLED = re.compile(r"(?i)\b(?:(?:re)?named|called|names?(?:\s+(?:is|are|was))?)\b(?:\s+to\b)?\s*(\w*)")
 _SPEAKER = re.compile(r"(?i)\b(?:i|me|my|mine|we|us|our|ours|user)\b")
 # Somebody without a name: a pronoun, or whom something is done by.
 _SOMEBODY = re.compile(
@@ -191,7 +191,8 @@ class Asked(NamedTuple):
         if spelt - STOP_WORDS - self.terms:
             return False
         if not self.of_somebody:
-            return _CALLED.search(told.text) is None
+            # "Our repository is called shipyard", in small letters; and not by the name that the question has
+            return all(self.terms.issuperset(terms(word)) for word in _CALLED.findall(told.text))
         by_speaker = _SPEAKER.search(told.text) is not None and not self._names_speaker
         return not (by_speaker or told.others - self.relatives or _SOMEBODY.search(told.text))
 

@@ -68,15 +68,15 @@ _SLOTS = (
                r"|runs\s+on|uses?|is\s+written\s+in|is\s+called"
                r"|is\s+located\s+in))\s+(?:now\s+)?(?P<value>[^.;!?]+)"),
     # German and Spanish: where one lives and works, and what is said of a thing.
-    re.compile(r"(?i)^(?P<slot>ich\s+(?:wohne|lebe)\s+(?:(?:jetzt|nun)\s+)?in"
-               r"|(?:yo\s+|ahora\s+)*vivo\s+(?:ahora\s+)?en)\s+(?P<value>[^.;,!?]+)"),
-    re.compile(r"(?i)^(?P<slot>ich\s+arbeite\s+(?:(?:jetzt|nun)\s+)?(?:bei|für)"
-               r"|(?:yo\s+|ahora\s+)*trabajo\s+(?:ahora\s+)?(?:en|para))\s+(?P<value>[^.;,!?]+)"),
+    re.compile(r"(?i)^(?P<slot>ich\s+(?:wohn|leb)[et]\s+(?:(?:jetzt|nun)\s+)?in"
+               r"|(?:(?:yo\s+|ahora\s+)*vivo|yo\s+(?:ahora\s+)?vive)\s+(?:ahora\s+)?en)\s+(?P<value>[^.;,!?]+)"),
+    re.compile(r"(?i)^(?P<slot>ich\s+arbeitet?\s+(?:(?:jetzt|nun)\s+)?(?:bei|für)"
+               r"|(?:(?:yo\s+|ahora\s+)*trabajo|yo\s+(?:ahora\s+)?trabaja)\s+(?:ahora\s+)?(?:en|para))\s+(?P<value>[^.;,!?]+)"),
     re.compile(r"(?i)^(?P<slot>(?:mein|meine|unser|unsere|der|die|das)\s+[\w-]+(?:\s+[\w-]+)?\s+(?:ist|sind"
                r"|heißt|lautet|beginnt|endet))\s+(?:(?:jetzt|nun|um|am)\s+)*(?P<value>[^.;!?]+)"),
-    re.compile(r"(?i)^(?P<slot>j['’](?:habite|vis)\s+(?:maintenant\s+)?(?:à|en|au)"
+    re.compile(r"(?i)^(?P<slot>j(?:['’]|e\s+)habite\s+(?:maintenant\s+)?(?:à|en|au)"
                r"|j['’]ai\s+déménagé\s+(?:à|en|au)"
-               r"|je\s+vis\s+(?:maintenant\s+)?(?:à|en|au))\s+(?P<value>[^.;,!?]+)"),
+               r"|je\s+vi[st]\s+(?:maintenant\s+)?(?:à|en|au))\s+(?P<value>[^.;,!?]+)"),
     re.compile(r"(?i)^(?P<slot>(?:maintenant\s+)?je\s+travaille\s+(?:maintenant\s+)?(?:chez"
                r"|pour))\s+(?P<value>[^.;,!?]+)"),
     re.compile(r"(?i)^(?P<slot>(?:mon|ma|notre|le|la)\s+(?:(?:nouve(?:au|l|lle)"
@@ -321,9 +321,9 @@ def named_clues() -> dict[tuple[str, ...], frozenset[str]]:
     return {
         ("home",): frozenset(
             terms(
-                "home live lives lived living reside resides based located situated wohne lebe vivo habite "
-                "vis déménagé"
+                "home live lives lived living reside resides based located situated wohne wohnt lebe lebt "
+                "vivo vive habite vis vit déménagé"
             )
         ),
-        ("work",): frozenset(terms("work works working employed arbeite trabajo travaille")),
+        ("work",): frozenset(terms("work works working employed arbeite arbeitet trabajo trabaja travaille")),
     }

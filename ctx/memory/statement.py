@@ -75,16 +75,32 @@ _CUE = re.compile(
     r"|september|oktober|november|dezember|(?:mon|diens|donners|frei|sams|sonn)tag|mittwoch)|seit)\b"
 )
 _EMPTY = frozenset(
-    ("user", "from", "into", "than", "doe", "did", "done", "our", "over", "with", "off", "out", "away")
+    (
+        *terms("Nutzer Nutzerin Benutzer Benutzerin usuario usuaria utilisateur utilisatrice"),
+        "user",
+        "from",
+        "into",
+        "than",
+        "doe",
+        "did",
+        "done",
+        "our",
+        "over",
+        "with",
+        "off",
+        "out",
+        "away",
+    )
 )
 # What says that something comes on top of what there is, and puts nothing in its place.
 _ADDING = re.compile(
     r"(?i)\b(?:also|as\s+well|in\s+addition|additionally|besides|too(?=\s*(?:[.,;!]|$))|auch|außerdem"
     r"|zusätzlich|ebenfalls)\b"
 )
-# What stands before the thing that ended: a verb of ending, or where one comes from.
+# What stands before the thing that ended: a verb of ending, or from where somebody moved, not comes.
 _ENDED = re.compile(
-    r"(?i)(?:\b(?:from(?!\s+(?:now|here|today|tomorrow)\b)|off(?!\s+(?:with|on|to|for|at|in|until|from)\b)"
+    r"(?i)(?:\b(?:(?<!\bcome )(?<!\bcomes )(?<!\bis )(?<!\bare )from"
+    r"(?!\s+(?:now|here|today|tomorrow)\b)|off(?!\s+(?:with|on|to|for|at|in|until|from)\b)"
     r"|away\s+from|out\s+of|instead\s+of|rather\s+than|in\s+place\s+of|no\s+longer|replac\w+|dropped|left"
     r"|quit|sold(?!\s+(?:out\b|\d))|cancel\w*|closed"
     r"|ended|abandoned|ditched|retired|traded(?:\s+in)?|swapped|exchanged|(?:gave|given)\s+up(?:\s+on)?"
@@ -187,7 +203,7 @@ _OFTEN = re.compile(
     r"|cada|nunca|siempre|diari[oa]|semanal|mensual|chaque|jamais|toujours|quotidien(?:ne)?|hebdomadaire"
     r"|mensuel(?:le)?)\b"
 )
-_PROPER = re.compile(r"(?<!^)(?<![.!?]\s)\b(?:[A-ZÄÖÜ][\w+#.-]+|\d[\w.:-]*)")
+_PROPER = re.compile(r"(?<!^)(?<![.!?]\s)\b(?:[A-ZÄÖÜ][\w+#.-]+|\d[\w.:-]*)|\b[a-z]+[A-Z]\w*")
 _TITLED = re.compile(r"(?<!^)(?<![.!?]\s)\b[A-ZÄÖÜ][a-zäöüß]\w*")
 # How a turn of a conversation begins, where it is stored with its speaker.
 TURN = re.compile(r"\s*(?P<speaker>[A-ZÄÖÜ][\w.'’-]{0,30}(?:\s[A-ZÄÖÜ][\w.'’-]{0,30})?):\s+(?=\S)")

@@ -11,6 +11,7 @@ from memory_kit import DAY_MS, Clock, WordEmbedder, best_a_day_after, texts
 from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory.change import likeness, updates
 from ctx.memory.compounds import compounds
+from ctx.memory.gist import first_person
 from ctx.memory.language import foreign, language, silent_terms
 from ctx.memory.statement import Statement
 
@@ -132,6 +133,9 @@ def test_who_moves_something_else_lives_where_they_did() -> None:
         ("Je travaille chez Airbus", "Je travaille maintenant chez Thales"),
         ("La chorale est le lundi", "La chorale est maintenant le vendredi"),
         ("Trabajo en una panadería", "Ahora trabajo en una librería"),
+        ("Der Nutzer arbeitet bei Siemens", "Der Nutzer arbeitet jetzt bei Bosch"),
+        ("El usuario vive en Cádiz", "El usuario vive ahora en Vigo"),
+        ("L'utilisateur habite à Rennes", "L'utilisateur habite maintenant à Brest"),
     ],
 )
 def test_another_value_takes_the_place_of_the_one_it_changes(
@@ -247,3 +251,26 @@ def test_a_verb_has_no_sex(bank: MemoryBank) -> None:
     bank.put("Yo trabajo en un vivero")
     bank.put("Marcos trabaja en una oficina de correos")
     assert texts(bank, "¿Dónde trabajo?")[0] == "Yo trabajo en un vivero"
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "others"),
+    [
+        ("Wo arbeitet der Nutzer?", "Der Nutzer arbeitet im Hafen", "Der Nutzer hat {} Vögel"),
+        ("Wie heißt die Tante des Nutzers?", "Die Tante heißt Wilma", "Der Tisch des Nutzers hat {} Beine"),
+        ("¿Qué bebe el usuario?", "El usuario bebe mate", "El usuario tiene {} primos"),
+        ("Que boit l'utilisateur ?", "L'utilisateur boit du cidre", "L'utilisateur a {} cousins"),
+    ],
+)
+def test_the_user_weighs_nothing_in_other_languages_either(
+    bank: MemoryBank, question: str, answer: str, others: str
+) -> None:
+    bank.put(answer)
+    for number in range(3, 9):
+        bank.put(others.format(number))
+    assert texts(bank, question)[0] == answer
+
+
+def test_many_users_are_not_the_user() -> None:
+    assert first_person("Die Nutzer wollen einen Export") == "Die Nutzer wollen einen Export"
+    assert first_person("Die Benutzeroberfläche ist neu") == "Die Benutzeroberfläche ist neu"

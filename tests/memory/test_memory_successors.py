@@ -155,10 +155,23 @@ def test_what_begins_with_one_thing_is_of_one_subject() -> None:
             "When is my therapy session?",
         ),
         ("I wear contact lenses", "Had surgery, I don't need contacts any more", "Do I wear contact lenses?"),
+        ("The daily briefing is at 8:15", "Briefing is now at 8:40", "When is the daily briefing?"),
+        ("My badge number is 4411", "My new number is 5077", "What is my badge number?"),
     ],
 )
 def test_one_thing_put_in_other_words_is_not_told_apart(earlier: str, later: str, question: str) -> None:
     assert not Asked.of(question).tells_apart(Statement.of(earlier), Statement.of(later))
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "question"),
+    [
+        ("My old number is 4411", "My new number is 5077", "What is my old number?"),
+        ("The blue team meets in room 3", "The red team meets in room 5", "Where does the blue team meet?"),
+    ],
+)
+def test_another_thing_of_its_name_is_told_apart(earlier: str, later: str, question: str) -> None:
+    assert Asked.of(question).tells_apart(Statement.of(earlier), Statement.of(later))
 
 
 def test_what_belongs_to_another_person_answers_no_question_of_ones_own() -> None:
@@ -184,6 +197,8 @@ def test_what_belongs_to_another_person_answers_no_question_of_ones_own() -> Non
         "What manages the frontend state?"),
         ("The office is on the first floor", "The office moved to the third floor",
         "On which floor is the office?"),
+        ("My invoices come from eFaktur with a red logo", "I switched from eFaktur to Lexware last week",
+        "What makes my invoices?"),
     ],
 )  # fmt: skip
 def test_what_is_told_anew_stands_first(

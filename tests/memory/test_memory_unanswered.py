@@ -238,6 +238,8 @@ def test_a_statement_of_another_relative_is_none_of_the_one_asked_for(
         ("What is our landlady called?", "The landlady is Mrs Achterberg", False),
         ("What is the name of the bucket?", "The bucket is acme-stage-eu", False),
         ("What is the dog called?", "The dog is named biscuit", False),
+        ("What is our repository called?", "shipyard-core was renamed to pontoon", False),
+        ("What is Irma's maiden name?", "My aunt is called Irma", True),
         ("How should I name an event?", "Events start with a verb", False),
         ("Wer gießt die Pflanzen?", "Die Pflanzen gießt der Hausmeister", False),
     ],
