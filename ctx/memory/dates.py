@@ -12,47 +12,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from ctx.analyze import composed
 from ctx.clock import DAY_MS, parse_ms
-from ctx.memory.language import language
+from ctx.memory.calendar_words import MONTHS, NUMBER, NUMBERS, WEEKDAYS, in_english
 from ctx.memory.verbs import past_forms
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MONTHS = (
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-)
-_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_NUMBERS = {
-    "a": 1,
-    "an": 1,
-    "one": 1,
-    "two": 2,
-    "couple of": 2,
-    "a couple of": 2,
-    "three": 3,
-    "few": 3,
-    "a few": 3,
-    "four": 4,
-    "five": 5,
-    "six": 6,
-    "seven": 7,
-    "eight": 8,
-    "nine": 9,
-    "ten": 10,
-    "eleven": 11,
-    "twelve": 12,
-}
 MAX_TEXT = 2000  # characters of a sentence that are read
 LEAP_GAP = 9  # years, of which one at least has a 29th of February that is past
 
@@ -65,9 +29,8 @@ class Window(NamedTuple):
 
 
 _month = (
-    r"(?P<month>" + "|".join(f"{name}|{name[:3]}\\.?" for name in _MONTHS if name != "may") + "|may|sept\\.?)"
+    r"(?P<month>" + "|".join(f"{name}|{name[:3]}\\.?" for name in MONTHS if name != "may") + "|may|sept\\.?)"
 )
-_number = r"(?P<count>\d{1,4}|" + "|".join(sorted(_NUMBERS, key=len, reverse=True)) + ")"
 _unit = r"(?P<unit>hour|day|week|month|year)s?"
 _POINT = (
     r"(?:\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
@@ -80,7 +43,7 @@ _POINT = (
 
 def window(text: str, now_ms: int) -> Window | None:
     """The first window that the text names, seen from `now_ms`; None where it names none."""
-    text = _in_english(text[:MAX_TEXT].lower())
+    text = in_english(text[:MAX_TEXT].lower())
     for pattern, read in _RANGES:
         for match in pattern.finditer(text):
             span = _guarded(read, match, now_ms)
@@ -125,7 +88,7 @@ def _to_come(text: str, span: Window, said_ms: int) -> Window | None:
     """The same day a year or a week later, where a text that names no year speaks of what is ahead: "due on 9
     January", said in November, or "on Friday". None where it does not.
     """
-    lowered = _in_english(text[:MAX_TEXT].lower())
+    lowered = in_english(text[:MAX_TEXT].lower())
     text = text[:MAX_TEXT]
     if not (_AHEAD.search(text) or _of_present(text)) or _BEHIND.search(text):
         return None
@@ -143,22 +106,6 @@ def _of_present(text: str) -> bool:
     """Whether a text says what is or is to be, and of nothing that it was."""
     over = _PERFECT.search(text) or not past_forms().isdisjoint(_WORD.findall(text.lower()))
     return _PRESENT.search(text) is not None and not over
-
-
-def _in_english(text: str) -> str:
-    text = _DAY_MONTH_YEAR.sub(_iso_of_day, composed(text))
-    name = language(text)
-    if name not in _ROMANCE:
-        return _GERMAN.sub(lambda match: _ENGLISH_OF[match[0]], text)
-    form, words = _ROMANCE[name]
-    text = form.sub(lambda match: words[match[0]], text)
-    for order, english in _ROMANCE_ORDER:
-        text = order.sub(english, text)
-    return text
-
-
-def _iso_of_day(match: re.Match[str]) -> str:
-    return f"{match[3]}-{int(match[2]):02d}-{int(match[1]):02d}"
 
 
 def _guarded(
@@ -204,12 +151,12 @@ def _month_after(first: datetime, months: int = 1) -> datetime:
 
 
 def _month_number(name: str) -> int:
-    return [month[:3] for month in _MONTHS].index(name[:3]) + 1
+    return [month[:3] for month in MONTHS].index(name[:3]) + 1
 
 
 def _count(match: re.Match[str]) -> int:
     word = " ".join(match["count"].split())
-    return int(word) if word.isdigit() else _NUMBERS[word]
+    return int(word) if word.isdigit() else NUMBERS[word]
 
 
 def _iso(match: re.Match[str], now_ms: int) -> Window:
@@ -286,9 +233,16 @@ def _units_after(first: datetime, unit: str, count: int) -> datetime:
 
 def _last_weekday(match: re.Match[str], now_ms: int) -> Window:
     today = _day(now_ms)
-    ahead = _WEEKDAYS.index(match["weekday"]) - today.weekday()
+    ahead = WEEKDAYS.index(match["weekday"]) - today.weekday()
     days = {"next": ahead % 7 or 7, "this": ahead}.get(match["side"], ahead % 7 - 7)
     first = today + timedelta(days=days)
+    return _span(first, first + timedelta(days=1))
+
+
+def _weekdays_ago(match: re.Match[str], now_ms: int) -> Window:
+    today = _day(now_ms)
+    last = (WEEKDAYS.index(match["weekday"]) - today.weekday()) % 7 - 7
+    first = today + timedelta(days=last - 7 * (_count(match) - 1))
     return _span(first, first + timedelta(days=1))
 
 
@@ -361,6 +315,10 @@ def _recent(match: re.Match[str], now_ms: int) -> Window:
     return Window(_ms(_back(_moment(now_ms), _count(match), match["unit"])), now_ms)
 
 
+def _lately(match: re.Match[str], now_ms: int) -> Window:
+    return Window(_ms(_back(_moment(now_ms), 1, match["unit"])), now_ms)
+
+
 def _between(match: re.Match[str], now_ms: int) -> Window | None:
     first, last = _single(match["first"], now_ms), _single(match["last"], now_ms)
     if first is None or last is None or first.first_ms is None or last.last_ms is None:
@@ -419,7 +377,7 @@ _PERFECT = re.compile(
 )
 _WORD = re.compile(r"\w+")
 _MONTH_NAMED = re.compile(_month)
-_WEEKDAY_NAMED = re.compile(rf"\b(?:on|am)\s+(?:{'|'.join(_WEEKDAYS)})\b")
+_WEEKDAY_NAMED = re.compile(rf"\b(?:on|am)\s+(?:{'|'.join(WEEKDAYS)})\b")
 # "every Friday" names no day.
 _RECURRING = re.compile(
     r"(?i)\b(?:every|each|always|usually|weekly|daily|monthly|yearly|annually|jeden|jede|jedes|immer|cada|todos"
@@ -436,82 +394,6 @@ _NEAR_DAYS = {
     "the day after tomorrow": 2,
 }
 _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
-# The German for what is read below, in lower case. A word that is English too ("am", "war") is left alone.
-_ENGLISH_OF = {
-    "vorgestern": "the day before yesterday", "gestern": "yesterday", "heute": "today",
-    "übermorgen": "the day after tomorrow",
-    "januar": "january", "februar": "february", "märz": "march", "mai": "may", "juni": "june", "juli": "july",
-    "oktober": "october", "dezember": "december",
-    "montag": "monday", "dienstag": "tuesday", "mittwoch": "wednesday", "donnerstag": "thursday",
-    "freitag": "friday", "samstag": "saturday", "sonntag": "sunday",
-    "letzten": "last", "letzte": "last", "letzter": "last", "letztes": "last", "vorigen": "last",
-    "vorige": "last", "voriges": "last", "vergangenen": "last", "vergangene": "last",
-    "diesen": "this", "diese": "this", "dieser": "this", "dieses": "this", "diesem": "this",
-    "nächsten": "next", "nächste": "next", "nächstes": "next", "kommenden": "next", "kommende": "next",
-    "kommendes": "next", "anfang": "early", "mitte": "mid", "ende": "late",
-    "woche": "week", "wochen": "weeks", "monat": "month", "monaten": "months", "jahr": "year",
-    "jahren": "years", "jahres": "year", "stunden": "hours",
-    "im": "in", "seit": "since", "zwischen": "between", "und": "and", "frühling": "spring",
-    "frühjahr": "spring", "sommer": "summer", "herbst": "autumn",
-    "wochenende": "weekend", "ein": "one", "einem": "one", "einer": "one", "zwei": "two", "drei": "three",
-    "vier": "four", "fünf": "five", "sechs": "six", "sieben": "seven", "acht": "eight", "neun": "nine",
-    "zehn": "ten", "elf": "eleven", "zwölf": "twelve",
-}  # fmt: skip
-_GERMAN = re.compile(r"\b(?:" + "|".join(sorted(_ENGLISH_OF, key=len, reverse=True)) + r")\b")
-# The same of texts in Spanish and French alone: "mars" is English, too.
-_SPANISH = """
-    enero january febrero february marzo march abril april mayo may junio june julio july agosto august
-    septiembre september octubre october noviembre november diciembre december lunes monday martes tuesday
-    miércoles wednesday jueves thursday viernes friday sábado saturday domingo sunday hoy today ayer yesterday
-    anoche yesterday mañana tomorrow semana week semanas weeks mes month meses months año year años years
-    día day días days hora hour horas hours pasado last pasada last último last última last próximo next
-    próxima next este this esta this en in desde since entre between y and un one una one dos two tres three
-    cuatro four cinco five seis six siete seven ocho eight nueve nine diez ten primavera spring verano summer
-    otoño autumn invierno winter
-"""
-_FRENCH = """
-    janvier january février february mars march avril april mai may juin june juillet july août august
-    septembre september octobre october novembre november décembre december lundi monday mardi tuesday
-    mercredi wednesday jeudi thursday vendredi friday samedi saturday dimanche sunday hier yesterday
-    demain tomorrow semaine week semaines weeks mois month an year ans years année year jour day jours days
-    heure hour heures hours dernier last dernière last passé last passée last prochain next prochaine next
-    ce this cette this en in dans in depuis since entre between et and un one une one deux two trois three
-    quatre four cinq five six six sept seven huit eight neuf nine dix ten printemps spring été summer
-    automne autumn hiver winter
-"""
-_PHRASES = {
-    "es": {
-        "antes de ayer": "the day before yesterday",
-        "anteayer": "the day before yesterday",
-        "pasado mañana": "the day after tomorrow",
-        "la mañana": "the morning",
-        "esta mañana": "today",
-    },
-    "fr": {
-        "avant-hier": "the day before yesterday",
-        "après-demain": "the day after tomorrow",
-        "aujourd'hui": "today",
-        "aujourd’hui": "today",
-    },
-}
-
-
-def _romance(words: str, phrases: dict[str, str]) -> tuple[re.Pattern[str], dict[str, str]]:
-    listed = words.split()
-    english = dict(zip(listed[::2], listed[1::2], strict=True)) | phrases
-    return re.compile(rf"\b(?:{'|'.join(sorted(english, key=len, reverse=True))})\b"), english
-
-
-_ROMANCE = {"es": _romance(_SPANISH, _PHRASES["es"]), "fr": _romance(_FRENCH, _PHRASES["fr"])}
-# What stands in another place there once the words are English: "il y a three days", "29 de october".
-_ROMANCE_ORDER = (
-    (re.compile(rf"\b(?:hace|il y a)\s+({_number.replace('?P<count>', '?:')}\s+[a-z]+)"), r"\1 ago"),
-    (re.compile(rf"\b(week|month|year|{'|'.join(_WEEKDAYS)})\s+(last|next)\b"), r"\2 \1"),
-    (re.compile(rf"(?<=\d)(?:er)?\s+(?:de\s+)?(?=(?:{'|'.join(_MONTHS)})\b)"), " "),
-    (re.compile(rf"\b({'|'.join(_MONTHS)})\s+del?\s+(?=\d{{4}}\b)"), r"\1 "),
-    (re.compile(rf"\bel\s+(?=(?:{'|'.join(_WEEKDAYS)})\b)"), "on "),
-)
-_DAY_MONTH_YEAR = re.compile(r"\b(\d{1,2})\.\s?(\d{1,2})\.\s?(\d{4})\b")
 _RANGES = (
     (re.compile(rf"\bbetween\s+(?P<first>{_POINT})\s+and\s+(?P<last>{_POINT})\b"), _between),
     (re.compile(rf"\bfrom\s+(?P<first>{_POINT})\s+(?:to|until|till)\s+(?P<last>{_POINT})\b"), _between),
@@ -556,7 +438,7 @@ _SINGLES = (
     (re.compile(rf"^\s*{_month}(?P<year>\b)\s*$"), _named_month),
     (re.compile(rf"\b(?:{'|'.join(sorted(_NEAR_DAYS, key=len, reverse=True))})\b"), _near_day),
     (re.compile(r"\b(?P<which>last|previous|this|next)\s+(?P<unit>week|month|year)\b"), _calendar),
-    (re.compile(rf"\b(?P<side>last|on|this|next|am)\s+(?P<weekday>{'|'.join(_WEEKDAYS)})\b"), _last_weekday),
+    (re.compile(rf"\b(?P<side>last|on|this|next|am)\s+(?P<weekday>{'|'.join(WEEKDAYS)})\b"), _last_weekday),
     (re.compile(r"\b(?P<which>last|this|next)\s+weekend\b"), _weekend),
     (
         re.compile(
@@ -567,9 +449,12 @@ _SINGLES = (
         _season,
     ),
     (re.compile(r"\bq(?P<quarter>[1-4])(?:[ /]+(?P<year>\d{4}))?\b"), _quarter),
-    (re.compile(rf"\b(?:in|within)\s+{_number}\s+{_unit}\b(?!\s+ago)"), _ahead),
-    (re.compile(rf"\b{_number}\s+{_unit}\s+ago\b"), _ago),
-    (re.compile(rf"\bvor\s+{_number}\s+(?:tag(?:en)?\b)"), _days_ago),
-    (re.compile(rf"\bvor\s+{_number}\s+{_unit}\b"), _ago),
-    (re.compile(rf"\b(?:past|last|previous)\s+{_number}\s+{_unit}\b"), _recent),
+    (re.compile(rf"\b(?:in|within)\s+{NUMBER}\s+{_unit}\b(?!\s+ago)"), _ahead),
+    (re.compile(rf"\b{NUMBER}\s+{_unit}\s+ago\b"), _ago),
+    (re.compile(rf"\b{NUMBER}\s+(?P<weekday>{'|'.join(WEEKDAYS)})s?\s+ago\b"), _weekdays_ago),
+    (re.compile(rf"^\s*(?P<side>)(?P<weekday>{'|'.join(WEEKDAYS)})\s*$"), _last_weekday),
+    (re.compile(r"\b(?:the|this)\s+past\s+(?P<unit>week|month|year)\b"), _lately),
+    (re.compile(rf"\bvor\s+{NUMBER}\s+(?:tag(?:en)?\b)"), _days_ago),
+    (re.compile(rf"\bvor\s+{NUMBER}\s+{_unit}\b"), _ago),
+    (re.compile(rf"\b(?:past|last|previous)\s+{NUMBER}\s+{_unit}\b"), _recent),
 )

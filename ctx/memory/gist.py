@@ -14,20 +14,14 @@ from ctx.identity import TEXT_HASH_BYTES
 _SELF = re.compile(
     r"(?i)\b(?:(?P<verb>is|does|has)\s+)?(?:(?:the\s+)?user(?P<of>['’]s)?(?=\s|$)|the\s+user\b)"
 )
-# The same in German, Spanish and French: what it becomes are function words.
-_SELF_ABROAD = tuple(
-    (re.compile(rf"(?i)\b{words}\b"), self)
-    for words, self in (
-        (r"des\s+(?:be)?nutzers", "von mir"),
-        (
-            r"(?:(?:der|dem|den)\s+(?:be)?nutzer|(?:die|der)\s+(?:be)?nutzerin)",
-            "ich",
-        ),  # "die Nutzer" are many
-        (r"(?:del\s+usuario|de\s+la\s+usuaria)", "de mí"),
-        (r"(?:(?:el|al)\s+usuario|la\s+usuaria)", "yo"),
-        (r"de\s+l['’]utilisat(?:eur|rice)", "de moi"),
-        (r"l['’]utilisat(?:eur|rice)", "je"),
-    )
+# The same in German, Spanish and French, and the function words that it becomes; "die Nutzer" are many.
+_SELF_ABROAD = (
+    (re.compile(r"(?i)\bdes\s+(?:be)?nutzers\b"), "von mir"),
+    (re.compile(r"(?i)\b(?:(?:der|dem|den)\s+(?:be)?nutzer|(?:die|der)\s+(?:be)?nutzerin)\b"), "ich"),
+    (re.compile(r"(?i)\b(?:del\s+usuario|de\s+la\s+usuaria)\b"), "de mí"),
+    (re.compile(r"(?i)\b(?:(?:el|al)\s+usuario|la\s+usuaria)\b"), "yo"),
+    (re.compile(r"(?i)\bde\s+l['’]utilisat(?:eur|rice)\b"), "de moi"),
+    (re.compile(r"(?i)\bl['’]utilisat(?:eur|rice)\b"), "je"),
 )
 _VERBS_OF_SELF = {"is": "am", "does": "do", "has": "have"}
 _THIRD_PERSON = {"is": "be", "was": "was", "has": "have", "does": "do"}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctx.clock import iso_utc, parse_ms
+from ctx.clock import DAY_MS, iso_utc, parse_ms
 from ctx.memory.dates import Window, asked, happened, window
 
 NOW_MS = parse_ms("2026-03-15T12:00:00Z")  # a Sunday
@@ -18,6 +18,18 @@ NOW_MS = parse_ms("2026-03-15T12:00:00Z")  # a Sunday
         ("in 2025-03", "2025-03-01", "2025-03-31"),
         ("decisions of March 2025", "2025-03-01", "2025-03-31"),
         ("March 5, 2025", "2025-03-05", "2025-03-05"),
+        ("on the first of March", "2026-03-01", "2026-03-01"),
+        ("on the twenty-third of October", "2025-10-23", "2025-10-23"),
+        ("on March the third", "2026-03-03", "2026-03-03"),
+        ("in March the third week", "2026-03-01", "2026-03-31"),
+        ("am ersten März", "2026-03-01", "2026-03-01"),
+        ("am 05.03.", "2026-03-05", "2026-03-05"),
+        ("two Tuesdays ago", "2026-03-03", "2026-03-03"),
+        ("between 1 and 10 March", "2026-03-01", "2026-03-10"),
+        ("between 1 February and 10 March", "2026-02-01", "2026-03-10"),
+        ("from the 1st to the 10th of February 2025", "2025-02-01", "2025-02-10"),
+        ("zwischen 1. und 10. Februar", "2026-02-01", "2026-02-10"),
+        ("since Monday", "2026-03-09", None),
         ("the 5th of May", "2025-05-05", "2025-05-05"),
         ("in February", "2026-02-01", "2026-02-28"),
         ("in may", "2025-05-01", "2025-05-31"),
@@ -71,6 +83,13 @@ def test_a_time_is_read(text: str, first: str | None, last: str | None) -> None:
     assert results.last_ms == (None if last is None else parse_ms(last, end_of_day=True)), (
         results.last_ms and iso_utc(results.last_ms)
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "days"), [("in the past week", 7), ("in den letzten Tagen", 3), ("the last few weeks", 21)]
+)
+def test_what_was_lately_ends_now(text: str, days: int) -> None:
+    assert window(text, NOW_MS) == Window(NOW_MS - days * DAY_MS, NOW_MS)
 
 
 @pytest.mark.parametrize(

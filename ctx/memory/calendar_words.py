@@ -1,0 +1,191 @@
+"""Words for times, English, German, Spanish and French, put as `dates` reads them: in English and figures.
+
+What is no word for a time is left alone, and so is a word that is English too ("am", "war").
+"""
+
+import re
+
+from ctx.analyze import composed
+from ctx.memory.language import language
+
+MONTHS = (
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+)
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+NUMBERS = {
+    "a": 1,
+    "an": 1,
+    "one": 1,
+    "two": 2,
+    "couple of": 2,
+    "a couple of": 2,
+    "three": 3,
+    "few": 3,
+    "a few": 3,
+    "four": 4,
+    "five": 5,
+    "six": 6,
+    "seven": 7,
+    "eight": 8,
+    "nine": 9,
+    "ten": 10,
+    "eleven": 11,
+    "twelve": 12,
+}
+NUMBER = r"(?P<count>\d{1,4}|" + "|".join(sorted(NUMBERS, key=len, reverse=True)) + ")"
+
+_ORDINALS = """
+    first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth
+    fifteenth sixteenth seventeenth eighteenth nineteenth twentieth twenty-first twenty-second twenty-third
+    twenty-fourth twenty-fifth twenty-sixth twenty-seventh twenty-eighth twenty-ninth thirtieth thirty-first
+"""
+_GERMAN_ORDINALS = """
+    erst zweit dritt viert fünft sechst siebt acht neunt zehnt elft zwölft dreizehnt vierzehnt fünfzehnt
+    sechzehnt siebzehnt achtzehnt neunzehnt zwanzigst einundzwanzigst zweiundzwanzigst dreiundzwanzigst
+    vierundzwanzigst fünfundzwanzigst sechsundzwanzigst siebenundzwanzigst achtundzwanzigst neunundzwanzigst
+    dreißigst einunddreißigst
+"""
+_NAMED_MONTH = "|".join(MONTHS)
+_GERMAN_MONTH = "januar|februar|märz|april|mai|juni|juli|august|september|oktober|november|dezember"
+_DAY_OF = {name: str(day) for day, name in enumerate(_ORDINALS.split(), 1)}
+_STEMS = {stem: f"{day}." for day, stem in enumerate(_GERMAN_ORDINALS.split(), 1)}
+_ordinal = "|".join(sorted(_DAY_OF, key=len, reverse=True))
+_stem = "|".join(sorted(_STEMS, key=len, reverse=True))
+# "The third of March", "March the third" and not its third week, "am dritten März".
+_SPELT_DAY = re.compile(
+    rf"\b(?:(?P<day>{_ordinal})(?=\s+of\s+(?:{_NAMED_MONTH}))"
+    rf"|(?P<month>{_NAMED_MONTH})\s+the\s+(?P<later>{_ordinal})(?!\s+(?:time|day|week|part|of)\b)"
+    rf"|(?P<stem>{_stem})e[nr]?(?=\s+(?:{_GERMAN_MONTH})))\b"
+)
+# The German for what is read below, in lower case. A word that is English too ("am", "war") is left alone.
+_ENGLISH_OF = {
+    "vorgestern": "the day before yesterday", "gestern": "yesterday", "heute": "today",
+    "übermorgen": "the day after tomorrow",
+    "januar": "january", "februar": "february", "märz": "march", "mai": "may", "juni": "june", "juli": "july",
+    "oktober": "october", "dezember": "december",
+    "montag": "monday", "dienstag": "tuesday", "mittwoch": "wednesday", "donnerstag": "thursday",
+    "freitag": "friday", "samstag": "saturday", "sonntag": "sunday",
+    "letzten": "last", "letzte": "last", "letzter": "last", "letztes": "last", "vorigen": "last",
+    "vorige": "last", "voriges": "last", "vergangenen": "last", "vergangene": "last",
+    "diesen": "this", "diese": "this", "dieser": "this", "dieses": "this", "diesem": "this",
+    "nächsten": "next", "nächste": "next", "nächstes": "next", "kommenden": "next", "kommende": "next",
+    "kommendes": "next", "anfang": "early", "mitte": "mid", "ende": "late",
+    "woche": "week", "wochen": "weeks", "monat": "month", "monaten": "months", "jahr": "year",
+    "jahren": "years", "jahres": "year", "stunden": "hours",
+    "im": "in", "seit": "since", "zwischen": "between", "und": "and", "frühling": "spring",
+    "frühjahr": "spring", "sommer": "summer", "herbst": "autumn",
+    "letzten tagen": "last few days", "letzten wochen": "last few weeks",
+    "letzten monaten": "last few months",
+    "wochenende": "weekend", "ein": "one", "einem": "one", "einer": "one", "zwei": "two", "drei": "three",
+    "vier": "four", "fünf": "five", "sechs": "six", "sieben": "seven", "acht": "eight", "neun": "nine",
+    "zehn": "ten", "elf": "eleven", "zwölf": "twelve",
+}  # fmt: skip
+_GERMAN = re.compile(r"\b(?:" + "|".join(sorted(_ENGLISH_OF, key=len, reverse=True)) + r")\b")
+# The same of texts in Spanish and French alone: "mars" is English, too.
+_SPANISH = """
+    enero january febrero february marzo march abril april mayo may junio june julio july agosto august
+    septiembre september octubre october noviembre november diciembre december lunes monday martes tuesday
+    miércoles wednesday jueves thursday viernes friday sábado saturday domingo sunday hoy today ayer yesterday
+    anoche yesterday mañana tomorrow semana week semanas weeks mes month meses months año year años years
+    día day días days hora hour horas hours pasado last pasada last último last última last próximo next
+    próxima next este this esta this en in desde since entre between y and un one una one dos two tres three
+    cuatro four cinco five seis six siete seven ocho eight nueve nine diez ten primavera spring verano summer
+    otoño autumn invierno winter
+"""
+_FRENCH = """
+    janvier january février february mars march avril april mai may juin june juillet july août august
+    septembre september octobre october novembre november décembre december lundi monday mardi tuesday
+    mercredi wednesday jeudi thursday vendredi friday samedi saturday dimanche sunday hier yesterday
+    demain tomorrow semaine week semaines weeks mois month an year ans years année year jour day jours days
+    heure hour heures hours dernier last dernière last passé last passée last prochain next prochaine next
+    ce this cette this en in dans in depuis since entre between et and un one une one deux two trois three
+    quatre four cinq five six six sept seven huit eight neuf nine dix ten printemps spring été summer
+    automne autumn hiver winter
+"""
+_PHRASES = {
+    "es": {
+        "antes de ayer": "the day before yesterday",
+        "anteayer": "the day before yesterday",
+        "pasado mañana": "the day after tomorrow",
+        "la mañana": "the morning",
+        "esta mañana": "today",
+    },
+    "fr": {
+        "avant-hier": "the day before yesterday",
+        "après-demain": "the day after tomorrow",
+        "aujourd'hui": "today",
+        "aujourd’hui": "today",
+    },
+}
+
+
+def _romance(words: str, phrases: dict[str, str]) -> tuple[re.Pattern[str], dict[str, str]]:
+    listed = words.split()
+    english = dict(zip(listed[::2], listed[1::2], strict=True)) | phrases
+    return re.compile(rf"\b(?:{'|'.join(sorted(english, key=len, reverse=True))})\b"), english
+
+
+_ROMANCE = {"es": _romance(_SPANISH, _PHRASES["es"]), "fr": _romance(_FRENCH, _PHRASES["fr"])}
+# What stands in another place there once the words are English: "il y a three days", "29 de october".
+_ROMANCE_ORDER = (
+    (re.compile(rf"\b(?:hace|il y a)\s+({NUMBER.replace('?P<count>', '?:')}\s+[a-z]+)"), r"\1 ago"),
+    (re.compile(rf"\b(week|month|year|{'|'.join(WEEKDAYS)})\s+(last|next)\b"), r"\2 \1"),
+    (re.compile(rf"(?<=\d)(?:er)?\s+(?:de\s+)?(?=(?:{'|'.join(MONTHS)})\b)"), " "),
+    (re.compile(rf"\b({'|'.join(MONTHS)})\s+del?\s+(?=\d{{4}}\b)"), r"\1 "),
+    (re.compile(rf"\bel\s+(?=(?:{'|'.join(WEEKDAYS)})\b)"), "on "),
+)
+# "Between 1 and 10 November": the month may stand once.
+_day = r"(\d{1,2})(?:st|nd|rd|th|\.)?\s+(?:of\s+)?"
+_RANGE = re.compile(
+    rf"\b(between|from)\s+(?:the\s+)?{_day}({_NAMED_MONTH})?\s*(and|to|until|till)\s+(?:the\s+)?{_day}"
+    rf"({_NAMED_MONTH})\b"
+)
+_DAY_AND_MONTH = re.compile(r"\b(am|vom|seit|bis|zum)\s+(\d{1,2})\.\s?(\d{1,2})\.(?!\s?\d)")
+_DAY_MONTH_YEAR = re.compile(r"\b(\d{1,2})\.\s?(\d{1,2})\.\s?(\d{4})\b")
+
+
+def in_english(text: str) -> str:
+    """A text in lower case, with its words for times as `dates` reads them."""
+    text = _SPELT_DAY.sub(_figures, _DAY_MONTH_YEAR.sub(_iso_of_day, composed(text)))
+    text = _DAY_AND_MONTH.sub(_with_month, text)
+    name = language(text)
+    if name in _ROMANCE:
+        form, words = _ROMANCE[name]
+        text = form.sub(lambda match: words[match[0]], text)
+        for order, english in _ROMANCE_ORDER:
+            text = order.sub(english, text)
+    else:
+        text = _GERMAN.sub(lambda match: _ENGLISH_OF[match[0]], text)
+    return _RANGE.sub(_of_two_days, text)
+
+
+def _iso_of_day(match: re.Match[str]) -> str:
+    return f"{match[3]}-{int(match[2]):02d}-{int(match[1]):02d}"
+
+
+def _figures(match: re.Match[str]) -> str:
+    """A day that is spelt, in figures."""
+    if match["later"]:
+        return f"{match['month']} {_DAY_OF[match['later']]}"
+    return _DAY_OF[match["day"]] if match["day"] else _STEMS[match["stem"]]
+
+
+def _with_month(match: re.Match[str]) -> str:
+    month = int(match[3])
+    return f"{match[1]} {match[2]} {MONTHS[month - 1]}" if 1 <= month <= len(MONTHS) else match[0]
+
+
+def _of_two_days(match: re.Match[str]) -> str:
+    side, first, month, between, last, last_month = match.groups()
+    return f"{side} {month or last_month} {first} {between} {last_month} {last}"
