@@ -292,7 +292,7 @@ class _Pair(NamedTuple):
     def is_updated(self) -> bool:
         """Whether the later memory is to stand before the earlier one."""
         older, newer = self.older, self.newer
-        if newer.adds:
+        if newer.adds or self.question.is_told_more(older, newer):
             return False  # it comes on top of what there is
         if self.question.is_of_names_alone(older, newer) and (
             not newer.changes or ends_something_else(older, newer)

@@ -70,6 +70,7 @@ def apart(question: Asked, older: Statement, newer: Statement) -> bool:
     worded = len(question.content & older.content - newer.content) >= _NAMING
     return (
         newer.adds
+        or question.is_told_more(older, newer)
         or (worded and newer.content.isdisjoint(older.content - question.content))
         or (unread and older.content.isdisjoint(newer.content))
         or bool(older.speaker and newer.speaker)

@@ -230,6 +230,20 @@ class Asked(NamedTuple):
         shared = older.content & newer.content
         return bool(shared) and shared <= self.called.keys()
 
+    def is_told_more(self, older: Statement, newer: Statement) -> bool:
+        """Whether the newer statement says more of what the older one gives as its value, and nothing in its
+        place: "Frieda broke her glasses" of "My daughter is called Frieda", where the question is for her
+        name.
+        """
+        value = older.content - self.content - older.beginning
+        return bool(
+            newer.beginning
+            and newer.beginning <= value
+            and newer.is_of_one_clause
+            and not newer.changes
+            and newer.content.isdisjoint(self.content - self.called.keys())
+        )
+
     def _asks_for_another_person(self, older: Statement, newer: Statement) -> bool:
         named = bool(self.relatives & older.others) and newer.others.isdisjoint(self.relatives)
         return named and bool(newer.others or newer.of_self)

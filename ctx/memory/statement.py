@@ -266,6 +266,12 @@ class Statement:
         return self._sexless(frozenset(words) - STOP_WORDS - _EMPTY - silent_terms(self.text))
 
     @cached_property
+    def beginning(self) -> frozenset[str]:
+        """The term of its content with which it begins."""
+        spelt = (term for word in normal_words(self._without_cues) for term in self._sexless(terms(word)))
+        return frozenset(itertools.islice((term for term in spelt if term in self.content), 1))
+
+    @cached_property
     def kinds(self) -> frozenset[tuple[str, str]]:
         """The things in it with what tells them from others of their kind."""
         return kinds(self._without_cues)
@@ -393,6 +399,11 @@ class Statement:
         """What the parts of the sentence give a value to, where it has several."""
         clauses = _CLAUSE_END.split(PREFACE.sub("", self.text))
         return tuple(filter(None, map(slot, clauses))) if len(clauses) > 1 else ()
+
+    @property
+    def is_of_one_clause(self) -> bool:
+        """Whether it says one thing: "X is out, Y does it" says two."""
+        return _CLAUSE_END.search(self.text.rstrip(" .!")) is None
 
     @cached_property
     def named_value(self) -> frozenset[str]:

@@ -64,6 +64,9 @@ def test_the_nearer_and_the_plainer_a_change_the_likelier_it_is_news() -> None:
         ("Was koche ich?", "Ich koche gern Suppe", "Am Montag repariere ich das Rad"),
         ("What does Petra grow?", "Petra: planted radishes", "Petra: planted tulips"),
         ("Which tap is leaking?", "The guest bathroom has a leaking tap", "The kitchen tap was replaced"),
+        ("What is my niece called?", "My niece is called Ottilie", "Ottilie broke her glasses"),
+        ("Wie heißt der Klempner?", "Der Klempner heißt Brandl", "Brandl wohnt in der Gartenstraße"),
+        ("Which database does Otter use?", "Otter uses DuckDB as its database", "DuckDB is quick enough"),
     ],
 )
 def test_what_stands_beside_another_is_no_news_of_it_however_near(
@@ -78,6 +81,8 @@ def test_what_stands_beside_another_is_no_news_of_it_however_near(
         (QUESTION, PLAYS, SWIMS),
         ("What is the museum app written in?", "The museum app is written in Xamarin",
          "Nobody could stand Xamarin, the app is being redone in Kotlin"),
+        ("Who chairs the club?", "The club is chaired by Yusuf", "Yusuf is abroad, Annika chairs the club"),
+        ("Who is the QA lead?", "The QA lead is Farah", "Farah handed the QA lead over to Benedikt"),
     ],
 )  # fmt: skip
 def test_what_is_told_anew_in_fewer_of_the_questions_words_is_not_apart(
