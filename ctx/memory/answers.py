@@ -93,10 +93,12 @@ def doubted(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
 
 def _of_another(question: Asked, statement: Statement, alike: Callable[[str, str], float] | None) -> bool:
     """Whether a statement is of another person than the question, or of another thing of its kind, or says no
-    number or nobody's name where one is asked for.
+    number, no place or nobody's name where one is asked for.
     """
     return (
         question.asks_for_others(statement)
+        or question.asks_for_another_name(statement)
+        or question.asks_for_place_beyond(statement)
         or (question.counted and not statement.counted)
         or question.asks_for_name_beyond(statement)
         or (alike is not None and any(alike(*pair) < RELATED for pair in question.things_apart(statement)))

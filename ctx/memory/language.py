@@ -19,6 +19,7 @@ _GERMAN = """
     seiner ihre ihren ihrem ihrer nicht kein keine keinen keinem keiner wer wo wann wie warum wieso woher
     wohin wem wen welche welcher welches welchen welchem von vom zu zum zur mit nach bei beim aus auf für im
     ins um über unter seit ab bis durch gegen ohne wenn weil dass ob noch schon nur sehr jetzt mehr auch mag
+    heiße heißt heißen
 """
 _SPANISH = """
     el la los las un una unos unas y o pero es soy eres somos está estoy están ha han hay fue yo tú él ella

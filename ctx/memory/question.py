@@ -28,7 +28,7 @@ _MEASURED = re.compile(
     r"|qué\s+(?:hora|día)|quand|combien|quelle\s+heure|quel\s+jour)\b"
 )
 _COUNTED = re.compile(
-    r"(?i)\b(?:how\s+(?:many|much|old|tall|heavy)|costs?|salary|(?:tele)?phone\s+number|version"
+    r"(?i)\b(?:how\s+(?:many|much|old|tall|heavy)|costs?|salary|(?!(?:the|my|our|a|what|which)\b)[a-z]+\s+number|iban|version"
     r"|wie\s*viele?|wie\s+alt|kostet|kosten|telefonnummer|cuánt[oa]s?|cuestan?|combien|coûte(?:nt)?)\b"
 )
 # Who does something, or what somebody is called. English.
@@ -39,12 +39,26 @@ _NAMED = re.compile(
 )
 _NAME = re.compile(r"\b(?:[A-ZÄÖÜ][\w'’-]+|\w*\d\w*|\w+[-_./@]\w+)")  # also "acme-stage-eu"
 _CALLED = re.compile(r"(?i)\b(?:(?:re)?named|called|names?(?:\s+(?:is|are|was))?)\b(?:\s+to\b)?\s*(\w*)")
+# Whose something is, and who is or does something.
+_BEARER = re.compile(
+    r"\b([A-ZÄÖÜ]\w+)['’]s\b|\b(?i:is|are|was|were|does|do|did|has|have|can|will|should)\s+([A-ZÄÖÜ]\w+)"
+)
+_WHERE = re.compile(r"(?i)\W*where\b")
+# What a place is told by; behind such a preposition a time may stand, too.
+_PLACE = re.compile(
+    r"(?i)\b(?:in|at|on|to|from|near|under|behind|with|by|next\s+to|into|onto|inside|outside|above|below"
+    r"|across|opposite|beside|between|through|of|around|along)\s+(?!\d|(?:january|february|march|april|may"
+    r"|june|july|august|september|october|november|december|spring|summer|autumn|winter|time|noon|midnight"
+    r"|(?:mon|tues|wednes|thurs|fri|satur|sun)day)\b)\w"
+    r"|\b(?:here|there|home|abroad|upstairs|downstairs|outside|inside|away)\b"
+)
 _SPEAKER = re.compile(r"(?i)\b(?:i|me|my|mine|we|us|our|ours|user)\b")
 # Somebody without a name: a pronoun, or whom something is done by.
 _SOMEBODY = re.compile(
     r"(?i)\b(?:s?he|they|him|them|who(?:ever)?|(?:every|some|any|no)(?:body|one)|no\s+one|people|team|family"
     r"|(?:wo)?m[ae]n|girls?|boys?|couple)\b|\bby\s+(?:the|an?|our|my|one\s+of)\s"
 )
+_NUMBER = frozenset(terms("number"))
 _LOCATED = re.compile(r"(?i)where\s+(?:is|are|do|does|can|did)\b")
 _WORD = re.compile(r"\w+")
 _SIGNS = re.compile(r"\b(?:[A-Z]{2,}\w*|[a-z]+[A-Z]\w*)\b")  # API, iOS: names in every language
@@ -71,6 +85,8 @@ class Asked(NamedTuple):
     located: bool  # it asks where something is
     past: bool  # it asks what was
     words: frozenset[str]  # as they are written, in lower case
+    bearers: frozenset[str]  # those of `called` whose something is, or who does something
+    of_place: bool  # it asks where
 
     @classmethod
     def of(cls, query: str) -> "Asked":
@@ -101,6 +117,8 @@ class Asked(NamedTuple):
             _LOCATED.match(query) is not None,
             of_past(query),
             frozenset(_WORD.findall(query.casefold())),
+            frozenset(terms(" ".join(map("".join, _BEARER.findall(query))))) & called.keys(),
+            _WHERE.match(query) is not None,
         )
 
     def tells_apart(self, older: Statement, newer: Statement) -> bool:
@@ -181,6 +199,21 @@ class Asked(NamedTuple):
             may_be(relative, told_relative) for relative, told_relative in pairs
         )
 
+    def asks_for_another_name(self, told: Statement) -> bool:
+        """Whether the question names somebody, and a statement does not: Malik's birthday, where Signe's was
+        asked for.
+        """
+        return bool(self.bearers) and self.bearers.isdisjoint(told.terms)
+
+    def asks_for_place_beyond(self, told: Statement) -> bool:
+        """Whether the question asks where, and a statement says nothing of a place: no preposition that one
+        stands behind, and no name beyond the question's. English.
+        """
+        if told.foreign or not self.of_place:
+            return False
+        spelt = frozenset(terms(" ".join(_NAME.findall(told.text)))) - STOP_WORDS - self.terms
+        return all(term[0].isdigit() for term in spelt) and _PLACE.search(told.text) is None
+
     def asks_for_name_beyond(self, told: Statement) -> bool:
         """Whether the question asks who, or for a name, and a statement tells of nobody and names nothing but
         what the question names itself. A word with a capital, a number or an identifier is a name. English.
@@ -212,6 +245,10 @@ class Asked(NamedTuple):
                 f"{spellings[modifier]} {spellings[head]}",
                 f"{told_spellings[told_modifier]} {told_spellings[told_head]}",
             )
+        if not told.foreign and not _NUMBER.isdisjoint(told.terms - {head for _, head in told.kinds}):
+            # A number of which nothing else is said is one to ring.
+            asked_numbers = (pair for pair in self.kinds if pair[1] in _NUMBER and pair[0] not in told.terms)
+            yield from ((f"{spellings[modifier]} number", "phone number") for modifier, _ in asked_numbers)
         for (modifier, head), (told_modifier, told_head) in itertools.product(self.kinds, told.kinds):
             unlike = head not in told.terms and told_head not in self.terms
             if modifier == told_modifier and modifier in attributes(language(told.text)) and unlike:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from memory_kit import DAY_MS, Clock, WordEmbedder, best_a_day_after, texts
 
+from ctx.analyze import terms
 from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory.change import likeness, updates
 from ctx.memory.compounds import compounds
@@ -269,6 +270,10 @@ def test_the_user_weighs_nothing_in_other_languages_either(
     for number in range(3, 9):
         bank.put(others.format(number))
     assert texts(bank, question)[0] == answer
+
+
+def test_to_be_called_is_no_answer_in_german() -> None:
+    assert set(terms("heißt")) <= silent_terms("Wie heißt die Schwester?")
 
 
 def test_many_users_are_not_the_user() -> None:

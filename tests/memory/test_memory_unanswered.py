@@ -248,3 +248,41 @@ def test_whoever_asks_for_somebody_wants_a_name_or_a_person(
     question: str, text: str, *, nameless: bool
 ) -> None:
     assert Asked.of(question).asks_for_name_beyond(Statement.of(text)) is nameless
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "other"),
+    [
+        ("When is Signe's birthday?", "Malik's birthday is on 12 June", True),
+        ("When is Signe's birthday?", "Signe was born on 12 June", False),
+        ("Where was Malik born?", "I was born in Oslo", True),
+        ("User lives in Berlin?", "User lives in Munich", False),
+        ("Where is the Swiss vignette?", "The vignette is on the windscreen", False),
+        ("What formats our Python code?", "Ruff does the formatting", False),
+    ],
+)
+def test_what_names_nobody_of_the_question_is_of_another(question: str, text: str, *, other: bool) -> None:
+    assert Asked.of(question).asks_for_another_name(Statement.of(text)) is other
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "placeless"),
+    [
+        ("Where did we buy the sofa?", "The sofa is grey", True),
+        ("Where was the cup made?", "The cup was made in 1987", True),
+        ("Where did we buy the sofa?", "The sofa is from the market hall", False),
+        ("Where did we buy the sofa?", "Nordkap sold us the sofa", False),
+        ("Where are the keys?", "The keys are upstairs", False),
+        ("When did we buy the sofa?", "The sofa is grey", False),
+    ],
+)
+def test_whoever_asks_where_wants_a_place(question: str, text: str, *, placeless: bool) -> None:
+    assert Asked.of(question).asks_for_place_beyond(Statement.of(text)) is placeless
+
+
+def test_a_number_of_which_nothing_is_said_is_one_to_ring() -> None:
+    told = Statement.of("My new number is 06 8765")
+    assert list(Asked.of("What is my tax number?").things_apart(told)) == [("tax number", "phone number")]
+    assert list(Asked.of("What is my number?").things_apart(told)) == []
+    assert Asked.of("What is the serial number of the printer?").counted
+    assert not Asked.of("Who has the number of the printer?").counted
