@@ -13,6 +13,7 @@ from functools import cache, lru_cache
 from itertools import pairwise
 
 from ctx.analyze import STOP_WORDS, terms
+from ctx.memory.gist import first_person
 from ctx.memory.language import language, sexless, silent_terms
 
 # What stands before a noun without telling it from another of its kind.
@@ -29,6 +30,23 @@ _COPULAS = frozenset(("is", "are", "was", "were", "be", "ist", "sind", "war", "h
 _SPEAKERS = frozenset(("i", "i'm", "i’m", "we", "we're", "we’re", "ich", "wir"))
 _POSSESSIVE = "s"  # what is left of "API's" where an apostrophe parts words
 _UNNAMING = (STOP_WORDS | {_POSSESSIVE}) - _SPEAKERS  # what no name of a thing ends with
+# Who prefers a thing likes it, or wants it.
+_LIKING = frozenset(
+    (
+        "like",
+        "likes",
+        "love",
+        "loves",
+        "prefer",
+        "prefers",
+        "favour",
+        "favours",
+        "want",
+        "wants",
+        "enjoy",
+        "enjoys",
+    )
+)
 # Where speakers are left out, a deed begins with its auxiliary: "Han aplazado el informe".
 _AUXILIARIES = frozenset(("he", "ha", "hemos", "han"))
 # Alternatives of which a thing falls under one: whoever asks for the evening is not answered with the
@@ -143,7 +161,7 @@ def contrasted(earlier: str, later: str) -> frozenset[str]:
     """
     if parted_terms := _of_another(earlier, later):
         return parted_terms
-    earlier_words, later_words = _plain_words(earlier), _plain_words(later)
+    earlier_words, later_words = (_plain_words(first_person(text)) for text in (earlier, later))
     start = _shared(earlier_words, later_words)
     for width in range(1, _KEY_WORDS + 1):
         for other_width in range(1, _KEY_WORDS + 1):
@@ -157,6 +175,8 @@ def contrasted(earlier: str, later: str) -> frozenset[str]:
             if _derived(earlier_words[start:after], later_words[start:other_after]):
                 continue
             if _said_shorter(earlier_words[start:after], later_words[start:other_after]):
+                continue
+            if _LIKING.issuperset((*earlier_words[start:after], *later_words[start:other_after])):
                 continue
             run = _shared(earlier_words[after:], later_words[other_after:])
             if run == 0 or not _says_something(earlier_words[after : after + run]):

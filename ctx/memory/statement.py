@@ -274,17 +274,17 @@ class Statement:
     @cached_property
     def kinds(self) -> frozenset[tuple[str, str]]:
         """The things in it with what tells them from others of their kind."""
-        return kinds(self._without_cues)
+        return kinds(first_person(self._without_cues))
 
     @cached_property
     def spellings(self) -> dict[str, str]:
         """How it spells the terms of its kinds."""
-        return spellings(self._without_cues)
+        return spellings(first_person(self._without_cues))
 
     @cached_property
     def things(self) -> frozenset[tuple[str, str]]:
         """Those of its things that an article or a possessive stands before, which no verb does."""
-        return determined(self.text)
+        return determined(first_person(self.text))
 
     @cached_property
     def subject(self) -> frozenset[str]:

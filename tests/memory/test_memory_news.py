@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from memory_kit import Clock, WordEmbedder, best_a_day_after
+from memory_kit import DAY_MS, Clock, WordEmbedder, best_a_day_after
 
 from ctx.memory import MemoryStore
 from ctx.memory.news import FITTED, LIKELY, Signals, apart
@@ -89,3 +89,21 @@ def test_what_is_told_anew_in_fewer_of_the_questions_words_is_not_apart(
     question: str, earlier: str, later: str
 ) -> None:
     assert not apart(Asked.of(question), Statement.of(earlier), Statement.of(later))
+
+
+def test_what_is_merely_ranked_behind_news_is_not_said_to_be_outdated(
+    tmp_path: Path, minilm: WordEmbedder, clock: Clock
+) -> None:
+    with MemoryStore(str(tmp_path / "ctx.db"), minilm, clock) as store:
+        bank = store.bank("alice")
+        for text in (
+            "The user lives in Graz",
+            "The user is allergic to kiwi",
+            "The user likes hiking in the Alps",
+        ):
+            bank.put(text)
+            clock.pass_ms(DAY_MS)
+        bank.put("The user moved from Graz to Linz")
+        results = bank.search("Where does the user live?", include_superseded=True)["results"]
+        outdated = {result["record"]["text"] for result in results if result.get("updated_by")}
+        assert outdated == {"The user lives in Graz"}

@@ -155,6 +155,11 @@ def test_what_begins_with_one_thing_is_of_one_subject() -> None:
             "When is my therapy session?",
         ),
         ("I wear contact lenses", "Had surgery, I don't need contacts any more", "Do I wear contact lenses?"),
+        (
+            "The user likes answers with long tables",
+            "The user prefers answers without tables",
+            "How does the user like answers?",
+        ),
         ("The daily briefing is at 8:15", "Briefing is now at 8:40", "When is the daily briefing?"),
         ("My badge number is 4411", "My new number is 5077", "What is my badge number?"),
     ],

@@ -268,7 +268,8 @@ class Searching(BankView):
         rows = view.rows([hit.memory.no for hit in hits]) if hits else {}
         records = self._records(view, [rows[hit.memory.no] for hit in hits])
         containers = self._containers(view, {record["parent"] for record in records if record["parent"]})
-        replaced = view.replaced_by([record["id"] for record in records])
+        shown_ids = [record["id"] for record in records]
+        replaced = view.replaced_by(shown_ids)
         results = []
         for hit, record in zip(hits, records, strict=True):
             result = {"record": record, "score": hit.score}
@@ -279,8 +280,9 @@ class Searching(BankView):
                     {"id": row.id, "text": row.text, "timestamp": row.uttered_ms}
                     for row in replaced[record["id"]]
                 ]
-            if hit.signals.get("updated_by"):
-                result["updated_by"] = hit.signals["updated_by"]
+            newer_id = hit.memory.superseded_by or hit.signals.get("outdated")
+            if newer_id in shown_ids:
+                result["updated_by"] = [newer_id]
             if explain:
                 result["signals"] = hit.signals
             results.append(result)
