@@ -28,7 +28,7 @@ _MEASURED = re.compile(
     r"|qué\s+(?:hora|día)|quand|combien|quelle\s+heure|quel\s+jour)\b"
 )
 _COUNTED = re.compile(
-    r"(?i)\b(?:how\s+(?:many|much|old|tall|heavy)|costs?|salary|(?!(?:the|my|our|a|what|which)\b)[a-z]+\s+number|iban|version"
+    r"(?i)\b(?:how\s+(?:many|much|old|tall|heavy|large|big|high|wide|deep|far)|costs?|salary|(?!(?:the|my|our|a|what|which)\b)[a-z]+\s+number|iban|version"
     r"|wie\s*viele?|wie\s+alt|kostet|kosten|telefonnummer|cuánt[oa]s?|cuestan?|combien|coûte(?:nt)?)\b"
 )
 # Who does something, or what somebody is called. English.
@@ -37,7 +37,7 @@ _NAMED = re.compile(
     r"(?i)(?:\b(?:the|my|our|his|her|their|its|what|which|maiden|middle|first|last|family)|['’]s?)\s+"
     r"(?:sur|nick)?names?\b|\bcalled\W*$"
 )
-_NAME = re.compile(r"\b(?:[A-ZÄÖÜ][\w'’-]+|\w*\d\w*|\w+[-_./@]\w+)")  # also "acme-stage-eu"
+_NAME = re.compile(r"\b(?:[A-ZÄÖÜ][\w'’-]+|(?!\d+\b)\w*\d\w*|\w+[-_./@]\w+)")  # also "acme-stage-eu"
 _CALLED = re.compile(r"(?i)\b(?:(?:re)?named|called|names?(?:\s+(?:is|are|was))?)\b(?:\s+to\b)?\s*(\w*)")
 # Whose something is, and who is or does something.
 _BEARER = re.compile(
@@ -53,6 +53,11 @@ _PLACE = re.compile(
     r"|\b(?:here|there|home|abroad|upstairs|downstairs|outside|inside|away)\b"
 )
 _SPEAKER = re.compile(r"(?i)\b(?:i|me|my|mine|we|us|our|ours|user)\b")
+# What is spelt as a name and is nobody's: a day, a month, and where somebody is from.
+_WHEN_OR_WHERE = re.compile(
+    r"\b(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days?|January|February|March|April|May|June|July|August"
+    r"|September|October|November|December)\b|\bfrom\s+[A-ZÄÖÜ][\w-]+(?=\W*$)"
+)
 # Somebody without a name: a pronoun, or whom something is done by.
 _SOMEBODY = re.compile(
     r"(?i)\b(?:s?he|they|him|them|who(?:ever)?|(?:every|some|any|no)(?:body|one)|no\s+one|people|team|family"
@@ -220,7 +225,7 @@ class Asked(NamedTuple):
         """
         if told.foreign or not (self.of_somebody or self.of_name):
             return False
-        spelt = frozenset(terms(" ".join(_NAME.findall(told.text))))
+        spelt = frozenset(terms(" ".join(_NAME.findall(_WHEN_OR_WHERE.sub(" ", told.text)))))
         if spelt - STOP_WORDS - self.terms:
             return False
         if not self.of_somebody:

@@ -188,7 +188,8 @@ _HOURS = re.compile(
 _COUNT = re.compile(
     r"(?i)\d|\b(?:no|none|nothing|free|zero|half|double|twice|an?other|more|less|fewer|kein\w*|nichts|gratis"
     r"|doppelt|mehr|weniger|nada|sin|más|menos|rien|plus|moins"
-    r"|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|hundred"
+    r"|(?<!\bthe\s)(?<!\bold\s)(?<!\bnew\s)(?<!\bthis\s)(?<!\bthat\s)one"
+    r"|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|hundred"
     r"|thousand"
     r"|ein|eine|zwei|drei|vier|fünf|sechs|sieben|acht|neun|zehn|zwölf|un|una|dos|tres|cuatro|cinco|seis"
     r"|siete|ocho|nueve|diez"
