@@ -19,14 +19,18 @@ tool = {
 }
 
 function tool.execute(params, context)
-  local reply = context.memory.update(params.memory_id, {
+  local changes = {
     text = params.content,
     context = params.context,
     type = params.type,
     tags = params.tags,
     timestamp = params.timestamp,
     event_date = params.event_date,
-  })
+  }
+  if next(changes) == nil then
+    error.throw({ kind = "invalid_params", message = "nothing to correct: send content, context, type, tags, timestamp or event_date" })
+  end
+  local reply = context.memory.update(params.memory_id, changes)
   return {
     success = true,
     id = reply.record.aliases.hindsight,

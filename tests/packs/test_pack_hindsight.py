@@ -437,6 +437,8 @@ def test_a_memory_is_corrected_forgotten_and_brought_back(server: PackServer) ->
         "update_memory", {"memory_id": remaining["id"], "content": "The gate code is 8822"}, "/mcp/gate/"
     )
     assert (changed["changed"], changed["version"]) == (["text"], 2)
+    with pytest.raises(Refused, match="nothing to correct: send content"):  # `text` is not what it is called
+        server.mcp("update_memory", {"memory_id": remaining["id"], "text": "It is 9933"}, "/mcp/gate/")
     listing = server.mcp("get_memory", {"memory_id": remaining["id"]}, "/mcp/gate/")
     assert [change["op"] for change in listing["history"]] == ["put", "update"]
     deletion = server.mcp("delete_memory", {"memory_id": remaining["id"]}, "/mcp/gate/")
