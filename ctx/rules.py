@@ -8,7 +8,7 @@ coarse and the same everywhere.
 
 import sys
 from collections.abc import Container, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, repeat
 from operator import attrgetter, itemgetter
 
 from ctx import kinds
@@ -244,7 +244,7 @@ def apply(ranked: Leg, files: Mapping[int, Profile], question: Question) -> tupl
     """
     if not ranked:
         return ranked, {}
-    profiles = [profile or _UNKNOWN for profile in map(files.get, map(_number, ranked))]
+    profiles = list(map(files.get, map(_number, ranked), repeat(_UNKNOWN)))
     named = _named(_parts(question.weights), profiles)
     # Four hundred are asked and few concerned: those are picked out first.
     roles = list(map(_role, profiles))
