@@ -62,10 +62,8 @@ class Leg(NamedTuple):
 
     @property
     def ranked(self) -> ranking.Leg:
-        return list(map(_number_and_score, self.documents))
+        return [(hit.document_no, hit.score) for hit in self.documents]
 
-
-_number_and_score = itemgetter(1, 2)  # of a hit
 
 NO_LEG = Leg({}, [], True)
 

@@ -47,9 +47,7 @@ _CHANGE_STEMS_ON_TOP = frozenset({"history", "news"})  # below the top they are 
 _CHANGE_FOLDERS = _RELEASE_NOTES | {"changelog.d", "changelogs", "newsfragments"}
 # Of a version that the name ends in: `release-2.0.1`, `whatsnew_3`.
 _CHANGE_STEMS_NUMBERED = _CHANGE_STEMS | {"release", "version"}
-_CHANGE_BEGINNINGS = tuple(
-    _CHANGE_STEMS_NUMBERED
-)  # told at once of nearly every name that it has none of them
+_CHANGE_BEGINNINGS = tuple(_CHANGE_STEMS_NUMBERED)  # that it has none is told of most names at once
 
 
 class Place(NamedTuple):

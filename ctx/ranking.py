@@ -5,11 +5,9 @@ comes out has the same form with scores in [0, 1], comparable within one list an
 docs/ranking.md has the figures behind the constants.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from itertools import groupby, repeat
+from itertools import groupby
 from math import sqrt
-from operator import itemgetter, truediv
 
 from ctx.lean import TypeVar, pattern
 from ctx.types import Hit, best_first
@@ -42,16 +40,15 @@ KEYWORD_FLOOR, SEMANTIC_FLOOR = 0.5, 1.0
 _PROSE_MARKS, _CODE_MARKS = 0.015, 0.045
 _FIRST_UNSPACED = "\u0e00"  # scripts that put no spaces between words: a run of theirs may be a sentence
 _SYMBOL = pattern(r"\w+(?:(?:\.|::|/|->|#|-)\w+)*(?:\(\))?")
-_first, _second = itemgetter(0), itemgetter(1)  # of the two hundred entries of a leg, without a loop of ours
 _NAMELIKE = pattern(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]|_|\.|::|->|#|/|\(\)|[A-Za-z][0-9]")
 
 
 def by_document(hits: Iterable[Hit]) -> dict[int, list[Hit]]:
     """The hits of each document, in the order in which they come."""
-    groups: dict[int, list[Hit]] = defaultdict(list)
+    groups: dict[int, list[Hit]] = {}
     for hit in hits:
-        groups[hit.document_no].append(hit)
-    return dict(groups)
+        groups.setdefault(hit.document_no, []).append(hit)
+    return groups
 
 
 def per_document(groups: Mapping[int, Sequence[Hit]], counted: int = 1, bonus: float = 0.0) -> list[Hit]:
@@ -60,20 +57,22 @@ def per_document(groups: Mapping[int, Sequence[Hit]], counted: int = 1, bonus: f
 
     `counted` hits of a document count: the best wholly, each further one with `bonus` of its score.
     """
-    best = list(map(_first, groups.values()))
+    best = [group[0] for group in groups.values()]
     if counted < 2 or not bonus:
         return best
-    raised = [i for i, count in enumerate(map(len, groups.values())) if count > 1]
-    for i in raised:
-        chunk_no, document_no, score, span = best[i]
-        further = bonus * sum([hit.score for hit in groups[document_no][1:counted]])
-        best[i] = Hit(chunk_no, document_no, score + further, span)
+    raised = False
+    for i, group in enumerate(groups.values()):
+        if len(group) > 1:
+            raised = True
+            chunk_no, document_no, score, span = group[0]
+            further = bonus * sum([hit.score for hit in group[1:counted]])
+            best[i] = Hit(chunk_no, document_no, score + further, span)
     return best_first(best) if raised else best
 
 
 def surplus(groups: Mapping[int, Sequence[Hit]], counted: int) -> int:
     """How many hits do not count, where `counted` of a document do."""
-    return sum([count - counted for count in map(len, groups.values()) if count > counted])
+    return sum([len(group) - counted for group in groups.values() if len(group) > counted])
 
 
 def first_counted(hits: Sequence[Hit], counted: int, k: int) -> Sequence[Hit]:
@@ -93,9 +92,7 @@ def first_counted(hits: Sequence[Hit], counted: int, k: int) -> Sequence[Hit]:
 def of_best(leg: Leg) -> Leg:
     """The scores as shares of the best one."""
     top = leg[0][1] if leg else 0.0
-    if top <= 0:
-        return [(number, 0.0) for number, _ in leg]
-    return list(zip(map(_first, leg), map(truediv, map(_second, leg), repeat(top)), strict=False))
+    return [(number, score / top if top > 0 else 0.0) for number, score in leg]
 
 
 def is_name(query: str) -> bool:

@@ -3,6 +3,9 @@
 import time
 from typing import Any
 
+# Of one reply: twice the longest that a ctx gives, ten times a batch of the longest vectors, as decimals.
+MAX_REPLY_BYTES = 64 << 20
+
 
 class Boundless(Exception):
     """A reply that is not read to its end; its text is the end of a sentence that begins with who answers."""

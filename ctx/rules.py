@@ -8,7 +8,7 @@ coarse and the same everywhere.
 
 import sys
 from collections.abc import Container, Mapping, Sequence
-from itertools import accumulate, pairwise, repeat
+from itertools import accumulate, pairwise
 from operator import attrgetter, itemgetter
 
 from ctx import kinds
@@ -107,7 +107,7 @@ class Profile(NamedTuple):
 
 
 _UNKNOWN = Profile("", "", False, False, None, False, "")
-_low, _role, _number, _score = attrgetter("low"), attrgetter("role"), itemgetter(0), itemgetter(1)
+_low, _role, _score = attrgetter("low"), attrgetter("role"), itemgetter(1)
 
 
 def profile(path: str, media_type: str) -> Profile:
@@ -244,11 +244,10 @@ def apply(ranked: Leg, files: Mapping[int, Profile], question: Question) -> tupl
     """
     if not ranked:
         return ranked, {}
-    profiles = list(map(files.get, map(_number, ranked), repeat(_UNKNOWN)))
+    profiles = [files.get(number, _UNKNOWN) for number, _ in ranked]
     named = _named(_parts(question.weights), profiles)
     # Four hundred are asked and few concerned: those are picked out first.
-    roles = list(map(_role, profiles))
-    roles = [position for position, role in enumerate(roles) if role] if any(roles) else []
+    roles = [position for position, role in enumerate(map(_role, profiles)) if role]
     defining = question.definitions
     defined = (
         [position for position, (number, _) in enumerate(ranked) if number in defining] if defining else ()

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from operator import itemgetter
 
 from ctx import analyze, kinds, ranking, rules
 from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
@@ -44,7 +43,6 @@ _PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is goo
 _ASKED_FOR = 32  # chunks of one question that are embedded ahead: a page of results and what may rise to it
 _FILTERS_KEPT = 16  # resolved paths and types kept, each good until the next write
 _FILES_KEPT = 100_000  # paths of documents that were candidates, 20 MB: a million chunks are of so many
-_number = itemgetter(0)  # of an entry of a ranking
 # Of the words that stand before what is defined.
 _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
 # Words of a question of which neighbours may make a name; a longer one says too much beside.
@@ -373,8 +371,9 @@ class Searcher:
         if len(self._files) > _FILES_KEPT:
             self._files = {}
         files = self._files
-        unread = sorted(set(map(_number, ranked)).difference(files))
+        unread = [number for number, _ in ranked if number not in files]
         if unread:
+            unread.sort()
             places = self._catalog.places(unread)
             files.update((no, rules.profile(path, media_type)) for no, path, media_type in places)
         return files

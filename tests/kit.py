@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,24 @@ def http_server(handler: Callable[..., http.server.BaseHTTPRequestHandler]) -> I
         server.shutdown()
         server.server_close()
         thread.join(60)
+
+
+class PieceByPiece(http.server.BaseHTTPRequestHandler):
+    """Answers in pieces, of which there may be no end, until the client has left."""
+
+    def send_pieces(self, pieces: Iterable[bytes], headers: Mapping[str, str] | None = None) -> None:
+        self.send_response(200)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        try:
+            for piece in pieces:
+                self.wfile.write(piece)
+        except OSError:
+            pass  # the client has left, as it should
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
 
 
 def python_for_anybody() -> str:

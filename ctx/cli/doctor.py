@@ -22,6 +22,7 @@ from ctx.config import Config
 from ctx.errors import CtxError, StoreError
 from ctx.hosts import is_loopback
 from ctx.pruning import replaced_models
+from ctx.replies import Boundless, read_reply
 from ctx.server.address import local
 from ctx.server.policy import ServerSettings, setting_doubts, split_bind
 from ctx.server.run import proposal
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     import httpx
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
-MAX_HEALTH_BYTES = 1 << 20
+MAX_HEALTH_BYTES, HEALTH_S = 1 << 20, 5.0
 ANSWER_S = 3.0  # of a database: whoever looks wants to know now, not whether a failover ends well
 
 
@@ -428,7 +429,7 @@ def _server(config: Config) -> Iterator[Finding]:
     key = os.environ.get(config.server.api_key_env) if own and config.server.api_key_env else None
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        with httpx.Client(base_url=url, headers=headers, timeout=5, trust_env=False) as client:
+        with httpx.Client(base_url=url, headers=headers, timeout=HEALTH_S, trust_env=False) as client:
             status, health = _health(client)
             if status == 200 and health == {"status": "ok"}:
                 yield Finding("server", OK, f"answers at {url}, and asks for a key before it says more")
@@ -447,16 +448,13 @@ def _server(config: Config) -> Iterator[Finding]:
 
 def _health(client: "httpx.Client") -> tuple[int, JSON]:
     """Status and content of what is answered as `/health`; None for what no ctx answers."""
-    content = b""
+    import httpx
+
     with client.stream("GET", "/health", headers={"Accept-Encoding": "identity"}) as reply:
-        for piece in reply.iter_raw():
-            content += piece
-            if len(content) > MAX_HEALTH_BYTES:
-                return reply.status_code, None
-    try:
-        return reply.status_code, json.loads(content)
-    except (ValueError, RecursionError):
-        return reply.status_code, None
+        try:
+            return reply.status_code, json.loads(read_reply(reply, MAX_HEALTH_BYTES, HEALTH_S))
+        except (Boundless, TimeoutError, httpx.DecodingError, ValueError, RecursionError):
+            return reply.status_code, None
 
 
 def _handshake(client: "httpx.Client") -> Finding:

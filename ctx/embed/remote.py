@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ctx.embed.base import catalog_key, cut_text, prefixes, until_stopped
 from ctx.errors import ConfigError, EmbedderError
-from ctx.replies import Boundless, read_reply
+from ctx.replies import MAX_REPLY_BYTES, Boundless, read_reply
 from ctx.text import sound
 from ctx.types import JSON
 
@@ -24,7 +24,6 @@ CONNECT_TIMEOUT_S = 5.0  # a service that listens answers at once; a larger wait
 # About 1500 words, below the 8192 tokens of most services; a smaller model's refusal halves it.
 WINDOW_CHARS = 6_000
 LEAST_WINDOW_CHARS = 200  # a refusal below this is not about length
-MAX_REPLY_BYTES = 64 << 20  # a batch of the longest vectors there are, as decimals, is a tenth of it
 LONGEST_PAUSE_S = 30.0  # also of what Retry-After may ask
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 TOO_LONG = frozenset({400, 413, 422})  # how services refuse a text over the model's context

@@ -6,14 +6,13 @@ import json
 from typing import TYPE_CHECKING
 
 from ctx.errors import BadRequest, NotFound, ToolError
-from ctx.replies import Boundless, read_reply
+from ctx.replies import MAX_REPLY_BYTES, Boundless, read_reply
 from ctx.types import JSON
 
 if TYPE_CHECKING:
     import httpx
 
 CONNECT_S = 5.0
-MAX_REPLY_BYTES = 64 << 20
 
 
 class RemotePack:

@@ -27,13 +27,13 @@ from mcp.shared.inbound import (
 )
 
 from ctx.hosts import is_loopback
+from ctx.replies import MAX_REPLY_BYTES
 from ctx.server.stdio import Wire
 from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
 
 CONNECT_S = 10.0
-MAX_REPLY_BYTES = 64 << 20  # of one reply, or one event of a stream: twice the longest that a ctx gives
 FIRST_RETRY_S, LAST_RETRY_S = 0.5, 30.0  # between attempts to listen again
 HANDSHAKE = ("initialize", "notifications/initialized")
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"

@@ -8,9 +8,7 @@ embedder reads; BM25 does better with more, since the words of a question seldom
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
 from math import log
-from operator import itemgetter, mul, neg
 
 import tantivy
 
@@ -18,7 +16,7 @@ from ctx import analyze, files, kinds
 from ctx.errors import Busy, StoreError
 from ctx.lean import Any, Lock, NamedTuple, records
 from ctx.store.rows import StoredDocument
-from ctx.types import Document, Filters, Hit
+from ctx.types import Document, Filters, Hit, best_first
 
 # About three chunks; of 1000 to 3500 the best on code and on pages, and none the worse elsewhere.
 PASSAGE_CHARS = 2200
@@ -43,7 +41,6 @@ _META = "meta.json"  # tantivy replaces it with every commit
 
 _SILENT = "the keyword index could not answer: run `ctx doctor`"
 _SHOULD, _MUST = tantivy.Occur.Should, tantivy.Occur.Must
-_chunk_no = itemgetter(1)  # of a passage that was found, behind its score
 
 
 def _schema() -> Any:
@@ -222,32 +219,27 @@ class KeywordIndex:
         """What queries find to a depth each, every passage once; and the most that another one may have."""
         searcher = self._searcher
         below = 0.0
-        scores: list[float] = []  # negated: what is best comes first, and among equals the lowest number
+        scores: list[float] = []
         addresses: list[Any] = []
         try:
             for query, factor in parts:
                 hits = searcher.search(query, depth, count=False).hits
-                if hits:
-                    scores_of_part, addresses_of_part = zip(*hits, strict=True)
-                    scores += map(mul, scores_of_part, repeat(-factor))
-                    addresses += addresses_of_part
+                scores += [score * factor for score, _ in hits]
+                addresses += [address for _, address in hits]
                 if len(hits) == depth:
-                    below = max(below, -scores[-1])
+                    below = max(below, scores[-1])
             chunk_nos = searcher.fast_field_values("chunk_no", addresses)
             document_nos = searcher.fast_field_values("document_no", addresses)
             spans = searcher.fast_field_values("span", addresses)
         except (OSError, ValueError) as error:
             raise StoreError(_SILENT) from error
-        if not scores:
-            return [], below
         if None in chunk_nos or None in document_nos:  # of a damaged file
             raise StoreError(_SILENT)
-        # Two hundred passages, so nothing here is done to each of them by hand.
-        worst_first = sorted(zip(scores, chunk_nos, document_nos, spans, strict=True), reverse=True)
-        best_of_each = dict(zip(map(_chunk_no, worst_first), worst_first, strict=True))
-        negated, *columns = zip(*sorted(best_of_each.values()), strict=True)
-        chunk_nos, document_nos, spans = columns
-        return records(Hit, zip(chunk_nos, document_nos, map(neg, negated), spans, strict=True)), below
+        passages: dict[int, Hit] = {}
+        keep = passages.setdefault
+        for hit in best_first(records(Hit, zip(chunk_nos, document_nos, scores, spans, strict=True))):
+            keep(hit[0], hit)
+        return list(passages.values()), below
 
     def close(self) -> None:
         """Waits for merges and lets the folder go. What was not committed is lost."""

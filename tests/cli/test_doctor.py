@@ -1,6 +1,5 @@
 """What `ctx doctor` says of who may come in."""
 
-import http.server
 import itertools
 import json
 from collections.abc import Iterable
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from kit import ctx, http_server, project
+from kit import PieceByPiece, ctx, http_server, project
 
 
 def test_doctor_names_a_server_that_is_named_to_others_and_has_no_key(tmp_path: Path) -> None:
@@ -63,7 +62,7 @@ def test_doctor_names_what_no_request_can_fit(tmp_path: Path) -> None:
     ]
 
 
-class _Stranger(http.server.BaseHTTPRequestHandler):
+class _Stranger(PieceByPiece):
     """What listens where the server of the project would, and notes what it is told."""
 
     answer: Iterable[bytes] = ()
@@ -71,16 +70,7 @@ class _Stranger(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.headers_seen.append(self.headers["Authorization"])
-        self.send_response(200)
-        self.end_headers()
-        try:
-            for piece in self.answer:
-                self.wfile.write(piece)
-        except OSError:
-            pass  # the client has left, as it should
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
+        self.send_pieces(self.answer)
 
 
 @pytest.mark.parametrize("answer", [[b"5"], [b"[" * 200_000], itertools.repeat(b" " * 65536), [b"<html>"]])

@@ -1,19 +1,18 @@
 """A pack whose memories are on another machine, which may answer anything."""
 
 import gzip
-import http.server
 import itertools
 import time
 from collections.abc import Iterable, Iterator
 
 import pytest
-from kit import http_server
+from kit import PieceByPiece, http_server
 
 from ctx.errors import ToolError
 from ctx.packs.remote import RemotePack
 
 
-class _Odd(http.server.BaseHTTPRequestHandler):
+class _Odd(PieceByPiece):
     """A server that answers in a way of its own."""
 
     encoding = "identity"
@@ -21,17 +20,7 @@ class _Odd(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(200)
-        self.send_header("Content-Encoding", self.encoding)
-        self.end_headers()
-        try:
-            for piece in self.answer:
-                self.wfile.write(piece)
-        except OSError:
-            pass  # the client has left, as it should
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
+        self.send_pieces(self.answer, {"Content-Encoding": self.encoding})
 
 
 def dripping() -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import http_server
+from kit import PieceByPiece, http_server
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from real_clients import DOCUMENTS, Pipe, Running, environment, tried_project
@@ -358,7 +358,7 @@ def test_what_an_odd_server_answers_and_what_an_odd_client_calls_off_ends_nothin
         assert (code, "Traceback" in err) == (0, False)
 
 
-class _Hostile(http.server.BaseHTTPRequestHandler):
+class _Hostile(PieceByPiece):
     """A server that answers each method in a way of its own, to do its client harm."""
 
     def do_POST(self) -> None:
@@ -383,18 +383,7 @@ class _Hostile(http.server.BaseHTTPRequestHandler):
                 result = json.dumps("a\u2028b\u2029c\x85d", ensure_ascii=False)
                 reply = f'{{"jsonrpc": "2.0", "id": {message["id"]}, "result": {{"text": {result}}}}}'
                 pieces = iter([b"event: message\r\ndata: ", reply.encode(), b"\r", b"\n\r\n"])
-        self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Encoding", encoding)
-        self.end_headers()
-        try:
-            for piece in pieces:
-                self.wfile.write(piece)
-        except OSError:
-            pass  # the client has left, as it should
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        pass
+        self.send_pieces(pieces, {"Content-Type": kind, "Content-Encoding": encoding})
 
 
 @pytest.mark.parametrize(
