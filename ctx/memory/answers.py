@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ctx.analyze import query_terms
+from ctx.memory.answer_kinds import kind_of, lacks_answer
 from ctx.memory.change import RELATED
 from ctx.memory.language import foreign
 from ctx.memory.legs import SHORT_QUESTION, MemoryHit
@@ -72,7 +73,7 @@ def answer_of(hits: Sequence[MemoryHit], query: str, alike: Callable[[str, str],
             likelihood = PLAINLY if hit.score >= floor else 0.0
         likeliest = max(likeliest, likelihood)
         if likelihood >= PLAINLY and not (statement.short and _of_another(question, statement, alike)):
-            plain = True
+            plain = plain or not (statement.short and kind_of(query).is_lacking(statement, alike))
     return Answer(plain, likeliest >= PERHAPS)
 
 
@@ -88,6 +89,25 @@ def doubted(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
         and _likelihood(hit, Statement.of(hit.memory.text), read=read) < PLAINLY
         else hit
         for hit in hits
+    ]
+
+
+def of_kind_first(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
+    """The hits, of the best ones those last that are seen to lack the kind of answer that is asked for, or
+    any name where one is. What was raised for its time stays where it is, and what is news of another one
+    that stays.
+    """
+    question, best = Asked.of(query), hits[:ANSWERING_HITS]
+    lacking = {
+        hit.memory.id
+        for hit in best
+        if not hit.signals.get("in_window") and lacks_answer(Statement.of(hit.memory.text), query, question)
+    }
+    lacking -= {hit.signals.get("outdated") for hit in best if hit.memory.id not in lacking}
+    return [
+        *(hit for hit in best if hit.memory.id not in lacking),
+        *(hit for hit in best if hit.memory.id in lacking),
+        *hits[ANSWERING_HITS:],
     ]
 
 

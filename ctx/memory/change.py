@@ -7,6 +7,7 @@ the rest, decided when a question finds both: it only orders them, so that a mis
 on texts: no model but the embedder's cosine, no clock, no chance.
 """
 
+import re
 from collections.abc import Set
 from typing import NamedTuple
 
@@ -27,6 +28,14 @@ from ctx.memory.slots import (
     told_by_slot,
 )
 from ctx.memory.statement import Statement
+
+# "heron is now called egret": what had a name has another.
+_NAMED_ANEW = re.compile(
+    r"(?i)^(?:the\s+)?(?P<former>[\w.-]+(?:\s+[\w.-]+)?)\s+(?:is|was|has\s+been|goes|got|will\s+be)\s+"
+    r"(?:now\s+|since\s+)?(?:called|named|renamed|rechristened|known\s+as|by\s+the\s+name)\b"
+)
+
+_WORD = re.compile(r"[\w-]+")
 
 PLAIN_COSINE = 0.5  # of two texts of which the later says that something changed
 RELATED = 0.5  # cosine, and what else speaks for it, from which on two texts are about one thing
@@ -191,6 +200,7 @@ def tied(earlier: Statement, later: Statement) -> bool:
         bool(earlier.places & later.places)
         or same_slot(earlier.slot, later.slot)
         or _fills_in_part(earlier, later)
+        or names_anew(earlier, later)
         or (later.changes and earlier.slot is not None and later.content.issuperset(earlier.slot.key))
         or later.matter <= earlier.content
         or (
@@ -198,6 +208,18 @@ def tied(earlier: Statement, later: Statement) -> bool:
             and not later.gone.isdisjoint(earlier.names | earlier.content)
         )
     )
+
+
+def names_anew(earlier: Statement, later: Statement) -> bool:
+    """Whether a later statement gives another name to what an earlier one says the name of: "It is called
+    heron", "heron is now called egret".
+    """
+    match = _NAMED_ANEW.match(later.text)
+    if match is None:
+        return False
+    words = f" {' '.join(_WORD.findall(earlier.text.casefold()))} "
+    former = " ".join(_WORD.findall(match["former"].casefold()))
+    return any(f" {naming} {former} " in words for naming in ("called", "named", "name is"))
 
 
 def _fills_in_part(earlier: Statement, later: Statement) -> bool:

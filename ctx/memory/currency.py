@@ -11,11 +11,13 @@ from typing import NamedTuple
 
 from ctx.analyze import query_terms
 from ctx.clock import DAY_MS
+from ctx.memory.answer_kinds import lacks_answer
 from ctx.memory.change import (
     RELATED,
     ends_something_else,
     likeness,
     linked,
+    names_anew,
     newest_first,
     of_one_subject,
     of_same_people,
@@ -208,11 +210,12 @@ def current(
     fact_nos = [hit.memory.no for hit in best if hit.memory.kind == "fact"]
     vectors = {no: passages[0] for no, passages in vectors_of(fact_nos).items()}
     question = Asked.of(query)
-    updated_by, asked_for = _told_anew(best, statements, vectors, question)
+    lacking = {index for index in facts if lacks_answer(statements[index], query, question)}
+    updated_by, asked_for = _told_anew(best, statements, vectors, question, lacking)
     for earlier in facts:
         if measured and earlier < NEWS_HITS:
             latest = news_of(best[earlier], best, vectors, question)
-            if latest is not None:
+            if latest is not None and (earlier in lacking or latest not in lacking):
                 updated_by.setdefault(earlier, set()).add(latest)
     ordered = []
     before = {index: updated_by.get(index, set()) | asked_for.get(index, set()) for index in range(len(best))}
@@ -258,9 +261,11 @@ def _told_anew(
     statements: Mapping[int, Statement],
     vectors: Mapping[int, Floats],
     question: Asked,
+    lacking: Set[int],
 ) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
     """By the index of a hit the later ones that are to stand before it, and the earlier ones that are, since
-    the question names what only they are of. `statements`: those of the hits that are compared, by index.
+    the question names what only they are of. `statements`: those of the hits that are compared, by index;
+    `lacking`: those without the kind of answer that is asked for, which are no news of what has it.
     """
     updated_by: dict[int, set[int]] = {}
     asked_for: dict[int, set[int]] = {}
@@ -271,9 +276,10 @@ def _told_anew(
             continue  # it answers the question too little, whatever it says
         older, newer = statements[earlier], statements[later]
         worth = likeness(older, newer, cosine_of(vectors, hits[earlier].memory.no, hits[later].memory.no))
-        if hits[later].signals.get("ends") == hits[earlier].memory.id:
+        pair = _Pair(hits[earlier], hits[later], older, newer, worth, question)
+        if hits[later].signals.get("ends") == hits[earlier].memory.id or names_anew(older, newer):
             updated_by.setdefault(earlier, set()).add(later)
-        elif not _Pair(hits[earlier], hits[later], older, newer, worth, question).is_updated():
+        elif (later in lacking and earlier not in lacking) or not pair.is_updated():
             continue
         elif not question.tells_apart(older, newer):
             updated_by.setdefault(earlier, set()).add(later)

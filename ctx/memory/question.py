@@ -35,7 +35,7 @@ _COUNTED = re.compile(
 _WHO = re.compile(r"(?i)^\W*who(?:se|['’]s)?\b")
 _NAMED = re.compile(
     r"(?i)(?:\b(?:the|my|our|his|her|their|its|what|which|maiden|middle|first|last|family)|['’]s?)\s+"
-    r"(?:sur|nick)?names?\b|\bcalled\W*$"
+    r"(?:sur|nick)?names?\b|\b(?:called|named)\W*$"
 )
 _NAME = re.compile(r"\b(?:[A-ZÄÖÜ][\w'’-]+|(?!\d+\b)\w*\d\w*|\w+[-_./@]\w+)")  # also "acme-stage-eu"
 _CALLED = re.compile(r"(?i)\b(?:(?:re)?named|called|names?(?:\s+(?:is|are|was))?)\b(?:\s+to\b)?\s*(\w*)")
@@ -58,10 +58,17 @@ _WHEN_OR_WHERE = re.compile(
     r"\b(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days?|January|February|March|April|May|June|July|August"
     r"|September|October|November|December)\b|\bfrom\s+[A-ZÄÖÜ][\w-]+(?=\W*$)"
 )
+# Nor a deed that a note begins with, nor, asked who, where something is.
+_DEED = re.compile(
+    r"^(?!(?:Al|Wil|Mani|Wini)?[Ff]red\b|(?:Jar|Ahm|Ham|Mohamm?)ed\b)\w+ed\s+"
+    r"(?=(?:the|an?|my|our|his|her|their|with|to|on|in|up|at)\b)"
+)
+_IN_A_PLACE = re.compile(r"\b(?:in|from)\s+(?:the\s+)?[A-ZÄÖÜ][\w-]+")
 # Somebody without a name: a pronoun, or whom something is done by.
 _SOMEBODY = re.compile(
     r"(?i)\b(?:s?he|they|him|them|who(?:ever)?|(?:every|some|any|no)(?:body|one)|no\s+one|people|team|family"
-    r"|(?:wo)?m[ae]n|girls?|boys?|couple)\b|\bby\s+(?:the|an?|our|my|one\s+of)\s"
+    r"|(?:wo)?m[ae]n|girls?|boys?|couple|kids|children|neighbou?rs?|guests?|tenants?|colleagues?|customers?"
+    r"|students?|visitors?)\b|\bby\s+(?:the|an?|our|my|one\s+of)\s"
 )
 _NUMBER = frozenset(terms("number"))
 _LOCATED = re.compile(r"(?i)where\s+(?:is|are|do|does|can|did)\b")
@@ -225,7 +232,10 @@ class Asked(NamedTuple):
         """
         if told.foreign or not (self.of_somebody or self.of_name):
             return False
-        spelt = frozenset(terms(" ".join(_NAME.findall(_WHEN_OR_WHERE.sub(" ", told.text)))))
+        text = _DEED.sub(" ", _WHEN_OR_WHERE.sub(" ", told.text))
+        if self.of_somebody:
+            text = _IN_A_PLACE.sub(" ", text)
+        spelt = frozenset(terms(" ".join(_NAME.findall(text))))
         if spelt - STOP_WORDS - self.terms:
             return False
         if not self.of_somebody:

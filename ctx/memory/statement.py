@@ -35,7 +35,7 @@ from ctx.memory.slots import (
 # What says that something is no longer as it was. English and German.
 _CUE = re.compile(
     r"(?i)\b(?:switch(?:ed|ing)?|mov(?:ed|ing)|migrat\w+|ported|chang(?:ed|es|ing)|replac\w+|swapped|traded"
-    r"|exchanged|renam\w+|upgrad\w+|downgrad\w+|converted"
+    r"|exchanged|renam\w+|rechristen\w*|upgrad\w+|downgrad\w+|converted"
     r"|rewr\w+|rebuilt|re(?P<anew>licen[cs]ed|painted|homed|housed|wired|priced|booked|worded|phrased"
     r"|designed|trained|married|numbered|installed|decorated|organi[sz]ed|configured|implemented|modelled)"
     r"|postponed|rescheduled|delayed|raised|increased|lowered|reduced|decreased|cut|bumped|doubled|halved"

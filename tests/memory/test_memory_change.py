@@ -457,3 +457,18 @@ def test_what_another_thing_was_changed_to_leaves_this_one(bank: MemoryBank, clo
 )
 def test_a_side_is_no_end(text: str, changes: bool) -> None:
     assert Statement.of(text).changes is changes
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "question"),
+    [
+        ("The pipeline is named foldrunner", "foldrunner is now named heron", "What is the pipeline named?"),
+        ("The boat is called Seagull", "We rechristened the boat Aurora", "What is the name of the boat?"),
+    ],
+)
+def test_another_name_for_what_had_one_is_news_of_it(
+    bank: MemoryBank, clock: Clock, earlier: str, later: str, question: str
+) -> None:
+    bank.put("The old pipeline was written in make")
+    bank.put("The boat lies in berth 14")
+    assert best_a_day_after(bank, clock, earlier, later, question) == later

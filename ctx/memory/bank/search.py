@@ -6,7 +6,7 @@ from typing import NamedTuple
 from ctx.analyze import query_terms
 from ctx.clock import DAY_MS
 from ctx.errors import BadRequest, EmbeddingsDisabled
-from ctx.memory.answers import Answer, answer_of, doubted
+from ctx.memory.answers import Answer, answer_of, doubted, of_kind_first
 from ctx.memory.bank.base import MAX_LIMIT, BankView
 from ctx.memory.columns import Memory, moment_ms, number, whole
 from ctx.memory.currency import aged, as_sure, current, in_unread_words, succeeded, timely
@@ -218,7 +218,7 @@ class Searching(BankView):
             hits = with_successors(view, hits, conditions, question.query)
             vectors = legs.vectors or self._embedding.of_bank(view)
             vectors_of = vectors.vectors_of if vectors is not None else lambda nos: {}
-            hits = current(hits, vectors_of, question.query, measured=measured)
+            hits = of_kind_first(current(hits, vectors_of, question.query, measured=measured), question.query)
         if measured:
             hits = doubted(in_unread_words(hits, question.query), question.query)
         hits = as_sure(hits)
