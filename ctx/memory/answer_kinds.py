@@ -64,10 +64,27 @@ _OWNER = re.compile(
     r"\b(?!(?:it|that|there|here|what|who|he|she|let)['’])[a-zäöü]\w+['’]s\s|^(?:The|Our|My)\s+\w+\s+ha(?:s|ve|d)\b"
 )
 
-_NUMBER_WORDS = r"(?:\d|\b(?:a|one|two|three|four|five|six|seven|eight|nine|ten|half)\b)"
+_NUMBER_WORDS = r"(?:\d|\b(?:a|an|one|two|three|four|five|six|seven|eight|nine|ten|half)\b)"
 _MONTH_NAMES = "|".join(MONTHS)
 # How a question asks, and what a statement that answers it has.
 _FORMS = (
+    (
+        re.compile(
+            r"(?i)\bhow\s+much\b.*\bcosts?\b|\bwhat\s+do(?:es)?\b.*\bcost\W*$|\bwie\s*viel\b.*\bkoste"
+        ),
+        re.compile(
+            r"(?i)(?<![\d:.])(?!(?:19|20)\d\d\b)\d[\d.,]*(?![\d:])|[€$£¥]|\b(?:free|nothing|gratis|kostenlos"
+            r"|nichts|hundred|thousand|dozen|euros?|dollars?|pounds?|francs?|cents?|pence)\b"
+        ),
+    ),
+    (
+        re.compile(r"(?i)\bhow\s+old\b|\bwie\s+alt\b"),
+        re.compile(
+            r"(?i)(?<![\d:.])\d{1,4}(?![\d:])|\bborn\b|birthday|geboren|geburtstag|\b\w+(?:teen|ty)\b"
+            r"|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|ein|zwei|drei|vier|fünf|sechs"
+            r"|sieben|acht|neun|zehn|elf|zwölf|\w+zig|\w+zehn)\b"
+        ),
+    ),
     (
         re.compile(r"(?i)\bhow\s+heavy\b|\bhow\s+much\b.*\bweigh|\bwie\s+schwer\b|\bwie\s*viel\s+wieg"),
         re.compile(
