@@ -15,6 +15,7 @@ from ctx import kinds
 from ctx.analyze import beginning
 from ctx.lean import NamedTuple
 from ctx.ranking import Leg
+from ctx.text import lowered
 
 # Of the best score, added where the path of code says all that the query says: so much where the first SAMPLE
 # candidates are code, less as they are prose, for a page is then the likelier answer.
@@ -114,9 +115,7 @@ def profile(path: str, media_type: str) -> Profile:
     file = folders, stem = kinds.place(path)
     named = f"{folders[-1]}/{stem}" if folders else f"/{stem}"
     code = kinds.is_code(media_type)
-    low = named.lower()
-    if len(low) != len(named):  # İ is two characters in lower case, and the places of both are compared
-        low = "".join(char if len(char.lower()) > 1 else char.lower() for char in named)
+    low = lowered(named)  # the places of both are compared
     low = named if low == named else low  # a hundred thousand are kept, and most are of small letters
     role = kinds.role(file, media_type)
     defining = code and not path.endswith(_STUBS)

@@ -21,6 +21,14 @@ def cut(text: str, limit: int, mark: str = "…") -> str:
     return text if len(text) <= limit else text[: limit - len(mark)] + mark
 
 
+def lowered(text: str) -> str:
+    """The text in lower case, every character where it was: "İ", which would be two, stays as it is."""
+    low = text.lower()
+    if len(low) == len(text):
+        return low
+    return "".join(char if len(char.lower()) > 1 else char.lower() for char in text)
+
+
 def counted(count: int, noun: str) -> str:
     """`1 document`, `2 documents`, `2 memories`."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in "aeiou" else f"{noun}s"

@@ -43,6 +43,7 @@ RELATED_ALONE = 0.47  # the cosine at which two texts need not share a word to b
 CUE_WORTH = 0.2
 NAMED_WORTH = 0.15  # of a name or number of the earlier text in the later one
 SLOT_WORTH = 0.3
+UNRELATED = RELATED - CUE_WORTH - NAMED_WORTH  # nothing that speaks for it makes two texts of one thing
 
 
 def _one_speaker(earlier: Statement, later: Statement) -> bool:
@@ -165,7 +166,7 @@ def _names_what_ended(earlier: Statement, later: Statement) -> bool:
 def updates(earlier: Statement, later: Statement, worth: float) -> bool:
     """Whether a later statement speaks of the same thing as an earlier one, so that of the two it is the one
     to go by; `worth` is their likeness."""
-    if worth < RELATED - CUE_WORTH - NAMED_WORTH:
+    if worth < UNRELATED:
         return False
     if not (earlier.short and later.short and _one_speaker(earlier, later)):
         return False

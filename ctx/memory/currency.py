@@ -14,6 +14,7 @@ from ctx.clock import DAY_MS
 from ctx.memory.answer_kinds import lacks_answer
 from ctx.memory.change import (
     RELATED,
+    UNRELATED,
     ends_something_else,
     likeness,
     linked,
@@ -318,6 +319,9 @@ class _Pair(NamedTuple):
     def is_updated(self) -> bool:
         """Whether the later memory is to stand before the earlier one."""
         older, newer = self.older, self.newer
+        alike = _answers_alike(self.earlier, self.later)
+        if self.worth < UNRELATED and not alike and not self.question.located:
+            return False  # of most pairs this is all there is to ask
         if newer.adds or self.question.is_told_more(older, newer):
             return False  # it comes on top of what there is
         if self.question.is_of_names_alone(older, newer) and (
@@ -331,7 +335,7 @@ class _Pair(NamedTuple):
         related = self.worth >= RELATED and of_same_people(older, newer)
         if related and _answers(self.earlier, self.later, NO_CUE_SHARE):
             return True
-        if self._is_of_one_matter() and _answers_alike(self.earlier, self.later):
+        if alike and self._is_of_one_matter():
             return True
         return updates(older, newer, self.worth) and self._is_answered_by_change()
 

@@ -31,10 +31,13 @@ from ctx.memory.slots import (
     Slot,
     slot,
 )
+from ctx.text import lowered
 
+# Patterns of small letters are matched with a text in lower case: `(?i)` would try each of a hundred words at
+# each place, four times as long.
 # What says that something is no longer as it was. English and German.
 _CUE = re.compile(
-    r"(?i)\b(?:switch(?:ed|ing)?|mov(?:ed|ing)|migrat\w+|ported|chang(?:ed|es|ing)|replac\w+|swapped|traded"
+    r"\b(?:switch(?:ed|ing)?|mov(?:ed|ing)|migrat\w+|ported|chang(?:ed|es|ing)|replac\w+|swapped|traded"
     r"|exchanged|renam\w+|rechristen\w*|upgrad\w+|downgrad\w+|converted"
     r"|rewr\w+|rebuilt|re(?P<anew>licen[cs]ed|painted|homed|housed|wired|priced|booked|worded|phrased"
     r"|designed|trained|married|numbered|installed|decorated|organi[sz]ed|configured|implemented|modelled)"
@@ -94,7 +97,7 @@ _EMPTY = frozenset(
 )
 # What says that something comes on top of what there is, and puts nothing in its place.
 _ADDING = re.compile(
-    r"(?i)\b(?:also|as\s+well|in\s+addition|additionally|besides|too(?=\s*(?:[.,;!]|$))|auch|außerdem"
+    r"\b(?:also|as\s+well|in\s+addition|additionally|besides|too(?=\s*(?:[.,;!]|$))|auch|außerdem"
     r"|zusätzlich|ebenfalls)\b"
 )
 # What stands before the thing that ended: a verb of ending, or from where somebody moved, not comes.
@@ -115,7 +118,7 @@ _ENDED = re.compile(
 )
 # And after it: "My Cannondale was stolen", "Dr Lindner has retired".
 _GONE = re.compile(
-    r"(?i)(?:^|[.;,]\s+|\b(?:since|because|now\s+that|after)\s+)(?:(?:and|but|as|because|since"
+    r"(?:^|[.;,]\s+|\b(?:since|because|now\s+that|after)\s+)(?:(?:and|but|as|because|since"
     r"|now\s+that)\s+)?((?:[\w.'’-]+\s+){1,4}?)(?:(?:was|were|is|are|has|have|had|got|been|just|now"
     r"|finally)\s+){0,3}"
     r"(?:stolen|sold|broke(?:\s+down)?|lost|cancel\w*|closed|closing|discontinued|retired|retiring|died"
@@ -123,7 +126,7 @@ _GONE = re.compile(
     r"|(?:torn|burnt|burned)\s+down|demolished"
     r"|shut\s+down|(?:left|quit|gone|no\s+longer\s+with\s+us)(?=\s*(?:[,;.:–—]|$))"
     r"|found\s+(?:another|a\s+new)\s+job|moved\s+(?:away|out)(?!\s+of\b)"
-    r"|(?:went\s+)?on\s+(?:[\w'’]+\s+){0,2}leave|went\s+(?:bankrupt|downhill|out\s+of\s+business)|in\s+Rente"
+    r"|(?:went\s+)?on\s+(?:[\w'’]+\s+){0,2}leave|went\s+(?:bankrupt|downhill|out\s+of\s+business)|in\s+rente"
     r"|gestohlen|verkauft|gestorben|geschlossen)\b"
     # of whoever "lost the notes" nothing is over, but of what "closed a week ago"
     r"(?!\s+(?:the|an?|our)\s+(?!(?:\w+\s+)?(?:day|week|month|year|while|moment)s?\b))"
@@ -186,7 +189,7 @@ _HOURS = re.compile(
     r"|\d{1,2}\s?(?:am|pm|uhr)|o['’]?clock)\b"
 )
 _COUNT = re.compile(
-    r"(?i)\d|\b(?:no|none|nothing|free|zero|half|double|twice|an?other|more|less|fewer|kein\w*|nichts|gratis"
+    r"\d|\b(?:no|none|nothing|free|zero|half|double|twice|an?other|more|less|fewer|kein\w*|nichts|gratis"
     r"|doppelt|mehr|weniger|nada|sin|más|menos|rien|plus|moins"
     r"|(?<!\bthe\s)(?<!\bold\s)(?<!\bnew\s)(?<!\bthis\s)(?<!\bthat\s)one"
     r"|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|hundred"
@@ -196,7 +199,7 @@ _COUNT = re.compile(
     r"|une|deux|trois|quatre|cinq|six|sept|huit|neuf|dix)\b"
 )
 _OFTEN = re.compile(
-    r"(?i)\b(?:every|each|once|twice|never|always|(?:hour|day|night|week|month|quarter|year)(?:s|ly)?|daily"
+    r"\b(?:every|each|once|twice|never|always|(?:hour|day|night|week|month|quarter|year)(?:s|ly)?|daily"
     r"|noon|midnight|(?:mid)?(?:morning|afternoon|evening)s?"
     r"|spring|summer|autumn|winter|(?:after|before)\s+(?:work|school|lunch|dinner|breakfast|\w+ing)"
     r"|jede[mnrs]?|einmal|zweimal|nie|immer|(?:stünd|täg|nächt|wöchent|monat|jähr)lich"
@@ -251,12 +254,16 @@ class Statement:
     @cached_property
     def _without_cues(self) -> str:
         """The text without what says that something changed."""
-        return _CUE.sub(lambda match: match["anew"] or " ", self.text)  # what is relicensed is licensed
+        return _cueless(self.text, self._low, anew=True)
+
+    @cached_property
+    def _low(self) -> str:
+        return lowered(self.text)
 
     @cached_property
     def changes(self) -> bool:
         """Whether it says by itself that something is no longer as it was."""
-        change = self._without_cues != self.text or _GONE.search(self.text) is not None
+        change = self._without_cues != self.text or _GONE.search(self._low) is not None
         return change and not self.adds
 
     @cached_property
@@ -269,8 +276,9 @@ class Statement:
     @cached_property
     def beginning(self) -> frozenset[str]:
         """The term of its content with which it begins."""
-        spelt = (term for word in normal_words(self._without_cues) for term in self._sexless(terms(word)))
-        return frozenset(itertools.islice((term for term in spelt if term in self.content), 1))
+        terms_in_order = (term for word in normal_words(self._without_cues) for term in terms(word))
+        spelt = (form for term in terms_in_order for form in self._sexless((term,)))
+        return frozenset(itertools.islice((form for form in spelt if form in self.content), 1))
 
     @cached_property
     def kinds(self) -> frozenset[tuple[str, str]]:
@@ -302,18 +310,20 @@ class Statement:
     @cached_property
     def adds(self) -> bool:
         """Whether it says that something comes on top of what there is."""
-        return _ADDING.search(self.text) is not None
+        return _ADDING.search(self._low) is not None
 
     @cached_property
     def counted(self) -> bool:
         """Whether it says how much."""
-        return _COUNT.search(self.text) is not None
+        return _COUNT.search(self._low) is not None
 
     @cached_property
     def measured(self) -> bool:
         """Whether it says when, how often or how much."""
         forms = [form for name, form in VALUE_TYPES if name in ("time", "day", "number")]
-        return any(form.search(self.text) for form in (*forms, _HOURS, _OFTEN))
+        return _OFTEN.search(self._low) is not None or any(
+            form.search(self.text) for form in (*forms, _HOURS)
+        )
 
     @cached_property
     def terms(self) -> frozenset[str]:
@@ -351,7 +361,7 @@ class Statement:
         parts = [part for part in _CLAUSE_END.split(self.text) if any(_endings(part))]
         parts = [part if _NO_MORE.search(part) else _SUCCESSOR.sub(" ", part) for part in parts]
         sentence = _DEED.sub(" ", _DENIED.sub(r" ; \1 ", _ENDED.sub(r" ; \1 ", " ".join(parts))))
-        words = terms(_CUE.sub(" ", sentence))
+        words = terms(_cueless(sentence, lowered(sentence)))
         return self._sexless(frozenset(words) - STOP_WORDS - _EMPTY - silent_terms(self.text))
 
     @property
@@ -386,7 +396,7 @@ class Statement:
     def gone(self) -> frozenset[str]:
         """Terms of what it says is over, also where that stands before the word that says so."""
         return self.ended | self._sexless(
-            term for match in _GONE.finditer(self.text) for term in terms(match[1])
+            term for match in _GONE.finditer(self._low) for term in terms(self.text[slice(*match.span(1))])
         )
 
     @cached_property
@@ -464,6 +474,19 @@ class Statement:
     def owners(self) -> frozenset[str]:
         """The persons whose something is: of "My wife's phone" the wife."""
         return owners(self.text)
+
+
+def _cueless(text: str, low: str, *, anew: bool = False) -> str:
+    """A text (`low`: in lower case) without what says that something changed. `anew`: of what is relicensed
+    stays that it is licensed.
+    """
+    pieces: list[str] = []
+    position = 0
+    for match in _CUE.finditer(low):
+        first, last = match.span("anew") if anew else (0, 0)
+        pieces += text[position : match.start()], text[max(0, first) : max(0, last)] or " "
+        position = match.end()
+    return "".join(pieces) + text[position:]
 
 
 def _endings(text: str) -> Iterator[re.Match[str]]:

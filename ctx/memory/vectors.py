@@ -171,22 +171,27 @@ class BankVectors:
 
     def vectors_of(self, nos: list[int]) -> dict[int, Floats]:
         """The unit vectors, float32 (passages, dim), of these memories; those without one are left out."""
-        with self._lock:
-            rows = self._rows
-            places = np.flatnonzero(np.isin(rows.owners[: rows.filled], nos) & rows.alive[: rows.filled])
-        if not len(places):
-            return {}
-        vectors = np.ascontiguousarray(rows.columns[:, places].T, np.float32) * rows.steps[places, None]
-        owners = rows.owners[places]
-        return {int(no): vectors[owners == no] for no in np.unique(owners)}
+        owners, starts, vectors = self._passages_of(nos)
+        return dict(zip(owners, np.split(vectors, starts[1:]), strict=True)) if owners else {}
 
     def cosines(self, query: Floats, nos: list[int]) -> dict[int, float]:
         """The cosine of the best passage of each of these memories; those without a vector are left out."""
-        return {
-            no: float((vectors @ query).max())
-            for no, vectors in self.vectors_of(nos).items()
-            if vectors.shape[1] == len(query)
-        }
+        owners, starts, vectors = self._passages_of(nos)
+        if not owners or vectors.shape[1] != len(query):
+            return {}
+        return dict(zip(owners, np.maximum.reduceat(vectors @ query, starts).tolist(), strict=True))
+
+    def _passages_of(self, nos: list[int]) -> tuple[list[int], npt.NDArray[np.intp], Floats]:
+        """Those of some memories that have a vector, ascending; where the passages of each begin; and the
+        unit vectors of these, float32 (passages, dim).
+        """
+        with self._lock:
+            rows = self._rows
+            places = np.flatnonzero(np.isin(rows.owners[: rows.filled], nos) & rows.alive[: rows.filled])
+        places = places[np.argsort(rows.owners[places], kind="stable")]
+        owners, starts = np.unique(rows.owners[places], return_index=True)
+        vectors = np.ascontiguousarray(rows.columns[:, places].T, np.float32) * rows.steps[places, None]
+        return owners.tolist(), starts, vectors
 
 
 def cosine_of(vectors: Mapping[int, Floats], no: int, other_no: int) -> float | None:

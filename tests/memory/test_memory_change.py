@@ -1,5 +1,8 @@
 """Which statement takes which one's place, and what a question finds of the two."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -472,3 +475,22 @@ def test_another_name_for_what_had_one_is_news_of_it(
     bank.put("The old pipeline was written in make")
     bank.put("The boat lies in berth 14")
     assert best_a_day_after(bank, clock, earlier, later, question) == later
+
+
+def test_a_statement_begins_with_the_first_term_of_its_first_word_in_every_process() -> None:
+    code = (
+        "from ctx.memory.statement import Statement\n"
+        "print(*(Statement.of(t).beginning for t in ('#data-alerts', '1,850 people', '2026-01-11T12:00:00Z')))"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in range(4)
+    }
+    assert len(outputs) == 1
+    assert "'data'" in outputs.pop()
