@@ -60,7 +60,7 @@ _WHEN_OR_WHERE = re.compile(
 )
 # Nor a deed that a note begins with, nor, asked who, where something is.
 _DEED = re.compile(
-    r"^(?!(?:Al|Wil|Mani|Wini)?[Ff]red\b|(?:Jar|Ahm|Ham|Mohamm?)ed\b)\w+ed\s+"
+    r"^(?!(?:Al|Wil|Mani|Wini)?[Ff]red\b|(?:Jar|Ahm|Ham|Mohamm?|N|T|J)ed\b)\w+ed\s+"
     r"(?=(?:the|an?|my|our|his|her|their|with|to|on|in|up|at)\b)"
 )
 _IN_A_PLACE = re.compile(r"\b(?:in|from)\s+(?:the\s+)?[A-ZÄÖÜ][\w-]+")
