@@ -2,7 +2,7 @@
 
 import hashlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ctx.errors import Conflict
 from ctx.memory.columns import JSON_COLUMNS, Memory, canonical
@@ -128,8 +128,18 @@ class Writer(Reader):
 
     def _revive(self, ids: Sequence[str]) -> None:
         """What a forgotten memory had taken the place of holds again."""
-        outdated = Condition(f"m.superseded_by {IN_TEXTS}", (listed(ids),))
-        for memory in list(self.select([UNDELETED, outdated])):
+        self._let_hold(Condition(f"m.superseded_by {IN_TEXTS}", (listed(ids),)))
+
+    def revive_bereft(self, nos: Iterable[int]) -> None:
+        """What was brought back holds where what had taken its place is forgotten, or erased."""
+        bereft = (
+            f"m.no {IN_NUMBERS} AND m.superseded_by IS NOT NULL AND NOT EXISTS (SELECT 1 FROM memories s"
+            " WHERE s.bank_no = m.bank_no AND s.id = m.superseded_by AND s.deleted_ms IS NULL)"
+        )
+        self._let_hold(Condition(bereft, (listed(nos),)))
+
+    def _let_hold(self, condition: Condition) -> None:
+        for memory in list(self.select([UNDELETED, condition])):
             self.patch(memory, {"valid_to_ms": None, "superseded_by": None})
 
     def _doomed(self, conditions: Sequence[Condition]) -> list[tuple[int, str, int]]:

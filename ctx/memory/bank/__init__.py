@@ -7,10 +7,11 @@ shows and in which order. The embedder reads before a transaction begins, so no 
 from ctx.memory.bank.move import Moving
 from ctx.memory.bank.read import Reading
 from ctx.memory.bank.search import Searching
+from ctx.memory.bank.undo import Undoing
 from ctx.memory.bank.write import Writing
 
 
-class MemoryBank(Writing, Reading, Searching, Moving):
+class MemoryBank(Writing, Undoing, Reading, Searching, Moving):
     """One bank's handle. Nothing it does reads or changes another; `source` is written with every change."""
 
 

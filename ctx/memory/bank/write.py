@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ctx.clock import DAY_MS, ahead_of_utc_ms
-from ctx.errors import BadRequest, Conflict, NotFound
+from ctx.errors import BadRequest, Conflict
 from ctx.memory.bank.base import BankView
 from ctx.memory.bank.search import Searching
 from ctx.memory.columns import UPDATABLE, Memory, check_json, checked, short_text
@@ -22,9 +22,6 @@ from ctx.memory.screen import screen_json
 from ctx.memory.writer import Writer
 from ctx.types import JSON
 
-_NO_OPERATION = (
-    "no such operation in this bank (the reply to a change gives its op_id, and so does a memory's history)"
-)
 DEDUPES = ("exact", "near", "off")
 MAX_ITEMS = 1000  # of one put_many
 MAX_KEY_CHARS = 200
@@ -322,40 +319,6 @@ class Writing(Searching, BankView):
             count = writer.delete_under(conditions, writer.at_ms)
             return {"count": count, "op_id": writer.op_id if count else None}
 
-    def undo(self, op_id: str) -> JSON:
-        """Takes an operation back, as an operation of its own: `{"count", "skipped", "op_id", "undone"}`.
-
-        What it made is deleted, what it changed or deleted is as before. Memories changed since are skipped
-        and named; where all were, `Conflict`. A purge cannot be undone.
-        """
-        texts = self._texts_before(op_id)
-        embedded = dict(zip(texts, self._embedding.packed(list(texts.values())), strict=True))
-        with self._writing("undo") as writer:
-            op_no = writer.operation(op_id)
-            if op_no is None:
-                raise NotFound(_NO_OPERATION)
-            writer.detail(of=op_id)
-            states = _states_before(writer, op_no)
-            memories = writer.rows(states)
-            count, skipped = 0, []
-            for no, (version, before) in states.items():
-                memory = memories[no]
-                if memory.version != version:
-                    skipped.append(memory.id)
-                elif before is None:
-                    count += writer.delete_under([Condition("m.no = ?", (no,))], writer.at_ms)
-                else:
-                    restored = writer.patch(memory, before)
-                    if restored.text != memory.text:
-                        writer.replace_vectors(restored, self._embedding.model, embedded.get(no, []))
-                    count += 1
-            if not count:
-                reason = "nothing is left to take back: the memories were changed since"
-                raise Conflict(
-                    reason if skipped else "this operation cannot be undone", data={"skipped": skipped[:20]}
-                )
-            return {"count": count, "skipped": sorted(skipped), "op_id": writer.op_id, "undone": op_id}
-
     def touch(self, ids: Sequence[str]) -> int:
         """Counts a reading of these memories (access_count, last_accessed, the session); how many there
         were.
@@ -456,15 +419,6 @@ class Writing(Searching, BankView):
                 writer.detail(reason=reason)
         return ids
 
-    def _texts_before(self, op_id: str) -> dict[int, str]:
-        with self._view() as view:
-            op_no = view.operation(op_id)
-            if op_no is None:
-                raise NotFound(_NO_OPERATION)
-            return {
-                no: before["text"] for no, _, before in view.changes_of(op_no) if before and "text" in before
-            }
-
 
 def _read_times(text: str, said_ms: int, timestamp: JSON = None) -> dict[str, JSON]:
     """When what a text tells of happened, as the columns of it; none where it does not say. `timestamp`: that
@@ -513,17 +467,6 @@ def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
         changes["session"] = None  # it is not one session's alone any more, and does not go with that
     changes["content_hash"] = content_hash(twin._replace(**changes))
     return writer.patch(twin, changes)
-
-
-def _states_before(writer: Writer, op_no: int) -> dict[int, tuple[int, dict[str, JSON] | None]]:
-    """By memory: the last version that an operation made of it, and the columns as they were before; None: it
-    was not there.
-    """
-    states: dict[int, tuple[int, dict[str, JSON] | None]] = {}
-    for no, version, before in writer.changes_of(op_no):  # latest version first
-        last, later = states.get(no, (version, {}))
-        states[no] = (last, None if before is None else {**(later or {}), **before})
-    return states
 
 
 def _check_options(dedupe: JSON, supersedes: JSON) -> None:

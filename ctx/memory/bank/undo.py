@@ -1,0 +1,70 @@
+"""Taking back what was done to a bank: an operation, or that one memory was forgotten."""
+
+from ctx.errors import Conflict, NotFound
+from ctx.memory.bank.base import BankView
+from ctx.memory.filters import Condition
+from ctx.memory.writer import Writer
+from ctx.types import JSON
+
+_NO_OPERATION = (
+    "no such operation in this bank (the reply to a change gives its op_id, and so does a memory's history)"
+)
+
+
+class Undoing(BankView):
+    """What makes a change as if it had not been."""
+
+    def undo(self, op_id: str) -> JSON:
+        """Takes an operation back, as an operation of its own: `{"count", "skipped", "op_id", "undone"}`.
+
+        What it made is deleted, what it changed or deleted is as before. Memories changed since are skipped
+        and named; where all were, `Conflict`. A purge cannot be undone.
+        """
+        texts = self._texts_before(op_id)
+        embedded = dict(zip(texts, self._embedding.packed(list(texts.values())), strict=True))
+        with self._writing("undo") as writer:
+            op_no = writer.operation(op_id)
+            if op_no is None:
+                raise NotFound(_NO_OPERATION)
+            writer.detail(of=op_id)
+            states = _states_before(writer, op_no)
+            memories = writer.rows(states)
+            count, skipped = 0, []
+            for no, (version, before) in states.items():
+                memory = memories[no]
+                if memory.version != version:
+                    skipped.append(memory.id)
+                elif before is None:
+                    count += writer.delete_under([Condition("m.no = ?", (no,))], writer.at_ms)
+                else:
+                    restored = writer.patch(memory, before)
+                    if restored.text != memory.text:
+                        writer.replace_vectors(restored, self._embedding.model, embedded.get(no, []))
+                    count += 1
+            if not count:
+                reason = "nothing is left to take back: the memories were changed since"
+                raise Conflict(
+                    reason if skipped else "this operation cannot be undone", data={"skipped": skipped[:20]}
+                )
+            writer.revive_bereft(states)
+            return {"count": count, "skipped": sorted(skipped), "op_id": writer.op_id, "undone": op_id}
+
+    def _texts_before(self, op_id: str) -> dict[int, str]:
+        with self._view() as view:
+            op_no = view.operation(op_id)
+            if op_no is None:
+                raise NotFound(_NO_OPERATION)
+            return {
+                no: before["text"] for no, _, before in view.changes_of(op_no) if before and "text" in before
+            }
+
+
+def _states_before(writer: Writer, op_no: int) -> dict[int, tuple[int, dict[str, JSON] | None]]:
+    """By memory: the last version that an operation made of it, and the columns as they were before; None: it
+    was not there.
+    """
+    states: dict[int, tuple[int, dict[str, JSON] | None]] = {}
+    for no, version, before in writer.changes_of(op_no):  # latest version first
+        last, later = states.get(no, (version, {}))
+        states[no] = (last, None if before is None else {**(later or {}), **before})
+    return states

@@ -1,0 +1,41 @@
+"""What comes back when something is taken back, and what does not."""
+
+from collections.abc import Callable
+
+import pytest
+from memory_kit import DAY_MS, Clock
+
+from ctx.memory import MemoryBank
+
+
+def _forget(bank: MemoryBank, id: str) -> object:
+    return bank.delete(id)
+
+
+def _purge(bank: MemoryBank, id: str) -> object:
+    return bank.delete(id, hard=True)
+
+
+@pytest.mark.parametrize("lose", [_forget, _purge])
+def test_what_comes_back_holds_where_its_successor_is_gone(
+    bank: MemoryBank, clock: Clock, lose: Callable[[MemoryBank, str], object]
+) -> None:
+    older = bank.put("I live in Berlin")["id"]
+    clock.pass_ms(DAY_MS)
+    newer = bank.put("I moved from Berlin to Paris", supersedes=[older])["id"]
+    forgotten = bank.delete(older)
+    lose(bank, newer)
+    undone = bank.undo(forgotten["op_id"])
+    assert [record["text"] for record in bank.every()] == ["I live in Berlin"]
+    bank.undo(undone["op_id"])
+    assert bank.count() == 0
+
+
+def test_both_of_a_pair_forgotten_at_once_come_back_as_they_were(bank: MemoryBank) -> None:
+    older = bank.put("I live in Berlin")["id"]
+    newer = bank.put("I moved from Berlin to Paris", supersedes=[older])["id"]
+    bank.undo(bank.delete_all([older, newer])["op_id"])
+    assert [record["id"] for record in bank.every()] == [newer]
+    record = bank.get(older)
+    assert record is not None
+    assert record["superseded_by"] == newer
