@@ -164,9 +164,11 @@ class Writer(Reader):
             self._revive([memory.id])
         for sql in _BELONGINGS:
             self.connection.execute(sql, (memory.no, self.bank_no)[: sql.count("?")])
-        # A reply that was kept names the memory; what it named is gone.
+        # A reply that was kept names the memory: it goes, and its key stays, so that whoever asks again does
+        # not bring back what was erased.
         self.connection.execute(
-            "DELETE FROM memory_replies WHERE bank_no = ? AND instr(reply, ?) > 0", (self.bank_no, memory.id)
+            "UPDATE memory_replies SET request = '', reply = 'null' WHERE bank_no = ? AND instr(reply, ?) > 0",
+            (self.bank_no, memory.id),
         )
         self.connection.execute(
             "UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", (self.bank_no,)
@@ -264,6 +266,12 @@ class Writer(Reader):
     def keep_reply(self, key: str, request: str, reply: JSON) -> None:
         self.connection.execute(
             "INSERT INTO memory_replies VALUES (?, ?, ?, ?)", (self.bank_no, key, request, canonical(reply))
+        )
+
+    def drop_replies(self, op_id: str) -> None:
+        """Forgets that an operation answered a request: it is done anew when it comes again."""
+        self.connection.execute(
+            "DELETE FROM memory_replies WHERE bank_no = ? AND instr(reply, ?) > 0", (self.bank_no, op_id)
         )
 
     def configure(self, config: JSON) -> None:

@@ -65,7 +65,8 @@ class CallContext:
             if self._ended:  # the deadline passed while this was on its way
                 raise ToolError("the call has ended")
             reply = call(self._bank, name, named)
-            if isinstance(reply, dict) and isinstance(reply.get("op_id"), str):
+            # What answers a request that came before was written by another call.
+            if isinstance(reply, dict) and isinstance(reply.get("op_id"), str) and not reply.get("repeated"):
                 self._written.append((reply["op_id"], _made(reply)))
             return reply
 
@@ -77,6 +78,7 @@ class CallContext:
             self._ended = True
             for operation, ids in reversed(self._written):
                 try:
+                    self._bank.unanswer(operation)
                     self._bank.undo(operation)
                 except Conflict:
                     pass  # what it made was changed later in this call: deleted below

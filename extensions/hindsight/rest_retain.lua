@@ -27,7 +27,7 @@ tool = {
       },
       async = { type = "boolean", description = "It is stored when the reply is sent, either way" },
       document_tags = { type = "array", items = { type = "string" } },
-      operation_id = { type = "string", minLength = 1, description = "The same id again stores nothing again" },
+      operation_id = { type = "string", minLength = 1, maxLength = 180, description = "The same id again stores nothing again" },
     },
     required = { "items" },
   },
@@ -42,12 +42,17 @@ local function joined(...)
 end
 
 function tool.execute(params, context)
+  local function key(part) return params.operation_id and params.operation_id .. ":" .. part end
   local replaced = {}
-  for _, item in ipairs(params.items) do
+  for place, item in ipairs(params.items) do
     local document = item.document_id
     if item.update_mode == "replace" and document and not replaced[document] then
       replaced[document] = true
-      context.memory.delete_where({ filter = { kind = "fact", document_id = document }, reason = "replaced" })
+      context.memory.delete_where({
+        filter = { kind = "fact", document_id = document },
+        reason = "replaced",
+        idempotency_key = key("replaced:" .. place),
+      })
     end
   end
   for place, item in ipairs(params.items) do
@@ -64,7 +69,7 @@ function tool.execute(params, context)
       metadata = metadata,
       document_id = item.document_id,
       tags = joined(item.tags or {}, params.document_tags or {}),
-      idempotency_key = params.operation_id and params.operation_id .. ":" .. place,
+      idempotency_key = key(place),
     })
   end
   return { success = true, bank_id = context.bank.id, items_count = #params.items, async = false, operation_id = params.operation_id or json.null }

@@ -216,12 +216,13 @@ def test_what_is_nearly_the_same_is_stored_and_linked_both_ways(bank: MemoryBank
 
 def test_an_idempotency_key_gives_the_first_reply_again(bank: MemoryBank) -> None:
     first = bank.put("once", dedupe="off", idempotency_key="k1")
-    assert bank.put("once", dedupe="off", idempotency_key="k1") == first
+    assert bank.put("once", dedupe="off", idempotency_key="k1") == {**first, "repeated": True}
     assert bank.count() == 1
     with pytest.raises(Conflict):
         bank.put("something else", dedupe="off", idempotency_key="k1")
     batch = bank.put_many([{"text": "a"}, {"text": "b"}], {"label": "c"}, idempotency_key="k2")
-    assert bank.put_many([{"text": "a"}, {"text": "b"}], {"label": "c"}, idempotency_key="k2") == batch
+    again = bank.put_many([{"text": "a"}, {"text": "b"}], {"label": "c"}, idempotency_key="k2")
+    assert again == {**batch, "repeated": True}
     assert bank.count() == 4
 
 

@@ -41,3 +41,19 @@ def test_what_comes_after_the_end_of_a_call_writes_nothing(bank: MemoryBank, con
         context.answer("memory.put", ["too late"], CALLER)
     assert bank.count() == 0
     assert context.answer("memory.count", [], CALLER) == 0
+
+
+def test_a_call_that_fails_leaves_what_another_wrote_for_the_same_request(
+    bank: MemoryBank, context: CallContext
+) -> None:
+    request = {"text": "the lighthouse is white", "idempotency_key": "k"}
+    first = context.answer("memory.put", [request], CALLER)
+    later = CallContext("diary", bank, "session", FileSessions(None), lambda session: {})
+    assert later.answer("memory.put", [request], CALLER)["id"] == first["id"]
+    later.take_back()
+    assert bank.count() == 1
+    context.take_back()
+    assert bank.count() == 0
+    assert context.answer("memory.count", [], CALLER) == 0
+    assert bank.put(**request)["created"], "what was taken back is stored when it is asked for again"
+    assert bank.count() == 1

@@ -499,3 +499,29 @@ def test_a_document_keeps_what_another_one_says_too(server: PackServer) -> None:
     assert server.client.get(f"{path}/documents/two").status_code == 200
     assert server.client.delete(f"{path}/documents/one").status_code == 200
     assert "tulips" in server.client.get(f"{path}/documents/two").text
+
+
+def test_a_repeated_replacement_of_a_document_forgets_nothing_it_stored(server: PackServer) -> None:
+    path = "/v1/default/banks/hs-replaced/memories"
+    for attempt in range(2):
+        item = {"content": "The launch is on Friday", "document_id": "plan", "update_mode": "replace"}
+        reply = server.client.post(path, json={"items": [item], "operation_id": "plan-1"})
+        assert reply.status_code == 200, attempt
+        listed = server.client.get(f"{path}/list").json()
+        assert [entry["text"] for entry in listed["items"]] == [item["content"]]
+
+
+def test_what_a_failed_retain_took_back_is_stored_by_the_one_that_is_right(server: PackServer) -> None:
+    path = "/v1/default/banks/hs-again/memories"
+    for moment, status in (("no moment", 400), ("2026-01-01", 200)):
+        items = [{"content": "The kiln is blue"}, {"content": "The loom is green", "timestamp": moment}]
+        reply = server.client.post(path, json={"items": items, "operation_id": "again-1"})
+        assert reply.status_code == status
+    listed = server.client.get(f"{path}/list").json()
+    assert {entry["text"] for entry in listed["items"]} == {"The kiln is blue", "The loom is green"}
+
+
+def test_an_operation_id_that_is_too_long_is_named_as_that(server: PackServer) -> None:
+    body = {"items": [{"content": "x"}], "operation_id": "o" * 200}
+    reply = server.client.post("/v1/default/banks/hs-long/memories", json=body)
+    assert (reply.status_code, "operation_id" in reply.json()["error"]["message"]) == (400, True)

@@ -49,6 +49,11 @@ class Undoing(BankView):
             writer.revive_bereft(states)
             return {"count": count, "skipped": sorted(skipped), "op_id": writer.op_id, "undone": op_id}
 
+    def unanswer(self, op_id: str) -> None:
+        """What this operation answered was no answer: the same request is done anew when it comes again."""
+        with self._writing("undo") as writer:
+            writer.drop_replies(op_id)
+
     def _texts_before(self, op_id: str) -> dict[int, str]:
         with self._view() as view:
             op_no = view.operation(op_id)

@@ -47,15 +47,17 @@ class Request(NamedTuple):
         return cls(given_name("idempotency_key", key), digest)
 
     def answered(self, reader: Reader) -> JSON | None:
-        """The reply of the first call; None where this is the first.
-        Raises `Conflict` where the key was used for another.
+        """The reply of the first call, with `repeated`; None where this is the first.
+        Raises `Conflict` where the key was used for another, and where what the first made was erased.
         """
         kept_reply = reader.reply(self.key) if self.key is not None else None
         if kept_reply is None:
             return None
+        if kept_reply[1] is None:
+            raise Conflict("what was stored with this idempotency key was erased since; choose a new one")
         if kept_reply[0] != self.digest:
             raise Conflict("the idempotency key was used for another request; choose a new one")
-        return kept_reply[1]
+        return {**kept_reply[1], "repeated": True}
 
     def keep(self, writer: Writer, reply: JSON) -> None:
         if self.key is not None:
@@ -290,11 +292,18 @@ class Writing(Searching, BankView):
         self._resources.rows.shred()
         return reply
 
-    def delete_where(self, filter: JSON, *, reason: str | None = None, dry_run: bool = False) -> JSON:
+    def delete_where(
+        self,
+        filter: JSON,
+        *,
+        reason: str | None = None,
+        dry_run: bool = False,
+        idempotency_key: str | None = None,
+    ) -> JSON:
         """Soft-deletes what the filter matches, with what it contains: `{"count", "op_id"}`; `undo(op_id)`
         brings it back.
 
-        A dry run only counts.
+        A dry run only counts. A second call with one `idempotency_key` deletes nothing more.
         """
         condition = compile_filter(filter)
         if condition == EVERYTHING:
@@ -302,9 +311,12 @@ class Writing(Searching, BankView):
                 'filter: an empty one would delete the whole bank; for that, give {"id": {"exists": true}}'
             )
         conditions = [visible(self._now(), superseded=True), condition]
+        request = Request.of(idempotency_key, "delete_where", {"filter": filter})
         with self._view() as view:
-            if not view.exists:  # nor is it made
+            if not view.exists and request.key is None:  # nor is it made
                 return {"count": 0, "op_id": None}
+            if (reply := request.answered(view)) is not None:
+                return reply
             if dry_run:
                 doomed = {
                     member.no
@@ -317,7 +329,9 @@ class Writing(Searching, BankView):
             if reason is not None:
                 writer.detail(reason=short_text("reason", reason))
             count = writer.delete_under(conditions, writer.at_ms)
-            return {"count": count, "op_id": writer.op_id if count else None}
+            reply = {"count": count, "op_id": writer.op_id if count else None}
+            request.keep(writer, reply)
+            return reply
 
     def touch(self, ids: Sequence[str]) -> int:
         """Counts a reading of these memories (access_count, last_accessed, the session); how many there
