@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ctx.cli.common import amount, memory_configuration, plain, print_json
 from ctx.cli.hooks import BUDGET_TOKENS
 from ctx.clock import iso_utc
-from ctx.errors import BadRequest, ConfigError, CtxError
+from ctx.errors import BadRequest, ConfigError, Conflict, CtxError
 from ctx.memory import MemoryBank, Provenance
 from ctx.memory.bank.search import CHARS_PER_TOKEN
 from ctx.memory.capture import lasting
@@ -173,21 +173,25 @@ def _session(payload: JSON) -> str | None:
 
 
 def _store(bank: MemoryBank, statement: str, message: Message, payload: JSON) -> bool:
-    """Keeps a statement once a session, so that what was forgotten since stays forgotten; whether it is
+    """Keeps a statement once a session, so that what was forgotten or erased since stays so; whether it is
     new.
     """
-    folder = payload.get("cwd") or next(iter(payload.get("workspace_roots") or ()), "")
+    roots = payload.get("workspace_roots")
+    folder = payload.get("cwd") or (roots[0] if isinstance(roots, list) and roots else "")
     project = os.path.basename(folder.rstrip("/")) if isinstance(folder, str) else ""
     key = hashlib.sha256(f"{_session(payload)} {gist(statement)}".encode()).hexdigest()
-    reply = bank.put(
-        statement,
-        type="world",
-        context=sound(project)[:200] or None,
-        birth_tags=[TAG],
-        timestamp=message.timestamp,
-        idempotency_key=f"{TAG}:{key}",
-    )
-    return bool(reply["created"])
+    try:
+        reply = bank.put(
+            statement,
+            type="world",
+            context=sound(project)[:200] or None,
+            birth_tags=[TAG],
+            timestamp=message.timestamp,
+            idempotency_key=f"{TAG}:{key}",
+        )
+    except Conflict:  # with this key another time was given, or what it stored was erased
+        return False
+    return bool(reply["created"]) and not reply.get("repeated")
 
 
 def said(payload: JSON) -> Iterator[Message]:

@@ -167,7 +167,8 @@ class Writer(Reader):
         # A reply that was kept names the memory: it goes, and its key stays, so that whoever asks again does
         # not bring back what was erased.
         self.connection.execute(
-            "UPDATE memory_replies SET request = '', reply = 'null' WHERE bank_no = ? AND instr(reply, ?) > 0",
+            "UPDATE memory_replies SET request = '', reply = 'null'"
+            " WHERE bank_no = ? AND instr(reply, ?) > 0",
             (self.bank_no, memory.id),
         )
         self.connection.execute(

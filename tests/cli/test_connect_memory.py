@@ -202,12 +202,23 @@ def _hook(command: str, payload: str, folder: Path) -> "subprocess.CompletedProc
     return ctx(*words[1:], cwd=folder.parent, env={"HOME": str(folder.parent / "home")}, input_text=payload)
 
 
-def test_what_was_forgotten_is_not_captured_again(folder: Path) -> None:
+@pytest.mark.parametrize("purge", [(), ("--purge",)])
+def test_what_was_forgotten_or_erased_is_not_captured_again(folder: Path, purge: tuple[str, ...]) -> None:
     payload = json.dumps({"session_id": "s", "prompt": "Remember that the door code is on the fridge."})
     assert _run(folder, "memory", "capture", input_text=payload).stdout == "Captured 1 memory.\n"
-    assert _run(folder, "memory", "forget", "--tag", "captured").returncode == 0
+    assert _run(folder, "memory", "forget", "--tag", "captured", *purge).returncode == 0
     _run(folder, "memory", "capture", "--hook", "codex", input_text=payload)
     assert "No memories" in _run(folder, "memory", "list").stdout
+    assert _run(folder, "memory", "capture", input_text=payload).stdout == "Captured 0 memories.\n"
+
+
+def test_what_is_said_twice_in_a_session_ends_no_capture(folder: Path) -> None:
+    messages = [
+        {"role": "user", "content": text, "timestamp": f"2026-11-20T1{hour}:00:00Z"}
+        for hour, text in enumerate(["I prefer pnpm over npm.", "I prefer pnpm over npm.", "I live in Graz."])
+    ]
+    payload = json.dumps({"session_id": "s", "messages": messages, "workspace_roots": 5})
+    assert _run(folder, "memory", "capture", input_text=payload).stdout == "Captured 2 memories.\n"
 
 
 @pytest.mark.parametrize("action", ["recall", "capture"])

@@ -5,7 +5,10 @@ from collections.abc import Callable
 import pytest
 from memory_kit import DAY_MS, Clock
 
+from ctx.errors import Conflict
 from ctx.memory import MemoryBank
+from ctx.memory.imports.item import Source
+from ctx.memory.products import import_from
 
 
 def _forget(bank: MemoryBank, id: str) -> object:
@@ -39,3 +42,16 @@ def test_both_of_a_pair_forgotten_at_once_come_back_as_they_were(bank: MemoryBan
     record = bank.get(older)
     assert record is not None
     assert record["superseded_by"] == newer
+
+
+def test_no_request_that_comes_again_brings_back_what_was_erased(bank: MemoryBank) -> None:
+    stored = bank.put("The vault code is 4711", idempotency_key="k")
+    bank.delete(stored["id"], hard=True)
+    with pytest.raises(Conflict, match="erased"):
+        bank.put("The vault code is 4711", idempotency_key="k")
+    export = Source(None, b'{"results": [{"id": "1", "memory": "The vault code is 4711"}]}')
+    assert import_from(bank, "mem0", export)["imported"] == 1
+    for record in list(bank.every()):
+        bank.delete(record["id"], hard=True)
+    assert import_from(bank, "mem0", export) == {"imported": 0, "skipped": 1, "unread": []}
+    assert bank.count(include_superseded=True) == 0
