@@ -35,12 +35,15 @@ _OUTDATED = "it was edited, and its memory no longer holds: without its id it is
 
 
 class Entry(NamedTuple):
-    """A file of the folder: its path below it, what it says, and its memory as it stands in the bank."""
+    """A file of the folder: its path below it, what it says, and its memory as it stands in the bank, or that
+    it was erased there.
+    """
 
     path: str
     text: str
     note: Note
     record: JSON | None
+    erased: bool
 
 
 class Folder:
@@ -109,9 +112,9 @@ class Folder:
         return reply
 
     def _withdraw(self, entry: Entry, reply: dict[str, JSON]) -> None:
-        if entry.record is None:
+        if entry.record is None and not entry.erased:
             reply["conflicts"].append(_conflict(entry.path, "its memory is not in the bank: import it first"))
-        elif entry.note.edited and changes(entry.note, entry.record):
+        elif entry.note.edited and (entry.record is None or changes(entry.note, entry.record)):
             reply["conflicts"].append(_conflict(entry.path, _OUTDATED))
         else:
             if not reply["dry_run"]:
@@ -161,13 +164,18 @@ class Folder:
     def _take_in(self, entry: Entry, reply: dict[str, JSON], ids: set[str | None]) -> str | None:
         """Stores what a file says; the id of its memory. `ids` are those that files have."""
         note, record = entry.note, entry.record
+        if entry.erased:
+            if note.edited:
+                raise Conflict(_OUTDATED)
+            reply["unchanged"] += 1  # the next export takes it away
+            return note.id
         if record is None:
             id = None if reply["dry_run"] else self._store_new(entry, reply, ids)
             reply["new"] += 1
             return id
         patch = changes(note, record)
-        if not patch or (not note.edited and note.version < record["version"]):
-            reply["unchanged"] += 1  # the same, or as it was written before the memory was changed
+        if not patch or (not note.edited and note.version <= record["version"]):
+            reply["unchanged"] += 1  # the same, or as it was written
             return note.id
         if record["deleted_at"] or record["superseded_by"]:
             raise Conflict(_OUTDATED)
@@ -200,6 +208,7 @@ class Folder:
     def _entries(self, conflicts: list[JSON]) -> Iterator[Entry]:
         """The files that are memories, by path; what cannot be read is named among the conflicts."""
         paths: dict[str, str] = {}
+        erased_ids = self._bank.erased_ids()
         for path in note_paths(self.path):
             if os.path.basename(path).lower() in _NOT_MEMORIES:
                 continue
@@ -218,7 +227,7 @@ class Folder:
             if note.id is not None:
                 paths[note.id] = path
             record = self._bank.get(note.id, include_deleted=True) if note.id else None
-            yield Entry(path, text, note, record)
+            yield Entry(path, text, note, record, record is None and note.id in erased_ids)
 
     def _read(self, path: str) -> str:
         limit = 4 * MAX_NOTE_CHARS

@@ -30,6 +30,7 @@ from ctx.types import JSON, is_whole
 
 MAX_NOTE_CHARS = 1_100_000  # a memory's text, and what stands before it
 _DIGEST = re.compile(r'^digest: "([0-9a-f]{16})"\n', re.MULTILINE)
+_ESCAPED = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _SLUG_WORDS = 6
 # What stands in the front matter besides the id, as a record has it; without a value only these are written.
@@ -64,15 +65,16 @@ def from_note(text: str) -> Note:
     """A file as a memory's fields. Raises `BadRequest` that says what is wrong with it."""
     if len(text) > MAX_NOTE_CHARS:
         raise BadRequest(f"more than {MAX_NOTE_CHARS:,} characters")
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    edited = not _as_written(text)
+    if edited:  # by a program that ends lines otherwise, it may be; a memory's own ends stay
+        text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+        edited = not _as_written(text)
     front = read_front_matter(text)
     metadata = front.metadata if front is not None else {}
     body = text[front.end if front is not None else 0 :]
     body = body.removeprefix("\n").removesuffix("\n")
     if not body.strip():
         raise BadRequest("there is no text in it")
-    match = _DIGEST.search(text[: front.end] if front is not None else "")
-    edited = match is None or match[1] != _digest(text[: match.start()] + text[match.end() :])
     version = metadata.get("version", 0)
     if not is_whole(version):
         raise BadRequest("version: a whole number is needed")
@@ -111,8 +113,17 @@ def file_name(record: JSON) -> str:
 
 
 def _line(name: str, value: JSON) -> str:
-    # JSON is YAML, so every value is one that needs no rules of quoting.
-    return f"{name}: {json.dumps(value, ensure_ascii=False)}\n"
+    # JSON is YAML, so every value is one that needs no rules of quoting; but YAML ends lines, and refuses
+    # characters, where JSON does not.
+    quoted = json.dumps(value, ensure_ascii=False)
+    escaped = _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
+    return f"{name}: {escaped}\n"
+
+
+def _as_written(text: str) -> bool:
+    """Whether a file is what `to_note` wrote: its digest covers what stands in it."""
+    match = _DIGEST.search(text)
+    return match is not None and match[1] == _digest(text[: match.start()] + text[match.end() :])
 
 
 def _digest(text: str) -> str:

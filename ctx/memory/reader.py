@@ -460,6 +460,13 @@ class Reader:
         ).fetchone()
         return row[0] if row else None
 
+    def erased_ids(self) -> set[str]:
+        """The ids of what was purged from this bank, or from one that was merged into it."""
+        rows = self.connection.execute(
+            f"SELECT detail FROM memory_journal WHERE bank_no IN {LINEAGE} AND op = 'purge'", (self.bank_no,)
+        )
+        return {id for row in rows for id in json.loads(row[0]).get("erased", ())}
+
     def changes_of(self, op_no: int) -> list[tuple[int, int, dict[str, JSON] | None]]:
         """(memory number, version it made, what was before) of every change an operation made, latest version
         first.

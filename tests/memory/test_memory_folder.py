@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from memory_kit import SECOND_MS, Clock, WordEmbedder
@@ -244,3 +245,52 @@ def test_the_folder_of_one_bank_is_not_anothers(bank: MemoryBank, tmp_path: Path
     with pytest.raises(BadRequest, match="not a folder"):
         Folder(bank, str(tmp_path / "file"))
     assert "file" in os.listdir(tmp_path)
+
+
+def test_the_file_of_a_memory_that_was_erased_brings_it_back_only_without_its_id(
+    bank: MemoryBank, tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes"
+    Folder(bank, str(notes)).export()
+    ids = bank.ids_of(None)
+    bank.delete_all(ids, hard=True)
+    path = _file(notes, "harbour")
+    path.write_text(path.read_text().replace("a line", "a chain"))
+    reply = Folder(bank, str(notes)).import_()
+    assert (reply["new"], reply["unchanged"]) == (0, 1)
+    assert [entry["file"] for entry in reply["conflicts"]] == [path.name]
+    assert Folder(bank, str(notes)).export()["removed"] == 1
+    assert list(_files(notes)) == [path.name]
+    path.write_text(re.sub("^id: .*\n", "", path.read_text(), flags=re.MULTILINE))
+    assert Folder(bank, str(notes)).import_()["new"] == 1
+    assert bank.count() == 1
+    assert not set(ids) & set(bank.ids_of(None))
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("One line\r\nand another\r\n", {}),
+        ("Ends in a return\r", {"context": " work "}),
+        ("Tagged", {"tags": ["x ", "a\u2028b", "\x85", "\ufffe"]}),
+    ],
+)
+def test_a_file_that_nobody_edited_changes_no_memory(
+    bank: MemoryBank, tmp_path: Path, text: str, fields: dict[str, Any]
+) -> None:
+    id = bank.put(text, **fields)["id"]
+    notes = tmp_path / "notes"
+    Folder(bank, str(notes)).export()
+    reply = Folder(bank, str(notes)).import_()
+    assert (reply["unchanged"], reply["conflicts"]) == (3, [])
+    record = bank.get(id)
+    assert record is not None
+    assert (record["text"], record["version"]) == (text, 1)
+
+
+def test_a_file_whose_lines_git_ended_otherwise_is_not_edited(bank: MemoryBank, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    Folder(bank, str(notes)).export()
+    for path in notes.glob("*.md"):
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert Folder(bank, str(notes)).import_()["unchanged"] == 2

@@ -109,6 +109,11 @@ class Reading(BankView):
         with self._view() as view:
             return [memory.id for memory in view.select([compile_filter(filter)])]
 
+    def erased_ids(self) -> set[str]:
+        """The ids of what was purged, which the journal keeps."""
+        with self._view() as view:
+            return view.erased_ids()
+
     def count(
         self,
         filter: JSON = None,

@@ -286,6 +286,7 @@ class Writing(Searching, BankView):
             if reason is not None:
                 writer.detail(reason=short_text("reason", reason))
             writer.engine.note_erasure()
+            writer.detail(erased=[member.id for member in doomed.values()])
             for member in doomed.values():
                 writer.purge(member)
             reply = {"count": len(doomed), "op_id": writer.op_id}
