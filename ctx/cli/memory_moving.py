@@ -205,7 +205,7 @@ def _import_folder(workspace: Workspace, args: argparse.Namespace) -> int:
 
 def _name_what_was_left(counts: JSON) -> None:
     for id in counts.get("conflicts", []):
-        print(f"  {id}: another memory has this id; it was left as it is", file=sys.stderr)
+        print(f"  {id}: it says something else here; it was left as it is", file=sys.stderr)
     unread = counts.get("unread", [])
     for entry in unread[:_NAMED]:
         print(f"  {plain(entry['where'])}: {plain(entry['reason'])}", file=sys.stderr)

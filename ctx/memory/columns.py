@@ -19,7 +19,7 @@ MAX_TEXT_CHARS = 1_000_000
 MAX_METADATA_CHARS = 256_000  # as JSON
 MAX_METADATA_DEPTH = 32
 MAX_NUMBER = 2**63 - 1  # what SQLite and Lua keep to the last digit
-MAX_TAGS = 100
+MAX_TAGS = 100  # that are given, and that a memory gathers
 MAX_NAME_CHARS = 500  # of a label, folder, context, type, tag, session
 STATUSES = ("active", "archived")
 
@@ -164,9 +164,14 @@ def _metadata(name: str, value: JSON) -> JSON:
     if not isinstance(value, dict):
         raise BadRequest(f"{name}: a JSON object is needed")
     check_json(name, value, 0)
-    if len(canonical(value)) > MAX_METADATA_CHARS:
+    if not fits_metadata(value):
         raise BadRequest(f"{name}: more than {MAX_METADATA_CHARS} characters of JSON")
     return value
+
+
+def fits_metadata(value: JSON) -> bool:
+    """Whether a memory may have so much beside it."""
+    return len(canonical(value)) <= MAX_METADATA_CHARS
 
 
 def check_json(name: str, value: JSON, depth: int) -> None:
@@ -217,12 +222,12 @@ def check_numbers(name: str, value: JSON) -> None:
             check_number(name, entry)
 
 
-def names(name: str, value: JSON) -> list[str]:
+def names(name: str, value: JSON, most: int = MAX_TAGS) -> list[str]:
     """A list of short texts, each once."""
     if value is None:
         return []
-    if not isinstance(value, list) or len(value) > MAX_TAGS:
-        raise BadRequest(f"{name}: a list of at most {MAX_TAGS} texts")
+    if not isinstance(value, list) or len(value) > most:
+        raise BadRequest(f"{name}: a list of at most {most} texts")
     entries = [short_text(name, entry) for entry in value]
     if not all(entries):
         raise BadRequest(f"{name}: an entry is a text with at least one character")

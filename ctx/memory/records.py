@@ -13,6 +13,7 @@ from ctx.memory.columns import (
     CHECKS,
     COLUMNS,
     IDENTITY,
+    LIST,
     PUBLIC,
     Memory,
     canonical,
@@ -178,6 +179,7 @@ def draft(fields: dict[str, JSON], now_ms: int, source: Provenance, new_id: Call
 # -- lines of an export --------------------------------------------------------------------------------------
 
 _EXTRAS = ("names", "sessions")
+_MANY = 1_000_000  # a line may hold what a memory has gathered: who read it, and what it was said beside
 # What a line need not have: lines of an earlier version lack it, and the same memory is the same bytes as
 # there.
 _OPTIONAL = {PUBLIC[name] for name, column in COLUMNS.items() if column.since > 1 and name in PUBLIC}
@@ -208,12 +210,17 @@ def from_line(record: JSON) -> tuple[Memory, list[str], list[str]]:
     memory = memory._replace(gist=gist(memory.text))
     if content_hash(memory) != record["content_hash"]:
         raise BadRequest("content_hash: the content is not the one that was exported")
-    return memory, names("names", record["names"]), names("sessions", record["sessions"])
+    return memory, names("names", record["names"], _MANY), names("sessions", record["sessions"], _MANY)
 
 
 def _read(column: str, public: str, record: dict[str, JSON]) -> JSON:
     """One field of a line, checked. Raises `BadRequest`."""
     value = record[public]
+    if COLUMNS[column].compared == LIST:
+        return names(public, value, _MANY)
+    if public == "metadata" and isinstance(value, dict):
+        check_json(public, value, 0)
+        return value
     if public in CHECKS:
         return CHECKS[public](public, value)
     if "NOT NULL" in COLUMNS[column].sql and value is None:
@@ -222,8 +229,6 @@ def _read(column: str, public: str, record: dict[str, JSON]) -> JSON:
         return moment_ms(public, value)
     if COLUMNS[column].sql.startswith("INTEGER"):
         return whole(public, value, 0, 2**53 - 1)
-    if public in ("flags", "contexts"):
-        return names(public, value)
     if public == "source" and not isinstance(value, dict):
         raise BadRequest("source: a JSON object is needed")
     if public == "superseded_by":

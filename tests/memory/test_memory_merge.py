@@ -7,7 +7,7 @@ import pytest
 from memory_kit import SECOND_MS, Clock, WordEmbedder, texts
 
 from ctx.errors import Conflict, NotFound
-from ctx.memory import MemoryStore
+from ctx.memory import MemoryStore, Provenance
 
 
 @pytest.fixture
@@ -83,3 +83,15 @@ def test_where_one_id_says_two_things_nothing_is_merged(store: MemoryStore) -> N
     assert bob.get(twin["id"]) is not None
     with pytest.raises(Conflict):
         bob.update(differing["id"], {"text": "Coffee is gone"}, expect_version=1)
+
+
+def test_banks_are_merged_whoever_read_what_both_hold(store: MemoryStore) -> None:
+    bank, copy = store.bank("alice"), store.bank("bob")
+    id = bank.put("Tea is served at four")["id"]
+    copy.import_(list(bank.export()))
+    store.bank("bob", Provenance(session="s")).touch([id])
+    bank.put("The harbour is closed")
+    expected = {"imported": 1, "skipped": 1, "conflicts": []}
+    assert store.merge("alice", "bob", dry_run=True) == expected
+    assert store.merge("alice", "bob") == expected
+    assert copy.count() == 2

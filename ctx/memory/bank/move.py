@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ctx.errors import BadRequest, Conflict
 from ctx.memory.bank.base import BankView
-from ctx.memory.columns import Memory
+from ctx.memory.columns import COLUMN_OF, SETTABLE, Memory
 from ctx.memory.filters import EVERYTHING, compile_filter
 from ctx.memory.reader import UNDELETED, Reader
 from ctx.memory.records import from_line, to_line
@@ -23,10 +23,6 @@ class _Line(NamedTuple):
     memory: Memory
     names: list[str]
     sessions: list[str]
-
-    @property
-    def text(self) -> str:
-        return to_line(self.memory, self.names, self.sessions)
 
 
 class Moving(BankView):
@@ -46,8 +42,9 @@ class Moving(BankView):
     def import_(self, lines: Iterable[str]) -> JSON:
         """Reads an export: `{"imported", "skipped", "conflicts"}`. Batches of 200 are each all or nothing.
 
-        A memory that is there already, the same, is skipped; another under the same id is a conflict, named
-        and left as it is. Raises `BadRequest` with the number of a line that is not of an export.
+        A memory that is there already, the same, is skipped, also where it was read, replaced or forgotten
+        since; another under the same id, or one that says something else by now, is a conflict, named and
+        left as it is. Raises `BadRequest` with the number of a line that is not of an export.
         """
         counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "conflicts": []}
         batch: list[_Line] = []
@@ -64,8 +61,8 @@ class Moving(BankView):
         """Takes over what another bank of the store holds, with its history and journal: `{"imported",
         "skipped", "conflicts"}`.
 
-        What is here already, the same, is skipped. Where a memory of another content has its id, it is named
-        and nothing is done.
+        What is here already, the same whoever read it, is skipped. Where a memory of another content has its
+        id, it is named and nothing is done.
         """
         with self._view() as view:
             counts = _compared(view, Reader(view.engine, bank))[0]
@@ -86,7 +83,7 @@ class Moving(BankView):
                 if stored is None:
                     self._insert(writer, line, packed)
                     counts["imported"] += 1
-                elif line.text == _line_of(writer, stored):
+                elif _holds(stored, writer.aliases([stored.no]).get(stored.no, []), line):
                     counts["skipped"] += 1
                 else:
                     counts["conflicts"].append(stored.id)
@@ -111,12 +108,29 @@ def _compared(view: Reader, merged: Reader) -> tuple[JSON, list[int]]:
         stored = view.row(memory.id)
         if stored is None:
             nos.append(memory.no)
-        elif _line_of(view, stored) == _line_of(merged, memory):
+        elif _unread_line_of(view, stored) == _unread_line_of(merged, memory):
             counts["skipped"] += 1
         else:
             counts["conflicts"].append(memory.id)
     counts["imported"] = len(nos)
     return counts, nos
+
+
+def _holds(stored: Memory, given_names: Iterable[str], line: _Line) -> bool:
+    """Whether a stored memory is what a line tells of, whatever became of it here since."""
+    memory = line.memory
+    return (
+        all(getattr(stored, COLUMN_OF[name]) == getattr(memory, COLUMN_OF[name]) for name in SETTABLE)
+        and set(line.names) <= set(given_names)
+        and (memory.superseded_by is None or memory.superseded_by == stored.superseded_by)
+        and (memory.deleted_ms is None or stored.deleted_ms is not None)
+    )
+
+
+def _unread_line_of(view: Reader, memory: Memory) -> str:
+    """The line of a memory as if nobody had read it since it was made."""
+    unread = memory._replace(accessed_ms=memory.created_ms, access_count=0)
+    return to_line(unread, view.aliases([memory.no]).get(memory.no, []), ())
 
 
 def _line_of(view: Reader, memory: Memory) -> str:

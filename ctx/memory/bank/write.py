@@ -9,7 +9,7 @@ from ctx.clock import DAY_MS, ahead_of_utc_ms
 from ctx.errors import BadRequest, Conflict
 from ctx.memory.bank.base import BankView
 from ctx.memory.bank.search import Searching
-from ctx.memory.columns import UPDATABLE, Memory, check_json, checked, short_text
+from ctx.memory.columns import MAX_TAGS, UPDATABLE, Memory, check_json, checked, fits_metadata, short_text
 from ctx.memory.dates import happened
 from ctx.memory.engine import IN_NUMBERS, listed
 from ctx.memory.filters import EVERYTHING, Condition, compile_filter
@@ -398,8 +398,10 @@ class Writing(Searching, BankView):
         disagrees.
         """
         for twin in writer.same_gist(memory.gist, writer.at_ms):
-            if all(getattr(twin, name) == getattr(memory, name) for name in _PLACE) and all(
-                twin.metadata.get(key, value) == value for key, value in memory.metadata.items()
+            if (
+                all(getattr(twin, name) == getattr(memory, name) for name in _PLACE)
+                and all(twin.metadata.get(key, value) == value for key, value in memory.metadata.items())
+                and _has_room(twin, memory)
             ):
                 return twin
         return None
@@ -460,6 +462,15 @@ def _following_times(memory: Memory, changes: dict[str, JSON]) -> dict[str, JSON
     )
     times_anew = no_times | _read_times(corrected_memory.text, corrected_memory.uttered_ms)
     return {} if times_anew == times else times_anew
+
+
+def _has_room(twin: Memory, memory: Memory) -> bool:
+    """Whether a memory may gather what a second saying adds; else that is a memory of its own."""
+    return (
+        len({*twin.tags, *memory.tags}) <= MAX_TAGS
+        and len({*all_contexts(twin), *all_contexts(memory)}) <= MAX_TAGS
+        and fits_metadata({**twin.metadata, **memory.metadata})
+    )
 
 
 def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
