@@ -378,3 +378,48 @@ def test_what_is_said_after_the_clock_was_set_back_is_later_all_the_same(
     assert texts(bank, "Where do I live?")[0] == homes[-1]
     clock.pass_ms(-30 * DAY_MS)  # it was wrong before, and what is stored now is of now
     assert bank.get(bank.put("Tea is at four")["id"])["created"] == clock()
+
+
+def test_what_was_said_earlier_than_was_thought_held_from_then(bank: MemoryBank, clock: Clock) -> None:
+    older = bank.put("I live in Rome")["id"]
+    clock.pass_ms(10 * DAY_MS)
+    newer = bank.put("I moved from Rome to Oslo", supersedes=[older])["id"]
+    said_ms = START_MS - 30 * DAY_MS
+    corrected = bank.update(older, {"timestamp": said_ms})
+    assert [record["id"] for record in bank.every(as_of=said_ms + DAY_MS)] == [older]
+    bank.update(newer, {"timestamp": START_MS - 20 * DAY_MS})
+    assert [record["id"] for record in bank.every(as_of=START_MS - 21 * DAY_MS)] == [older]
+    assert [record["id"] for record in bank.every(as_of=START_MS - 19 * DAY_MS)] == [newer]
+    assert bank.update(older, {"timestamp": START_MS})["record"]["valid_to"] == START_MS
+    with pytest.raises(Conflict):
+        bank.undo(corrected["op_id"])
+
+
+def test_what_is_said_again_has_held_since_it_was_said_first(bank: MemoryBank, clock: Clock) -> None:
+    id = bank.put("I live in Rome")["id"]
+    clock.pass_ms(10 * DAY_MS)
+    bank.put("I live in Rome")
+    bank.update(id, {"timestamp": START_MS + 5 * DAY_MS})
+    assert bank.count(as_of=START_MS + DAY_MS) == 1
+
+
+def test_a_correction_says_nothing_in_the_future(bank: MemoryBank, clock: Clock) -> None:
+    id = bank.put("The gala")["id"]
+    record = bank.update(id, {"timestamp": "2099-05-01"})["record"]
+    assert (record["said"], record["happened"]) == ("2025-10-09T08:53:20Z", "2099-05-01")
+
+
+def test_a_context_is_listed_once(bank: MemoryBank) -> None:
+    id = bank.put("I like plums", context="a")["id"]
+    bank.put("I like plums", context="b")
+    assert bank.update(id, {"context": "b"})["record"]["contexts"] == ["b"]
+
+
+def test_nothing_ends_before_it_begins(bank: MemoryBank) -> None:
+    with pytest.raises(BadRequest, match="event_end"):
+        bank.put("The trip", event_date="2026-01-05", event_end="2026-01-01")
+    id = bank.put("The trip", event_date="2026-01-05", event_end="2026-01-05")["id"]
+    for patch in ({"event_end": "2026-01-01"}, {"event_date": "2026-02-01", "event_end": "2026-01-31"}):
+        with pytest.raises(BadRequest, match="event_end"):
+            bank.update(id, patch)
+    assert bank.update(id, {"event_date": "2026-02-01"})["record"]["event_end"] is None

@@ -16,7 +16,7 @@ from ctx.memory.filters import EVERYTHING, Condition, compile_filter
 from ctx.memory.findings import Disposition
 from ctx.memory.gist import gist
 from ctx.memory.predecessors import Replaced, predecessors
-from ctx.memory.reader import Reader, visible
+from ctx.memory.reader import UNDELETED, Reader, visible
 from ctx.memory.records import all_contexts, content_hash, draft, public_name, to_json
 from ctx.memory.screen import screen_json
 from ctx.memory.writer import Writer
@@ -211,7 +211,13 @@ class Writing(Searching, BankView):
             if "text" in changes or "metadata" in changes:
                 rescreened = {"text", "metadata"} <= set(changes)
                 changes["flags"] = sorted(flags if rescreened else flags | set(memory.flags))
+            changes = _said_by_now(changes, writer.at_ms)
+            if "context" in changes and "contexts" not in changes:
+                changes["contexts"] = [name for name in memory.contexts if name != changes["context"]]
             changes |= _following_times(memory, changes)
+            if "event_ms" in changes or "event_last_ms" in changes:
+                revised = memory._replace(**changes)
+                _check_span(revised.event_ms, revised.event_last_ms)
             changed = sorted(
                 public_name(name)
                 for name, value in changes.items()
@@ -236,6 +242,8 @@ class Writing(Searching, BankView):
         if "text" in changes:
             following["gist"] = gist(changes["text"])
         following["content_hash"] = content_hash(memory._replace(**changes))
+        if "said_ms" in changes:
+            following |= _hold_since(writer, memory, memory._replace(said_ms=changes["said_ms"]).uttered_ms)
         patched = writer.patch(memory, {**changes, **following})
         if patched.text != memory.text:
             writer.replace_vectors(patched, self._embedding.model, vectors)
@@ -369,14 +377,12 @@ class Writing(Searching, BankView):
         columns, flags = self._screened(checked(fields))
         if "text" not in columns:
             raise BadRequest("text: a text with at least one character is needed")
+        columns = _said_by_now(columns, now_ms)
         said_ms = columns.get("said_ms")
-        if said_ms is not None and said_ms > now_ms + DAY_MS:
-            # Nobody has said it then: it is to happen then, and what is said next is later all the same.
-            columns |= {"said_ms": None, "event_ms": columns.get("event_ms") or said_ms}
-            said_ms = None
         if columns.get("event_ms") is None:
             timestamp = None if said_ms is None else fields["timestamp"]
             columns |= _read_times(columns["text"], now_ms if said_ms is None else said_ms, timestamp)
+        _check_span(columns.get("event_ms"), columns.get("event_last_ms"))
         memory = draft(columns, now_ms, self.source, self._resources.new_id)
         return memory._replace(flags=sorted(flags))
 
@@ -462,6 +468,38 @@ def _following_times(memory: Memory, changes: dict[str, JSON]) -> dict[str, JSON
     )
     times_anew = no_times | _read_times(corrected_memory.text, corrected_memory.uttered_ms)
     return {} if times_anew == times else times_anew
+
+
+def _said_by_now(columns: dict[str, JSON], now_ms: int) -> dict[str, JSON]:
+    """The columns, where something is given as said more than a day ahead: nobody has said it then. It is to
+    happen then, and what is said next is later all the same.
+    """
+    said_ms = columns.get("said_ms")
+    if said_ms is None or said_ms <= now_ms + DAY_MS:
+        return columns
+    others = {name: value for name, value in columns.items() if name != "said_ms"}
+    return {**others, "event_ms": columns.get("event_ms") or said_ms}
+
+
+def _check_span(first_ms: int | None, last_ms: int | None) -> None:
+    if first_ms is not None and last_ms is not None and last_ms < first_ms:
+        raise BadRequest("event_end: it lies before event_date")
+
+
+def _hold_since(writer: Writer, memory: Memory, said_ms: int) -> dict[str, JSON]:
+    """From when a memory holds, and until when, where it was said at another time than was thought; so does
+    that until which what it took the place of held.
+    """
+    if memory.valid_from_ms != memory.uttered_ms and said_ms > memory.valid_from_ms:
+        return {}  # it was said before, too
+    outdated = Condition("m.superseded_by = ?", (memory.id,))
+    for older in list(writer.select([UNDELETED, outdated])):
+        writer.patch(older, {"valid_to_ms": max(said_ms, older.valid_from_ms)})
+    following: dict[str, JSON] = {"valid_from_ms": said_ms}
+    successor = writer.row(memory.superseded_by) if memory.superseded_by else None
+    if successor is not None:
+        following["valid_to_ms"] = max(successor.valid_from_ms, said_ms)
+    return following
 
 
 def _has_room(twin: Memory, memory: Memory) -> bool:
