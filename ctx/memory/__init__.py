@@ -18,6 +18,7 @@
     delete{id, reason, hard=false}
     delete_where{filter, reason} -> {count, op_id}
     undo{op_id}                  -> {count, skipped, ...}
+    restore{id}                  a forgotten memory -> {count, op_id}
     touch{ids}                   counts a reading -> how many
     list{filter, order="-created", limit, cursor, include_superseded, as_of}  -> {items, cursor}
     count{filter, ...}

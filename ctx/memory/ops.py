@@ -125,6 +125,7 @@ _WRITES: dict[str, Callable[..., JSON]] = {
     "delete": MemoryBank.delete,
     "delete_where": MemoryBank.delete_where,
     "undo": MemoryBank.undo,
+    "restore": MemoryBank.restore,
     "touch": MemoryBank.touch,
     "import": _import,
     "ensure": MemoryBank.ensure,

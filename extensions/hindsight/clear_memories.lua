@@ -16,7 +16,7 @@ tool = {
 }
 
 function tool.execute(params, context)
-  local filter = { kind = "fact", type = params.type, context = params.context }
+  local filter = shared.admit_kinds({ kind = "fact" }, params.type and { params.type }, params.context)
   if params.tags then filter.tags = { has_any = params.tags } end
   if params.before then filter.timestamp = { lt = params.before } end
   local cleared = context.memory.delete_where({ filter = filter, dry_run = params.dry_run, reason = "clear_memories" })

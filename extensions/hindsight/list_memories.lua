@@ -20,7 +20,7 @@ tool = {
 }
 
 function tool.execute(params, context)
-  local filter = { kind = "fact", type = params.type, context = params.context }
+  local filter = shared.admit_kinds({ kind = "fact" }, params.type and { params.type }, params.context)
   if params.tags then filter.tags = { has_any = params.tags } end
   if params.since or params["until"] then filter.timestamp = { gte = params.since, lte = params["until"] } end
   local page = context.memory.list({

@@ -53,8 +53,7 @@ tool = {
 }
 
 function tool.execute(params, context)
-  local filter = { kind = "fact" }
-  if params.types then filter.type = { ["in"] = params.types } end
+  local filter = shared.admit_kinds({ kind = "fact" }, params.types)
   if params.tags and #params.tags > 0 then
     filter.tags = { [params.tags_match == "all" and "has_all" or "has_any"] = params.tags }
   end

@@ -6,6 +6,6 @@ tool = {
 }
 
 function tool.execute(params, context)
-  local cleared = context.memory.delete_where({ filter = { kind = "fact", type = params.type }, reason = "rest" })
+  local cleared = context.memory.delete_where({ filter = shared.admit_kinds({ kind = "fact" }, params.type and { params.type }), reason = "rest" })
   return { success = true, message = "Memories forgotten", deleted_count = cleared.count, op_id = cleared.op_id or json.null }
 end

@@ -21,7 +21,8 @@ tool = {
 }
 
 function tool.execute(params, context)
-  local filter = shared.admit_tags({ kind = "fact", type = params.type, document_id = params.document_id }, params.tags, params.tags_match)
+  local filter = shared.admit_tags({ kind = "fact", document_id = params.document_id }, params.tags, params.tags_match)
+  shared.admit_kinds(filter, params.type and { params.type })
   if params.q and params.q ~= "" then filter.text = { contains = params.q } end
   if params.start_date or params.end_date then
     filter[shared.TIME_FIELD[params.time_field]] = { gte = params.start_date, lte = params.end_date }

@@ -37,7 +37,8 @@ tool = {
 }
 
 function tool.execute(params, context)
-  local filter = shared.admit_tags({ kind = "fact", type = params.types and { ["in"] = params.types } }, params.tags, params.tags_match)
+  local filter = shared.admit_tags({ kind = "fact" }, params.tags, params.tags_match)
+  shared.admit_kinds(filter, params.types)
   local window = params.temporal_window
   local matches = context.memory.search(params.query, {
     limit = 100,

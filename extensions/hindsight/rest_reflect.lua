@@ -38,7 +38,8 @@ local function within(answer, tokens)
 end
 
 function tool.execute(params, context)
-  local filter = shared.admit_tags({ kind = "fact", type = params.fact_types and { ["in"] = params.fact_types } }, params.tags, params.tags_match)
+  local filter = shared.admit_tags({ kind = "fact" }, params.tags, params.tags_match)
+  shared.admit_kinds(filter, params.fact_types)
   local answer = context.memory.synthesize(params.query, { budget = params.budget, context = params.context, filter = filter })
   local reply = { text = within(answer.text, params.max_tokens), based_on = json.null }
   if params.include and params.include.facts then

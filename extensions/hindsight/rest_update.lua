@@ -24,21 +24,11 @@ tool = {
   },
 }
 
--- Takes back the operation that forgot the memory, if it forgot no other.
-local function restore(id, context)
-  local history = context.memory.history(id)
-  local last = history[#history]
-  if last.op ~= "delete" then
-    error.throw({ kind = "conflict", message = "it was forgotten together with others; undo_memory with op_id '" .. last.op_id .. "' brings all of them back" })
-  end
-  context.memory.undo(last.op_id)
-end
-
 function tool.execute(params, context)
   local id = params.memory_id
   local before = context.memory.get(id, { include_deleted = true })
   if not before then error.throw({ kind = "not_found", message = "Memory unit '" .. id .. "' not found" }) end
-  if params.state == "valid" and before.deleted_at then restore(id, context) end
+  if params.state == "valid" and before.deleted_at then context.memory.restore(id) end
   local metadata = params.metadata
   if params.entities then
     metadata = metadata or before.metadata or {}

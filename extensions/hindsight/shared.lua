@@ -88,6 +88,28 @@ function shared.admit_tags(filter, tags, match)
   return filter
 end
 
+-- Adds to a filter what types and what context admit. A memory without one is shown as of the world, and as of the general
+-- context, and found as that.
+function shared.admit_kinds(filter, types, context)
+  local function admit(alternatives)
+    filter.all = filter.all or json.array({})
+    filter.all[#filter.all + 1] = { any = json.array(alternatives) }
+  end
+  if types and #types > 0 then
+    local alternatives = { { type = { ["in"] = json.array(types) } } }
+    for _, name in ipairs(types) do
+      if name == "world" then alternatives[2] = { type = { exists = false } } end
+    end
+    admit(alternatives)
+  end
+  if context then
+    local alternatives = { { context = context } }
+    if context == "general" then alternatives[2] = { context = { exists = false } } end
+    admit(alternatives)
+  end
+  return filter
+end
+
 -- The fields that a request's time may be of.
 shared.TIME_FIELD = { mentioned_at = "timestamp", occurred_start = "event_date", created_at = "created" }
 

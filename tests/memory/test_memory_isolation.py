@@ -60,6 +60,7 @@ def attempts_on(foreign: list[str], exported: list[str]) -> dict[str, list[dict[
         "delete_where": [{"filter": {"text": {"contains": canary(name)}}} for name in BANKS[1:]]
         + [{"filter": {"id": {"in": foreign}}}, {"filter": {"parent": {"in": foreign}}}],
         "undo": [{"op_id": id} for id in foreign],
+        "restore": [{"id": id} for id in foreign],
         "touch": [{"ids": foreign}],
         "list": [{"filter": {"context": "shared context"}, "include_superseded": True, "limit": 1000}],
         "count": [
@@ -106,7 +107,8 @@ def check_attempt(mine: MemoryBank, op: str, argument: dict[str, Any]) -> None:
         return
     except CtxError as error:
         raise AssertionError(f"{op}: {error.message}") from error
-    assert op not in ("children", "update", "delete", "undo", "history", "links", "sessions"), (op, argument)
+    refused = ("children", "update", "delete", "undo", "restore", "history", "links", "sessions")
+    assert op not in refused, (op, argument)
     # A question's own words come back in the gaps of an answer; no record of another bank does.
     answer = (
         json.dumps(json.loads(reply)["based_on"])

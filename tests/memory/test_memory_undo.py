@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from memory_kit import DAY_MS, Clock
 
-from ctx.errors import Conflict
+from ctx.errors import Conflict, NotFound
 from ctx.memory import MemoryBank
 from ctx.memory.imports.item import Source
 from ctx.memory.products import import_from
@@ -55,3 +55,27 @@ def test_no_request_that_comes_again_brings_back_what_was_erased(bank: MemoryBan
         bank.delete(record["id"], hard=True)
     assert import_from(bank, "mem0", export) == {"imported": 0, "skipped": 1, "unread": []}
     assert bank.count(include_superseded=True) == 0
+
+
+def test_one_memory_is_brought_back_whatever_was_forgotten_with_it(bank: MemoryBank) -> None:
+    ids = [bank.put(f"note number {number}")["id"] for number in range(3)]
+    bank.delete_all(ids)
+    restored = bank.restore(ids[1])
+    assert restored["count"] == 1
+    assert [record["id"] for record in bank.every()] == [ids[1]]
+    assert bank.search("note number 1", mode="keyword")["results"][0]["record"]["id"] == ids[1]
+    assert bank.restore(ids[1]) == {"count": 0, "op_id": None}
+    bank.undo(restored["op_id"])
+    assert bank.count() == 0
+    with pytest.raises(NotFound):
+        bank.restore("fact_000000000000")
+
+
+def test_a_conversation_is_brought_back_with_what_was_forgotten_with_it(bank: MemoryBank) -> None:
+    talk = bank.put_many([{"text": "one"}, {"text": "two"}, {"text": "three"}], {"label": "talk"})
+    bank.delete(talk["ids"][0])
+    bank.delete(talk["id"])
+    with pytest.raises(Conflict, match=talk["id"]):
+        bank.restore(talk["ids"][1])
+    assert bank.restore(talk["id"])["count"] == 3
+    assert [record["text"] for record in bank.children(talk["id"])["items"]] == ["two", "three"]

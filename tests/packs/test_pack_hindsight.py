@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from kit import workspace
 from pack_kit import PackServer, Refused, pack_project, piped, served, texts
 
 FACT = "User prefers Python over JavaScript for backend development"
@@ -525,3 +526,37 @@ def test_an_operation_id_that_is_too_long_is_named_as_that(server: PackServer) -
     body = {"items": [{"content": "x"}], "operation_id": "o" * 200}
     reply = server.client.post("/v1/default/banks/hs-long/memories", json=body)
     assert (reply.status_code, "operation_id" in reply.json()["error"]["message"]) == (400, True)
+
+
+def test_a_memory_that_was_forgotten_with_others_is_brought_back_alone(
+    server: PackServer, config: Path
+) -> None:
+    path = "/v1/default/banks/hs-back/memories"
+    items = [{"content": f"The door number {number} is shut"} for number in range(3)]
+    assert server.client.post(path, json={"items": items}).status_code == 200
+    ids = [entry["id"] for entry in server.client.get(f"{path}/list").json()["items"]]
+    assert server.client.delete(path).json()["deleted_count"] == 3
+    reply = server.client.patch(f"{path}/{ids[1]}", json={"state": "valid"})
+    assert (reply.status_code, reply.json()["state"]) == (200, "valid")
+    assert [entry["id"] for entry in server.client.get(f"{path}/list").json()["items"]] == [ids[1]]
+
+
+def test_what_has_no_type_or_context_is_found_as_what_it_is_shown_as(
+    server: PackServer, config: Path
+) -> None:
+    with workspace(config) as space:
+        space.memory.bank("hs-plain").put("The plain sentence is about otters")
+    path = "/v1/default/banks/hs-plain"
+    [entry] = server.mcp("list_memories", {}, "/mcp/hs-plain/")["memories"]
+    assert (entry["type"], entry["context"]) == ("world", "general")
+    kinds = {"type": "world", "context": "general"}
+    assert server.mcp("list_memories", kinds, "/mcp/hs-plain/")["total"] == 1
+    for types, count in ((["world"], 1), ([], 1), (["opinion"], 0)):
+        question = {"query": "otters", "types": types}
+        assert len(server.mcp("recall", question, "/mcp/hs-plain/")["results"]) == count
+        recalled = server.client.post(f"{path}/memories/recall", json=question)
+        assert len(recalled.json()["results"]) == count
+    listed = server.client.get(f"{path}/memories/list", params={"type": "world"}).json()
+    counted = server.client.get(f"{path}/stats").json()["nodes_by_fact_type"]["world"]
+    assert (listed["total"], counted) == (1, 1)
+    assert server.client.delete(f"{path}/memories", params={"type": "world"}).json()["deleted_count"] == 1

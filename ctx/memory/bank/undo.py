@@ -49,6 +49,27 @@ class Undoing(BankView):
             writer.revive_bereft(states)
             return {"count": count, "skipped": sorted(skipped), "op_id": writer.op_id, "undone": op_id}
 
+    def restore(self, id: str) -> JSON:
+        """Brings a forgotten memory back, with what it contains that was forgotten with it and nothing else:
+        `{"count", "op_id"}`. Raises `NotFound`, and `Conflict` where what contains it is forgotten.
+        """
+        with self._writing("restore") as writer:
+            memory = self._must_find(writer, id, deleted=True)
+            if memory.deleted_ms is None:
+                return {"count": 0, "op_id": None}
+            op_id = writer.history(memory.no)[-1].op_id
+            members = [
+                member
+                for member in writer.with_contents(memory)
+                if writer.history(member.no)[-1].op_id == op_id
+            ]
+            if memory.parent is not None and self._find(writer, memory.parent) is None:
+                raise Conflict(f"what contains it was forgotten, too: bring {memory.parent} back")
+            for member in members:
+                writer.patch(member, {"deleted_ms": None})
+            writer.revive_bereft(member.no for member in members)
+            return {"count": len(members), "op_id": writer.op_id}
+
     def unanswer(self, op_id: str) -> None:
         """What this operation answered was no answer: the same request is done anew when it comes again."""
         with self._writing("undo") as writer:

@@ -7,7 +7,7 @@ const RECALLED = 100; // of which those are shown that the filters let through
 const CHIPS = 24; // banks shown by name; the others by their address
 const MAX_EXPORT = 10_000;
 const state = { bank: null, cursor: null, undo: null, words: null, day: "" };
-const WORDS = { put: "stored", update: "corrected", delete: "forgotten", undo: "taken back" };
+const WORDS = { put: "stored", update: "corrected", delete: "forgotten", undo: "taken back", restore: "brought back" };
 const FIELDS = [["since", "Said since", "date"], ["until", "until", "date"], ["context", "Context", "text"], ["type", "Type", "text"]];
 
 export async function available() {
