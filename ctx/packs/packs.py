@@ -84,6 +84,7 @@ class Pack:
         self._policy = Policy(self.name)
         self.tools: dict[str, Tool] = {}
         self._shared_text = shared_text(manifest)
+        self._own_sources: dict[str, bytes] = {}
         self._own: dict[str, OwnScript] = {}
         self._remote: RemotePack | None = None
 
@@ -113,6 +114,11 @@ class Pack:
             )
             toolbox.add(tool)
             self.tools[spec.name] = tool
+        # Run when they are first asked for, and read now: they go with what they share, as it is now.
+        for path in {*self.manifest.methods.values(), *(route.script for route in self.manifest.routes)}:
+            if path is not None:
+                script = pack_script(self.manifest, os.path.basename(path), path)
+                self._own_sources[path] = self._source(script)
         for spec_agent in self.manifest.agents:
             agents.add(self._agent(spec_agent, taken={agent.name for agent in agents.list()}))
 
@@ -373,7 +379,7 @@ class Pack:
         entry = self._own.get(path)
         if entry is None:
             script = pack_script(self.manifest, name, path)
-            entry = self._own[path] = read_own(script, self._source(script), self._runner)
+            entry = self._own[path] = read_own(script, self._own_sources[path], self._runner)
         connection = self._connection(caller)
         if counted:
             self.rate.spend(connection)

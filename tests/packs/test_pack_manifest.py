@@ -95,6 +95,17 @@ def test_a_profile_chooses_the_tools_and_the_first_is_the_default(
         assert pack.manifest.instructions == ("" if settings else "Greet.")
 
 
+def test_what_is_edited_while_a_server_runs_counts_from_its_next_start(tmp_path: Path) -> None:
+    with workspace(enabled(tmp_path)) as space:
+        [pack] = space.packs
+        assert isinstance(pack, Pack)
+        for name in ("shared.lua", "greet.lua", "count.lua"):
+            (tmp_path / "diary" / name).write_text("this is no script")
+        answer = pack.route_answer(pack.manifest.routes[0], space.toolbox)
+        assert answer({"from": ["2"], "names": ["a"]}, {}, CALLER)["sum"] == 3
+        assert space.toolbox.call("greet", {"name": "Ann"}, CALLER)["limit"] == 3
+
+
 def test_a_route_has_the_types_of_its_scripts_parameters_and_drops_nothing(tmp_path: Path) -> None:
     with workspace(enabled(tmp_path)) as space:
         [pack] = space.packs
