@@ -11,6 +11,7 @@ What was imported before is skipped, what was forgotten since too. What cannot b
 where it stands, and the others are imported.
 """
 
+import math
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from typing import BinaryIO, NamedTuple
 
 from ctx.errors import BadRequest, Conflict, CtxError
 from ctx.memory.bank import MemoryBank
+from ctx.memory.columns import moment_ms
 from ctx.memory.imports import basic_memory, recall_file, replies
 from ctx.memory.imports.item import Item, Source, Unread
 from ctx.types import JSON
@@ -72,7 +74,16 @@ def _oldest_first(items: Iterator[Item | Unread], unread: list[JSON]) -> list[It
             unread.append(item._asdict())
         else:
             readable.append(item)
-    return sorted(readable, key=lambda item: str(item.fields.get("timestamp") or "9999"))
+    return sorted(readable, key=_said_ms)
+
+
+def _said_ms(item: Item) -> float:
+    """When a memory was said, whatever zone its time names; the end of time where nobody knows."""
+    try:
+        ms = moment_ms("timestamp", item.fields.get("timestamp"))
+    except BadRequest:  # it is refused when it is to be stored
+        return math.inf
+    return math.inf if ms is None else ms
 
 
 def _store(bank: MemoryBank, product: str, item: Item, ids: dict[str, str]) -> _Stored:

@@ -178,6 +178,31 @@ def _recall_file(path: Path, rows: list[tuple[JSON, ...]]) -> Source:
     return read_source(str(path))
 
 
+def test_what_was_said_first_is_told_by_the_moment_not_by_how_it_is_written(bank: MemoryBank) -> None:
+    rows = [
+        {"id": "2", "memory": "I live in Paris", "created_at": "2025-12-31T12:00:00Z"},
+        {"id": "1", "memory": "I live in Berlin", "created_at": "2026-01-01T00:30:00+14:00"},
+    ]
+    import_from(bank, "mem0", _piped(rows))
+    assert _texts(bank) == ["I live in Paris"]
+
+
+def test_what_was_invalidated_in_hindsight_is_named_and_stays_so(bank: MemoryBank) -> None:
+    rows = [{"id": "1", "text": "Ada likes tea"}, {"id": "2", "text": "Ada rows", "state": "invalidated"}]
+    counts = import_from(bank, "hindsight", _piped({"items": rows}))
+    assert counts["unread"] == [{"where": "entry 2", "reason": "it was invalidated there"}]
+    assert _texts(bank) == ["Ada likes tea"]
+
+
+def test_a_conversation_without_a_message_is_named_and_the_others_are_imported(bank: MemoryBank) -> None:
+    exports = [
+        {"conversation": {"id": name, "label": name}, "messages": messages}
+        for name, messages in (("a", []), ("b", [{"role": "user", "content": "hello"}]))
+    ]
+    counts = import_from(bank, "sekha", _piped(exports))
+    assert (counts["imported"], [entry["where"] for entry in counts["unread"]]) == (1, ["entry 1"])
+
+
 def test_claude_recalls_own_file_is_read_with_what_replaced_what(bank: MemoryBank, tmp_path: Path) -> None:
     ms = 1_780_000_000_000
     source = _recall_file(

@@ -14,7 +14,7 @@ from ctx.memory.imports.item import Item, Source, Unread, present
 from ctx.types import JSON
 
 _LISTS = ("memories", "results", "items")  # the keys under which a reply lists what is in it
-Convert = Callable[[dict[str, JSON]], Item]
+Convert = Callable[[dict[str, JSON]], Item | Unread]
 
 
 class _Entry(NamedTuple):
@@ -137,7 +137,9 @@ def _claude_recall(entry: dict[str, JSON]) -> Item:
     return Item("", entry["id"], {"text": entry["content"], **present(optional)})
 
 
-def _hindsight(entry: dict[str, JSON]) -> Item:
+def _hindsight(entry: dict[str, JSON]) -> Item | Unread:
+    if entry.get("state") == "invalidated":
+        return Unread("", "it was invalidated there")
     optional = {
         "type": entry.get("type") or entry.get("fact_type") or "world",
         "context": entry.get("context") or "general",
@@ -151,8 +153,10 @@ def _hindsight(entry: dict[str, JSON]) -> Item:
     return Item("", entry["id"], {"text": entry["text"], **present(optional)})
 
 
-def _sekha(entry: dict[str, JSON]) -> Item:
+def _sekha(entry: dict[str, JSON]) -> Item | Unread:
     conversation = entry["conversation"]
+    if not entry["messages"]:
+        return Unread("", "a conversation without a message")
     messages = tuple(
         {
             "text": message["content"],
