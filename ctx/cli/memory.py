@@ -75,6 +75,11 @@ def _reading_options(actions: "argparse._SubParsersAction[argparse.ArgumentParse
         options.add_argument("--as-of", type=moment, metavar="DATE", help="what held at that time")
         options.add_argument("--superseded", action="store_true", help="also what a later statement replaced")
         _with_filter(options)
+    listing.add_argument(
+        "--forgotten",
+        action="store_true",
+        help="what was forgotten, and nothing else: `restore` takes its id",
+    )
     for name, purpose in (("show", "show one memory whole"), ("history", "show every change of a memory")):
         with_bank(action(actions, name, purpose)).add_argument(
             "id", help="its id, as list and search give it"
@@ -98,6 +103,8 @@ def _changing_options(actions: "argparse._SubParsersAction[argparse.ArgumentPars
     )
     undo = with_bank(action(actions, "undo", "take an operation back"))
     undo.add_argument("op_id", help="the operation, as its reply or `history` names it")
+    restore = with_bank(action(actions, "restore", "bring back a memory that was forgotten"))
+    restore.add_argument("id", help="its id, as `list --forgotten` gives it")
     rename = action(actions, "rename", "give a bank another name")
     rename.add_argument("name", help="the bank")
     rename.add_argument("into", metavar="new-name", help="its name from now on")
@@ -139,6 +146,7 @@ def _list(workspace: Workspace, args: argparse.Namespace) -> int:
             cursor=cursor,
             as_of=args.as_of,
             include_superseded=args.superseded,
+            forgotten=args.forgotten,
         )
         items += page["items"]
         cursor = page["cursor"]
@@ -292,6 +300,12 @@ def _undo(workspace: Workspace, args: argparse.Namespace) -> int:
     return _report(args, reply, f"Took back {counted(reply['count'], 'change')}.", reply["op_id"])
 
 
+def _restore(workspace: Workspace, args: argparse.Namespace) -> int:
+    reply = bank_there(workspace.memory, args.bank).restore(args.id)
+    sentence = f"Brought back {counted(reply['count'], 'memory')}."
+    return _report(args, reply, sentence, reply["op_id"])
+
+
 def _rename(workspace: Workspace, args: argparse.Namespace) -> int:
     workspace.memory.rename(args.name, args.into)
     return _report(args, {"bank": args.into}, f"'{args.name}' is called '{args.into}' now.", None)
@@ -338,6 +352,7 @@ _ACTIONS: dict[str, Run] = {
     "edit": _edit,
     "forget": _forget,
     "undo": _undo,
+    "restore": _restore,
     "rename": _rename,
     "merge": _merge,
     "delete": _delete,

@@ -261,6 +261,22 @@ def test_a_forgotten_memory_is_shown_with_the_day_it_was_forgotten(folder: Path)
     assert re.search(r"(?m)^deleted_at +\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.?\d*Z$", listing)
 
 
+def test_what_was_forgotten_is_listed_and_brought_back_without_its_operation(folder: Path) -> None:
+    with workspace(folder / "ctx.toml") as space:
+        bank = space.memory.bank("bob")
+        ids = [bank.put(f"Bob's boat number {number}")["id"] for number in range(2)]
+        bank.delete_all(ids)
+    listing = ctx("memory", "list", "--forgotten", "--bank", "bob", cwd=folder).stdout
+    assert listing.count("boat number") == 2
+    assert "Bob's own" not in listing
+    shown = re.search(r"fact_\w+", listing)
+    assert shown is not None
+    restored = ctx("memory", "restore", shown[0], "--bank", "bob", cwd=folder).stdout
+    assert restored == "Brought back 1 memory.\n"
+    listed = json.loads(ctx("memory", "list", "--forgotten", "--bank", "bob", "--json", cwd=folder).stdout)
+    assert [record["id"] in ids for record in listed["memories"]] == [True]
+
+
 def test_a_bank_of_one_memory_goes_with_one_memory(folder: Path) -> None:
     deleted = ctx("memory", "delete", "bob", "--yes", cwd=folder)
     assert deleted.stdout == "Removed 'bob' with 1 memory.\n"
