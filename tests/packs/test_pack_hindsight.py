@@ -560,3 +560,16 @@ def test_what_has_no_type_or_context_is_found_as_what_it_is_shown_as(
     counted = server.client.get(f"{path}/stats").json()["nodes_by_fact_type"]["world"]
     assert (listed["total"], counted) == (1, 1)
     assert server.client.delete(f"{path}/memories", params={"type": "world"}).json()["deleted_count"] == 1
+
+
+def test_a_bank_is_exported_and_taken_in_over_rest(server: PackServer) -> None:
+    path = "/v1/default/banks/{}/memories"
+    items = [{"content": "The mill is by the river", "timestamp": "2026-01-02T03:04:05Z", "tags": ["x"]}]
+    assert server.client.post(path.format("hs-out"), json={"items": items}).status_code == 200
+    export = server.client.get(f"{path.format('hs-out')}/export").json()
+    assert (export["count"], "by the river" in export["content"]) == (1, True)
+    taken = server.client.post(f"{path.format('hs-in')}/import", json={"content": export["content"]})
+    assert taken.json() == {"imported": 1, "skipped": 0, "conflicts": []}
+    assert server.client.get(f"{path.format('hs-in')}/export").json() == export
+    refused = server.client.post(f"{path.format('hs-in')}/import", json={"content": '{"text": "x"}'})
+    assert (refused.status_code, "line 1" in refused.json()["error"]["message"]) == (400, True)

@@ -120,6 +120,32 @@ def test_what_was_noticed_in_a_text_is_shown_in_the_timeline(tab: Tab, space: Wo
     tab.page.locator(".memory", has_text="sk-abcdef").locator(".flag", has_text="secret").wait_for()
 
 
+def test_an_export_is_taken_in_with_all_that_it_holds(tab: Tab, space: Workspace, tmp_path: Path) -> None:
+    page, bank = tab.page, space.memory.bank("default")
+    bank.put(
+        "The trip to Ghent",
+        type="experience",
+        contexts=["home", "work"],
+        metadata={"n": 1},
+        timestamp="2020-01-02T03:04:05Z",
+        event_date="2020-02-03",
+    )
+    lines = list(bank.export())
+    with page.expect_download() as download:
+        page.click("#memory-export")
+    path = tmp_path / "saved.jsonl"
+    download.value.save_as(path)
+    assert path.read_text().splitlines() == lines
+    tab.lead("#/memory/copy")
+    tab.shows("#memory-status", "Nothing is remembered here")
+    page.set_input_files("#memory-import", str(path))
+    tab.shows("#memory-status", "4 memories taken in, 0 were there already")
+    assert list(space.memory.bank("copy").export()) == lines
+    space.memory.bank("copy").update(bank.ids_of({"type": "experience"})[0], {"text": "The trip to Bruges"})
+    page.set_input_files("#memory-import", str(path))
+    tab.shows("#memory-status", "0 memories taken in, 3 were there already; 1 say something else here")
+
+
 @pytest.mark.parametrize("width", [1280, 320])
 def test_axe_finds_nothing_in_the_memory_view(tab: Tab, width: int) -> None:
     node()

@@ -5,8 +5,8 @@ import { address, button, call, copyButton, count, day, element, find, link, num
 const PAGE = 50;
 const RECALLED = 100; // of which those are shown that the filters let through
 const CHIPS = 24; // banks shown by name; the others by their address
-const MAX_EXPORT = 10_000;
-const state = { bank: null, cursor: null, undo: null, words: null, day: "" };
+const PART = 200_000; // characters of lines in one request: a character may be three bytes, and a request has a limit
+const state = { bank: null, home: "default", cursor: null, undo: null, words: null, day: "" };
 const WORDS = { put: "stored", update: "corrected", delete: "forgotten", undo: "taken back", restore: "brought back" };
 const FIELDS = [["since", "Said since", "date"], ["until", "until", "date"], ["context", "Context", "text"], ["type", "Type", "text"]];
 
@@ -56,6 +56,7 @@ async function showBanks() {
   const bank = state.bank;
   const answer = await call("/banks").catch(() => ({ banks: [] })); // without them the view is whole
   if (state.bank !== bank) return;
+  state.home = answer.default || state.home;
   const shown = bank || answer.default;
   if (bank && !answer.banks.some((row) => row.bank === bank)) answer.banks.push({ bank, memories: 0 }); // where one is, though nothing is in it
   const rank = (row) => (row.bank === shown ? Infinity : row.memories);
@@ -226,38 +227,47 @@ function filled() {
   return query;
 }
 
+const lines = (name) => `/v1/default/banks/${encodeURIComponent(state.bank || state.home)}/memories/${name}`;
+
+// What `ctx memory export` writes, and `ctx memory import` reads: nothing of a memory is left out.
 async function exportAll() {
-  const lines = [];
-  let cursor;
-  do {
-    const page = await ask("list_memories", { limit: 1000, include_superseded: true, ...(cursor ? { cursor } : {}) });
-    lines.push(...page.memories.map((memory) => JSON.stringify(memory)));
-    cursor = page.cursor;
-  } while (cursor && lines.length < MAX_EXPORT);
-  const target = link("", URL.createObjectURL(new Blob([lines.map((line) => `${line}\n`).join("")], { type: "application/x-ndjson" })));
-  target.download = `memories-${state.bank || "default"}.jsonl`;
+  const answer = await call(lines("export"));
+  const target = link("", URL.createObjectURL(new Blob([answer.content], { type: "application/x-ndjson" })));
+  target.download = `memories-${state.bank || state.home}.jsonl`;
   target.click();
   URL.revokeObjectURL(target.href);
-  say(`${count(lines.length, "memory", "memories")} saved${cursor ? ` (the first ${number(MAX_EXPORT)}; ctx memory export has all)` : ""}.`);
+  say(`${count(answer.count, "memory", "memories")} saved.`);
 }
 
 async function importAll(file) {
   const entries = (await file.text()).split("\n").filter((line) => line.trim());
-  let stored = 0;
+  const sum = { imported: 0, skipped: 0, conflicts: [] };
+  let taken = 0;
   try {
-    for (const line of entries) {
-      const { text, content, context, type, tags, said } = JSON.parse(line);
-      const known = await parameters("retain");
-      const values = { content: content || text, context, fact_type: type, tags, timestamp: said };
-      await ask("retain", Object.fromEntries(Object.entries(values).filter(([name, value]) => value !== undefined && value !== null && known[name])));
-      stored += 1;
+    for (const part of parts(entries)) {
+      const answer = await call(lines("import"), { content: part.join("\n") });
+      for (const name of Object.keys(sum)) sum[name] = sum[name].concat ? sum[name].concat(answer[name]) : sum[name] + answer[name];
+      taken += part.length;
     }
     state.undo = null;
     await open(route());
-    say(`${count(stored, "memory", "memories")} taken in.`);
+    const left = sum.conflicts.length ? `; ${number(sum.conflicts.length)} say something else here and were left` : "";
+    say(`${count(sum.imported, "memory", "memories")} taken in, ${number(sum.skipped)} were there already${left}.`, sum.conflicts.length > 0);
   } catch (error) {
-    say(`Line ${stored + 1} of ${entries.length} was not taken in: ${error.message}`, true);
+    say(`Behind line ${taken} of ${entries.length} nothing more was taken in: ${error.message}`, true);
   }
+}
+
+// As many lines at a time as a request may hold.
+function parts(entries) {
+  const groups = [];
+  let size = Infinity;
+  for (const line of entries) {
+    if (size + line.length > PART) { groups.push([]); size = 0; }
+    groups.at(-1).push(line);
+    size += line.length;
+  }
+  return groups;
 }
 
 find("memory-form").addEventListener("submit", (event) => { event.preventDefault(); location.hash = addressOf("", filled()); });
@@ -274,4 +284,4 @@ find("memory-new").addEventListener("submit", (event) => {
   change("retain", { content: box.value }, "Kept.").then(() => { box.value = ""; });
 });
 find("memory-export").addEventListener("click", () => exportAll().catch((error) => say(error.message, true)));
-find("memory-import").addEventListener("change", (event) => { if (event.target.files.length) importAll(event.target.files[0]); });
+find("memory-import").addEventListener("change", (event) => { if (event.target.files.length) importAll(event.target.files[0]).finally(() => { event.target.value = ""; }); }); // so that the same file may be chosen again
