@@ -98,6 +98,19 @@ def test_a_bank_has_an_address_and_its_own_memories(tab: Tab) -> None:
     assert page.url.endswith("#/memory/default")
 
 
+def test_what_was_done_in_one_bank_is_taken_back_in_no_other(tab: Tab, space: Workspace) -> None:
+    space.memory.bank("alice").put("Alice likes tea")
+    page = tab.page
+    tab.lead("#/memory/default")
+    page.locator(".memory a", has_text="standup").click()
+    page.get_by_role("button", name="Forget it").click()
+    page.locator("#memory-status", has_text="Forgotten.").get_by_role("button", name="Undo").wait_for()
+    page.locator("#memory-banks .chip", has_text="alice").click()
+    page.locator(".memory", has_text="Alice likes tea").wait_for()
+    tab.shows("#memory-status", "1 memory, the latest first")
+    assert page.get_by_role("button", name="Undo").count() == 0
+
+
 def test_a_question_is_narrowed_as_the_timeline_is(tab: Tab, space: Workspace) -> None:
     earlier = {"content": "Paris has a standup too", "context": "work", "timestamp": "2020-01-02T03:04:05Z"}
     space.toolbox.call("retain", earlier, Caller("rest"))

@@ -17,6 +17,7 @@ export async function available() {
 export async function open(place) {
   const { bank, id } = parse(place);
   setTitle("Memory");
+  if (state.bank !== bank) state.undo = null; // an operation is taken back in its bank
   state.bank = bank;
   showBanks();
   try {
@@ -274,7 +275,6 @@ find("memory-form").addEventListener("submit", (event) => { event.preventDefault
 find("memory-form").addEventListener("change", (event) => { if (event.target.type !== "search" && event.target.type !== "text") location.hash = addressOf("", filled()); });
 find("memory-bank-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  state.undo = null;
   location.hash = address("memory", find("memory-bank").value.trim());
   find("memory-bank").value = "";
 });
