@@ -65,6 +65,11 @@ def check_nameable(bank: str) -> str:
     return bank
 
 
+def no_bank(bank: str) -> str:
+    """What is said where a bank is asked for that is none."""
+    return f"no memory bank called '{bank[:80]}'"
+
+
 MOMENTS = frozenset(public for column, public in PUBLIC.items() if column.endswith("_ms"))
 """What a record calls its moments, which it holds in milliseconds."""
 

@@ -11,9 +11,10 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from ctx.errors import Busy, StoreError
+from ctx.errors import Busy, Conflict, NotFound, StoreError
 from ctx.memory.engine import IN_NUMBERS, Engine, Posting, joined, listed, parted
 from ctx.memory.reader import LINEAGE, Reader
+from ctx.memory.records import no_bank
 from ctx.memory.schema import bring_up_to_date, is_up_to_date
 from ctx.memory.writer import Writer, empty
 from ctx.store.record import is_unfinished
@@ -85,8 +86,15 @@ class MemoryRows:
             writer.finish()
 
     def rename_bank(self, bank: str, name: str) -> None:
-        """Gives a bank another name. Its rows are bound to its number, so nothing in it changes."""
+        """Gives a bank another name. Its rows are bound to its number, so nothing in it changes. Raises
+        `NotFound`, and `Conflict` where that name is taken.
+        """
         with self.change() as engine:
+            names = Reader(engine, bank).banks()
+            if bank not in names:
+                raise NotFound(no_bank(bank))
+            if name in names:
+                raise Conflict(f"a bank called '{name}' exists; merge the two instead")
             engine.connection.execute("UPDATE memory_banks SET bank = ? WHERE bank = ?", (name, bank))
 
     def drop_bank(self, bank: str) -> None:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable
 
 from ctx.clock import now_ms
-from ctx.errors import BadRequest, Conflict, CtxError, NotFound
+from ctx.errors import BadRequest, CtxError, NotFound
 from ctx.identity import OWN_BANK
 from ctx.memory.bank import MemoryBank
 from ctx.memory.bank.base import Resources
@@ -14,7 +14,7 @@ from ctx.memory.columns import Memory
 from ctx.memory.embedding import VECTOR_CACHE_MB, Embedder, Embedding
 from ctx.memory.passages import segments
 from ctx.memory.reader import UNDELETED, Reader, visible
-from ctx.memory.records import UNKNOWN, Provenance, check_bank_id, check_nameable
+from ctx.memory.records import UNKNOWN, Provenance, check_bank_id, check_nameable, no_bank
 from ctx.memory.rows import MemoryRows, SqliteRows
 from ctx.memory.screen import POLICIES
 from ctx.memory.wording import LanguageModel
@@ -116,21 +116,17 @@ class MemoryStore:
 
     def rename(self, id: str, name: str) -> None:
         """Gives a bank another name. Raises `NotFound`, and `Conflict` where that name is taken."""
-        names = self._check_present(id)
+        self._check_present(id)
         if id.startswith(OWN_BANK):
             raise BadRequest(
                 f"'{id}' is a pack's own, which would begin anew without it: merge it into another"
             )
-        if check_nameable(name) in names:
-            raise Conflict(f"a bank called '{name}' exists; merge the two instead")
-        self.rows.rename_bank(id, name)
+        self.rows.rename_bank(id, check_nameable(name))
 
-    def _check_present(self, id: str) -> list[str]:
-        """The banks there are. Raises `NotFound` where this one is none of them."""
-        names = self.banks()
-        if id not in names:
-            raise NotFound(f"no memory bank called '{id[:80]}'")
-        return names
+    def _check_present(self, id: str) -> None:
+        """Raises `NotFound` where no bank is called so."""
+        if id not in self.banks():
+            raise NotFound(no_bank(id))
 
     def merge(self, id: str, into: str, source: Provenance = UNKNOWN, *, dry_run: bool = False) -> JSON:
         """Moves what a bank holds into another, with its history, and removes it: `{"imported", "skipped",

@@ -1,6 +1,7 @@
 """Two banks become one, and nothing of what happened in either is lost."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,22 @@ def test_banks_are_merged_whoever_read_what_both_hold(store: MemoryStore) -> Non
     assert store.merge("alice", "bob", dry_run=True) == expected
     assert store.merge("alice", "bob") == expected
     assert copy.count() == 2
+
+
+def test_of_banks_that_are_renamed_at_once_one_has_the_name(store: MemoryStore) -> None:
+    for number in range(12):
+        store.bank(f"b{number}").put(f"the number is {number}")
+
+    def rename(bank: str, name: str) -> str | None:
+        try:
+            store.rename(bank, name)
+        except (Conflict, NotFound):
+            return None
+        return name
+
+    with ThreadPoolExecutor(12) as pool:
+        taken = list(pool.map(rename, [f"b{number}" for number in range(12)], ["x"] * 12))
+        again = list(pool.map(rename, ["x"] * 12, [f"y{number}" for number in range(12)]))
+    assert taken.count("x") == 1
+    [name] = filter(None, again)
+    assert sorted(store.banks()) == sorted([name, *(f"b{n}" for n in range(12) if taken[n] is None)])

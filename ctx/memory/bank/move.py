@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ctx.errors import BadRequest, Conflict
+from ctx.errors import BadRequest, Conflict, NotFound
 from ctx.memory.bank.base import BankView
 from ctx.memory.columns import COLUMN_OF, SETTABLE, Memory
 from ctx.memory.filters import EVERYTHING, compile_filter
 from ctx.memory.reader import UNDELETED, Reader
-from ctx.memory.records import from_line, to_line
+from ctx.memory.records import from_line, no_bank, to_line
 from ctx.memory.writer import Writer
 from ctx.types import JSON
 
@@ -70,6 +70,8 @@ class Moving(BankView):
             return counts
         with self._writing("merge") as writer:
             merged = Reader(writer.engine, bank, locked=True)
+            if not merged.exists:
+                raise NotFound(no_bank(bank))
             counts, nos = _compared(writer, merged)
             if not counts["conflicts"]:
                 writer.take_over(merged, nos)
