@@ -59,7 +59,7 @@ def moment_ms(name: str, value: JSON) -> int | None:
     return value
 
 
-def _last_moment(name: str, value: JSON) -> int | None:
+def last_moment(name: str, value: JSON) -> int | None:
     """The same, where a bare date stands for its last moment."""
     if isinstance(value, str):
         try:
@@ -317,7 +317,7 @@ class Memory(NamedTuple):
         int | None, Column("INTEGER", "timestamp", moment_ms, compared=TIME, order=_REQUIRED, since=2)
     ] = None
     event_last_ms: Annotated[
-        int | None, Column("INTEGER", "event_end", _last_moment, compared=TIME, since=2)
+        int | None, Column("INTEGER", "event_end", last_moment, compared=TIME, since=2)
     ] = None
     contexts: Annotated[
         list[str], Column("TEXT NOT NULL DEFAULT '[]'", "contexts", names, compared=LIST, since=2)

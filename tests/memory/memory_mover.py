@@ -70,6 +70,11 @@ class Mover:
         reply = self._bank.delete_where({"id": {"in": ids}})
         return {}, {"alice": texts}, lambda: self._bank.undo(reply["op_id"])
 
+    def restore(self, marker: str) -> tuple[State, State, Step]:
+        ids, texts = self._fill("alice", marker)
+        self._bank.delete_all(ids)
+        return {}, {"alice": texts[:1]}, lambda: self._bank.restore(ids[0])
+
     def replace(self, marker: str) -> tuple[State, State, Step]:
         ids, texts = self._fill("alice", marker)
         later = f"{marker} replaced"
@@ -98,6 +103,12 @@ class Mover:
         for number, text in enumerate(texts):
             (path / f"{number}.md").write_text(text)
         return {}, {marker: texts}, Folder(self._store.bank(marker), str(path)).import_
+
+    def read_lines(self, marker: str) -> tuple[State, State, Step]:
+        _, texts = self._fill(f"{marker}-of", marker)
+        lines = list(self._store.bank(f"{marker}-of").export())
+        self._store.delete(f"{marker}-of")
+        return {}, {marker: texts}, lambda: self._store.bank(marker).import_(lines)
 
     def capture(self, marker: str) -> tuple[State, State, Step]:
         return {}, {marker: list(CAPTURED)}, lambda: captured(self._folder, marker)

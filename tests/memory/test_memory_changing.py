@@ -423,3 +423,11 @@ def test_nothing_ends_before_it_begins(bank: MemoryBank) -> None:
         with pytest.raises(BadRequest, match="event_end"):
             bank.update(id, patch)
     assert bank.update(id, {"event_date": "2026-02-01"})["record"]["event_end"] is None
+
+
+def test_as_of_a_day_is_as_of_its_end(bank: MemoryBank) -> None:
+    older = bank.put("I live in Rome", timestamp="2024-05-03T10:00:00Z")["id"]
+    newer = bank.put("I live in Oslo", timestamp="2024-05-05T10:00:00Z", supersedes=[older])["id"]
+    days = {"2024-05-02": [], "2024-05-03": [older], "2024-05-04": [older], "2024-05-05": [newer]}
+    assert {day: [record["id"] for record in bank.every(as_of=day)] for day in days} == days
+    assert [record["id"] for record in bank.every(as_of="2024-05-05T00:00:00Z")] == [older]

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Self
 
 from ctx.errors import BadRequest, NotFound, StoreError
-from ctx.memory.columns import Memory, moment_ms, short_text
+from ctx.memory.columns import Memory, last_moment, short_text
 from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition
 from ctx.memory.reader import Reader, visible
@@ -64,7 +64,9 @@ class BankView:
         return self._resources.clock()
 
     def _shown(self, as_of: JSON, include_superseded: bool) -> Condition:
-        return visible(self._now(), as_of_ms=moment_ms("as_of", as_of), superseded=include_superseded)
+        # As of a day is as of its end: what was said on it is asked for, too.
+        as_of_ms = last_moment("as_of", as_of)
+        return visible(self._now(), as_of_ms=as_of_ms, superseded=include_superseded)
 
     def _find(self, reader: Reader, id: str, *, deleted: bool = False) -> Memory | None:
         """The memory of an id, a given name or a dialect's name; not one that is deleted (unless asked) or
