@@ -12,6 +12,8 @@ from ctx.types import JSON
 
 POLICIES = ("flag", "redact", "refuse", "off")
 INSTRUCTION = "instruction_like"
+SCREENED = ("text", "metadata", "label", "context", "contexts", "tags")
+"""The columns of a memory that are looked at."""
 
 _SECRETS = {
     "private_key": re.compile(
@@ -32,6 +34,7 @@ _SECRETS = {
         r"[\"']?(?=[^\s\"']{0,200}\d)[^\s\"']{8,200}"
     ),
 }
+_REDACTED = re.compile(rf"\[redacted:({'|'.join(_SECRETS)})\]")
 _COMMANDS = re.compile(
     r"(?i)\b(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+|the\s+|your\s+|of\s+){0,3}(?:previous"
     r"|prior|above|earlier|preceding|other|system)\b"
@@ -54,7 +57,7 @@ def screen(text: str, policy: str) -> Screened:
     `redact` puts `[redacted:<kind>]` in a secret's place; `refuse` raises `BadRequest` that names the kind,
     not the secret.
     """
-    flags = set()
+    flags: set[str] = set()
     if policy != "off":
         for kind, pattern in _SECRETS.items():
             if pattern.search(text):
@@ -65,6 +68,7 @@ def screen(text: str, policy: str) -> Screened:
                 flags.add(f"secret:{kind}")
                 if policy == "redact":
                     text = pattern.sub(f"[redacted:{kind}]", text)
+        flags |= {f"secret:{match[1]}" for match in _REDACTED.finditer(text)}
     if _COMMANDS.search(text):
         flags.add(INSTRUCTION)
     return Screened(text, tuple(sorted(flags)))
@@ -79,8 +83,8 @@ def screen_json(value: JSON, policy: str) -> tuple[JSON, set[str]]:
         pairs = [screen_json(entry, policy) for entry in value]
         return [entry for entry, _ in pairs], set().union(*(flags for _, flags in pairs))
     if isinstance(value, dict):
-        screened = {key: screen_json(entry, policy) for key, entry in value.items()}
-        return {key: entry for key, (entry, _) in screened.items()}, set().union(
-            *(flags for _, flags in screened.values())
-        )
+        names = [screen(key, policy) for key in value]
+        entries = [screen_json(entry, policy) for entry in value.values()]
+        flags = {flag for name in names for flag in name.flags}.union(*(flags for _, flags in entries))
+        return {name.text: entry for name, (entry, _) in zip(names, entries, strict=True)}, flags
     return value, set()

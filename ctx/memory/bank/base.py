@@ -14,6 +14,7 @@ from ctx.memory.filters import Condition
 from ctx.memory.reader import Reader, visible
 from ctx.memory.records import Provenance, creation_of, id_prefix_of, to_json
 from ctx.memory.rows import MemoryRows
+from ctx.memory.screen import SCREENED, screen_json
 from ctx.memory.wording import LanguageModel
 from ctx.memory.writer import Writer
 from ctx.types import JSON
@@ -62,6 +63,21 @@ class BankView:
 
     def _now(self) -> int:
         return self._resources.clock()
+
+    def _screened(self, columns: dict[str, JSON]) -> tuple[dict[str, JSON], set[str]]:
+        """The columns as the policy on secrets lets them be kept, and the flags of what stands in them."""
+        flags: set[str] = set()
+        for name in SCREENED:
+            if columns.get(name):
+                columns[name], flags_of_value = screen_json(columns[name], self._resources.secrets)
+                flags |= flags_of_value
+        return columns, flags
+
+    def _flags_of(self, memory: Memory) -> list[str]:
+        """The flags of all that stands in a memory."""
+        policy = "off" if self._resources.secrets == "off" else "flag"
+        flags = [screen_json(getattr(memory, name), policy)[1] for name in SCREENED]
+        return sorted(set().union(*flags))
 
     def _shown(self, as_of: JSON, include_superseded: bool) -> Condition:
         # As of a day is as of its end: what was said on it is asked for, too.

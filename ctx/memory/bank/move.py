@@ -8,8 +8,10 @@ from ctx.errors import BadRequest, Conflict, NotFound
 from ctx.memory.bank.base import BankView
 from ctx.memory.columns import COLUMN_OF, SETTABLE, Memory
 from ctx.memory.filters import EVERYTHING, compile_filter
+from ctx.memory.gist import gist
 from ctx.memory.reader import UNDELETED, Reader
-from ctx.memory.records import from_line, no_bank, to_line
+from ctx.memory.records import content_hash, from_line, no_bank, to_line
+from ctx.memory.screen import SCREENED
 from ctx.memory.writer import Writer
 from ctx.types import JSON
 
@@ -49,7 +51,7 @@ class Moving(BankView):
         counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "conflicts": []}
         batch: list[_Line] = []
         for line in _read(lines):
-            batch.append(line)
+            batch.append(self._admitted(line))
             if len(batch) == _BATCH:
                 self._take_in(batch, counts)
                 batch = []
@@ -90,6 +92,19 @@ class Moving(BankView):
                 else:
                     counts["conflicts"].append(stored.id)
         self._embedding.stored(vectors)
+
+    def _admitted(self, line: _Line) -> _Line:
+        """A line as the policy on secrets lets it be kept, with its flags and those of what stands in it."""
+        memory = line.memory
+        try:
+            columns, flags = self._screened({name: getattr(memory, name) for name in SCREENED})
+        except BadRequest as error:
+            raise BadRequest(f"line {line.number}: {error.message}") from error
+        memory = memory._replace(**columns, flags=sorted({*memory.flags, *flags}))
+        if any(getattr(line.memory, name) != value for name, value in columns.items()):
+            memory = memory._replace(gist=gist(memory.text))
+            memory = memory._replace(content_hash=content_hash(memory))
+        return line._replace(memory=memory)
 
     def _insert(self, writer: Writer, line: _Line, vectors: Sequence[bytes]) -> None:
         stored = writer.insert(line.memory, self._embedding.model, vectors)

@@ -18,7 +18,7 @@ from ctx.memory.gist import gist
 from ctx.memory.predecessors import Replaced, predecessors
 from ctx.memory.reader import UNDELETED, Reader, visible
 from ctx.memory.records import all_contexts, content_hash, draft, public_name, to_json
-from ctx.memory.screen import screen_json
+from ctx.memory.screen import SCREENED
 from ctx.memory.writer import Writer
 from ctx.types import JSON
 
@@ -27,7 +27,6 @@ MAX_ITEMS = 1000  # of one put_many
 MAX_KEY_CHARS = 200
 # Besides the gist: what two memories must share to be one.
 _PLACE = ("kind", "parent", "role", "type", "folder", "label", "event_ms", "document_id")
-_SCREENED = ("text", "metadata", "label", "context")
 
 
 class Request(NamedTuple):
@@ -199,7 +198,7 @@ class Writing(Searching, BankView):
         """
         if not isinstance(patch, dict):
             raise BadRequest("patch: an object is needed")
-        changes, flags = self._screened(checked(patch, UPDATABLE))
+        changes = self._screened(checked(patch, UPDATABLE))[0]
         vectors = self._embedding.packed([changes["text"]])[0] if "text" in changes else []
         with self._writing("update") as writer:
             memory = self._must_find(writer, id)
@@ -208,9 +207,8 @@ class Writing(Searching, BankView):
                     f"the memory has version {memory.version}, not {expect_version}: read it again",
                     data={"version": memory.version},
                 )
-            if "text" in changes or "metadata" in changes:
-                rescreened = {"text", "metadata"} <= set(changes)
-                changes["flags"] = sorted(flags if rescreened else flags | set(memory.flags))
+            if not changes.keys().isdisjoint(SCREENED):
+                changes["flags"] = self._flags_of(memory._replace(**changes))
             changes = _said_by_now(changes, writer.at_ms)
             if "context" in changes and "contexts" not in changes:
                 changes["contexts"] = [name for name in memory.contexts if name != changes["context"]]
@@ -359,15 +357,6 @@ class Writing(Searching, BankView):
             return None
         with self._view() as view:
             return request.answered(view)
-
-    def _screened(self, columns: dict[str, JSON]) -> tuple[dict[str, JSON], set[str]]:
-        """The columns as the policy on secrets lets them be kept, and the flags of what stands in them."""
-        flags: set[str] = set()
-        for name in _SCREENED:
-            if columns.get(name):
-                columns[name], flags_of_value = screen_json(columns[name], self._resources.secrets)
-                flags |= flags_of_value
-        return columns, flags
 
     def _following_ms(self) -> int:
         with self._view() as view:
@@ -522,6 +511,7 @@ def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
     if added_tags := [tag for tag in memory.tags if tag not in twin.tags]:
         changes["tags"] = [*twin.tags, *added_tags]
     changes["metadata"] = {**twin.metadata, **memory.metadata}
+    changes["flags"] = sorted({*twin.flags, *memory.flags})
     if twin.expires_ms is not None and (memory.expires_ms is None or memory.expires_ms > twin.expires_ms):
         changes["expires_ms"] = memory.expires_ms
     repeated = writer.bank.seq != twin.seq  # else nothing was said in between, and within a day it is a retry
