@@ -431,3 +431,23 @@ def test_as_of_a_day_is_as_of_its_end(bank: MemoryBank) -> None:
     days = {"2024-05-02": [], "2024-05-03": [older], "2024-05-04": [older], "2024-05-05": [newer]}
     assert {day: [record["id"] for record in bank.every(as_of=day)] for day in days} == days
     assert [record["id"] for record in bank.every(as_of="2024-05-05T00:00:00Z")] == [older]
+
+
+@pytest.mark.parametrize(
+    ("said", "today"),
+    [
+        ("2020-03-01T20:00:00-08:00", "2020-03-01"),
+        ("2020-03-02T03:00:00+05:45", "2020-03-02"),
+        ("2020-03-01T23:59:00Z", "2020-03-01"),
+    ],
+)
+def test_a_corrected_text_has_the_days_of_where_it_was_said(bank: MemoryBank, said: str, today: str) -> None:
+    id = bank.put("Met Ana yesterday", timestamp=said)["id"]
+    patch = {"text": "Met Ana today", "timestamp": parse_ms(said)}  # which names no zone, and is the same
+    assert bank.update(id, patch)["record"]["happened"] == today
+
+
+def test_a_corrected_moment_has_the_days_of_the_zone_that_it_names(bank: MemoryBank) -> None:
+    id = bank.put("Met Ana today")["id"]
+    record = bank.update(id, {"timestamp": "2020-11-22T00:30:00+02:00"})["record"]
+    assert record["happened"] == "2020-11-22"

@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ctx.clock import DAY_MS, ahead_of_utc_ms
+from ctx.clock import DAY_MS, ZONES_MS, ahead_of_utc_ms
 from ctx.errors import BadRequest, Conflict
 from ctx.memory.bank.base import BankView
 from ctx.memory.bank.search import Searching
@@ -212,7 +212,7 @@ class Writing(Searching, BankView):
             changes = _said_by_now(changes, writer.at_ms)
             if "context" in changes and "contexts" not in changes:
                 changes["contexts"] = [name for name in memory.contexts if name != changes["context"]]
-            changes |= _following_times(memory, changes)
+            changes |= _following_times(memory, changes, patch.get("timestamp"))
             if "event_ms" in changes or "event_last_ms" in changes:
                 revised = memory._replace(**changes)
                 _check_span(revised.event_ms, revised.event_last_ms)
@@ -369,8 +369,8 @@ class Writing(Searching, BankView):
         columns = _said_by_now(columns, now_ms)
         said_ms = columns.get("said_ms")
         if columns.get("event_ms") is None:
-            timestamp = None if said_ms is None else fields["timestamp"]
-            columns |= _read_times(columns["text"], now_ms if said_ms is None else said_ms, timestamp)
+            ahead_ms = 0 if said_ms is None else _ahead_ms(fields["timestamp"])
+            columns |= _read_times(columns["text"], now_ms if said_ms is None else said_ms, ahead_ms)
         _check_span(columns.get("event_ms"), columns.get("event_last_ms"))
         memory = draft(columns, now_ms, self.source, self._resources.new_id)
         return memory._replace(flags=sorted(flags))
@@ -432,31 +432,52 @@ class Writing(Searching, BankView):
         return ids
 
 
-def _read_times(text: str, said_ms: int, timestamp: JSON = None) -> dict[str, JSON]:
-    """When what a text tells of happened, as the columns of it; none where it does not say. `timestamp`: that
-    moment as it was given, which may name another zone than UTC.
+def _ahead_ms(timestamp: JSON) -> int:
+    """By how much clocks are ahead of UTC where a moment was given; 0 where it does not name a zone."""
+    return ahead_of_utc_ms(timestamp) if isinstance(timestamp, str) else 0
+
+
+def _read_times(text: str, said_ms: int, ahead_ms: int) -> dict[str, JSON]:
+    """When what a text tells of happened, as the columns of it; none where it does not say. `ahead_ms`: of
+    UTC, where it was said.
     """
-    span = happened(text, said_ms, ahead_of_utc_ms(timestamp) if isinstance(timestamp, str) else 0)
+    span = happened(text, said_ms, ahead_ms)
     return {} if span is None else {"event_ms": span.first_ms, "event_last_ms": span.last_ms}
 
 
-def _following_times(memory: Memory, changes: dict[str, JSON]) -> dict[str, JSON]:
+_NO_TIMES: dict[str, JSON] = {"event_ms": None, "event_last_ms": None}
+
+
+def _zone_of(memory: Memory) -> int | None:
+    """By how much the zone is ahead of UTC in which a memory's days were read from its text; None: they were
+    given. The zone is not kept, and days that were read are those of one of all that there are.
+    """
+    times = {"event_ms": memory.event_ms, "event_last_ms": memory.event_last_ms}
+    for ahead_ms in ZONES_MS:
+        if _NO_TIMES | _read_times(memory.text, memory.uttered_ms, ahead_ms) == times:
+            return ahead_ms
+    return None
+
+
+def _following_times(memory: Memory, changes: dict[str, JSON], timestamp: JSON) -> dict[str, JSON]:
     """What becomes of the time at which something happened when a memory is changed so: a day that was given
-    has no other end, and what was read from the text is read anew.
+    has no other end, and what was read from the text is read anew. `timestamp`: the moment as it was given.
     """
     if "event_ms" in changes:
         return {} if "event_last_ms" in changes else {"event_last_ms": None}
     if "event_last_ms" in changes or changes.keys().isdisjoint(("text", "said_ms")):
         return {}
-    no_times: dict[str, JSON] = {"event_ms": None, "event_last_ms": None}
-    times = no_times | _read_times(memory.text, memory.uttered_ms)
-    if times != {"event_ms": memory.event_ms, "event_last_ms": memory.event_last_ms}:
+    ahead_ms = _zone_of(memory)
+    if ahead_ms is None:
         return {}
     corrected_memory = memory._replace(
         **{name: changes[name] for name in ("text", "said_ms") if name in changes}
     )
-    times_anew = no_times | _read_times(corrected_memory.text, corrected_memory.uttered_ms)
-    return {} if times_anew == times else times_anew
+    named_ms = _ahead_ms(timestamp)
+    if named_ms or changes.get("said_ms", memory.uttered_ms) != memory.uttered_ms:
+        ahead_ms = named_ms
+    times = _NO_TIMES | _read_times(corrected_memory.text, corrected_memory.uttered_ms, ahead_ms)
+    return {name: value for name, value in times.items() if getattr(memory, name) != value}
 
 
 def _said_by_now(columns: dict[str, JSON], now_ms: int) -> dict[str, JSON]:
