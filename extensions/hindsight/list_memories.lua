@@ -21,7 +21,7 @@ tool = {
 
 function tool.execute(params, context)
   local filter = shared.admit_kinds({ kind = "fact" }, params.type and { params.type }, params.context)
-  if params.tags then filter.tags = { has_any = params.tags } end
+  if params.tags and #params.tags > 0 then filter.tags = { has_any = params.tags } end
   if params.since or params["until"] then filter.timestamp = { gte = params.since, lte = params["until"] } end
   local page = context.memory.list({
     filter = filter,

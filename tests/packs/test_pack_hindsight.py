@@ -549,7 +549,7 @@ def test_what_has_no_type_or_context_is_found_as_what_it_is_shown_as(
     path = "/v1/default/banks/hs-plain"
     [entry] = server.mcp("list_memories", {}, "/mcp/hs-plain/")["memories"]
     assert (entry["type"], entry["context"]) == ("world", "general")
-    kinds = {"type": "world", "context": "general"}
+    kinds = {"type": "world", "context": "general", "tags": []}
     assert server.mcp("list_memories", kinds, "/mcp/hs-plain/")["total"] == 1
     for types, count in ((["world"], 1), ([], 1), (["opinion"], 0)):
         question = {"query": "otters", "types": types}
