@@ -46,7 +46,8 @@ class Moving(BankView):
 
         A memory that is there already, the same, is skipped, also where it was read, replaced or forgotten
         since; another under the same id, or one that says something else by now, is a conflict, named and
-        left as it is. Raises `BadRequest` with the number of a line that is not of an export.
+        left as it is. A name that another memory has here stays with that. Raises `BadRequest` with the
+        number of a line that is not of an export.
         """
         counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "conflicts": []}
         batch: list[_Line] = []
@@ -87,7 +88,7 @@ class Moving(BankView):
                 if stored is None:
                     self._insert(writer, line, packed)
                     counts["imported"] += 1
-                elif _holds(stored, writer.aliases([stored.no]).get(stored.no, []), line):
+                elif _holds(stored, line.memory):
                     counts["skipped"] += 1
                 else:
                     counts["conflicts"].append(stored.id)
@@ -111,8 +112,8 @@ class Moving(BankView):
         for name in line.names:
             try:
                 writer.alias(stored, name)
-            except Conflict as error:
-                raise Conflict(f"line {line.number}: {error.message}") from error
+            except Conflict:
+                pass  # another memory has it here, and stays what it leads to
         for session in line.sessions:
             writer.join_session(stored.no, session)
 
@@ -133,12 +134,10 @@ def _compared(view: Reader, merged: Reader) -> tuple[JSON, list[int]]:
     return counts, nos
 
 
-def _holds(stored: Memory, given_names: Iterable[str], line: _Line) -> bool:
+def _holds(stored: Memory, memory: Memory) -> bool:
     """Whether a stored memory is what a line tells of, whatever became of it here since."""
-    memory = line.memory
     return (
         all(getattr(stored, COLUMN_OF[name]) == getattr(memory, COLUMN_OF[name]) for name in SETTABLE)
-        and set(line.names) <= set(given_names)
         and (memory.superseded_by is None or memory.superseded_by == stored.superseded_by)
         and (memory.deleted_ms is None or stored.deleted_ms is not None)
     )
