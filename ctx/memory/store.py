@@ -79,6 +79,7 @@ class MemoryStore:
         self._closing = threading.Event()
         self._behind: threading.Thread | None = None
         self._behind_lock = threading.Lock()
+        self._behind_asked = self._behind_runs = False
         self._resources = Resources(self.rows, self.embedding, clock, secrets, language_model, new_id)
 
     def __enter__(self) -> "MemoryStore":
@@ -188,18 +189,29 @@ class MemoryStore:
     def _embed_soon(self) -> None:
         """Embeds behind the caller's back what was too long to be embedded before it was stored."""
         with self._behind_lock:
-            if not self._closing.is_set() and (self._behind is None or not self._behind.is_alive()):
+            self._behind_asked = True
+            runs = self._behind_runs and self._behind is not None and self._behind.is_alive()
+            if not runs and not self._closing.is_set():
+                self._behind_runs = True
                 self._behind = threading.Thread(
                     target=self._embed_behind, name="ctx-memories-long", daemon=True
                 )
                 self._behind.start()
 
     def _embed_behind(self) -> None:
-        try:
-            while not self._closing.is_set() and self.embed_pending(1):
-                pass
-        except CtxError as error:
-            logger.warning("memory=embed_behind outcome=%s", error.word)
+        while self._goes_on_behind():
+            try:
+                while not self._closing.is_set() and self.embed_pending(1):
+                    pass
+            except CtxError as error:
+                logger.warning("memory=embed_behind outcome=%s", error.word)
+
+    def _goes_on_behind(self) -> bool:
+        """Whether it was asked for since it was last looked; else, who asks next begins it anew."""
+        with self._behind_lock:
+            self._behind_runs = self._behind_asked and not self._closing.is_set()
+            self._behind_asked = False
+            return self._behind_runs
 
     def _unread(self, limit: int) -> list[tuple[str, Memory]]:
         if self.embedding.model is None:

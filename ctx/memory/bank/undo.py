@@ -47,7 +47,9 @@ class Undoing(BankView):
                     reason if skipped else "this operation cannot be undone", data={"skipped": skipped[:20]}
                 )
             writer.revive_bereft(states)
-            return {"count": count, "skipped": sorted(skipped), "op_id": writer.op_id, "undone": op_id}
+            reply = {"count": count, "skipped": sorted(skipped), "op_id": writer.op_id, "undone": op_id}
+        self._embed_behind()
+        return reply
 
     def restore(self, id: str) -> JSON:
         """Brings a forgotten memory back, with what it contains that was forgotten with it and nothing else:
@@ -68,7 +70,13 @@ class Undoing(BankView):
             for member in members:
                 writer.patch(member, {"deleted_ms": None})
             writer.revive_bereft(member.no for member in members)
-            return {"count": len(members), "op_id": writer.op_id}
+            reply = {"count": len(members), "op_id": writer.op_id}
+        self._embed_behind()
+        return reply
+
+    def _embed_behind(self) -> None:
+        """What came back may be a long text, or have been forgotten before it was embedded."""
+        self._embedding.stored([[]])
 
     def unanswer(self, op_id: str) -> None:
         """What this operation answered was no answer: the same request is done anew when it comes again."""
