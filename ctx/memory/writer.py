@@ -130,13 +130,15 @@ class Writer(Reader):
         """What a forgotten memory had taken the place of holds again."""
         self._let_hold(Condition(f"m.superseded_by {IN_TEXTS}", (listed(ids),)))
 
-    def revive_bereft(self, nos: Iterable[int]) -> None:
-        """What was brought back holds where what had taken its place is forgotten, or erased."""
-        bereft = (
-            f"m.no {IN_NUMBERS} AND m.superseded_by IS NOT NULL AND NOT EXISTS (SELECT 1 FROM memories s"
-            " WHERE s.bank_no = m.bank_no AND s.id = m.superseded_by AND s.deleted_ms IS NULL)"
-        )
-        self._let_hold(Condition(bereft, (listed(nos),)))
+    def revive_bereft(self, nos: Iterable[int], *, waiting: bool = False) -> None:
+        """Of these memories, those hold whose successor is forgotten, or is not there, unless it may yet come
+        (`waiting`).
+        """
+        successor = "(SELECT 1 FROM memories s WHERE s.bank_no = m.bank_no AND s.id = m.superseded_by"
+        gone = f"EXISTS {successor} AND s.deleted_ms IS NOT NULL)"
+        if not waiting:
+            gone = f"m.superseded_by IS NOT NULL AND NOT EXISTS {successor} AND s.deleted_ms IS NULL)"
+        self._let_hold(Condition(f"m.no {IN_NUMBERS} AND {gone}", (listed(nos),)))
 
     def _let_hold(self, condition: Condition) -> None:
         for memory in list(self.select([UNDELETED, condition])):

@@ -206,3 +206,15 @@ def test_a_name_that_is_taken_here_ends_no_import(tmp_path: Path) -> None:
         record = copy.get("memory_1_1")
         assert record is not None
         assert record["id"] == here
+
+
+def test_what_was_replaced_there_by_what_is_forgotten_here_holds(tmp_path: Path) -> None:
+    with MemoryStore(str(tmp_path / "ctx.db"), None, Clock()) as store:
+        bank, copy = store.bank("a"), store.bank("b")
+        older = bank.put("I live in Berlin")["id"]
+        newer = bank.put("I live in Paris", supersedes=[older])["id"]
+        lines = {json.loads(line)["id"]: line for line in bank.export()}
+        copy.import_([lines[newer]])
+        copy.delete(newer)
+        copy.import_([lines[older]])
+        assert [record["id"] for record in copy.every()] == [older]

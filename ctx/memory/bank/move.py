@@ -83,15 +83,17 @@ class Moving(BankView):
     def _take_in(self, batch: Sequence[_Line], counts: dict[str, JSON]) -> None:
         vectors = self._embedding.packed([line.memory.text for line in batch])
         with self._writing("import") as writer:
+            nos = []
             for line, packed in zip(batch, vectors, strict=True):
                 stored = writer.row(line.memory.id)
                 if stored is None:
-                    self._insert(writer, line, packed)
+                    nos.append(self._insert(writer, line, packed))
                     counts["imported"] += 1
                 elif _holds(stored, line.memory):
                     counts["skipped"] += 1
                 else:
                     counts["conflicts"].append(stored.id)
+            writer.revive_bereft(nos, waiting=True)  # a line that is to come may be the successor's
         self._embedding.stored(vectors)
 
     def _admitted(self, line: _Line) -> _Line:
@@ -107,7 +109,7 @@ class Moving(BankView):
             memory = memory._replace(content_hash=content_hash(memory))
         return line._replace(memory=memory)
 
-    def _insert(self, writer: Writer, line: _Line, vectors: Sequence[bytes]) -> None:
+    def _insert(self, writer: Writer, line: _Line, vectors: Sequence[bytes]) -> int:
         stored = writer.insert(line.memory, self._embedding.model, vectors)
         for name in line.names:
             try:
@@ -116,6 +118,7 @@ class Moving(BankView):
                 pass  # another memory has it here, and stays what it leads to
         for session in line.sessions:
             writer.join_session(stored.no, session)
+        return stored.no
 
 
 def _compared(view: Reader, merged: Reader) -> tuple[JSON, list[int]]:
