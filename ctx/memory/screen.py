@@ -85,6 +85,6 @@ def screen_json(value: JSON, policy: str) -> tuple[JSON, set[str]]:
     if isinstance(value, dict):
         names = [screen(key, policy) for key in value]
         entries = [screen_json(entry, policy) for entry in value.values()]
-        flags = {flag for name in names for flag in name.flags}.union(*(flags for _, flags in entries))
-        return {name.text: entry for name, (entry, _) in zip(names, entries, strict=True)}, flags
+        noticed = {flag for name in names for flag in name.flags}.union(*(flags for _, flags in entries))
+        return {name.text: entry for name, (entry, _) in zip(names, entries, strict=True)}, noticed
     return value, set()
