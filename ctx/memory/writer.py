@@ -271,10 +271,11 @@ class Writer(Reader):
             "INSERT INTO memory_replies VALUES (?, ?, ?, ?)", (self.bank_no, key, request, canonical(reply))
         )
 
-    def drop_replies(self, op_id: str) -> None:
-        """Forgets that an operation answered a request: it is done anew when it comes again."""
+    def drop_replies(self, op_ids: Iterable[str]) -> None:
+        """Forgets that these operations answered a request: it is done anew when it comes again."""
         self.connection.execute(
-            "DELETE FROM memory_replies WHERE bank_no = ? AND instr(reply, ?) > 0", (self.bank_no, op_id)
+            f"DELETE FROM memory_replies WHERE bank_no = ? AND json_extract(reply, '$.op_id') {IN_TEXTS}",
+            (self.bank_no, listed(op_ids)),
         )
 
     def configure(self, config: JSON) -> None:

@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from ctx.errors import BadRequest, Conflict, CtxError, ToolError
+from ctx.errors import BadRequest, CtxError, ToolError
 from ctx.memory import MemoryBank, call
 from ctx.memory.ops import OPS
 from ctx.packs.sessions import Sessions
@@ -76,22 +76,18 @@ class CallContext:
         """
         with self._writing:
             self._ended = True
-            for operation, ids in reversed(self._written):
-                try:
-                    self._bank.unanswer(operation)
-                    self._bank.undo(operation)
-                except Conflict:
-                    pass  # what it made was changed later in this call: deleted below
-                except CtxError as error:
-                    logger.warning(
-                        "pack=%s undo=failed operation=%s reason=%s",
-                        self._pack,
-                        operation,
-                        error.message,
-                    )
-                for id in ids:
-                    if self._bank.get(id) is not None:
-                        self._bank.delete(id, reason="the call failed")
+            if not self._written:
+                return
+            made = [id for _, ids in self._written for id in ids]
+            try:
+                self._bank.take_back([operation for operation, _ in self._written], made)
+            except CtxError as error:
+                logger.warning(
+                    "pack=%s undo=failed operations=%d reason=%s",
+                    self._pack,
+                    len(self._written),
+                    error.message,
+                )
 
 
 def _made(reply: dict[str, JSON]) -> list[str]:

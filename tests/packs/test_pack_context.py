@@ -57,3 +57,21 @@ def test_a_call_that_fails_leaves_what_another_wrote_for_the_same_request(
     assert context.answer("memory.count", [], CALLER) == 0
     assert bank.put(**request)["created"], "what was taken back is stored when it is asked for again"
     assert bank.count() == 1
+
+
+def test_all_that_a_call_wrote_is_taken_back_in_one_operation(bank: MemoryBank, context: CallContext) -> None:
+    id = bank.put("the lighthouse is white")["id"]
+    before = bank.get(id)
+    for text in ("the lighthouse is red", "the lighthouse is green"):
+        context.answer("memory.update", [id, {"text": text}], CALLER)
+    made = context.answer("memory.put", ["the harbour is closed"], CALLER)["id"]
+    context.answer("memory.update", [made, {"text": "the harbour is open"}], CALLER)
+    context.answer("memory.delete", [id], CALLER)
+    context.take_back()
+    assert [line["op"] for line in bank.journal()[-2:]] == ["delete", "undo"]
+    [record] = bank.browse()["items"]
+    assert before is not None
+    assert {name: record[name] for name in ("id", "text", "content_hash")} == {
+        name: before[name] for name in ("id", "text", "content_hash")
+    }
+    assert bank.search("green", mode="keyword")["total"] == 0

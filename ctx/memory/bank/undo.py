@@ -1,8 +1,12 @@
 """Taking back what was done to a bank: an operation, or that one memory was forgotten."""
 
+from collections.abc import Iterable, Sequence
+
 from ctx.errors import Conflict, NotFound
 from ctx.memory.bank.base import BankView
+from ctx.memory.engine import IN_TEXTS, listed
 from ctx.memory.filters import Condition
+from ctx.memory.reader import Reader
 from ctx.memory.writer import Writer
 from ctx.types import JSON
 
@@ -20,36 +24,30 @@ class Undoing(BankView):
         What it made is deleted, what it changed or deleted is as before. Memories changed since are skipped
         and named; where all were, `Conflict`. A purge cannot be undone.
         """
-        texts = self._texts_before(op_id)
-        embedded = dict(zip(texts, self._embedding.packed(list(texts.values())), strict=True))
+        embedded = self._embedded_before([op_id])
         with self._writing("undo") as writer:
-            op_no = writer.operation(op_id)
-            if op_no is None:
-                raise NotFound(_NO_OPERATION)
             writer.detail(of=op_id)
-            states = _states_before(writer, op_no)
-            memories = writer.rows(states)
-            count, skipped = 0, []
-            for no, (version, before) in states.items():
-                memory = memories[no]
-                if memory.version != version:
-                    skipped.append(memory.id)
-                elif before is None:
-                    count += writer.delete_under([Condition("m.no = ?", (no,))], writer.at_ms)
-                else:
-                    restored = writer.patch(memory, before)
-                    if restored.text != memory.text:
-                        writer.replace_vectors(restored, self._embedding.model, embedded.get(no, []))
-                    count += 1
+            count, skipped = self._undo_all(writer, [op_id], embedded)
             if not count:
                 reason = "nothing is left to take back: the memories were changed since"
                 raise Conflict(
                     reason if skipped else "this operation cannot be undone", data={"skipped": skipped[:20]}
                 )
-            writer.revive_bereft(states)
             reply = {"count": count, "skipped": sorted(skipped), "op_id": writer.op_id, "undone": op_id}
         self._embed_behind()
         return reply
+
+    def take_back(self, op_ids: Sequence[str], made: Sequence[str]) -> None:
+        """Makes these operations, in the order in which they came, as if nobody had asked for them: undone in
+        one, what they made forgotten whatever became of it, and asked for again they are done anew.
+        """
+        embedded = self._embedded_before(op_ids)
+        with self._writing("undo") as writer:
+            writer.detail(of=op_ids[0], taken_back=len(op_ids))
+            self._undo_all(writer, op_ids, embedded)
+            writer.delete_under([Condition(f"m.id {IN_TEXTS}", (listed(made),))], writer.at_ms)
+            writer.drop_replies(op_ids)
+        self._embed_behind()
 
     def restore(self, id: str) -> JSON:
         """Brings a forgotten memory back, with what it contains that was forgotten with it and nothing else:
@@ -78,27 +76,65 @@ class Undoing(BankView):
         """What came back may be a long text, or have been forgotten before it was embedded."""
         self._embedding.stored([[]])
 
-    def unanswer(self, op_id: str) -> None:
-        """What this operation answered was no answer: the same request is done anew when it comes again."""
-        with self._writing("undo") as writer:
-            writer.drop_replies(op_id)
+    def _undo_all(
+        self, writer: Writer, op_ids: Sequence[str], embedded: dict[str, list[bytes]]
+    ) -> tuple[int, list[str]]:
+        """Takes operations back: how many changes, and the memories that were changed since."""
+        states = _states_before(writer, [_number(writer, op_id) for op_id in op_ids])
+        memories = writer.rows(states)
+        count, skipped = 0, []
+        for no, (version, before) in states.items():
+            memory = memories[no]
+            if memory.version != version:
+                skipped.append(memory.id)
+            elif before is None:
+                count += writer.delete_under([Condition("m.no = ?", (no,))], writer.at_ms)
+            else:
+                restored = writer.patch(memory, before)
+                if restored.text != memory.text:
+                    vectors = embedded.get(restored.text, [])
+                    writer.replace_vectors(restored, self._embedding.model, vectors)
+                count += 1
+        writer.revive_bereft(states)
+        return count, skipped
 
-    def _texts_before(self, op_id: str) -> dict[int, str]:
+    def _embedded_before(self, op_ids: Sequence[str]) -> dict[str, list[bytes]]:
+        """What memories said before these operations, with its vectors. Raises `NotFound`."""
         with self._view() as view:
-            op_no = view.operation(op_id)
-            if op_no is None:
-                raise NotFound(_NO_OPERATION)
-            return {
-                no: before["text"] for no, _, before in view.changes_of(op_no) if before and "text" in before
+            texts = {
+                before["text"]: None
+                for op_id in op_ids
+                for _, _, before in view.changes_of(_number(view, op_id))
+                if before and "text" in before
             }
+        return dict(zip(texts, self._embedding.packed(list(texts)), strict=True))
 
 
-def _states_before(writer: Writer, op_no: int) -> dict[int, tuple[int, dict[str, JSON] | None]]:
-    """By memory: the last version that an operation made of it, and the columns as they were before; None: it
-    was not there.
+def _number(view: Reader, op_id: str) -> int:
+    """The number of an operation. Raises `NotFound`."""
+    op_no = view.operation(op_id)
+    if op_no is None:
+        raise NotFound(_NO_OPERATION)
+    return op_no
+
+
+def _states_before(writer: Writer, op_nos: Iterable[int]) -> dict[int, tuple[int, dict[str, JSON] | None]]:
+    """By memory: the last version that operations made of it, and the columns as they were before, as far
+    back as nobody else changed it in between; None: it was not there.
     """
+    changes = sorted(
+        (change for op_no in op_nos for change in writer.changes_of(op_no)),
+        key=lambda change: (change[0], -change[1]),
+    )
     states: dict[int, tuple[int, dict[str, JSON] | None]] = {}
-    for no, version, before in writer.changes_of(op_no):  # latest version first
-        last, later = states.get(no, (version, {}))
-        states[no] = (last, None if before is None else {**(later or {}), **before})
+    following = (0, 0)  # the memory and the version before the one that was looked at
+    for no, version, before in changes:
+        if no not in states:
+            states[no] = (version, before)
+        elif (no, version) == following:
+            last, later = states[no]
+            states[no] = (last, None if before is None else {**(later or {}), **before})
+        else:
+            continue
+        following = (no, version - 1)
     return states
