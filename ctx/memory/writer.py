@@ -271,11 +271,12 @@ class Writer(Reader):
             "INSERT INTO memory_replies VALUES (?, ?, ?, ?)", (self.bank_no, key, request, canonical(reply))
         )
 
-    def drop_replies(self, op_ids: Iterable[str]) -> None:
-        """Forgets that these operations answered a request: it is done anew when it comes again."""
+    def drop_replies(self, op_ids: Iterable[str] | None = None) -> None:
+        """Forgets that these operations, or any, answered a request: it is done anew when it comes again."""
+        narrowed = "" if op_ids is None else f" AND json_extract(reply, '$.op_id') {IN_TEXTS}"
+        values = () if op_ids is None else (listed(op_ids),)
         self.connection.execute(
-            f"DELETE FROM memory_replies WHERE bank_no = ? AND json_extract(reply, '$.op_id') {IN_TEXTS}",
-            (self.bank_no, listed(op_ids)),
+            f"DELETE FROM memory_replies WHERE bank_no = ?{narrowed}", (self.bank_no, *values)
         )
 
     def configure(self, config: JSON) -> None:

@@ -573,3 +573,14 @@ def test_a_bank_is_exported_and_taken_in_over_rest(server: PackServer) -> None:
     assert server.client.get(f"{path.format('hs-in')}/export").json() == export
     refused = server.client.post(f"{path.format('hs-in')}/import", json={"content": '{"text": "x"}'})
     assert (refused.status_code, "line 1" in refused.json()["error"]["message"]) == (400, True)
+
+
+def test_a_bank_that_was_deleted_takes_the_same_requests_anew(server: PackServer) -> None:
+    bank = "/v1/default/banks/hs-anew"
+    body = {"items": [{"content": "The loft is dry"}], "operation_id": "job-1"}
+    assert server.client.post(f"{bank}/memories", json=body).status_code == 200
+    deleted = server.client.delete(bank).json()
+    assert deleted["deleted_count"] == 1
+    for _ in range(2):
+        assert server.client.post(f"{bank}/memories", json=body).status_code == 200
+        assert server.client.get(f"{bank}/memories/list").json()["total"] == 1

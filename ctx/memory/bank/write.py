@@ -306,11 +306,13 @@ class Writing(Searching, BankView):
         reason: str | None = None,
         dry_run: bool = False,
         idempotency_key: str | None = None,
+        anew: bool = False,
     ) -> JSON:
         """Soft-deletes what the filter matches, with what it contains: `{"count", "op_id"}`; `undo(op_id)`
         brings it back.
 
-        A dry run only counts. A second call with one `idempotency_key` deletes nothing more.
+        A dry run only counts. A second call with one `idempotency_key` deletes nothing more. `anew`: the bank
+        begins anew, and a request that was answered before is no repeat.
         """
         condition = compile_filter(filter)
         if condition == EVERYTHING:
@@ -337,6 +339,8 @@ class Writing(Searching, BankView):
                 writer.detail(reason=short_text("reason", reason))
             count = writer.delete_under(conditions, writer.at_ms)
             reply = {"count": count, "op_id": writer.op_id if count else None}
+            if anew:
+                writer.drop_replies()
             request.keep(writer, reply)
             return reply
 
