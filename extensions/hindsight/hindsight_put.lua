@@ -17,8 +17,11 @@ tool = {
 }
 
 function tool.execute(params, context)
-  local metadata = {}
-  if params.explanation then metadata.explanation = params.explanation end
-  context.memory.put({ text = params.content, context = params.context, type = "world", metadata = metadata, timestamp = params.timestamp })
+  local stored = context.memory.put({ text = params.content, context = params.context, type = "world", timestamp = params.timestamp })
+  if params.explanation then -- why it was stored makes no other memory of it
+    local metadata = context.memory.get(stored.id).metadata or {}
+    metadata.explanation = params.explanation
+    context.memory.update(stored.id, { metadata = json.object(metadata) })
+  end
   return "Fact stored successfully"
 end
