@@ -48,6 +48,19 @@ _UNSEEN = dict.fromkeys(
         *(*range(0x610, 0x61B), 0x640, *range(0x64B, 0x660), 0x670, *range(0x6D6, 0x6DD)),
     )
 )
+# Letters that are written in two ways, by one writer or by two keyboards: ё is mostly typed е, Greek capitals
+# have no accents, the hamza of an alef is left out, a teh marbuta is a heh without its dots, and Persian has a
+# kaf and a yeh of its own (Lucene's filters for these languages join the same ones). And the digits of
+# Arabic, Persian and Hindi.
+_ALIKE = {
+    **str.maketrans("ЁёΆΈΉΊΪΌΎΫΏάέήίϊΐόύϋΰώ", "ЕеΑΕΗΙΙΟΥΥΩαεηιιιουυυω"),
+    **dict.fromkeys((0x622, 0x623, 0x625, 0x671), 0x627),
+    **dict.fromkeys((0x649, 0x6CC, 0x6D2), 0x64A),
+    **dict.fromkeys((0x629, 0x6C0, 0x6C1), 0x647),
+    0x6A9: 0x643,
+    **{zero + digit: ord("0") + digit for zero in (0x660, 0x6F0, 0x966) for digit in range(10)},
+}
+_SPELT = {**_UNSEEN, **_ALIKE}
 # Compiled when first needed: a plain query from the command line needs none. Each can begin at the start of a
 # word only: tried at every letter, a word of 4000 would take a second.
 _SURROGATE = pattern("[\ud800-\udfff]")
@@ -109,8 +122,9 @@ def composed(text: str) -> str:
     were typed.
 
     Lone surrogates, which no tokenizer takes, become U+FFFD. A capital I with a dot (İzmir) is an I, whose
-    lower case would be two characters, and a sigma at the end of a word is a sigma. What joins letters
-    unseen, says where a word may be broken, or how it is spoken (Hebrew, Arabic), is left out.
+    lower case would be two characters, a sigma at the end of a word is a sigma, and letters that are written
+    in two ways are one. What joins letters unseen, says where a word may be broken, or how it is spoken
+    (Hebrew, Arabic), is left out.
     """
     if text.isascii():
         return text
@@ -118,7 +132,7 @@ def composed(text: str) -> str:
 
     text = _SURROGATE.sub("\ufffd", unicodedata.normalize("NFC", text))
     text = text.replace("\u0130", "I").replace("i\u0307", "i").replace("\u03c2", "\u03c3")
-    return text.translate(_UNSEEN)
+    return text.translate(_SPELT)
 
 
 def words(text: str) -> list[str]:

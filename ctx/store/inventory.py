@@ -12,7 +12,7 @@ from ctx.store.statefile import Stamp, read_state, stamp
 
 DAMAGED = "the keyword index is damaged: run `ctx index`, which builds it anew"
 # Of the fields and the analysis in tantivy.py; an index of another format is built anew.
-KEYWORD_FORMAT = 6
+KEYWORD_FORMAT = 7
 # Of vectors.py and lanes.py. None of these three is imported to see that nothing has changed.
 VECTORS_FORMAT, ROW_BYTES, PATCH_BYTES, CODES_ROWS, LEAD_DIMS = 3, 28, 16, 8192, 96
 OPEN_TRIES = 5  # a folder may be deleted between reading its name and opening it

@@ -22,7 +22,7 @@ from ctx.store.tantivy import (
 )
 from ctx.types import JSON, Filters
 
-FORMAT = 3  # of the fields and what is in them; an index of an older one is built anew
+FORMAT = 4  # of the fields and what is in them; an index of an older one is built anew
 
 SCALE = 2.2  # k1 + 1: what tantivy's BM25 has in front and Lucene's has not
 FIELDS = ("text", "head")
@@ -30,7 +30,7 @@ _PROBE = (
     "The getUserName of os.path.join(HTTPServer) runs naïvely: don't; "
     "prices are 3.14 and 東京入門 in Zürich.\n"
     "class ThingFactory: happily_running_things = Straße × Œuvre · ﬁne ¼ İzmir Σίσυφος relational "
-    "conditional JWTs المُهَنْدِسُ שָׁלוֹם"
+    "conditional JWTs المُهَنْدِسُ שָׁלוֹם Учёт Αθήνα 東京٢٠٢٥ \u0625\u0639\u0627\u062f\u0629"
 )
 
 _NUMBER = {"type": "long"}
