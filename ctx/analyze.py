@@ -277,15 +277,22 @@ def _quoted(text: str) -> list[str]:
     return ["".join(groups) for groups in _QUOTED.findall(text)] if '"' in text or not text.isascii() else []
 
 
-def exact_words(text: str) -> list[str]:
-    """The words of a query that is one piece in quotes, which asks for exactly them, side by side; [] for any
-    other query.
+def exact_phrases(text: str) -> list[list[str]]:
+    """The phrases that a query asks for which is one piece in quotes, all of them, each with its words side
+    by side; [] for any other query.
+
+    It is one phrase, but for scripts without spaces: there each run is a phrase of its characters, as the
+    index has them, since as a word it would match only itself.
     """
     text = text.strip()
     if len(text) < 3 or text[0] not in _OPENING_QUOTES:
         return []
     match = _QUOTED.fullmatch(composed(text[:MAX_QUERY_CHARS]))
-    return words("".join(filter(None, match.groups()))) if match else []
+    piece = "".join(filter(None, match.groups())) if match else ""
+    runs = [] if piece.isascii() else _UNSPACED.findall(piece)
+    spaced = _UNSPACED.sub("\n", piece).split("\n") if runs else [piece]
+    phrases = [words(part) for part in (*map(" ".join, runs), *spaced)]
+    return [list(phrase) for phrase in dict.fromkeys(map(tuple, phrases)) if phrase]
 
 
 def identifiers(text: str) -> list[str]:

@@ -215,7 +215,7 @@ class Searcher:
             mode,
             filters,
             prefix,
-            bool(analyze.exact_words(query)),
+            bool(analyze.exact_phrases(query)),
             vector,
             question,
             Matcher(
@@ -234,7 +234,7 @@ class Searcher:
         if all(words.weights.values()) or mode == "semantic" or len(query) > analyze.MAX_QUERY_CHARS:
             return words
         replaced: list[str] = []
-        for word, stem in () if analyze.exact_words(query) else _unquoted_words(query):
+        for word, stem in () if analyze.exact_phrases(query) else _unquoted_words(query):
             folded = analyze.folded(query)
             position = folded.find(word)
             if (

@@ -119,7 +119,7 @@ class OpenSearchIndex:
         counts = analyze.query_counts(query)
         if not counts:
             return None
-        exact = analyze.exact_words(query)
+        exact = analyze.exact_phrases(query)
         if exact:
             return queries.exact_query(exact)
         if len(counts) > MAX_TERMS:

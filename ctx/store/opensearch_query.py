@@ -151,9 +151,10 @@ def word_query(query: str, counts: dict[str, int], beginning: JSON | None) -> JS
     return {"dis_max": {"queries": queries}} if len(queries) > 1 else queries[0]
 
 
-def exact_query(words: Sequence[str]) -> JSON:
-    """What has these words side by side."""
-    return any_of([phrase(field, words) for field in FIELDS])
+def exact_query(phrases: Sequence[Sequence[str]]) -> JSON:
+    """What has each of these phrases, its words side by side."""
+    parts = [any_of([phrase(field, words) for field in FIELDS]) for words in phrases]
+    return parts[0] if len(parts) == 1 else {"bool": {"must": parts}}
 
 
 def definition_query(names: Sequence[str]) -> JSON | None:

@@ -192,7 +192,7 @@ class KeywordIndex:
         if not counts:
             return []
         searcher = self._fresh()
-        exact = analyze.exact_words(query)
+        exact = analyze.exact_phrases(query)
         if exact:
             return self._hits([(self._exact(exact), 1.0)], filters, k)
         unfinished = self._unfinished(searcher, query) if prefix else []
@@ -301,14 +301,18 @@ class KeywordIndex:
             return counts
         return rarest(counts, {term: searcher.doc_freq("text", term) for term in counts})
 
-    def _exact(self, words: list[str]) -> Any:
-        """What has these words side by side; a single one, also as an identifier written otherwise."""
-        fields = ("text", "head")
+    def _exact(self, phrases: Sequence[list[str]]) -> Any:
+        """What has each of these phrases, its words side by side; a single word, also as an identifier
+        written otherwise.
+        """
+        parts = [[self._side_by_side(field, phrase) for field in ("text", "head")] for phrase in phrases]
+        either = [tantivy.Query.boolean_query([(_SHOULD, part) for part in fields]) for fields in parts]
+        return either[0] if len(either) == 1 else tantivy.Query.boolean_query([(_MUST, q) for q in either])
+
+    def _side_by_side(self, field: str, words: list[str]) -> Any:
         if len(words) == 1:
-            parts = [tantivy.Query.term_query(self._schema, field, words[0], "freq") for field in fields]
-        else:
-            parts = [tantivy.Query.phrase_query(self._schema, field, list(words)) for field in fields]
-        return tantivy.Query.boolean_query([(_SHOULD, part) for part in parts])
+            return tantivy.Query.term_query(self._schema, field, words[0], "freq")
+        return tantivy.Query.phrase_query(self._schema, field, list(words))
 
     def _unfinished(self, searcher: Any, query: str) -> list[str]:
         """Terms that the last word of a query may become, or that were made of a word it begins:

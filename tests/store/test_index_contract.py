@@ -129,6 +129,22 @@ def test_filters_reach_both_legs(catalog: Catalog, index: SearchIndex) -> None:
         assert sorted(near(catalog, index, "a1", filters, 99)) == expected
 
 
+def test_quotes_find_a_part_of_a_run_without_spaces(catalog: Catalog, index: SearchIndex) -> None:
+    texts = {
+        "zh.md": "要部署服务，请先运行数据库迁移，然后重启网关。",
+        "ja.md": "Python入門書でデータベースの接続文字列を設定",
+        "th.md": "การติดตั้งระบบต้องใช้สิทธิ์",
+        "far.md": "数据保存在文件里，不用库，也可以迁移。",
+    }
+    catalog.put_documents([make("filesystem", name, [text]) for name, text in texts.items()])
+    index.catch_up(catalog)
+    assert ids(catalog, index, '"数据库迁移"') == ["zh.md"]
+    assert ids(catalog, index, "「数据」") == ["far.md", "zh.md"]
+    assert ids(catalog, index, '"接続文字列"') == ids(catalog, index, '"Python入門"') == ["ja.md"]
+    assert ids(catalog, index, '"การติดตั้ง"') == ["th.md"]
+    assert ids(catalog, index, '"迁移数据库"') == ids(catalog, index, '"Ruby入門"') == []
+
+
 def test_hits_come_best_first_and_no_more_than_asked(catalog: Catalog, index: SearchIndex) -> None:
     catalog.put_documents(list(tree(0).values()))
     embed_pending(catalog)
