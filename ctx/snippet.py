@@ -139,7 +139,8 @@ class Matcher:
         spans: list[tuple[int, int, Terms]] = []
         read_to = 0
         for start, end in _places(low, self._parts):
-            if start < read_to:
+            unspaced = not spaced and max(low[start:end]) >= _FIRST_UNSPACED
+            if start < read_to and not (unspaced and end > read_to):
                 continue
             begin, end = _word(low, start, end, read_to, spaced)
             first, last = (begin, end) if origins is None else (origins[begin], origins[end])
@@ -147,9 +148,14 @@ class Matcher:
             terms = self._terms_of.get(word)
             if terms is None:
                 terms = self._terms_of[word] = self._terms_of_word(word)
-            if terms:
-                spans.append((first, last, terms))
-                read_to = end
+            if not terms:
+                continue
+            # The pairs of a run overlap: together they are what the query has of it.
+            if unspaced and 0 < begin <= read_to and low[read_to - 1] >= _FIRST_UNSPACED:
+                opening, _, terms_before = spans.pop()
+                first, terms = opening, terms_before | terms
+            spans.append((first, last, terms))
+            read_to = end
         marks = records(Mark, spans)
         return sorted(marks + self._snakes(text, low, marks)) if "_" in text else marks
 

@@ -138,3 +138,18 @@ def test_an_abbreviation_ends_no_sentence() -> None:
         "An otter swims " + "along the river " * 11 + "where it is at home (i.e. [a den]), and sleeps there."
     )
     assert not Matcher(["otter"], {}).snippet(Text(text, "t", "", prose=True))[0].endswith("(i.e.")
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "marked"),
+    [
+        ("データベース", "要はデータベースとPythonの入門。", ["データベース"]),
+        ("日本語", "日本語で書く。日本の言語", ["日本語", "日本"]),
+        ("Python入門", "これはPython入門書", ["Python", "入門"]),
+        ("数据库 迁移", "请先运行数据库迁移", ["数据库迁移"]),
+    ],
+)
+def test_a_run_without_spaces_is_marked_whole(query: str, text: str, marked: list[str]) -> None:
+    matcher = Matcher(analyze.query_terms(query), {})
+    snippet, highlights = matcher.snippet(Text(text, "t", "", prose=True))
+    assert [snippet[start:end] for start, end in highlights] == marked
