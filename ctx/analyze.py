@@ -49,8 +49,8 @@ _UNSEEN = dict.fromkeys(
     )
 )
 # Letters that are written in two ways, by one writer or by two keyboards: ё is mostly typed е, Greek capitals
-# have no accents, the hamza of an alef is left out, a teh marbuta is a heh without its dots, and Persian has a
-# kaf and a yeh of its own (Lucene's filters for these languages join the same ones). And the digits of
+# have no accents, the hamza of an alef is left out, a teh marbuta is a heh without its dots, and Persian has
+# a kaf and a yeh of its own (Lucene's filters for these languages join the same ones). And the digits of
 # Arabic, Persian and Hindi.
 _ALIKE = {
     **str.maketrans("ЁёΆΈΉΊΪΌΎΫΏάέήίϊΐόύϋΰώ", "ЕеΑΕΗΙΙΟΥΥΩαεηιιιουυυω"),

@@ -24,7 +24,7 @@ from ctx.evidence import (
 from ctx.lean import TYPE_CHECKING, Lock, NamedTuple, Protocol
 from ctx.settings import Retrieval
 from ctx.snippet import Matcher
-from ctx.text import counted, cut
+from ctx.text import counted, cut, nfc
 from ctx.types import JSON, MODES, Filters, Hit, SearchResult
 
 if TYPE_CHECKING:  # shapes, and a search's start is the shorter by their modules
@@ -43,6 +43,7 @@ _PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is goo
 _ASKED_FOR = 32  # chunks of one question that are embedded ahead: a page of results and what may rise to it
 _FILTERS_KEPT = 16  # resolved paths and types kept, each good until the next write
 _FILES_KEPT = 100_000  # paths of documents that were candidates, 20 MB: a million chunks are of so many
+_NO_WORD = "the query has neither letters nor digits, so no word was looked for"
 # Of the words that stand before what is defined.
 _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
 # Words of a question of which neighbours may make a name; a longer one says too much beside.
@@ -138,7 +139,7 @@ class Searcher:
         request = self._request(words, mode, filters, prefix, vector, per_document)
         results: list[SearchResult] = []
         explained: list[JSON] = []
-        share, note = 0.0, words.note
+        share, note = 0.0, words.note or (None if words.weights or mode == "semantic" else _NO_WORD)
         for number, score, stage, choices in self._answers(request, rows, offset + limit):
             if not share:
                 share = share_of_best(request, choices)
@@ -554,12 +555,12 @@ def _path_test(globs: Sequence[str]) -> Callable[[str], bool]:
         if glob.startswith("!"):
             raise BadRequest(f"path: a glob says what to search, and '{cut(glob, 40)}' what not to")
     try:
-        top = Rules(parse_globs(globs)).top()
+        top = Rules(parse_globs(list(map(nfc, globs)))).top()
     except ConfigError as error:
         raise BadRequest(f"path: {error.message}") from error
 
     def fits(path: str) -> bool:
-        *folders, name = path.split("/")
+        *folders, name = nfc(path).split("/")
         level = top
         for folder in folders:
             level = level.descend(folder)

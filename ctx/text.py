@@ -16,6 +16,26 @@ def sound(text: str) -> str:
     return text
 
 
+def nfc(text: str) -> str:
+    """The text in Unicode's composed form: names of files are compared in it, since a Mac may store the
+    accents of `Übersicht.md` apart from their letters and nobody types them so.
+    """
+    if text.isascii():
+        return text
+    import unicodedata  # only names beyond ASCII pay for its tables
+
+    return unicodedata.normalize("NFC", text)
+
+
+def spellings(name: str) -> list[str]:
+    """The name as it stands, then with its accents composed, then with them apart; each once."""
+    if name.isascii():
+        return [name]
+    import unicodedata
+
+    return list(dict.fromkeys((name, nfc(name), unicodedata.normalize("NFD", name))))
+
+
 def cut(text: str, limit: int, mark: str = "…") -> str:
     """The text, of which at most `limit` characters are kept, a `mark` in the place of the others."""
     return text if len(text) <= limit else text[: limit - len(mark)] + mark

@@ -2,13 +2,13 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ctx.cli.common import configuration, parser, plain, print_json, prose, reply_of
 from ctx.connectors.names import encode_name
 from ctx.errors import BadRequest, NotFound
 from ctx.lean import TYPE_CHECKING, NamedTuple
-from ctx.text import sound
+from ctx.text import nfc, sound, spellings
 from ctx.types import JSON, source_kind
 from ctx.workspace import Workspace, open_workspace
 
@@ -92,10 +92,19 @@ def resolve(workspace: Workspace, text: str, source: str | None = None) -> tuple
         matches = _matches(workspace, path, source) if path != text else []
     if not matches:
         label = f"{path[:120]}" + (f" in source {source}" if source else "")
-        raise NotFound(f"no document with id or path: {label}; `ctx search WORDS` prints both")
+        raise NotFound(f"no document with id or path: {label}; {_mend(path)}")
     if len(matches) > 1:
         raise BadRequest(_which(path, matches))
     return matches[0], lines
+
+
+def _mend(path: str) -> str:
+    """What to do where no document is called so."""
+    if os.path.isdir(path):
+        return "that is a folder: `ctx search --path FOLDER/ WORDS` searches one"
+    if os.path.isfile(path):
+        return "the file is there and is not indexed: `ctx index` says what it leaves out, and why"
+    return "`ctx search WORDS` prints both"
 
 
 def _which(path: str, matches: list[Match]) -> str:
@@ -135,7 +144,8 @@ def _matches(workspace: Workspace, text: str, source: str | None) -> list[Match]
         documents = [stored.document for id in ids if (stored := catalog.document(id)) is not None]
         if documents:
             return [Match(document.id, document.source, document.source_id) for document in documents]
-    return list(_ending_so(workspace, text, source))
+    exact = list(_ending_so(workspace, text, source, str))
+    return exact or ([] if text.isascii() else list(_ending_so(workspace, text, source, nfc)))
 
 
 def _at_path(workspace: Workspace, text: str, file: str, source: str | None) -> Iterator[Match]:
@@ -151,18 +161,26 @@ def _at_path(workspace: Workspace, text: str, file: str, source: str | None) -> 
         if name in roots:
             inside = os.path.relpath(os.path.realpath(file), os.path.realpath(roots[name]))
             paths.append(encode_name(inside.replace(os.sep, "/")))
-        for path in dict.fromkeys(paths):
-            id = document_id(name, path)
-            if workspace.catalog.document(id) is not None:
-                yield Match(id, name, path)
+        ids: set[str] = set()
+        for path in paths:
+            for spelling in spellings(path):
+                id = document_id(name, spelling)
+                if id not in ids and workspace.catalog.document(id) is not None:
+                    ids.add(id)
+                    yield Match(id, name, spelling)
+                    break
 
 
-def _ending_so(workspace: Workspace, text: str, source: str | None) -> Iterator[Match]:
-    """The documents whose path ends with these whole names: `auth.md` for `docs/auth.md`."""
-    end = "/" + text.strip("/")
+def _ending_so(
+    workspace: Workspace, text: str, source: str | None, spelt: Callable[[str], str]
+) -> Iterator[Match]:
+    """The documents whose path ends with these whole names: `auth.md` for `docs/auth.md`.
+    The two are compared as `spelt` has them.
+    """
+    end = spelt("/" + text.strip("/"))
     for listing in listings(workspace.catalog):
         if source in (None, listing.source, source_kind(listing.source)) and (
-            listing.source_id.endswith(end)
+            spelt(listing.source_id).endswith(end)
         ):
             yield Match(listing.id, listing.source, listing.source_id)
 

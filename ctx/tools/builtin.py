@@ -9,6 +9,7 @@ from ctx.kinds import FAMILIES
 from ctx.lean import TYPE_CHECKING, Protocol
 from ctx.search import Searcher, SearchReply, resolve_sources
 from ctx.store.rows import StoredDocument
+from ctx.text import spellings
 from ctx.tools import shapes
 from ctx.tools.base import Annotations, Tool
 from ctx.types import JSON, MODES, Caller, CallProgress, Document, Filters, SearchResult, SourceStatus
@@ -20,6 +21,7 @@ MAX_QUERY_CHARACTERS = 4096  # a longer text is a document; chunks are a tenth o
 MAX_LIMIT = 100
 MAX_OFFSET = 1000  # whoever reads on so far should ask a better question
 MAX_PER_DOCUMENT = 10
+_NAMED = 3  # globs or types that a note names
 TOKEN_CHARS = 4  # of a token of a language model, about, in English and in code
 
 _READING = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
@@ -132,24 +134,26 @@ def search_tool(library: Library, final_limit: int) -> Tool:
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
         narrowed = arguments.get("filters", {})
         sources, notes = _sources(arguments, library)
-        types = _listed(narrowed.get("type"))
+        paths, types = _listed(narrowed.get("path")), _listed(narrowed.get("type"))
         filters = Filters(
             sources=sources,
             since_ms=_moment("since", narrowed.get("since"), end_of_day=False),
             until_ms=_moment("until", narrowed.get("until"), end_of_day=True),
         )
         searcher = library.searcher
+        filters = searcher.resolved(filters, paths, types)
+        notes += _strange_types(types) or _unfit(filters, paths, types)
         reply = searcher.search(
             arguments["query"],
             mode=arguments["mode"],
             limit=arguments["limit"],
-            filters=searcher.resolved(filters, _listed(narrowed.get("path")), types),
+            filters=filters,
             offset=arguments.get("offset", 0),
             per_document=arguments.get("per_document", 1),
             prefix=arguments.get("prefix", False),
             explain=arguments.get("explain", False),
         )
-        return search_json(reply, [*notes, *_strange_types(types)], arguments.get("max_tokens"))
+        return search_json(reply, notes, arguments.get("max_tokens"))
 
     return Tool(
         name="search",
@@ -211,6 +215,22 @@ def _strange_types(types: Sequence[str]) -> list[str]:
     ]
 
 
+def _unfit(filters: Filters, paths: Sequence[str], types: Sequence[str]) -> list[str]:
+    """What to tell where no document at all has such a path or type, which otherwise passes for a query that
+    finds nothing.
+    """
+    if filters.documents is None or filters.documents:
+        return []
+    kinds = " or ".join(f"'{name[:80]}'" for name in types[:_NAMED])
+    if not paths:
+        return [f"no document is of type {kinds}"]
+    globs = " or ".join(f"'{glob[:80]}'" for glob in paths[:_NAMED])
+    return [
+        f"no document{f' of type {kinds}' if types else ''} has a path like {globs}: paths are those of "
+        "results, from the root of their source on, and a folder is docs/ or docs/**"
+    ]
+
+
 def search_json(reply: SearchReply, notes: Sequence[str] = (), max_tokens: int | None = None) -> JSON:
     """A reply in the shape of seed 003, with what is additive; without the results for which `max_tokens` has
     no room.
@@ -266,7 +286,7 @@ def get_tool(library: Library) -> Tool:
     """`get`: a document, or lines of it, by its id or its place."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        stored = _stored(arguments, library.catalog)
+        stored = _stored(arguments, library)
         answer = _document_json(stored.document)
         if arguments.get("chunks"):
             answer["chunks"] = [
@@ -304,19 +324,29 @@ def get_tool(library: Library) -> Tool:
     )
 
 
-def _stored(arguments: dict[str, JSON], catalog: "Catalog") -> StoredDocument:
+def _stored(arguments: dict[str, JSON], library: Library) -> StoredDocument:
     """The document that is asked for; beside an id, source and source_id must be its own.
     Raises `BadRequest`, `NotFound`.
     """
     id, source, source_id = (arguments.get(name, "") for name in ("id", "source", "source_id"))
     if not id and not (source and source_id):
         raise BadRequest("missing required parameter: id (or source and source_id)")
-    stored = catalog.document(id.strip().lower() if id else document_id(source, source_id))
-    place = None if stored is None else (stored.document.source, stored.document.source_id)
-    if stored is None or place is None or (source or place[0], source_id or place[1]) != place:
-        description = f"with id: {id[:80]}" if id else f"'{source_id[:200]}' in source '{source[:80]}'"
-        raise NotFound(f"no document {description}")
-    return stored
+    catalog = library.catalog
+    if id:
+        stored = catalog.document(id.strip().lower())
+        place = None if stored is None else (stored.document.source, stored.document.source_id)
+        if stored is None or place is None or (source or place[0], source_id or place[1]) != place:
+            raise NotFound(f"no document with id: {id[:80]}")
+        return stored
+    for spelling in spellings(source_id):
+        stored = catalog.document(document_id(source, spelling))
+        if stored is not None:
+            return stored
+    sources = library.searched_names()
+    if source not in sources:
+        known = ", ".join(sources) or "none"
+        raise NotFound(f"no source is called '{source[:80]}' (known: {known})")
+    raise NotFound(f"no document '{source_id[:200]}' in source '{source[:80]}'")
 
 
 # What is shown of a document, and as what; the rest of `Document` is nobody's business.

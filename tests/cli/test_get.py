@@ -131,3 +131,24 @@ def test_a_range_of_lines_is_read_or_refused() -> None:
     for text in ("", ":", "x", "0", "1:x", "1:2:3", "-"):
         with pytest.raises(BadRequest, match="FIRST:LAST"):
             parse_lines(text)
+
+
+def test_a_name_is_found_however_its_accents_are_typed(tmp_path: Path) -> None:
+    composed, apart = "Übersicht.md", "U\u0308bersicht.md"
+    files = {f"mac/{apart}": "# Mac\n", f"both/{apart}": "1\n", f"both/{composed}": "2\n"}
+    project(tmp_path, files, GLOBS)
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    assert resolved(tmp_path, f"mac/{composed}")[0] == f"mac/{apart}"
+    assert resolved(tmp_path, f"{composed}:1", "filesystem:docs")[0] == f"both/{composed}"
+    for name in (composed, apart):
+        assert resolved(tmp_path, f"both/{name}")[0] == f"both/{name}"
+
+
+def test_what_is_there_and_is_no_document_is_told(indexed: Path) -> None:
+    (indexed / "docs" / "blank.md").write_text("")
+    reply = ctx("get", "docs/blank.md", cwd=indexed)
+    assert (reply.returncode, "the file is there and is not indexed: `ctx index`" in reply.stderr) == (
+        3,
+        True,
+    )
+    assert "that is a folder: `ctx search --path FOLDER/ WORDS`" in ctx("get", "docs", cwd=indexed).stderr

@@ -110,7 +110,58 @@ def test_paths_and_types_narrow_a_search(space: Workspace) -> None:
     }
     assert paths(search(space, "blueprint", filters={"type": "prose"})) == ["a.md"]
     assert paths(search(space, "blueprint", filters={"type": "application/json"})) == ["data.json"]
-    assert search(space, "blueprint", filters={"path": "nowhere/**"}) == {"results": []}
+
+
+def test_a_path_or_type_that_no_document_has_is_told(space: Workspace) -> None:
+    reply = search(space, "blueprint", filters={"path": ["nowhere/**", "src"], "type": "prose"})
+    assert reply == {
+        "results": [],
+        "note": "no document of type 'prose' has a path like 'nowhere/**' or 'src': paths are those of results, "
+        "from the root of their source on, and a folder is docs/ or docs/**",
+    }
+    assert "'/src/app.py.bak'" in search(space, "x", filters={"path": "/src/app.py.bak"})["note"]
+    assert search(space, "x", filters={"type": "text/csv"})["note"] == "no document is of type 'text/csv'"
+    assert "note" not in search(space, "tables", filters={"path": "src/**"}), (
+        "there are such, without the word"
+    )
+
+
+def test_a_query_without_letters_or_digits_says_so(space: Workspace) -> None:
+    for query in ("🚀", "?!", '"..."'):
+        assert search(space, query) == {
+            "results": [],
+            "note": "the query has neither letters nor digits, so no word was looked for",
+        }
+
+
+def test_a_name_with_accents_is_the_same_composed_or_not(tmp_path: Path) -> None:
+    composed, apart = "Übersicht.md", "U\u0308bersicht.md"
+    files = {
+        f"mac/{apart}": "# Mac\n\nOtters.\n",
+        f"both/{apart}": "1 apart\n",
+        f"both/{composed}": "1 whole\n",
+    }
+    with workspace(project(tmp_path, files, CONFIG.replace("./notes", "./docs/mac"))) as space:
+        space.indexer.run()
+        for place in (f"mac/{composed}", f"mac/{apart}"):
+            arguments = {"source": "filesystem:docs", "source_id": place}
+            reply = space.toolbox.call("get", arguments, Caller("cli"))
+            assert reply["source_id"] == f"mac/{apart}"
+            assert paths(search(space, "otters", source="filesystem:docs", filters={"path": place})) == [
+                f"mac/{apart}"
+            ]
+        for place in (f"both/{composed}", f"both/{apart}"):
+            arguments = {"source": "filesystem:docs", "source_id": place}
+            assert space.toolbox.call("get", arguments, Caller("cli"))["source_id"] == place
+
+
+def test_get_of_a_source_that_is_not_there_names_those_that_are(space: Workspace) -> None:
+    with pytest.raises(
+        NotFound, match=r"no source is called 'filesystem' .known: filesystem:docs, filesystem:notes"
+    ):
+        space.toolbox.call("get", {"source": "filesystem", "source_id": "src/app.py"}, Caller("cli"))
+    with pytest.raises(NotFound, match=r"no document 'a\.txt' in source 'filesystem:docs'"):
+        space.toolbox.call("get", {"source": "filesystem:docs", "source_id": "a.txt"}, Caller("cli"))
 
 
 def test_a_type_that_no_file_can_have_is_told(space: Workspace) -> None:
