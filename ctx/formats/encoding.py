@@ -50,6 +50,15 @@ _LETTERS_SHARE = 0.95
 _HEBREW = frozenset(bytes(range(0xE0, 0xFB)).decode("cp1252"))
 _FINAL_WITHIN = pattern("[êíïóõ][à-ú]")
 _HEBREW_SHARE, _FEW = 0.985, 8
+# Words of cp1251, the commonest encoding of Cyrillic, which the detector takes for that of old Macs, or of a
+# short text for a Latin one: no capital within, and nearly half of the letters vowels. Other encodings of
+# Cyrillic, Greek (whose vowels with an accent are capitals there) and Arabic have capitals within. A letter
+# alone may be the Italian `è`.
+_LETTERS = pattern(r"[^\W\d_]+")
+_CYRILLIC = pattern("[\u0400-\u045f\u0490\u0491][\u0430-\u045f\u0491]+")
+_CYRILLIC_VOWELS = frozenset("аеёиоуыэюяіїє")
+_CYRILLIC_SHARE, _VOWEL_SHARE, _FEW_LETTERS = 0.85, 0.3, 5
+_FINAL_SHARE = 0.05  # of the letters; a fifth of those of Cyrillic look like Hebrew's final ones
 _LATIN = ["cp1250", "iso8859_2", "cp1252", "cp1254", "cp1257"]
 _MIXED_SHARE = 0.1  # of bytes beyond ASCII at most, where lines are told apart
 _ASCII = bytes(range(128))
@@ -192,8 +201,26 @@ def _guess(data: bytes, first_bad: int) -> str:
     sample = data[max(start, first_bad - _SAMPLE) :][:_SAMPLE]
     text = sample.decode("cp1252", "replace")
     beyond = [char for char in text if char > "\x7f"]
+    if not _may_be_hebrew(text, beyond) and _is_cyrillic(sample.decode("cp1251", "replace")):
+        return "cp1251"
     latin = len(beyond) < len(sample) * 0.3  # mostly ASCII: a Latin script
     return _by_letters(text, beyond, latin) or _by_frequency(sample, beyond, latin)
+
+
+def _may_be_hebrew(text: str, beyond: Sequence[str]) -> bool:
+    """Whether a text that was read as cp1252 has letters of Hebrew, hardly a final one within a word."""
+    hebrew = sum(char in _HEBREW for char in beyond)
+    final = len(_FINAL_WITHIN.findall(text))
+    return hebrew >= len(beyond) * _CYRILLIC_SHARE and final <= hebrew * _FINAL_SHARE
+
+
+def _is_cyrillic(text: str) -> bool:
+    """Whether a text that was read as cp1251 has words of that beyond ASCII, and hardly anything else."""
+    beyond = sum(char > "\x7f" for char in text)
+    words = [word for word in _LETTERS.findall(text) if _CYRILLIC.fullmatch(word)]
+    letters = sum(map(len, words))
+    vowels = sum(char in _CYRILLIC_VOWELS for word in words for char in word.lower())
+    return letters >= max(_FEW_LETTERS, beyond * _CYRILLIC_SHARE) and vowels >= letters * _VOWEL_SHARE
 
 
 def _by_letters(text: str, beyond: Sequence[str], latin: bool) -> str | None:
