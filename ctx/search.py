@@ -25,7 +25,7 @@ from ctx.lean import TYPE_CHECKING, Lock, NamedTuple, Protocol
 from ctx.settings import Retrieval
 from ctx.snippet import Matcher
 from ctx.text import counted, cut, nfc
-from ctx.types import JSON, MODES, Filters, Hit, SearchResult
+from ctx.types import COMMITS, JSON, MODES, Filters, Hit, SearchResult
 
 if TYPE_CHECKING:  # shapes, and a search's start is the shorter by their modules
     from ctx.embed.base import Embedder
@@ -48,6 +48,8 @@ _NO_WORD = "the query has neither letters nor digits, so no word was looked for"
 _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
 # Words of a question of which neighbours may make a name; a longer one says too much beside.
 _MAX_COMPOUNDED = 12
+_MIN_HASH_CHARS = 7  # as git abbreviates
+_HEX = frozenset("0123456789abcdef")
 _MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
 
 
@@ -135,6 +137,7 @@ class Searcher:
         partial = self._surroundings.lacking()
         mode, vector, remark = self._meaning(query, mode)
         words = self._put_right(query, mode)
+        prefix = prefix or _ends_cut_off(words)
         rows = Rows(self._catalog)
         request = self._request(words, mode, filters, prefix, vector, per_document)
         results: list[SearchResult] = []
@@ -227,7 +230,8 @@ class Searcher:
         )
 
     def _put_right(self, query: str, mode: str) -> "_Words":
-        """The query with words that no text has replaced by what differs in one letter and is there.
+        """The query with words that no text has replaced by what differs in one letter and is there, and the
+        short form of a commit by the whole.
 
         A query in quotes means what it says.
         """
@@ -238,14 +242,13 @@ class Searcher:
         for word, stem in () if analyze.exact_phrases(query) else _unquoted_words(query):
             folded = analyze.folded(query)
             position = folded.find(word)
-            if (
-                words.weights.get(stem)
-                or position < 0
-                or len(folded) != len(query)
-                or not _may_be_misspelt(word)
-            ):
+            if words.weights.get(stem) or position < 0 or len(folded) != len(query):
                 continue
-            neighbour = self._index.resembling(analyze.one_letter_off(word))
+            neighbour = None
+            if _is_cut_hash(word):
+                neighbour = self._commit(word, alone=len(word) == len(query.strip()))
+            elif _may_be_misspelt(word):
+                neighbour = self._index.resembling(analyze.one_letter_off(word))
             if neighbour is not None:
                 query = query[:position] + neighbour + query[position + len(word) :]
                 replaced.append(f"'{neighbour}' instead of '{word}'")
@@ -253,6 +256,15 @@ class Searcher:
             return words
         note = f"looked for {', '.join(replaced)}, which no text has; put it in quotes to look for just that"
         return self._known(query, note)
+
+    def _commit(self, begun: str, *, alone: bool) -> str | None:
+        """What a query says of the one commit whose id begins so: the id alone, or, among other words, the
+        path, of which one word weighs little.
+        """
+        paths = self._catalog.complete("path", f"{COMMITS}{begun}", None, 2)
+        if len(paths) != 1:
+            return None
+        return paths[0].removeprefix(COMMITS) if alone else paths[0]
 
     def _known(self, query: str, note: str | None = None) -> "_Words":
         """What the index knows of a query's words, in one question to it."""
@@ -530,6 +542,21 @@ def _may_be_misspelt(word: str) -> bool:
     return (
         len(word) >= _MIN_TYPO_CHARS and word.isascii() and word.isalpha() and word not in analyze.STOP_WORDS
     )
+
+
+def _is_cut_hash(word: str) -> bool:
+    """Whether a word may be the beginning of a commit's id or another hash, as git prints them short."""
+    return (
+        _MIN_HASH_CHARS <= len(word) < 64
+        and _HEX.issuperset(word)
+        and not (word.isalpha() or word.isdecimal())
+    )
+
+
+def _ends_cut_off(words: _Words) -> bool:
+    """Whether a query ends in the beginning of a hash that no text has so: some text may have it whole."""
+    word = words.query.rpartition(" ")[2].lower()
+    return _is_cut_hash(word) and not any(words.weights.get(stem, 1.0) for stem in analyze.words(word))
 
 
 def _has_version(query: str) -> bool:

@@ -40,6 +40,7 @@ def is_whole(value: JSON) -> "TypeGuard[int]":
 
 
 MODES = ("keyword", "semantic", "hybrid")  # the ways to search: by words, by meaning, by both
+COMMITS = "@commits/"  # how the paths of commits begin: a name that few repositories have
 
 
 def source_kind(name: str) -> str:

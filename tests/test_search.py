@@ -264,6 +264,27 @@ def test_a_phrase_in_quotes_is_not_answered_by_a_definition_without_it(store: St
     assert ids(store.searcher(), '"call OpenLedger"') == ["b.py"]
 
 
+def test_a_commit_is_found_by_the_short_form_of_its_id(store: Store) -> None:
+    whole = "4c012e4fcf39340a11f43a9d03acbe011bd08a65"
+    texts = {whole: "docs: as measured", "4c012e77" + whole[8:]: "rules: tell what changed in the list"}
+    store.put(*(page(f"@commits/{oid}", text, source="git:r") for oid, text in texts.items()))
+    reply = store.searcher().search("4c012e4f")
+    assert [result.source_id for result in reply.results] == [f"@commits/{whole}"]
+    assert reply.note == (
+        f"looked for '{whole}' instead of '4c012e4f', which no text has; put it in quotes to look for just that"
+    )
+    assert ids(store.searcher(), "what changed in 4c012e4f?")[0] == f"@commits/{whole}"
+    assert ids(store.searcher(), "4C012E4F") == [f"@commits/{whole}"]
+    for query in ("4c012e", '"4c012e4f"', "4c012e4a"):
+        assert ids(store.searcher(), query) == [], "too short, exact, or another"
+
+
+def test_a_hash_in_a_text_is_found_by_its_beginning(store: Store) -> None:
+    store.put(page("a.txt", "fixed in 3f6fab26d1e9c0ffee00112233445566778899aa, see 1234567890"))
+    assert ids(store.searcher(), "3f6fab26d1e") == ids(store.searcher(), "fixed 3f6fab2") == ["a.txt"]
+    assert ids(store.searcher(), "1234567") == [], "a number is no beginning of another"
+
+
 def test_a_defining_word_before_a_plain_word_is_prose_but_for_def(store: Store) -> None:
     store.put(
         module("a.py", "class action: pass"), module("b.py", "action by action, action of action in class")

@@ -9,7 +9,7 @@ from ctx.connectors.names import encode_name
 from ctx.errors import BadRequest, NotFound
 from ctx.lean import TYPE_CHECKING, NamedTuple
 from ctx.text import nfc, sound, spellings
-from ctx.types import JSON, source_kind
+from ctx.types import COMMITS, JSON, source_kind
 from ctx.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
@@ -144,6 +144,9 @@ def _matches(workspace: Workspace, text: str, source: str | None) -> list[Match]
         documents = [stored.document for id in ids if (stored := catalog.document(id)) is not None]
         if documents:
             return [Match(document.id, document.source, document.source_id) for document in documents]
+    commits = list(_commits(workspace, prefix.removeprefix(COMMITS), source))
+    if commits:
+        return commits
     exact = list(_ending_so(workspace, text, source, str))
     return exact or ([] if text.isascii() else list(_ending_so(workspace, text, source, nfc)))
 
@@ -169,6 +172,18 @@ def _at_path(workspace: Workspace, text: str, file: str, source: str | None) -> 
                     ids.add(id)
                     yield Match(id, name, spelling)
                     break
+
+
+def _commits(workspace: Workspace, begun: str, source: str | None) -> Iterator[Match]:
+    """The commits whose id begins so."""
+    if len(begun) < LEAST_PREFIX or not _HEX.issuperset(begun):
+        return
+    from ctx.identity import document_id  # loads OpenSSL
+
+    for name in workspace.catalog.complete("source", "", None, 10_000):
+        if source in (None, name, source_kind(name)):
+            for path in workspace.catalog.complete("path", COMMITS + begun, name, SHOWN_CANDIDATES * 4):
+                yield Match(document_id(name, path), name, path)
 
 
 def _ending_so(

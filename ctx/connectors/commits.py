@@ -12,10 +12,9 @@ from ctx.connectors.base import ScanLog
 from ctx.connectors.forges import Remote, commit_url
 from ctx.connectors.gitcmd import CHUNK_BYTES, Git, GitFailed
 from ctx.errors import SourceError
-from ctx.types import Content, SourceItem
+from ctx.types import COMMITS, Content, SourceItem
 
 MAX_COMMITS = 20_000  # the newest; a report says when there are more
-FOLDER = "@commits/"  # of their ids: a name that few repositories have
 LATEST_S = 253_402_300_799  # the end of the year 9999: git keeps whatever number a commit was given
 _FIELDS = 4
 
@@ -61,7 +60,7 @@ def commit_items(
     if len(commits) > MAX_COMMITS:
         log.note("", f"of the commits the newest {MAX_COMMITS:,} are read; `since` narrows them")
     for commit in commits[:MAX_COMMITS]:
-        source_id = FOLDER + commit.oid
+        source_id = COMMITS + commit.oid
         if known.get(source_id) == commit.oid:
             log.unchanged.add(source_id)
         elif commit.message.strip():

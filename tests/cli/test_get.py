@@ -152,3 +152,13 @@ def test_what_is_there_and_is_no_document_is_told(indexed: Path) -> None:
         True,
     )
     assert "that is a folder: `ctx search --path FOLDER/ WORDS`" in ctx("get", "docs", cwd=indexed).stderr
+
+
+def test_a_commit_is_found_by_the_beginning_of_its_id(tmp_path: Path) -> None:
+    whole = "4c012e4fcf39340a11f43a9d03acbe011bd08a65"
+    project(tmp_path, {f"@commits/{whole}": "docs: as measured\n", "@commits/4c01aa": "other\n"}, GLOBS)
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    for text in ("4c012e4f", "@commits/4C012E4F", f"@commits/{whole}"):
+        assert resolved(tmp_path, text)[0] == f"@commits/{whole}"
+    with pytest.raises(BadRequest, match="fits 2 documents"):
+        resolved(tmp_path, "4c01")
