@@ -281,8 +281,8 @@ def exact_phrases(text: str) -> list[list[str]]:
     """The phrases that a query asks for which is one piece in quotes, all of them, each with its words side
     by side; [] for any other query.
 
-    It is one phrase, but for scripts without spaces: there each run is a phrase of its characters, as the
-    index has them, since as a word it would match only itself.
+    It is one phrase, but for scripts without spaces: there each run is a phrase of its pairs, as the index
+    has them, since as a word it would match only itself.
     """
     text = text.strip()
     if len(text) < 3 or text[0] not in _OPENING_QUOTES:
@@ -291,7 +291,8 @@ def exact_phrases(text: str) -> list[list[str]]:
     piece = "".join(filter(None, match.groups())) if match else ""
     runs = [] if piece.isascii() else _UNSPACED.findall(piece)
     spaced = _UNSPACED.sub("\n", piece).split("\n") if runs else [piece]
-    phrases = [words(part) for part in (*map(" ".join, runs), *spaced)]
+    pairs = [" ".join(_pairs(run) or [run]) for run in runs]
+    phrases = [words(part) for part in (*pairs, *spaced)]
     return [list(phrase) for phrase in dict.fromkeys(map(tuple, phrases)) if phrase]
 
 
