@@ -49,6 +49,7 @@ _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
 # Words of a question of which neighbours may make a name; a longer one says too much beside.
 _MAX_COMPOUNDED = 12
 _MIN_HASH_CHARS = 7  # as git abbreviates
+_MAX_HASHES = 8  # of a query that are looked for among the commits: a pasted log is full of such
 _HEX = frozenset("0123456789abcdef")
 _MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
 
@@ -238,7 +239,7 @@ class Searcher:
         words = self._known(query)
         if all(words.weights.values()) or mode == "semantic" or len(query) > analyze.MAX_QUERY_CHARS:
             return words
-        replaced: list[str] = []
+        replaced, hashes = list[str](), 0
         for word, stem in () if analyze.exact_phrases(query) else _unquoted_words(query):
             folded = analyze.folded(query)
             position = folded.find(word)
@@ -246,7 +247,9 @@ class Searcher:
                 continue
             neighbour = None
             if _is_cut_hash(word):
-                neighbour = self._commit(word, alone=len(word) == len(query.strip()))
+                hashes += 1
+                alone = len(word) == len(query.strip())
+                neighbour = self._commit(word, alone=alone) if hashes <= _MAX_HASHES else None
             elif _may_be_misspelt(word):
                 neighbour = self._index.resembling(analyze.one_letter_off(word))
             if neighbour is not None:

@@ -207,10 +207,12 @@ class Documents(Record):
     def complete(self, field: str, begun: str, source: str | None, limit: int) -> list[str]:
         columns = {"source": "s.name", "path": "d.source_id", "id": "d.id"}
         column = columns[field]
+        # SQLite then goes through the sources and reads of each what begins so, not every path there is.
+        joint = " CROSS JOIN" if field == "path" else ","
         with self._reading() as connection:
             rows = connection.execute(
-                f"SELECT DISTINCT {column} FROM source s JOIN document d ON d.source_no = s.no "
-                f"WHERE {column} >= ? AND {column} < ? AND (CAST(? AS TEXT) IS NULL OR s.name = ?) ORDER BY "
+                f"SELECT DISTINCT {column} FROM source s{joint} document d WHERE d.source_no = s.no "
+                f"AND {column} >= ? AND {column} < ? AND (CAST(? AS TEXT) IS NULL OR s.name = ?) ORDER BY "
                 f"{column} LIMIT ?",
                 (begun, begun + "\U0010ffff", source, source, limit),
             )
