@@ -9,6 +9,8 @@ import json
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import CancelledError
+from itertools import chain
 from typing import Any
 
 import mcp_types as types
@@ -144,9 +146,13 @@ class Wire:
 
         def listen() -> None:
             # A daemon thread, not a pool's: a blocked read must not keep a stopping process alive.
-            for message in self._raw():
-                asyncio.run_coroutine_threadsafe(arrived.put(message), loop).result()
-            asyncio.run_coroutine_threadsafe(arrived.put(None), loop).result()
+            for message in chain(self._raw(), (None,)):
+                delivery = arrived.put(message)
+                try:
+                    asyncio.run_coroutine_threadsafe(delivery, loop).result()
+                except (RuntimeError, CancelledError):  # Ctrl-C has ended the loop, and nobody takes it
+                    delivery.close()
+                    return
 
         threading.Thread(target=listen, name="ctx-stdin", daemon=True).start()
         while (message := await arrived.get()) is not None:

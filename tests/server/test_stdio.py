@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -221,6 +222,26 @@ def test_a_second_request_of_an_id_in_use_is_refused_at_once_and_the_id_is_free_
     assert (refusal["id"], refusal["error"]["code"]) == (5, -32600)
     assert "each request has its own" in refusal["error"]["data"]["details"]
     assert [reply["result"]["of"] for reply in results] == ["tools/call", "ping"]
+
+
+def test_a_client_that_goes_when_the_process_is_stopped_leaves_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    faults: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", faults.append)
+    source, client = os.pipe()
+
+    async def begin(wire: Wire) -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(aiter(wire)), 0.05)
+
+    with open(source, "rb") as reading:
+        asyncio.run(begin(Wire(Frames(reading, io.BytesIO()))))
+        (listener,) = (thread for thread in threading.enumerate() if thread.name == "ctx-stdin")
+        os.close(client)
+        listener.join(10)
+    assert not listener.is_alive()
+    assert not faults
 
 
 def test_an_id_that_was_answered_from_the_record_may_be_used_again() -> None:
