@@ -15,6 +15,7 @@ from ctx.cli.get import listings
 from ctx.errors import BadRequest
 from ctx.search import resolve_sources
 from ctx.store.base import Catalog
+from ctx.text import nfc
 from ctx.tools.base import Toolbox
 from ctx.types import JSON, MODES, Caller
 from ctx.workspace import open_workspace
@@ -107,6 +108,7 @@ def outcome(question: Question, results: Sequence[JSON]) -> Outcome:
 
 def fits(source_id: str, path: str) -> bool:
     """Whether a document is the one that is expected: the same path, or one that ends in it."""
+    source_id, path = nfc(source_id), nfc(path)
     return source_id == path or source_id.endswith(f"/{path}")
 
 
