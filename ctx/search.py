@@ -24,7 +24,7 @@ from ctx.evidence import (
 from ctx.lean import TYPE_CHECKING, Lock, NamedTuple, Protocol
 from ctx.settings import Retrieval
 from ctx.snippet import Matcher
-from ctx.text import counted, cut, nfc
+from ctx.text import counted, cut
 from ctx.types import COMMITS, JSON, MODES, Filters, Hit, SearchResult
 
 if TYPE_CHECKING:  # shapes, and a search's start is the shorter by their modules
@@ -585,12 +585,12 @@ def _path_test(globs: Sequence[str]) -> Callable[[str], bool]:
         if glob.startswith("!"):
             raise BadRequest(f"path: a glob says what to search, and '{cut(glob, 40)}' what not to")
     try:
-        top = Rules(parse_globs(list(map(nfc, globs)))).top()
+        top = Rules(parse_globs(globs)).top()
     except ConfigError as error:
         raise BadRequest(f"path: {error.message}") from error
 
     def fits(path: str) -> bool:
-        *folders, name = nfc(path).split("/")
+        *folders, name = path.split("/")
         level = top
         for folder in folders:
             level = level.descend(folder)

@@ -41,7 +41,7 @@ RULE_FILES = (".gitignore", ".ctxignore")
 CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")
 # Build output where one of these stands beside it.
 BUILD_FOLDERS = {"target": ("Cargo.toml", "pom.xml", "build.sbt")}
-SCAN_FORMAT = 2  # raised when a new version would take or read other files under the same configuration
+SCAN_FORMAT = 3  # raised when a new version would take or read other files under the same configuration
 OWN_ADDRESS = "file"  # of `link`
 _FEW_TOPS = 100  # above that, one walk over all known ids is quicker than a question for each
 

@@ -42,7 +42,7 @@ from ctx.identity import outline
 from ctx.settings import MAX_FILE_BYTES
 from ctx.types import Content, SourceItem
 
-SCAN_FORMAT = 1  # raised when a new version would take or read other files under the same configuration
+SCAN_FORMAT = 2  # raised when a new version would take or read other files under the same configuration
 RULE_FILE = ".ctxignore"  # git's own ignore files say nothing about files that are committed
 
 _FILE_MODES = (b"100644", b"100755", b"100664")  # not links (120000)

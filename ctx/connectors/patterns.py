@@ -2,7 +2,8 @@
 
 A set of patterns is followed down the tree like an automaton: a `Level` is what its patterns still ask for in
 one folder, so a file costs a test of its bare name against sets, and most folders share one Level. Tests hold
-it equal to `git check-ignore`.
+it equal to `git check-ignore`, but for names whose accents a Mac stores apart from their letters: these are
+matched as anybody types them, as git does on a Mac, or what is ruled out would be published.
 
 Whoever owns an indexed folder writes these patterns, so no pattern may cost more than its length times the
 name's. A component is cut at its stars into parts of fixed width. Each part but the last is matched where it
@@ -18,6 +19,7 @@ from itertools import pairwise
 from ctx.errors import ConfigError, SourceError
 from ctx.lean import NamedTuple
 from ctx.lean import pattern as lazy_pattern
+from ctx.text import nfc
 
 MAX_BRACE_PATTERNS = 1000  # `{a,b}{a,b}...` doubles with each pair
 MAX_GLOB_CHARS = 1024  # of a configured glob: longer ones are mistakes
@@ -291,7 +293,7 @@ def parse_ignore_file(text: str) -> list[Pattern]:
     Raises `TooManyPatterns` for a line without end.
     """
     patterns: list[Pattern] = []
-    for raw in text.removeprefix("\ufeff").split("\n"):
+    for raw in nfc(text.removeprefix("\ufeff")).split("\n"):
         line = raw.removesuffix("\r")
         if line.startswith("#"):
             continue
@@ -358,7 +360,7 @@ def parse_globs(globs: Iterable[str]) -> list[Pattern]:
     `{a,b}` is either. Raises `ConfigError` for a glob of more than `MAX_GLOB_CHARS`.
     """
     patterns: list[Pattern] = []
-    for glob in globs:
+    for glob in map(nfc, globs):
         if len(glob) > MAX_GLOB_CHARS:
             raise ConfigError(
                 f"the glob '{glob[:40]}...' has {len(glob):,} characters; at most {MAX_GLOB_CHARS:,} are read"
@@ -383,7 +385,9 @@ def _everything(name: str) -> bool:
 
 
 def name_test(segments: Sequence[Segment]) -> NameTest:
-    """One test for many segments: sets first, since a regular expression costs five times a set."""
+    """One test for many segments: sets first, since a regular expression costs five times a set.
+    The name is taken in the form that the segments have (`nfc`).
+    """
     if not segments:
         return _nothing
     texts: dict[str, list[str]] = {"any_depth": [], "literal": [], "suffix": [], "prefix": [], "wild": []}
@@ -402,9 +406,11 @@ def name_test(segments: Sequence[Segment]) -> NameTest:
         return name[name.rfind(".") :] in extensions
 
     def is_listed(name: str) -> bool:
+        if not name.isascii():
+            name = nfc(name)
         return name in literals or name[name.rfind(".") :] in extensions
 
-    return is_listed if literals else has_extension
+    return is_listed if literals or not all(map(str.isascii, extensions)) else has_extension
 
 
 def _general_test(
@@ -419,6 +425,8 @@ def _general_test(
     further = tests[1:]
 
     def matches(name: str) -> bool:
+        if not name.isascii():
+            name = nfc(name)
         return (
             name in literals
             or name[name.rfind(".") :] in extensions

@@ -31,7 +31,7 @@ from ctx.lua.fetch import Reply
 from ctx.settings import MAX_FILE_BYTES
 from ctx.types import Content, SourceItem
 
-SCAN_FORMAT = 1  # raised when a new version would take or read other objects under the same configuration
+SCAN_FORMAT = 2  # raised when a new version would take or read other objects under the same configuration
 MAX_LISTING_BYTES = 20_000_000  # of a thousand keys
 REQUEST_S = 60.0
 MAX_PAGES = 20_000  # of a listing: twenty million keys, or as many answers that hold none

@@ -38,7 +38,7 @@ from ctx.lua.fetch import MAX_REDIRECTS, Reply, Resolve, resolve_host, shown
 from ctx.settings import MAX_FILE_BYTES
 from ctx.types import Content, SourceItem
 
-SCAN_FORMAT = 1  # raised when a new version would take or read other pages under the same configuration
+SCAN_FORMAT = 2  # raised when a new version would take or read other pages under the same configuration
 DEPTH = 8  # links from the start address; a list of pages (sitemap, llms.txt) is taken as it is
 MAX_SITEMAPS = 100
 MAX_FRONTIER = 200_000  # addresses that wait to be asked for, or as many as ever can be, if those are fewer

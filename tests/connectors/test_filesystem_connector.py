@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 import tracemalloc
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -85,6 +86,19 @@ def test_ignore_files_of_every_level_are_obeyed_and_ours_comes_last(
     put(root, "sub/.gitignore", "*.md\n!keep.md\n")
     put(root, ".ctxignore", "!draft.md\na.md\n")
     assert set(items(connector)) == {"sub/keep.md", "draft.md"}
+
+
+def test_what_is_ruled_out_stays_out_however_the_accents_of_its_name_are_stored(root: Path) -> None:
+    for name in ("Privé/a.md", "Geheim-ü/b.md", "Über.md", "Öl.md"):
+        put(root, unicodedata.normalize("NFD", name))
+    put(root, ".gitignore", "Geheim-ü/\n")
+    for globs in (
+        {"exclude_globs": ["Privé/", "Ö*.md"]},
+        {"include_globs": ["?ber.md"]},
+        {"include_globs": ["*.md"], "exclude_globs": ["[ÖÄ]l.md", "P*é/**"]},
+        {"include_globs": [unicodedata.normalize("NFD", "Über.md")]},
+    ):
+        assert set(items(FilesystemConnector("filesystem", str(root), **globs))) == {"U\u0308ber.md"}
 
 
 def test_gitignore_can_be_left_aside_but_ctxignore_stays(root: Path) -> None:
