@@ -1,9 +1,7 @@
 """Times as the outside writes them."""
 
 import time
-from datetime import UTC, datetime, timedelta
-
-from ctx.lean import pattern
+from datetime import UTC, date, datetime, timedelta
 
 _HOUR_MS = 3_600_000
 # By how much the world's zones are ahead of UTC: whole hours, then the others (Newfoundland, India, ...).
@@ -18,7 +16,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY_MS = 86_400_000
 # Of the years 1 to 9999, which ISO 8601 writes in four digits.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-_DATE = pattern(r"\d{4}-\d{2}-\d{2}")
 
 
 def iso_utc(ms: int) -> str:
@@ -41,11 +38,20 @@ def parse_ms(text: str, *, end_of_day: bool = False) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     ms = (moment - _EPOCH) // timedelta(milliseconds=1)
-    if end_of_day and _DATE.fullmatch(text.strip()):
+    if end_of_day and _is_day(text.strip()):
         ms += DAY_MS - 1
     if not _FIRST_MS <= ms <= _LAST_MS:
         raise ValueError("a time before the year 1 or behind 9999 in UTC")
     return ms
+
+
+def _is_day(text: str) -> bool:
+    """Whether a date stands alone, in any of its forms: `2026-01-31`, `20260131`, `2026-W05-6`."""
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def ahead_of_utc_ms(text: str) -> int:

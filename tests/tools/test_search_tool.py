@@ -1,5 +1,6 @@
 """The built-in `search` and `get` through the Toolbox: odd queries, filters, pages, and what fits."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -162,6 +163,20 @@ def test_get_of_a_source_that_is_not_there_names_those_that_are(space: Workspace
         space.toolbox.call("get", {"source": "filesystem", "source_id": "src/app.py"}, Caller("cli"))
     with pytest.raises(NotFound, match=r"no document 'a\.txt' in source 'filesystem:docs'"):
         space.toolbox.call("get", {"source": "filesystem:docs", "source_id": "a.txt"}, Caller("cli"))
+
+
+def test_until_a_day_is_until_its_end_however_it_is_written(tmp_path: Path) -> None:
+    project(tmp_path, {"a.md": "An otter.\n"}, CONFIG.replace("./notes", "./docs"))
+    moment_s = 1_769_860_800  # 2026-01-31T12:00:00Z
+    os.utime(tmp_path / "docs" / "a.md", (moment_s, moment_s))
+    with workspace(tmp_path / "ctx.toml") as space:
+        space.indexer.run()
+        for day in ("2026-01-31", "20260131", "2026-W05-6", "2026-01-31T12:00"):
+            narrowed = {"source": "filesystem:docs", "until": day}
+            assert paths(search(space, "otter", filters=narrowed)) == ["a.md"], day
+        for earlier in ("20260130", "2026-W05-5", "2026-01-31T11:59", "2026-01-31T00:00"):
+            narrowed = {"source": "filesystem:docs", "until": earlier}
+            assert paths(search(space, "otter", filters=narrowed)) == [], earlier
 
 
 def test_a_type_that_no_file_can_have_is_told(space: Workspace) -> None:
