@@ -342,7 +342,7 @@ class _Reader:
             return None
         if rule.kind == "path":
             return self.absolute(value)
-        if rule.kind == "strs":
+        if rule.kind in ("strs", "globs"):
             return tuple(value)
         return float(value) if rule.kind == "float" else value
 
@@ -532,6 +532,14 @@ def _texts_problem(value: JSON, rule: Key) -> str | None:
     return f"must be a list of strings, got {_kind(value)}"
 
 
+def _globs_problem(value: JSON, rule: Key) -> str | None:
+    """What would rule out nothing though its author relies on it, beside what is wrong with any list."""
+    for text in value if isinstance(value, list) else ():
+        if isinstance(text, str) and (text.startswith(("!", "../", "~/")) or not text.strip()):
+            return f"'{text}' is no path below the source's root; what not to read stands in exclude_globs"
+    return _texts_problem(value, rule)
+
+
 def _flag_problem(value: JSON, rule: Key) -> str | None:
     return None if isinstance(value, bool) else f"must be true or false, got {_kind(value)}"
 
@@ -550,6 +558,7 @@ _CHECKS: Mapping[str, Callable[[JSON, Key], str | None]] = {
     "str": _text_problem,
     "path": _text_problem,
     "strs": _texts_problem,
+    "globs": _globs_problem,
     "bool": _flag_problem,
     "int": _number_problem,
     "float": _number_problem,

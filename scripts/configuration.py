@@ -140,7 +140,7 @@ def schema_of(section: type[Section]) -> dict[str, JSON]:
         if rule.low is not None:
             entry |= {"minimum": rule.low, "maximum": rule.high}
         if rule.default is not None:
-            entry["default"] = list(rule.default) if rule.kind == "strs" else rule.default
+            entry["default"] = list(rule.default) if isinstance(rule.default, tuple) else rule.default
         properties[name] = entry
     required = [name for name, (_, rule) in section.keys.items() if rule.required]
     return {"type": "object", "properties": properties, **({"required": required} if required else {})}

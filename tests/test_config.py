@@ -113,6 +113,15 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
         ("[server]\ncors_origins = '*'", "must be a list of strings"),
         ("[connectors]\nfilesystem = 3", "must be a table"),
         (
+            "[connectors.filesystem]\nroot = '.'\ninclude_globs = ['**', '!private/**']",
+            "'!private/**' is no path below the source's root; what not to read stands in exclude_globs",
+        ),
+        (
+            "[connectors.git]\nurl = 'https://e.x/a.git'\nexclude_globs = ['../private']",
+            "exclude_globs: '../private' is no path below",
+        ),
+        ("[connectors.filesystem]\nroot = '.'\nexclude_globs = [' ']", "exclude_globs: ' ' is no path below"),
+        (
             "[connectors.filesystem]\nroot = '.'\ninclude_globs = []",
             "include_globs: is empty, so nothing would be",
         ),

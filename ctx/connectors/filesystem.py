@@ -27,7 +27,7 @@ from ctx.connectors.opening import (
     too_large,
 )
 from ctx.connectors.patterns import LINKED_RULES, MAX_RULE_FILE_BYTES, Level, Pattern, Rules, read_ignore_file
-from ctx.connectors.scope import Scope
+from ctx.connectors.scope import Scope, misplaced
 from ctx.errors import SourceError
 from ctx.identity import outline
 from ctx.settings import MAX_FILE_BYTES
@@ -121,6 +121,8 @@ class FilesystemConnector:
         walk = _Walk(self, root, known, log)
         log.expected = partial(self._count, root, known)
         yield from walk.below(root, "", self._top_scope(root))
+        for glob in misplaced((*self.include_globs, *self.exclude_globs), self.root):
+            log.note("", f"'{glob}' in {self._section} fits nothing: globs begin below `root`")
         if walk.unread:
             kinds = ", ".join(f".{suffix} {count:,}" for suffix, count in sorted(walk.unread.items()))
             log.note("", f"left out, as kinds that `include_globs` in {self._section} does not name: {kinds}")

@@ -1,5 +1,6 @@
 """Which paths a source takes: include and exclude globs, and the ignore files of each folder."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 
 from ctx.connectors.defaults import SKIPPED_FOLDERS
@@ -135,6 +136,20 @@ class Scopes:
                 scope = self._ruled(step, scope)
             self._scopes[step] = scope
         return scope
+
+
+def misplaced(globs: Iterable[str], root: str) -> list[str]:
+    """Those globs that begin with the path of the root, or with its name where nothing in it is called so:
+    they begin below it, and so fit nothing.
+    """
+    name = os.path.basename(root)
+    own_name = not os.path.lexists(os.path.join(root, name))
+    return [
+        text
+        for text in globs
+        if text.startswith(f"{root}/")
+        or (own_name and "/" in text.rstrip("/") and text.lstrip("./").startswith(f"{name}/"))
+    ]
 
 
 def _file_test(groups: Iterable[Group]) -> NameTest:

@@ -101,6 +101,23 @@ def test_what_is_ruled_out_stays_out_however_the_accents_of_its_name_are_stored(
         assert set(items(FilesystemConnector("filesystem", str(root), **globs))) == {"U\u0308ber.md"}
 
 
+def test_a_glob_that_begins_above_the_root_is_told(tmp_path: Path) -> None:
+    root = tmp_path / "docs"
+    put(root, "private/a.md")
+    mistakes = ["docs/private/**", "./docs/private", f"{root}/private/"]
+    globs = [*mistakes, "docs/", "private2/**", "docs"]
+
+    def notes() -> list[str]:
+        log = ScanLog()
+        list(FilesystemConnector("filesystem", str(root), exclude_globs=globs).scan({}, log))
+        return [note.message for note in log.notes]
+
+    section = "[connectors.filesystem]"
+    assert notes() == [f"'{glob}' in {section} fits nothing: globs begin below `root`" for glob in mistakes]
+    put(root, "docs/b.md")
+    assert len(notes()) == 1, "there is a folder of that name in it"
+
+
 def test_gitignore_can_be_left_aside_but_ctxignore_stays(root: Path) -> None:
     for path in ("a.md", "b.md", "c.md"):
         put(root, path)
