@@ -342,7 +342,7 @@ class _Reader:
             return None
         if rule.kind == "path":
             return self.absolute(value)
-        if rule.kind in ("strs", "globs"):
+        if rule.kind in ("strs", "glob"):
             return tuple(value)
         return float(value) if rule.kind == "float" else value
 
@@ -558,7 +558,7 @@ _CHECKS: Mapping[str, Callable[[JSON, Key], str | None]] = {
     "str": _text_problem,
     "path": _text_problem,
     "strs": _texts_problem,
-    "globs": _globs_problem,
+    "glob": _globs_problem,
     "bool": _flag_problem,
     "int": _number_problem,
     "float": _number_problem,

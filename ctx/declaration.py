@@ -7,8 +7,8 @@ from ctx.types import JSON
 
 
 class Key:
-    """One key's rule. `kind` is str | int | float | bool | strs | globs | path; `low` and `high` are within
-    its range.
+    """One key's rule. `kind` is str | int | float | bool | strs | glob | path, of which strs and glob are
+    lists; `low` and `high` are within its range.
 
     `name` is the key in the file, where that is not the attribute's. `shown` is what the example shows for a
     key whose default says nothing, `unset` what the reference says of one that has no default. `harmless`: it

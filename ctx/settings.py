@@ -306,7 +306,7 @@ class Filesystem(Section):
     name: str
     root: str = key("path", None, "the folder", required=True, shown="./docs")
     include_globs: tuple[str, ...] | None = key(
-        "globs",
+        "glob",
         None,
         "which files; `**` crosses folders, a pattern without `/` matches anywhere",
         shown=("**/*.md", "**/*.py"),
@@ -314,7 +314,7 @@ class Filesystem(Section):
         harmless=True,
     )
     exclude_globs: tuple[str, ...] = key(
-        "globs",
+        "glob",
         (),
         "which not, on top of `.gitignore`, `.ctxignore` and folders such as `.git`, `node_modules`",
         harmless=True,
@@ -359,9 +359,9 @@ class Git(Section):
     )
     root: str = key("str", ".", "a folder inside the repository", harmless=True)
     include_globs: tuple[str, ...] | None = key(
-        "globs", None, "as for a folder", shown=("**/*.md",), unset="as for a folder", harmless=True
+        "glob", None, "as for a folder", shown=("**/*.md",), unset="as for a folder", harmless=True
     )
-    exclude_globs: tuple[str, ...] = key("globs", (), "as for a folder", harmless=True)
+    exclude_globs: tuple[str, ...] = key("glob", (), "as for a folder", harmless=True)
     shallow: bool = key("bool", True, "fetch as little history as the dates of the files need", harmless=True)
     commits: bool = key(
         "bool", False, "the messages of commits are documents too, as `@commits/ID`", harmless=True
@@ -420,14 +420,9 @@ class S3(Section):
         unset="AWS",
     )
     include_globs: tuple[str, ...] | None = key(
-        "globs",
-        None,
-        "as for a folder, over keys",
-        shown=("**/*.md",),
-        unset="as for a folder",
-        harmless=True,
+        "glob", None, "as for a folder, over keys", shown=("**/*.md",), unset="as for a folder", harmless=True
     )
-    exclude_globs: tuple[str, ...] = key("globs", (), "as for a folder", harmless=True)
+    exclude_globs: tuple[str, ...] = key("glob", (), "as for a folder", harmless=True)
     profile: str | None = key(
         "str",
         None,
@@ -464,10 +459,10 @@ class Web(Section):
         harmless=True,
     )
     include_globs: tuple[str, ...] | None = key(
-        "globs", None, "which paths of the site", shown=("/en/**",), unset="all within `scope`", harmless=True
+        "glob", None, "which paths of the site", shown=("/en/**",), unset="all within `scope`", harmless=True
     )
     exclude_globs: tuple[str, ...] = key(
-        "globs",
+        "glob",
         ("_sources/", "_modules/", "genindex*.html", "py-modindex.html", "search.html"),
         "which not; these are what documentation builders add of their own",
         harmless=True,

@@ -34,8 +34,8 @@ def test_an_answer_is_met_by_its_path_or_the_end_of_it() -> None:
     results = [{"source_id": path} for path in ("a/xb.md", "docs/b.md")]
     assert outcome(Question("q", ("b.md",)), results).rank == 2
     assert outcome(Question("q", ("c.md",)), results).rank is None
-    apart = [{"source_id": "docs/U\u0308bersicht.md"}]
-    assert outcome(Question("q", ("Übersicht.md",)), apart).rank == 1, "however the accents are stored"
+    decomposed = [{"source_id": "docs/U\u0308bersicht.md"}]
+    assert outcome(Question("q", ("Übersicht.md",)), decomposed).rank == 1, "however the accents are stored"
     ranks = [outcome(Question("q", (path,)), results) for path in ("a/xb.md", "b.md", "none")]
     assert summary("keyword", ranks)[1:] == pytest.approx((1 / 3, 2 / 3, 2 / 3, 0.5))
 

@@ -134,13 +134,13 @@ def test_a_range_of_lines_is_read_or_refused() -> None:
 
 
 def test_a_name_is_found_however_its_accents_are_typed(tmp_path: Path) -> None:
-    composed, apart = "Übersicht.md", "U\u0308bersicht.md"
-    files = {f"mac/{apart}": "# Mac\n", f"both/{apart}": "1\n", f"both/{composed}": "2\n"}
+    composed, decomposed = "Übersicht.md", "U\u0308bersicht.md"
+    files = {f"mac/{decomposed}": "# Mac\n", f"both/{decomposed}": "1\n", f"both/{composed}": "2\n"}
     project(tmp_path, files, GLOBS)
     assert ctx("index", cwd=tmp_path).returncode == 0
-    assert resolved(tmp_path, f"mac/{composed}")[0] == f"mac/{apart}"
+    assert resolved(tmp_path, f"mac/{composed}")[0] == f"mac/{decomposed}"
     assert resolved(tmp_path, f"{composed}:1", "filesystem:docs")[0] == f"both/{composed}"
-    for name in (composed, apart):
+    for name in (composed, decomposed):
         assert resolved(tmp_path, f"both/{name}")[0] == f"both/{name}"
 
 

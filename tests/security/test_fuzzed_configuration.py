@@ -121,7 +121,7 @@ def _fitting(rule: Key) -> Any:
         "float": st.floats(-1, 1e4),
         "bool": st.booleans(),
         "strs": st.lists(TEXT, max_size=3),
-        "globs": st.lists(TEXT, max_size=3),
+        "glob": st.lists(TEXT, max_size=3),
     }
     return st.one_of(*[kinds.get(rule.kind, TEXT)] * 4, *[st.sampled_from(rule.choices or ("x",))] * 4, VALUE)
 

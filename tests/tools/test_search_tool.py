@@ -136,22 +136,22 @@ def test_a_query_without_letters_or_digits_says_so(space: Workspace) -> None:
 
 
 def test_a_name_with_accents_is_the_same_composed_or_not(tmp_path: Path) -> None:
-    composed, apart = "Übersicht.md", "U\u0308bersicht.md"
+    composed, decomposed = "Übersicht.md", "U\u0308bersicht.md"
     files = {
-        f"mac/{apart}": "# Mac\n\nOtters.\n",
-        f"both/{apart}": "1 apart\n",
+        f"mac/{decomposed}": "# Mac\n\nOtters.\n",
+        f"both/{decomposed}": "1 apart\n",
         f"both/{composed}": "1 whole\n",
     }
     with workspace(project(tmp_path, files, CONFIG.replace("./notes", "./docs/mac"))) as space:
         space.indexer.run()
-        for place in (f"mac/{composed}", f"mac/{apart}"):
+        for place in (f"mac/{composed}", f"mac/{decomposed}"):
             arguments = {"source": "filesystem:docs", "source_id": place}
             reply = space.toolbox.call("get", arguments, Caller("cli"))
-            assert reply["source_id"] == f"mac/{apart}"
+            assert reply["source_id"] == f"mac/{decomposed}"
             assert paths(search(space, "otters", source="filesystem:docs", filters={"path": place})) == [
-                f"mac/{apart}"
+                f"mac/{decomposed}"
             ]
-        for place in (f"both/{composed}", f"both/{apart}"):
+        for place in (f"both/{composed}", f"both/{decomposed}"):
             arguments = {"source": "filesystem:docs", "source_id": place}
             assert space.toolbox.call("get", arguments, Caller("cli"))["source_id"] == place
 
