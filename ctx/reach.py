@@ -236,9 +236,11 @@ def _packs(table: Table, root: str) -> Iterator[str]:
             yield from _key(value)
             if "path" in value:
                 yield f"runs the pack {name} from {value['path']}"
+            if value.get("env"):
+                yield f"reads the variables {_listed(value['env'])} (as the pack {name})"
             if "sessions_file" in value:
                 yield f"writes the file {value['sessions_file']} in the home folder"
-            yield from _others("pack", value, ("api_key_env", "path", "sessions_file"))
+            yield from _others("pack", value, ("api_key_env", "env", "path", "sessions_file"))
         elif not harmless("packs", name):
             yield f"sets [packs] {name}"
 

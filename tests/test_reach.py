@@ -89,6 +89,10 @@ HOSTILE = {
         '[packs]\nenabled = ["evil"]\n[packs.evil]\npath = "./evil"',
         "runs the pack evil from ./evil",
     ),
+    "pack-variables": (
+        '[packs]\nenabled = ["diary"]\n[packs.diary]\npath = "./diary"\nenv = ["HOME", "K"]',
+        "reads the variables HOME, K (as the pack diary)",
+    ),
     "pack-key": ('[packs]\nenabled = ["sekha"]\n[packs.sekha]\napi_key_env = "HOME"', "variable HOME"),
     "pack-sessions": (
         '[packs]\nenabled = ["claude-recall"]\n[packs.claude-recall]\nsessions_file = "/home/you/.bashrc"',

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from ctx.bundled import bundled_path
 from ctx.errors import ConfigError
 from ctx.packs.manifest import Manifest, read_manifest
+from ctx.toml import toml_value
 from ctx.types import JSON
 
-SETTINGS = ("api_key_env", "default_bank", "profile", "rate_limit_per_minute", "sessions_file", "path")
-_NOT_TEXT = frozenset({"rate_limit_per_minute"})
+SETTINGS = ("api_key_env", "default_bank", "env", "profile", "rate_limit_per_minute", "sessions_file", "path")
+_NOT_TEXT = frozenset({"env", "rate_limit_per_minute"})
 
 
 def check_settings(pack: str, settings: Mapping[str, JSON]) -> None:
@@ -23,6 +24,8 @@ def check_settings(pack: str, settings: Mapping[str, JSON]) -> None:
             raise ConfigError(f"[packs.{pack}] {key}: unknown key (known: {', '.join(SETTINGS)})")
         if key not in _NOT_TEXT and not isinstance(value, str):
             raise ConfigError(f"[packs.{pack}] {key}: text is needed, in quotation marks")
+    if not isinstance(settings.get("env", []), list):
+        raise ConfigError(f"[packs.{pack}] env: a list of variables is needed")
 
 
 def rate_limit(manifest: Manifest, settings: Mapping[str, JSON], environ: Mapping[str, str]) -> int:
@@ -67,7 +70,25 @@ def served_manifest(name: str, settings: Mapping[str, JSON], root: str) -> Manif
     manifest = read_manifest(pack_folder(name, settings, root))
     if manifest.name != name:
         raise ConfigError(f"[packs] enabled: the folder of '{name}' holds the pack '{manifest.name}'")
+    if "path" in settings:
+        _check_environ(manifest, settings)
     return manifest.served(settings.get("profile"))
+
+
+def _check_environ(manifest: Manifest, settings: Mapping[str, JSON]) -> None:
+    """Raises `ConfigError` where a pack that was brought names a variable that `env` does not grant it: what
+    it calls the variable of a bank may hold a secret, and its scripts are told which bank is theirs.
+
+    Refused and not passed over: without the variable of its key it would be served without one.
+    """
+    named = {variable for variables in manifest.environ.values() for variable in variables}
+    granted = settings.get("env", [])
+    if not named.issubset(granted):
+        names = ", ".join(toml_value(variable) for variable in sorted(named.union(granted)))
+        raise ConfigError(
+            f"[packs.{manifest.name}] env: its pack.toml ([environ]) reads variables that it is not granted; "
+            f"write env = [{names}] if it may have them all"
+        )
 
 
 def pack_folder(name: str, settings: Mapping[str, JSON], root: str) -> str:

@@ -106,6 +106,27 @@ def test_what_is_edited_while_a_server_runs_counts_from_its_next_start(tmp_path:
         assert space.toolbox.call("greet", {"name": "Ann"}, CALLER)["limit"] == 3
 
 
+def test_a_pack_of_ones_own_reads_the_variables_that_it_was_granted_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The value of the variable of the bank is what its scripts are told their bank is called."""
+    monkeypatch.setenv("GITHUB_TOKEN", "ghp_secret")
+    config = enabled(tmp_path)
+    manifest = tmp_path / "diary/pack.toml"
+    manifest.write_text(MANIFEST + '[environ]\nbank = ["DIARY_BANK", "GITHUB_TOKEN"]\n')
+    with pytest.raises(ConfigError) as refusal, workspace(config) as space:
+        assert space.packs is None
+    assert 'write env = ["DIARY_BANK", "GITHUB_TOKEN"]' in refusal.value.message
+    assert "ghp_secret" not in refusal.value.message
+    monkeypatch.setenv("DIARY_BANK", "mine")
+    config.write_text(config.read_text() + 'env = ["DIARY_BANK"]\n')
+    with pytest.raises(ConfigError, match="GITHUB_TOKEN"), workspace(config) as space:
+        assert space.packs is None
+    manifest.write_text(MANIFEST + '[environ]\nbank = "DIARY_BANK"\n')
+    with workspace(config) as space:
+        assert [pack.default_bank for pack in space.packs] == ["mine"]
+
+
 def test_a_route_has_the_types_of_its_scripts_parameters_and_drops_nothing(tmp_path: Path) -> None:
     with workspace(enabled(tmp_path)) as space:
         [pack] = space.packs
