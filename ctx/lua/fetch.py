@@ -98,6 +98,14 @@ def joined(url: str, location: str) -> str:
         raise ToolError("http: the redirect leads to what is not a URL") from error
 
 
+def same_host(before: Target, following: Target) -> bool:
+    """Whether a body that was meant for one place may be sent to the other: the same one, or the same host's
+    https in the place of its http.
+    """
+    upgraded = (before.scheme, before.port, following.scheme, following.port) == ("http", 80, "https", 443)
+    return before.host == following.host and (upgraded or before.origin == following.origin)
+
+
 class Deadline:
     """When what is under way must have ended; it may be set anew for the next request of a connection."""
 

@@ -32,6 +32,7 @@ from ctx.lua.fetch import (
     open_pool,
     reason,
     resolve_host,
+    same_host,
     shown,
     target_of,
 )
@@ -129,6 +130,11 @@ def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = r
             if _asks_anew(reply.status, method):
                 method, body = "HEAD" if method == "HEAD" else "GET", b""
                 headers = [pair for pair in headers if not pair[0].lower().startswith("content-")]
+            elif body and not same_host(target, following):
+                raise ToolError(
+                    f"HTTP {method} {shown(target.url)} failed: it redirects to another host "
+                    f"({shown(following.url)}), which is not sent the body; send it there if it is meant for it"
+                )
             target = following
     except LATE as error:
         raise ToolError(f"HTTP {method} {shown(target.url)} failed: timed out") from error

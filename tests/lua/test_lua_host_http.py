@@ -15,6 +15,7 @@ from http_kit import Reply, Seen, Server, ask, connecting, ok, to
 
 from ctx.errors import ToolError
 from ctx.lua import host
+from ctx.lua.fetch import same_host, target_of
 from ctx.types import JSON
 
 HUNG_S = 15.0  # sooner than anything else would end it, on a machine with other work
@@ -152,6 +153,34 @@ def test_a_redirect_changes_the_method_as_browsers_do(
     last = server.seen[-1]
     assert (last.method, last.body) == (then, b"" if then == "GET" else b"a,b")
     assert last.get("content-type") == ([] if then == "GET" else ["text/csv"])
+
+
+@pytest.mark.parametrize(("status", "method"), [(307, "POST"), (308, "PATCH"), (301, "PUT"), (302, "DELETE")])
+def test_what_is_sent_to_one_host_follows_no_redirect_to_another(
+    server: Server, other: Server, status: int, method: str
+) -> None:
+    server.routes["/"] = to(f"http://{other.at}/elsewhere", status)
+    with pytest.raises(ToolError, match=f"redirects to another host .http://{other.at}/elsewhere."):
+        ask(f"http://{server.at}/", allow=[server.at, other.at], method=method, body=b"a private note")
+    assert other.seen == []
+    other.routes["/elsewhere"] = ok(b"")
+    ask(f"http://{server.at}/", allow=[server.at, other.at], method=method)  # there is nothing to tell
+    assert [request.body for request in other.seen] == [b""]
+
+
+@pytest.mark.parametrize(
+    ("before", "following", "allowed"),
+    [
+        ("http://a.example/", "https://a.example/x", True),
+        ("https://a.example/", "https://a.example:443/x", True),
+        ("https://a.example/", "http://a.example/x", False),
+        ("http://a.example/", "https://b.example/", False),
+        ("http://a.example:8080/", "https://a.example/", False),
+    ],
+)
+def test_a_body_follows_to_https_of_thesame_host(before: str, following: str, allowed: bool) -> None:
+    places = [target_of(url, frozenset({"a.example"})) for url in (before, following)]
+    assert same_host(*places) is allowed
 
 
 def test_redirects_end_somewhere(server: Server) -> None:
