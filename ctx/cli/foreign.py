@@ -57,17 +57,18 @@ def own_command() -> str:
     return beside if os.path.exists(beside) else shutil.which("ctx") or "ctx"
 
 
-def file_at(path: str, *, shared: bool) -> str:
+def file_at(path: str, *, shared: bool, root: str | None = None) -> str:
     """The file itself that a client reads at `path`. Raises `ConfigError`.
 
     A user's own may be a link, to a folder of dotfiles say, which stays one. That of a project (`shared`) may
-    not: a clone brings its links along, and what one leads to may be any file of the user's.
+    not: a clone brings its links along, and what one leads to may be any file of the user's. `root` is the
+    project's folder, else the working one.
     """
     if not shared:
         return os.path.realpath(path)
     path = os.path.abspath(path)
     try:
-        files.check_file(path, beneath=os.getcwd())
+        files.check_file(path, beneath=root or os.getcwd())
     except FileNotFoundError:
         pass  # nor a folder for it
     except OSError as error:

@@ -8,10 +8,12 @@ from ctx import files
 from ctx.cli import scaffolds
 from ctx.cli.bars import bars
 from ctx.cli.common import NO_PROJECT, action, configuration, parser, plain, print_json, table, tell
+from ctx.cli.foreign import file_at
 from ctx.cli.logs import without_the_reported
 from ctx.cli.trust import trust_after_own_change
 from ctx.config import Config
 from ctx.errors import BadRequest, ConfigError
+from ctx.project import find_config, project_root
 from ctx.registries.contents import MANIFEST
 from ctx.registries.records import Registry, RegistryScript, blank_registry, offered_script
 from ctx.registries.shelf import Shelf, shelf_of
@@ -315,13 +317,17 @@ def _add(shelf: Shelf, args: argparse.Namespace) -> int:
     script = _picked(shelf, args.script)
     name = args.name or script.name
     _, path = _project(args)
+    location = find_config(args.config, os.environ, os.getcwd())
+    # One that was found came with the project, as the links in it did; one that was named may well be a link.
+    found = location is None or not location.chosen
+    target = file_at(path, shared=found, root=project_root(path))
     section = f"{script.kind}s.script.{toml_key(name)}"
     if name in _sections(path, script.kind):
         raise BadRequest(f"[{section}] is in {os.path.basename(path)} already; `--name` gives another name")
     needs = "".join(f'# {toml_key(word)} = ""  # {script.name} needs it\n' for word in script.required_config)
     block = f'\n[{section}]\npath = "{script.reference}"\n{needs}'
     with trust_after_own_change(path):
-        _append(path, block)
+        _append(target, block)
     lines = [f"Added to {os.path.basename(path)}:\n{block.rstrip()}"]
     if not shelf.trusted(script):
         lines.append(f"\nIt is not trusted yet. Look at it: ctx registry info {script.reference}")
@@ -341,7 +347,7 @@ def _append(path: str, block: str) -> None:
             content = file.read()
         mode = os.stat(path).st_mode & 0o777
         ending = b"" if content.endswith(b"\n") or not content else b"\n"
-        files.replace(os.path.realpath(path), content + ending + block.encode(), mode=mode)
+        files.replace(path, content + ending + block.encode(), mode=mode)
 
 
 def _override(shelf: Shelf, args: argparse.Namespace) -> int:

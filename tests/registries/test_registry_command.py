@@ -350,6 +350,25 @@ def test_an_override_of_what_the_configuration_names_makes_no_twin(desk: Desk, u
     assert (desk.said("call"), desk.faults()) == ("own", [])
 
 
+@pytest.mark.parametrize("place", ["ctx.toml", "config/ctx.toml"])
+def test_a_configuration_that_is_a_link_of_the_clone_is_not_written_through(
+    desk: Desk, upstream: Upstream, place: str
+) -> None:
+    desk.type("registry", "install", "team", address(upstream))
+    mine = desk.folder.parent / "mine"
+    mine.mkdir()
+    (mine / "ctx.toml").write_text(desk.config.read_text())
+    desk.config.unlink()
+    link = desk.folder / place.split("/")[0]
+    link.symlink_to(mine / "ctx.toml" if place == "ctx.toml" else mine)
+    printed = desk.type("registry", "add", "tools/echo", "--name", "call", code=2)
+    assert "ctx.toml is not written" in printed
+    assert (mine / "ctx.toml").read_text() == '[embedding]\nprovider = "disabled"\n'
+    desk.type("--config", place, "registry", "add", "tools/echo", "--name", "call")  # named, it is one's own
+    assert "[tools.script.call]" in (mine / "ctx.toml").read_text()
+    assert link.is_symlink()
+
+
 def test_a_script_that_has_gone_upstream_is_told_with_what_is_there(desk: Desk, upstream: Upstream) -> None:
     desk.type("registry", "install", "team", address(upstream))
     desk.type("trust", "registry:team")
