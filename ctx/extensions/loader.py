@@ -14,12 +14,13 @@ thread looks for files that come and go, and at scripts that nobody calls.
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from ctx.errors import Busy, ConfigError, CtxError, ScriptTimeout, ToolError
-from ctx.extensions.scripts import Runner, ScriptFile, load_agent, load_tool
+from ctx.extensions.scripts import LOAD_S, Runner, ScriptFile, load_agent, load_tool
 from ctx.extensions.trust import FOLDERS, NotTrusted, TrustFile, project_files
 from ctx.text import did_you_mean, one_line
 from ctx.tools.agents import Agents
@@ -28,6 +29,7 @@ from ctx.tools.base import RESERVED, Toolbox, name_fault
 logger = logging.getLogger(__name__)
 
 _LOADED_AT_ONCE = 8  # scripts, where one hung
+_PATIENCE_S = 2 * LOAD_S  # for all the others then: a start must not wait for each of hundreds that hang
 POLL_S = 0.5  # how soon a file that came or went counts, and an edit where nobody calls the tool meanwhile
 
 
@@ -154,8 +156,9 @@ class Scripts:
         while entries and not self._look(entries.pop(0)):
             pass
         if entries:  # one took all the time it had; that others may do so too shall not add up
+            ends_s = time.monotonic() + _PATIENCE_S
             with ThreadPoolExecutor(_LOADED_AT_ONCE, "ctx-load") as pool:
-                list(pool.map(self._look, entries))
+                list(pool.map(lambda entry: self._look_until(entry, ends_s), entries))
 
     def statuses(self) -> list[ScriptStatus]:
         """Every script, by kind and name, those that could not have their name among them."""
@@ -277,6 +280,15 @@ class Scripts:
         entry = self._entries.get((kind, name))
         if entry is not None:
             self._look(entry)
+
+    def _look_until(self, entry: _Loaded, ends_s: float) -> None:
+        """Looks at the script, or puts it off to the next round or its first call where it is too late."""
+        if time.monotonic() < ends_s:
+            self._look(entry)
+        elif entry.stamp is None and entry.error is None:
+            entry.error = "not loaded yet: too many scripts before it take all the time there is to load them"
+            self._registry(entry.kind).add_failed(entry.script.name, ToolError(entry.error))
+            logger.warning("%s put off name=%s reason=%s", entry.kind, entry.script.name, entry.error)
 
     def _look(self, entry: _Loaded) -> bool:
         """Loads the script if its file is not what was loaded last; whether it took all the time it had for

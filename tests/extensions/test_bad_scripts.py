@@ -171,3 +171,29 @@ def test_scripts_that_hang_while_they_load_hold_up_no_other(
         statuses = {status.name: status for status in space.scripts.statuses()}
         assert [name for name, status in statuses.items() if "timed out" in (status.error or "")] == [*"abcd"]
         assert said(space, "zz") == "served"
+
+
+def test_a_start_does_not_wait_for_each_of_many_scripts_that_hang(
+    tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctx.extensions.scripts.LOAD_S", 0.2)
+    monkeypatch.setattr("ctx.extensions.loader._PATIENCE_S", 0.0)
+    for name in ("a", "b", "c", "d"):
+        (tools / f"{name}.lua").write_text("while true do end tool = {}")
+    (tools / "yy.lua").write_text(answering("served"))
+    (tools / "zz.lua").write_text(answering("served too"))
+    with opened(tmp_path) as space:
+
+        def put_off() -> list[str]:
+            statuses = space.scripts.statuses()
+            return [status.name for status in statuses if "not loaded yet" in (status.error or "")]
+
+        assert put_off() == ["b", "c", "d", "yy", "zz"]
+        assert said(space, "zz") == "served too"  # whoever calls it has it loaded
+        assert put_off() == ["b", "c", "d", "yy"]
+        for hung in ("b", "c", "d"):  # each round of the watch looks at one more
+            space.scripts.refresh()
+            assert hung not in put_off()
+        space.scripts.refresh()
+        assert put_off() == []
+        assert said(space, "yy") == "served"
