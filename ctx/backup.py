@@ -26,6 +26,7 @@ from ctx.store.inventory import discard
 from ctx.store.lock import WriterLock
 from ctx.store.schema import (
     APPLICATION_ID,
+    check_journal,
     connect,
     copy_database,
     discard_companions,
@@ -354,6 +355,7 @@ def _put_in_place(partial: str, database: str) -> None:
         os.replace(partial, database)
         files.sync_folder(os.path.dirname(database))
         return
+    check_journal(database)
     connection = sqlite3.connect(database, timeout=0, isolation_level=None)
     try:
         # The log goes into the file and away, which SQLite grants only to the last that has it open.

@@ -102,6 +102,28 @@ def complete_files(folder: str, fields: Mapping[str, str]) -> bool:
     return True
 
 
+_MANAGED = ".managed.json"
+_MAX_MANAGED_BYTES = 16 << 20  # the names of some hundred thousand files
+
+
+def keeps_to_itself(folder: str) -> bool:
+    """Whether tantivy's list of its files names none elsewhere: whoever writes has it delete what stands
+    there and belongs to no commit, and a list that came with an archive may name any file of the user's.
+    """
+    import json  # 2 ms; whoever writes has the time
+
+    path = os.path.join(folder, _MANAGED)
+    try:
+        names = json.loads(files.read_file(path, most=_MAX_MANAGED_BYTES))
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(names, list) and all(
+        isinstance(name, str) and name == os.path.basename(name) and name.strip(".") for name in names
+    )
+
+
 _FOOTER_MAGIC = (1337).to_bytes(4, "little")
 
 verified: dict[str, Stamp | None] = {}
@@ -122,6 +144,8 @@ def sound_files(folder: str) -> bool:
         return False
     if verified.get(folder) == meta:
         return True
+    if not keeps_to_itself(folder):
+        return False
     from ctx.store.tantivy import KeywordIndex
 
     try:

@@ -142,7 +142,9 @@ class KeywordWriter:
         if self._writer is not None:
             _close_quietly(self._writer)
             self._writer = None
-        numbers = [int(number) for name in self._folders() if (number := name.removeprefix(FOLDER)).isdigit()]
+        numbers = [
+            int(number) for name in self._folders() if (number := name.removeprefix(FOLDER)).isdecimal()
+        ]
         return f"{FOLDER}{max(numbers, default=0) + 1}"
 
     def _folders(self) -> list[str]:

@@ -24,7 +24,9 @@ _CHECKPOINT_PAGES = 8_000
 _WRITER_CACHE_KB = 64 << 10
 _READER_CACHE_KB = 8 << 10
 
-COMPANIONS = ("-wal", "-shm", "-journal")  # what SQLite lays beside a file and opens by name
+_JOURNAL = "-journal"
+COMPANIONS = ("-wal", "-shm", _JOURNAL)  # what SQLite lays beside a file and opens by name
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 
 _META = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID"
 
@@ -162,6 +164,8 @@ def connect(
             address += "&immutable=1"
     except OSError as error:
         raise StoreError(f"the catalog cannot be made or opened: {error.strerror}") from error
+    if os.path.lexists(path + _JOURNAL):
+        check_journal(path)
     with translating():
         connection = sqlite3.connect(
             address,
@@ -247,6 +251,31 @@ def _check_readable(path: str) -> bool:
     files.check_folder(folder, beneath=folder, writing=writing)
     present = [files.check_file(path + suffix, beneath=folder) for suffix in ("", *COMPANIONS)]
     return not writing and present[1] is None
+
+
+def check_journal(path: str) -> None:
+    """Raises `StoreError` where a journal beside a database names another one: SQLite plays the journal back
+    whenever the file is opened, and deletes what it names then, any file of the user's.
+
+    Only a change of several databases at once has such a journal, which ctx never makes. The name stands at
+    its end, behind which is the mark of a journal.
+    Source: https://www.sqlite.org/fileformat2.html#the_rollback_journal, `readSuperJournal` of pager.c.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        descriptor = files.open_file(path + _JOURNAL, os.O_RDONLY, beneath=folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"the catalog cannot be opened: {error.strerror}") from error
+    with open(descriptor, "rb") as file:
+        file.seek(max(0, os.fstat(descriptor).st_size - len(_JOURNAL_MAGIC)))
+        if file.read() == _JOURNAL_MAGIC:
+            name = os.path.basename(path) + _JOURNAL
+            raise StoreError(
+                f"`{name}` leads to another file, which ctx never writes and SQLite would delete: delete "
+                f"{name}, and {os.path.basename(path)} too if you did not make it"
+            )
 
 
 def _prepare_writing(connection: Connection) -> None:

@@ -15,6 +15,7 @@ import tantivy
 from ctx import analyze, files, kinds
 from ctx.errors import Busy, StoreError
 from ctx.lean import Any, Lock, NamedTuple, records
+from ctx.store.inventory import DAMAGED, keeps_to_itself
 from ctx.store.rows import StoredDocument
 from ctx.types import Document, Filters, Hit, best_first
 
@@ -89,6 +90,8 @@ class KeywordIndex:
                 files.check_plain(path)  # tantivy empties its lock files, wherever a link leads
             if writable:
                 files.make_folder(path)
+                if not keeps_to_itself(path):
+                    raise StoreError(DAMAGED)
                 self._index = tantivy.Index(self._schema, path=path, reuse=True)
             else:
                 self._index = tantivy.Index.open(path if os.access(path, os.W_OK) else self._linked())
