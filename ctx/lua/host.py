@@ -133,7 +133,7 @@ def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = r
             elif body and not same_host(target, following):
                 raise ToolError(
                     f"HTTP {method} {shown(target.url)} failed: it redirects to another host "
-                    f"({shown(following.url)}), which is not sent the body; send it there if it is meant for it"
+                    f"({shown(following.url)}), which is not sent the body; send it there if it may have it"
                 )
             target = following
     except LATE as error:
