@@ -78,7 +78,9 @@ def test_a_journal_that_names_another_file_is_not_played_back(
     database: Path, victim: Path, read_only: bool
 ) -> None:
     interrupted(database, victim)
-    with pytest.raises(StoreError, match=r"`ctx\.db-journal` leads to another file.*: delete ctx\.db-journal"):
+    with pytest.raises(
+        StoreError, match=r"`ctx\.db-journal` leads to another file.*: delete ctx\.db-journal"
+    ):
         SqliteCatalog(str(database), read_only=read_only)
     assert victim.exists()
     Path(f"{database}-journal").unlink()  # the mend that the message names
