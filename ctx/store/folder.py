@@ -8,6 +8,7 @@ import os
 
 from ctx import files
 from ctx.errors import StoreError
+from ctx.store.schema import COMPANIONS
 
 _NAME = ".ctx"
 _PROJECT_OWN = ("tools", "agents", "config.toml", ".gitignore")  # what a project may well keep there in git
@@ -79,7 +80,7 @@ def _check_untracked(folder: str, database: str) -> None:
         parts = (
             [".", *(f":(exclude){part}" for part in _PROJECT_OWN)]
             if os.path.basename(folder) == _NAME
-            else [f":(literal){part}" for part in (name, f"{name}-wal", f"{name}-shm", *_STORE_OWN)]
+            else [f":(literal){part}" for part in (*(name + suffix for suffix in ("", *COMPANIONS)), *_STORE_OWN)]
         )
         tracked = _tracked(top, folder, parts)
         if tracked:

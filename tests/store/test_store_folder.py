@@ -246,6 +246,18 @@ def test_a_store_that_git_tracks_is_refused_with_the_mend(tmp_path: Path, versio
     assert "git rm -r --cached" in child.stderr
 
 
+@pytest.mark.parametrize("name", ["ctx.db", "ctx.db-journal", "ctx.db-wal", "keys.json"])
+def test_a_store_outside_of_dot_ctx_that_git_tracks_is_refused_too(tmp_path: Path, name: str) -> None:
+    """A journal alone would be played back into the catalog that is there, memories and all."""
+    git(tmp_path, "init", "-q")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "notes.md").write_text("the project's own")
+    (tmp_path / "data" / name).write_bytes(b"")
+    git(tmp_path, "add", "-f", "data")
+    with pytest.raises(StoreError, match=f"git tracks `{name}`"):
+        SqliteCatalog(str(tmp_path / "data" / "ctx.db"))
+
+
 def test_scripts_and_the_configuration_of_a_project_may_be_tracked(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     for name in ("tools/x.lua", "agents/y.lua", "config.toml"):
