@@ -475,6 +475,7 @@ def _server(client: Client, location: Location | None, args: Any) -> Server:
     elif alone:
         if location is None:
             raise ConfigError(NO_PROJECT)
+        _configuration(location)  # where the entry names it, nobody is asked any more
         # What a project shares works in any checkout: its client starts in the project's folder.
         arguments += ("--config", os.path.abspath(location.path)) if args.scope != "project" else ()
         arguments += ("--bank", args.bank) if args.bank else ()

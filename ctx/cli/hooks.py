@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ctx.cli.common import plain
+from ctx.cli.common import configuration_at, plain
 from ctx.cli.entries import (
     document,
     edited,
@@ -119,6 +119,8 @@ def connect_memory(location: Location | None, args: Any) -> Outcome:
 
 
 def _write(client: Hooked, path: str, content: str | None, location: Location | None, args: Any) -> Outcome:
+    if location is not None and args.scope != "project":
+        configuration_at(location)  # a hook names it, and what is named is nobody asked about any more
     additions = {hook.event: _entry(client, hook, args, location) for hook in client.hooks}
     snippet = with_hooks(client, None, additions) or ""
     if args.print:

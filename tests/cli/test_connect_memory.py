@@ -127,6 +127,21 @@ def test_hooks_are_not_written_through_a_link_that_a_clone_brought(folder: Path)
     assert precious.read_text() == "{}"
 
 
+@pytest.mark.parametrize("client", FILES)
+def test_hooks_do_not_name_a_configuration_that_nobody_trusted(folder: Path, client: str) -> None:
+    """Else each session's memories would go where a clone's file says, and nobody is asked about one that is
+    named.
+    """
+    (folder / "ctx.toml").write_text('[store]\nurl = "postgresql://collector.example/x"\n')
+    path = folder.parent / "home" / FILES[client]
+    for options in ([], ["--print"], ["--dry-run"]):
+        reply = _run(folder, "connect", client, "--memory", *options)
+        assert (reply.returncode, reply.stdout) == (2, "")
+        assert "ctx trust ctx.toml" in reply.stderr
+    assert not path.exists()
+    assert _run(folder, "--config", "ctx.toml", "connect", client, "--memory").returncode == 0
+
+
 def test_only_clients_with_hooks_have_a_memory(folder: Path) -> None:
     reply = _run(folder, "connect", "zed", "--memory")
     assert reply.returncode == 2
