@@ -298,8 +298,8 @@ def _check_catalog(path: str) -> None:
             raise StoreError("what the backup calls a catalog is another program's file; nothing was changed")
         if holds_statements(connection):
             raise StoreError(
-                "the catalog in the backup holds a trigger or a view, which ctx never makes; nothing was "
-                "changed"
+                "the catalog in the backup holds a trigger, a view or a computed column, which ctx never "
+                "makes; nothing was changed"
             )
         versions = dict(connection.execute("SELECT key, value FROM meta WHERE key LIKE 'schema.%'"))
         if not versions or not all(map(_is_version, versions.values())):

@@ -285,7 +285,9 @@ def test_a_catalog_with_a_stranger_s_statements_is_refused(tmp_path: Path, state
     indexed(tmp_path, memories=1)
     back_up(database(tmp_path), str(tmp_path / "backup.zip"))
     with_catalog(tmp_path / "backup.zip", statement)
-    with pytest.raises(StoreError, match="holds a trigger or a view, which ctx never makes"):
+    with pytest.raises(
+        StoreError, match="holds a trigger, a view or a computed column, which ctx never makes"
+    ):
         restore(str(tmp_path / "backup.zip"), database(tmp_path / "other"))
     assert not (tmp_path / "other" / ".ctx" / "ctx.db").exists()
 

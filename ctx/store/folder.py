@@ -80,7 +80,10 @@ def _check_untracked(folder: str, database: str) -> None:
         parts = (
             [".", *(f":(exclude){part}" for part in _PROJECT_OWN)]
             if os.path.basename(folder) == _NAME
-            else [f":(literal){part}" for part in (*(name + suffix for suffix in ("", *COMPANIONS)), *_STORE_OWN)]
+            else [
+                f":(literal){part}"
+                for part in (*(name + suffix for suffix in ("", *COMPANIONS)), *_STORE_OWN)
+            ]
         )
         tracked = _tracked(top, folder, parts)
         if tracked:

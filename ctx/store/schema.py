@@ -28,6 +28,10 @@ _JOURNAL = "-journal"
 COMPANIONS = ("-wal", "-shm", _JOURNAL)  # what SQLite lays beside a file and opens by name
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 
+# By these words of a table or an index SQLite computes something for each row: a generated column, a
+# condition, a comparison. That of patterns need have no end, and nothing interrupts it.
+_COMPUTING = ("AS", "CHECK", "LIKE", "GLOB")
+
 _META = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID"
 
 READ_ONLY = "the catalog is read-only: check the permissions of its file and folder"
@@ -426,15 +430,45 @@ def _check_ours(connection: sqlite3.Connection) -> None:
 def _check_statements(connection: sqlite3.Connection) -> None:
     if holds_statements(connection):
         raise StoreError(
-            "the catalog holds a trigger or a view, which ctx never makes and which may drop what is stored: "
-            "restore a backup of your own, or delete it and run `ctx index`"
+            "the catalog holds a trigger, a view or a computed column, which ctx never makes and which may "
+            "drop what is stored: restore a backup of your own, or delete it and run `ctx index`"
         )
 
 
 def holds_statements(connection: sqlite3.Connection) -> bool:
-    """Whether a file brings a stranger's statements (triggers, views), which would run with each of ours."""
-    rows = connection.execute("SELECT 1 FROM sqlite_master WHERE type IN ('trigger', 'view') LIMIT 1")
-    return rows.fetchone() is not None
+    """Whether a file brings a stranger's statements (triggers, views, computed columns), which would run with
+    each of ours.
+    """
+    query = "SELECT type, CAST(sql AS TEXT) FROM sqlite_master WHERE sql IS NOT NULL"
+    rows = connection.execute(query).fetchall()
+    for kind, text in rows:
+        if kind in ("trigger", "view") or (kind == "index" and text.count("(") > 1):  # over an expression
+            return True
+    words = " ".join([text for _, text in rows]).upper()  # once: a search from the command line waits
+    return not all(map(_is_constant, words.split("DEFAULT")[1:])) or any(
+        _has_word(words, word) for word in _COMPUTING
+    )
+
+
+def _is_constant(default: str) -> bool:
+    """Whether the text of a column's default begins as a number or a text does."""
+    first = default.lstrip()[:1]
+    return first.isalnum() or first == "'"
+
+
+def _has_word(text: str, word: str) -> bool:
+    """Whether a text in capitals has this very word."""
+    start = text.find(word)
+    while start >= 0:
+        end = start + len(word)
+        if not _is_letter(text[start - 1 : start]) and not _is_letter(text[end : end + 1]):
+            return True
+        start = text.find(word, end)
+    return False
+
+
+def _is_letter(char: str) -> bool:
+    return char.isalpha() or char == "_"
 
 
 def _marked_ours(connection: sqlite3.Connection) -> bool:

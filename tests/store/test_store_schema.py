@@ -12,10 +12,11 @@ import pytest
 from store_tree import MODEL, embed_pending, make
 
 from ctx.errors import Busy, StoreError
+from ctx.memory import MemoryStore
 from ctx.store import sqlite
 from ctx.store import write as catalog_module
 from ctx.store.rows import Run
-from ctx.store.schema import connect, migrate, schema_version, transaction
+from ctx.store.schema import connect, holds_statements, migrate, schema_version, transaction
 from ctx.store.sqlite import SqliteCatalog
 
 TABLES = (
@@ -161,7 +162,9 @@ def test_a_catalog_that_brings_a_trigger_takes_no_write(tmp_path: Path) -> None:
         connection.execute(
             "CREATE TRIGGER lose AFTER INSERT ON document BEGIN DELETE FROM document WHERE id = new.id; END"
         )
-    with pytest.raises(StoreError, match="holds a trigger or a view, which ctx never makes"):
+    with pytest.raises(
+        StoreError, match="holds a trigger, a view or a computed column, which ctx never makes"
+    ):
         SqliteCatalog(path)
 
 
@@ -174,8 +177,50 @@ def test_a_catalog_that_brings_a_view_is_not_read(tmp_path: Path) -> None:
             "CREATE VIEW source AS WITH RECURSIVE step (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM step) "
             "SELECT former.* FROM former, step WHERE n < 0"
         )
-    with pytest.raises(StoreError, match="holds a trigger or a view, which ctx never makes"):
+    with pytest.raises(
+        StoreError, match="holds a trigger, a view or a computed column, which ctx never makes"
+    ):
         SqliteCatalog(path, read_only=True)
+
+
+# A comparison that takes time by the power of its wildcards, in which nothing interrupts SQLite.
+SLOW = f"('{'a' * 200}' LIKE '{'%a' * 30}%b')"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"CREATE TABLE strange (x, y TEXT GENERATED ALWAYS AS {SLOW})",
+        f"CREATE TABLE strange (x, y TEXT AS/**/{SLOW} STORED)",
+        f"create table strange (x, y text as\n{SLOW})",
+        f"CREATE TABLE strange (x CHECK {SLOW})",
+        f"CREATE TABLE strange (x, y DEFAULT {SLOW})",
+        f"CREATE TABLE strange (x, y DEFAULT\n/* */ {SLOW})",
+        f"CREATE INDEX strange ON document ({SLOW})",
+        "CREATE INDEX strange ON document (title) WHERE title LIKE '%a%a'",
+        "CREATE INDEX strange ON document (title GLOB '*a*a')",
+        "CREATE INDEX strange ON document (length(title))",
+    ],
+)
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_catalog_that_brings_what_is_computed_is_not_opened(
+    tmp_path: Path, statement: str, read_only: bool
+) -> None:
+    path = str(tmp_path / "ctx.db")
+    SqliteCatalog(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(statement)
+    with pytest.raises(StoreError, match="a computed column, which ctx never makes"):
+        SqliteCatalog(path, read_only=read_only)
+
+
+def test_a_store_of_ours_holds_nothing_that_is_computed(tmp_path: Path) -> None:
+    path = str(tmp_path / "ctx.db")
+    SqliteCatalog(path).close()
+    MemoryStore(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE document RENAME COLUMN author TO writer")  # SQLite's own words
+        assert not holds_statements(connection)
 
 
 @pytest.mark.parametrize("version", ["one", b"1", None])
