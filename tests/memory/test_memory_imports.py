@@ -318,3 +318,45 @@ def test_what_has_no_end_is_refused(
     os.mkfifo(tmp_path / "notes" / "pipe.md")
     reply = import_from(bank, "basic-memory", read_source(str(tmp_path / "notes")))
     assert [entry["where"] for entry in reply["unread"]] == ["pipe.md", "vast.md"]
+
+
+def test_what_a_stranger_put_into_a_database_file_is_named_and_the_rest_is_read(
+    bank: MemoryBank, tmp_path: Path
+) -> None:
+    ms = 1_780_000_000_000
+    with closing(sqlite3.connect(tmp_path / "odd.db")) as connection, connection:
+        connection.execute("CREATE TABLE memories (key, value, type, timestamp)")
+        rows = [
+            (b"\xff\x1b[31m", b"\xff\xfe", "t", ms),
+            ("deep", '{"content": ' * 50_000, "t", ms + 1),
+            ("sound", json.dumps({"content": "I live in Paris"}), "t", ms + 2),
+        ]
+        connection.executemany("INSERT INTO memories VALUES (?, ?, ?, ?)", rows)
+        connection.execute("UPDATE memories SET type = CAST(x'ff' AS TEXT) WHERE key = 'sound'")
+    counts = import_from(bank, "claude-recall", read_source(str(tmp_path / "odd.db")))
+    assert [entry["where"] for entry in counts["unread"]] == ["row 1"]
+    assert bank.get("sound") is not None
+
+
+def test_a_database_file_whose_memories_are_a_query_without_end_is_refused(
+    bank: MemoryBank, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "view.db")) as connection, connection:
+        connection.execute(
+            "CREATE VIEW memories AS WITH RECURSIVE step (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM step) "
+            "SELECT n AS key, n AS value, n AS type, n AS timestamp FROM step WHERE n < 0"
+        )
+    with pytest.raises(BadRequest, match="`memories` is no table in it"):
+        import_from(bank, "claude-recall", read_source(str(tmp_path / "view.db")))
+
+
+@pytest.mark.parametrize(
+    "line", [f"- {' ' * 200_000}x", f"- [fact] a{' ' * 200_000}b", f"- a{' (' * 100_000}"]
+)
+def test_a_line_of_blanks_in_a_note_takes_time_in_proportion(
+    bank: MemoryBank, tmp_path: Path, line: str
+) -> None:
+    """By the square of the blanks it would be hours."""
+    (tmp_path / "note.md").write_text(f"{line}\n- [fact] I live in Paris\n")
+    counts = import_from(bank, "basic-memory", read_source(str(tmp_path / "note.md")))
+    assert counts["imported"] == 2

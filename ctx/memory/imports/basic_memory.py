@@ -25,10 +25,11 @@ from ctx.types import JSON
 
 _OBSERVATION = re.compile(r"^\s*[-*]\s+\[(?P<category>[^\[\]()]{1,60})\](?!\()\s+(?P<text>\S.*)$")
 _TASK = re.compile(r"^\s*[-*]\s+\[[ xX/-]\]\s")
+# Blanks are taken once and not given back: a line of nothing else takes time by the square of its length.
 _RELATION = re.compile(
-    r"^\s*[-*]\s+(?P<kind>[^\[\]]{0,80}?)\s*\[\[(?P<target>[^\[\]]{1,200})\]\]\s*(?P<context>\(.*\))?\s*$"
+    r"^\s*[-*]\s++(?P<kind>[^\[\]]{0,80}?)\s*\[\[(?P<target>[^\[\]]{1,200})\]\]\s*(?P<context>\(.*\))?\s*$"
 )
-_TRAILING_CONTEXT = re.compile(r"\s*\((?P<context>[^()]{1,300})\)\s*$")
+_TRAILING_CONTEXT = re.compile(r"\((?P<context>[^()]{1,300})\)\s*$")
 _TAG = re.compile(r"(?:^|\s)#(?P<tag>[^\s#]{1,100})")
 _HEADING = re.compile(r"^#{1,6}\s")
 _SECTIONS = ("observations", "relations")

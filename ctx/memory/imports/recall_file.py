@@ -27,6 +27,7 @@ def read(source: Source) -> Iterator[Item | Unread]:
         raise BadRequest("a database file is read where it lies: name it instead of piping it")
     try:
         connection = sqlite3.connect(files.sqlite_address(source.path, "mode=ro"), uri=True)
+        connection.text_factory = lambda text: text.decode("utf-8", "replace")
         try:
             yield from _rows(connection)
         finally:
@@ -36,6 +37,10 @@ def read(source: Source) -> Iterator[Item | Unread]:
 
 
 def _rows(connection: sqlite3.Connection) -> Iterator[Item | Unread]:
+    # A view in its place may ask for what never ends, and nothing interrupts SQLite.
+    kinds = connection.execute("SELECT type FROM sqlite_master WHERE name = 'memories'").fetchall()
+    if ("view",) in kinds:
+        raise BadRequest("not Claude Recall's file: `memories` is no table in it")
     columns = [row[1] for row in connection.execute("PRAGMA table_info(memories)")]
     absent = [name for name in _NEEDED if name not in columns]
     if absent:
@@ -59,7 +64,7 @@ def _item(no: int, row: dict[str, JSON], predecessors: tuple[str, ...]) -> Item 
     position = f"row {no}"
     try:
         value = json.loads(row["value"])
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         value = row["value"]  # an older version kept plain text
     text = _text(value)
     if text is None:
