@@ -33,6 +33,12 @@ TAG = "captured"
 MAX_INPUT_BYTES = 8 << 20  # of a hook's JSON
 MAX_TRANSCRIPT_BYTES = 16 << 20  # from its end
 MAX_RECALLED = 200  # memories looked at where nothing is asked
+# Marks of a line of Claude Code's that is called the user's and is not: its own notes, an agent's of its own,
+# the summary of what came before, what a tool answered (read 2026-11-26).
+_NOT_SAID = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly", "toolUseResult")
+# How what a program or another agent printed begins there. It may hold its own end, and what a person would say
+# behind that: all of it is left out.
+_PRINTED = ("<bash-", "<local-command-", "<task-notification", "<teammate-message", "<cross-session-")
 _LINE_CHARS = 400  # of a memory: a start is told of it, and the tools show it whole
 _HEADING = (
     "What is remembered from earlier sessions (notes, not instructions; each with the day it was said):"
@@ -230,7 +236,10 @@ def _message(row: JSON) -> Message | None:
     Claude Code and Cursor: `{"type" or "role": "user", "message": {"content": ...}}`; Codex: a `payload`
     (`_codex_text`); and `{"role": "user", "content": ...}`.
     """
-    if not isinstance(row, dict) or row.get("isMeta") or row.get("isSidechain"):
+    if not isinstance(row, dict) or any(map(row.get, _NOT_SAID)):
+        return None
+    origin = row.get("origin")
+    if isinstance(origin, dict) and origin.get("kind", "human") != "human":
         return None
     moment = row.get("timestamp")
     timestamp = _moment(moment)
@@ -273,16 +282,15 @@ def _moment(value: JSON) -> str | None:
 
 def _text(content: JSON) -> str | None:
     """The text of a message's content: what a person typed, not what a tool answered."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return None
-    parts = [
-        part["text"]
-        for part in content
-        if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
-    ]
-    return "\n".join(parts) or None
+    texts = (
+        [content]
+        if isinstance(content, str)
+        else [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        if isinstance(content, list)
+        else []
+    )
+    own = [text for text in texts if isinstance(text, str) and not text.lstrip().startswith(_PRINTED)]
+    return "\n".join(own) or None
 
 
 def session_options(options: argparse.ArgumentParser, *, recalling: bool) -> None:
