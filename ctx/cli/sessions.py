@@ -36,8 +36,8 @@ MAX_RECALLED = 200  # memories looked at where nothing is asked
 # Marks of a line of Claude Code's that is called the user's and is not: its own notes, an agent's of its own,
 # the summary of what came before, what a tool answered (read 2026-11-26).
 _NOT_SAID = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly", "toolUseResult")
-# How what a program or another agent printed begins there. It may hold its own end, and what a person would say
-# behind that: all of it is left out.
+# How what a program or another agent printed begins there. It may hold its own end, and behind that what a
+# person would say: all of it is left out.
 _PRINTED = ("<bash-", "<local-command-", "<task-notification", "<teammate-message", "<cross-session-")
 _LINE_CHARS = 400  # of a memory: a start is told of it, and the tools show it whole
 _HEADING = (

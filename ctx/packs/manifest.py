@@ -279,7 +279,11 @@ def _tool(entry: JSON, folder: str, label: str, profiles: Mapping[str, JSON]) ->
 def _script(folder: str, name: JSON, label: str) -> str:
     if not isinstance(name, str) or os.path.basename(name) != name or not os.path.isfile(f"{folder}/{name}"):
         raise ConfigError(f"{label}: no such script: {name}")
-    return os.path.join(folder, name)
+    path = os.path.join(folder, name)
+    # What another script shares is read as Lua, and so are the lines of many a file that holds keys: A = "b".
+    if os.path.dirname(os.path.realpath(path)) != os.path.realpath(folder):
+        raise ConfigError(f"{label}: {name} is a link that leads out of the pack: put a file there")
+    return path
 
 
 def _route(entry: JSON, folder: str, label: str) -> PackRouteSpec:

@@ -127,6 +127,24 @@ def test_a_pack_of_ones_own_reads_the_variables_that_it_was_granted_and_no_other
         assert [pack.default_bank for pack in space.packs] == ["mine"]
 
 
+def test_a_script_of_a_pack_that_leads_to_a_file_elsewhere_is_refused(tmp_path: Path) -> None:
+    """Lines such as these are Lua: what the pack shares, every script of it sees."""
+    folder = diary(tmp_path)
+    (tmp_path / ".env").write_text('API_KEY = "s3cret"\n')
+    (folder / "greet.lua").rename(folder / "hello.lua")
+    (folder / "greet.lua").symlink_to("hello.lua")  # within the pack
+    assert read_manifest(str(folder)).name == "diary"
+    (folder / "shared.lua").unlink()
+    (folder / "shared.lua").symlink_to(tmp_path / ".env")
+    with pytest.raises(ConfigError, match=r"shared\.lua is a link that leads out of the pack"):
+        read_manifest(str(folder))
+    folder.rename(tmp_path / "elsewhere")
+    (tmp_path / "diary").symlink_to("elsewhere")  # the folder itself may be one, which is asked about
+    (folder / "shared.lua").unlink()
+    (folder / "shared.lua").write_text(SHARED)
+    assert read_manifest(str(tmp_path / "diary")).name == "diary"
+
+
 def test_a_route_has_the_types_of_its_scripts_parameters_and_drops_nothing(tmp_path: Path) -> None:
     with workspace(enabled(tmp_path)) as space:
         [pack] = space.packs
