@@ -98,6 +98,23 @@ def joined(url: str, location: str) -> str:
         raise ToolError("http: the redirect leads to what is not a URL") from error
 
 
+def redirected(target: Target, location: str, allow_hosts: frozenset[str]) -> Target:
+    """The place that an answer of `target` redirects to. Raises `ToolError`.
+
+    What the operator named, and may be private, is for the script to ask for: a host that nobody named does
+    not lead there, or whoever runs it chose what is asked of a server inside.
+    """
+    following = target_of(joined(target.url, location), allow_hosts)
+    if target.trusted or not following.trusted:
+        return following
+    if following.port not in PORTS.values():
+        raise ToolError(
+            f"http: {shown(target.url)} redirects to {shown(following.url)}, which is in allow_hosts, and it "
+            "is not: ask that one itself"
+        )
+    return following._replace(trusted=False)  # reached where everybody may
+
+
 def same_host(before: Target, following: Target) -> bool:
     """Whether a body that was meant for one place may be sent to the other: the same one, or the same host's
     https in the place of its http.
@@ -157,7 +174,8 @@ class _Backend(httpcore.NetworkBackend):
             raise httpcore.ConnectError("the host is not known") from error
         if not self._target.trusted and not all(address_allowed(address) for address in addresses):
             raise ToolError(
-                "http: the host is on this machine or its private network; name it in allow_hosts to allow it"
+                "http: the host is on this machine or its private network; name it in allow_hosts to allow "
+                "it (no redirect of a host that is not named there leads to it)"
             )
         failure: Exception | None = None
         for address in addresses:

@@ -28,9 +28,9 @@ from ctx.lua.fetch import (
     Resolve,
     Target,
     exchange,
-    joined,
     open_pool,
     reason,
+    redirected,
     resolve_host,
     same_host,
     shown,
@@ -124,7 +124,7 @@ def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = r
             if not reply.location:
                 answer = {"status": reply.status, "ok": 200 <= reply.status < 300, "headers": reply.headers}
                 return orjson.dumps(answer) + b"\0" + reply.body
-            following = target_of(joined(target.url, reply.location), policy.allow_hosts)
+            following = redirected(target, reply.location, policy.allow_hosts)
             if following.origin != target.origin:
                 headers = [pair for pair in headers if pair[0].lower() in CROSS_ORIGIN_HEADERS]
             if _asks_anew(reply.status, method):

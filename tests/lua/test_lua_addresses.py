@@ -304,3 +304,47 @@ def test_a_redirect_to_what_may_not_be_asked_for_is_refused(server: Server, loca
     with connecting() as attempts, pytest.raises(ToolError, match="http:"):
         ask(f"http://{server.at}/", allow=[server.at])
     assert attempts == [("127.0.0.1", server.port)]
+
+
+@pytest.mark.parametrize(
+    ("url", "location", "port", "trusted"),
+    [
+        ("http://10.0.0.7/", "http://10.0.0.7:8443/x", 8443, True),  # both are named
+        ("http://10.0.0.7/", "https://public.example/", 443, False),
+        ("https://public.example/", "http://10.0.0.7/admin", 80, False),  # so that its address is looked at
+        ("https://public.example/", "http://inside.example/admin", 80, False),
+        ("https://public.example/", "https://other.example/", 443, False),
+    ],
+)
+def test_a_redirect_of_a_host_that_nobody_named_is_no_word_of_the_operators(
+    url: str, location: str, port: int, trusted: bool
+) -> None:
+    """Else whoever runs it chooses what is asked of a server inside."""
+    named = frozenset({"10.0.0.7", "inside.example"})
+    following = fetch.redirected(fetch.target_of(url, named), location, named)
+    assert (following.port, following.trusted) == (port, trusted)
+
+
+def test_a_redirect_of_a_host_that_nobody_named_leads_to_no_port_that_was_allowed() -> None:
+    named = frozenset({"tickets.internal:8443"})
+    with pytest.raises(ToolError, match="in allow_hosts, and it is not: ask that one itself"):
+        fetch.redirected(
+            fetch.target_of("https://public.example/", named), "https://tickets.internal:8443/", named
+        )
+
+
+def test_what_a_host_that_nobody_named_leads_to_is_judged_by_its_address(
+    monkeypatch: pytest.MonkeyPatch, server: Server, other: Server
+) -> None:
+    """The first one is public here, and the second, though it may be private, was not asked for."""
+    monkeypatch.setattr(fetch, "address_allowed", lambda text: text == server.at.partition(":")[0])
+    monkeypatch.setitem(fetch.PORTS, "http", server.port)
+    server.routes["/"] = to(f"http://inside.example:{server.port}/secret")
+    names = {"public.example": [server.at.partition(":")[0]], "inside.example": ["127.0.0.9"]}
+    with connecting() as attempts, pytest.raises(ToolError, match="no redirect of a host that is not named"):
+        ask(
+            f"http://public.example:{server.port}/",
+            allow=["inside.example"],
+            resolve=lambda name, port: names[name],
+        )
+    assert attempts == [("127.0.0.1", server.port)]
