@@ -203,8 +203,11 @@ def keyword_state(path: str) -> dict[str, str] | None:
     write in it.
     """
     fields = read_state(path)
-    number = fields.get("folder", "").removeprefix("keyword-") if fields else ""
-    return fields if not fields or (number.isdigit() and fields["folder"] == f"keyword-{number}") else {}
+    if not fields:
+        return fields
+    number, applied = fields.get("folder", "").removeprefix("keyword-"), fields.get("applied", "")
+    sound = number.isdecimal() and fields["folder"] == f"keyword-{number}"
+    return fields if sound and applied.isdecimal() and "history" in fields else {}
 
 
 def check_reachable(folder: str, beneath: str) -> None:

@@ -183,6 +183,19 @@ def test_a_state_that_names_a_folder_elsewhere_is_damaged(tmp_path: Path, place:
     assert list((tmp_path / "victim").iterdir()) == []
 
 
+@pytest.mark.parametrize("fields", [{"applied": "x"}, {"applied": ""}, {"folder": "keyword-\u00b2"}])
+def test_a_state_that_no_ctx_has_written_is_damaged(tmp_path: Path, fields: dict[str, str]) -> None:
+    index_folder = indexed(tmp_path)
+    state = str(index_folder / "keyword.state")
+    write_state(state, (read_state(state) or {}) | fields)
+    with LocalIndex(str(index_folder), lambda: (None, None)) as index:
+        assert index.applied_seq() == 0
+        with pytest.raises(StoreError, match="is damaged"):
+            index.keyword("word", Filters(), 3)
+    catch_up(tmp_path)
+    assert int((read_state(state) or {})["applied"]) > 0
+
+
 def test_an_empty_catalog_that_others_may_read_is_closed_to_them(tmp_path: Path) -> None:
     (tmp_path / ".ctx").mkdir()
     (tmp_path / ".ctx" / "ctx.db").touch()
