@@ -84,8 +84,10 @@ def _write(path: str, text: str) -> None:
 
 
 def _script_text(path: str) -> str:
+    from ctx.extensions.scripts import MAX_SCRIPT_BYTES  # 60 ms, and many a configuration names no script
+
     try:
-        return files.read_file(path).decode("utf-8", "replace")
+        return files.read_file(path, most=MAX_SCRIPT_BYTES).decode("utf-8", "replace")
     except (OSError, ValueError):  # ValueError: no path at all
         return ""  # told when the configuration is read
 

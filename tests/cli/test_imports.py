@@ -245,6 +245,16 @@ def test_import_replaces_nothing_and_a_dry_run_writes_nothing(tmp_path: Path) ->
     assert (tmp_path / "ctx.toml").read_text() == "# mine\n"
 
 
+def test_import_reads_no_more_of_what_is_named_as_a_script_than_a_script_has(tmp_path: Path) -> None:
+    """A file that somebody sent may name any file of the machine as one."""
+    with open(tmp_path / "disk.img", "wb") as file:
+        file.truncate(1 << 42)
+    written(tmp_path, "theirs.toml", '[tools.script.disk]\npath = "./disk.img"\n')
+    reply = ctx("import", "context-harness", "theirs.toml", "--dry-run", cwd=tmp_path)
+    assert "Traceback" not in reply.stderr
+    assert "disk.img" in reply.stdout
+
+
 def test_import_into_another_folder_keeps_what_paths_mean(tmp_path: Path) -> None:
     written(tmp_path, "demo/config/ctx.toml", DEMO)
     written(tmp_path, "demo/knowledge-base/vpn.md", "# VPN\n")
