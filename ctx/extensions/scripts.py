@@ -78,6 +78,8 @@ class ScriptFile(NamedTuple):
 
     def source(self) -> bytes:
         """The script's text. Raises `ToolError`; `NotTrusted` where the user has not trusted it."""
+        if files.irregular(self.path):
+            raise ToolError(f"{self.where} is no file: put one there")
         try:
             with open(self.path, "rb") as file:
                 text = file.read(MAX_SCRIPT_BYTES + 1)

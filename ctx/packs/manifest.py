@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ctx.errors import ConfigError
+from ctx.files import irregular
 from ctx.identity import BANK, BANK_RULE
 from ctx.text import did_you_mean
 from ctx.toml import read_text, tables_in
@@ -161,7 +162,10 @@ _AS_WRITTEN = (
 def read_manifest(folder: str) -> Manifest:
     """The manifest in a pack's folder. Raises `ConfigError` naming the file and the key."""
     label = os.path.join(os.path.basename(folder), "pack.toml")
-    tables = tables_in(read_text(os.path.join(folder, "pack.toml"), label), label)
+    path = os.path.join(folder, "pack.toml")
+    if irregular(path):
+        raise ConfigError(f"{label}: is no file: put one there")
+    tables = tables_in(read_text(path, label), label)
     values = _values(tables, _MANIFEST, f"{label}: ")
     _check(values, label)
     codes = dict(values["errors"])

@@ -3,6 +3,7 @@ everybody's.
 """
 
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -197,3 +198,12 @@ def test_a_start_does_not_wait_for_each_of_many_scripts_that_hang(
         space.scripts.refresh()
         assert put_off() == []
         assert said(space, "yy") == "served"
+
+
+def test_a_pipe_in_the_place_of_a_script_is_not_waited_for(tmp_path: Path, tools: Path) -> None:
+    os.mkfifo(tools / "pipe.lua")
+    (tools / "zz.lua").write_text(answering("served"))
+    with opened(tmp_path) as space:
+        assert said(space, "zz") == "served"
+        with pytest.raises(ToolError, match=r"tools/pipe\.lua is no file"):
+            said(space, "pipe")

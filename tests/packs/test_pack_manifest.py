@@ -2,6 +2,7 @@
 with a manifest.
 """
 
+import os
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,14 @@ def test_a_script_of_a_pack_that_leads_to_a_file_elsewhere_is_refused(tmp_path: 
     (folder / "shared.lua").unlink()
     (folder / "shared.lua").write_text(SHARED)
     assert read_manifest(str(tmp_path / "diary")).name == "diary"
+
+
+def test_a_pipe_in_the_place_of_a_manifest_is_not_waited_for(tmp_path: Path) -> None:
+    folder = diary(tmp_path)
+    (folder / "pack.toml").unlink()
+    os.mkfifo(folder / "pack.toml")
+    with pytest.raises(ConfigError, match="is no file"):
+        read_manifest(str(folder))
 
 
 def test_a_route_has_the_types_of_its_scripts_parameters_and_drops_nothing(tmp_path: Path) -> None:
