@@ -21,12 +21,11 @@ from ctx.errors import BadRequest, Busy, StoreError
 from ctx.memory.schema import MIGRATIONS as MEMORY_MIGRATIONS
 from ctx.memory.schema import bring_up_to_date
 from ctx.server.keys import records_of
-from ctx.store.folder import COPY, PARTIAL, own_folder
+from ctx.store.folder import COPY, PARTIAL, check_journal, own_folder
 from ctx.store.inventory import discard
 from ctx.store.lock import WriterLock
 from ctx.store.schema import (
     APPLICATION_ID,
-    check_journal,
     connect,
     copy_database,
     discard_companions,

@@ -8,7 +8,7 @@ import os
 
 from ctx import files
 from ctx.errors import StoreError
-from ctx.store.schema import COMPANIONS
+from ctx.store.schema import COMPANIONS, JOURNAL
 
 _NAME = ".ctx"
 _PROJECT_OWN = ("tools", "agents", "config.toml", ".gitignore")  # what a project may well keep there in git
@@ -16,6 +16,7 @@ _STORE_OWN = ("lock", "index", "keys.json", "cache")
 COPY = "backup.partial"  # of the catalog, while a backup is written
 PARTIAL = "restored.partial"  # a catalog that is restored, until it is whole and checked
 _GIT_TIMEOUT_S = 5.0
+_MAGIC = bytes.fromhex("d9d505f920a163d7")  # of a journal of SQLite's
 _checked: set[tuple[str, files.Identity | None]] = set()  # folders known to hold nothing that git tracks
 
 
@@ -53,6 +54,31 @@ def is_of_store(name: str, database: str) -> bool:
     catalog = os.path.basename(database)
     begins = (f"{catalog}-", f"{catalog}.", COPY, PARTIAL)
     return name in (catalog, "index", "keys.json") or name.startswith(begins)
+
+
+def check_journal(path: str) -> None:
+    """Raises `StoreError` where a journal beside a database names another one: SQLite plays the journal back
+    whenever the file is opened, and deletes what it names then, any file of the user's.
+
+    Only a change of several databases at once has such a journal, which ctx never makes. The name stands at
+    its end, behind which is the mark of a journal.
+    Source: https://www.sqlite.org/fileformat2.html#the_rollback_journal, `readSuperJournal` of pager.c.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        descriptor = files.open_file(path + JOURNAL, os.O_RDONLY, beneath=folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"the catalog cannot be opened: {error.strerror}") from error
+    with open(descriptor, "rb") as file:
+        file.seek(max(0, os.fstat(descriptor).st_size - len(_MAGIC)))
+        if file.read() == _MAGIC:
+            name = os.path.basename(path) + JOURNAL
+            raise StoreError(
+                f"`{name}` leads to another file, which ctx never writes and SQLite would delete: delete "
+                f"{name}, and {os.path.basename(path)} too if you did not make it"
+            )
 
 
 def _hide(folder: str) -> None:

@@ -9,6 +9,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from ctx import files
 from ctx.errors import Busy, StoreError
@@ -24,13 +25,8 @@ _CHECKPOINT_PAGES = 8_000
 _WRITER_CACHE_KB = 64 << 10
 _READER_CACHE_KB = 8 << 10
 
-_JOURNAL = "-journal"
-COMPANIONS = ("-wal", "-shm", _JOURNAL)  # what SQLite lays beside a file and opens by name
-_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
-
-# By these words of a table or an index SQLite computes something for each row: a generated column, a
-# condition, a comparison. That of patterns need have no end, and nothing interrupts it.
-_COMPUTING = ("AS", "CHECK", "LIKE", "GLOB")
+JOURNAL = "-journal"
+COMPANIONS = ("-wal", "-shm", JOURNAL)  # what SQLite lays beside a file and opens by name
 
 _META = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID"
 
@@ -168,7 +164,9 @@ def connect(
             address += "&immutable=1"
     except OSError as error:
         raise StoreError(f"the catalog cannot be made or opened: {error.strerror}") from error
-    if os.path.lexists(path + _JOURNAL):
+    if os.path.lexists(path + JOURNAL):
+        from ctx.store.folder import check_journal  # what no sound store needs
+
         check_journal(path)
     with translating():
         connection = sqlite3.connect(
@@ -255,31 +253,6 @@ def _check_readable(path: str) -> bool:
     files.check_folder(folder, beneath=folder, writing=writing)
     present = [files.check_file(path + suffix, beneath=folder) for suffix in ("", *COMPANIONS)]
     return not writing and present[1] is None
-
-
-def check_journal(path: str) -> None:
-    """Raises `StoreError` where a journal beside a database names another one: SQLite plays the journal back
-    whenever the file is opened, and deletes what it names then, any file of the user's.
-
-    Only a change of several databases at once has such a journal, which ctx never makes. The name stands at
-    its end, behind which is the mark of a journal.
-    Source: https://www.sqlite.org/fileformat2.html#the_rollback_journal, `readSuperJournal` of pager.c.
-    """
-    folder = os.path.dirname(os.path.abspath(path))
-    try:
-        descriptor = files.open_file(path + _JOURNAL, os.O_RDONLY, beneath=folder)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StoreError(f"the catalog cannot be opened: {error.strerror}") from error
-    with open(descriptor, "rb") as file:
-        file.seek(max(0, os.fstat(descriptor).st_size - len(_JOURNAL_MAGIC)))
-        if file.read() == _JOURNAL_MAGIC:
-            name = os.path.basename(path) + _JOURNAL
-            raise StoreError(
-                f"`{name}` leads to another file, which ctx never writes and SQLite would delete: delete "
-                f"{name}, and {os.path.basename(path)} too if you did not make it"
-            )
 
 
 def _prepare_writing(connection: Connection) -> None:
@@ -378,11 +351,14 @@ def schema_version(connection: sqlite3.Connection, component: str) -> int:
     Raises `StoreError`.
     """
     with translating():
-        if not connection.execute(
-            "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'"
-        ).fetchone():
+        try:
+            row = connection.execute(
+                "SELECT value FROM meta WHERE key = ?", (f"schema.{component}",)
+            ).fetchone()
+        except sqlite3.OperationalError as error:
+            if not str(error).startswith("no such table"):
+                raise
             return 0
-        row = connection.execute("SELECT value FROM meta WHERE key = ?", (f"schema.{component}",)).fetchone()
     version = row[0] if row else 0
     if not isinstance(version, int):
         raise StoreError("the catalog does not say which version it has: restore a backup of your own")
@@ -445,30 +421,19 @@ def holds_statements(connection: sqlite3.Connection) -> bool:
         if kind in ("trigger", "view") or (kind == "index" and text.count("(") > 1):  # over an expression
             return True
     words = " ".join([text for _, text in rows]).upper()  # once: a search from the command line waits
-    return not all(map(_is_constant, words.split("DEFAULT")[1:])) or any(
-        _has_word(words, word) for word in _COMPUTING
-    )
+    if "CHECK" in words or "LIKE" in words or "GLOB" in words:  # no name of ours has them in it
+        return True
+    pieces = words.split("AS")  # of a generated column; many a name has the letters
+    for before, after in pairwise(pieces):
+        if not (before[-1:].isalpha() or after[:1].isalpha() or before[-1:] == "_" or after[:1] == "_"):
+            return True
+    return not all(map(_is_constant, words.split("DEFAULT")[1:]))
 
 
 def _is_constant(default: str) -> bool:
     """Whether the text of a column's default begins as a number or a text does."""
     first = default.lstrip()[:1]
     return first.isalnum() or first == "'"
-
-
-def _has_word(text: str, word: str) -> bool:
-    """Whether a text in capitals has this very word."""
-    start = text.find(word)
-    while start >= 0:
-        end = start + len(word)
-        if not _is_letter(text[start - 1 : start]) and not _is_letter(text[end : end + 1]):
-            return True
-        start = text.find(word, end)
-    return False
-
-
-def _is_letter(char: str) -> bool:
-    return char.isalpha() or char == "_"
 
 
 def _marked_ours(connection: sqlite3.Connection) -> bool:

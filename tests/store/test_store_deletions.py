@@ -14,9 +14,9 @@ from store_tree import make
 
 from ctx.backup import back_up, restore
 from ctx.errors import StoreError
+from ctx.store.folder import check_journal
 from ctx.store.local import LocalIndex
 from ctx.store.lock import WriterLock
-from ctx.store.schema import check_journal
 from ctx.store.sqlite import SqliteCatalog
 from ctx.types import Filters
 
