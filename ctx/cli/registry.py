@@ -319,8 +319,8 @@ def _add(shelf: Shelf, args: argparse.Namespace) -> int:
     _, path = _project(args)
     location = find_config(args.config, os.environ, os.getcwd())
     # One that was found came with the project, as the links in it did; one that was named may well be a link.
-    found = location is None or not location.chosen
-    target = file_at(path, shared=found, root=project_root(path))
+    stranger = location is None or not location.chosen
+    target = file_at(path, shared=stranger, root=project_root(path))
     section = f"{script.kind}s.script.{toml_key(name)}"
     if name in _sections(path, script.kind):
         raise BadRequest(f"[{section}] is in {os.path.basename(path)} already; `--name` gives another name")

@@ -289,8 +289,8 @@ def _text(content: JSON) -> str | None:
         if isinstance(content, list)
         else []
     )
-    own = [text for text in texts if isinstance(text, str) and not text.lstrip().startswith(_PRINTED)]
-    return "\n".join(own) or None
+    parts = [text for text in texts if isinstance(text, str) and not text.lstrip().startswith(_PRINTED)]
+    return "\n".join(parts) or None
 
 
 def session_options(options: argparse.ArgumentParser, *, recalling: bool) -> None:
