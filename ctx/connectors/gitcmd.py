@@ -49,7 +49,12 @@ _FOREIGN = re.compile(
 _PROGRESS = re.compile(rb"(?:remote: )?([A-Z][A-Za-z ]+): +\d+% \((\d+)/(\d+)\)")
 
 
-_SSH = "ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15 -oServerAliveCountMax=4"
+# A clone's configuration chooses the host: whoever runs that must not be lent the user's keys (`ForwardAgent`
+# for all hosts is in many a `~/.ssh/config`), nor their screen or ports.
+_SSH = (
+    "ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15 -oServerAliveCountMax=4"
+    " -oForwardAgent=no -oForwardX11=no -oClearAllForwardings=yes"
+)
 
 
 class GitFailed(Exception):

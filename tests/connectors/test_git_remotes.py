@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -34,6 +35,28 @@ def test_ssh_is_gone_through_the_users_own_command(
         scan.urls["a.md"] == f"https://gitlab.local{str(upstream.bare).removesuffix('.git')}/-/blob/main/a.md"
     )
     assert "git@gitlab.local" in (tmp_path / "said").read_text()
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is not installed")
+def test_the_users_agent_is_lent_to_no_host_that_a_configuration_names(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ssh itself makes of our options and of a `~/.ssh/config` that forwards everything to everybody."""
+    upstream.commit({"a.md": "a"})
+    settings = tmp_path / "config"
+    settings.write_text("Host *\n  ForwardAgent yes\n  ForwardX11 yes\n  RemoteForward 9999 localhost:22\n")
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.parent.mkdir()
+    ssh.write_text(
+        f'#!/bin/sh\n{shutil.which("ssh")} -F {settings} -G "$@" > {tmp_path}/effective\n'
+        'for last; do :; done\nexec sh -c "$last"\n'
+    )
+    ssh.chmod(0o755)
+    monkeypatch.delenv("GIT_SSH_COMMAND", raising=False)
+    monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+    assert Scan(connector(f"git@evil.example:{upstream.bare}", tmp_path)).data == {"a.md": b"a"}
+    effective = (tmp_path / "effective").read_text().splitlines()
+    assert {"forwardagent no", "forwardx11 no", "clearallforwardings yes"} <= set(effective)
 
 
 # -- remotes that fail -----------------------------------------------------------------------------
