@@ -172,9 +172,15 @@ def test_named_and_unnamed_sources(tmp_path: Path) -> None:
 
 def test_a_link_is_an_address_with_the_path_in_it(tmp_path: Path) -> None:
     section = '[connectors.filesystem]\nroot = "."\nlink = '
-    for link in ("file", "https://wiki.example/{path}"):
+    for link in ("file", "https://wiki.example/{path}", "vscode://file/{path}", "x-my.app+1://{path}"):
         assert loaded(tmp_path, f'{section}"{link}"').filesystems[0].link == link
-    for link in ("", "https://wiki.example/", "{path}"):
+    odd = (
+        "javascript://%0aalert(1)/{path}",
+        "JavaScript://{path}",
+        "java\\tscript://{path}",
+        "data://{path}",
+    )
+    for link in ("", "https://wiki.example/", "{path}", "://{path}", " https://a/{path}", *odd):
         assert "must be" in complaint(tmp_path, f'{section}"{link}"')
 
 
