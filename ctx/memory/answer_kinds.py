@@ -78,6 +78,17 @@ _FORMS = (
         ),
     ),
     (
+        re.compile(
+            r"(?i)\bdo(?:es|ing)?\b.*\b(?:for\s+(?:a\s+living|work)|professionally)\W*$"
+            r"|\b(?:job|profession|occupation)\W*$"
+        ),
+        re.compile(
+            r"(?i)\b(?:is|am|are|was|were|be|as|became|becomes?|becoming)\s+(?:now\s+|still\s+)?(?:an?|the|our|my)\b"
+            r"|\b(?:work|job|profession|occupation|career|employ|train|stud|teach|taught|retire|freelanc)\w*"
+            r"|\b(?:runs?|ran|owns?|owned|manages?|drives?|heads?|leads?|sells?|sold|repairs?|quit|joined)\b"
+        ),
+    ),
+    (
         re.compile(r"(?i)\bhow\s+old\b|\bwie\s+alt\b"),
         re.compile(
             r"(?i)(?<![\d:.])\d{1,4}(?![\d:])|\bborn\b|birthday|geboren|geburtstag|\b\w+(?:teen|ty)\b"
