@@ -62,7 +62,7 @@ _CUE = re.compile(
     r"|(?:is|am|are|was|went|gone|came|got|put|set|brought)\s+(?:\w+\s+){0,2}(?:down|up|back)\s+to"
     r"|not\s+[\w\s]{0,20}since"
     r"|since|from\s+(?:this|next|last|today|tomorrow|(?:mon|tues|wednes|thurs|fri|satur|sun)day)|starting"
-    r"|effective|as\s+of|became|become|turned\s+(?:into|\d+)|joined"
+    r"|effective|as\s+of|put\s+(?:me|us|him|her|them)\s+on(?!\s+(?:the|an?|my|hold)\b)|became|become|turned\s+(?:into|\d+)|joined"
     r"|(?:got|bought|have|my|a|the|our|\w+['’]s)\s+(?:\w+\s+){0,2}?new"
     r"|come\s+to\s+(?:like|love|prefer)|after\s+all|settled\s+on|opted\s+for|decided\s+on|divorced"
     r"|(?:went|gone|going|go)\s+back|again|married|graduated|promoted|started|finished|moved\s+on|actually"
