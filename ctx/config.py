@@ -39,7 +39,7 @@ from ctx.settings import (
     Watch,
     Web,
 )
-from ctx.text import host_and_port
+from ctx.text import host_and_port, is_address
 from ctx.toml import read_text, tables_of
 from ctx.types import JSON, plain_entries
 
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 _PACK_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _LETTERS = _PACK_LETTERS | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ_.")
-_RUN = ("javascript", "vbscript", "data")
 _VARIABLE = pattern(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 
 
@@ -430,18 +429,11 @@ def _filesystems(reader: _Reader, connectors: dict[str, dict[str, JSON]]) -> lis
             del table["max_extract_bytes"]
         values = reader.values(table, Filesystem, label)
         link = values["link"]
-        if link is not None and link != "file" and not _is_address(link):
+        if link is not None and link != "file" and not ("{path}" in link and is_address(link)):
             mend = 'must be "file", or an address that holds {path}, such as https://wiki.example.com/{path}'
             reader.report(f"[{label}] link", mend)
         filesystems.append(Filesystem(name=name, **values))
     return filesystems
-
-
-def _is_address(link: str) -> bool:
-    """Whether it leads to a file somewhere. `javascript://` does not: who follows that in a page runs it."""
-    scheme, mark, _ = link.partition("://")
-    letters = scheme.replace("+", "").replace("-", "").replace(".", "")
-    return bool(mark) and "{path}" in link and letters.isalnum() and scheme.lower() not in _RUN
 
 
 def _gits(reader: _Reader, connectors: dict[str, dict[str, JSON]]) -> list[Git]:

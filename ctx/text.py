@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+_RUN = ("javascript", "vbscript", "data")
 _LINE_ENDS = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"  # and the tab, which moves what follows it
 
 
@@ -82,6 +83,15 @@ def host_and_port(address: str) -> tuple[str, int] | None:
     if not host or bare_ipv6 or not numeric or int(port) > 65535:
         return None
     return host.strip("[]"), int(port)
+
+
+def is_address(text: str) -> bool:
+    """Whether it is an address that leads somewhere. `javascript://` does not: who follows that in a page
+    runs it.
+    """
+    scheme, mark, _ = text.partition("://")
+    letters = scheme.replace("+", "").replace("-", "").replace(".", "")
+    return bool(mark) and letters.isalnum() and scheme.lower() not in _RUN
 
 
 def nearest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
