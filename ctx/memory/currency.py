@@ -320,8 +320,8 @@ class _Pair(NamedTuple):
         """Whether the later memory is to stand before the earlier one."""
         older, newer = self.older, self.newer
         alike = _answers_alike(self.earlier, self.later)
-        if self.worth < UNRELATED and not alike and not self.question.located:
-            return False  # of most pairs this is all there is to ask
+        if not alike and self._is_unrelated():
+            return False
         if newer.adds or self.question.is_told_more(older, newer):
             return False  # it comes on top of what there is
         if self.question.is_of_names_alone(older, newer) and (
@@ -338,6 +338,10 @@ class _Pair(NamedTuple):
         if alike and self._is_of_one_matter():
             return True
         return updates(older, newer, self.worth) and self._is_answered_by_change()
+
+    def _is_unrelated(self) -> bool:
+        """Whether nothing else could make the two of one thing: of most pairs all there is to ask."""
+        return self.worth < UNRELATED and not self.question.located
 
     def _is_faint(self) -> bool:
         """Whether the later one says little of what the earlier one says, and means neither as much."""
