@@ -2,6 +2,7 @@
 
     python benchmarks/memory.py                  100,000 memories in one bank, then 1,000,000 in another process
     python benchmarks/memory.py --quick          5,000 and 20,000
+    python benchmarks/memory.py --part prune     100 conversations of 1,000 messages: memory_prune and memory_stats
     python benchmarks/memory.py --fit MODEL_DIR  the logistic constants of ctx/memory/scores.py from
     memories/pairs.tsv
     python benchmarks/memory.py --life           a bank as its user leaves it: the newest, the facts, the dates (memory_life.py)
@@ -45,8 +46,11 @@ from memory_reflect import reflections
 from memory_talks import SEED, talks
 from quality import Runs, indexed, read_set, run_queries, score
 
+from ctx.config import load_config
 from ctx.embed.local import LocalEmbedder
 from ctx.memory import MemoryBank, MemoryStore
+from ctx.types import Caller
+from ctx.workspace import open_workspace
 
 DIM = 384
 VOCABULARY = 50_000
@@ -170,6 +174,35 @@ def latency(folder: str, memories: int, rounds: int) -> dict[str, object]:
         "recall_after_puts": quantiles(later_searches),
         "file_mb": round(os.path.getsize(os.path.join(folder, "ctx.db")) / 1e6),
     }
+
+
+def pruning(folder: str, conversations: int) -> dict[str, object]:
+    """Sekha's tools over conversations of a thousand messages each: what could go, and how much there is."""
+    path = Path(folder) / "ctx.toml"
+    (Path(folder) / "docs").mkdir()
+    path.write_text(
+        '[connectors.filesystem]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n'
+        '[packs]\nenabled = ["sekha"]\n'
+    )
+    sentences, caller = Sentences(17), Caller("rest")
+    with open_workspace(load_config(str(path), dict(os.environ))) as space:
+        assert space.packs, "their tools are in the toolbox once they are loaded"
+
+        def seconds(tool: str, **arguments: object) -> float:
+            began_s = time.perf_counter()
+            space.toolbox.call(tool, arguments, caller)
+            return round(time.perf_counter() - began_s, 2)
+
+        for number in range(conversations):
+            messages = [{"role": "user", "content": sentences.take(WORDS)} for _ in range(1000)]
+            seconds("memory_store", label=f"talk {number}", folder="/work", messages=messages)
+        return {
+            "conversations": conversations,
+            "load": os.getloadavg()[0],
+            "prune_all_s": [seconds("memory_prune", threshold_days=0) for _ in range(5)],
+            "prune_none_s": [seconds("memory_prune", threshold_days=30) for _ in range(5)],
+            "stats_s": [seconds("memory_stats") for _ in range(5)],
+        }
 
 
 def size(folder: str, memories: int) -> dict[str, object]:
@@ -335,7 +368,7 @@ def main() -> int:
         "--reflect", action="store_true", help="thirty answers of `reflect`, judged and printed"
     )
     parser.add_argument("--search-only", metavar="DIR", help=argparse.SUPPRESS)
-    parser.add_argument("--part", choices=["latency", "size"], help="only this")
+    parser.add_argument("--part", choices=["latency", "prune", "size"], help="only this")
     options = parser.parse_args()
     if options.search_only:
         print(json.dumps(search_only(options.search_only)))
@@ -374,12 +407,15 @@ def main() -> int:
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         "targets": {"p95_ms": TARGETS_MS, "rss_mb": TARGET_RSS_MB},
     }
-    if options.part != "size":
+    if options.part in (None, "prune"):
+        with tempfile.TemporaryDirectory() as folder:
+            report["prune"] = pruning(folder, 5 if options.quick else 100)
+    if options.part in (None, "latency"):
         with tempfile.TemporaryDirectory() as folder:
             report["latency"] = latency(
                 folder, 5_000 if options.quick else 100_000, 60 if options.quick else 200
             )
-    if options.part != "latency":
+    if options.part in (None, "size"):
         with tempfile.TemporaryDirectory() as folder:
             report["size"] = size(folder, 20_000 if options.quick else 1_000_000)
     print(json.dumps(report, indent=2))
