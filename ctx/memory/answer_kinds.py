@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ctx.analyze import STOP_WORDS, terms
-from ctx.memory.calendar_words import MONTHS
+from ctx.memory.calendar_words import GERMAN_MONTHS, MONTHS
 from ctx.memory.question import Asked
 from ctx.memory.statement import MAX_STATEMENT_CHARS, Statement
 
@@ -65,7 +65,7 @@ _OWNER = re.compile(
 )
 
 _NUMBER_WORDS = r"(?:\d|\b(?:a|an|one|two|three|four|five|six|seven|eight|nine|ten|half)\b)"
-_MONTH_NAMES = "|".join(MONTHS)
+_MONTH_NAMES = "|".join((*MONTHS, *GERMAN_MONTHS))
 # How a question asks, and what a statement that answers it has.
 _FORMS = (
     (
@@ -104,9 +104,7 @@ _FORMS = (
         ),
     ),
     (
-        re.compile(
-            r"(?i)\b(?:tele|mobile\s+|cell\s+|fax\s+)?(?:phone)\s+number\b|\b(?:telefon|handy)nummer\b"
-        ),
+        re.compile(r"(?i)\b(?:tele|mobile\s+|cell\s+|fax\s+)?phone\s+number\b|\b(?:telefon|handy)nummer\b"),
         re.compile(r"(?i)\d(?:[\s/().-]*\d){4}|\bnumber\b|nummer\b"),
     ),
     (re.compile(r"(?i)\be-?mail[\s-]+adress\w*|\be-?mail\s+address"), re.compile(r"(?i)@|\be?-?mail")),
@@ -123,17 +121,16 @@ _FORMS = (
             r"(?i)\bborn\b|\bfrom\b|birth(?!day)|\bnative\b|\bhome\s?town\b|geb(?:oren|urt)|\baus\b|\bgrew\s+up\b"
         ),
     ),
-    (
-        re.compile(
-            r"(?i)^\W*(?:(?:at|on|in|from)\s+)?(?:what|which)\s+(?:time(?!\s*zone)|day|date|month|year|hour)s?\b"
-            r"|^\W*(?:when|wann)\b"
-        ),
-        re.compile(
-            rf"(?i)\b(?:{_MONTH_NAMES}|januar|februar|märz|mai|juni|juli|oktober|dezember|after|before|until"
-            r"|when|while|whenever|during|if|once|as\s+soon\s+as|for\s+\w+ing|\w+teen|\w+ty"
-            r"|nach|vor|bis|wenn|sobald|während)\b"
-        ),
-    ),
+)
+# The same of when: a statement may also say it by a measure or a number.
+_WHEN = re.compile(
+    r"(?i)^\W*(?:(?:at|on|in|from)\s+)?(?:what|which)\s+(?:time(?!\s*zone)|day|date|month|year|hour)s?\b"
+    r"|^\W*(?:when|wann)\b"
+)
+_MOMENT = re.compile(
+    rf"(?i)\b(?:{_MONTH_NAMES}|after|before|until"
+    r"|when|while|whenever|during|if|once|as\s+soon\s+as|for\s+\w+ing|\w+teen|\w+ty"
+    r"|nach|vor|bis|wenn|sobald|während)\b"
 )
 
 
@@ -145,7 +142,7 @@ class AnswerKind(NamedTuple):
     heads: frozenset[str]  # the terms of the attribute's last word
     owner: frozenset[str]  # the terms of what it is asked of
     of_time: bool
-    form: re.Pattern[str] | None  # that an answer has
+    form: re.Pattern[str] | None  # that an answer has, of anything but a time
 
     def is_lacking(self, told: Statement, alike: Callable[[str, str], float] | None) -> bool:
         """Whether a statement is seen to hold no answer of the kind. `alike`: the cosine of two texts; None:
@@ -154,7 +151,9 @@ class AnswerKind(NamedTuple):
         if self.things and self.things.isdisjoint(told.terms):
             return True
         if self.form is not None and self.form.search(told.text) is None:
-            return not (self.of_time and (told.measured or told.counted))
+            return True
+        if self.of_time and _MOMENT.search(told.text) is None:
+            return not (told.measured or told.counted)
         if not self.attribute or told.foreign:
             return False
         if not self.heads.isdisjoint(told.terms):
@@ -185,18 +184,19 @@ def kind_of(query: str) -> AnswerKind:
     heads = frozenset(terms(attribute.rpartition(" ")[2])) - STOP_WORDS
     if not heads or (not heads.isdisjoint(_OPEN) and not _QUALIFIED_NAME.match(attribute)):
         attribute, heads = "", frozenset()
-    number, form = next(
-        ((i, answer) for i, (question, answer) in enumerate(_FORMS) if question.search(query)), (-1, None)
-    )
+    form = next((answer for question, answer in _FORMS if question.search(query)), None)
+    of_time = form is None and _WHEN.search(query) is not None
     owners = frozenset(terms(owner)) - STOP_WORDS
-    return AnswerKind(_things(things), attribute, heads, owners, number == len(_FORMS) - 1, form)
+    return AnswerKind(_things(things), attribute, heads, owners, of_time, form)
 
 
-def lacks_answer(told: Statement, query: str, question: Asked) -> bool:
+def lacks_answer(told: Statement, query: str) -> bool:
     """Whether a statement is seen, without a model, to lack the kind of answer that is asked for, or any name
     where one is. Of a longer text this is not told.
     """
-    return told.short and (kind_of(query).is_lacking(told, None) or question.asks_for_name_beyond(told))
+    return told.short and (
+        kind_of(query).is_lacking(told, None) or Asked.of(query).asks_for_name_beyond(told)
+    )
 
 
 def _things(words: str) -> frozenset[str]:

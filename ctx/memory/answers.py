@@ -61,7 +61,7 @@ def answer_of(hits: Sequence[MemoryHit], query: str, alike: Callable[[str, str],
     """
     if any(hit.signals.get("in_window") or hit.signals.get("of_facet") for hit in hits):
         return Answer(True, True)
-    question, read = Asked.of(query), alike is not None and not foreign(query)
+    read = alike is not None and not foreign(query)
     # A quarter of the words of a question; of a whole paragraph as many as of a question.
     floor = FLOOR_BY_WORDS * min(1.0, SHORT_QUESTION / (len(set(query_terms(query))) or 1))
     plain, likeliest = False, 0.0
@@ -72,8 +72,8 @@ def answer_of(hits: Sequence[MemoryHit], query: str, alike: Callable[[str, str],
         else:
             likelihood = PLAINLY if hit.score >= floor else 0.0
         likeliest = max(likeliest, likelihood)
-        if likelihood >= PLAINLY and not (statement.short and _of_another(question, statement, alike)):
-            plain = plain or not (statement.short and kind_of(query).is_lacking(statement, alike))
+        if not plain and likelihood >= PLAINLY:
+            plain = not (statement.short and _answers_another(query, statement, alike))
     return Answer(plain, likeliest >= PERHAPS)
 
 
@@ -97,11 +97,11 @@ def of_kind_first(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
     any name where one is. What was raised for its time stays where it is, and what is news of another one
     that stays.
     """
-    question, best = Asked.of(query), hits[:ANSWERING_HITS]
+    best = hits[:ANSWERING_HITS]
     lacking = {
         hit.memory.id
         for hit in best
-        if not hit.signals.get("in_window") and lacks_answer(Statement.of(hit.memory.text), query, question)
+        if not hit.signals.get("in_window") and lacks_answer(Statement.of(hit.memory.text), query)
     }
     lacking -= {hit.signals.get("outdated") for hit in best if hit.memory.id not in lacking}
     return [
@@ -111,10 +111,11 @@ def of_kind_first(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
     ]
 
 
-def _of_another(question: Asked, statement: Statement, alike: Callable[[str, str], float] | None) -> bool:
+def _answers_another(query: str, statement: Statement, alike: Callable[[str, str], float] | None) -> bool:
     """Whether a statement is of another person than the question, or of another thing of its kind, or says no
-    number, no place or nobody's name where one is asked for.
+    number, no place or nobody's name where one is asked for, or lacks its kind of answer.
     """
+    question = Asked.of(query)
     return (
         question.asks_for_others(statement)
         or question.asks_for_another_name(statement)
@@ -122,6 +123,7 @@ def _of_another(question: Asked, statement: Statement, alike: Callable[[str, str
         or (question.counted and not statement.counted)
         or question.asks_for_name_beyond(statement)
         or (alike is not None and any(alike(*pair) < RELATED for pair in question.things_apart(statement)))
+        or kind_of(query).is_lacking(statement, alike)
     )
 
 

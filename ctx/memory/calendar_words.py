@@ -22,6 +22,10 @@ MONTHS = (
     "november",
     "december",
 )
+GERMAN_MONTHS = (
+    "januar", "februar", "märz", "april", "mai", "juni", "juli", "august", "september", "oktober", "november",
+    "dezember",
+)  # fmt: skip
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 NUMBERS = {
     "a": 1,
@@ -56,8 +60,7 @@ _GERMAN_ORDINALS = """
     vierundzwanzigst fünfundzwanzigst sechsundzwanzigst siebenundzwanzigst achtundzwanzigst neunundzwanzigst
     dreißigst einunddreißigst
 """
-_NAMED_MONTH = "|".join(MONTHS)
-_GERMAN_MONTH = "januar|februar|märz|april|mai|juni|juli|august|september|oktober|november|dezember"
+_NAMED_MONTH, _GERMAN_MONTH = "|".join(MONTHS), "|".join(GERMAN_MONTHS)
 _DAY_OF = {name: str(day) for day, name in enumerate(_ORDINALS.split(), 1)}
 _STEMS = {stem: f"{day}." for day, stem in enumerate(_GERMAN_ORDINALS.split(), 1)}
 _ordinal = "|".join(sorted(_DAY_OF, key=len, reverse=True))

@@ -7,7 +7,6 @@ the rest, decided when a question finds both: it only orders them, so that a mis
 on texts: no model but the embedder's cosine, no clock, no chance.
 """
 
-import re
 from collections.abc import Set
 from typing import NamedTuple
 
@@ -29,20 +28,13 @@ from ctx.memory.slots import (
 )
 from ctx.memory.statement import Statement
 
-# "heron is now called egret": what had a name has another.
-_NAMED_ANEW = re.compile(
-    r"(?i)^(?:the\s+)?(?P<former>[\w.-]+(?:\s+[\w.-]+)?)\s+(?:is|was|has\s+been|goes|got|will\s+be)\s+"
-    r"(?:now\s+|since\s+)?(?:called|named|renamed|rechristened|known\s+as|by\s+the\s+name)\b"
-)
-
-_WORD = re.compile(r"[\w-]+")
-
 PLAIN_COSINE = 0.5  # of two texts of which the later says that something changed
 RELATED = 0.5  # cosine, and what else speaks for it, from which on two texts are about one thing
 RELATED_ALONE = 0.47  # the cosine at which two texts need not share a word to be about one thing
 CUE_WORTH = 0.2
 NAMED_WORTH = 0.15  # of a name or number of the earlier text in the later one
 SLOT_WORTH = 0.3
+_NAMINGS = ("called", "named", "name is")
 UNRELATED = RELATED - CUE_WORTH - NAMED_WORTH  # nothing that speaks for it makes two texts of one thing
 
 
@@ -215,12 +207,8 @@ def names_anew(earlier: Statement, later: Statement) -> bool:
     """Whether a later statement gives another name to what an earlier one says the name of: "It is called
     heron", "heron is now called egret".
     """
-    match = _NAMED_ANEW.match(later.text)
-    if match is None:
-        return False
-    words = f" {' '.join(_WORD.findall(earlier.text.casefold()))} "
-    former = " ".join(_WORD.findall(match["former"].casefold()))
-    return any(f" {naming} {former} " in words for naming in ("called", "named", "name is"))
+    former = later.former_name
+    return bool(former) and any(f" {naming} {former} " in earlier.worded for naming in _NAMINGS)
 
 
 def _fills_in_part(earlier: Statement, later: Statement) -> bool:

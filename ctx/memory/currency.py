@@ -211,7 +211,7 @@ def current(
     fact_nos = [hit.memory.no for hit in best if hit.memory.kind == "fact"]
     vectors = {no: passages[0] for no, passages in vectors_of(fact_nos).items()}
     question = Asked.of(query)
-    lacking = {index for index in facts if lacks_answer(statements[index], query, question)}
+    lacking = {index for index in facts if lacks_answer(statements[index], query)}
     updated_by, asked_for = _told_anew(best, statements, vectors, question, lacking)
     for earlier in facts:
         if measured and earlier < NEWS_HITS:

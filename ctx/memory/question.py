@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from ctx.analyze import STOP_WORDS, terms
@@ -101,6 +102,7 @@ class Asked(NamedTuple):
     of_place: bool  # it asks where
 
     @classmethod
+    @lru_cache(256)  # a search asks a few times, of the order and of what answers
     def of(cls, query: str) -> "Asked":
         """Read from the question's words."""
         question = Statement.of(query)

@@ -131,6 +131,12 @@ _GONE = re.compile(
     # of whoever "lost the notes" nothing is over, but of what "closed a week ago"
     r"(?!\s+(?:the|an?|our)\s+(?!(?:\w+\s+)?(?:day|week|month|year|while|moment)s?\b))"
 )
+# "heron is now called egret": what had a name has another.
+_NAMED_ANEW = re.compile(
+    r"(?i)^(?:the\s+)?(?P<former>[\w.-]+(?:\s+[\w.-]+)?)\s+(?:is|was|has\s+been|goes|got|will\s+be)\s+"
+    r"(?:now\s+|since\s+)?(?:called|named|renamed|rechristened|known\s+as|by\s+the\s+name)\b"
+)
+_WHOLE_WORD = re.compile(r"[\w-]+")
 # Who ends something for themselves: a band goes on without the drummer who left it.
 _LEAVER = re.compile(
     r"^(?!(?:We|They)\b)([A-ZÄÖÜ][\w'’-]+)\s+(?:(?:has|just|finally)\s+)*(?:left|quit|resigned|stopped"
@@ -424,6 +430,17 @@ class Statement:
         return frozenset(term for word in _PROPER.findall(" " + self.slot.value) for term in terms(word))
 
     @cached_property
+    def former_name(self) -> str:
+        """What something was called, in lower case, that is said to be called otherwise; else ""."""
+        match = _NAMED_ANEW.match(self.text)
+        return "" if match is None else _worded(match["former"])
+
+    @cached_property
+    def worded(self) -> str:
+        """Its words in lower case, with a space around each."""
+        return f" {_worded(self.text)} "
+
+    @cached_property
     def others(self) -> frozenset[str]:
         """Persons besides the speaker."""
         return relatives(self.text)
@@ -474,6 +491,11 @@ class Statement:
     def owners(self) -> frozenset[str]:
         """The persons whose something is: of "My wife's phone" the wife."""
         return owners(self.text)
+
+
+def _worded(text: str) -> str:
+    """The words of a text in lower case, with a space between them."""
+    return " ".join(_WHOLE_WORD.findall(text.casefold()))
 
 
 def _cueless(text: str, low: str, *, anew: bool = False) -> str:
