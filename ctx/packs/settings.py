@@ -24,7 +24,8 @@ def check_settings(pack: str, settings: Mapping[str, JSON]) -> None:
             raise ConfigError(f"[packs.{pack}] {key}: unknown key (known: {', '.join(SETTINGS)})")
         if key not in _NOT_TEXT and not isinstance(value, str):
             raise ConfigError(f"[packs.{pack}] {key}: text is needed, in quotation marks")
-    if not isinstance(settings.get("env", []), list):
+    granted = settings.get("env", [])
+    if not isinstance(granted, list) or not all(isinstance(variable, str) for variable in granted):
         raise ConfigError(f"[packs.{pack}] env: a list of variables is needed")
 
 

@@ -128,6 +128,14 @@ def test_a_pack_of_ones_own_reads_the_variables_that_it_was_granted_and_no_other
         assert [pack.default_bank for pack in space.packs] == ["mine"]
 
 
+@pytest.mark.parametrize("granted", ['"DIARY_BANK"', "[1]", '[["DIARY_BANK"]]'])
+def test_what_a_pack_is_granted_is_a_list_of_variables(tmp_path: Path, granted: str) -> None:
+    config = enabled(tmp_path)
+    config.write_text(config.read_text() + f"env = {granted}\n")
+    with pytest.raises(ConfigError, match="env: a list of variables"), workspace(config) as space:
+        assert space.packs is None
+
+
 def test_a_script_of_a_pack_that_leads_to_a_file_elsewhere_is_refused(tmp_path: Path) -> None:
     """Lines such as these are Lua: what the pack shares, every script of it sees."""
     folder = diary(tmp_path)
