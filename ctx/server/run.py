@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from ctx.errors import BadRequest, Busy, ConfigError, CtxError
 from ctx.server import errors
 from ctx.server.guard import Guard
+from ctx.server.heaps import bound_heaps
 from ctx.server.policy import split_bind
 
 logger = logging.getLogger(__name__)
@@ -316,6 +317,7 @@ class HttpServer(uvicorn.Server):
             raise
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        bound_heaps()
         await super().startup(sockets)
         if self.started:
             # What is loaded stays: going through it for garbage now and then would hold up a search for 30 ms
