@@ -36,7 +36,7 @@ from ctx.memory import MemoryBank
 
 SETS = ("forge", "home", "bureau")
 SPOKEN = ("clinic", "startup", "dataops", "retiree", "backend", "student")
-AUDIT = ("harbor", "nadia", "kessler", "paloma", "vero", "okafor", "helix", "tilda", "quark")
+AUDIT = ("harbor", "nadia", "kessler", "paloma", "vero", "okafor", "helix", "tilda", "quark", "cantata", "fjord")
 UNSEEN = ("luthier", "payments", "family", "reef", "gamedev", "caravan")
 _STEP_MS = 20 * 60_000
 
