@@ -36,7 +36,21 @@ from ctx.memory import MemoryBank
 
 SETS = ("forge", "home", "bureau")
 SPOKEN = ("clinic", "startup", "dataops", "retiree", "backend", "student")
-AUDIT = ("harbor", "nadia", "kessler", "paloma", "vero", "okafor", "helix", "tilda", "quark", "cantata", "fjord")
+AUDIT = (
+    "harbor",
+    "nadia",
+    "kessler",
+    "paloma",
+    "vero",
+    "okafor",
+    "helix",
+    "tilda",
+    "quark",
+    "cantata",
+    "fjord",
+    "vial",
+    "orchard",
+)
 UNSEEN = ("luthier", "payments", "family", "reef", "gamedev", "caravan")
 _STEP_MS = 20 * 60_000
 
