@@ -11,6 +11,7 @@
     python benchmarks/memory.py --spoken         six more, in the words in which people talk (memory_protocol.py)
     python benchmarks/memory.py --unseen         six that nothing was mended by (memory_protocol.py)
     python benchmarks/memory.py --audit          banks as an auditor writes them: each plain sort of change (memory_protocol.py)
+    python benchmarks/memory.py --asked          290 more questions to seven of those (memories/asked.tsv)
     python benchmarks/memory.py --fit-answers    the constants of ctx/memory/answers.py (memory_answers.py)
     python benchmarks/memory.py --fit-news       the constants of ctx/memory/news.py (memory_news.py)
     python benchmarks/memory.py --talks          long conversations as turns, passages and sessions (memory_talks.py); --seed N: others
@@ -41,7 +42,7 @@ import numpy as np
 from memory_answers import fit_answers
 from memory_life import changes, life
 from memory_news import fit_news
-from memory_protocol import AUDIT, SETS, SPOKEN, UNSEEN, protocol
+from memory_protocol import AUDIT, SETS, SPOKEN, UNSEEN, asked_besides, protocol
 from memory_reflect import reflections
 from memory_talks import SEED, talks
 from quality import Runs, indexed, read_set, run_queries, score
@@ -58,6 +59,12 @@ WORDS = 15  # of a memory: a sentence
 TARGETS_MS = {"recall": 60.0, "put": 15.0}  # p95 at 100,000 memories in one bank
 TARGET_RSS_MB = 3072  # at 1,000,000
 NEGATIVES = 4.0  # wrong memories for each right one that a threshold should expect
+REPORTS = {
+    "life": life,
+    "changes": changes,
+    "asked": asked_besides,
+    "reflect": reflections,
+}  # by the flag that asks for them
 BANKS = {
     "protocol": SETS,
     "spoken": SPOKEN,
@@ -356,6 +363,7 @@ def main() -> int:
     parser.add_argument("--spoken", action="store_true", help="six more, as people talk")
     parser.add_argument("--unseen", action="store_true", help="six that nothing was mended by")
     parser.add_argument("--audit", action="store_true", help="banks as an auditor writes them")
+    parser.add_argument("--asked", action="store_true", help="more questions to the auditor's banks")
     parser.add_argument(
         "--fit-answers", action="store_true", help="fit what tells whether a memory answers a question"
     )
@@ -376,8 +384,9 @@ def main() -> int:
     if options.fit:
         print(json.dumps(fit(options.fit), indent=2))
         return 0
-    if options.life:
-        print(json.dumps(life(), indent=2, ensure_ascii=False))
+    report_of = next((report for flag, report in REPORTS.items() if getattr(options, flag)), None)
+    if report_of is not None:
+        print(json.dumps(report_of(), indent=2, ensure_ascii=False))
         return 0
     banks = next((names for flag, names in BANKS.items() if getattr(options, flag)), None)
     if banks is not None:
@@ -389,14 +398,8 @@ def main() -> int:
     if options.fit_news:
         print(json.dumps(fit_news(), indent=2))
         return 0
-    if options.reflect:
-        print(json.dumps(reflections(), indent=2, ensure_ascii=False))
-        return 0
     if options.talks:
         print(json.dumps(talks(options.seed), indent=2))
-        return 0
-    if options.changes:
-        print(json.dumps(changes(), indent=2, ensure_ascii=False))
         return 0
     if options.recall:
         with tempfile.TemporaryDirectory() as folder:

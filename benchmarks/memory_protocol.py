@@ -23,6 +23,9 @@ notes (`harbor`), a private person's (`nadia`) and notes about "the user", a fif
 A change names its sort behind its kind (`change:renamed`), and the notes are near: the same people, the same
 sort of value, another attribute. They were written without a look at the mechanism, and run once before
 anything was mended by them (docs/memory.md has those first figures).
+
+memories/asked.tsv asks seven of them more: a bank, a kind, a question, and for a `fact` what one of the first
+five must say. 195 are answered by nothing stored, 95 in other words than they ask in.
 """
 
 import itertools
@@ -85,6 +88,37 @@ def protocol(name: str) -> dict[str, Any]:
         fill(bank, clock, rows)
         clock[0] = parse_ms(NOW)
         return {"memories": bank.count(include_superseded=True), **_judge(bank, rows)}
+
+
+def asked_besides() -> dict[str, Any]:
+    """How many of the further questions are answered as they should be, by bank, and the others."""
+    lines = [line.split("\t") for line in (MEMORIES / "asked.tsv").read_text().splitlines()]
+    report: dict[str, Any] = {}
+    for name, questions in itertools.groupby(lines, key=lambda line: line[0]):
+        clock = [parse_ms(NOW) - 10 * DAY_MS]
+        rights: dict[str, list[bool]] = {"none: nothing, or said to be weak": [], "fact: in 5": []}
+        plain, misses = [], []
+        with new_bank(name, clock) as bank:
+            fill(bank, clock, rows_of(name))
+            clock[0] = parse_ms(NOW)
+            for _, kind, question, expected in questions:
+                reply = bank.search(question, filter={"kind": "fact"}, **RECALL)
+                texts = [result["record"]["text"] for result in reply["results"][:5]]
+                if kind == "none":
+                    verdict = not reply["answered"]
+                    rights["none: nothing, or said to be weak"].append(verdict)
+                else:
+                    verdict = any(expected in text for text in texts)
+                    rights["fact: in 5"].append(verdict)
+                    plain.append(reply["answered"])
+                if not verdict or (kind == "fact" and not reply["answered"]):
+                    misses.append(f"{kind}: {question} -> {texts[:2]}")
+        report[name] = {
+            **{figure: f"{sum(verdicts)}/{len(verdicts)}" for figure, verdicts in rights.items()},
+            "fact: said to be plain": f"{sum(plain)}/{len(plain)}",
+            "misses": misses,
+        }
+    return report
 
 
 def fill(bank: MemoryBank, clock: list[int], rows: list[Row]) -> None:
