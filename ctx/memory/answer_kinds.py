@@ -18,7 +18,7 @@ from ctx.memory.statement import MAX_STATEMENT_CHARS, Statement
 
 # The cosine from which on a word has to do with what is asked for. Between "password" and the nearest word of
 # what says none it was .04 to .40, of what says one in other words ("born" for a birthday) .40 to .63.
-_AKIN = 0.4
+AKIN = 0.4
 _MOST_WORDS = 12  # of a statement that are compared with it, a model's call each
 
 _AUXILIARY = r"(?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|should|may|must)"
@@ -32,6 +32,9 @@ _ATTRIBUTES = (
     re.compile(
         r"(?i)^\W*what(?:['’]s|\s+(?:is|are|was|were))\s+(?:the|our|my)\s+"
         r"(?P<attribute>[\w-]+(?:\s+[\w-]+)?)\s+(?:of|for|at|in|on)\s+(?P<owner>.*)$"
+    ),
+    re.compile(
+        r"(?i)^\W*what(?:['’]s|\s+(?:is|are|was|were))\s+(?:our|my)\s+(?P<attribute>[\w-]+(?:\s+[\w-]+)?)(?P<owner>)\W*$"
     ),
 )
 # What says nothing of how its value is worded; what somebody is called is told by other signs.
@@ -58,25 +61,24 @@ _UNITS = frozenset(
     )
 )
 _QUALIFIED_NAME = re.compile(r"(?i)^(?:first|middle|maiden|last|family)\s+name$|^(?:sur|nick)name$")
-_WORD = re.compile(r"[^\W_][\w'’+-]*")
+WORD = re.compile(r"[^\W_][\w'’+-]*")
 # Whose something is, where that is told and is no name, which may be another word for what was asked of.
 _OWNER = re.compile(
     r"\b(?!(?:it|that|there|here|what|who|he|she|let)['’])[a-zäöü]\w+['’]s\s|^(?:The|Our|My)\s+\w+\s+ha(?:s|ve|d)\b"
 )
 
-_NUMBER_WORDS = r"(?:\d|\b(?:a|an|one|two|three|four|five|six|seven|eight|nine|ten|half)\b)"
+NUMBER_WORDS = r"(?:\d|\b(?:a|an|one|two|three|four|five|six|seven|eight|nine|ten|half)\b)"
 _MONTH_NAMES = "|".join((*MONTHS, *GERMAN_MONTHS))
+COST_ASKED = re.compile(
+    r"(?i)\bhow\s+much\b.*\bcosts?\b|\bwhat\s+do(?:es)?\b.*\bcost\W*$|\bwie\s*viel\b.*\bkoste"
+)
+COST = re.compile(
+    r"(?i)(?<![\d:.])(?!(?:19|20)\d\d\b)\d[\d.,]*(?![\d:])|[€$£¥]|\b(?:free|nothing|gratis|kostenlos"
+    r"|nichts|hundred|thousand|dozen|euros?|dollars?|pounds?|francs?|cents?|pence)\b"
+)
 # How a question asks, and what a statement that answers it has.
 _FORMS = (
-    (
-        re.compile(
-            r"(?i)\bhow\s+much\b.*\bcosts?\b|\bwhat\s+do(?:es)?\b.*\bcost\W*$|\bwie\s*viel\b.*\bkoste"
-        ),
-        re.compile(
-            r"(?i)(?<![\d:.])(?!(?:19|20)\d\d\b)\d[\d.,]*(?![\d:])|[€$£¥]|\b(?:free|nothing|gratis|kostenlos"
-            r"|nichts|hundred|thousand|dozen|euros?|dollars?|pounds?|francs?|cents?|pence)\b"
-        ),
-    ),
+    (COST_ASKED, COST),
     (
         re.compile(
             r"(?i)\bdo(?:es|ing)?\b.*\b(?:for\s+(?:a\s+living|work)|professionally)\W*$"
@@ -99,7 +101,7 @@ _FORMS = (
     (
         re.compile(r"(?i)\bhow\s+heavy\b|\bhow\s+much\b.*\bweigh|\bwie\s+schwer\b|\bwie\s*viel\s+wieg"),
         re.compile(
-            rf"(?i){_NUMBER_WORDS}[\d.,]*\s*(?:kg|kilos?|kilogram\w*|g|grams?|gramm|mg|lbs?|pounds?|stone"
+            rf"(?i){NUMBER_WORDS}[\d.,]*\s*(?:kg|kilos?|kilogram\w*|g|grams?|gramm|mg|lbs?|pounds?|stone"
             r"|tons?|tonnes?|tonnen?|oz|ounces?|pfund|zentner)\b|weigh|\bheavy\b|\bscales?\b|wieg|\bschwer\b"
         ),
     ),
@@ -127,7 +129,7 @@ _WHEN = re.compile(
     r"(?i)^\W*(?:(?:at|on|in|from)\s+)?(?:what|which)\s+(?:time(?!\s*zone)|day|date|month|year|hour)s?\b"
     r"|^\W*(?:when|wann)\b"
 )
-_MOMENT = re.compile(
+MOMENT = re.compile(
     rf"(?i)\b(?:{_MONTH_NAMES}|after|before|until"
     r"|when|while|whenever|during|if|once|as\s+soon\s+as|for\s+\w+ing|\w+teen|\w+ty"
     r"|nach|vor|bis|wenn|sobald|während)\b"
@@ -152,8 +154,10 @@ class AnswerKind(NamedTuple):
             return True
         if self.form is not None and self.form.search(told.text) is None:
             return True
-        if self.of_time and _MOMENT.search(told.text) is None:
-            return not (told.measured or told.counted)
+        if self.of_time and MOMENT.search(told.text):
+            return False
+        if self.of_time and not (told.measured or told.counted):
+            return True
         if not self.attribute or told.foreign:
             return False
         if not self.heads.isdisjoint(told.terms):
@@ -163,13 +167,14 @@ class AnswerKind(NamedTuple):
             return False
         if told.counted and not self.heads.isdisjoint(_OF_NUMBERS):
             return False
-        texts = [told.text, *self._words_beside(told)]
-        return all(alike(self.attribute, text) < _AKIN for text in texts)
+        texts = [told.text, *words_beside(told)]
+        return all(alike(self.attribute, text) < AKIN for text in texts)
 
-    def _words_beside(self, told: Statement) -> list[str]:
-        """The words of a statement that say something of their own."""
-        words = [word for word in _WORD.findall(told.text) if not STOP_WORDS.issuperset(terms(word))]
-        return list(dict.fromkeys(words))[:_MOST_WORDS]
+
+def words_beside(told: Statement) -> list[str]:
+    """The words of a statement that say something of their own, as many as are compared with another one."""
+    words = [word for word in WORD.findall(told.text) if not STOP_WORDS.issuperset(terms(word))]
+    return list(dict.fromkeys(words))[:_MOST_WORDS]
 
 
 @lru_cache(256)  # a question is compared with ten memories

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ctx.analyze import query_terms
 from ctx.memory.answer_kinds import kind_of, lacks_answer
+from ctx.memory.answer_values import wanted
 from ctx.memory.change import RELATED
 from ctx.memory.language import foreign
 from ctx.memory.legs import SHORT_QUESTION, MemoryHit
@@ -124,6 +125,7 @@ def _answers_another(query: str, statement: Statement, alike: Callable[[str, str
         or question.asks_for_name_beyond(statement)
         or (alike is not None and any(alike(*pair) < RELATED for pair in question.things_apart(statement)))
         or kind_of(query).is_lacking(statement, alike)
+        or (alike is not None and wanted(query).is_beyond(statement, alike))
     )
 
 

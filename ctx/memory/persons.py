@@ -54,6 +54,9 @@ _SEVERAL = frozenset(
     for form in (term, *(sexless(term, name) for name in ("de", "es", "fr")))
 )
 _OWNER = re.compile(r"\b(\w+)['’]s\b")
+_RELATION = re.compile(
+    rf"(?i)\b(?:my|our|(?:the\s+)?(?P<whose>[\w-]+)['’]s)\s+(?:[\w-]+\s+)?(?:{'|'.join(_KIN_WORDS.split())})s?\b"
+)
 
 
 def relatives(text: str) -> frozenset[str]:
@@ -79,6 +82,16 @@ def one_of_a_kind(words: Iterable[str]) -> bool:
 def owners(text: str) -> frozenset[str]:
     """The persons whose something is: of "My wife's phone" the wife."""
     return _kin(_OWNER.findall(text.lower()))
+
+
+def kin_of(text: str) -> str:
+    """A text without whose relative somebody is: of "Sang at the wedding of Ana's brother" the wedding."""
+    return _RELATION.sub(" ", text)
+
+
+def relations_of(text: str) -> list[str]:
+    """Whose relative somebody is, where that is no pronoun: of "the landlord's wife" the landlord."""
+    return [match["whose"] for match in _RELATION.finditer(text) if match["whose"]]
 
 
 def _kin(words: Iterable[str]) -> frozenset[str]:

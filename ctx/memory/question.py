@@ -38,7 +38,7 @@ _NAMED = re.compile(
     r"(?i)(?:\b(?:the|my|our|his|her|their|its|what|which|maiden|middle|first|last|family)|['’]s?)\s+"
     r"(?:sur|nick)?names?\b|\b(?:called|named)\W*$"
 )
-_NAME = re.compile(r"\b(?:[A-ZÄÖÜ][\w'’-]+|(?!\d+\b)\w*\d\w*|\w+[-_./@]\w+)")  # also "acme-stage-eu"
+NAME = re.compile(r"\b(?:[A-ZÄÖÜ][\w'’-]+|(?!\d+\b)\w*\d\w*|\w+[-_./@]\w+)")  # also "acme-stage-eu"
 _CALLED = re.compile(r"(?i)\b(?:(?:re)?named|called|names?(?:\s+(?:is|are|was))?)\b(?:\s+to\b)?\s*(\w*)")
 # Whose something is, and who is or does something.
 _BEARER = re.compile(
@@ -64,7 +64,7 @@ _DEED = re.compile(
     r"^(?!(?:Al|Wil|Mani|Wini)?[Ff]red\b|(?:Jar|Ahm|Ham|Mohamm?|N|T|J)ed\b)\w+ed\s+"
     r"(?=(?:the|an?|my|our|his|her|their|with|to|on|in|up|at)\b)"
 )
-_IN_A_PLACE = re.compile(r"\b(?:in|from)\s+(?:the\s+)?[A-ZÄÖÜ][\w-]+")
+IN_A_PLACE = re.compile(r"\b(?:in|from)\s+(?:the\s+)?[A-ZÄÖÜ][\w-]+")
 # Somebody without a name: a pronoun, or whom something is done by.
 _SOMEBODY = re.compile(
     r"(?i)\b(?:s?he|they|him|them|who(?:ever)?|(?:every|some|any|no)(?:body|one)|no\s+one|people|team|family"
@@ -225,7 +225,7 @@ class Asked(NamedTuple):
         """
         if told.foreign or not self.of_place:
             return False
-        spelt = frozenset(terms(" ".join(_NAME.findall(told.text)))) - STOP_WORDS - self.terms
+        spelt = frozenset(terms(" ".join(NAME.findall(told.text)))) - STOP_WORDS - self.terms
         return all(term[0].isdigit() for term in spelt) and _PLACE.search(told.text) is None
 
     def asks_for_name_beyond(self, told: Statement) -> bool:
@@ -236,8 +236,8 @@ class Asked(NamedTuple):
             return False
         text = _DEED.sub(" ", _WHEN_OR_WHERE.sub(" ", told.text))
         if self.of_somebody:
-            text = _IN_A_PLACE.sub(" ", text)
-        spelt = frozenset(terms(" ".join(_NAME.findall(text))))
+            text = IN_A_PLACE.sub(" ", text)
+        spelt = frozenset(terms(" ".join(NAME.findall(text))))
         if spelt - STOP_WORDS - self.terms:
             return False
         if not self.of_somebody:
