@@ -11,7 +11,7 @@
     python benchmarks/memory.py --spoken         six more, in the words in which people talk (memory_protocol.py)
     python benchmarks/memory.py --unseen         six that nothing was mended by (memory_protocol.py)
     python benchmarks/memory.py --audit          banks as an auditor writes them: each plain sort of change (memory_protocol.py)
-    python benchmarks/memory.py --asked          290 more questions to seven of those (memories/asked.tsv)
+    python benchmarks/memory.py --asked          374 more questions to nine of those (memories/asked.tsv)
     python benchmarks/memory.py --fit-answers    the constants of ctx/memory/answers.py (memory_answers.py)
     python benchmarks/memory.py --fit-news       the constants of ctx/memory/news.py (memory_news.py)
     python benchmarks/memory.py --talks          long conversations as turns, passages and sessions (memory_talks.py); --seed N: others

@@ -92,7 +92,9 @@ _LIGHT = STOP_WORDS | frozenset(
 )
 _SPEAKER = re.compile(r"(?i)^(?:i|we|the\s+user|user)$")
 _OF_SPEAKER = re.compile(r"(?i)\b(?:i|me|my|mine|we|us|our|ours|user)\b")
-_DETERMINED = re.compile(r"(?i)^\W*(?:the|an?|this|that|these|those|every|each|some|most)\b")
+_SOME = re.compile(r"(?i)^\W*(?:an?|every|each|some|most)\b")
+_THE = re.compile(r"(?i)^\W*(?:the|this|that|these|those)\b")
+_HAVING = re.compile(r"(?i)^\W*(?:do|did|does)\s+(?:i|we|the\s+user|user)\s+(?:\w+\s+)?(?:have|own|keep)\b")
 
 # A number of years, or that nothing stands behind which it would count: "she is nine now".
 _AGE = (
@@ -305,10 +307,10 @@ class Wanted(NamedTuple):
             held_by = frozenset(terms(match["holder"]))
             if held_by.isdisjoint(self.terms) and alike(self.owner, match["holder"]) < AKIN:
                 return True
-        if (
-            _SPEAKER.match(self.subject)
-            and not _OF_SPEAKER.search(told.text)
-            and _DETERMINED.match(told.text)
+        by_speaker = _SPEAKER.match(self.subject) and not _OF_SPEAKER.search(told.text)
+        # Who speaks of the bees has them, and need not do anything with them.
+        if by_speaker and (
+            _SOME.match(told.text) or (_THE.match(told.text) and not _HAVING.match(self.query))
         ):
             return True
         if not self.key or not self.keys.isdisjoint(told.terms):
