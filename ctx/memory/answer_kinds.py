@@ -154,9 +154,7 @@ class AnswerKind(NamedTuple):
             return True
         if self.form is not None and self.form.search(told.text) is None:
             return True
-        if self.of_time and MOMENT.search(told.text):
-            return False
-        if self.of_time and not (told.measured or told.counted):
+        if self.of_time and not (MOMENT.search(told.text) or told.measured or told.counted):
             return True
         if not self.attribute or told.foreign:
             return False
