@@ -24,6 +24,8 @@ ALLOWED = {
     "ctx/cli/entries.py re.match": "names of clients' tables, ours; the user's own file; no two repetitions "
     "meet",
     "ctx/memory/calendar_words.py re.compile": "the names of times in two languages, ours, as alternatives",
+    "ctx/memory/answer_values.py re.compile": "the words of numbers, ours, as alternatives; looked for in 300 "
+    "characters",
     "ctx/memory/dates.py re.compile": "the names of days near by, ours, as alternatives",
     "ctx/memory/facets.py re.compile": "names of products, ours, as alternatives; looked for in 300 "
     "characters",
