@@ -72,7 +72,7 @@ def _commits(fields: Sequence[bytes]) -> Iterator[_Commit]:
         oid, seconds, author, message = fields[start : start + _FIELDS]
         yield _Commit(
             oid.decode("ascii", "replace"),
-            min(int(seconds), LATEST_S) * 1000,
+            _moment_ms(seconds),
             author.decode("utf-8", "replace"),
             message.decode("utf-8", "replace"),
         )
@@ -105,15 +105,20 @@ def log_rows(fd: int, bound: bytes, deadline_s: float) -> Iterator[tuple[Change,
             fields.append(token)
             if len(fields) == 3:
                 commit, seconds, author = fields
-                change = Change(
-                    commit.decode(), min(int(seconds), LATEST_S) * 1000, author.decode("utf-8", "replace")
-                )
+                change = Change(commit.decode(), _moment_ms(seconds), author.decode("utf-8", "replace"))
         elif first:
             first = False
             if token:
                 yield change, token.removeprefix(b"\n")
         elif token:
             yield change, token
+
+
+def _moment_ms(seconds: bytes) -> int:
+    """When a commit was made, as git tells it: nothing of one whose date it cannot read, which counts as the
+    oldest.
+    """
+    return min(int(seconds), LATEST_S) * 1000 if seconds.isdigit() else 0
 
 
 def _tokens(fd: int, deadline_s: float) -> Iterator[bytes]:

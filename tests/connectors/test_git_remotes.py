@@ -93,6 +93,23 @@ def test_folders_that_hold_each_other_ten_times_over_are_given_up(
     assert Scan(connector(upstream, tmp_path, root="sub")).data == {"a.md": b"a"}
 
 
+@pytest.mark.parametrize("stamp", ["-5 +0000", "", "99999999999999999999 +0000", "soon", "1 -99999"])
+def test_a_commit_whose_date_nobody_can_read_takes_no_file_along(
+    upstream: Upstream, tmp_path: Path, stamp: str
+) -> None:
+    """It stays in the history for good, and git tells nothing in the place of its seconds."""
+    upstream.commit({"a.md": "a"})
+    people = f"author Eve <e@x> {stamp}\ncommitter Eve <e@x> {stamp}"
+    tree = git(upstream.work, "rev-parse", "HEAD^{tree}")
+    text = f"tree {tree}\n{people}\n\nOdd days"
+    odd = git(upstream.work, "hash-object", "-t", "commit", "-w", "--stdin", "--literally", stdin=text.encode())
+    git(upstream.work, "reset", "-q", "--hard", odd)
+    upstream.commit({"b.md": "b"})
+    scan = Scan(connector(upstream, tmp_path, commits=True))
+    assert scan.ids >= {"a.md", "b.md", f"@commits/{odd}"}
+    assert scan.data[f"@commits/{odd}"] == "Odd days"
+
+
 def test_a_file_that_unpacks_without_bound_takes_no_more_memory_than_git_is_given(
     upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
