@@ -102,7 +102,9 @@ def test_a_commit_whose_date_nobody_can_read_takes_no_file_along(
     people = f"author Eve <e@x> {stamp}\ncommitter Eve <e@x> {stamp}"
     tree = git(upstream.work, "rev-parse", "HEAD^{tree}")
     text = f"tree {tree}\n{people}\n\nOdd days"
-    odd = git(upstream.work, "hash-object", "-t", "commit", "-w", "--stdin", "--literally", stdin=text.encode())
+    odd = git(
+        upstream.work, "hash-object", "-t", "commit", "-w", "--stdin", "--literally", stdin=text.encode()
+    )
     git(upstream.work, "reset", "-q", "--hard", odd)
     upstream.commit({"b.md": "b"})
     scan = Scan(connector(upstream, tmp_path, commits=True))

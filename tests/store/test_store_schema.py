@@ -168,6 +168,20 @@ def test_a_catalog_that_brings_a_trigger_takes_no_write(tmp_path: Path) -> None:
         SqliteCatalog(path)
 
 
+@pytest.mark.parametrize("kind", ["Trigger", "TRIGGER"])
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_trigger_that_is_called_otherwise_is_one(tmp_path: Path, kind: str, read_only: bool) -> None:
+    """SQLite takes the kind in any spelling, and runs it."""
+    path = str(tmp_path / "ctx.db")
+    SqliteCatalog(path).close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TRIGGER lose AFTER INSERT ON document BEGIN DELETE FROM chunk; END")
+        connection.execute("PRAGMA writable_schema = 1")
+        connection.execute("UPDATE sqlite_master SET type = ? WHERE name = 'lose'", (kind,))
+    with pytest.raises(StoreError, match="holds a trigger, a view or a computed column"):
+        SqliteCatalog(path, read_only=read_only)
+
+
 def test_a_catalog_that_brings_a_view_is_not_read(tmp_path: Path) -> None:
     path = str(tmp_path / "ctx.db")
     SqliteCatalog(path).close()
