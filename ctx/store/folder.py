@@ -5,6 +5,7 @@ It is checked where writing begins. A search only reads, and asks no more than t
 """
 
 import os
+from collections.abc import Sequence
 
 from ctx import files
 from ctx.errors import StoreError
@@ -103,15 +104,11 @@ def _check_untracked(folder: str, database: str) -> None:
     top = _work_tree(folder)
     if top is not None:
         name = os.path.basename(database)
-        parts = (
-            [".", *(f":(exclude){part}" for part in _PROJECT_OWN)]
-            if os.path.basename(folder) == _NAME
-            else [
-                f":(literal){part}"
-                for part in (*(name + suffix for suffix in ("", *COMPANIONS)), *_STORE_OWN)
-            ]
-        )
-        tracked = _tracked(top, folder, parts)
+        if os.path.basename(folder) == _NAME:
+            parts, own = ["."], _PROJECT_OWN
+        else:
+            parts, own = [*(name + suffix for suffix in ("", *COMPANIONS)), *_STORE_OWN], ()
+        tracked = _tracked(top, folder, parts, own)
         if tracked:
             raise StoreError(
                 f"git tracks `{tracked}` in the folder of the store, so it may be somebody else's: "
@@ -131,19 +128,27 @@ def _work_tree(folder: str) -> str | None:
         folder = above
 
 
-def _tracked(top: str, folder: str, parts: list[str]) -> str | None:
-    """The first tracked file of these in `folder`; None where git tracks none, or cannot say."""
+def _tracked(top: str, folder: str, parts: Sequence[str], own: Sequence[str]) -> str | None:
+    """The first tracked file of these parts of `folder` that is none of its `own`; None where git tracks
+    none, or cannot say.
+    """
     if _surely_untracked(top, folder):
         return None
     import subprocess  # 8 ms, which most projects do not pay: see above
 
     # Nothing that the repository's configuration names may run.
     settings = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false"]
+    inside = os.path.relpath(folder, top)
+    pathspecs = [
+        f":({magic}){os.path.normpath(os.path.join(inside, part))}"
+        for magic, names in (("literal", parts), ("exclude,literal", own))
+        for part in names
+    ]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         reply = subprocess.run(
-            ["git", "--no-pager", *settings, "ls-files", "-z", "--", *parts],
-            cwd=folder,
+            ["git", "--no-pager", *settings, "ls-files", "-z", "--", *pathspecs],
+            cwd=top,  # a clone may bring a folder that passes for a repository of its own, and tracks nothing
             # A sparse index has it look for trees, and fetch those that lack, by whichever program the
             # repository names; older versions know only that no transport is allowed.
             env=environ | {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_OPTIONAL_LOCKS": "0"},
@@ -155,7 +160,8 @@ def _tracked(top: str, folder: str, parts: list[str]) -> str | None:
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return reply.split(b"\0", 1)[0].decode("utf-8", "replace") or None
+    name = reply.split(b"\0", 1)[0].decode("utf-8", "replace")
+    return os.path.relpath(name, inside) if name else None
 
 
 def _surely_untracked(top: str, folder: str) -> bool:

@@ -259,6 +259,22 @@ def test_a_store_that_git_tracks_is_refused_with_the_mend(tmp_path: Path, versio
     assert "git rm -r --cached" in child.stderr
 
 
+@pytest.mark.parametrize("folder", [".ctx", "data"])
+def test_a_store_that_passes_for_a_repository_of_its_own_is_refused_too(tmp_path: Path, folder: str) -> None:
+    """Git takes a folder with these three for one, and tracks nothing there."""
+    store = tmp_path / folder
+    for name in ("objects/x", "refs/x", "ctx.db"):
+        (store / name).parent.mkdir(parents=True, exist_ok=True)
+        (store / name).write_bytes(b"")
+    (store / "HEAD").write_text("ref: refs/heads/main\n")
+    (store / "config").write_text("[core]\nrepositoryformatversion = 0\nbare = true\n")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "-f", folder)
+    assert git(store, "rev-parse", "--is-bare-repository").strip() == "true"
+    with pytest.raises(StoreError, match="git tracks `"):
+        SqliteCatalog(str(store / "ctx.db"))
+
+
 @pytest.mark.parametrize("name", ["ctx.db", "ctx.db-journal", "ctx.db-wal", "keys.json"])
 def test_a_store_outside_of_dot_ctx_that_git_tracks_is_refused_too(tmp_path: Path, name: str) -> None:
     """A journal alone would be played back into the catalog that is there, memories and all."""
