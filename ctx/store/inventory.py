@@ -15,6 +15,8 @@ DAMAGED = "the keyword index is damaged: run `ctx index`, which builds it anew"
 KEYWORD_FORMAT = 7
 # Of vectors.py and lanes.py. None of these three is imported to see that nothing has changed.
 VECTORS_FORMAT, ROW_BYTES, PATCH_BYTES, CODES_ROWS, LEAD_DIMS = 3, 28, 16, 8192, 96
+_MANAGED = ".managed.json"
+_MAX_LIST_BYTES = 16 << 20  # of that and of meta.json: the names of some hundred thousand files
 OPEN_TRIES = 5  # a folder may be deleted between reading its name and opening it
 
 
@@ -47,10 +49,14 @@ class Surviving:
             raise StoreError(DAMAGED) from error
 
 
+def _meta(folder: str) -> bytes:
+    """What tantivy says of its commit; no more of it than it may be, and over no link. Raises `OSError`."""
+    return files.read_file(os.path.join(folder, "meta.json"), most=_MAX_LIST_BYTES)
+
+
 def _meta_sum(folder: str) -> str:
     """Which commit (or merge) of tantivy's this is. Raises `OSError`."""
-    with open(os.path.join(folder, "meta.json"), "rb") as file:
-        return f"{zlib.crc32(file.read()):x}"
+    return f"{zlib.crc32(_meta(folder)):x}"
 
 
 def inventory(folder: str) -> dict[str, str]:
@@ -62,8 +68,7 @@ def inventory(folder: str) -> dict[str, str]:
     import json  # 2 ms; whoever writes has the time
 
     for _ in range(OPEN_TRIES):
-        with open(os.path.join(folder, "meta.json"), "rb") as file:
-            data = file.read()
+        data = _meta(folder)
         live_files = {}
         for segment in json.loads(data)["segments"]:
             deletes = segment.get("deletes")
@@ -102,10 +107,6 @@ def complete_files(folder: str, fields: Mapping[str, str]) -> bool:
     return True
 
 
-_MANAGED = ".managed.json"
-_MAX_MANAGED_BYTES = 16 << 20  # the names of some hundred thousand files
-
-
 def keeps_to_itself(folder: str) -> bool:
     """Whether tantivy's list of its files names none elsewhere: whoever writes has it delete what stands
     there and belongs to no commit, and a list that came with an archive may name any file of the user's.
@@ -114,7 +115,7 @@ def keeps_to_itself(folder: str) -> bool:
 
     path = os.path.join(folder, _MANAGED)
     try:
-        names = json.loads(files.read_file(path, most=_MAX_MANAGED_BYTES))
+        names = json.loads(files.read_file(path, most=_MAX_LIST_BYTES))
     except FileNotFoundError:
         return True
     except (OSError, ValueError, RecursionError):

@@ -21,6 +21,7 @@ from ctx import upkeep
 from ctx.errors import StoreError
 from ctx.health import health
 from ctx.server.keys import KeyRing
+from ctx.store.inventory import complete_files, inventory
 from ctx.store.local import LocalIndex
 from ctx.store.lock import WriterLock
 from ctx.store.sqlite import SqliteCatalog
@@ -169,6 +170,19 @@ def test_a_link_among_the_files_of_the_engine_is_built_around(tmp_path: Path, na
             index.catch_up(catalog)
     assert victim.read_bytes() == SECRET
     assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == ["keyword-2"]
+
+
+def test_a_commit_of_the_engine_that_has_no_end_or_never_comes_is_damaged(tmp_path: Path) -> None:
+    """Read whole, the first takes all memory there is, with the search that only wanted to know of it."""
+    folder = indexed(tmp_path) / "keyword-1"
+    for lay in (lambda path: path.symlink_to("/dev/zero"), os.mkfifo):
+        (folder / "meta.json").unlink()
+        lay(folder / "meta.json")
+        with pytest.raises(OSError, match=r"is a link|is not a file"):
+            inventory(str(folder))
+        assert not complete_files(str(folder), {"meta": "0", "files": ""})
+        with LocalIndex(str(folder.parent), lambda: (None, None)) as index, pytest.raises(StoreError):
+            index.keyword("word", Filters(), 3)
 
 
 @pytest.mark.parametrize("place", ["../../victim", "keyword-1/../../../victim", "/tmp", ""])
