@@ -62,12 +62,16 @@ def tables_in(data: bytes, shown: str) -> dict[str, JSON]:
     import tomli  # 3 ms, see above
 
     try:
-        return tomli.loads(data.decode("utf-8-sig"))
+        tables = tomli.loads(data.decode("utf-8-sig"))
+        repr(tables)  # no message could name a hexadecimal number of more digits than Python writes
+        return tables
     except UnicodeDecodeError as error:
         raise ConfigError(f"{shown}: is not UTF-8 (byte {error.start})") from error
     except tomli.TOMLDecodeError as error:
         hint = "; text stands in quotes" if str(error).startswith("Invalid value") else ""
         raise ConfigError(f"{shown}: is not TOML: {error}{hint}") from error
+    except ValueError as error:
+        raise ConfigError(f"{shown}: holds a number of more than 4,300 digits") from error
     except RecursionError as error:
         raise ConfigError(f"{shown}: is nested too deeply") from error
 

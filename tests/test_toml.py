@@ -105,6 +105,8 @@ def test_without_a_cache_folder_a_file_is_simply_parsed(toml: Path, caches: dict
     [
         (b"a = ", "is not TOML"),
         (b"a = '\xff'", "is not UTF-8 (byte 5)"),
+        (b"[server]\nmax_body_bytes = " + b"9" * 5_000, "a number of more than 4,300 digits"),
+        (b"[server]\nmax_body_bytes = 0x" + b"f" * 5_000, "a number of more than 4,300 digits"),
         (b"a = 1\n#" + b" " * 1_000_000, "is larger than 1,000,000 bytes"),
         (None, "cannot be read"),
     ],

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MAX_FRONT_MATTER = 65_536  # characters; a longer block is not front matter
 MAX_VALUE_CHARS = 2000
 MAX_KEYS = 100
+MAX_BITS = 10_000  # of a number: Python writes none of more than 4,300 digits, and TOML may say one in hex
 MAX_DEPTH = 20  # tables and lists within one another
 
 _YAML_END = re.compile(r"\n(?:---|\.\.\.)[ \t]*(?=\n|\Z)")
@@ -88,7 +89,7 @@ def _toml(block: str) -> dict[str, JSON]:
 
     try:
         return _bounded(tomli.loads(block))
-    except (tomli.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # among them a number of more digits than Python reads
         return {}
 
 
@@ -98,6 +99,8 @@ def _bounded(value: dict[str, JSON], depth: int = 0) -> dict[str, JSON]:
 
 def _json_value(value: JSON, depth: int) -> JSON:
     """A value as JSON can say it; dates become text, and what is long or deep is cut."""
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        return hex(value)[:MAX_VALUE_CHARS]
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, list) and depth < 4:

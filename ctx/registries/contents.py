@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from ctx.errors import SourceError
+from ctx.errors import ConfigError, SourceError
 from ctx.text import one_line
+from ctx.toml import tables_in
 from ctx.tools.base import NAME
 from ctx.types import JSON
 
@@ -96,12 +97,10 @@ def contents(manifest: bytes | None, entries: Mapping[str, Entry]) -> Contents:
 def _tables(manifest: bytes | None) -> dict[str, JSON]:
     if manifest is None:
         return {}
-    import tomli  # 4 ms, and a server reads no manifest
-
     try:
-        return tomli.loads(manifest.decode("utf-8-sig"))
-    except (UnicodeDecodeError, tomli.TOMLDecodeError, RecursionError) as error:
-        raise SourceError(f"its {MANIFEST} is not TOML: {one_line(str(error))}") from error
+        return tables_in(manifest, MANIFEST)
+    except ConfigError as error:
+        raise SourceError(f"its {one_line(error.message)}") from error
 
 
 def _declared(

@@ -1,5 +1,6 @@
 """Front matter in YAML, TOML and JSON."""
 
+import json
 import subprocess
 import sys
 
@@ -144,3 +145,19 @@ def test_a_block_nested_without_end_takes_no_process_along(text: str) -> None:
     )
     reply = subprocess.run([sys.executable, "-c", code, text], capture_output=True, text=True, timeout=100)
     assert (reply.returncode, reply.stdout) == (0, "None\n")
+
+
+@pytest.mark.parametrize(
+    "number", ["9" * 5_000, "0x" + "f" * 5_000, "0b" + "1" * 20_000, f"[{{ b = 0x{'f' * 5_000} }}]"]
+)
+def test_a_number_of_more_digits_than_python_writes_is_no_number(number: str) -> None:
+    """Who keeps metadata writes it down: one such document ended the run for all others."""
+    front = read_front_matter(f"+++\na = {number}\n+++\nhello\n")
+    assert front is not None
+    assert len(json.dumps(front.metadata)) < 3_000
+
+
+def test_a_large_number_is_one() -> None:
+    front = read_front_matter(f"+++\na = {10**40}\nb = 0xff\n+++\nhello\n")
+    assert front is not None
+    assert front.metadata == {"a": 10**40, "b": 255}
