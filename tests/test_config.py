@@ -1,10 +1,12 @@
 """The configuration: checked whole, errors that name the mend."""
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 import tomli
+from kit import ctx
 
 from ctx.bundled import bundled_path
 from ctx.config import Config, default_config, load_config
@@ -231,3 +233,16 @@ def test_a_store_that_is_no_database_is_refused_before_anything_is_written(tmp_p
     unset = complaint(tmp_path, '[store]\nurl = "${CTX_DATABASE_URL}"\n', {"CTX_DATABASE_URL": url})
     assert "[store] url: must be" in unset
     assert "mysql" not in unset, "it may hold a password"
+
+
+def test_a_pipe_in_the_place_of_the_database_is_not_waited_for(tmp_path: Path) -> None:
+    """An archive may bring one, and a path in its own folder needs no word of the user's."""
+    os.mkfifo(tmp_path / "data.db")
+    (tmp_path / "ctx.toml").write_text(
+        '[db]\npath = "data.db"\n[connectors.filesystem.docs]\nroot = "docs"\n'
+    )
+    (tmp_path / "docs").mkdir()
+    for command in ("search word", "index"):
+        reply = ctx(*command.split(), cwd=tmp_path)
+        assert reply.returncode == 4
+        assert "data.db` is not a file" in reply.stderr
