@@ -338,12 +338,13 @@ def test_what_a_stranger_put_into_a_database_file_is_named_and_the_rest_is_read(
     assert bank.get("sound") is not None
 
 
+@pytest.mark.parametrize("name", ["memories", "Memories"])  # SQLite finds either
 def test_a_database_file_whose_memories_are_a_query_without_end_is_refused(
-    bank: MemoryBank, tmp_path: Path
+    bank: MemoryBank, tmp_path: Path, name: str
 ) -> None:
     with closing(sqlite3.connect(tmp_path / "view.db")) as connection, connection:
         connection.execute(
-            "CREATE VIEW memories AS WITH RECURSIVE step (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM step) "
+            f"CREATE VIEW {name} AS WITH RECURSIVE step (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM step) "
             "SELECT n AS key, n AS value, n AS type, n AS timestamp FROM step WHERE n < 0"
         )
     with pytest.raises(BadRequest, match="`memories` is no table in it"):

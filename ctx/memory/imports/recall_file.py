@@ -14,6 +14,7 @@ from ctx.memory.imports.item import Item, Source, Unread, present
 from ctx.types import JSON
 
 SQLITE = b"SQLite format 3\0"
+_TABLE = "memories"
 _NEEDED = ("key", "value", "type", "timestamp")
 _OPTIONAL = ("project_id", "file_path", "is_active", "superseded_by", "confidence_score", "scope")
 _TEXTS = ("content", "text", "value", "raw", "description", "title", "what_should_do", "what_failed")
@@ -33,14 +34,23 @@ def read(source: Source) -> Iterator[Item | Unread]:
         finally:
             connection.close()
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_AUTH:
+            raise BadRequest("not Claude Recall's file: `memories` is no table in it") from error
         raise BadRequest(f"{source.path} cannot be read: {error}") from error
 
 
+def _allowed(action: int, table: str | None, column: str | None, _: str | None, source: str | None) -> int:
+    """Whether a statement may do this, as SQLite asks while it prepares one: look at the table and no
+    further. A view in its place, or a module's table whose content is one, may ask for what never ends, and
+    nothing interrupts SQLite. `source` is the view that wants it.
+    """
+    own = action == sqlite3.SQLITE_READ and (table or "").lower() == _TABLE and source is None
+    looking = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_PRAGMA) and source is None
+    return sqlite3.SQLITE_OK if own or looking else sqlite3.SQLITE_DENY
+
+
 def _rows(connection: sqlite3.Connection) -> Iterator[Item | Unread]:
-    # A view in its place may ask for what never ends, and nothing interrupts SQLite.
-    kinds = connection.execute("SELECT type FROM sqlite_master WHERE name = 'memories'").fetchall()
-    if ("view",) in kinds:
-        raise BadRequest("not Claude Recall's file: `memories` is no table in it")
+    connection.set_authorizer(_allowed)
     columns = [row[1] for row in connection.execute("PRAGMA table_info(memories)")]
     absent = [name for name in _NEEDED if name not in columns]
     if absent:
