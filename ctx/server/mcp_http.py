@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import mcp_types as types
-import orjson
+import pydantic_core
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -181,9 +181,11 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def _parsed(body: bytes) -> Any:
-    """The JSON, `_BROKEN` where it is none: the SDK says what is wrong with it."""
+    """The JSON, `_BROKEN` where it is none: the SDK says what is wrong with it. Read by what the SDK of that
+    era reads it with: what another parser refuses (a NaN) would be a message there, and looked at by nobody.
+    """
     try:
-        return orjson.loads(body)
+        return pydantic_core.from_json(body)
     except ValueError:
         return _BROKEN
 
@@ -194,7 +196,7 @@ def _handshake(message: dict[str, Any], body: bytes) -> bytes:
     about = params.get("clientInfo") if isinstance(params, dict) else None
     if not isinstance(about, dict) or about.pop("icons", None) is None:
         return body
-    return orjson.dumps(message)
+    return pydantic_core.to_json(message)
 
 
 def _is_message(message: Any) -> bool:

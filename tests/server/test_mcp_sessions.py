@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import json
+import math
 
 import httpx
 import pytest
@@ -138,10 +140,30 @@ def test_what_a_client_says_of_itself_is_bounded_since_its_session_keeps_it(
     assert _lives(client, session)
 
 
+def test_a_handshake_with_a_number_that_is_none_is_one_like_any_other(
+    serve: Serve, mcp: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SDK reads NaN; by a parser that does not, such sessions were without number and bounds."""
+    monkeypatch.setattr("ctx.server.mcp_sessions.MAX_SESSIONS", 3)
+    client = serve(mcp).client
+
+    def opened(name: str) -> httpx.Response:
+        about = {**HELLO, "clientInfo": {"name": name, "version": "1"}}
+        body = json.dumps(
+            message("initialize", {**about, "capabilities": {"experimental": {"x": {"y": math.nan}}}})
+        )
+        return client.post("/mcp", content=body, headers=ACCEPT)
+
+    assert opened("a" * 20_000).json()["error"]["code"] == -32602
+    replies = [opened("t") for _ in range(5)]
+    sessions = [{**ACCEPT, "mcp-session-id": reply.headers["mcp-session-id"]} for reply in replies]
+    assert [_lives(client, session) for session in sessions] == [False, False, True, True, True]
+
+
 def test_a_client_with_a_large_picture_of_itself_gets_in(serve: Serve, mcp: Services) -> None:
     client = serve(mcp).client
     picture = {"src": "data:image/png;base64," + "A" * 60_000, "mimeType": "image/png"}
-    about = {**HELLO, "clientInfo": {"name": "t", "version": "1", "icons": [picture]}}
+    about = {**HELLO, "clientInfo": {"name": "t", "version": "1", "icons": [picture], "born": 10**40}}
     reply = client.post("/mcp", json=message("initialize", about), headers=ACCEPT)
     assert reply.status_code == 200
     assert _lives(client, {**ACCEPT, "mcp-session-id": reply.headers["mcp-session-id"]})
