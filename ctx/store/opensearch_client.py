@@ -31,6 +31,7 @@ _PHASES = ("connect", "read", "write", "pool")  # of a request, for which httpco
 _NO_INDEX = "index_not_found_exception"
 _LINES = "application/x-ndjson"
 _CONNECTIONS = 64
+MAX_REPLY_BYTES = 256 << 20  # twice what a node takes in one request
 _PATIENCE = 6.0  # times the time of an answer, for what writes: a refresh builds graphs
 HURRY_S = 1.0  # for an answer of each node, where nobody waits for one that does not come
 _TOLD_CHARS = 300  # of a reason that the server gives
@@ -221,7 +222,7 @@ class Client:
         status, data = self._exchange(method, path, content, kind, timeout_s, tries)
         try:
             reply = json.loads(data) if data else None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if status >= 400:
                 raise refusal(status, data[:_TOLD_CHARS].decode("utf-8", "replace")) from error
             raise StoreError(
@@ -249,20 +250,18 @@ class Client:
             url = self._node(tried_urls)
             tried_urls.add(url)
             try:
-                reply = self._open_pool().request(
-                    method,
-                    url + path,
-                    headers=headers,
-                    content=content,
-                    extensions={
-                        "timeout": {
-                            **dict.fromkeys(_PHASES, timeout_s),
-                            "connect": min(timeout_s, self._access.timeout_s),
-                        }
-                    },
-                )
-                if not _passing(reply.status, reply.content) or not tries_left:
-                    return reply.status, reply.content
+                extensions = {
+                    "timeout": {
+                        **dict.fromkeys(_PHASES, timeout_s),
+                        "connect": min(timeout_s, self._access.timeout_s),
+                    }
+                }
+                with self._open_pool().stream(
+                    method, url + path, headers=headers, content=content, extensions=extensions
+                ) as reply:
+                    data = _read(reply, _PATIENCE * timeout_s)
+                if not _passing(reply.status, data) or not tries_left:
+                    return reply.status, data
             except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
                 now_s = time.monotonic()
                 self._spared[url] = now_s + _SPARED_S
@@ -301,6 +300,23 @@ class Client:
                     keepalive_expiry=30.0,
                 )
             return self._pool
+
+
+def _read(reply: httpcore.Response, within_s: float) -> bytes:
+    """The body of a reply. Raises `StoreError` for one that is too large, and `httpcore.ReadTimeout` where it
+    does not end `within_s` from now: each of its pieces may come in time.
+    """
+    ends_s = time.monotonic() + within_s
+    body = bytearray()
+    for piece in reply.iter_stream():
+        body += piece
+        if len(body) > MAX_REPLY_BYTES:
+            raise StoreError(
+                f"[index] url gives a reply of more than {MAX_REPLY_BYTES >> 20} MiB: is it an OpenSearch?"
+            )
+        if time.monotonic() > ends_s:
+            raise httpcore.ReadTimeout("the reply did not end in time")
+    return bytes(body)
 
 
 def refusal(status: int, error: JSON) -> StoreError:

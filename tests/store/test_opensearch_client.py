@@ -6,6 +6,7 @@ import json
 import socket
 import ssl
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -56,6 +57,32 @@ def node(answer: Answer, requests: list[tuple[str, str | None]] | None = None) -
 
     with http_server(Handler) as port:
         yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def sending(length: int, piece: bytes, pause_s: float = 0.0) -> Iterator[str]:
+    """A server that announces a body of this length and sends it piece by piece; its address."""
+    over = threading.Event()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(length))
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                for _ in range(length // len(piece)):
+                    self.wfile.write(piece)
+                    if over.wait(pause_s):
+                        return
+
+        def log_message(self, format: str, *values: object) -> None:
+            pass
+
+    try:
+        with http_server(Handler) as port:
+            yield f"http://127.0.0.1:{port}"
+    finally:
+        over.set()
 
 
 @contextmanager
@@ -213,6 +240,30 @@ def hanging(stack: ExitStack) -> tuple[socket.socket, str]:
     """A node that takes connections and never says a word, and its address."""
     silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
     return silent, f"http://127.0.0.1:{silent.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("length", "piece", "words"),
+    [
+        (1 << 40, b" " * (1 << 20), "a reply of more than 4 MiB"),
+        (200_000, b"[" * 200_000, "something that is not JSON"),
+    ],
+)
+def test_a_reply_without_bounds_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, length: int, piece: bytes, words: str
+) -> None:
+    monkeypatch.setattr("ctx.store.opensearch_client.MAX_REPLY_BYTES", 4 << 20)
+    with sending(length, piece) as url, client(url) as nodes, pytest.raises(StoreError, match=words):
+        nodes.ask("GET", "/_any")
+
+
+def test_a_reply_whose_pieces_all_come_in_time_must_end_too() -> None:
+    with (
+        sending(1 << 40, b" ", pause_s=0.02) as url,
+        client(url, timeout_s=0.2, retries=0) as nodes,
+        pytest.raises(StoreError, match="cannot be reached"),
+    ):
+        nodes.ask("GET", "/_any")
 
 
 def test_every_node_that_hangs_is_waited_for_once() -> None:
