@@ -105,10 +105,10 @@ def _check_untracked(folder: str, database: str) -> None:
     if top is not None:
         name = os.path.basename(database)
         if os.path.basename(folder) == _NAME:
-            parts, own = ["."], _PROJECT_OWN
+            tracked = _tracked(top, folder, ["."], _PROJECT_OWN)
         else:
-            parts, own = [*(name + suffix for suffix in ("", *COMPANIONS)), *_STORE_OWN], ()
-        tracked = _tracked(top, folder, parts, own)
+            catalog = [name + suffix for suffix in ("", *COMPANIONS)]
+            tracked = _tracked(top, folder, [*catalog, *_STORE_OWN])
         if tracked:
             raise StoreError(
                 f"git tracks `{tracked}` in the folder of the store, so it may be somebody else's: "
@@ -128,7 +128,7 @@ def _work_tree(folder: str) -> str | None:
         folder = above
 
 
-def _tracked(top: str, folder: str, parts: Sequence[str], own: Sequence[str]) -> str | None:
+def _tracked(top: str, folder: str, parts: Sequence[str], own: Sequence[str] = ()) -> str | None:
     """The first tracked file of these parts of `folder` that is none of its `own`; None where git tracks
     none, or cannot say.
     """
