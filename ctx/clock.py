@@ -28,6 +28,11 @@ def iso_utc(ms: int) -> str:
     return moment.replace(tzinfo=None).isoformat(timespec=spec) + "Z"
 
 
+def told_ms(ms: int) -> int:
+    """The nearest moment that `iso_utc` can tell: file systems and git keep whatever number one was given."""
+    return min(max(ms, _FIRST_MS), _LAST_MS)
+
+
 def parse_ms(text: str, *, end_of_day: bool = False) -> int:
     """Milliseconds since the epoch of an ISO 8601 date or time; a time without a zone is UTC.
 

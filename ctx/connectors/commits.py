@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from ctx.clock import iso_utc
+from ctx.clock import iso_utc, told_ms
 from ctx.connectors.base import ScanLog
 from ctx.connectors.forges import Remote, commit_url
 from ctx.connectors.gitcmd import CHUNK_BYTES, Git, GitFailed
@@ -15,7 +15,6 @@ from ctx.errors import SourceError
 from ctx.types import COMMITS, Content, SourceItem
 
 MAX_COMMITS = 20_000  # the newest; a report says when there are more
-LATEST_S = 253_402_300_799  # the end of the year 9999: git keeps whatever number a commit was given
 _FIELDS = 4
 
 
@@ -118,7 +117,7 @@ def _moment_ms(seconds: bytes) -> int:
     """When a commit was made, as git tells it: nothing of one whose date it cannot read, which counts as the
     oldest.
     """
-    return min(int(seconds), LATEST_S) * 1000 if seconds.isdigit() else 0
+    return told_ms(int(seconds) * 1000) if seconds.isdigit() else 0
 
 
 def _tokens(fd: int, deadline_s: float) -> Iterator[bytes]:

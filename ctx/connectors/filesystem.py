@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from functools import partial
 
+from ctx.clock import told_ms
 from ctx.connectors.base import EMPTY_IS_SUSPECT, ScanLog
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, EXPECTED_KINDS, SKIPPED_FOLDERS
 from ctx.connectors.names import encode_name, section_of
@@ -294,7 +295,8 @@ class FilesystemConnector:
     ) -> SourceItem:
         """The item of the file at `relative` below the resolved root; no component of that path is a link."""
         mark = fingerprint(st) + (RACY if may_still_change(st, now_ns) else "") + tag
-        return SourceItem(source_id, mark, st.st_mtime_ns // 1_000_000, partial(self._read, root, relative))
+        updated_ms = told_ms(st.st_mtime_ns // 1_000_000)
+        return SourceItem(source_id, mark, updated_ms, partial(self._read, root, relative))
 
     def _read(self, root: str, relative: str) -> Content:
         try:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import threading
 import time
 import tracemalloc
@@ -20,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tree_kit import items, put, rescan, settled
 
+from ctx.clock import iso_utc
 from ctx.connectors import filesystem
 from ctx.connectors.base import Connector, ScanLog
 from ctx.connectors.filesystem import DEFAULT_INCLUDE_GLOBS, FilesystemConnector
@@ -580,3 +582,13 @@ def test_a_root_that_is_suddenly_empty_is_taken_for_an_unmounted_disk(
         list(connector.scan(indexed, ScanLog()))
     assert list(connector.scan({}, ScanLog())) == []  # as a full run asks
     assert rescan(connector, {"only.md": "x"}) == (set(), {"only.md"})
+
+
+@pytest.mark.parametrize("seconds", [99_999_999_999_999, -99_999_999_999_999])
+def test_a_file_of_a_year_that_nobody_can_write_has_the_nearest_one(
+    root: Path, connector: FilesystemConnector, seconds: int
+) -> None:
+    """Some file systems keep what an archive says, and a search that met the file failed in telling it."""
+    put(root, "a.md")
+    subprocess.run(["touch", "-d", f"@{seconds}", str(root / "a.md")], check=False)
+    assert len(iso_utc(items(connector)["a.md"].updated_ms)) >= len("9999-12-31T23:59:59Z")
