@@ -1,6 +1,5 @@
 """How many heaps the C library keeps for the threads of a server."""
 
-import ctypes
 import os
 
 _M_ARENA_MAX = -8  # of glibc's malloc.h
@@ -16,6 +15,10 @@ def bound_heaps() -> bool:
     thread at a time, so that they hardly ever wait for one another.
     """
     if os.environ.get("MALLOC_ARENA_MAX") or "arena_max" in os.environ.get("GLIBC_TUNABLES", ""):
+        return False
+    try:
+        import ctypes  # 3 ms, and some commands read this module for a port that is free
+    except ImportError:  # a Python that was built without it
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     return mallopt is not None and mallopt(_M_ARENA_MAX, max(2, os.cpu_count() or 2)) == 1
