@@ -18,7 +18,7 @@ from ctx.memory.language import language
 from ctx.memory.persons import kin_of, relations_of
 from ctx.memory.question import NAME, Asked
 from ctx.memory.slots import PERSON_TITLE
-from ctx.memory.statement import Statement
+from ctx.memory.statement import MAX_STATEMENT_CHARS, Statement
 
 Alike = Callable[[str, str], float]  # the cosine of two texts
 
@@ -47,7 +47,7 @@ _PLACES = frozenset(
 _QUALITIES = frozenset(terms("colour color shape material taste flavour flavor smell"))
 # A number with what it counts or measures is no name, nor is a year in which something was.
 _MEASURE = re.compile(
-    r"(?i)[\d.,]*\d\s*(?:%|[a-zäöü]+s\b|percent|cm|km|kg|°)|\b(?:in|until|till|since|by|from|of|to)\s+(?:19|20)\d\d\b"
+    r"(?i)(?<![\d.,])[\d.,]*\d\s*(?:%|[a-zäöü]+s\b|percent|cm|km|kg|°)|\b(?:in|until|till|since|by|from|of|to)\s+(?:19|20)\d\d\b"
 )
 _IN_A_PLACE = re.compile(r"\bin\s+(?:the\s+)?[A-ZÄÖÜ][\w-]+")
 _CALENDAR = re.compile(rf"\b(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days?|{'|'.join(MONTHS).title()})\b")
@@ -195,6 +195,8 @@ class Wanted(NamedTuple):
 
     def is_beyond(self, told: Statement, alike: Alike) -> bool:
         """Whether a statement is seen not to tell it. `alike`: the cosine of two texts."""
+        if len(self.query) > MAX_STATEMENT_CHARS:
+            return False
         if told.foreign:
             name = language(self.query)
             called = _CALLED.get(name)
@@ -347,9 +349,13 @@ class Wanted(NamedTuple):
 
 @lru_cache(256)  # a question is compared with ten memories
 def wanted(query: str) -> Wanted:
-    """Read from the question's words."""
+    """Read from the question's words; of a whole paragraph it is not plain, and would take the square of its
+    length.
+    """
     kind = key = subject = ""
     whole: frozenset[str] = frozenset()
+    if len(query) > MAX_STATEMENT_CHARS:
+        return Wanted(query, frozenset(), kind, frozenset(), key, frozenset(), whole, subject, "")
     if match := _WHICH.match(query):
         kind = match["head"] or match["kind"]
     elif match := _WHO_DID.match(query):

@@ -117,3 +117,11 @@ def test_a_measure_a_reason_or_what_is_spelt_out_is_told_by_its_signs(
     embedding: Embedding, question: str, text: str, *, beyond: bool
 ) -> None:
     assert _is_beyond(embedding, question, text) is beyond
+
+
+def test_of_a_whole_paragraph_nothing_is_asked_that_a_statement_could_lack(embedding: Embedding) -> None:
+    question, text = "Which bank does Kofi use?", "Kofi used to work for a bank"
+    assert _is_beyond(embedding, question, text)
+    assert not _is_beyond(embedding, question + " I ask since the rent is due" * 20, text)
+    # Reading it would take the square of its length: minutes of this.
+    assert wanted("how many " + "do the " * 200_000 + "x have y").owner == ""
