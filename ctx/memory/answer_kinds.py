@@ -21,7 +21,7 @@ from ctx.memory.statement import MAX_STATEMENT_CHARS, Statement
 AKIN = 0.4
 _MOST_WORDS = 12  # of a statement that are compared with it, a model's call each
 
-_AUXILIARY = r"(?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|should|may|must)"
+AUXILIARY = r"(?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|should|may|must)"
 _HOW_MANY = re.compile(r"(?i)^\W*(?:how\s+many|wie\s*viele)\s+(?P<things>(?:[\w'’-]+\s+)+)")
 # "the salary of X", "X's salary": what is asked for, its last word the kind of it.
 _ATTRIBUTES = (
@@ -205,7 +205,7 @@ def lacks_answer(told: Statement, query: str) -> bool:
 def _things(words: str) -> frozenset[str]:
     """The terms of the things that stand first: of "messages fit in the queue" the first two."""
     noun_phrase = re.split(
-        rf"(?i)\b(?:{_AUXILIARY}|i|we|you|he|she|it|they|there|the|an?|of|in|on|for|at|with|per|to|my|our"
+        rf"(?i)\b(?:{AUXILIARY}|i|we|you|he|she|it|they|there|the|an?|of|in|on|for|at|with|per|to|my|our"
         r"|hat|haben|hast|habe|sind|ist|gibt|kann|können|ich|wir|der|die|das|pro|in|im)\b",
         words,
         maxsplit=1,

@@ -12,19 +12,27 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ctx.analyze import STOP_WORDS, terms
-from ctx.memory.answer_kinds import AKIN, COST, COST_ASKED, MOMENT, NUMBER_WORDS, WORD, kind_of, words_beside
+from ctx.memory.answer_kinds import (
+    AKIN,
+    AUXILIARY,
+    COST,
+    COST_ASKED,
+    MOMENT,
+    NUMBER_WORDS,
+    WORD,
+    kind_of,
+    words_beside,
+)
 from ctx.memory.calendar_words import MONTHS
 from ctx.memory.language import language
 from ctx.memory.persons import kin_of, relations_of
-from ctx.memory.question import NAME, Asked
+from ctx.memory.question import NAME, SPEAKER, Asked
 from ctx.memory.slots import PERSON_TITLE
 from ctx.memory.statement import MAX_STATEMENT_CHARS, Statement
 
 Alike = Callable[[str, str], float]  # the cosine of two texts
 
-_AUXILIARY = (
-    r"(?:is|are|am|was|were|do|does|did|has|have|had|can|could|will|would|should|may|must|shall|['’]s)"
-)
+_AUXILIARY = rf"(?:{AUXILIARY}|shall|['’]s)"
 _WHICH = re.compile(
     r"(?i)^\W*(?:(?:at|in|on|for|with|by|from|to|of|under)\s+)?"
     rf"(?:which|what(?=(?:\s+[\w-]+){{1,2}}\s+{_AUXILIARY}\b))\s+(?!{_AUXILIARY}\b)"
@@ -90,8 +98,7 @@ _HOLDER = re.compile(
 _LIGHT = STOP_WORDS | frozenset(
     terms("have own get take go like use make still currently ever any anything anyone people")
 )
-_SPEAKER = re.compile(r"(?i)^(?:i|we|the\s+user|user)$")
-_OF_SPEAKER = re.compile(r"(?i)\b(?:i|me|my|mine|we|us|our|ours|user)\b")
+_SPEAKER_ALONE = re.compile(r"(?i)^(?:i|we|the\s+user|user)$")
 _SOME = re.compile(r"(?i)^\W*(?:an?|every|each|some|most)\b")
 _THE = re.compile(r"(?i)^\W*(?:the|this|that|these|those)\b")
 _HAVING = re.compile(r"(?i)^\W*(?:do|did|does)\s+(?:i|we|the\s+user|user)\s+(?:\w+\s+)?(?:have|own|keep)\b")
@@ -254,7 +261,7 @@ class Wanted(NamedTuple):
         whose = question.bearers
         if told_else == told.text or not whose.isdisjoint(terms(told_else)):
             return False
-        if not whose and (_OF_SPEAKER.search(told_else) or not _OF_SPEAKER.search(self.query)):
+        if not whose and (SPEAKER.search(told_else) or not SPEAKER.search(self.query)):
             return False
         words = [word for word in WORD.findall(self.query) if not (_LIGHT | whose).issuperset(terms(word))]
         # Whoever has a wife is married.
@@ -285,7 +292,7 @@ class Wanted(NamedTuple):
         if self._names(_IN_A_PLACE.sub(" ", told.text)):
             return False
         stands = _STANDS.search(told.text) is not None and not _STANDS.search(self.query)
-        if stands and _OF_SPEAKER.search(_OWNED.sub(" ", told.text)) is None:
+        if stands and SPEAKER.search(_OWNED.sub(" ", told.text)) is None:
             return True
         complement = _COMPLEMENT.search(told.text)
         return bool(self.key) and complement is not None and self.keys == frozenset(terms(complement["head"]))
@@ -309,7 +316,7 @@ class Wanted(NamedTuple):
             held_by = frozenset(terms(match["holder"]))
             if held_by.isdisjoint(self.terms) and alike(self.owner, match["holder"]) < AKIN:
                 return True
-        by_speaker = _SPEAKER.match(self.subject) and not _OF_SPEAKER.search(told.text)
+        by_speaker = _SPEAKER_ALONE.match(self.subject) and not SPEAKER.search(told.text)
         # Who speaks of the bees has them, and need not do anything with them.
         if by_speaker and (
             _SOME.match(told.text) or (_THE.match(told.text) and not _HAVING.match(self.query))

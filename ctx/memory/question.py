@@ -53,7 +53,7 @@ _PLACE = re.compile(
     r"|(?:mon|tues|wednes|thurs|fri|satur|sun)day)\b)\w"
     r"|\b(?:here|there|home|abroad|upstairs|downstairs|outside|inside|away)\b"
 )
-_SPEAKER = re.compile(r"(?i)\b(?:i|me|my|mine|we|us|our|ours|user)\b")
+SPEAKER = re.compile(r"(?i)\b(?:i|me|my|mine|we|us|our|ours|user)\b")
 # What is spelt as a name and is nobody's: a day, a month, and where somebody is from.
 _WHEN_OR_WHERE = re.compile(
     r"\b(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days?|January|February|March|April|May|June|July|August"
@@ -64,7 +64,7 @@ _DEED = re.compile(
     r"^(?!(?:Al|Wil|Mani|Wini)?[Ff]red\b|(?:Jar|Ahm|Ham|Mohamm?|N|T|J)ed\b)\w+ed\s+"
     r"(?=(?:the|an?|my|our|his|her|their|with|to|on|in|up|at)\b)"
 )
-IN_A_PLACE = re.compile(r"\b(?:in|from)\s+(?:the\s+)?[A-ZÄÖÜ][\w-]+")
+_IN_A_PLACE = re.compile(r"\b(?:in|from)\s+(?:the\s+)?[A-ZÄÖÜ][\w-]+")
 # Somebody without a name: a pronoun, or whom something is done by.
 _SOMEBODY = re.compile(
     r"(?i)\b(?:s?he|they|him|them|who(?:ever)?|(?:every|some|any|no)(?:body|one)|no\s+one|people|team|family"
@@ -236,19 +236,19 @@ class Asked(NamedTuple):
             return False
         text = _DEED.sub(" ", _WHEN_OR_WHERE.sub(" ", told.text))
         if self.of_somebody:
-            text = IN_A_PLACE.sub(" ", text)
+            text = _IN_A_PLACE.sub(" ", text)
         spelt = frozenset(terms(" ".join(NAME.findall(text))))
         if spelt - STOP_WORDS - self.terms:
             return False
         if not self.of_somebody:
             # "Our repository is called shipyard", in small letters; and not by the name that the question has
             return all(self.terms.issuperset(terms(word)) for word in _CALLED.findall(told.text))
-        by_speaker = _SPEAKER.search(told.text) is not None and not self._names_speaker
+        by_speaker = SPEAKER.search(told.text) is not None and not self._names_speaker
         return not (by_speaker or told.others - self.relatives or _SOMEBODY.search(told.text))
 
     @property
     def _names_speaker(self) -> bool:
-        return _SPEAKER.search(" ".join(self.words)) is not None
+        return SPEAKER.search(" ".join(self.words)) is not None
 
     def things_apart(self, told: Statement) -> Iterator[tuple[str, str]]:
         """What the question asks for, and what a statement tells of instead, where both are of one kind ("tax
