@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from _common import check, finish, header, markdown_tree, note, once, options
+from _common import check, finish, header, markdown_tree, note, once, options, used_s
 
 CONFIG = '[connectors.filesystem]\nroot = "./docs"\n'
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -27,11 +27,6 @@ SEARCH = {
     "method": "tools/call",
     "params": {"name": "search", "arguments": {"query": "value file"}},
 }
-
-
-def used_ms(pid: int) -> float:
-    """Processor time of a process so far, by its clock (Linux makes the clock's number of the process's)."""
-    return time.clock_gettime(~pid << 3 | 2) * 1000
 
 
 def initialize(name: str) -> dict[str, object]:
@@ -74,7 +69,7 @@ def start(folder: Path, environ: dict[str, str], name: str = "bench") -> dict[st
         process.stdin.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
         process.stdin.flush()
         reply = json.loads(process.stdout.readline())
-        figures[step] = used_ms(process.pid), (time.perf_counter() - began_s) * 1000
+        figures[step] = used_s(process.pid) * 1000, (time.perf_counter() - began_s) * 1000
         assert "result" in reply, reply
     process.stdin.close()
     process.wait(60)

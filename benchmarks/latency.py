@@ -34,6 +34,7 @@ from _common import (
     note,
     options,
     quantiles,
+    used_s,
     wait_until_idle,
 )
 
@@ -62,11 +63,6 @@ def tell_memory(pid: int, when: str) -> None:
     note(f"memory {when}, MB", share_mb)
 
 
-def used_ms(pid: int) -> float:
-    """Processor time of a process so far, by its clock (Linux makes the clock's number of the process's)."""
-    return time.clock_gettime(~pid << 3 | 2) * 1000
-
-
 def measure(
     connection: http.client.HTTPConnection, pid: int, queries: list[str], limits_ms: dict[str, float]
 ) -> None:
@@ -84,9 +80,9 @@ def measure(
         health.append(time.perf_counter() - began_s)
     print(f"/health   p50 {quantiles(health)[0]:.2f} ms (the yardstick: the door itself)")
     for mode in ("keyword", "semantic", "hybrid"):
-        before_ms = used_ms(pid)
+        before_s = used_s(pid)
         p50, p95, p99 = quantiles([ask(connection, {"query": query, "mode": mode})[0] for query in queries])
-        each_ms = (used_ms(pid) - before_ms) / len(queries)
+        each_ms = (used_s(pid) - before_s) / len(queries) * 1000
         print(
             f"{mode:<9} p50 {p50:.2f} ms, p95 {p95:.2f} ms, p99 {p99:.2f} ms; processor {each_ms:.2f} ms each"
         )

@@ -1,30 +1,39 @@
-"""Processor time of a search in process, of this checkout beside another one's: every query is asked of both,
-in turn.
+"""Time of a search, of this checkout beside another one's: every query is asked of both, in turn.
 
     git worktree add --detach ../before a88e0e9
     python benchmarks/query_time.py --against ../before --chunks 55000
+    python benchmarks/query_time.py --against ../before --chunks 55000 --served
     python benchmarks/query_time.py --chunks 10000
 
-Both processes run in the same environment, so that only `ctx/` differs; each has a store of its own, made of
-the same pages. What is measured is the asking thread (`time.thread_time`), and the process as a whole beside
-it, since a scan may be shared by threads. The queries are words that stand side by side or apart in the
-pages. Vectors are random (`fill_vectors`): the worst case for a scan.
+In process, what is measured is the asking thread (`time.thread_time`), and the process as a whole beside it,
+since a scan may be shared by threads. `--served` asks a server of each checkout over HTTP instead, as users
+do: the client's clock, and the processor time of the server's process.
+
+Both run in the same environment, so that only `ctx/` differs; each has a store of its own, made of the same
+pages. The queries are words that stand side by side or apart in the pages. Vectors are random
+(`fill_vectors`): the worst case for a scan.
 """
 
 import argparse
+import http.client
 import json
 import os
 import random
+import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Protocol
 
-from _common import header, markdown_tree, quantiles
+from _common import header, markdown_tree, quantiles, used_s, wait_until_idle
 
 HERE = Path(__file__).resolve().parent
 CONFIG = '[connectors.filesystem]\nroot = "./docs"\n[watch]\nenabled = false\n'
+IN_PROCESS, SERVED = ("thread", "process", "clock"), ("process", "clock")  # what is measured of each
 
 # Run in either checkout: what it calls stood in all of them.
 MAKE = """
@@ -44,10 +53,19 @@ with open_workspace(load_config("ctx.toml", dict(os.environ))) as space:
     for line in sys.stdin:
         query, mode = json.loads(line)
         began = time.thread_time(), time.process_time(), time.perf_counter()
-        reply = searcher.search(query, mode)
+        searcher.search(query, mode)
         ended = time.thread_time(), time.process_time(), time.perf_counter()
-        print(json.dumps([[b - a for a, b in zip(began, ended)], [row.source_id for row in reply.results]]), flush=True)
+        print(json.dumps([b - a for a, b in zip(began, ended)]), flush=True)
 """
+
+
+class Side(Protocol):
+    """What answers from one checkout's code."""
+
+    def ask(self, query: str, mode: str) -> list[float]:
+        """The seconds that an answer took, by each of what is measured."""
+
+    def close(self) -> None: ...
 
 
 class Checkout:
@@ -64,18 +82,50 @@ class Checkout:
             stdout=subprocess.PIPE,
         )
 
-    def ask(self, query: str, mode: str) -> tuple[list[float], list[str]]:
-        """(seconds of the thread, of the process, of the clock), and the paths that were answered."""
+    def ask(self, query: str, mode: str) -> list[float]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([query, mode]) + "\n")
         self._process.stdin.flush()
-        times, paths = json.loads(self._process.stdout.readline())
-        return times, paths
+        times: list[float] = json.loads(self._process.stdout.readline())
+        return times
 
     def close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
+        self._process.wait(30)
+
+
+class Served:
+    """A server of one checkout's code, asked over one connection."""
+
+    def __init__(self, code: Path, folder: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{probe.getsockname()[1]}"
+        (folder / "ctx.toml").write_text(f'{CONFIG}[server]\nbind = "{address}"\n')
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "ctx", "serve", "mcp", "--config", str(folder / "ctx.toml")],
+            env={**os.environ, "PYTHONPATH": str(code)},
+            cwd=code,  # `-m` looks here first
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        wait_until_idle(address)
+        self._connection = http.client.HTTPConnection(address, timeout=30)
+
+    def ask(self, query: str, mode: str) -> list[float]:
+        body = json.dumps({"query": query, "mode": mode})
+        used, began = used_s(self._process.pid), time.perf_counter()
+        self._connection.request("POST", "/tools/search", body, {"Content-Type": "application/json"})
+        reply = self._connection.getresponse()
+        answer = reply.read()
+        times = [time.perf_counter() - began]
+        assert reply.status == 200, answer
+        return [used_s(self._process.pid) - used, *times]
+
+    def close(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
         self._process.wait(30)
 
 
@@ -105,7 +155,9 @@ def build(code: Path, folder: Path, chunks: int) -> None:
     )
 
 
-def measure(checkouts: dict[str, Checkout], queries: list[str], mode: str) -> dict[str, object]:
+def measure(
+    checkouts: dict[str, Side], queries: list[str], mode: str, measured: tuple[str, ...]
+) -> dict[str, object]:
     """p50, p95 and p99 of every checkout in milliseconds; of two, the median of the ratios question by
     question too.
     """
@@ -116,13 +168,13 @@ def measure(checkouts: dict[str, Checkout], queries: list[str], mode: str) -> di
     for i, query in enumerate(queries):
         order = list(checkouts.items())
         for side, checkout in order if i % 2 else reversed(order):
-            figures[side].append(checkout.ask(query, mode)[0])
+            figures[side].append(checkout.ask(query, mode))
     report: dict[str, object] = {
         "mode": mode,
         "queries": len(queries),
         "load": [round(value, 1) for value in os.getloadavg()],
     }
-    for column, what in enumerate(("thread", "process", "clock")):
+    for column, what in enumerate(measured):
         columns = {side: [row[column] for row in rows] for side, rows in figures.items()}
         report[f"{what}_ms"] = {
             side: [round(value, 2) for value in quantiles(values)] for side, values in columns.items()
@@ -141,8 +193,9 @@ def main() -> None:
     options.add_argument("--chunks", type=int, default=55_000)
     options.add_argument("--queries", type=int, default=150)
     options.add_argument("--folder", type=Path, help="where the stores are made and kept")
+    options.add_argument("--served", action="store_true", help="over HTTP, of a server of each")
     args = options.parse_args()
-    header("a search in process, beside another checkout's")
+    header(f"a search {'over HTTP' if args.served else 'in process'}, beside another checkout's")
     codes = {"now": HERE.parent}
     if args.against is not None:
         codes["before"] = args.against.resolve()
@@ -150,12 +203,16 @@ def main() -> None:
         folder = (args.folder or Path(name)).resolve()
         for side, code in codes.items():
             build(code, folder / side, args.chunks)
-        checkouts = {side: Checkout(code, folder / side) for side, code in codes.items()}
+        start: type[Served | Checkout] = Served if args.served else Checkout
+        checkouts: dict[str, Side] = {side: start(code, folder / side) for side, code in codes.items()}
         queries = queries_of(folder / "now" / "docs", args.queries)
-        for mode in ("keyword", "semantic", "hybrid"):
-            print(json.dumps(measure(checkouts, queries, mode)), flush=True)
-        for checkout in checkouts.values():
-            checkout.close()
+        measured = SERVED if args.served else IN_PROCESS
+        try:
+            for mode in ("keyword", "semantic", "hybrid"):
+                print(json.dumps(measure(checkouts, queries, mode, measured)), flush=True)
+        finally:
+            for checkout in checkouts.values():
+                checkout.close()
 
 
 if __name__ == "__main__":

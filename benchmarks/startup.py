@@ -19,7 +19,18 @@ import time
 from pathlib import Path
 from statistics import median
 
-from _common import Words, check, embed_at_random, finish, header, note, once, options, quantiles
+from _common import (
+    Words,
+    check,
+    embed_at_random,
+    finish,
+    header,
+    note,
+    once,
+    options,
+    quantiles,
+    used_s,
+)
 
 from ctx.config import load_config
 from ctx.connectors.base import ScanLog
@@ -121,7 +132,7 @@ def start(folder: Path, mode: str) -> tuple[float, float, float, float]:
         port = int(heard.rpartition(":")[2])
         ask(port, mode)
         answered_s = time.perf_counter() - began_s
-        used_s = time.clock_gettime(~process.pid << 3 | 2)  # Linux makes the clock's number of the process's
+        processor_s = used_s(process.pid)
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         asked_s = time.perf_counter()
         connection.request("GET", "/health")
@@ -132,7 +143,7 @@ def start(folder: Path, mode: str) -> tuple[float, float, float, float]:
         stopping_s = time.perf_counter()
         process.send_signal(signal.SIGTERM)
         process.wait(30)
-    return answered_s, health_s, time.perf_counter() - stopping_s, used_s
+    return answered_s, health_s, time.perf_counter() - stopping_s, processor_s
 
 
 def main() -> None:
