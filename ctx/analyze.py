@@ -244,7 +244,9 @@ def _counted(text: str) -> Mapping[str, int]:
         spaced = _UNSPACED.sub(" ", text)
     content = _CRUMB.sub(" ", spaced) if "'" in spaced or "’" in spaced else spaced
     stems = zip(_unstemmed.analyze(content), _analyzer.analyze(content), strict=True)
-    terms = [stem for word, stem in stems if word not in STOP_WORDS] + _analyzer.analyze(" ".join(implied))
+    terms = [stem for word, stem in stems if word not in STOP_WORDS]
+    if implied:
+        terms += _analyzer.analyze(" ".join(implied))
     counts: dict[str, int] = {}
     for term in terms or _analyzer.analyze(spaced):
         counts[term] = counts.get(term, 0) + 1

@@ -47,7 +47,11 @@ def by_document(hits: Iterable[Hit]) -> dict[int, list[Hit]]:
     """The hits of each document, in the order in which they come."""
     groups: dict[int, list[Hit]] = {}
     for hit in hits:
-        groups.setdefault(hit.document_no, []).append(hit)
+        group = groups.get(hit[1])
+        if group is None:
+            groups[hit[1]] = [hit]
+        else:
+            group.append(hit)
     return groups
 
 

@@ -240,16 +240,19 @@ class Matcher:
         """
         first_at = until = last = 0
         highest = 0.0
-        for i, first in enumerate(marks):
-            while last < len(marks) and marks[last].start < first.start + self._snippet_chars - _LEAD_CHARS:
+        room = self._snippet_chars - _LEAD_CHARS
+        for i, (first, _, _) in enumerate(marks):
+            while last < len(marks) and marks[last].start < first + room:
                 last += 1
             terms = complete = 0
-            for mark in marks[i:last]:
-                if mark.terms & ~terms:
-                    terms, complete = terms | mark.terms, mark.end
+            for _, end, of_word in marks[i:last]:
+                if of_word & ~terms:
+                    terms, complete = terms | of_word, end
             value = self.shares[terms] + 0.001 * (last - i)
             if value > highest:
-                first_at, until, highest = first.start, complete, value
+                first_at, until, highest = first, complete, value
+            if last == len(marks):  # what begins later has less of the same
+                break
         return first_at, until
 
 

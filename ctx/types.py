@@ -8,7 +8,7 @@ milliseconds). Times are integers: milliseconds since the epoch, UTC.
 from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 
-from ctx.lean import TYPE_CHECKING, Any, NamedTuple
+from ctx.lean import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -174,10 +174,11 @@ class Hit(NamedTuple):
     span: int = 1
 
 
+Fields = TypeVar("Fields", bound="tuple[int, int, float, int]")  # of a hit, which is made of the best alone
 _chunk_no, _score = itemgetter(0), itemgetter(2)  # by their places: half the time
 
 
-def best_first(hits: Iterable[Hit]) -> list[Hit]:
+def best_first(hits: Iterable[Fields]) -> list[Fields]:
     """The hits by score, those of equal scores by chunk number."""
     return sorted(sorted(hits, key=_chunk_no), key=_score, reverse=True)  # stable, in reverse too
 

@@ -214,12 +214,16 @@ class KeywordIndex:
         for depth in (k + margin for margin in TIED):
             hits, below = self._found(parts, depth)
             # What was not read may be as good as the last: by number it would come before it.
-            if len(hits) <= k or hits[k - 1].score > below:
+            if len(hits) <= k or hits[k - 1][2] > below:
                 break
-        return hits[:k]
+        return records(Hit, hits[:k])
 
-    def _found(self, parts: Sequence[tuple[Any, float]], depth: int) -> tuple[list[Hit], float]:
-        """What queries find to a depth each, every passage once; and the most that another one may have."""
+    def _found(
+        self, parts: Sequence[tuple[Any, float]], depth: int
+    ) -> tuple[list[tuple[int, int, float, int]], float]:
+        """What queries find to a depth each, every passage once, in the fields of a `Hit`; and the most that
+        another one may have.
+        """
         searcher = self._searcher
         below = 0.0
         scores: list[float] = []
@@ -236,12 +240,12 @@ class KeywordIndex:
             spans = searcher.fast_field_values("span", addresses)
         except (OSError, ValueError) as error:
             raise StoreError(_SILENT) from error
-        if None in chunk_nos or None in document_nos:  # of a damaged file
+        if not (all(chunk_nos) and all(document_nos)):  # of a damaged file: the catalog counts from 1
             raise StoreError(_SILENT)
-        passages: dict[int, Hit] = {}
+        passages: dict[int, tuple[int, int, float, int]] = {}
         keep = passages.setdefault
-        for hit in best_first(records(Hit, zip(chunk_nos, document_nos, scores, spans, strict=True))):
-            keep(hit[0], hit)
+        for fields in best_first(zip(chunk_nos, document_nos, scores, spans, strict=True)):
+            keep(fields[0], fields)
         return list(passages.values()), below
 
     def close(self) -> None:
