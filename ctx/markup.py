@@ -390,14 +390,19 @@ def _without_inline(line: str) -> str:
 def _without_tags(line: str) -> str:
     """Without the tags of HTML. What else stands in angle brackets (`<file>`, an address, code) stays."""
     clean, read_to = "", 0
+    code = _Code(line)
+    last_comment_end = line.rfind("-->")
     start = line.find("<")
     while start >= 0:
         comment = line.startswith("<!--", start)
-        end = line.find("-->" if comment else ">", start)
-        name = line[start + 1 : end].lstrip("/").split(" ")[0].rstrip("/").lower() if end > 0 else ""
-        generic = end == start + 2 and line[end - 1].isupper() and line[:start][-1:].isalnum()  # Result<A>
-        tag = comment or (name in _TAGS and end - start < _TAG_CHARS and not generic)
-        if end > 0 and tag and not _in_code(line, start):
+        end = line.find("-->" if comment else ">", start) if not comment or start < last_comment_end else -1
+        short = 0 < end - start < _TAG_CHARS
+        name = line[start + 1 : end].lstrip("/").split(" ")[0].rstrip("/").lower() if short else ""
+        generic = (
+            end == start + 2 and line[end - 1].isupper() and line[start - 1 : start].isalnum()
+        )  # Result<A>
+        tag = comment or (name in _TAGS and not generic)
+        if end > 0 and tag and not code.holds(start):
             clean += line[read_to:start] + (" " if name in ("br", "td", "li", "p") else "")
             read_to = end + (3 if comment else 1)
         start = line.find("<", max(start + 1, read_to))
@@ -408,7 +413,9 @@ def _without_links(line: str) -> str:
     """`[words](address)` and `[words][name]` as the words."""
     clean, read_to = "", 0
     while True:
-        middle = min((i for i in (line.find("](", read_to), line.find("][", read_to)) if i >= 0), default=-1)
+        middle = line.find("]", read_to)
+        while middle >= 0 and line[middle + 1 : middle + 2] not in ("(", "["):
+            middle = line.find("]", middle + 1)
         if middle < 0:
             return clean + line[read_to:]
         start = line.rfind("[", read_to, middle)
@@ -428,27 +435,44 @@ def _without_links(line: str) -> str:
 def _address_end(line: str, start: int) -> int:
     """Where the parenthesis around an address closes, which may have pairs of them in it; -1: nowhere."""
     first = end = line.find(")", start)
-    while end >= 0 and line.count("(", start, end) > line.count(")", start, end):
-        end = line.find(")", end + 1)
-    return first if end < 0 else end
+    unclosed = 0
+    while end >= 0:
+        unclosed += line.count("(", start, end)
+        if not unclosed:
+            return end
+        unclosed, start = unclosed - 1, end + 1
+        end = line.find(")", start)
+    return first
 
 
 def _without_attributes(line: str) -> str:
     """Without what is said of the words before it for who lays the page out: `{#name}`, `{: .class }`."""
     clean, read_to = "", 0
+    code = _Code(line)
     start = line.find("{")
     while start >= 0:
         end = line.find("}", start)
         named = line[start + 1 : end].removeprefix(":").strip()
-        if end > 0 and named[:1] in ("#", ".") and named[1:2].isalpha() and not _in_code(line, start):
+        if end > 0 and named[:1] in ("#", ".") and named[1:2].isalpha() and not code.holds(start):
             clean, read_to = clean + line[read_to:start].rstrip(), end + 1
         start = line.find("{", start + 1)
     return clean + line[read_to:]
 
 
-def _in_code(line: str, position: int) -> bool:
-    """Whether a place in a line is between the marks of code."""
-    return line[:position].replace("``", "`").count("`") % 2 == 1
+class _Code:
+    """Tells of the places of a line, asked in order, whether they are between the marks of code."""
+
+    def __init__(self, line: str) -> None:
+        self._line = line
+        self._read_to = 0
+        self._inside = False
+
+    def holds(self, position: int) -> bool:
+        """Of a place behind those asked before, at which no mark of code stands."""
+        marks = self._line[self._read_to : position].replace("``", "`").count("`")
+        self._inside ^= marks % 2 == 1
+        self._read_to = position
+        return self._inside
 
 
 def _without_roles(line: str) -> str:
@@ -495,12 +519,13 @@ def _without_emphasis(line: str) -> str:
 
 def _without_pairs(line: str, mark: str) -> str:
     clean, read_to, size = "", 0, len(mark)
+    backwards = line[::-1]
     start = line.find(mark)
     while start >= 0:
         end = line.find(mark, start + size)
         if end < 0:
             break
-        if _opens(line, start, size) and _opens(line[::-1], len(line) - end - size, size):
+        if _opens(line, start, size) and _opens(backwards, len(line) - end - size, size):
             clean += line[read_to:start] + line[start + size : end]
             read_to = end + size
             end = line.find(mark, read_to)

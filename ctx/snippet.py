@@ -149,6 +149,8 @@ class Matcher:
             if terms is None:
                 terms = self._terms_of[word] = self._terms_of_word(word)
             if not terms:
+                # All of the word was looked at: from each of its letters it would be looked at again.
+                read_to = read_to if unspaced else end
                 continue
             # The pairs of a run overlap: together they are what the query has of it.
             if unspaced and 0 < begin <= read_to and low[read_to - 1] >= _FIRST_UNSPACED:
@@ -176,9 +178,14 @@ class Matcher:
         if not any(part in squeezed for part in absent):
             return []
         snakes = []
+        position = 0  # of the first mark that does not end before the identifier
         for start, end in analyze.snake_spans(text):
+            while position < len(marks) and marks[position].end <= start:
+                position += 1
+            if position < len(marks) and marks[position].start < end:
+                continue
             terms = self._terms_of_word(text[start:end].replace("_", ""))
-            if terms and not any(mark.start < end and mark.end > start for mark in marks):
+            if terms:
                 snakes.append(Mark(start, end, terms))
         return snakes
 
@@ -238,22 +245,33 @@ class Matcher:
         """Where the words begin that say most together within a window, and until where each was said once;
         of several equals the first.
         """
-        first_at = until = last = 0
-        highest = 0.0
-        room = self._snippet_chars - _LEAD_CHARS
-        for i, (first, _, _) in enumerate(marks):
-            while last < len(marks) and marks[last].start < first + room:
+        densest = 0, 0
+        highest, room, last = 0.0, self._snippet_chars - _LEAD_CHARS, 0
+        counts: dict[Terms, int] = {}  # of the words in the window, by what terms they are
+        terms = 0
+        for i, (start, _, leaving) in enumerate(marks):
+            while last < len(marks) and marks[last].start < start + room:
+                coming = marks[last].terms
+                counts[coming] = counts.get(coming, 0) + 1
+                terms |= coming
                 last += 1
-            terms = complete = 0
-            for _, end, of_word in marks[i:last]:
-                if of_word & ~terms:
-                    terms, complete = terms | of_word, end
             value = self.shares[terms] + 0.001 * (last - i)
             if value > highest:
-                first_at, until, highest = first, complete, value
+                densest, highest = (i, last), value
             if last == len(marks):  # what begins later has less of the same
                 break
-        return first_at, until
+            counts[leaving] -= 1
+            if not counts[leaving]:
+                del counts[leaving]
+                terms = 0
+                for present in counts:
+                    terms |= present
+        shown = marks[slice(*densest)]
+        terms = until = 0
+        for _, end, of_word in shown:
+            if of_word & ~terms:
+                terms, until = terms | of_word, end
+        return (shown[0].start if shown else 0), until
 
 
 def _terms_of(marks: Sequence[Mark], end: int = sys.maxsize) -> Terms:

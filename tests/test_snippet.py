@@ -1,5 +1,10 @@
 """What is shown of a text: marks on the query's words, windows that hold them, no markup."""
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
 import pytest
 
 from ctx import analyze
@@ -153,3 +158,44 @@ def test_a_run_without_spaces_is_marked_whole(query: str, text: str, marked: lis
     matcher = Matcher(analyze.query_terms(query), {})
     snippet, highlights = matcher.snippet(Text(text, "t", "", prose=True))
     assert [snippet[start:end] for start, end in highlights] == marked
+
+
+def lines_run(work: Callable[[], object]) -> int:
+    """How many lines of Python some work runs: what it costs, but for the machine's speed."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    earlier = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(earlier)
+    return count
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "otter",
+        "otter ",
+        "x",
+        "lake_otter a_b ",
+        "a. ",
+        "<b>otter</b>",
+        "`otter` *lake* ",
+        "[x](y)",
+        "獺",
+        "x獺",
+    ],
+)
+def test_a_text_costs_what_it_is_long_and_not_the_square_of_that(piece: str) -> None:
+    def cost(times: int) -> int:
+        matcher = Matcher(["otter", "x", "a", "獺獺", "lakeotter"], {}, snippet_chars=2000)
+        return lines_run(lambda: matcher.snippet(Text(piece * times, "t", "", prose=True)))
+
+    assert cost(9600) < 6 * cost(2400)
