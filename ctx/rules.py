@@ -295,16 +295,25 @@ def _says(named: str, low: str, part: str, parts: Sequence[str]) -> bool:
     """Whether some word of a path (`low`: in lower case) begins with a part and ends soon after it, or is
     made of that part and another: `healthcheck` of `health` and `check`.
     """
+    longest = len(part) + max(map(len, parts)) + 2 * WORD_ENDING  # word that could be made so
     start = low.find(part)
     while start >= 0:
         first, last = start, start + len(part)
-        while first and low[first - 1].isalnum() and not named[first].isupper():
-            first -= 1
-        while last < len(low) and low[last].isalpha() and not named[last].isupper():
+        while (
+            last < len(low) and last - first <= longest and low[last].isalpha() and not named[last].isupper()
+        ):
             last += 1
+        if last - first > longest:
+            # Where the part is found again within, the word is this one: of a name of 250 times a letter each
+            # would be looked at from each.
+            alike = named[first + 1 : first + len(part)] == low[first + 1 : first + len(part)]
+            start = low.find(part, last - len(part) + 1 if alike else start + 1)
+            continue
+        while first and last - first <= longest and low[first - 1].isalnum() and not named[first].isupper():
+            first -= 1
         if first == start and last - start <= len(part) + WORD_ENDING:
             return True
-        word = low[first:last]
+        word = low[first:last] if last - first <= longest else ""
         if any(_made_of(word, part, neighbour) or _made_of(word, neighbour, part) for neighbour in parts):
             return True
         start = low.find(part, start + 1)

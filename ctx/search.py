@@ -52,6 +52,9 @@ _MIN_HASH_CHARS = 7  # as git abbreviates
 _MAX_HASHES = 8  # of a query that are looked for among the commits: a pasted log is full of such
 _HEX = frozenset("0123456789abcdef")
 _MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
+_MAX_TYPOS = (
+    8  # of a query whose neighbours are looked for, 2 ms each: a page in another tongue is full of such
+)
 
 
 class Surroundings(Protocol):
@@ -239,18 +242,18 @@ class Searcher:
         words = self._known(query)
         if all(words.weights.values()) or mode == "semantic" or len(query) > analyze.MAX_QUERY_CHARS:
             return words
-        replaced, hashes = list[str](), 0
+        replaced, hashes, typos = list[str](), 0, 0
         for word, stem in () if analyze.exact_phrases(query) else _unquoted_words(query):
             folded = analyze.folded(query)
             position = folded.find(word)
             if words.weights.get(stem) or position < 0 or len(folded) != len(query):
                 continue
             neighbour = None
-            if _is_cut_hash(word):
+            if _is_cut_hash(word) and hashes < _MAX_HASHES:
                 hashes += 1
-                alone = len(word) == len(query.strip())
-                neighbour = self._commit(word, alone=alone) if hashes <= _MAX_HASHES else None
-            elif _may_be_misspelt(word):
+                neighbour = self._commit(word, alone=len(word) == len(query.strip()))
+            elif _may_be_misspelt(word) and typos < _MAX_TYPOS:
+                typos += 1
                 neighbour = self._index.resembling(analyze.one_letter_off(word))
             if neighbour is not None:
                 query = query[:position] + neighbour + query[position + len(word) :]

@@ -1,7 +1,7 @@
 """What a file is, and what the rules make of it in a ranking."""
 
 import pytest
-from kit import ROOT
+from kit import ROOT, lines_run
 
 from ctx import kinds, ranking, rules
 from ctx.ranking import Leg
@@ -263,3 +263,14 @@ def test_a_test_that_is_named_is_not_held_back_and_one_in_another_folder_is_not_
     ranked, rulings = rules.apply([(1, 1.0), (2, 0.5), (3, 0.5), (4, 0.4)], profiles, question)
     assert [number for number, _ in ranked] == [2, 4, 1, 3]
     assert rulings[2] == rules.Ruling(1.0)
+
+
+@pytest.mark.parametrize("piece", ["x", "xy", "x1", "xX", "xXXXXXXXXX"])
+def test_a_path_costs_what_it_is_long_and_not_the_square_of_that(piece: str) -> None:
+    """A clone may have three hundred files whose names are as long as a folder takes."""
+
+    def cost(length: int) -> int:
+        files = {1: (f"docs/{piece * (length // len(piece))}.md", MARKDOWN)}
+        return lines_run(lambda: order(files, {"x": 1.0, "xxx": 1.0, "y": 1.0}, [(1, 1.0)]))
+
+    assert cost(2000) < 6 * cost(500)

@@ -1,11 +1,7 @@
 """What is shown of a text: marks on the query's words, windows that hold them, no markup."""
 
-import sys
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
-
 import pytest
+from kit import lines_run
 
 from ctx import analyze
 from ctx.markup import Text
@@ -158,24 +154,6 @@ def test_a_run_without_spaces_is_marked_whole(query: str, text: str, marked: lis
     matcher = Matcher(analyze.query_terms(query), {})
     snippet, highlights = matcher.snippet(Text(text, "t", "", prose=True))
     assert [snippet[start:end] for start, end in highlights] == marked
-
-
-def lines_run(work: Callable[[], object]) -> int:
-    """How many lines of Python some work runs: what it costs, but for the machine's speed."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    earlier = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(earlier)
-    return count
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,12 @@ def test_a_word_that_no_text_has_is_looked_for_with_one_letter_changed(space: Wo
     assert "note" not in search(space, "kubernetes")
 
 
+def test_of_a_page_of_words_that_no_text_has_the_first_are_put_right(space: Workspace) -> None:
+    unknown = [f"qwxz{letter}vkj" for letter in "bcdfghjk"]
+    assert paths(search(space, " ".join([*unknown[:7], "kuberntes"])))[0] == "guide/install.md"
+    assert paths(search(space, " ".join([*unknown, "kuberntes"]))) == [], "each would be 2 ms"
+
+
 def test_a_name_in_quotes_that_is_not_there_finds_nothing(space: Workspace) -> None:
     for query in ('"kuberntes"', '"get_user_nmae"', '"operator kubernetes"'):
         reply = search(space, query)
