@@ -178,7 +178,7 @@ class Documents(Record):
 
     def places(self, document_nos: Sequence[int]) -> list[tuple[int, str, str]]:
         places: list[tuple[int, str, str]] = []
-        with self._reading() as connection:
+        with self._glance() as connection:
             for nos in slices(document_nos):
                 places += connection.execute(
                     f"SELECT no, source_id, media_type FROM document WHERE no IN ({marks(nos)})", nos

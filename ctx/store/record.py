@@ -59,6 +59,12 @@ class Record:
         """A transaction with a steady view of everything."""
         raise NotImplementedError
 
+    def _glance(self) -> "AbstractContextManager[Statements]":
+        """What one statement reads, which is a view of its own: without the cost of a transaction, if it has
+        any.
+        """
+        return self._reading()
+
     def _writing(self) -> "AbstractContextManager[Write]":
         """A transaction that is committed at the end of the block, and rolled back on any exception."""
         raise NotImplementedError

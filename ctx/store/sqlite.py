@@ -3,7 +3,6 @@ replaced.
 """
 
 import os
-import sqlite3
 from collections.abc import Iterator, Sequence
 
 from ctx.clock import now_ms
@@ -227,7 +226,10 @@ class SqliteCatalog(Documents, Embeddings):
         return successor
 
     def _reading(self) -> "_Reading":
-        return _Reading(self)
+        return _Reading(self, steady=True)
+
+    def _glance(self) -> "_Reading":
+        return _Reading(self, steady=False)
 
     def _keep(self, connection: Connection, clean: bool) -> None:
         """Takes a reader back, or closes it where it met an error or nobody will want it."""
@@ -237,17 +239,9 @@ class SqliteCatalog(Documents, Embeddings):
             connection.close()
 
     def seq(self) -> int:
-        """As the record has it. Every search asks, and one statement is a view of its own."""
-        if self._closed:
-            raise StoreError("the catalog is closed")
-        connection, clean = self._reader(), False
-        try:
-            with translating():
-                seq = current_seq(connection)
-            clean = True
-        finally:
-            self._keep(connection, clean)
-        return seq
+        """As the record has it. Every search asks."""
+        with self._glance() as connection:
+            return current_seq(connection)
 
     def _writing(self) -> "Writing":
         from ctx.store.sqlite_write import Writing  # what a search has no use for
@@ -296,32 +290,36 @@ class SqliteCatalog(Documents, Embeddings):
         return [] if problems == ["ok"] else problems
 
 
-class _Reading:
-    """A connection with a steady view of the file, for one call alone."""
+class _Reading(translating):
+    """A connection for one call alone; `steady`: with a view of the file that nothing changes."""
 
-    __slots__ = ("_catalog", "_view")
+    __slots__ = ("_catalog", "_connection", "_steady", "_view")
 
-    def __init__(self, catalog: SqliteCatalog) -> None:
+    def __init__(self, catalog: SqliteCatalog, *, steady: bool) -> None:
         self._catalog = catalog
+        self._steady = steady
 
-    def __enter__(self) -> sqlite3.Connection:
+    def __enter__(self) -> Connection:  # type: ignore[override]
         catalog = self._catalog
         if catalog._closed:
             raise StoreError("the catalog is closed")
-        connection = catalog._reader()
-        self._view = transaction(connection, write=False)
-        try:
-            self._view.__enter__()
-        except BaseException:
-            connection.close()
-            raise
+        connection = self._connection = catalog._reader()
+        if self._steady:
+            self._view = transaction(connection, write=False)
+            try:
+                self._view.__enter__()
+            except BaseException:
+                connection.close()
+                raise
         return connection
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        catalog, connection = self._catalog, self._view.connection
         clean = False
         try:
-            self._view.__exit__(kind, error, trace)
+            if self._steady:
+                self._view.__exit__(kind, error, trace)
+            else:
+                super().__exit__(kind, error, trace)
             clean = error is None
         finally:
-            catalog._keep(connection, clean)
+            self._catalog._keep(self._connection, clean)
