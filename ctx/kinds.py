@@ -7,9 +7,24 @@ has the reasons).
 
 from functools import lru_cache
 
-from ctx.formats.table import PROSE
 from ctx.lean import NamedTuple
 
+# Of the formats that are read (ctx/formats/table.py, which a search would wait for). A long text of these is
+# cut at sentences, not at statements.
+PROSE = frozenset(
+    {
+        "text/markdown", "text/x-rst", "text/html", "text/x-org", "text/asciidoc", "text/x-tex", "text/plain",
+        "application/x-ipynb+json", "application/pdf", "application/epub+zip", "application/mbox",
+        "message/rfc822",
+        "application/vnd.oasis.opendocument.text",
+        "application/vnd.oasis.opendocument.presentation",
+        "application/vnd.oasis.opendocument.spreadsheet",
+        "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+        "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+        "application/vnd.ms-excel.sheet.binary.macroenabled.12",
+    }
+)  # fmt: skip
 DATA = frozenset(
     {
         "application/json", "application/jsonl", "application/xml", "application/yaml", "application/toml",

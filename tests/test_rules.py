@@ -4,9 +4,16 @@ import pytest
 from kit import ROOT, lines_run
 
 from ctx import kinds, ranking, rules
+from ctx.formats.table import CODE, FORMATS
 from ctx.ranking import Leg
 
 PYTHON, MARKDOWN, JSON = "text/x-python", "text/markdown", "application/json"
+
+
+def test_every_format_that_is_read_is_known_for_prose_data_or_code() -> None:
+    read = {format.media_type for format in FORMATS if format.reader}
+    assert read - kinds.DATA - {CODE.media_type} == kinds.PROSE
+    assert not kinds.PROSE & kinds.DATA
 
 
 def order(

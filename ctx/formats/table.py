@@ -1,5 +1,5 @@
-"""The formats ctx reads: one row each, from which suffixes, media types, prose or code and the text format's
-version follow.
+"""The formats ctx reads: one row each, from which suffixes, media types and the text format's version follow.
+Which of them are prose is said in ctx/kinds.py.
 """
 
 import zlib
@@ -13,9 +13,8 @@ class Format(NamedTuple):
     process of its own.
 
     `version` is raised when the reader would read the same bytes otherwise: every source is then read again.
-    `prose` decides where a long text is cut (at sentences, not at statements). `paged`: no chunk crosses a
-    heading of level 1, so that a hit names its page, slide, sheet or message. `refusal`: what to say instead
-    of reading, where the bytes have that format.
+    `paged`: no chunk crosses a heading of level 1, so that a hit names its page, slide, sheet or message.
+    `refusal`: what to say instead of reading, where the bytes have that format.
     """
 
     media_type: str
@@ -23,7 +22,6 @@ class Format(NamedTuple):
     suffixes: tuple[str, ...]
     aliases: tuple[str, ...] = ()  # other names of the media type
     version: int = 1
-    prose: bool = True
     document: bool = False
     paged: bool = False
     refusal: str | None = None
@@ -53,14 +51,12 @@ NOTEBOOK = Format("application/x-ipynb+json", "notebook", ("ipynb",), ("applicat
 ORG = Format("text/x-org", "org", ("org",), ("text/org",))
 ASCIIDOC = Format("text/asciidoc", "asciidoc", ("adoc", "asciidoc", "asc"), ("text/x-asciidoc",))
 LATEX = Format("text/x-tex", "latex", ("tex", "latex", "ltx"), ("application/x-latex", "application/x-tex"))
-CSV = Format("text/csv", "delimited", ("csv",), version=6, prose=False)
-TSV = Format("text/tab-separated-values", "delimited", ("tsv", "tab"), version=6, prose=False)
-JSON = Format("application/json", "records", ("json",), version=2, prose=False)
-JSON_LINES = Format(
-    "application/jsonl", "records", ("jsonl", "ndjson"), ("application/x-ndjson",), version=2, prose=False
-)
+CSV = Format("text/csv", "delimited", ("csv",), version=6)
+TSV = Format("text/tab-separated-values", "delimited", ("tsv", "tab"), version=6)
+JSON = Format("application/json", "records", ("json",), version=2)
+JSON_LINES = Format("application/jsonl", "records", ("jsonl", "ndjson"), ("application/x-ndjson",), version=2)
 PLAIN = Format("text/plain", "plain", ("txt", "text", "log"), version=2)
-CODE = Format("text/x-code", "code", (), prose=False)  # its languages are a table of their own, in code.py
+CODE = Format("text/x-code", "code", ())  # its languages are a table of their own, in code.py
 
 PDF = _document("application/pdf", "pdf", "pdf", paged=True, version=4)
 EPUB = _document("application/epub+zip", "epub", "epub", version=3)
@@ -90,7 +86,6 @@ BY_SUFFIX: Mapping[str, Format] = {suffix: row for row in FORMATS for suffix in 
 BY_MEDIA_TYPE: Mapping[str, Format] = {
     name: row for row in FORMATS if row not in (PLAIN, CODE) for name in (row.media_type, *row.aliases)
 }
-PROSE = frozenset(row.media_type for row in FORMATS if row.prose)
 PAGED = frozenset(row.media_type for row in FORMATS if row.paged)
 DOCUMENT_SUFFIXES: tuple[str, ...] = tuple(
     suffix for row in FORMATS if row.document for suffix in row.suffixes

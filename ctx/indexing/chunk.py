@@ -12,8 +12,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
-from ctx.formats.table import PAGED, PROSE
+from ctx.formats.table import PAGED
 from ctx.identity import embedding_text, text_hash
+from ctx.kinds import is_prose
 from ctx.lean import NamedTuple, pattern
 from ctx.types import Chunk, Extracted, Heading
 
@@ -109,7 +110,7 @@ class _Cutter:
         self.limit = limit
         self.overlap = overlap
         self.small = int(limit * SMALL_SHARE)
-        self.prose = extracted.media_type in PROSE
+        self.prose = is_prose(extracted.media_type)
         paged = extracted.media_type in PAGED
         self.pages = frozenset(start for start, level, _ in extracted.headings if paged and level == 1)
         self.pieces: list[tuple[int, int, str]] = []
