@@ -6,16 +6,14 @@ in ctx/settings.py. Only the wiring and the CLI import this module.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
-from ctx.declaration import Key, Section
+from ctx.declaration import CHECKS, Key, Section, kind_of
 from ctx.errors import ConfigError, StoreError
 from ctx.lean import TYPE_CHECKING, Any, NamedTuple, pattern
 from ctx.project import project_root, shown_path
 from ctx.settings import (
-    NAMED_SECTIONS,
     REGISTRY_PREFIX,
-    S3,
     SECTIONS,
     SHIPPED_PACKS,
     WITHOUT_EFFECT,
@@ -23,21 +21,16 @@ from ctx.settings import (
     Db,
     Embedding,
     Filesystem,
-    Git,
     Index,
-    InlineAgent,
     Llm,
     Lua,
     Mcp,
     Memory,
     Packs,
     Retrieval,
-    Script,
-    ScriptConnector,
     Server,
     Store,
     Watch,
-    Web,
 )
 from ctx.text import host_and_port, is_address
 from ctx.toml import read_text, tables_of
@@ -46,8 +39,16 @@ from ctx.types import JSON, plain_entries
 if TYPE_CHECKING:
     import re
 
+    from ctx.named_settings import S3, Git, InlineAgent, Script, ScriptConnector, Web
+
 _PACK_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _LETTERS = _PACK_LETTERS | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ_.")
+_Tables = dict[str, dict[str, JSON]]
+"""The tables of a group by kind: those of `connectors` under `git`."""
+
+_BESIDES_FOLDERS = (
+    "gits", "webs", "buckets", "script_connectors", "script_tools", "script_agents", "inline_agents",
+)  # fmt: skip
 _VARIABLE = pattern(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 
 
@@ -73,13 +74,13 @@ class Config(Section):
     memory: Memory
     packs: Packs
     filesystems: tuple[Filesystem, ...]
-    gits: tuple[Git, ...]
-    webs: tuple[Web, ...]
-    buckets: tuple[S3, ...]
-    script_connectors: tuple[ScriptConnector, ...]
-    script_tools: tuple[Script, ...]
-    script_agents: tuple[Script, ...]
-    inline_agents: tuple[InlineAgent, ...]
+    gits: "tuple[Git, ...]"
+    webs: "tuple[Web, ...]"
+    buckets: "tuple[S3, ...]"
+    script_connectors: "tuple[ScriptConnector, ...]"
+    script_tools: "tuple[Script, ...]"
+    script_agents: "tuple[Script, ...]"
+    inline_agents: "tuple[InlineAgent, ...]"
     warnings: tuple[str, ...]
 
     @property
@@ -179,22 +180,7 @@ def parse_config(
         path=path,
         root=base,
         filesystems=tuple(_filesystems(reader, connectors)),
-        gits=tuple(_gits(reader, connectors)),
-        webs=tuple(
-            Web(name=name, **reader.values(table, Web, label))
-            for name, table, label in reader.instances(connectors, "connectors.web")
-        ),
-        buckets=tuple(
-            S3(name=name, **reader.values(table, S3, label))
-            for name, table, label in reader.instances(connectors, "connectors.s3")
-        ),
-        script_connectors=tuple(reader.scripts(connectors, "connectors.script", "script:")),
-        script_tools=tuple(reader.scripts(tools, "tools.script")),
-        script_agents=tuple(reader.scripts(agents, "agents.script")),
-        inline_agents=tuple(
-            InlineAgent(name=name, **reader.values(table, InlineAgent, f"agents.inline.{name}"))
-            for name, table in reader.named(agents, "agents.inline")
-        ),
+        **_besides_folders(reader, connectors, tools, agents),
         warnings=tuple(reader.warnings),
         **sections,
     )
@@ -224,7 +210,7 @@ class _Reader:
     def table(self, value: JSON, name: str) -> dict[str, JSON]:
         if isinstance(value, dict):
             return value
-        self.report(f"[{name}]", f"must be a table, got {_kind(value)}")
+        self.report(f"[{name}]", f"must be a table, got {kind_of(value)}")
         return {}
 
     def group(self, tables: dict[str, JSON], name: str, kinds: tuple[str, ...]) -> dict[str, dict[str, JSON]]:
@@ -278,6 +264,8 @@ class _Reader:
 
     def scripts(self, group: dict[str, dict[str, JSON]], table: str, prefix: str = "") -> list[Any]:
         """The scripts of a kind; every key that is not ours is the script's own."""
+        from ctx.named_settings import NAMED_SECTIONS, ScriptConnector
+
         section = NAMED_SECTIONS[table]
         scripts = []
         for name, entries in self.named(group, table):
@@ -329,7 +317,7 @@ class _Reader:
         label = f"[{name}] {key}"
         if key in table:
             value = self.expand(table[key], label)
-            problem = _CHECKS[rule.kind](value, rule)
+            problem = CHECKS[rule.kind](value, rule)
             if problem is not None:
                 self.report(label, problem)
                 return None
@@ -421,7 +409,7 @@ def _own_database(reader: _Reader, db: Db) -> Db:
     return db.replaced(path=path)
 
 
-def _filesystems(reader: _Reader, connectors: dict[str, dict[str, JSON]]) -> list[Filesystem]:
+def _filesystems(reader: _Reader, connectors: _Tables) -> list[Filesystem]:
     filesystems = []
     for name, table, label in reader.instances(connectors, "connectors.filesystem"):
         if "max_extract_bytes" in table:  # Context Harness's name for it
@@ -436,7 +424,35 @@ def _filesystems(reader: _Reader, connectors: dict[str, dict[str, JSON]]) -> lis
     return filesystems
 
 
-def _gits(reader: _Reader, connectors: dict[str, dict[str, JSON]]) -> list[Git]:
+def _besides_folders(reader: _Reader, connectors: _Tables, tools: _Tables, agents: _Tables) -> dict[str, Any]:
+    """The sources that are no folders, the scripts and the agents, under their names in `Config`."""
+    if not (connectors.keys() - {"filesystem"} or tools or agents):
+        return dict.fromkeys(_BESIDES_FOLDERS, ())
+    from ctx.named_settings import S3, InlineAgent, Web  # most projects have none, and start the sooner
+
+    return {
+        "gits": tuple(_gits(reader, connectors)),
+        "webs": tuple(
+            Web(name=name, **reader.values(table, Web, label))
+            for name, table, label in reader.instances(connectors, "connectors.web")
+        ),
+        "buckets": tuple(
+            S3(name=name, **reader.values(table, S3, label))
+            for name, table, label in reader.instances(connectors, "connectors.s3")
+        ),
+        "script_connectors": tuple(reader.scripts(connectors, "connectors.script", "script:")),
+        "script_tools": tuple(reader.scripts(tools, "tools.script")),
+        "script_agents": tuple(reader.scripts(agents, "agents.script")),
+        "inline_agents": tuple(
+            InlineAgent(name=name, **reader.values(table, InlineAgent, f"agents.inline.{name}"))
+            for name, table in reader.named(agents, "agents.inline")
+        ),
+    }
+
+
+def _gits(reader: _Reader, connectors: _Tables) -> "list[Git]":
+    from ctx.named_settings import Git
+
     gits = []
     for name, table, label in reader.instances(connectors, "connectors.git"):
         values = reader.values(table, Git, label)
@@ -510,79 +526,8 @@ def _check_index(reader: _Reader, index: Index) -> None:
         )
 
 
-# No path, name or address has one, and the system refuses it with a ValueError.
-_NUL = "must not hold a NUL character"
-
-
-def _text_problem(value: JSON, rule: Key) -> str | None:
-    if not isinstance(value, str):
-        return f"must be a string, got {_kind(value)}"
-    if not value and rule.kind == "path":
-        return "must not be empty"
-    if rule.choices and value not in rule.choices:
-        return f"must be one of {', '.join(rule.choices)}, got '{value}'"
-    return _NUL if "\0" in value else None
-
-
-def _texts_problem(value: JSON, rule: Key) -> str | None:
-    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
-        if not value and rule.default is None:
-            return "is empty, so nothing would be read; name something, or leave it out for the default"
-        return _NUL if any("\0" in entry for entry in value) else None
-    return f"must be a list of strings, got {_kind(value)}"
-
-
-def _globs_problem(value: JSON, rule: Key) -> str | None:
-    """What would rule out nothing though its author relies on it, beside what is wrong with any list."""
-    for text in value if isinstance(value, list) else ():
-        if isinstance(text, str) and (text.startswith(("!", "../", "~/")) or not text.strip()):
-            return f"'{text}' is no path below the source's root; what not to read stands in exclude_globs"
-    return _texts_problem(value, rule)
-
-
-def _flag_problem(value: JSON, rule: Key) -> str | None:
-    return None if isinstance(value, bool) else f"must be true or false, got {_kind(value)}"
-
-
-def _number_problem(value: JSON, rule: Key) -> str | None:
-    whole = rule.kind == "int"
-    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-        return f"must be {'a whole number' if whole else 'a number'}, got {_kind(value)}"
-    # Not `value < low`: that lets NaN through.
-    if (rule.low is not None and not value >= rule.low) or (rule.high is not None and not value <= rule.high):
-        return f"must be between {rule.low:g} and {rule.high:g}, got {value}"
-    return None
-
-
-_CHECKS: Mapping[str, Callable[[JSON, Key], str | None]] = {
-    "str": _text_problem,
-    "path": _text_problem,
-    "strs": _texts_problem,
-    "glob": _globs_problem,
-    "bool": _flag_problem,
-    "int": _number_problem,
-    "float": _number_problem,
-}
-
-
 def _named_with(letters: frozenset[str], name: str) -> bool:
     return 0 < len(name) <= 64 and letters.issuperset(name)
-
-
-_KINDS = {
-    bool: "a boolean",
-    int: "a whole number",
-    float: "a number",
-    str: "a string",
-    list: "a list",
-    dict: "a table",
-}
-
-
-def _kind(value: JSON) -> str:
-    """What TOML calls a value, and the value itself where that is short."""
-    name = _KINDS.get(type(value), "a date")
-    return f"{name} ({value!r})" if isinstance(value, int | float | str) and len(repr(value)) < 60 else name
 
 
 def _json_only(value: JSON) -> JSON:

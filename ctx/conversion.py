@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from ctx.embed.local import FULL_NAMES
-from ctx.settings import LOOPBACK_HOSTS, NAMED_SECTIONS, SECTIONS, WITHOUT_EFFECT
+from ctx.named_settings import NAMED_SECTIONS
+from ctx.settings import LOOPBACK_HOSTS, SECTIONS, WITHOUT_EFFECT
 from ctx.toml import toml_key, toml_value
 from ctx.types import JSON, as_table, plain_entries
 

@@ -1,6 +1,8 @@
-"""How a key of `ctx.toml` is declared: its rule, and the sections that are made of such (ctx/settings.py
-declares them all).
+"""How a key of `ctx.toml` is declared: its rule, what is wrong with a value by it, and the sections that are
+made of such (ctx/settings.py and ctx/named_settings.py declare them all).
 """
+
+from collections.abc import Callable, Mapping
 
 from ctx.lean import Any, Self, dataclass_transform
 from ctx.types import JSON
@@ -102,3 +104,74 @@ class Section:
     def replaced(self, **changes: Any) -> Self:
         """The same values but for these."""
         return type(self)(**{**self.__dict__, **changes})
+
+
+# No path, name or address has one, and the system refuses it with a ValueError.
+_NUL = "must not hold a NUL character"
+
+
+def _text_problem(value: JSON, rule: Key) -> str | None:
+    if not isinstance(value, str):
+        return f"must be a string, got {kind_of(value)}"
+    if not value and rule.kind == "path":
+        return "must not be empty"
+    if rule.choices and value not in rule.choices:
+        return f"must be one of {', '.join(rule.choices)}, got '{value}'"
+    return _NUL if "\0" in value else None
+
+
+def _texts_problem(value: JSON, rule: Key) -> str | None:
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        if not value and rule.default is None:
+            return "is empty, so nothing would be read; name something, or leave it out for the default"
+        return _NUL if any("\0" in entry for entry in value) else None
+    return f"must be a list of strings, got {kind_of(value)}"
+
+
+def _globs_problem(value: JSON, rule: Key) -> str | None:
+    """What would rule out nothing though its author relies on it, beside what is wrong with any list."""
+    for text in value if isinstance(value, list) else ():
+        if isinstance(text, str) and (text.startswith(("!", "../", "~/")) or not text.strip()):
+            return f"'{text}' is no path below the source's root; what not to read stands in exclude_globs"
+    return _texts_problem(value, rule)
+
+
+def _flag_problem(value: JSON, rule: Key) -> str | None:
+    return None if isinstance(value, bool) else f"must be true or false, got {kind_of(value)}"
+
+
+def _number_problem(value: JSON, rule: Key) -> str | None:
+    whole = rule.kind == "int"
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        return f"must be {'a whole number' if whole else 'a number'}, got {kind_of(value)}"
+    # Not `value < low`: that lets NaN through.
+    if (rule.low is not None and not value >= rule.low) or (rule.high is not None and not value <= rule.high):
+        return f"must be between {rule.low:g} and {rule.high:g}, got {value}"
+    return None
+
+
+CHECKS: Mapping[str, Callable[[JSON, Key], str | None]] = {
+    "str": _text_problem,
+    "path": _text_problem,
+    "strs": _texts_problem,
+    "glob": _globs_problem,
+    "bool": _flag_problem,
+    "int": _number_problem,
+    "float": _number_problem,
+}
+"""What is wrong with a value, by the kind of its key; None where it is sound."""
+
+_KINDS = {
+    bool: "a boolean",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    list: "a list",
+    dict: "a table",
+}
+
+
+def kind_of(value: JSON) -> str:
+    """What TOML calls a value, and the value itself where that is short."""
+    name = _KINDS.get(type(value), "a date")
+    return f"{name} ({value!r})" if isinstance(value, int | float | str) and len(repr(value)) < 60 else name

@@ -9,7 +9,7 @@ is looked up and no path opened before the answer.
 import os
 from collections.abc import Callable, Iterator
 
-from ctx.settings import LOOPBACK_HOSTS, NAMED_SECTIONS, SECTIONS, WITHOUT_EFFECT
+from ctx.settings import LOOPBACK_HOSTS, SECTIONS, WITHOUT_EFFECT, Filesystem
 from ctx.types import JSON, as_table, plain_entries
 
 Table = dict[str, JSON]
@@ -83,7 +83,11 @@ def harmless(section: str, key: str) -> bool:
     """Whether a key gives nobody anything but the project's own files and remotes. The rest is judged below,
     or asks.
     """
-    declared = SECTIONS.get(section) or NAMED_SECTIONS.get(section)
+    declared = Filesystem if section == "connectors.filesystem" else SECTIONS.get(section)
+    if declared is None:
+        from ctx.named_settings import NAMED_SECTIONS  # most projects have folders alone
+
+        declared = NAMED_SECTIONS.get(section)
     if declared is not None and key in declared.keys and declared.keys[key][1].harmless:
         return True
     return key in _ALSO_HARMLESS.get(section, ())

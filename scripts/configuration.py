@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from ctx.declaration import Key, Section  # noqa: E402
-from ctx.settings import NAMED_SECTIONS, SECTIONS, Llm  # noqa: E402
+from ctx.named_settings import NAMED_SECTIONS  # noqa: E402
+from ctx.settings import SECTIONS, Llm  # noqa: E402
 from ctx.types import JSON  # noqa: E402
 
 REFERENCE = ROOT / "docs" / "configuration.md"

@@ -135,6 +135,8 @@ def test_a_keyword_search_imports_none_of_what_is_dear(tmp_path: Path) -> None:
         "uuid",
         "hashlib",
         "bisect",
+        "ctx.formats.table",
+        "ctx.named_settings",
         "ctx.store.base",
         "ctx.store.sqlite_write",
         "ctx.store.write",

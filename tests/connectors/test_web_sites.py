@@ -13,7 +13,7 @@ from real_clients import node, peer
 from web_kit import Crawl, Page, Site, connector, serving
 
 from ctx.formats.extract import extract
-from ctx.settings import Web
+from ctx.named_settings import Web
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]
 PAGES = {

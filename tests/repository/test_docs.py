@@ -16,7 +16,8 @@ from kit import ROOT, ctx
 from ctx.cli import COMMANDS
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, SKIPPED_FOLDERS
 from ctx.connectors.filesystem import BUILD_FOLDERS, CACHE_MARKERS
-from ctx.settings import NAMED_SECTIONS, SECTIONS
+from ctx.named_settings import NAMED_SECTIONS
+from ctx.settings import SECTIONS
 
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]

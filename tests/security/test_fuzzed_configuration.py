@@ -20,8 +20,9 @@ from test_reach import HOSTILE
 from ctx.config import Config, parse_config
 from ctx.declaration import Key, Section
 from ctx.errors import ConfigError
+from ctx.named_settings import NAMED_SECTIONS
 from ctx.reach import requests
-from ctx.settings import NAMED_SECTIONS, SECTIONS
+from ctx.settings import SECTIONS
 from ctx.toml import tables_of
 
 EXAMPLE = (ROOT / "config" / "ctx.toml").read_bytes()
