@@ -135,6 +135,7 @@ def test_a_keyword_search_imports_none_of_what_is_dear(tmp_path: Path) -> None:
         "uuid",
         "hashlib",
         "bisect",
+        "sqlite3",
         "ctx.formats.table",
         "ctx.named_settings",
         "ctx.store.base",
