@@ -31,6 +31,22 @@ if TYPE_CHECKING:  # shapes, and a search's start is the shorter by their module
     from ctx.embed.base import Embedder
     from ctx.store.base import Catalog, SearchIndex
 
+    class Surroundings(Protocol):
+        """What a search asks of where it runs, at each query."""
+
+        @property
+        def question_embedder(self) -> "Embedder | None":
+            """What embeds a query; None where embeddings are off. Made when first asked for."""
+
+        def lacking(self) -> str | None:
+            """What is not indexed yet, in a sentence; None where nothing is lacking."""
+
+        def ask_for(self, chunk_nos: Sequence[int]) -> None:
+            """Chunks that a question led to and that have no embedding yet, best first: they should have one
+            soon.
+            """
+
+
 MAX_CANDIDATES = 10_000  # hits asked of a leg at most, however few documents they are of
 DEEPER = 4  # times as many hits are asked for when a page lies beyond the ranking so far
 EVERYTHING = Filters()
@@ -55,22 +71,6 @@ _MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust,
 _MAX_TYPOS = (
     8  # of a query whose neighbours are looked for, 2 ms each: a page in another tongue is full of such
 )
-
-
-class Surroundings(Protocol):
-    """What a search asks of where it runs, at each query."""
-
-    @property
-    def question_embedder(self) -> "Embedder | None":
-        """What embeds a query; None where embeddings are off. Made when first asked for."""
-
-    def lacking(self) -> str | None:
-        """What is not indexed yet, in a sentence; None where nothing is lacking."""
-
-    def ask_for(self, chunk_nos: Sequence[int]) -> None:
-        """Chunks that a question led to and that have no embedding yet, best first: they should have one
-        soon.
-        """
 
 
 class SearchReply(NamedTuple):
@@ -104,7 +104,7 @@ class Searcher:
     """
 
     def __init__(
-        self, catalog: "Catalog", index: "SearchIndex", settings: Retrieval, surroundings: Surroundings
+        self, catalog: "Catalog", index: "SearchIndex", settings: Retrieval, surroundings: "Surroundings"
     ) -> None:
         if settings.fusion not in ranking.METHODS:
             methods = ", ".join(ranking.METHODS)

@@ -21,6 +21,12 @@ if TYPE_CHECKING:  # the embedded engine needs neither
     from ctx.store.postgres import Database
     from ctx.store.postgres_catalog import PostgresCatalog
 
+    class Movable(Protocol):
+        """What `ctx migrate` moves into."""
+
+        def unfinished(self) -> bool: ...
+
+
 Embedding = Callable[[], tuple[str | None, int | None]]
 
 
@@ -77,13 +83,7 @@ def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":
     return postgres_catalog(place, path) if "://" in place else SqliteCatalog(place)
 
 
-class Movable(Protocol):
-    """What `ctx migrate` moves into."""
-
-    def unfinished(self) -> bool: ...
-
-
-def check_whole(store: Movable, *, shared: bool) -> None:
+def check_whole(store: "Movable", *, shared: bool) -> None:
     """Raises `StoreError` for a store that a move into did not come to its end; `shared`: in a database."""
     if store.unfinished():
         raise StoreError(

@@ -29,25 +29,28 @@ _BOUND = 500  # values bound to one statement, about
 _STRIDE = 16  # lists of values in a statement are as long as a multiple of this
 
 
-class Rows(Protocol):
-    """The rows of a statement: a cursor of either engine."""
+if TYPE_CHECKING:  # shapes, each a class less that a search makes
 
-    @property
-    def rowcount(self) -> int: ...
+    class Rows(Protocol):
+        """The rows of a statement: a cursor of either engine."""
 
-    def fetchone(self) -> Any: ...
+        @property
+        def rowcount(self) -> int: ...
 
-    def fetchall(self) -> list[Any]: ...
+        def fetchone(self) -> Any: ...
 
-    def __iter__(self) -> Iterator[Any]: ...
+        def fetchall(self) -> list[Any]: ...
 
+        def __iter__(self) -> Iterator[Any]: ...
 
-class Statements(Protocol):
-    """A connection within a transaction."""
+    class Statements(Protocol):
+        """A connection within a transaction."""
 
-    def execute(self, sql: str, values: Sequence[Any] = (), /) -> Rows: ...
+        def execute(self, sql: str, values: Sequence[Any] = (), /) -> Rows: ...
 
-    def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> Rows: ...
+        def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> Rows: ...
+else:
+    Statements = Any
 
 
 class Record:
@@ -246,7 +249,7 @@ def unfit(error: OverflowError | UnicodeEncodeError) -> StoreError:
     return StoreError("a text holds a lone surrogate, which is not Unicode text and cannot be stored")
 
 
-def _by_number(rows: Rows) -> dict[int, Sequence[Any]]:
+def _by_number(rows: "Rows") -> dict[int, Sequence[Any]]:
     return {row[0]: row[1:] for row in rows}
 
 

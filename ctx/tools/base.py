@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
-from ctx.lean import Generic, Lock, NamedTuple, Protocol, TypeVar, pattern
+from ctx.lean import TYPE_CHECKING, Generic, Lock, NamedTuple, Protocol, TypeVar, pattern
 from ctx.text import one_line
 from ctx.tools.schema import Check, compile_check, flat_check
 from ctx.types import JSON, Caller
@@ -84,19 +84,21 @@ class Call(NamedTuple):
     outcome: str
 
 
-class Named(Protocol):
-    """`origin` names where the entry was defined, for messages about two of one name: a file, or "built
-    in".
-    """
+if TYPE_CHECKING:  # a shape, and a class less that a search makes
 
-    @property
-    def name(self) -> str: ...
+    class Named(Protocol):
+        """`origin` names where the entry was defined, for messages about two of one name: a file, or "built
+        in".
+        """
 
-    @property
-    def origin(self) -> str: ...
+        @property
+        def name(self) -> str: ...
+
+        @property
+        def origin(self) -> str: ...
 
 
-Entry = TypeVar("Entry", bound=Named)
+Entry = TypeVar("Entry", bound="Named")
 
 
 class Registry(Generic[Entry]):

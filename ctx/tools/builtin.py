@@ -14,8 +14,26 @@ from ctx.tools import shapes
 from ctx.tools.base import Annotations, Tool
 from ctx.types import JSON, MODES, Caller, CallProgress, Document, Filters, SearchResult, SourceStatus
 
-if TYPE_CHECKING:  # a shape, and a search's start is the shorter by its module
+if TYPE_CHECKING:  # shapes, and a search's start is the shorter by them
     from ctx.store.base import Catalog
+
+    class Library(Protocol):
+        """What the built-in tools need of a workspace."""
+
+        @property
+        def searcher(self) -> Searcher: ...
+
+        @property
+        def catalog(self) -> Catalog: ...
+
+        def searched_names(self) -> Sequence[str]: ...
+
+        def statuses(self) -> Sequence[SourceStatus]: ...
+
+        def refresh(
+            self, names: Sequence[str], progress: CallProgress | None = None
+        ) -> Sequence[Mapping[str, JSON]]: ...
+
 
 MAX_QUERY_CHARACTERS = 4096  # a longer text is a document; chunks are a tenth of it
 MAX_LIMIT = 100
@@ -27,25 +45,7 @@ TOKEN_CHARS = 4  # of a token of a language model, about, in English and in code
 _READING = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 
 
-class Library(Protocol):
-    """What the built-in tools need of a workspace."""
-
-    @property
-    def searcher(self) -> Searcher: ...
-
-    @property
-    def catalog(self) -> "Catalog": ...
-
-    def searched_names(self) -> Sequence[str]: ...
-
-    def statuses(self) -> Sequence[SourceStatus]: ...
-
-    def refresh(
-        self, names: Sequence[str], progress: CallProgress | None = None
-    ) -> Sequence[Mapping[str, JSON]]: ...
-
-
-def builtin_tools(library: Library, final_limit: int) -> list[Tool]:
+def builtin_tools(library: "Library", final_limit: int) -> list[Tool]:
     """The tools that every workspace has."""
     return [
         search_tool(library, final_limit),
@@ -128,7 +128,7 @@ def _search_parameters(final_limit: int) -> JSON:
     }
 
 
-def search_tool(library: Library, final_limit: int) -> Tool:
+def search_tool(library: "Library", final_limit: int) -> Tool:
     """`search`: documents by keyword, by meaning, or both."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
@@ -183,7 +183,7 @@ def _listed(value: str | list[str] | None) -> list[str]:
     return [value] if isinstance(value, str) else value
 
 
-def _sources(arguments: dict[str, JSON], library: Library) -> tuple[frozenset[str] | None, list[str]]:
+def _sources(arguments: dict[str, JSON], library: "Library") -> tuple[frozenset[str] | None, list[str]]:
     """The full names that a search is narrowed to, None for all; and what to tell of names that nothing has.
 
     An unknown one is no error: a script may name a source that another machine has. But a typing mistake must
@@ -282,7 +282,7 @@ def _moment(name: str, text: str | None, *, end_of_day: bool) -> int | None:
 # -- get -----------------------------------------------------------------------------------------------------
 
 
-def get_tool(library: Library) -> Tool:
+def get_tool(library: "Library") -> Tool:
     """`get`: a document, or lines of it, by its id or its place."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
@@ -324,7 +324,7 @@ def get_tool(library: Library) -> Tool:
     )
 
 
-def _stored(arguments: dict[str, JSON], library: Library) -> StoredDocument:
+def _stored(arguments: dict[str, JSON], library: "Library") -> StoredDocument:
     """The document that is asked for; beside an id, source and source_id must be its own.
     Raises `BadRequest`, `NotFound`.
     """
@@ -416,7 +416,7 @@ def _line_that_fits(lines: Sequence[str], first: int, last: int, room: int) -> t
 # -- sources and refresh -------------------------------------------------------------------------------------
 
 
-def sources_tool(library: Library) -> Tool:
+def sources_tool(library: "Library") -> Tool:
     """`sources`: what is configured, how healthy it is, how much of it is indexed."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
@@ -447,7 +447,7 @@ def sources_tool(library: Library) -> Tool:
     )
 
 
-def refresh_tool(library: Library) -> Tool:
+def refresh_tool(library: "Library") -> Tool:
     """`refresh`: index now, say how far it is to a caller that asks, and what changed."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
