@@ -9,7 +9,6 @@ table (`pending`) for every model that has any, since asking a million chunks ta
 from collections.abc import Collection, Iterator, Sequence
 
 from ctx.errors import StoreError
-from ctx.identity import embedding_text
 from ctx.lean import TYPE_CHECKING
 from ctx.store.record import (
     EVERY,
@@ -43,6 +42,8 @@ class Embeddings(Record):
     def pending_texts(
         self, model: str, limit: int, chunk_nos: Sequence[int] | None = None
     ) -> list[tuple[bytes, str]]:
+        from ctx.identity import embedding_text  # what a search has no use for
+
         texts: dict[bytes, str] = {}
         title = body = ""
         last = 0  # the document of the row before: its chunks come together

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 from ctx.clock import parse_ms
 from ctx.errors import BadParameter, BadRequest, NotFound
-from ctx.identity import document_id
 from ctx.kinds import FAMILIES
 from ctx.lean import TYPE_CHECKING, Protocol
 from ctx.search import Searcher, SearchReply, resolve_sources
@@ -338,6 +337,8 @@ def _stored(arguments: dict[str, JSON], library: "Library") -> StoredDocument:
         if stored is None or place is None or (source or place[0], source_id or place[1]) != place:
             raise NotFound(f"no document with id: {id[:80]}")
         return stored
+    from ctx.identity import document_id  # what a search has no use for
+
     for spelling in spellings(source_id):
         stored = catalog.document(document_id(source, spelling))
         if stored is not None:
