@@ -38,29 +38,6 @@ _STOP_WORDS = """
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
-# Soft hyphen, zero-width non-joiner and joiner, word joiner, byte order mark; not the zero-width space, which
-# parts words. Then what is written below and above the letters of Hebrew and Arabic, mostly left out by those
-# who write, and the stroke that makes an Arabic word longer.
-_UNSEEN = dict.fromkeys(
-    (
-        *(0xAD, 0x200C, 0x200D, 0x2060, 0xFEFF),
-        *(*range(0x591, 0x5BE), 0x5BF, 0x5C1, 0x5C2, 0x5C4, 0x5C5, 0x5C7),
-        *(*range(0x610, 0x61B), 0x640, *range(0x64B, 0x660), 0x670, *range(0x6D6, 0x6DD)),
-    )
-)
-# Letters that are written in two ways, by one writer or by two keyboards: ё is mostly typed е, Greek capitals
-# have no accents, the hamza of an alef is left out, a teh marbuta is a heh without its dots, and Persian has
-# a kaf and a yeh of its own (Lucene's filters for these languages join the same ones). And the digits of
-# Arabic, Persian and Hindi.
-_ALIKE = {
-    **str.maketrans("ЁёΆΈΉΊΪΌΎΫΏάέήίϊΐόύϋΰώ", "ЕеΑΕΗΙΙΟΥΥΩαεηιιιουυυω"),
-    **dict.fromkeys((0x622, 0x623, 0x625, 0x671), 0x627),
-    **dict.fromkeys((0x649, 0x6CC, 0x6D2), 0x64A),
-    **dict.fromkeys((0x629, 0x6C0, 0x6C1), 0x647),
-    0x6A9: 0x643,
-    **{zero + digit: ord("0") + digit for zero in (0x660, 0x6F0, 0x966) for digit in range(10)},
-}
-_SPELT = {**_UNSEEN, **_ALIKE}
 # Compiled when first needed: a plain query from the command line needs none. Each can begin at the start of a
 # word only: tried at every letter, a word of 4000 would take a second.
 _SURROGATE = pattern("[\ud800-\udfff]")
@@ -132,7 +109,33 @@ def composed(text: str) -> str:
 
     text = _SURROGATE.sub("\ufffd", unicodedata.normalize("NFC", text))
     text = text.replace("\u0130", "I").replace("i\u0307", "i").replace("\u03c2", "\u03c3")
-    return text.translate(_SPELT)
+    return text.translate(_spelt())
+
+
+@lru_cache(1)  # made where it is first needed: many a search meets only ASCII
+def _spelt() -> dict[int, int | str | None]:
+    """code of a character -> how `composed` writes it; None for what it leaves out."""
+    # Soft hyphen, zero-width non-joiner and joiner, word joiner, byte order mark; not the zero-width space,
+    # which parts words. Then what is written below and above the letters of Hebrew and Arabic, mostly left
+    # out by those who write, and the stroke that makes an Arabic word longer.
+    unseen = (
+        *(0xAD, 0x200C, 0x200D, 0x2060, 0xFEFF),
+        *(*range(0x591, 0x5BE), 0x5BF, 0x5C1, 0x5C2, 0x5C4, 0x5C5, 0x5C7),
+        *(*range(0x610, 0x61B), 0x640, *range(0x64B, 0x660), 0x670, *range(0x6D6, 0x6DD)),
+    )
+    # Letters that are written in two ways, by one writer or by two keyboards: ё is mostly typed е, Greek
+    # capitals have no accents, the hamza of an alef is left out, a teh marbuta is a heh without its dots, and
+    # Persian has a kaf and a yeh of its own (Lucene's filters for these languages join the same ones). And
+    # the digits of Arabic, Persian and Hindi.
+    return {
+        **dict.fromkeys(unseen),
+        **str.maketrans("ЁёΆΈΉΊΪΌΎΫΏάέήίϊΐόύϋΰώ", "ЕеΑΕΗΙΙΟΥΥΩαεηιιιουυυω"),
+        **dict.fromkeys((0x622, 0x623, 0x625, 0x671), 0x627),
+        **dict.fromkeys((0x649, 0x6CC, 0x6D2), 0x64A),
+        **dict.fromkeys((0x629, 0x6C0, 0x6C1), 0x647),
+        0x6A9: 0x643,
+        **{zero + digit: ord("0") + digit for zero in (0x660, 0x6F0, 0x966) for digit in range(10)},
+    }
 
 
 def words(text: str) -> list[str]:
@@ -199,7 +202,7 @@ class _Folding(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
-        letters = "" if "\u0300" <= char <= "\u036f" or code in _UNSEEN else char.lower()
+        letters = "" if "\u0300" <= char <= "\u036f" or _spelt().get(code, code) is None else char.lower()
         if char.isalnum():
             letters = "".join(plain_words(char)) or letters
         self[code] = letters

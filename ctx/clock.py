@@ -3,15 +3,6 @@
 import time
 from datetime import UTC, date, datetime, timedelta
 
-_HOUR_MS = 3_600_000
-# By how much the world's zones are ahead of UTC: whole hours, then the others (Newfoundland, India, ...).
-ZONES_MS = tuple(
-    round(hours * _HOUR_MS)
-    for hours in (
-        *sorted(range(-12, 15), key=abs),
-        *(-9.5, -3.5, -2.5, 3.5, 4.5, 5.5, 5.75, 6.5, 8.75, 9.5, 10.5, 12.75, 13.75),
-    )
-)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY_MS = 86_400_000
 # Of the years 1 to 9999, which ISO 8601 writes in four digits.

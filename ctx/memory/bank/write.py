@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ctx.clock import DAY_MS, ZONES_MS, ahead_of_utc_ms
+from ctx.clock import DAY_MS, ahead_of_utc_ms
 from ctx.errors import BadRequest, Conflict
 from ctx.memory.bank.base import BankView
 from ctx.memory.bank.search import Searching
@@ -452,12 +452,23 @@ def _read_times(text: str, said_ms: int, ahead_ms: int) -> dict[str, JSON]:
 _NO_TIMES: dict[str, JSON] = {"event_ms": None, "event_last_ms": None}
 
 
+_HOUR_MS = 3_600_000
+# By how much the world's zones are ahead of UTC: whole hours, then the others (Newfoundland, India, ...).
+_ZONES_MS = tuple(
+    round(hours * _HOUR_MS)
+    for hours in (
+        *sorted(range(-12, 15), key=abs),
+        *(-9.5, -3.5, -2.5, 3.5, 4.5, 5.5, 5.75, 6.5, 8.75, 9.5, 10.5, 12.75, 13.75),
+    )
+)
+
+
 def _zone_of(memory: Memory) -> int | None:
     """By how much the zone is ahead of UTC in which a memory's days were read from its text; None: they were
     given. The zone is not kept, and days that were read are those of one of all that there are.
     """
     times = {"event_ms": memory.event_ms, "event_last_ms": memory.event_last_ms}
-    for ahead_ms in ZONES_MS:
+    for ahead_ms in _ZONES_MS:
         if _NO_TIMES | _read_times(memory.text, memory.uttered_ms, ahead_ms) == times:
             return ahead_ms
     return None
