@@ -21,7 +21,7 @@ from ctx.errors import SourceError
 from ctx.formats.extract import extract
 from ctx.identity import embedding_text
 from ctx.indexing.chunk import MAX_TOKENS, chunk, estimate_tokens
-from ctx.types import Content, Extracted
+from ctx.items import Content, Extracted
 
 PAGES = 2_000
 ROUNDS = 7

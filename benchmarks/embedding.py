@@ -37,7 +37,7 @@ def chunks(count: int) -> list[str]:
     from ctx.formats.extract import extract
     from ctx.identity import embedding_text
     from ctx.indexing.chunk import chunk
-    from ctx.types import Content
+    from ctx.items import Content
 
     library = Path(sysconfig.get_paths()["stdlib"])
     paths = sorted((ROOT / "docs").rglob("*.md")) + sorted(library.glob("*.py"))

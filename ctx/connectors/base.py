@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
+from ctx.items import SourceItem
 from ctx.lean import NamedTuple, Protocol
-from ctx.types import SourceItem
 
 Progress = Callable[[str, int, int | None], None]
 """`progress(step, count, total)`: how far a source, or a step of it, has come; the total if it is known."""

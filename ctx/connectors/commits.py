@@ -12,7 +12,8 @@ from ctx.connectors.base import ScanLog
 from ctx.connectors.forges import Remote, commit_url
 from ctx.connectors.gitcmd import CHUNK_BYTES, Git, GitFailed
 from ctx.errors import SourceError
-from ctx.types import COMMITS, Content, SourceItem
+from ctx.items import Content, SourceItem
+from ctx.types import COMMITS
 
 MAX_COMMITS = 20_000  # the newest; a report says when there are more
 _FIELDS = 4

@@ -31,8 +31,8 @@ from ctx.connectors.patterns import LINKED_RULES, MAX_RULE_FILE_BYTES, Level, Pa
 from ctx.connectors.scope import Scope, misplaced
 from ctx.errors import SourceError
 from ctx.identity import outline
+from ctx.items import Content, SourceItem
 from ctx.settings import MAX_FILE_BYTES
-from ctx.types import Content, SourceItem
 
 __all__ = ["DEFAULT_INCLUDE_GLOBS", "FilesystemConnector"]
 

@@ -39,8 +39,8 @@ from ctx.connectors.submodules import (
 )
 from ctx.errors import ConfigError, SourceError
 from ctx.identity import outline
+from ctx.items import Content, SourceItem
 from ctx.settings import MAX_FILE_BYTES
-from ctx.types import Content, SourceItem
 
 SCAN_FORMAT = 2  # raised when a new version would take or read other files under the same configuration
 RULE_FILE = ".ctxignore"  # git's own ignore files say nothing about files that are committed

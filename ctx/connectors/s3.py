@@ -27,9 +27,9 @@ from ctx.connectors.session import Session, Unanswered
 from ctx.errors import ConfigError, SourceError
 from ctx.formats.package import parse_xml
 from ctx.identity import outline
+from ctx.items import Content, SourceItem
 from ctx.lua.fetch import Reply
 from ctx.settings import MAX_FILE_BYTES
-from ctx.types import Content, SourceItem
 
 SCAN_FORMAT = 2  # raised when a new version would take or read other objects under the same configuration
 MAX_LISTING_BYTES = 20_000_000  # of a thousand keys

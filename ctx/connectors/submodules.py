@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from ctx.connectors.base import ScanLog
 from ctx.connectors.forges import Remote, parse_remote
-from ctx.types import SourceItem
+from ctx.items import SourceItem
 
 MAX_SUBMODULES = 100
 MAX_DEPTH = 5  # submodules of submodules

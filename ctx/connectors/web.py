@@ -34,9 +34,9 @@ from ctx.connectors.web_robots import forbids
 from ctx.errors import ConfigError, SourceError
 from ctx.formats.table import BY_MEDIA_TYPE, HTML
 from ctx.identity import outline
+from ctx.items import Content, SourceItem
 from ctx.lua.fetch import MAX_REDIRECTS, Reply, Resolve, resolve_host, shown
 from ctx.settings import MAX_FILE_BYTES
-from ctx.types import Content, SourceItem
 
 SCAN_FORMAT = 2  # raised when a new version would take or read other pages under the same configuration
 DEPTH = 8  # links from the start address; a list of pages (sitemap, llms.txt) is taken as it is

@@ -17,11 +17,12 @@ from ctx.extensions.parameters import parameters_schema, refuse_misspelt, with_l
 from ctx.extensions.trust import NotTrusted, Voucher
 from ctx.formats.encoding import is_misread
 from ctx.identity import digest, outline
+from ctx.items import Content, SourceItem
 from ctx.text import cut, one_line
 from ctx.tools.agents import Agent, AgentArgument, Prompt
 from ctx.tools.base import Annotations, Tool, name_fault
 from ctx.tools.schema import compile_output_check
-from ctx.types import JSON, NO_METADATA, Caller, Content, SourceItem, is_number
+from ctx.types import JSON, NO_METADATA, Caller, is_number
 
 if TYPE_CHECKING:  # they bring a client of HTTP, 50 ms that a server without scripts need not wait for
     from ctx.extensions.bridge import Bridge

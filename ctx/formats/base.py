@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
+from ctx.items import Heading
 from ctx.lean import NamedTuple
-from ctx.types import JSON, NO_METADATA, Heading
+from ctx.types import JSON, NO_METADATA
 
 MAX_HEADING_CHARS = 160  # a longer heading is cut at a word: it is read again with every chunk below it
 

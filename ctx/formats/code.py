@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ctx.analyze import DEFINING
 from ctx.formats.base import Parsed, clipped
-from ctx.types import Heading
+from ctx.items import Heading
 
 MAX_DEPTH = 5  # definitions nested deeper are part of the one they lie in
 

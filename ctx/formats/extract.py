@@ -14,9 +14,9 @@ from ctx.formats.base import Parsed, clipped
 from ctx.formats.encoding import decode
 from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, EML, MBOX, PDF, Format
 from ctx.formats.texts import SUFFIX, Text, read_text, suffix_of
+from ctx.items import Content, Extracted
 from ctx.lean import pattern
 from ctx.text import sound
-from ctx.types import Content, Extracted
 
 # Bytes or characters that are read here. A reader may take 2 s for each million of odd ones, and a
 # pattern holds the interpreter meanwhile.

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from ctx.formats.base import Parsed, clipped, fenced, first_title
-from ctx.types import JSON, Heading
+from ctx.items import Heading
+from ctx.types import JSON
 
 # A shorter "main" part without a heading is a shell that a script would fill: all is read.
 MIN_MAIN_CHARS = 200

@@ -3,7 +3,7 @@
 import re
 
 from ctx.formats.base import Parsed, clipped, first_title
-from ctx.types import Heading
+from ctx.items import Heading
 
 MAX_TITLE_CHARS = 1000  # looked through for a title's closing brace
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from ctx.errors import SourceError
 from ctx.formats.base import Parsed, clipped
 from ctx.formats.cells import table_lines
+from ctx.items import Heading
 from ctx.text import sound
-from ctx.types import JSON, Heading
+from ctx.types import JSON
 
 MAX_CHARS = 20_000_000  # of one document's text: ten thousand pages
 TOO_LONG = f"holds more than {MAX_CHARS // 1_000_000} million characters of text"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ctx.formats.base import MAX_HEADING_CHARS, Parsed, clipped, first_title
 from ctx.formats.frontmatter import NO_FRONT_MATTER, front_title, read_front_matter
-from ctx.types import Heading
+from ctx.items import Heading
 
 # Every line that may mean something, but for fences; each match begins with the newline before the line, so
 # that the search jumps from line to line at the speed of memchr. Groups: 1 ATX hashes, 2 setext underline, 3

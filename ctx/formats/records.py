@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator
 
 from ctx.formats.base import Parsed, clipped
+from ctx.items import Heading
 from ctx.text import sound
-from ctx.types import JSON, Heading
+from ctx.types import JSON
 
 MAX_GROWTH = 4  # times the text's own length: deeply nested data is mostly indentation
 MAX_INDENT = 8  # levels that are indented

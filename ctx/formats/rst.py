@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ctx.formats.base import Parsed, clipped, first_title
 from ctx.formats.frontmatter import NO_FRONT_MATTER, front_title, read_front_matter
-from ctx.types import Heading
+from ctx.items import Heading
 
 _ADORNMENT = re.compile(r"\n([!-/:-@\[-`{-~])\1+[ \t]*(?=\n|\Z)")
 _LITERAL = re.compile(

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from ctx.connectors.base import Connector, ScanLog
+from ctx.items import SourceItem
 from ctx.lean import NamedTuple
-from ctx.types import SourceItem
 
 
 class Window(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ctx.connectors.base import ScanLog
 from ctx.connectors.web import WebConnector
-from ctx.types import Content
+from ctx.items import Content
 
 
 class Page(NamedTuple):

@@ -13,7 +13,7 @@ from kit import ctx, project
 
 from ctx.formats.extract import extract
 from ctx.indexing.chunk import chunk
-from ctx.types import Content
+from ctx.items import Content
 
 DOCUMENTS: dict[str, bytes] = {
     "report.pdf": made_of.pdf(

@@ -9,7 +9,7 @@ import pytest
 from ctx.formats.archive import document_format
 from ctx.formats.extract import extract
 from ctx.formats.table import BY_SUFFIX
-from ctx.types import Content
+from ctx.items import Content
 
 SHEET = (
     '<table:table table:name="Beta"><table:table-row><table:table-cell office:value-type="string">'

@@ -8,7 +8,7 @@ import pytest
 from ctx.errors import SourceError
 from ctx.formats.extract import extract
 from ctx.formats.process import READER
-from ctx.types import Content, Extracted
+from ctx.items import Content, Extracted
 
 
 def _extract(

@@ -1,7 +1,7 @@
 """AsciiDoc files: titles, sections, blocks."""
 
 from ctx.formats.extract import extract
-from ctx.types import Content
+from ctx.items import Content
 
 MANUAL = """= The kiln manual
 A. Potter

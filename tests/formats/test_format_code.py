@@ -4,7 +4,7 @@ import pytest
 
 from ctx.formats.code import defined_names
 from ctx.formats.extract import extract
-from ctx.types import Content
+from ctx.items import Content
 
 
 def _outline(text: str, name: str) -> list[tuple[int, str]]:

@@ -1,7 +1,7 @@
 """Org files: titles, headings, blocks."""
 
 from ctx.formats.extract import extract
-from ctx.types import Content
+from ctx.items import Content
 
 MANUAL = """#+TITLE: Running the kiln
 #+AUTHOR: nobody

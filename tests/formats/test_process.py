@@ -15,7 +15,7 @@ from ctx.errors import SourceError
 from ctx.formats.base import Parsed
 from ctx.formats.process import ReadingProcess
 from ctx.formats.texts import Text
-from ctx.types import Heading
+from ctx.items import Heading
 
 PDF = made_of.pdf(["some words"])
 

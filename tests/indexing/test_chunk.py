@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from ctx.formats.extract import extract
 from ctx.identity import embedding_text, text_hash
 from ctx.indexing.chunk import MAX_LONG_LINE_CHUNKS, chunk, estimate_tokens
-from ctx.types import Chunk, Content, Extracted, Heading
+from ctx.items import Content, Extracted, Heading
+from ctx.types import Chunk
 
 SENTENCE = "The server reads its configuration once, when it starts, and never again. "
 

@@ -12,7 +12,8 @@ from kit import found, picture, project, workspace
 
 from ctx.identity import NAMESPACE
 from ctx.indexing import run
-from ctx.types import Caller, Content
+from ctx.items import Content
+from ctx.types import Caller
 
 EMBEDDED = '[connectors.filesystem.docs]\nroot = "./docs"\n'
 

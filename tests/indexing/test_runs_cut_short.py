@@ -11,8 +11,8 @@ import pytest
 from ctx.connectors.base import ScanLog
 from ctx.errors import SourceError
 from ctx.indexing.run import IndexReport, IndexRun, _Known
+from ctx.items import Content, SourceItem
 from ctx.store.sqlite import SqliteCatalog
-from ctx.types import Content, SourceItem
 
 
 class Shelf:
