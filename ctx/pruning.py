@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ctx.errors import BadRequest, NotFound
 from ctx.lean import TypeVar
-from ctx.store.rows import ModelShare
+from ctx.store.bookkeeping import ModelShare
 from ctx.types import SourceStatus
 from ctx.workspace import Workspace
 

@@ -10,7 +10,7 @@ from ctx.cli.index import embedded_line, with_pending
 from ctx.cli.logs import without_the_reported
 from ctx.errors import BadRequest
 from ctx.pruning import prunable_models, prune_models, replaced_models
-from ctx.store.rows import ModelShare
+from ctx.store.bookkeeping import ModelShare
 from ctx.text import counted
 from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace

@@ -8,16 +8,8 @@ command line needs the values (`rows.py`) and not these shapes, which are for th
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 from ctx.lean import TYPE_CHECKING, Protocol
-from ctx.store.rows import (
-    ChunkRow,
-    Listing,
-    ModelShare,
-    PendingChunk,
-    Run,
-    StoredDocument,
-    VectorBatch,
-    VectorPosition,
-)
+from ctx.store.bookkeeping import Listing, ModelShare, PendingChunk, VectorBatch, VectorPosition
+from ctx.store.rows import ChunkRow, Run, StoredDocument
 from ctx.types import Chunk, Document, Filters, Hit, SourceStatus
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from operator import itemgetter
 
 from ctx.clock import now_ms
-from ctx.lean import Any, records
+from ctx.lean import TYPE_CHECKING, Any, records
 from ctx.store.record import (
     EVERY,
     PAGE,
@@ -23,8 +23,11 @@ from ctx.store.record import (
     slices,
     source_no_of,
 )
-from ctx.store.rows import ChunkRow, Listing, StoredDocument
+from ctx.store.rows import ChunkRow, StoredDocument
 from ctx.types import NO_METADATA, Chunk, Document
+
+if TYPE_CHECKING:
+    from ctx.store.bookkeeping import Listing
 
 _DOCUMENT = (
     "d.no, d.seq, d.chunk_first, d.chunk_count, d.id, s.name, d.source_id, d.title, b.text, d.media_type, "
@@ -194,7 +197,9 @@ class Documents(Record):
             )
             return frozenset(no for no, source_id in rows if path(source_id))
 
-    def list_documents(self, after: tuple[str, str] | None, limit: int) -> list[Listing]:
+    def list_documents(self, after: tuple[str, str] | None, limit: int) -> "list[Listing]":
+        from ctx.store.bookkeeping import Listing  # what a search has no use for
+
         with self._reading() as connection:
             rows = connection.execute(
                 "SELECT d.id, s.name, d.source_id, d.title, d.media_type FROM source s JOIN document d ON "

@@ -23,10 +23,11 @@ from ctx.store.record import (
     rows_after,
     slices,
 )
-from ctx.store.rows import ModelShare, PendingChunk, VectorBatch, VectorPosition
 
 if TYPE_CHECKING:  # numpy costs 70 ms; only embeddings need it
     import numpy as np
+
+    from ctx.store.bookkeeping import ModelShare, PendingChunk, VectorBatch, VectorPosition
 
 _VECTORS = 4096  # rows of a VectorBatch: 6 MB at 384 dimensions
 # Of an embedding besides its vector: numbers, the hash of its text, and both again in two indexes.
@@ -85,7 +86,9 @@ class Embeddings(Record):
         """As the protocol has it. Where one machine embeds, nobody has to be told."""
         return list(chunk_nos)
 
-    def pending_chunks(self, model: str, after: int = 0) -> Iterator[PendingChunk]:
+    def pending_chunks(self, model: str, after: int = 0) -> "Iterator[PendingChunk]":
+        from ctx.store.bookkeeping import PendingChunk
+
         columns = "c.no, c.no - d.chunk_first, d.updated_ms"
         with self._reading() as connection:
             model_no = model_no_of(connection, model)
@@ -120,12 +123,14 @@ class Embeddings(Record):
                 waiting.update(row[0] for row in rows)
         return frozenset(waiting)
 
-    def model_shares(self, besides: Collection[str] = ()) -> list[ModelShare]:
+    def model_shares(self, besides: Collection[str] = ()) -> "list[ModelShare]":
         with self._reading() as connection:
             models = connection.execute("SELECT no, name, dim FROM model ORDER BY no").fetchall()
             return [self._share(connection, no, name, dim) for no, name, dim in models if name not in besides]
 
-    def _share(self, connection: Statements, model_no: int, name: str, dim: int) -> ModelShare:
+    def _share(self, connection: Statements, model_no: int, name: str, dim: int) -> "ModelShare":
+        from ctx.store.bookkeeping import ModelShare
+
         sql = "SELECT count(*) FROM embedding WHERE model_no = ?"
         count = int(connection.execute(sql, (model_no,)).fetchone()[0])
         sql = f"SELECT 1 FROM pending p WHERE p.model_no = ? AND NOT (TRUE{self._unclaimed}) LIMIT 1"
@@ -185,11 +190,13 @@ class Embeddings(Record):
         return seq
 
     def vectors_since(
-        self, model: str, seq: int, after: VectorPosition | None = None
-    ) -> Iterator[VectorBatch]:
+        self, model: str, seq: int, after: "VectorPosition | None" = None
+    ) -> "Iterator[VectorBatch]":
         """As the protocol has it, first what belongs to documents written after `seq`, then what was embedded
         after it.
         """
+        from ctx.store.bookkeeping import VectorPosition
+
         with self._reading() as connection:
             row = connection.execute("SELECT no, dim FROM model WHERE name = ?", (model,)).fetchone()
         if row is None:
@@ -208,9 +215,11 @@ class Embeddings(Record):
             yield _vector_batch(waiting, dim, position)
 
     def _vector_rows(
-        self, model_no: int, seq: int, after: VectorPosition
-    ) -> Iterator[tuple[VectorPosition, list[tuple[int, int, str, int, bytes]]]]:
+        self, model_no: int, seq: int, after: "VectorPosition"
+    ) -> "Iterator[tuple[VectorPosition, list[tuple[int, int, str, int, bytes]]]]":
         """Rows, and the position behind them."""
+        from ctx.store.bookkeeping import VectorPosition
+
         columns = "c.no, d.no, s.name, d.updated_ms, e.vector"
         cursor = (after.seq, after.no)
         while not after.embedded:
@@ -321,9 +330,11 @@ def _blobs(model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> tuple[dic
 
 
 def _vector_batch(
-    rows: Sequence[tuple[int, int, str, int, bytes]], dim: int, position: VectorPosition
-) -> VectorBatch:
+    rows: Sequence[tuple[int, int, str, int, bytes]], dim: int, position: "VectorPosition"
+) -> "VectorBatch":
     import numpy as np  # 70 ms; whoever asks for vectors has it already
+
+    from ctx.store.bookkeeping import VectorBatch
 
     chunk_nos, document_nos, sources, updated_ms, blobs = zip(*rows, strict=True)
     joined = b"".join(blobs)

@@ -1,12 +1,9 @@
-"""The values that pass between a catalog, its indexes and who reads them (`base.py` has the shapes of
-both).
+"""The values that pass between a catalog, its indexes and who searches them (`base.py` has the shapes of
+both; what else a catalog hands out stands in `bookkeeping.py`).
 """
 
-from ctx.lean import TYPE_CHECKING, NamedTuple
+from ctx.lean import NamedTuple
 from ctx.types import Chunk, Document
-
-if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
-    import numpy as np
 
 
 class ChunkRow(NamedTuple):
@@ -36,59 +33,6 @@ class StoredDocument(NamedTuple):
     document: Document
     chunks: tuple[Chunk, ...]
     chunk_nos: tuple[int, ...]
-
-
-class Listing(NamedTuple):
-    """A document as a list of documents shows it."""
-
-    id: str
-    source: str
-    source_id: str
-    title: str
-    media_type: str
-
-
-class VectorPosition(NamedTuple):
-    """How far a reader of vectors has come: through the documents, then (`embedded`) through the
-    embeddings.
-    """
-
-    embedded: bool
-    seq: int
-    no: int
-
-
-class VectorBatch(NamedTuple):
-    """Chunks with their embeddings, each field of the same length n; `position`: behind which the next ones
-    come.
-    """
-
-    chunk_nos: "np.ndarray"  # int64 (n,)
-    document_nos: "np.ndarray"  # int64 (n,)
-    sources: list[str]
-    updated_ms: "np.ndarray"  # int64 (n,)
-    vectors: "np.ndarray"  # float32 (n, dim), of unit length
-    position: VectorPosition = VectorPosition(False, 0, 0)
-
-
-class ModelShare(NamedTuple):
-    """What a catalog holds of one model. `size_bytes` is about what its embeddings take in the store.
-
-    `filling`: another machine is embedding texts with it just now.
-    """
-
-    model: str
-    embeddings: int
-    size_bytes: int
-    filling: bool
-
-
-class PendingChunk(NamedTuple):
-    """A chunk that awaits an embedding: the how-manieth of its document it is, and when that changed last."""
-
-    chunk_no: int
-    ordinal: int
-    updated_ms: int
 
 
 class Run(NamedTuple):

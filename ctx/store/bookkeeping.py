@@ -1,0 +1,59 @@
+"""What a catalog hands out beside what a search reads: its list of documents, vectors, and what awaits one."""
+
+from ctx.lean import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:  # numpy costs 70 ms, and who lists documents needs none of it
+    import numpy as np
+
+
+class Listing(NamedTuple):
+    """A document as a list of documents shows it."""
+
+    id: str
+    source: str
+    source_id: str
+    title: str
+    media_type: str
+
+
+class VectorPosition(NamedTuple):
+    """How far a reader of vectors has come: through the documents, then (`embedded`) through the
+    embeddings.
+    """
+
+    embedded: bool
+    seq: int
+    no: int
+
+
+class VectorBatch(NamedTuple):
+    """Chunks with their embeddings, each field of the same length n; `position`: behind which the next ones
+    come.
+    """
+
+    chunk_nos: "np.ndarray"  # int64 (n,)
+    document_nos: "np.ndarray"  # int64 (n,)
+    sources: list[str]
+    updated_ms: "np.ndarray"  # int64 (n,)
+    vectors: "np.ndarray"  # float32 (n, dim), of unit length
+    position: VectorPosition = VectorPosition(False, 0, 0)
+
+
+class ModelShare(NamedTuple):
+    """What a catalog holds of one model. `size_bytes` is about what its embeddings take in the store.
+
+    `filling`: another machine is embedding texts with it just now.
+    """
+
+    model: str
+    embeddings: int
+    size_bytes: int
+    filling: bool
+
+
+class PendingChunk(NamedTuple):
+    """A chunk that awaits an embedding: the how-manieth of its document it is, and when that changed last."""
+
+    chunk_no: int
+    ordinal: int
+    updated_ms: int
