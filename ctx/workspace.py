@@ -90,6 +90,15 @@ class Workspace:
             toolbox.add(tool)
         return toolbox
 
+    def toolbox_of_search(self) -> "Toolbox":
+        """A toolbox with `search` alone, for a command that calls nothing else and must start soon."""
+        from ctx.tools.base import Toolbox
+        from ctx.tools.search import search_tool
+
+        toolbox = Toolbox()
+        toolbox.add(search_tool(self, self.config.retrieval.final_limit))
+        return toolbox
+
     # -- what searching needs --------------------------------------------------------------------------------
 
     @property

@@ -106,7 +106,7 @@ def _arguments(options: _Options) -> dict[str, JSON]:
 def run(command: str, argv: list[str]) -> int:
     options = _options(argv)
     with open_workspace(configuration(options.config), reading=True) as workspace:
-        reply = reply_of(workspace.toolbox, "search", _arguments(options), {"query": "the query"})
+        reply = reply_of(workspace.toolbox_of_search(), "search", _arguments(options), {"query": "the query"})
         if not (reply["results"] or reply.get("note") or options.json):
             reply["note"] = _advice(options, workspace, bool(reply.get("partial")))
     for remark in ("partial", "note", "cut"):

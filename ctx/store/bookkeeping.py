@@ -1,4 +1,4 @@
-"""What a catalog hands out beside what a search reads: its list of documents, vectors, and what awaits one."""
+"""What a catalog hands out beside what a search reads: its documents in a list, vectors, what awaits one."""
 
 from ctx.lean import TYPE_CHECKING, NamedTuple
 

@@ -1,47 +1,19 @@
-"""The built-in tools: search, get, sources, refresh (seed 003; docs/http-api.md)."""
+"""The built-in tools: search (in a module of its own), get, sources, refresh (seed 003; docs/http-api.md)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from ctx.clock import parse_ms
 from ctx.errors import BadParameter, BadRequest, NotFound
-from ctx.kinds import FAMILIES
-from ctx.lean import TYPE_CHECKING, Protocol
-from ctx.search import Searcher, SearchReply, resolve_sources
+from ctx.identity import document_id
+from ctx.lean import TYPE_CHECKING
 from ctx.store.rows import StoredDocument
 from ctx.text import spellings
 from ctx.tools import shapes
 from ctx.tools.base import Annotations, Tool
-from ctx.types import JSON, MODES, Caller, CallProgress, Document, Filters, SearchResult, SourceStatus
+from ctx.tools.search import READING, TOKEN_CHARS, TOKENS, search_tool
+from ctx.types import JSON, Caller, Document, SourceStatus
 
-if TYPE_CHECKING:  # shapes, and a search's start is the shorter by them
-    from ctx.store.base import Catalog
-
-    class Library(Protocol):
-        """What the built-in tools need of a workspace."""
-
-        @property
-        def searcher(self) -> Searcher: ...
-
-        @property
-        def catalog(self) -> Catalog: ...
-
-        def searched_names(self) -> Sequence[str]: ...
-
-        def statuses(self) -> Sequence[SourceStatus]: ...
-
-        def refresh(
-            self, names: Sequence[str], progress: CallProgress | None = None
-        ) -> Sequence[Mapping[str, JSON]]: ...
-
-
-MAX_QUERY_CHARACTERS = 4096  # a longer text is a document; chunks are a tenth of it
-MAX_LIMIT = 100
-MAX_OFFSET = 1000  # whoever reads on so far should ask a better question
-MAX_PER_DOCUMENT = 10
-_NAMED = 3  # globs or types that a note names
-TOKEN_CHARS = 4  # of a token of a language model, about, in English and in code
-
-_READING = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
+if TYPE_CHECKING:
+    from ctx.tools.search import Library
 
 
 def builtin_tools(library: "Library", final_limit: int) -> list[Tool]:
@@ -52,230 +24,6 @@ def builtin_tools(library: "Library", final_limit: int) -> list[Tool]:
         sources_tool(library),
         refresh_tool(library),
     ]
-
-
-# -- search --------------------------------------------------------------------------------------------------
-
-
-def _one_or_more(description: str) -> JSON:
-    """The schema of a string or a list of strings."""
-    text = {"type": "string", "minLength": 1, "maxLength": 500}
-    return {"anyOf": [text, {"type": "array", "items": text, "maxItems": 50}], "description": description}
-
-
-def _date(description: str) -> JSON:
-    return {"type": "string", "format": "date-time", "description": f"{description} (ISO 8601)"}
-
-
-_SOURCE = _one_or_more("Only this source, by name (git:platform) or type (git); or a list of them")
-
-_FILTERS = {
-    "type": "object",
-    "description": "Narrow the search",
-    "properties": {
-        "source": _SOURCE,
-        "path": _one_or_more("Only paths that fit a glob (docs/**, *.py); or a list of globs"),
-        "type": _one_or_more(
-            "Only prose, only code, or only a media type (text/markdown); or a list of them"
-        ),
-        "since": _date("Updated at or after this date or time"),
-        "until": _date("Updated at or before this date or time"),
-    },
-    "additionalProperties": False,
-}
-
-
-def _count(least: int, most: int, description: str) -> dict[str, JSON]:
-    return {"type": "integer", "minimum": least, "maximum": most, "description": description}
-
-
-_TOKENS = _count(50, 1_000_000, "Leave out what would make the reply longer than about so many tokens")
-
-
-def _search_parameters(final_limit: int) -> JSON:
-    query = {"type": "string", "minLength": 1, "maxLength": MAX_QUERY_CHARACTERS}
-    return {
-        "type": "object",
-        "properties": {
-            "query": {**query, "description": "Search query"},
-            "mode": {
-                "type": "string",
-                "enum": list(MODES),
-                "default": "keyword",
-                "description": "keyword: words and identifiers; semantic: meaning; hybrid: both",
-            },
-            "limit": {**_count(1, MAX_LIMIT, "Max results"), "default": final_limit},
-            "offset": {
-                **_count(0, MAX_OFFSET, "Results to pass over: the next page begins at limit"),
-                "default": 0,
-            },
-            "source": _SOURCE,
-            "filters": _FILTERS,
-            "per_document": {
-                **_count(1, MAX_PER_DOCUMENT, "Passages shown of one document"),
-                "default": 1,
-            },
-            "max_tokens": _TOKENS,
-            "prefix": {
-                "type": "boolean",
-                "description": "The last word may be unfinished: for a box that searches while one types",
-            },
-            "explain": {"type": "boolean", "description": "Say how each result was ranked"},
-        },
-        "required": ["query"],
-        "additionalProperties": False,
-    }
-
-
-def search_tool(library: "Library", final_limit: int) -> Tool:
-    """`search`: documents by keyword, by meaning, or both."""
-
-    def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        narrowed = arguments.get("filters", {})
-        sources, notes = _sources(arguments, library)
-        paths, types = _listed(narrowed.get("path")), _listed(narrowed.get("type"))
-        filters = Filters(
-            sources=sources,
-            since_ms=_moment("since", narrowed.get("since"), end_of_day=False),
-            until_ms=_moment("until", narrowed.get("until"), end_of_day=True),
-        )
-        searcher = library.searcher
-        filters = searcher.resolved(filters, paths, types)
-        notes += _strange_types(types) or _unfit(filters, paths, types)
-        reply = searcher.search(
-            arguments["query"],
-            mode=arguments["mode"],
-            limit=arguments["limit"],
-            filters=filters,
-            offset=arguments.get("offset", 0),
-            per_document=arguments.get("per_document", 1),
-            prefix=arguments.get("prefix", False),
-            explain=arguments.get("explain", False),
-        )
-        return search_json(reply, notes, arguments.get("max_tokens"))
-
-    return Tool(
-        name="search",
-        title="Search documents",
-        description="Search indexed documents by keyword, semantic, or hybrid query",
-        parameters=_search_parameters(final_limit),
-        output_schema={
-            "type": "object",
-            "properties": {
-                "results": {"type": "array", "items": shapes.schema(SearchResult)},
-                "partial": {"type": "string"},
-                "note": {"type": "string"},
-                "cut": {"type": "string"},
-            },
-            "required": ["results"],
-        },
-        annotations=_READING,
-        builtin=True,
-        bare=True,
-        run=run,
-    )
-
-
-def _listed(value: str | list[str] | None) -> list[str]:
-    if value is None:
-        return []
-    return [value] if isinstance(value, str) else value
-
-
-def _sources(arguments: dict[str, JSON], library: "Library") -> tuple[frozenset[str] | None, list[str]]:
-    """The full names that a search is narrowed to, None for all; and what to tell of names that nothing has.
-
-    An unknown one is no error: a script may name a source that another machine has. But a typing mistake must
-    not pass for "nothing found".
-    """
-    wanted = (_listed(arguments.get("source")), _listed(arguments.get("filters", {}).get("source")))
-    sources = library.searched_names() if any(wanted) else ()
-    narrowed: frozenset[str] | None = None
-    notes: list[str] = []
-    for names in wanted:
-        for name in names:
-            if not resolve_sources([name], sources):
-                notes.append(f"no source is called '{name[:80]}' (known: {', '.join(sources) or 'none'})")
-        chosen = resolve_sources(names, sources)
-        if chosen is not None:
-            narrowed = chosen if narrowed is None else narrowed & chosen
-            if not narrowed and chosen:
-                notes.append("source and filters.source have nothing in common")
-    return narrowed, notes
-
-
-def _strange_types(types: Sequence[str]) -> list[str]:
-    """What to tell of types that no file can have."""
-    return [
-        f"type: '{name[:80]}' is neither {' nor '.join(FAMILIES)} nor a media type such as text/markdown; "
-        "the files of one language are a path: *.py"
-        for name in types
-        if name not in FAMILIES and "/" not in name
-    ]
-
-
-def _unfit(filters: Filters, paths: Sequence[str], types: Sequence[str]) -> list[str]:
-    """What to tell where no document at all has such a path or type, which otherwise passes for a query that
-    finds nothing.
-    """
-    if filters.documents is None or filters.documents:
-        return []
-    kinds = " or ".join(f"'{name[:80]}'" for name in types[:_NAMED])
-    if not paths:
-        return [f"no document is of type {kinds}"]
-    globs = " or ".join(f"'{glob[:80]}'" for glob in paths[:_NAMED])
-    return [
-        f"no document{f' of type {kinds}' if types else ''} has a path like {globs}: paths are those of "
-        "results, from the root of their source on, and a folder is docs/ or docs/**"
-    ]
-
-
-def search_json(reply: SearchReply, notes: Sequence[str] = (), max_tokens: int | None = None) -> JSON:
-    """A reply in the shape of seed 003, with what is additive; without the results for which `max_tokens` has
-    no room.
-    """
-    results = []
-    for position, result in enumerate(reply.results):
-        row = shapes.row(result, omit=() if result.passages else ("passages",))
-        if reply.explain is not None:
-            row["explain"] = reply.explain[position]
-        results.append(row)
-    count = _fitting(results, max_tokens)
-    answer: dict[str, JSON] = {"results": results[:count]}
-    if count < len(results):
-        answer["cut"] = (
-            f"{len(results) - count} of {len(results)} results are left out to stay within max_tokens = "
-            f"{max_tokens}; the next one is at offset + {count}"
-        )
-    if reply.partial:
-        answer["partial"] = reply.partial
-    notes = [*notes, *([reply.note] if reply.note else ())]
-    if notes:
-        answer["note"] = "; ".join(notes)
-    return answer
-
-
-def _fitting(rows: Sequence[Mapping[str, JSON]], max_tokens: int | None) -> int:
-    """How many of the rows fit, the first one in any case."""
-    if max_tokens is None:
-        return len(rows)
-    room = max_tokens * TOKEN_CHARS
-    for count, row in enumerate(rows):
-        room -= len(str(row))
-        if room < 0 and count:
-            return count
-    return len(rows)
-
-
-def _moment(name: str, text: str | None, *, end_of_day: bool) -> int | None:
-    if text is None:
-        return None
-    try:
-        return parse_ms(text, end_of_day=end_of_day)
-    except ValueError as error:
-        raise BadParameter(
-            f"filters.{name}", f'must be an ISO 8601 date or time such as 2026-01-31, got "{text[:40]}"'
-        ) from error
 
 
 # -- get -----------------------------------------------------------------------------------------------------
@@ -308,14 +56,14 @@ def get_tool(library: "Library") -> Tool:
                 "source_id": {**text, "maxLength": 4096, "description": "With source: the path or id there"},
                 "start_line": {**line, "description": "First line wanted, counted from 1"},
                 "end_line": {**line, "description": "Last line wanted"},
-                "max_tokens": _TOKENS,
+                "max_tokens": TOKENS,
                 "chunks": {"type": "boolean", "description": "Also the chunks that the index has of it"},
             },
             "additionalProperties": False,
         },
         alternatives=(("id",), ("source", "source_id")),
         output_schema=_get_schema(),
-        annotations=_READING,
+        annotations=READING,
         builtin=True,
         bare=True,
         lengthy=True,
@@ -337,8 +85,6 @@ def _stored(arguments: dict[str, JSON], library: "Library") -> StoredDocument:
         if stored is None or place is None or (source or place[0], source_id or place[1]) != place:
             raise NotFound(f"no document with id: {id[:80]}")
         return stored
-    from ctx.identity import document_id  # what a search has no use for
-
     for spelling in spellings(source_id):
         stored = catalog.document(document_id(source, spelling))
         if stored is not None:
@@ -441,7 +187,7 @@ def sources_tool(library: "Library") -> Tool:
             },
             "required": ["sources"],
         },
-        annotations=_READING,
+        annotations=READING,
         builtin=True,
         bare=True,
         run=run,

@@ -11,7 +11,7 @@ from ctx.errors import Busy, NotFound
 from ctx.server.work import Lane, Work
 from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt, inline_agent
 from ctx.tools.base import Annotations, Tool, Toolbox
-from ctx.tools.builtin import Library, get_tool, sources_tool
+from ctx.tools.builtin import get_tool, sources_tool
 from ctx.types import JSON, Caller, SourceStatus
 
 ANYTHING = {"type": "object", "properties": {}}
@@ -174,7 +174,7 @@ def test_whole_documents_that_are_read_keep_no_search_from_an_answer() -> None:
         def statuses(self) -> list[SourceStatus]:
             return []
 
-    for tool in (get_tool(cast(Library, Shelf())), sources_tool(cast(Library, Shelf()))):
+    for tool in (get_tool(cast(Any, Shelf())), sources_tool(cast(Any, Shelf()))):
         toolbox.add(tool)
 
     async def scene() -> None:
