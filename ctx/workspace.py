@@ -1,18 +1,18 @@
 """The only wiring: a configuration becomes a catalog, an index, a toolbox and whatever keeps them fresh.
 
-Everything heavy is made when first used: `ctx search` opens a catalog and a keyword index and nothing else.
+Everything heavy is made when first used. What searches stands in ctx/searching.py.
 """
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 
 from ctx.config import Config
 from ctx.errors import Busy, EmbeddingsDisabled, StoreError
-from ctx.lean import TYPE_CHECKING, RLock
+from ctx.lean import TYPE_CHECKING
 from ctx.project import user_folder
-from ctx.store.plane import Plane, check_whole, file_catalog, postgres_catalog
+from ctx.searching import SearchWorkspace, check_stored
+from ctx.store.plane import check_whole
 from ctx.store.sqlite import SqliteCatalog
 from ctx.types import JSON, CallProgress, SourceStatus
 
@@ -21,28 +21,21 @@ from ctx.types import JSON, CallProgress, SourceStatus
 if TYPE_CHECKING:
     import threading
 
-    from ctx.embed import Embedder
     from ctx.extensions.loader import Scripts
     from ctx.extensions.scripts import Runner
     from ctx.extensions.store import ScriptStore
     from ctx.indexing.indexer import Indexer
     from ctx.indexing.run import IndexReport
-    from ctx.indexing.watch import Watcher
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
     from ctx.memory.rows import MemoryRows
     from ctx.memory.wording import LanguageModel
     from ctx.packs.packs import Pack
     from ctx.packs.sessions import Sessions
-    from ctx.search import Searcher
-    from ctx.store.base import Projection, SearchIndex
+    from ctx.store.base import Projection
     from ctx.store.postgres import Database
-    from ctx.store.postgres_catalog import PostgresCatalog
-    from ctx.succession import Succession
     from ctx.tools.agents import Agents
     from ctx.tools.base import Call, Toolbox
-
-_HOLD_TRIES = 3  # models do not change more often while one question is asked
 
 
 def open_workspace(config: Config, *, reading: bool = False, projecting: bool = True) -> "Workspace":
@@ -51,34 +44,18 @@ def open_workspace(config: Config, *, reading: bool = False, projecting: bool = 
 
     Not `projecting`: it keeps no index of its own, and answers nothing.
     """
-    if reading and not config.stored:
-        raise StoreError(
-            "nothing is indexed yet; run `ctx index` first (or `ctx serve mcp`, which does it by itself)"
-        )
+    if reading:
+        check_stored(config)
     workspace = Workspace(config, reading=reading, projecting=projecting)
     if reading and projecting and config.store.url:
         workspace.catch_up()
     return workspace
 
 
-class Workspace:
-    """A running ctx without its doors; a context manager. `reading`: its catalog takes no writes."""
-
-    def __init__(self, config: Config, *, reading: bool = False, projecting: bool = True) -> None:
-        self.config = config
-        self._reading = reading
-        self._projecting = projecting
-        self.started_s = time.monotonic()
-        self._lock = RLock()
-        self._watcher: Watcher | None = None
-        self._all_indexed = False  # every source, once at least
-        self._opened: list[Callable[[], None]] = []
-
-    def __enter__(self) -> "Workspace":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+class Workspace(SearchWorkspace):
+    """A running ctx without its doors: what searches, and what indexes, serves scripts, remembers and stays
+    fresh.
+    """
 
     @cached_property
     def toolbox(self) -> "Toolbox":
@@ -90,129 +67,12 @@ class Workspace:
             toolbox.add(tool)
         return toolbox
 
-    def toolbox_of_search(self) -> "Toolbox":
-        """A toolbox with `search` alone, for a command that calls nothing else and must start soon."""
-        from ctx.tools.base import Toolbox
-        from ctx.tools.search import search_tool
-
-        toolbox = Toolbox()
-        toolbox.add(search_tool(self, self.config.retrieval.final_limit))
-        return toolbox
-
-    # -- what searching needs --------------------------------------------------------------------------------
-
-    @property
-    def model(self) -> str | None:
-        """The catalog's name for the embedding model; None where embeddings are off."""
-        return self._embedding[0]
-
-    @cached_property
-    def _embedding(self) -> tuple[str | None, int | None]:
-        from ctx.succession import key_of
-
-        return key_of(self.embedder)
-
-    @cached_property
-    def succession(self) -> "Succession":
-        """Which model answers, where another one was configured lately."""
-        from ctx.succession import Succession, notes_path
-
-        with self._lock:
-            succession = Succession(
-                self.config.embedding,
-                self.config.db.path,
-                lambda: self.embedder,
-                notes_path(os.environ),
-                published=self.plane.published_model if self.plane.remote else None,
-            )
-            self._opened.append(succession.close)
-            return succession
-
-    @property
-    def question_embedder(self) -> "Embedder | None":
-        """What embeds a question; the index has vectors of its model in hand, unless there are none."""
-        for _ in range(_HOLD_TRIES):
-            embedder = self.succession.answering()
-            if embedder is None or self.index.hold(embedder.model):
-                break  # else another one's were published just now
-        return embedder
-
-    @cached_property
-    def catalog(self) -> "SqliteCatalog | PostgresCatalog":
-        with self._lock:
-            url, path = self.config.store.url, self.config.db.path
-            catalog = postgres_catalog(url, path) if url else file_catalog(path, reading=self._reading)
-            self._opened.append(catalog.close)
-            check_whole(catalog, shared=bool(url))
-            return catalog
-
-    @cached_property
-    def plane(self) -> Plane:
-        """The engine that searches: in this process, or the one that `[index]` names."""
-        with self._lock:
-            plane = Plane(self.config.index, self.config.folder, lambda: self.catalog)
-            self._opened.append(plane.close)
-            return plane
-
-    @cached_property
-    def index(self) -> "SearchIndex":
-        """The index as readers see it: it follows what this process or another one publishes."""
-        with self._lock:
-            index = self._open_index(writable=False)
-            self._opened.append(index.close)
-            return index
-
-    def _open_index(self, *, writable: bool) -> "SearchIndex":
-        def embedding() -> tuple[str | None, int | None]:
-            from ctx.succession import key_of
-
-            succession = self.succession
-            return key_of(succession.indexed(self.catalog) if writable else succession.answering())
-
-        return self.plane.open(embedding, writable=writable)
-
-    @cached_property
-    def embedder(self) -> "Embedder | None":
-        from ctx.embed import open_embedder
-
-        with self._lock:
-            embedder = open_embedder(self.config.embedding, os.environ)
-            if embedder is not None:
-                self._opened.append(embedder.close)
-            return embedder
-
     def require_embeddings(self) -> None:
         """Raises `EmbeddingsDisabled` where no model is configured."""
         if self.config.embedding.provider == "disabled":
             raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
 
-    @cached_property
-    def searcher(self) -> "Searcher":
-        from ctx.search import Searcher
-
-        return Searcher(self.catalog, self.index, self.config.retrieval, self)
-
     # -- sources ---------------------------------------------------------------------------------------------
-
-    def source_names(self) -> list[str]:
-        """The full names of the configured sources, in the order of the configuration."""
-        config = self.config
-        groups = (config.filesystems, config.gits, config.webs, config.buckets, config.script_connectors)
-        return [source.name for group in groups for source in group]
-
-    def searched_names(self) -> list[str]:
-        """The names that a search can be narrowed to: the configured ones, then those of the store."""
-        return list(dict.fromkeys((*self.source_names(), *self.catalog.filled_sources())))
-
-    def statuses(self) -> list[SourceStatus]:
-        """The health of every source that is configured or still holds documents."""
-        statuses = self.catalog.statuses(self.model, self.source_names())
-        indexer = self.indexer_at_work
-        return [*statuses] if indexer is None else indexer.with_ailments(statuses)
-
-    def behind(self) -> int:
-        """How many catalog writes the index has yet to apply."""
-        return max(0, self.catalog.seq() - self.index.applied_seq())
 
     def catch_up(self) -> None:
         """Applies what other machines wrote since to this one's index, unless another process is at it."""
@@ -222,34 +82,7 @@ class Workspace:
             except Busy:
                 pass  # searches tell that the index is behind
 
-    def ask_for(self, chunk_nos: Sequence[int]) -> None:
-        """Where this process embeds, it embeds these chunks soon."""
-        if self.indexer_at_work is not None:
-            self.indexer_at_work.ask_for(chunk_nos)
-
-    def lacking(self) -> str | None:
-        """What a search must be told to lack: sources never indexed to the end, writes yet to be applied."""
-        if not self._all_indexed:
-            never_indexed = [name for name in self.source_names() if self.catalog.last_run(name) is None]
-            if never_indexed:
-                return (
-                    f"{', '.join(never_indexed)} {'has' if len(never_indexed) == 1 else 'have'} not been "
-                    "indexed to the end yet: there may be more"
-                )
-            self._all_indexed = True
-        if self.behind():
-            indexer = self.indexer_at_work
-            # What embedding writes adds nothing to what words find.
-            if indexer is None or indexer.activity.phase != "embedding":
-                return "the index is behind the catalog: the latest changes may be missing"
-        return None
-
     # -- indexing --------------------------------------------------------------------------------------------
-
-    @property
-    def indexer_at_work(self) -> "Indexer | None":
-        """The indexer, where there is one by now: to ask makes none."""
-        return self.__dict__.get("indexer")
 
     @cached_property
     def indexer(self) -> "Indexer":
@@ -582,11 +415,3 @@ class Workspace:
         """Begins the stop of what runs in the background, without waiting; `close` must follow."""
         if self._watcher is not None:
             self._watcher.stop()
-
-    def close(self) -> None:
-        """Stops what runs and closes what is open. Safe to call twice."""
-        if self._watcher is not None:
-            self._watcher.close()
-            self._watcher = None
-        while self._opened:
-            self._opened.pop()()

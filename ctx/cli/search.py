@@ -4,8 +4,9 @@ import sys
 
 from ctx.cli.common import configuration, parser, plain, print_json, prose, reply_of, styled, terminal_width
 from ctx.clock import parse_ms
+from ctx.config import Config
+from ctx.searching import SearchWorkspace, check_stored
 from ctx.types import JSON, MODES
-from ctx.workspace import Workspace, open_workspace
 
 _SWITCHES = ("--json", "--explain", "--prefix")
 _NUMBERS = ("--limit", "--offset", "--per-document", "--max-tokens")
@@ -105,7 +106,7 @@ def _arguments(options: _Options) -> dict[str, JSON]:
 
 def run(command: str, argv: list[str]) -> int:
     options = _options(argv)
-    with open_workspace(configuration(options.config), reading=True) as workspace:
+    with _open(configuration(options.config)) as workspace:
         reply = reply_of(workspace.toolbox_of_search(), "search", _arguments(options), {"query": "the query"})
         if not (reply["results"] or reply.get("note") or options.json):
             reply["note"] = _advice(options, workspace, bool(reply.get("partial")))
@@ -121,7 +122,17 @@ def run(command: str, argv: list[str]) -> int:
     return 0
 
 
-def _advice(options: _Options, workspace: Workspace, partial: bool) -> str | None:
+def _open(config: Config) -> SearchWorkspace:
+    """What answers. Where machines share a store, a whole workspace, which applies what others wrote."""
+    if config.store.url:
+        from ctx.workspace import open_workspace
+
+        return open_workspace(config, reading=True)
+    check_stored(config)
+    return SearchWorkspace(config, reading=True)
+
+
+def _advice(options: _Options, workspace: SearchWorkspace, partial: bool) -> str | None:
     """What to try where nothing was found; None where nothing is left. `partial`: the index lacks some."""
     if not any(status.doc_count for status in workspace.statuses()):
         return "no document is indexed; `ctx index` says where it looks and what it leaves out"

@@ -1,19 +1,32 @@
 """The built-in tools: search (in a module of its own), get, sources, refresh (seed 003; docs/http-api.md)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
-from ctx.lean import TYPE_CHECKING
+from ctx.lean import TYPE_CHECKING, Protocol
 from ctx.store.rows import StoredDocument
 from ctx.text import spellings
 from ctx.tools import shapes
 from ctx.tools.base import Annotations, Tool
 from ctx.tools.search import READING, TOKEN_CHARS, TOKENS, search_tool
-from ctx.types import JSON, Caller, Document, SourceStatus
+from ctx.types import JSON, Caller, CallProgress, Document, SourceStatus
 
 if TYPE_CHECKING:
-    from ctx.tools.search import Library
+    from ctx.store.base import Catalog
+    from ctx.tools.search import Searched
+
+    class Library(Searched, Protocol):
+        """What the built-in tools need of a workspace."""
+
+        @property
+        def catalog(self) -> Catalog: ...
+
+        def statuses(self) -> Sequence[SourceStatus]: ...
+
+        def refresh(
+            self, names: Sequence[str], progress: CallProgress | None = None
+        ) -> Sequence[Mapping[str, JSON]]: ...
 
 
 def builtin_tools(library: "Library", final_limit: int) -> list[Tool]:

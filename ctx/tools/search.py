@@ -9,27 +9,17 @@ from ctx.lean import TYPE_CHECKING, Protocol
 from ctx.search import Searcher, SearchReply, resolve_sources
 from ctx.tools import shapes
 from ctx.tools.base import Annotations, Tool
-from ctx.types import JSON, MODES, Caller, CallProgress, Filters, SearchResult, SourceStatus
+from ctx.types import JSON, MODES, Caller, Filters, SearchResult
 
-if TYPE_CHECKING:  # shapes, and a search's start is the shorter by them
-    from ctx.store.base import Catalog
+if TYPE_CHECKING:  # a shape, and a class less that a search makes
 
-    class Library(Protocol):
-        """What the built-in tools need of a workspace."""
+    class Searched(Protocol):
+        """What searching needs of a workspace."""
 
         @property
         def searcher(self) -> Searcher: ...
 
-        @property
-        def catalog(self) -> Catalog: ...
-
         def searched_names(self) -> Sequence[str]: ...
-
-        def statuses(self) -> Sequence[SourceStatus]: ...
-
-        def refresh(
-            self, names: Sequence[str], progress: CallProgress | None = None
-        ) -> Sequence[Mapping[str, JSON]]: ...
 
 
 MAX_QUERY_CHARACTERS = 4096  # a longer text is a document; chunks are a tenth of it
@@ -112,19 +102,19 @@ def _search_parameters(final_limit: int) -> JSON:
     }
 
 
-def search_tool(library: "Library", final_limit: int) -> Tool:
+def search_tool(workspace: "Searched", final_limit: int) -> Tool:
     """`search`: documents by keyword, by meaning, or both."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
         narrowed = arguments.get("filters", {})
-        sources, notes = _sources(arguments, library)
+        sources, notes = _sources(arguments, workspace)
         paths, types = _listed(narrowed.get("path")), _listed(narrowed.get("type"))
         filters = Filters(
             sources=sources,
             since_ms=_moment("since", narrowed.get("since"), end_of_day=False),
             until_ms=_moment("until", narrowed.get("until"), end_of_day=True),
         )
-        searcher = library.searcher
+        searcher = workspace.searcher
         filters = searcher.resolved(filters, paths, types)
         notes += _strange_types(types) or _unfit(filters, paths, types)
         reply = searcher.search(
@@ -167,14 +157,14 @@ def _listed(value: str | list[str] | None) -> list[str]:
     return [value] if isinstance(value, str) else value
 
 
-def _sources(arguments: dict[str, JSON], library: "Library") -> tuple[frozenset[str] | None, list[str]]:
+def _sources(arguments: dict[str, JSON], workspace: "Searched") -> tuple[frozenset[str] | None, list[str]]:
     """The full names that a search is narrowed to, None for all; and what to tell of names that nothing has.
 
     An unknown one is no error: a script may name a source that another machine has. But a typing mistake must
     not pass for "nothing found".
     """
     wanted = (_listed(arguments.get("source")), _listed(arguments.get("filters", {}).get("source")))
-    sources = library.searched_names() if any(wanted) else ()
+    sources = workspace.searched_names() if any(wanted) else ()
     narrowed: frozenset[str] | None = None
     notes: list[str] = []
     for names in wanted:
