@@ -4,7 +4,8 @@ import os
 from collections.abc import Mapping
 
 from ctx.backup import Contents, back_up, restore
-from ctx.cli.common import configuration, parser, plain, tell
+from ctx.cli.common import configuration, plain, tell
+from ctx.cli.options import parser
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, StoreError
 from ctx.text import counted

@@ -3,7 +3,7 @@
 import argparse
 
 from ctx.cli import COMMANDS
-from ctx.cli.common import DESCRIBE, Described, parser
+from ctx.cli.options import DESCRIBE, Described, parser
 from ctx.errors import BadRequest, ConfigError
 
 SHELLS = ("bash", "zsh", "fish")

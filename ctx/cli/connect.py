@@ -16,13 +16,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ctx.cli.clients import CLIENTS, Client, Server, expanded, installed
-from ctx.cli.common import NO_PROJECT, configuration_at, parser, plain, print_json, table
+from ctx.cli.common import NO_PROJECT, configuration_at, plain, print_json
 from ctx.cli.entries import Entry, edited, entries, illegibility, removed
 from ctx.cli.foreign import Change, Outcome, file_at, own_command, read_text
 from ctx.cli.hooks import connect_memory
+from ctx.cli.options import parser
 from ctx.cli.owners import owner, record
 from ctx.cli.recording import record_soon
 from ctx.cli.running import at_address, of_project, servers, state_folder
+from ctx.cli.tables import table
 from ctx.config import Config
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
 from ctx.hosts import is_loopback

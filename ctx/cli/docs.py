@@ -9,7 +9,8 @@ import webbrowser
 from functools import partial
 
 from ctx.bundled import bundled_path
-from ctx.cli.common import parser, styled, tell
+from ctx.cli.common import styled, tell
+from ctx.cli.options import parser
 from ctx.errors import BadRequest, NotFound
 from ctx.text import did_you_mean
 

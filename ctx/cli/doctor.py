@@ -14,8 +14,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from ctx.assemble import key_ring
-from ctx.cli.common import configuration, parser, plain, print_json, styled
+from ctx.cli.common import configuration, plain, print_json, styled
 from ctx.cli.embed import described
+from ctx.cli.options import parser
 from ctx.cli.running import at_address, of_project, servers, state_folder
 from ctx.cli.serve import page_access
 from ctx.config import Config

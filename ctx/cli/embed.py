@@ -5,9 +5,10 @@ import sys
 from collections.abc import Sequence
 
 from ctx.cli.bars import add_options, shown_progress
-from ctx.cli.common import amount, configuration, parser, plain, tell
+from ctx.cli.common import configuration, plain, tell
 from ctx.cli.index import embedded_line, with_pending
 from ctx.cli.logs import without_the_reported
+from ctx.cli.options import amount, parser
 from ctx.errors import BadRequest
 from ctx.pruning import prunable_models, prune_models, replaced_models
 from ctx.store.bookkeeping import ModelShare

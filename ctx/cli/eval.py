@@ -10,8 +10,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ctx.cli.common import configuration, parser, plain, tell
+from ctx.cli.common import configuration, plain, tell
 from ctx.cli.get import listings
+from ctx.cli.options import parser
 from ctx.errors import BadRequest
 from ctx.search import resolve_sources
 from ctx.store.base import Catalog

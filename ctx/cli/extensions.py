@@ -13,9 +13,11 @@ from contextlib import contextmanager
 
 from ctx.cli import scaffolds
 from ctx.cli.bars import bars
-from ctx.cli.common import action, configuration, parser, plain, print_json, prose, table, tell
+from ctx.cli.common import configuration, plain, print_json, prose, tell
 from ctx.cli.foreign import file_at
 from ctx.cli.logs import log_to_stderr
+from ctx.cli.options import action, parser
+from ctx.cli.tables import table
 from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.extensions.loader import ScriptStatus

@@ -4,7 +4,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
-from ctx.cli.common import configuration, parser, plain, print_json, prose, reply_of
+from ctx.cli.common import configuration, plain, print_json, prose, reply_of
+from ctx.cli.options import parser
 from ctx.connectors.names import encode_name
 from ctx.errors import BadRequest, NotFound
 from ctx.lean import TYPE_CHECKING, NamedTuple

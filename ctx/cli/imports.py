@@ -5,8 +5,9 @@ import sys
 from typing import Any
 
 from ctx import files
-from ctx.cli.common import action, configuration, parser, plain, print_json, prose, tell
+from ctx.cli.common import configuration, plain, print_json, prose, tell
 from ctx.cli.init import next_steps
+from ctx.cli.options import action, parser
 from ctx.cli.trust import bullets, trust_as_written
 from ctx.config import parse_config
 from ctx.conversion import Conversion, Paths, converted

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from ctx.cli.bars import FORMS, add_options, json_line, shown_progress
-from ctx.cli.common import configuration, json_printable, parser, plain, print_json
+from ctx.cli.common import configuration, json_printable, plain, print_json
 from ctx.cli.logs import without_the_reported
+from ctx.cli.options import parser
 from ctx.cli.recording import record_soon
 from ctx.clock import parse_ms
 from ctx.config import Config

@@ -6,7 +6,8 @@ import sys
 
 from ctx import files
 from ctx.bundled import bundled_path
-from ctx.cli.common import parser, plain, tell
+from ctx.cli.common import plain, tell
+from ctx.cli.options import parser
 from ctx.cli.trust import trust_as_written
 from ctx.errors import ConfigError
 from ctx.project import Location, find_config

@@ -8,9 +8,11 @@ from typing import TextIO
 from urllib.parse import quote
 
 from ctx import files
-from ctx.cli.common import ago, configuration, parser, plain, table, tell
+from ctx.cli.common import configuration, plain, tell
 from ctx.cli.embed import described, shares_json
+from ctx.cli.options import parser
 from ctx.cli.output import Output, mode_of, output_path, written
+from ctx.cli.tables import ago, table
 from ctx.clock import iso_utc, now_ms, parse_ms
 from ctx.errors import BadRequest, StoreError
 from ctx.pruning import replaced_models

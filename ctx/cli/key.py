@@ -3,7 +3,9 @@
 from typing import Any
 
 from ctx.assemble import key_ring
-from ctx.cli.common import action, configuration, parser, table, tell
+from ctx.cli.common import configuration, tell
+from ctx.cli.options import action, parser
+from ctx.cli.tables import table
 from ctx.clock import iso_utc
 from ctx.errors import StoreError
 from ctx.server.keys import EVERY_BANK, KeyRecord, Keys

@@ -5,19 +5,11 @@ import shlex
 from collections.abc import Iterator
 from itertools import chain
 
-from ctx.cli.common import (
-    NO_PROJECT,
-    action,
-    amount,
-    memory_configuration,
-    moment,
-    parser,
-    plain,
-    table,
-    tell,
-)
+from ctx.cli.common import NO_PROJECT, memory_configuration, plain, tell
 from ctx.cli.memory_moving import BY_HAND, MOVING, NO_MEMORIES, Run, bank_there, moving_options, with_bank
+from ctx.cli.options import action, amount, moment, parser
 from ctx.cli.sessions import run_session, session_options
+from ctx.cli.tables import table
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.memory.records import MOMENTS, iso

@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Callable
 
-from ctx.cli.common import action, plain, print_json
+from ctx.cli.common import plain, print_json
+from ctx.cli.options import action
 from ctx.cli.output import Output, output_path, written
 from ctx.cli.sessions import DEFAULT_BANK, bank_of
 from ctx.errors import BadRequest, NotFound

@@ -4,7 +4,8 @@ import os
 import sys
 from collections.abc import Iterator
 
-from ctx.cli.common import configuration, parser, plain, tell
+from ctx.cli.common import configuration, plain, tell
+from ctx.cli.options import parser
 from ctx.config import Config, is_database
 from ctx.errors import BadRequest, StoreError
 from ctx.migration import SAME, Report, migrate

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 
-from ctx.cli.common import configuration, memory_configuration, parser
+from ctx.cli.common import configuration, memory_configuration
 from ctx.cli.logs import log_option, log_to_stderr
+from ctx.cli.options import parser
 from ctx.cli.recording import opening_slot
 from ctx.config import Config
 from ctx.errors import BadRequest

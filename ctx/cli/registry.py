@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from ctx import files
 from ctx.cli import scaffolds
 from ctx.cli.bars import bars
-from ctx.cli.common import NO_PROJECT, action, configuration, parser, plain, print_json, table, tell
+from ctx.cli.common import NO_PROJECT, configuration, plain, print_json, tell
 from ctx.cli.foreign import file_at
 from ctx.cli.logs import without_the_reported
+from ctx.cli.options import action, parser
+from ctx.cli.tables import table
 from ctx.cli.trust import trust_after_own_change
 from ctx.config import Config
 from ctx.errors import BadRequest, ConfigError

@@ -13,7 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ctx import files
-from ctx.cli.common import ago, parser, table, tell
+from ctx.cli.common import tell
+from ctx.cli.options import parser
+from ctx.cli.tables import ago, table
 from ctx.clock import iso_utc, now_ms
 from ctx.hosts import is_everywhere, is_loopback
 from ctx.server.address import local

@@ -2,7 +2,7 @@
 
 import sys
 
-from ctx.cli.common import configuration, parser, plain, print_json, prose, reply_of, styled, terminal_width
+from ctx.cli.common import configuration, plain, print_json, prose, reply_of, styled, terminal_width
 from ctx.clock import parse_ms
 from ctx.config import Config
 from ctx.searching import SearchWorkspace, check_stored
@@ -69,6 +69,8 @@ def _options(argv: list[str]) -> _Options:
 
 
 def _parsed(argv: list[str]) -> _Options:
+    from ctx.cli.options import parser
+
     options = parser("search", "Search the index.", json=True)
     add = options.add_argument
     add("query", nargs="+", help="what to look for; any text is a query")

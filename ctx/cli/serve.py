@@ -6,8 +6,9 @@ import sys
 
 from ctx.assemble import server_advice, server_settings, services
 from ctx.cli import pipes
-from ctx.cli.common import configuration, parser, plain, print_json
+from ctx.cli.common import configuration, plain, print_json
 from ctx.cli.logs import log_option, log_to_stderr
+from ctx.cli.options import parser
 from ctx.cli.running import (
     Registration,
     Running,

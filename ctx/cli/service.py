@@ -14,7 +14,8 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from ctx import files
-from ctx.cli.common import NO_PROJECT, action, configuration_at, parser, plain, tell
+from ctx.cli.common import NO_PROJECT, configuration_at, plain, tell
+from ctx.cli.options import action, parser
 from ctx.errors import ConfigError, NotFound
 from ctx.identity import digest
 from ctx.project import find_config, project_root

@@ -14,8 +14,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ctx.cli.common import amount, memory_configuration, plain, print_json
+from ctx.cli.common import memory_configuration, plain, print_json
 from ctx.cli.hooks import BUDGET_TOKENS
+from ctx.cli.options import amount
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError
 from ctx.memory import MemoryBank, Provenance

@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ctx.cli.common import NO_PROJECT, parser, table, tell
+from ctx.cli.common import NO_PROJECT, tell
+from ctx.cli.options import parser
+from ctx.cli.tables import table
 from ctx.config import read_config
 from ctx.errors import BadRequest, ConfigError
 from ctx.extensions.trust import (

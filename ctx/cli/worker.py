@@ -3,8 +3,9 @@
 import signal
 import threading
 
-from ctx.cli.common import configuration, parser, tell
+from ctx.cli.common import configuration, tell
 from ctx.cli.logs import log_option, log_to_stderr
+from ctx.cli.options import parser
 from ctx.errors import BadRequest, ConfigError
 from ctx.indexing.worker import ROLES, Worker
 from ctx.sources import intervals_s

@@ -7,9 +7,9 @@ import pytest
 from kit import project, workspace
 
 from ctx.cli.bars import Pace, duration
-from ctx.cli.common import table
 from ctx.cli.extensions import read_values
 from ctx.cli.index import change_lines
+from ctx.cli.tables import table
 from ctx.connectors.opening import may_still_change
 from ctx.errors import BadRequest
 from ctx.indexing.run import Change, IndexReport
