@@ -7,13 +7,7 @@ CtxError
 │   ├── EmbeddingsDisabled semantic or hybrid search where no embedder is configured
 │   └── Conflict           what is there is not what the caller expected: another version, a taken name
 ├── NotFound               no such document, tool, agent, memory
-├── AccessError            the guard's: see its children
-│   ├── Unauthorized       a key is missing or wrong
-│   ├── OriginNotAllowed   a web page of another origin
-│   └── Misdirected        a Host this server does not answer to
-├── RateLimited            too many calls; `retry_after_s`
-├── MethodNotAllowed       the route exists, the method does not
-├── PayloadTooLarge        a body over the cap
+├── AccessError            the guard's: its children and what else only a door raises are in ctx/refusals.py
 ├── ScriptTimeout          a script's deadline passed
 ├── ToolError              a script failed or was denied
 ├── SourceError            a connector or an extractor could not read
@@ -71,43 +65,6 @@ class NotFound(CtxError):
 
 class AccessError(CtxError):
     word = "unauthorized"
-
-
-class Unauthorized(AccessError):
-    word = "unauthorized"
-
-    def __init__(self, message: str, *, presented: bool = False) -> None:
-        """`presented`: a key came, and it was not the right one."""
-        super().__init__(message)
-        self.presented = presented
-
-
-class OriginNotAllowed(AccessError):
-    word = "origin_not_allowed"
-
-
-class Misdirected(AccessError):
-    word = "misdirected_request"
-
-
-class RateLimited(CtxError):
-    word = "rate_limited"
-
-    def __init__(self, message: str, *, retry_after_s: float, data: dict[str, object] | None = None) -> None:
-        super().__init__(message, data=data)
-        self.retry_after_s = retry_after_s
-
-
-class MethodNotAllowed(CtxError):
-    word = "method_not_allowed"
-
-    def __init__(self, message: str, *, allowed: tuple[str, ...]) -> None:
-        super().__init__(message)
-        self.allowed = allowed
-
-
-class PayloadTooLarge(CtxError):
-    word = "payload_too_large"
 
 
 class ScriptTimeout(CtxError):

@@ -5,7 +5,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
-from ctx.errors import RateLimited
+from ctx.refusals import RateLimited
 
 WINDOW_S = 60.0
 CALLERS = 10_000  # remembered; beyond it the one longest silent is forgotten

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ctx.errors import RateLimited
 from ctx.rates import SlidingWindow
+from ctx.refusals import RateLimited
 
 
 def test_the_window_slides_and_a_refused_call_does_not_count() -> None:

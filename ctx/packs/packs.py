@@ -14,14 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ctx import __version__
-from ctx.errors import (
-    BadRequest,
-    CtxError,
-    NotFound,
-    StoreError,
-    ToolError,
-    Unauthorized,
-)
+from ctx.errors import BadRequest, CtxError, NotFound, StoreError, ToolError
 from ctx.extensions.parameters import parameters_schema
 from ctx.extensions.scripts import Runner, ScriptFile, agent_arguments, annotations
 from ctx.identity import OWN_BANK
@@ -36,6 +29,7 @@ from ctx.packs.scripts import OwnScript, pack_script, read_own, shared_text
 from ctx.packs.sessions import OpenSessions
 from ctx.packs.settings import keys, rate_limit, served_manifest
 from ctx.rates import SlidingWindow
+from ctx.refusals import Unauthorized
 from ctx.tools.agents import Agent, Agents, Prompt
 from ctx.tools.arguments import from_text
 from ctx.tools.base import Tool, Toolbox

@@ -1,7 +1,7 @@
 """THE table: what an error of ctx is called outside: HTTP status, JSON-RPC code, body.
 
 Status is decided by the type of an error, never by the text of its message. A type without a row of its own
-has its parent's; a test demands a row for every class in `ctx.errors`.
+has its parent's; a test demands a row for every class of the tree.
 """
 
 import logging
@@ -23,16 +23,18 @@ from ctx.errors import (
     CtxError,
     EmbedderError,
     EmbeddingsDisabled,
-    MethodNotAllowed,
-    Misdirected,
     NotFound,
-    OriginNotAllowed,
-    PayloadTooLarge,
-    RateLimited,
     ScriptTimeout,
     SourceError,
     StoreError,
     ToolError,
+)
+from ctx.refusals import (
+    MethodNotAllowed,
+    Misdirected,
+    OriginNotAllowed,
+    PayloadTooLarge,
+    RateLimited,
     Unauthorized,
 )
 from ctx.text import sound

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
-from ctx.errors import BadRequest, CtxError, PayloadTooLarge
+from ctx.errors import BadRequest, CtxError
+from ctx.refusals import PayloadTooLarge
 from ctx.server import errors
 from ctx.types import JSON
 

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ctx.errors import BadRequest, Busy, CtxError, Misdirected, OriginNotAllowed, Unauthorized
+from ctx.errors import BadRequest, Busy, CtxError
+from ctx.refusals import Misdirected, OriginNotAllowed, Unauthorized
 from ctx.server import errors
 from ctx.server.exchange import SLOW_BODY_S, Exchange
 from ctx.server.policy import ACCESS, Access, Policy

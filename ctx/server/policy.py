@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ctx.errors import ConfigError, CtxError, OriginNotAllowed, Unauthorized
+from ctx.errors import ConfigError, CtxError
 from ctx.hosts import is_everywhere, is_loopback
 from ctx.rates import SlidingWindow
+from ctx.refusals import OriginNotAllowed, Unauthorized
 from ctx.server import errors
 from ctx.server.keys import Grant, Keys, digest
 from ctx.server.keys import match as match_key

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 import ctx.errors
-from ctx.errors import Busy, CtxError, NotFound, RateLimited, Unauthorized
+import ctx.refusals
+from ctx.errors import Busy, CtxError, NotFound
+from ctx.refusals import RateLimited, Unauthorized
 from ctx.server import errors, openapi
 
 
@@ -14,13 +16,12 @@ def _classes(kind: type[CtxError]) -> list[type[CtxError]]:
     return [kind, *(match for child in kind.__subclasses__() for match in _classes(child))]
 
 
-OURS = [kind for kind in _classes(CtxError) if kind.__module__ == "ctx.errors"]
+OURS = [kind for kind in _classes(CtxError) if kind.__module__ in ("ctx.errors", "ctx.refusals")]
 
 
 def test_every_error_of_ctx_has_a_row() -> None:
-    assert len(OURS) == len(
-        [name for name in vars(ctx.errors).values() if isinstance(name, type) and issubclass(name, CtxError)]
-    )
+    names = {**vars(ctx.errors), **vars(ctx.refusals)}.values()
+    assert set(OURS) == {name for name in names if isinstance(name, type) and issubclass(name, CtxError)}
     assert set(OURS) <= set(errors.TABLE)
 
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ctx.errors import ConfigError, RateLimited, Unauthorized
+from ctx.errors import ConfigError
+from ctx.refusals import RateLimited, Unauthorized
 from ctx.server.keys import Grant, KeyRing
 from ctx.server.policy import (
     Access,

@@ -11,7 +11,8 @@ import httpx
 import pytest
 from serving import ANYTHING, DOCUMENT_ID, Serve, failure
 
-from ctx.errors import Busy, ConfigError, EmbeddingsDisabled, RateLimited, SourceError, StoreError
+from ctx.errors import Busy, ConfigError, EmbeddingsDisabled, SourceError, StoreError
+from ctx.refusals import RateLimited
 from ctx.server.app import Services
 from ctx.server.errors import Failures
 from ctx.server.policy import ServerSettings
