@@ -17,13 +17,13 @@ import numpy as np
 
 from ctx import identity
 from ctx.config import load_config
+from ctx.items import Chunk, Document
 from ctx.server.app import Services, create_app
 from ctx.server.overview import Overview
 from ctx.server.policy import ServerSettings
 from ctx.server.run import HttpServer, address, open_sockets
 from ctx.store.atlas import draw
 from ctx.tools.agents import Agents
-from ctx.types import Chunk, Document
 from ctx.workspace import Workspace, open_workspace
 
 DIM = 384

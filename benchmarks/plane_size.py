@@ -30,14 +30,14 @@ from planes import bytes_of, nodes
 from ctx.formats.extract import extract
 from ctx.identity import document_id, text_hash
 from ctx.indexing.chunk import chunk
-from ctx.items import Content
+from ctx.items import Chunk, Content, Document
 from ctx.store.base import Catalog, SearchIndex
 from ctx.store.local import LocalIndex
 from ctx.store.opensearch import OpenSearchIndex
 from ctx.store.opensearch_client import Access, Client
 from ctx.store.opensearch_part import Layout
 from ctx.store.sqlite import SqliteCatalog
-from ctx.types import Chunk, Document, Filters
+from ctx.types import Filters
 
 MODEL, DIM = "minilm", 384
 SOURCE = "filesystem:pages"

@@ -8,10 +8,11 @@ from ctx.config import Config, load_config, parse_config, read_config
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.extensions.trust import TrustFile, trust_path
 from ctx.indexing.run import IndexReport
+from ctx.items import Document, SourceStatus
 from ctx.project import find_config, shown_path, trusted_as
 from ctx.reach import asked, requests
 from ctx.search import SearchReply, resolve_sources
-from ctx.types import Document, Filters, SearchResult, SourceStatus
+from ctx.types import Filters, SearchResult
 from ctx.workspace import Workspace, open_workspace
 
 _FOLDER_ITSELF = {"connectors": {"filesystem": {"docs": {"root": "."}}}}  # what `ctx init` writes

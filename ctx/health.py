@@ -5,7 +5,8 @@ import time
 from ctx import __version__
 from ctx.clock import iso_utc
 from ctx.errors import StoreError
-from ctx.types import JSON, oldest_pending_ms
+from ctx.items import oldest_pending_ms
+from ctx.types import JSON
 from ctx.workspace import Workspace
 
 

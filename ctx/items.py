@@ -1,9 +1,10 @@
-"""What crosses rooms on the way from a source into the catalog: an item, what is read of it, its text.
+"""What crosses rooms on the way from a source into the catalog: an item, what is read of it, its text, the
+document and its chunks; and the health of a source.
 
 A search has no use for these, and of the other values (ctx/types.py) for nearly all.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ctx.lean import NamedTuple
 from ctx.types import JSON, NO_METADATA
@@ -63,3 +64,61 @@ class Extracted(NamedTuple):
     atoms: tuple[tuple[int, int], ...] = ()
     metadata: Mapping[str, JSON] = NO_METADATA
     note: str | None = None
+
+
+class Chunk(NamedTuple):
+    """A piece of a document: characters `[start, end)` of its body, lines `start_line..end_line` (1-based,
+    inclusive).
+
+    `heading` is the path of headings above it, joined with " > " ("" at the top). `text_hash` is the identity
+    of what the embedder reads (title, heading path and text): equal hashes share one embedding.
+    """
+
+    ordinal: int
+    start: int
+    end: int
+    start_line: int
+    end_line: int
+    heading: str
+    text_hash: bytes
+
+
+class Document(NamedTuple):
+    """A document as the catalog keeps it.
+    `id` is a lower-case UUID, stable across rebuilds (`identity.document_id`).
+    """
+
+    id: str
+    source: str
+    source_id: str
+    title: str
+    body: str
+    media_type: str
+    updated_ms: int
+    fingerprint: str
+    content_hash: bytes  # of the bytes read: equal means nothing to do
+    source_url: str | None = None
+    author: str | None = None
+    created_ms: int | None = None
+    metadata: Mapping[str, JSON] = NO_METADATA
+
+
+class SourceStatus(NamedTuple):
+    """The health of one source. `pending` counts chunks that no embedding covers yet."""
+
+    name: str
+    configured: bool
+    healthy: bool
+    doc_count: int
+    chunk_count: int
+    pending: int
+    last_indexed_ms: int | None
+    note: str | None
+    revision: str | None = None  # the git commit indexed
+    oldest_pending_ms: int | None = None  # when the oldest chunk without an embedding was stored
+
+
+def oldest_pending_ms(statuses: Iterable[SourceStatus]) -> int | None:
+    """When the oldest chunk of all these sources without an embedding was stored."""
+    moments = (status.oldest_pending_ms for status in statuses)
+    return min((moment for moment in moments if moment is not None), default=None)

@@ -7,9 +7,9 @@ Nothing goes unasked: the model may come back, the documents may be another conf
 from collections.abc import Sequence
 
 from ctx.errors import BadRequest, NotFound
+from ctx.items import SourceStatus
 from ctx.lean import TypeVar
 from ctx.store.bookkeeping import ModelShare
-from ctx.types import SourceStatus
 from ctx.workspace import Workspace
 
 Unused = TypeVar("Unused")

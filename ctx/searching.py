@@ -13,12 +13,12 @@ from ctx.config import Config
 from ctx.errors import StoreError
 from ctx.lean import TYPE_CHECKING, RLock, Self
 from ctx.store.plane import Plane, check_whole, file_catalog, postgres_catalog
-from ctx.types import SourceStatus
 
 if TYPE_CHECKING:
     from ctx.embed import Embedder
     from ctx.indexing.indexer import Indexer
     from ctx.indexing.watch import Watcher
+    from ctx.items import SourceStatus
     from ctx.search import Searcher
     from ctx.store.base import SearchIndex
     from ctx.store.postgres_catalog import PostgresCatalog
@@ -161,7 +161,7 @@ class SearchWorkspace:
         """The names that a search can be narrowed to: the configured ones, then those of the store."""
         return list(dict.fromkeys((*self.source_names(), *self.catalog.filled_sources())))
 
-    def statuses(self) -> list[SourceStatus]:
+    def statuses(self) -> "list[SourceStatus]":
         """The health of every source that is configured or still holds documents."""
         statuses = self.catalog.statuses(self.model, self.source_names())
         indexer = self.indexer_at_work

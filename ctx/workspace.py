@@ -9,12 +9,13 @@ from functools import cached_property, partial
 
 from ctx.config import Config
 from ctx.errors import Busy, EmbeddingsDisabled, StoreError
+from ctx.items import SourceStatus
 from ctx.lean import TYPE_CHECKING
 from ctx.project import user_folder
 from ctx.searching import SearchWorkspace, check_stored
 from ctx.store.plane import check_whole
 from ctx.store.sqlite import SqliteCatalog
-from ctx.types import JSON, CallProgress, SourceStatus
+from ctx.types import JSON, CallProgress
 
 # Whatever a search by words does not need is imported where it is used: the indexer alone brings numpy, git
 # and the file formats with it, 150 ms.

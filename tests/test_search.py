@@ -15,13 +15,13 @@ from ctx.config import default_config
 from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
 from ctx.identity import document_id, embedding_text, text_hash
 from ctx.indexing.chunk import chunk
-from ctx.items import Extracted
+from ctx.items import Chunk, Document, Extracted
 from ctx.markup import Text
 from ctx.search import Searcher, resolve_sources
 from ctx.snippet import SNIPPET_CHARS, Matcher
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
-from ctx.types import Chunk, Document, Filters
+from ctx.types import Filters
 
 MODEL = "topics@1"
 # A space of meanings with one axis for each topic: small enough to be read, and exact.

@@ -19,10 +19,11 @@ from ctx.errors import BadRequest, CtxError
 from ctx.indexing.indexer import EmbedReport
 from ctx.indexing.run import EMPTY, IndexReport, Progress
 from ctx.indexing.window import Window
+from ctx.items import SourceStatus
 from ctx.lean import NamedTuple
 from ctx.pruning import drop_sources, prunable_sources
 from ctx.text import counted
-from ctx.types import JSON, SourceStatus
+from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace
 
 SHOWN = 10  # lines of a kind under a report: more than that is for --json

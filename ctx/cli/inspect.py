@@ -15,12 +15,12 @@ from ctx.cli.output import Output, mode_of, output_path, written
 from ctx.cli.tables import ago, table
 from ctx.clock import iso_utc, now_ms, parse_ms
 from ctx.errors import BadRequest, StoreError
+from ctx.items import oldest_pending_ms
 from ctx.pruning import replaced_models
-from ctx.store.bookkeeping import ModelShare
-from ctx.store.rows import StoredDocument
+from ctx.store.bookkeeping import ModelShare, StoredDocument
 from ctx.text import counted
 from ctx.tools import shapes
-from ctx.types import Caller, oldest_pending_ms
+from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
 
 

@@ -14,10 +14,9 @@ from itertools import accumulate
 
 from ctx.formats.table import PAGED
 from ctx.identity import embedding_text, text_hash
-from ctx.items import Extracted, Heading
+from ctx.items import Chunk, Extracted, Heading
 from ctx.kinds import is_prose
 from ctx.lean import NamedTuple, pattern
-from ctx.types import Chunk
 
 MAX_TOKENS = 200  # title, heading path and text; MiniLM reads 256, and an estimate may be a fifth too low
 SMALL_SHARE = 0.4  # a piece below this share of a chunk is joined with its neighbour where it can be

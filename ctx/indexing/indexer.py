@@ -18,10 +18,10 @@ from ctx.indexing.order import Asked, EmbeddingOrder
 from ctx.indexing.run import ConfigurationFile, IndexReport, IndexRun, Progress
 from ctx.indexing.status import IDLE, Activity, Pace
 from ctx.indexing.window import Window
-from ctx.items import SourceItem
+from ctx.items import SourceItem, SourceStatus
 from ctx.lean import TYPE_CHECKING, NamedTuple, Protocol
 from ctx.store.base import Catalog, Projection
-from ctx.types import SourceStatus, source_kind
+from ctx.types import source_kind
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a run that finds nothing changed has nothing to embed
     import numpy as np

@@ -18,12 +18,12 @@ from ctx.formats.extract import extract
 from ctx.formats.table import TEXT_FORMAT
 from ctx.identity import document_id
 from ctx.indexing.chunk import chunk
-from ctx.items import Content, Extracted, SourceItem
+from ctx.items import Chunk, Content, Document, Extracted, SourceItem
 from ctx.lean import NamedTuple
 from ctx.store.base import Catalog
 from ctx.store.rows import Run
 from ctx.text import counted
-from ctx.types import JSON, Chunk, Document
+from ctx.types import JSON
 
 # A transaction of about 0.1 s: short enough for other writers, long enough to amortise the fsync.
 BATCH_DOCUMENTS = 256

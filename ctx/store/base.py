@@ -7,10 +7,18 @@ command line needs the values (`rows.py`) and not these shapes, which are for th
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
+from ctx.items import Chunk, Document, SourceStatus
 from ctx.lean import TYPE_CHECKING, Protocol
-from ctx.store.bookkeeping import Listing, ModelShare, PendingChunk, VectorBatch, VectorPosition
-from ctx.store.rows import ChunkRow, Run, StoredDocument
-from ctx.types import Chunk, Document, Filters, Hit, SourceStatus
+from ctx.store.bookkeeping import (
+    Listing,
+    ModelShare,
+    PendingChunk,
+    StoredDocument,
+    VectorBatch,
+    VectorPosition,
+)
+from ctx.store.rows import ChunkRow, Run
+from ctx.types import Filters, Hit
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
     import numpy as np

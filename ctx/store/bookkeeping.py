@@ -1,9 +1,22 @@
-"""What a catalog hands out beside what a search reads: its documents in a list, vectors, what awaits one."""
+"""What a catalog hands out beside what a search reads: whole documents, a list of them, vectors, and what
+awaits one.
+"""
 
+from ctx.items import Chunk, Document
 from ctx.lean import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and who lists documents needs none of it
     import numpy as np
+
+
+class StoredDocument(NamedTuple):
+    """A document with the numbers the catalog gave it. `chunk_nos` are parallel to `chunks`."""
+
+    document_no: int
+    seq: int
+    document: Document
+    chunks: tuple[Chunk, ...]
+    chunk_nos: tuple[int, ...]
 
 
 class Listing(NamedTuple):

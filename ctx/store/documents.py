@@ -23,11 +23,12 @@ from ctx.store.record import (
     slices,
     source_no_of,
 )
-from ctx.store.rows import ChunkRow, StoredDocument
-from ctx.types import NO_METADATA, Chunk, Document
+from ctx.store.rows import ChunkRow
+from ctx.types import NO_METADATA
 
 if TYPE_CHECKING:
-    from ctx.store.bookkeeping import Listing
+    from ctx.items import Chunk, Document
+    from ctx.store.bookkeeping import Listing, StoredDocument
 
 _DOCUMENT = (
     "d.no, d.seq, d.chunk_first, d.chunk_count, d.id, s.name, d.source_id, d.title, b.text, d.media_type, "
@@ -77,7 +78,7 @@ class Documents(Record):
                 )
         return digests
 
-    def put_documents(self, batch: Sequence[tuple[Document, Sequence[Chunk]]]) -> int:
+    def put_documents(self, batch: "Sequence[tuple[Document, Sequence[Chunk]]]") -> int:
         """As the protocol has it. Chunks that are the same as before keep their numbers, if all of a document
         are.
 
@@ -145,7 +146,7 @@ class Documents(Record):
             write.connection.execute("DELETE FROM source WHERE no = ?", (source_no,))
         return seq
 
-    def document(self, id: str) -> StoredDocument | None:
+    def document(self, id: str) -> "StoredDocument | None":
         with self._reading() as connection:
             row = connection.execute(f"SELECT {_DOCUMENT} WHERE d.id = ?", (id,)).fetchone()
             return None if row is None else _stored(connection, row)
@@ -230,7 +231,7 @@ class Documents(Record):
             ).fetchone()
             return range(row[0], row[0] + row[1]) if row else ()
 
-    def documents_since(self, seq: int) -> Iterator[StoredDocument]:
+    def documents_since(self, seq: int) -> "Iterator[StoredDocument]":
         """As the protocol has it. Pages are read one by one: a document written meanwhile comes as it is
         then, or later.
         """
@@ -248,7 +249,7 @@ class Documents(Record):
             yield from page
             cursor = (page[-1].seq, page[-1].document_no)
 
-    def take_batch(self) -> list[StoredDocument]:
+    def take_batch(self) -> "list[StoredDocument]":
         batch, self._latest = self._latest, []
         return batch
 
@@ -271,7 +272,7 @@ class Documents(Record):
                 ).fetchall()
             )
 
-    def export(self) -> Iterator[StoredDocument]:
+    def export(self) -> "Iterator[StoredDocument]":
         """As the protocol has it, from one steady view: the file's log grows while it is read."""
         with self._reading() as connection:
             for (source_no,) in connection.execute("SELECT no FROM source ORDER BY name").fetchall():
@@ -311,7 +312,10 @@ def _joined(
         yield (no, document_no, no - first, start_line, end_line, heading, body[start:end]) + fields  # noqa: RUF005 - half the time
 
 
-def _stored(connection: Statements, row: tuple[Any, ...]) -> StoredDocument:
+def _stored(connection: Statements, row: tuple[Any, ...]) -> "StoredDocument":
+    from ctx.items import Document  # what a search has no use for
+    from ctx.store.bookkeeping import StoredDocument
+
     """A stored document from a row of `_DOCUMENT`."""
     no, seq, first, count, *fields, metadata = row
     document = Document._make((*fields, NO_METADATA if metadata is None else metadata_of(metadata)))

@@ -11,12 +11,13 @@ from itertools import chain
 
 from ctx.errors import StoreError
 from ctx.lean import TYPE_CHECKING, Any, Protocol
-from ctx.store.rows import Run, StoredDocument
-from ctx.types import Chunk, SourceStatus
+from ctx.store.rows import Run
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from ctx.items import Chunk, SourceStatus
+    from ctx.store.bookkeeping import StoredDocument
     from ctx.store.write import Write
 
 EVERY = 1 << 62  # above any number: together with a seq, "after all that was written at it"
@@ -56,7 +57,7 @@ else:
 class Record:
     """The catalog's transactions, and what it knows of its sources."""
 
-    _latest: list[StoredDocument]  # of the last write, until a projection takes it
+    _latest: "list[StoredDocument]"  # of the last write, until a projection takes it
 
     def _reading(self) -> "AbstractContextManager[Statements]":
         """A transaction with a steady view of everything."""
@@ -163,7 +164,9 @@ class Record:
             ).fetchall()
         return sorted(row[0] for row in rows)
 
-    def statuses(self, model: str | None, configured: Iterable[str]) -> list[SourceStatus]:
+    def statuses(self, model: str | None, configured: Iterable[str]) -> "list[SourceStatus]":
+        from ctx.items import SourceStatus  # what a search has no use for
+
         """As the protocol has it. A source whose last run failed is not healthy; `last_indexed_ms` is of the
         last that did not.
 
@@ -337,7 +340,9 @@ def documents_after(
     return [(row[0], row[1], row[2], row[3]) for row in rows]
 
 
-def chunks_between(connection: Statements, first: int, count: int) -> tuple[Chunk, ...]:
+def chunks_between(connection: Statements, first: int, count: int) -> "tuple[Chunk, ...]":
+    from ctx.items import Chunk
+
     rows = connection.execute(
         'SELECT no - ?, start, "end", start_line, end_line, heading, text_hash '
         "FROM chunk WHERE no BETWEEN ? AND ? ORDER BY no",

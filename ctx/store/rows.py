@@ -3,7 +3,6 @@ both; what else a catalog hands out stands in `bookkeeping.py`).
 """
 
 from ctx.lean import NamedTuple
-from ctx.types import Chunk, Document
 
 
 class ChunkRow(NamedTuple):
@@ -23,16 +22,6 @@ class ChunkRow(NamedTuple):
     source_url: str | None
     updated_ms: int
     media_type: str
-
-
-class StoredDocument(NamedTuple):
-    """A document with the numbers the catalog gave it. `chunk_nos` are parallel to `chunks`."""
-
-    document_no: int
-    seq: int
-    document: Document
-    chunks: tuple[Chunk, ...]
-    chunk_nos: tuple[int, ...]
 
 
 class Run(NamedTuple):

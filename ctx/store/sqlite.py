@@ -11,7 +11,6 @@ from ctx.lean import TYPE_CHECKING, Any, Lock, Self
 from ctx.store.documents import Documents
 from ctx.store.embeddings import Embeddings
 from ctx.store.record import Statements, current_seq
-from ctx.store.rows import StoredDocument
 from ctx.store.schema import (
     BUSY_TIMEOUT_S,
     Connection,
@@ -24,6 +23,7 @@ from ctx.store.schema import (
 )
 
 if TYPE_CHECKING:
+    from ctx.store.bookkeeping import StoredDocument
     from ctx.store.sqlite_write import Writing
 
 COMPONENT = "catalog"

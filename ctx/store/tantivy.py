@@ -14,10 +14,13 @@ import tantivy
 
 from ctx import analyze, files, kinds
 from ctx.errors import Busy, StoreError
-from ctx.lean import Any, Lock, NamedTuple, records
+from ctx.lean import TYPE_CHECKING, Any, Lock, NamedTuple, records
 from ctx.store.inventory import DAMAGED, keeps_to_itself
-from ctx.store.rows import StoredDocument
-from ctx.types import Document, Filters, Hit, best_first
+from ctx.types import Filters, Hit, best_first
+
+if TYPE_CHECKING:
+    from ctx.items import Document
+    from ctx.store.bookkeeping import StoredDocument
 
 # About three chunks; of 1000 to 3500 the best on code and on pages, and none the worse elsewhere.
 PASSAGE_CHARS = 2200
@@ -123,7 +126,7 @@ class KeywordIndex:
             # document stays: let it be one that nobody needs.
             self.delete(_NO_DOCUMENT)
 
-    def add(self, stored: StoredDocument) -> None:
+    def add(self, stored: "StoredDocument") -> None:
         """Puts a document in place of what the index has of it; visible after `commit`."""
         self.delete(stored.document_no)
         document = stored.document
@@ -433,7 +436,7 @@ def _likelihood(entry: tuple[str, int, str]) -> tuple[int, bool, int]:
     return count, word == stem, len(word)
 
 
-def passages(stored: StoredDocument) -> Iterator[Passage]:
+def passages(stored: "StoredDocument") -> Iterator[Passage]:
     """What a document is found by, in order."""
     document = stored.document
     path = document.source_id
@@ -455,7 +458,7 @@ def passages(stored: StoredDocument) -> Iterator[Passage]:
         )
 
 
-def _defined(document: Document) -> list[tuple[int, str]]:
+def _defined(document: "Document") -> list[tuple[int, str]]:
     """(offset, name) of what a file of code defines."""
     if not kinds.is_code(document.media_type):
         return []
@@ -464,7 +467,7 @@ def _defined(document: Document) -> list[tuple[int, str]]:
     return list(defined_names(document.body, document.media_type))
 
 
-def _cuts(stored: StoredDocument) -> Iterator[tuple[int, int]]:
+def _cuts(stored: "StoredDocument") -> Iterator[tuple[int, int]]:
     """(index of the first chunk, how many): runs of chunks with consecutive numbers, about PASSAGE_CHARS long
     and even.
 

@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 
 from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
+from ctx.items import Document, SourceStatus
 from ctx.lean import TYPE_CHECKING, Protocol
-from ctx.store.rows import StoredDocument
+from ctx.store.bookkeeping import StoredDocument
 from ctx.text import spellings
 from ctx.tools import shapes
 from ctx.tools.base import Annotations, Tool
 from ctx.tools.search import READING, TOKEN_CHARS, TOKENS, search_tool
-from ctx.types import JSON, Caller, CallProgress, Document, SourceStatus
+from ctx.types import JSON, Caller, CallProgress
 
 if TYPE_CHECKING:
     from ctx.store.base import Catalog

@@ -12,7 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 from kit import workspace
 from running import configured
 
-from ctx.types import JSON, Document
+from ctx.items import Document
+from ctx.types import JSON
 from ctx.workspace import Workspace
 
 

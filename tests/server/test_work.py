@@ -8,11 +8,12 @@ from typing import Any, cast
 import pytest
 
 from ctx.errors import Busy, NotFound
+from ctx.items import SourceStatus
 from ctx.server.work import Lane, Work
 from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt, inline_agent
 from ctx.tools.base import Annotations, Tool, Toolbox
 from ctx.tools.builtin import get_tool, sources_tool
-from ctx.types import JSON, Caller, SourceStatus
+from ctx.types import JSON, Caller
 
 ANYTHING = {"type": "object", "properties": {}}
 REST = Caller("rest")

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from ctx.identity import document_id, embedding_text, text_hash
+from ctx.items import Chunk, Document
 from ctx.store import local
 from ctx.store.base import Catalog
 from ctx.store.local import LocalIndex
 from ctx.store.rows import Run
 from ctx.store.sqlite import SqliteCatalog
-from ctx.types import Chunk, Document, Filters
+from ctx.types import Filters
 
 DIM = 16
 MODEL = "test/model"

@@ -12,10 +12,10 @@ from store_tree import MODEL, documents_of, embed_pending, follow, make, tree, v
 
 from ctx.errors import StoreError
 from ctx.identity import document_id
+from ctx.items import Chunk
 from ctx.store.base import Catalog
 from ctx.store.rows import Run
 from ctx.store.sqlite import SqliteCatalog
-from ctx.types import Chunk
 
 
 def numbers_of(catalog: Catalog, source: str, source_id: str) -> tuple[int, tuple[int, ...]]:
