@@ -150,18 +150,20 @@ def _advice(options: _Options, workspace: SearchWorkspace, partial: bool) -> str
 
 def _show(results: list[JSON], *, explain: bool) -> None:
     bold, faint, mark, off = ("\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m") if styled() else ("", "", "", "")
+    lines = []
     for number, result in enumerate(results, 1):
         title = f"{bold}{plain(result['title'])}{off}  {faint}{result['score']:.2f}{off}"
-        print(f"{faint}{number:>2}.{off} {title}")
+        lines.append(f"{faint}{number:>2}.{off} {title}")
         for passage in (result, *result.get("passages", ())):
             heading = f"  {faint}› {plain(passage['heading'])}{off}" if passage["heading"] else ""
-            print(f"    {mark}{plain(result['source_id'])}:{passage['start_line']}{off}{heading}")
+            lines.append(f"    {mark}{plain(result['source_id'])}:{passage['start_line']}{off}{heading}")
             for line in _wrapped(_highlight(passage, bold, off).split(), (bold, off)):
-                print(f"    {line}")
-        print(f"    {faint}{result['id']}  {plain(result['source'])}{off}")
+                lines.append(f"    {line}")
+        lines.append(f"    {faint}{result['id']}  {plain(result['source'])}{off}")
         if explain:
             for leg, reasons in result["explain"].items():
-                print(f"    {faint}{leg}: {plain(_in_words(reasons))}{off}")
+                lines.append(f"    {faint}{leg}: {plain(_in_words(reasons))}{off}")
+    print("\n".join(lines))
 
 
 def _in_words(reasons: JSON) -> str:
