@@ -29,7 +29,7 @@ from _common import check, finish, header, quantiles
 import ctx
 from ctx.embed.engines import DirectEngine, unit
 from ctx.store import vector_writer, vectors
-from ctx.store.bookkeeping import VectorBatch
+from ctx.store.rows import VectorBatch
 from ctx.store.vector_writer import VectorWriter
 from ctx.store.vectors import VectorReader
 from ctx.types import Filters

@@ -10,8 +10,7 @@ from ctx import analyze, kinds, ranking, rules
 from ctx.lean import TYPE_CHECKING, NamedTuple, records
 from ctx.markup import Text, is_bare
 from ctx.snippet import Matcher, Terms
-from ctx.store.rows import ChunkRow
-from ctx.types import JSON, Filters, Hit, Passage, SearchResult
+from ctx.types import JSON, ChunkRow, Filters, Hit, Passage, SearchResult
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
     import numpy as np

@@ -18,7 +18,7 @@ from ctx import files
 from ctx.errors import BadRequest, CtxError
 from ctx.identity import TEXT_HASH_BYTES, embedding_text, text_hash
 from ctx.store.base import Catalog
-from ctx.store.bookkeeping import StoredDocument
+from ctx.store.rows import StoredDocument
 from ctx.types import JSON
 
 ROWS = 4096  # of a row group: 6 MB of vectors at 384 dimensions

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ctx.errors import BadRequest, NotFound
 from ctx.items import SourceStatus
 from ctx.lean import TypeVar
-from ctx.store.bookkeeping import ModelShare
+from ctx.store.rows import ModelShare
 from ctx.workspace import Workspace
 
 Unused = TypeVar("Unused")

@@ -11,7 +11,7 @@ from ctx.cli.logs import without_the_reported
 from ctx.cli.options import amount, parser
 from ctx.errors import BadRequest
 from ctx.pruning import prunable_models, prune_models, replaced_models
-from ctx.store.bookkeeping import ModelShare
+from ctx.store.rows import ModelShare
 from ctx.text import counted
 from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace

@@ -15,7 +15,7 @@ from ctx.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
     from ctx.store.base import Catalog
-    from ctx.store.bookkeeping import Listing
+    from ctx.store.rows import Listing
 
 LEAST_PREFIX = 4  # characters of an id: fewer begin too many of them, and are words more often
 SHOWN_CANDIDATES = 5  # in an answer's one line

@@ -17,7 +17,7 @@ from ctx.clock import iso_utc, now_ms, parse_ms
 from ctx.errors import BadRequest, StoreError
 from ctx.items import oldest_pending_ms
 from ctx.pruning import replaced_models
-from ctx.store.bookkeeping import ModelShare, StoredDocument
+from ctx.store.rows import ModelShare, StoredDocument
 from ctx.text import counted
 from ctx.tools import shapes
 from ctx.types import Caller

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-from ctx.store.bookkeeping import PendingChunk
+from ctx.store.rows import PendingChunk
 
 ASKED_AT_MOST = 4096  # chunks of the last questions: a minute of work, and older ones lose their turn
 

@@ -21,9 +21,8 @@ from ctx.indexing.chunk import chunk
 from ctx.items import Chunk, Content, Document, Extracted, SourceItem
 from ctx.lean import NamedTuple
 from ctx.store.base import Catalog
-from ctx.store.rows import Run
 from ctx.text import counted
-from ctx.types import JSON
+from ctx.types import JSON, Run
 
 # A transaction of about 0.1 s: short enough for other writers, long enough to amortise the fsync.
 BATCH_DOCUMENTS = 256

@@ -2,23 +2,15 @@
 
 The catalog is the record; every write of it takes the next `seq`. The index is derived: it remembers the
 `seq` it has applied and catches up from the catalog, so it may be deleted at any moment. A search from the
-command line needs the values (`rows.py`) and not these shapes, which are for the type checker there.
+command line needs neither these shapes, which are for the type checker there, nor the values of `rows.py`.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 from ctx.items import Chunk, Document, SourceStatus
 from ctx.lean import TYPE_CHECKING, Protocol
-from ctx.store.bookkeeping import (
-    Listing,
-    ModelShare,
-    PendingChunk,
-    StoredDocument,
-    VectorBatch,
-    VectorPosition,
-)
-from ctx.store.rows import ChunkRow, Run
-from ctx.types import Filters, Hit
+from ctx.store.rows import Listing, ModelShare, PendingChunk, StoredDocument, VectorBatch, VectorPosition
+from ctx.types import ChunkRow, Filters, Hit, Run
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
     import numpy as np

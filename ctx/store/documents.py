@@ -23,12 +23,11 @@ from ctx.store.record import (
     slices,
     source_no_of,
 )
-from ctx.store.rows import ChunkRow
-from ctx.types import NO_METADATA
+from ctx.types import NO_METADATA, ChunkRow
 
 if TYPE_CHECKING:
     from ctx.items import Chunk, Document
-    from ctx.store.bookkeeping import Listing, StoredDocument
+    from ctx.store.rows import Listing, StoredDocument
 
 _DOCUMENT = (
     "d.no, d.seq, d.chunk_first, d.chunk_count, d.id, s.name, d.source_id, d.title, b.text, d.media_type, "
@@ -199,7 +198,7 @@ class Documents(Record):
             return frozenset(no for no, source_id in rows if path(source_id))
 
     def list_documents(self, after: tuple[str, str] | None, limit: int) -> "list[Listing]":
-        from ctx.store.bookkeeping import Listing  # what a search has no use for
+        from ctx.store.rows import Listing  # what a search has no use for
 
         with self._reading() as connection:
             rows = connection.execute(
@@ -314,7 +313,7 @@ def _joined(
 
 def _stored(connection: Statements, row: tuple[Any, ...]) -> "StoredDocument":
     from ctx.items import Document  # what a search has no use for
-    from ctx.store.bookkeeping import StoredDocument
+    from ctx.store.rows import StoredDocument
 
     """A stored document from a row of `_DOCUMENT`."""
     no, seq, first, count, *fields, metadata = row

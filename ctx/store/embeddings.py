@@ -27,7 +27,7 @@ from ctx.store.record import (
 if TYPE_CHECKING:  # numpy costs 70 ms; only embeddings need it
     import numpy as np
 
-    from ctx.store.bookkeeping import ModelShare, PendingChunk, VectorBatch, VectorPosition
+    from ctx.store.rows import ModelShare, PendingChunk, VectorBatch, VectorPosition
 
 _VECTORS = 4096  # rows of a VectorBatch: 6 MB at 384 dimensions
 # Of an embedding besides its vector: numbers, the hash of its text, and both again in two indexes.
@@ -87,7 +87,7 @@ class Embeddings(Record):
         return list(chunk_nos)
 
     def pending_chunks(self, model: str, after: int = 0) -> "Iterator[PendingChunk]":
-        from ctx.store.bookkeeping import PendingChunk
+        from ctx.store.rows import PendingChunk
 
         columns = "c.no, c.no - d.chunk_first, d.updated_ms"
         with self._reading() as connection:
@@ -129,7 +129,7 @@ class Embeddings(Record):
             return [self._share(connection, no, name, dim) for no, name, dim in models if name not in besides]
 
     def _share(self, connection: Statements, model_no: int, name: str, dim: int) -> "ModelShare":
-        from ctx.store.bookkeeping import ModelShare
+        from ctx.store.rows import ModelShare
 
         sql = "SELECT count(*) FROM embedding WHERE model_no = ?"
         count = int(connection.execute(sql, (model_no,)).fetchone()[0])
@@ -195,7 +195,7 @@ class Embeddings(Record):
         """As the protocol has it, first what belongs to documents written after `seq`, then what was embedded
         after it.
         """
-        from ctx.store.bookkeeping import VectorPosition
+        from ctx.store.rows import VectorPosition
 
         with self._reading() as connection:
             row = connection.execute("SELECT no, dim FROM model WHERE name = ?", (model,)).fetchone()
@@ -218,7 +218,7 @@ class Embeddings(Record):
         self, model_no: int, seq: int, after: "VectorPosition"
     ) -> "Iterator[tuple[VectorPosition, list[tuple[int, int, str, int, bytes]]]]":
         """Rows, and the position behind them."""
-        from ctx.store.bookkeeping import VectorPosition
+        from ctx.store.rows import VectorPosition
 
         columns = "c.no, d.no, s.name, d.updated_ms, e.vector"
         cursor = (after.seq, after.no)
@@ -334,7 +334,7 @@ def _vector_batch(
 ) -> "VectorBatch":
     import numpy as np  # 70 ms; whoever asks for vectors has it already
 
-    from ctx.store.bookkeeping import VectorBatch
+    from ctx.store.rows import VectorBatch
 
     chunk_nos, document_nos, sources, updated_ms, blobs = zip(*rows, strict=True)
     joined = b"".join(blobs)

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from ctx import files
 from ctx.errors import StoreError
 from ctx.store.base import Catalog
-from ctx.store.bookkeeping import StoredDocument
 from ctx.store.inventory import (
     KEYWORD_FORMAT,
     Surviving,
@@ -24,6 +23,7 @@ from ctx.store.inventory import (
     sound_files,
     verified,
 )
+from ctx.store.rows import StoredDocument
 from ctx.store.statefile import stamp, write_state
 from ctx.store.tantivy import KeywordIndex
 

@@ -11,8 +11,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from ctx.errors import BadRequest, StoreError
-from ctx.store.bookkeeping import StoredDocument
 from ctx.store.postgres_catalog import PostgresCatalog
+from ctx.store.rows import StoredDocument
 from ctx.store.sqlite import SqliteCatalog
 
 SqlCatalog = SqliteCatalog | PostgresCatalog

@@ -21,10 +21,10 @@ from ctx import analyze
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.store import opensearch_query as queries
 from ctx.store.base import Catalog
-from ctx.store.bookkeeping import VectorBatch
 from ctx.store.opensearch_client import Client, Refusal
 from ctx.store.opensearch_part import STATE, Entry, Layout, Part, State, Writing
 from ctx.store.opensearch_query import FORMAT, SCALE, fingerprint
+from ctx.store.rows import VectorBatch
 from ctx.store.tantivy import MAX_TERMS, idf, likeliest, rarest
 from ctx.text import counted
 from ctx.types import JSON, Filters, Hit

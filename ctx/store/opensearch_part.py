@@ -18,8 +18,8 @@ from typing import NamedTuple, Self
 
 from ctx.errors import Busy, StoreError
 from ctx.store.base import Catalog
-from ctx.store.bookkeeping import VectorPosition
 from ctx.store.opensearch_client import Client, Refusal, check_items
+from ctx.store.rows import VectorPosition
 from ctx.types import JSON
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from functools import cache
 from hashlib import sha256
 
 from ctx import analyze
-from ctx.store.bookkeeping import StoredDocument
 from ctx.store.opensearch_part import Entry
+from ctx.store.rows import StoredDocument
 from ctx.store.tantivy import (
     ALL_WORDS_BONUS,
     ALL_WORDS_TERMS,

@@ -13,13 +13,13 @@ from functools import partial
 from typing import Any, Self
 
 from ctx.errors import Busy, StoreError
-from ctx.store.bookkeeping import StoredDocument
 from ctx.store.documents import Documents
 from ctx.store.embeddings import Embeddings
 from ctx.store.leases import turn, turn_or_done
 from ctx.store.postgres import Connection, Database, asked_again
 from ctx.store.postgres_coordination import PostgresCoordination
 from ctx.store.record import Statements, marks, model_no_of, slices
+from ctx.store.rows import StoredDocument
 from ctx.store.write import Write
 from ctx.types import source_kind
 

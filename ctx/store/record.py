@@ -11,13 +11,13 @@ from itertools import chain
 
 from ctx.errors import StoreError
 from ctx.lean import TYPE_CHECKING, Any, Protocol
-from ctx.store.rows import Run
+from ctx.types import Run
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ctx.items import Chunk, SourceStatus
-    from ctx.store.bookkeeping import StoredDocument
+    from ctx.store.rows import StoredDocument
     from ctx.store.write import Write
 
 EVERY = 1 << 62  # above any number: together with a seq, "after all that was written at it"

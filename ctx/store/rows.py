@@ -1,36 +1,72 @@
-"""The values that pass between a catalog, its indexes and who searches them (`base.py` has the shapes of
-both; what else a catalog hands out stands in `bookkeeping.py`).
+"""The values that pass between a catalog, its indexes and who reads them (`base.py` has the shapes of both).
+What a search reads is in ctx/types.py.
 """
 
-from ctx.lean import NamedTuple
+from ctx.items import Chunk, Document
+from ctx.lean import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:  # numpy costs 70 ms, and who lists documents needs none of it
+    import numpy as np
 
 
-class ChunkRow(NamedTuple):
-    """A chunk as a search needs it to answer: where it is, what it says and what document it is of."""
+class StoredDocument(NamedTuple):
+    """A document with the numbers the catalog gave it. `chunk_nos` are parallel to `chunks`."""
 
-    chunk_no: int
     document_no: int
-    ordinal: int
-    start_line: int
-    end_line: int
-    heading: str
-    text: str
+    seq: int
+    document: Document
+    chunks: tuple[Chunk, ...]
+    chunk_nos: tuple[int, ...]
+
+
+class Listing(NamedTuple):
+    """A document as a list of documents shows it."""
+
     id: str
     source: str
     source_id: str
     title: str
-    source_url: str | None
-    updated_ms: int
     media_type: str
 
 
-class Run(NamedTuple):
-    """How the last index run of a source went."""
+class VectorPosition(NamedTuple):
+    """How far a reader of vectors has come: through the documents, then (`embedded`) through the
+    embeddings.
+    """
 
-    finished_ms: int
-    ok: bool
-    note: str | None
-    revision: str | None
-    signature: str
-    # The file of the configuration that it was run by, by its way from the store's folder; None: by none.
-    configuration: str | None = None
+    embedded: bool
+    seq: int
+    no: int
+
+
+class VectorBatch(NamedTuple):
+    """Chunks with their embeddings, each field of the same length n; `position`: behind which the next ones
+    come.
+    """
+
+    chunk_nos: "np.ndarray"  # int64 (n,)
+    document_nos: "np.ndarray"  # int64 (n,)
+    sources: list[str]
+    updated_ms: "np.ndarray"  # int64 (n,)
+    vectors: "np.ndarray"  # float32 (n, dim), of unit length
+    position: VectorPosition = VectorPosition(False, 0, 0)
+
+
+class ModelShare(NamedTuple):
+    """What a catalog holds of one model. `size_bytes` is about what its embeddings take in the store.
+
+    `filling`: another machine is embedding texts with it just now.
+    """
+
+    model: str
+    embeddings: int
+    size_bytes: int
+    filling: bool
+
+
+class PendingChunk(NamedTuple):
+    """A chunk that awaits an embedding: the how-manieth of its document it is, and when that changed last."""
+
+    chunk_no: int
+    ordinal: int
+    updated_ms: int

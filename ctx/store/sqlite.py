@@ -23,7 +23,7 @@ from ctx.store.schema import (
 )
 
 if TYPE_CHECKING:
-    from ctx.store.bookkeeping import StoredDocument
+    from ctx.store.rows import StoredDocument
     from ctx.store.sqlite_write import Writing
 
 COMPONENT = "catalog"

@@ -20,7 +20,7 @@ from ctx.types import Filters, Hit, best_first
 
 if TYPE_CHECKING:
     from ctx.items import Document
-    from ctx.store.bookkeeping import StoredDocument
+    from ctx.store.rows import StoredDocument
 
 # About three chunks; of 1000 to 3500 the best on code and on pages, and none the worse elsewhere.
 PASSAGE_CHARS = 2200

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ctx import files
 from ctx.errors import StoreError
 from ctx.store import lanes
-from ctx.store.bookkeeping import VectorBatch
+from ctx.store.rows import VectorBatch
 from ctx.store.statefile import Stamp, stamp, write_state
 from ctx.store.vectors import (
     BLOCK_ROWS,

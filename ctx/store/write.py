@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from ctx.errors import StoreError
 from ctx.items import Chunk, Document
 from ctx.lean import TYPE_CHECKING, NamedTuple, Self
-from ctx.store.bookkeeping import StoredDocument
 from ctx.store.record import (
     Statements,
     chunks_between,
@@ -20,6 +19,7 @@ from ctx.store.record import (
     slices,
     source_no_of,
 )
+from ctx.store.rows import StoredDocument
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -6,7 +6,7 @@ from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
 from ctx.items import Document, SourceStatus
 from ctx.lean import TYPE_CHECKING, Protocol
-from ctx.store.bookkeeping import StoredDocument
+from ctx.store.rows import StoredDocument
 from ctx.text import spellings
 from ctx.tools import shapes
 from ctx.tools.base import Annotations, Tool

@@ -3,7 +3,7 @@
 import random
 
 from ctx.indexing.order import ASKED_AT_MOST, Asked, EmbeddingOrder
-from ctx.store.bookkeeping import PendingChunk
+from ctx.store.rows import PendingChunk
 
 
 def chunks_of(*documents: tuple[int, int, int]) -> list[PendingChunk]:

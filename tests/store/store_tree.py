@@ -18,9 +18,8 @@ from ctx.items import Chunk, Document
 from ctx.store import local
 from ctx.store.base import Catalog
 from ctx.store.local import LocalIndex
-from ctx.store.rows import Run
 from ctx.store.sqlite import SqliteCatalog
-from ctx.types import Filters
+from ctx.types import Filters, Run
 
 DIM = 16
 MODEL = "test/model"

@@ -14,8 +14,8 @@ from ctx.errors import StoreError
 from ctx.identity import document_id
 from ctx.items import Chunk
 from ctx.store.base import Catalog
-from ctx.store.rows import Run
 from ctx.store.sqlite import SqliteCatalog
+from ctx.types import Run
 
 
 def numbers_of(catalog: Catalog, source: str, source_id: str) -> tuple[int, tuple[int, ...]]:

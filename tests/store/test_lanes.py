@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ctx.store import lanes, vector_writer, vectors
-from ctx.store.bookkeeping import VectorBatch
 from ctx.store.codes import Floats
+from ctx.store.rows import VectorBatch
 from ctx.store.vector_writer import VectorWriter
 from ctx.store.vectors import VectorReader, VectorsDamaged, check_vectors
 from ctx.types import Filters

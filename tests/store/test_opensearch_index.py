@@ -13,11 +13,11 @@ from store_tree import DIM, MODEL, WORDS, embed_pending, make, places, tree, vec
 
 from ctx.errors import StoreError
 from ctx.store.base import Catalog
-from ctx.store.bookkeeping import VectorBatch, VectorPosition
 from ctx.store.local import LocalIndex
 from ctx.store.opensearch import OpenSearchIndex
 from ctx.store.opensearch_client import Access, Client
 from ctx.store.opensearch_part import STATE, Entry, Layout, Part
+from ctx.store.rows import VectorBatch, VectorPosition
 from ctx.store.sqlite import SqliteCatalog
 from ctx.types import Filters, Hit
 

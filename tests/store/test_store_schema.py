@@ -15,9 +15,9 @@ from ctx.errors import Busy, StoreError
 from ctx.memory import MemoryStore
 from ctx.store import sqlite
 from ctx.store import write as catalog_module
-from ctx.store.rows import Run
 from ctx.store.schema import connect, holds_statements, migrate, schema_version, transaction
 from ctx.store.sqlite import SqliteCatalog
+from ctx.types import Run
 
 TABLES = (
     "CREATE TABLE pets (name TEXT);\nCREATE TRIGGER t AFTER INSERT ON pets BEGIN SELECT 1; SELECT 2; END;",
@@ -253,7 +253,7 @@ def test_a_catalog_that_says_no_version_is_refused_in_words(tmp_path: Path, vers
 def test_processes_that_make_the_catalog_at_once_all_get_it(tmp_path: Path) -> None:
     code = (
         "import sys; from ctx.store.sqlite import SqliteCatalog; sys.stdin.readline();"
-        "SqliteCatalog(sys.argv[1]).record_run(sys.argv[2], __import__('ctx.store.rows').store.rows.Run(1, "
+        "SqliteCatalog(sys.argv[1]).record_run(sys.argv[2], __import__('ctx.types').types.Run(1, "
         "True, None, None, ''))"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "ctx.db")]

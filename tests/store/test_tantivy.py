@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ctx import analyze
 from ctx.errors import Busy, StoreError
 from ctx.items import Chunk, Document
-from ctx.store.bookkeeping import StoredDocument
+from ctx.store.rows import StoredDocument
 from ctx.store.tantivy import ALL_WORDS_BONUS, MAX_TERMS, PASSAGE_CHARS, KeywordIndex
 from ctx.types import Filters, Hit
 

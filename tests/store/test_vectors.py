@@ -15,7 +15,7 @@ from ctx.errors import StoreError
 from ctx.store import inventory, lanes
 from ctx.store import vector_writer as writer_module
 from ctx.store import vectors as vectors_module
-from ctx.store.bookkeeping import VectorBatch
+from ctx.store.rows import VectorBatch
 from ctx.store.vector_writer import VectorWriter
 from ctx.store.vectors import (
     BLOCK_ROWS,
