@@ -36,7 +36,7 @@ from ctx.store.local import LocalIndex
 from ctx.store.opensearch import OpenSearchIndex
 from ctx.store.opensearch_client import Access, Client
 from ctx.store.opensearch_part import Layout
-from ctx.store.sqlite import SqliteCatalog
+from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.types import Filters
 
 MODEL, DIM = "minilm", 384

@@ -15,7 +15,7 @@ from ctx.types import JSON, ChunkRow, Filters, Hit, Passage, SearchResult
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
     import numpy as np
 
-    from ctx.store.base import Catalog
+    from ctx.store.base import ReadCatalog
 
 # Of a document, among whose chunks the one to show is looked for, where one is shown.
 _PASSAGES, _NEAREST = 1, 2
@@ -91,7 +91,7 @@ class Choice(NamedTuple):
 class Rows:
     """The rows of the catalog that one search has read, each read once."""
 
-    def __init__(self, catalog: "Catalog") -> None:
+    def __init__(self, catalog: "ReadCatalog") -> None:
         self._catalog = catalog
         self._rows: dict[int, ChunkRow] = {}
 

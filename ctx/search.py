@@ -29,7 +29,7 @@ from ctx.types import COMMITS, JSON, MODES, Filters, Hit, SearchResult
 
 if TYPE_CHECKING:  # shapes, and a search's start is the shorter by their modules
     from ctx.embed.base import Embedder
-    from ctx.store.base import Catalog, SearchIndex
+    from ctx.store.base import ReadCatalog, SearchIndex
 
     class Surroundings(Protocol):
         """What a search asks of where it runs, at each query."""
@@ -104,7 +104,7 @@ class Searcher:
     """
 
     def __init__(
-        self, catalog: "Catalog", index: "SearchIndex", settings: Retrieval, surroundings: "Surroundings"
+        self, catalog: "ReadCatalog", index: "SearchIndex", settings: Retrieval, surroundings: "Surroundings"
     ) -> None:
         if settings.fusion not in ranking.METHODS:
             methods = ", ".join(ranking.METHODS)

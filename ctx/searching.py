@@ -12,7 +12,7 @@ from functools import cached_property
 from ctx.config import Config
 from ctx.errors import StoreError
 from ctx.lean import TYPE_CHECKING, RLock, Self
-from ctx.store.plane import Plane, check_whole, file_catalog, postgres_catalog
+from ctx.store.plane import Plane, check_whole, file_record
 
 if TYPE_CHECKING:
     from ctx.embed import Embedder
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ctx.search import Searcher
     from ctx.store.base import SearchIndex
     from ctx.store.postgres_catalog import PostgresCatalog
-    from ctx.store.sqlite import SqliteCatalog
+    from ctx.store.sqlite import SqliteRecord
     from ctx.succession import Succession
     from ctx.tools.base import Toolbox
 
@@ -38,12 +38,10 @@ def check_stored(config: Config) -> None:
 
 
 class SearchWorkspace:
-    """What answers searches; a context manager. `reading`: its catalog takes no writes."""
+    """What answers searches from a catalog in a file; a context manager."""
 
-    def __init__(self, config: Config, *, reading: bool = False, projecting: bool = True) -> None:
+    def __init__(self, config: Config) -> None:
         self.config = config
-        self._reading = reading
-        self._projecting = projecting
         self.started_s = time.monotonic()
         self._lock = RLock()
         self._watcher: Watcher | None = None
@@ -102,12 +100,11 @@ class SearchWorkspace:
         return embedder
 
     @cached_property
-    def catalog(self) -> "SqliteCatalog | PostgresCatalog":
+    def catalog(self) -> "SqliteRecord | PostgresCatalog":
         with self._lock:
-            url, path = self.config.store.url, self.config.db.path
-            catalog = postgres_catalog(url, path) if url else file_catalog(path, reading=self._reading)
+            catalog = file_record(self.config.db.path)
             self._opened.append(catalog.close)
-            check_whole(catalog, shared=bool(url))
+            check_whole(catalog, shared=False)
             return catalog
 
     @cached_property
@@ -122,18 +119,14 @@ class SearchWorkspace:
     def index(self) -> "SearchIndex":
         """The index as readers see it: it follows what this process or another one publishes."""
         with self._lock:
-            index = self._open_index(writable=False)
+            index = self.plane.open(self._answering, writable=False)
             self._opened.append(index.close)
             return index
 
-    def _open_index(self, *, writable: bool) -> "SearchIndex":
-        def embedding() -> tuple[str | None, int | None]:
-            from ctx.succession import key_of
+    def _answering(self) -> tuple[str | None, int | None]:
+        from ctx.succession import key_of
 
-            succession = self.succession
-            return key_of(succession.indexed(self.catalog) if writable else succession.answering())
-
-        return self.plane.open(embedding, writable=writable)
+        return key_of(self.succession.answering())
 
     @cached_property
     def embedder(self) -> "Embedder | None":

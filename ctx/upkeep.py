@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ctx.memory import MemoryStore
     from ctx.store.base import Catalog, SearchIndex
     from ctx.store.postgres_catalog import PostgresCatalog
-    from ctx.store.sqlite import SqliteCatalog
+    from ctx.store.sqlite_catalog import SqliteCatalog
 
 logger = logging.getLogger(__name__)
 

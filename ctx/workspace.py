@@ -13,8 +13,8 @@ from ctx.items import SourceStatus
 from ctx.lean import TYPE_CHECKING
 from ctx.project import user_folder
 from ctx.searching import SearchWorkspace, check_stored
-from ctx.store.plane import check_whole
-from ctx.store.sqlite import SqliteCatalog
+from ctx.store.plane import check_whole, file_catalog, postgres_catalog
+from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.types import JSON, CallProgress
 
 # Whatever a search by words does not need is imported where it is used: the indexer alone brings numpy, git
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ctx.packs.sessions import Sessions
     from ctx.store.base import Projection
     from ctx.store.postgres import Database
+    from ctx.store.postgres_catalog import PostgresCatalog
     from ctx.tools.agents import Agents
     from ctx.tools.base import Call, Toolbox
 
@@ -55,8 +56,22 @@ def open_workspace(config: Config, *, reading: bool = False, projecting: bool = 
 
 class Workspace(SearchWorkspace):
     """A running ctx without its doors: what searches, and what indexes, serves scripts, remembers and stays
-    fresh.
+    fresh. `reading`: its catalog takes no writes.
     """
+
+    def __init__(self, config: Config, *, reading: bool = False, projecting: bool = True) -> None:
+        super().__init__(config)
+        self._reading = reading
+        self._projecting = projecting
+
+    @cached_property
+    def catalog(self) -> "SqliteCatalog | PostgresCatalog":
+        with self._lock:
+            url, path = self.config.store.url, self.config.db.path
+            catalog = postgres_catalog(url, path) if url else file_catalog(path, reading=self._reading)
+            self._opened.append(catalog.close)
+            check_whole(catalog, shared=bool(url))
+            return catalog
 
     @cached_property
     def toolbox(self) -> "Toolbox":
@@ -92,11 +107,15 @@ class Workspace(SearchWorkspace):
         from ctx.indexing.worker import NoLock, NoProjection
         from ctx.sources import configured_connectors
         from ctx.store.lock import WriterLock, work_lock
+        from ctx.succession import key_of
 
         shared = self.plane.remote and not isinstance(self.catalog, SqliteCatalog)
 
+        def embedding() -> tuple[str | None, int | None]:
+            return key_of(self.succession.indexed(self.catalog))
+
         def open_projection() -> "Projection":
-            return self._open_index(writable=True) if self._projecting else NoProjection()
+            return self.plane.open(embedding, writable=True) if self._projecting else NoProjection()
 
         config = self.config
         with self._lock:

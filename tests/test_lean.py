@@ -139,6 +139,12 @@ def test_a_keyword_search_imports_none_of_what_is_dear(tmp_path: Path) -> None:
         "ctx.formats.table",
         "ctx.named_settings",
         "ctx.store.base",
+        "ctx.store.embeddings",
+        "ctx.store.rows",
+        "ctx.items",
+        "ctx.refusals",
+        "ctx.workspace",
+        "ctx.identity",
         "ctx.store.sqlite_write",
         "ctx.store.write",
     }

@@ -20,7 +20,7 @@ from ctx.markup import Text
 from ctx.search import Searcher, resolve_sources
 from ctx.snippet import SNIPPET_CHARS, Matcher
 from ctx.store.local import LocalIndex
-from ctx.store.sqlite import SqliteCatalog
+from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.types import Filters
 
 MODEL = "topics@1"

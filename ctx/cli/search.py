@@ -131,7 +131,7 @@ def _open(config: Config) -> SearchWorkspace:
 
         return open_workspace(config, reading=True)
     check_stored(config)
-    return SearchWorkspace(config, reading=True)
+    return SearchWorkspace(config)
 
 
 def _advice(options: _Options, workspace: SearchWorkspace, partial: bool) -> str | None:

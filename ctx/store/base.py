@@ -16,14 +16,50 @@ if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command li
     import numpy as np
 
 
-class Catalog(Protocol):
-    """The system of record. Every method is one transaction; raises `StoreError`. Safe to call from several
-    threads.
+class ReadCatalog(Protocol):
+    """What a search reads of the system of record. Every method is one transaction; raises `StoreError`. Safe
+    to call from several threads.
     """
 
     def seq(self) -> int:
         """The number of the last write that a projection has to apply (a run's record is none)."""
         ...
+
+    def chunk_rows(
+        self, chunk_nos: Sequence[int], within: Container[int] | None = None
+    ) -> dict[int, ChunkRow]:
+        """The rows of those chunks that still exist, by chunk_no; `within`: only of these documents, by
+        number.
+        """
+        ...
+
+    def chunks_of(self, document_no: int) -> Sequence[int]:
+        """The numbers of a document's chunks as they are now, in order; none where it is gone."""
+        ...
+
+    def places(self, document_nos: Sequence[int]) -> list[tuple[int, str, str]]:
+        """(number, source_id, media type) of the documents of these numbers that still exist."""
+        ...
+
+    def matching(self, media_type: Callable[[str], bool], path: Callable[[str], bool]) -> frozenset[int]:
+        """The numbers of the documents whose media type and source_id both tests take."""
+        ...
+
+    def complete(self, field: str, begun: str, source: str | None, limit: int) -> list[str]:
+        """Values that begin so, in order: of `field` "source", "path" (of `source`, where given) or "id"."""
+        ...
+
+    def awaiting(self, model: str, chunk_nos: Sequence[int]) -> frozenset[int]:
+        """Which of these chunks no embedding of `model` covers."""
+        ...
+
+    def pending_count(self, model: str) -> int: ...
+
+
+class Catalog(ReadCatalog, Protocol):
+    """The system of record. Every method is one transaction; raises `StoreError`. Safe to call from several
+    threads.
+    """
 
     def given_seq(self) -> int:
         """The last number that was given to a write: `seq()`, or above it while some are under way."""
@@ -77,18 +113,6 @@ class Catalog(Protocol):
 
     def document(self, id: str) -> StoredDocument | None: ...
 
-    def chunk_rows(
-        self, chunk_nos: Sequence[int], within: Container[int] | None = None
-    ) -> dict[int, ChunkRow]:
-        """The rows of those chunks that still exist, by chunk_no; `within`: only of these documents, by
-        number.
-        """
-        ...
-
-    def chunks_of(self, document_no: int) -> Sequence[int]:
-        """The numbers of a document's chunks as they are now, in order; none where it is gone."""
-        ...
-
     def documents_since(self, seq: int) -> Iterator[StoredDocument]:
         """Documents whose last write is after `seq`, in order of seq: what a projection has yet to apply."""
         ...
@@ -111,20 +135,8 @@ class Catalog(Protocol):
         """Every document, by source and source_id."""
         ...
 
-    def places(self, document_nos: Sequence[int]) -> list[tuple[int, str, str]]:
-        """(number, source_id, media type) of the documents of these numbers that still exist."""
-        ...
-
-    def matching(self, media_type: Callable[[str], bool], path: Callable[[str], bool]) -> frozenset[int]:
-        """The numbers of the documents whose media type and source_id both tests take."""
-        ...
-
     def list_documents(self, after: tuple[str, str] | None, limit: int) -> list[Listing]:
         """Documents by source and source_id, those behind `after` (source, source_id); at most `limit`."""
-        ...
-
-    def complete(self, field: str, begun: str, source: str | None, limit: int) -> list[str]:
-        """Values that begin so, in order: of `field` "source", "path" (of `source`, where given) or "id"."""
         ...
 
     # -- embeddings ------------------------------------------------------------------------------------------
@@ -142,17 +154,11 @@ class Catalog(Protocol):
         """The chunks numbered above `after` that no embedding of `model` covers, by number."""
         ...
 
-    def awaiting(self, model: str, chunk_nos: Sequence[int]) -> frozenset[int]:
-        """Which of these chunks no embedding of `model` covers."""
-        ...
-
     def claim(self, model: str, chunk_nos: Sequence[int], for_s: float) -> list[int]:
         """Which of these chunks nobody embeds just now, in their order. Until `for_s` have passed nobody else
         is given them.
         """
         ...
-
-    def pending_count(self, model: str) -> int: ...
 
     def put_embeddings(self, model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> int:
         """Stores (text_hash, float32 vector of unit length); the seq after it.

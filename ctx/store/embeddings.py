@@ -109,20 +109,6 @@ class Embeddings(Record):
                 )
             yield from map(PendingChunk._make, rows)
 
-    def awaiting(self, model: str, chunk_nos: Sequence[int]) -> frozenset[int]:
-        waiting: set[int] = set()
-        with self._reading() as connection:
-            model_no = model_no_of(connection, model)
-            if model_no is None:
-                return frozenset(chunk_nos)
-            for nos in slices(chunk_nos):
-                rows = connection.execute(
-                    f"SELECT chunk_no FROM pending WHERE model_no = ? AND chunk_no IN ({marks(nos)})",
-                    (model_no, *nos),
-                )
-                waiting.update(row[0] for row in rows)
-        return frozenset(waiting)
-
     def model_shares(self, besides: Collection[str] = ()) -> "list[ModelShare]":
         with self._reading() as connection:
             models = connection.execute("SELECT no, name, dim FROM model ORDER BY no").fetchall()
@@ -141,17 +127,6 @@ class Embeddings(Record):
         """The models that have embeddings here, the first one first."""
         with self._reading() as connection:
             return [row[0] for row in connection.execute("SELECT name FROM model ORDER BY no")]
-
-    def pending_count(self, model: str) -> int:
-        with self._reading() as connection:
-            model_no = model_no_of(connection, model)
-            if model_no is None:
-                return chunk_total(connection)
-            return int(
-                connection.execute("SELECT count(*) FROM pending WHERE model_no = ?", (model_no,)).fetchone()[
-                    0
-                ]
-            )
 
     def put_embeddings(self, model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> int:
         """As the protocol has it. Raises `StoreError` for a vector that is not finite, not of unit length or

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ctx.errors import BadRequest, StoreError
 from ctx.store.postgres_catalog import PostgresCatalog
 from ctx.store.rows import StoredDocument
-from ctx.store.sqlite import SqliteCatalog
+from ctx.store.sqlite_catalog import SqliteCatalog
 
 SqlCatalog = SqliteCatalog | PostgresCatalog
 

@@ -12,14 +12,15 @@ from ctx.lean import TYPE_CHECKING, Any, Protocol
 from ctx.settings import Index
 from ctx.store.local import LocalIndex
 from ctx.store.schema import is_locked
-from ctx.store.sqlite import SqliteCatalog
+from ctx.store.sqlite import SqliteRecord
 
 if TYPE_CHECKING:  # the embedded engine needs neither
-    from ctx.store.base import Catalog, SearchIndex
+    from ctx.store.base import ReadCatalog, SearchIndex
     from ctx.store.opensearch import OpenSearchIndex
     from ctx.store.opensearch_client import Access, Client
     from ctx.store.postgres import Database
     from ctx.store.postgres_catalog import PostgresCatalog
+    from ctx.store.sqlite_catalog import SqliteCatalog
 
     class Movable(Protocol):
         """What `ctx migrate` moves into."""
@@ -69,18 +70,29 @@ def postgres_catalog(url: str, path: str) -> "PostgresCatalog":
     return PostgresCatalog(database, machine=machine_name(os.path.dirname(path)))
 
 
-def file_catalog(path: str, *, reading: bool) -> SqliteCatalog:
+def file_catalog(path: str, *, reading: bool) -> "SqliteCatalog":
     """The catalog in a file. What may not be written can still be searched; whoever would write is told by
     the lock.
     """
+    from ctx.store.sqlite_catalog import SqliteCatalog
+
     return SqliteCatalog(path, read_only=reading or is_locked(path))
+
+
+def file_record(path: str) -> SqliteRecord:
+    """What a search reads of the catalog in a file."""
+    return SqliteRecord(path, read_only=True)
 
 
 def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":
     """The catalog at a place: the address of a database, or a file. What follows from it lies beside `path`.
     Raises `ConfigError`, `StoreError`.
     """
-    return postgres_catalog(place, path) if "://" in place else SqliteCatalog(place)
+    if "://" in place:
+        return postgres_catalog(place, path)
+    from ctx.store.sqlite_catalog import SqliteCatalog
+
+    return SqliteCatalog(place)
 
 
 def check_whole(store: "Movable", *, shared: bool) -> None:
@@ -97,7 +109,7 @@ class Plane:
     that.
     """
 
-    def __init__(self, settings: Index, folder: str, catalog: "Callable[[], Catalog]") -> None:
+    def __init__(self, settings: Index, folder: str, catalog: "Callable[[], ReadCatalog]") -> None:
         self._settings = settings
         self._folder = folder
         self._catalog = catalog

@@ -235,6 +235,31 @@ class Record:
                 counts.setdefault(name, [0] * (spans + 1))[span] = count
         return counts
 
+    def pending_count(self, model: str) -> int:
+        with self._reading() as connection:
+            model_no = model_no_of(connection, model)
+            if model_no is None:
+                return chunk_total(connection)
+            return int(
+                connection.execute("SELECT count(*) FROM pending WHERE model_no = ?", (model_no,)).fetchone()[
+                    0
+                ]
+            )
+
+    def awaiting(self, model: str, chunk_nos: Sequence[int]) -> frozenset[int]:
+        waiting: set[int] = set()
+        with self._reading() as connection:
+            model_no = model_no_of(connection, model)
+            if model_no is None:
+                return frozenset(chunk_nos)
+            for nos in slices(chunk_nos):
+                rows = connection.execute(
+                    f"SELECT chunk_no FROM pending WHERE model_no = ? AND chunk_no IN ({marks(nos)})",
+                    (model_no, *nos),
+                )
+                waiting.update(row[0] for row in rows)
+        return frozenset(waiting)
+
     def stats(self) -> Mapping[str, int]:
         with self._reading() as connection:
             return {

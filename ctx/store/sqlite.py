@@ -9,7 +9,6 @@ from ctx.clock import now_ms
 from ctx.errors import Busy, StoreError
 from ctx.lean import TYPE_CHECKING, Any, Lock, Self
 from ctx.store.documents import Documents
-from ctx.store.embeddings import Embeddings
 from ctx.store.record import Statements, current_seq
 from ctx.store.schema import (
     BUSY_TIMEOUT_S,
@@ -105,9 +104,9 @@ MIGRATIONS = (
 _IDLE_READERS = 8  # open connections kept for the next reader
 
 
-class SqliteCatalog(Documents, Embeddings):
-    """The `Catalog` in a SQLite file. Readers never wait: each call has a connection of its own, and one
-    writes.
+class SqliteRecord(Documents):
+    """The `Catalog` in a SQLite file but for the embeddings, which a search does without (sqlite_catalog.py).
+    Readers never wait: each call has a connection of its own, and one writes.
 
     Opening makes the file (unless `read_only`) and brings it up to date. Raises `StoreError`, and `Busy`
     where another process writes for longer than `timeout_s`.
@@ -295,7 +294,7 @@ class _Reading(translating):
 
     __slots__ = ("_catalog", "_connection", "_steady", "_view")
 
-    def __init__(self, catalog: SqliteCatalog, *, steady: bool) -> None:
+    def __init__(self, catalog: SqliteRecord, *, steady: bool) -> None:
         self._catalog = catalog
         self._steady = steady
 

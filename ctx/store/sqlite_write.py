@@ -8,7 +8,7 @@ from ctx.store.schema import READ_ONLY, transaction
 from ctx.store.write import Write
 
 if TYPE_CHECKING:
-    from ctx.store.sqlite import SqliteCatalog
+    from ctx.store.sqlite import SqliteRecord
 
 
 class Writing:
@@ -16,7 +16,7 @@ class Writing:
 
     __slots__ = ("_catalog", "_transaction", "_write")
 
-    def __init__(self, catalog: "SqliteCatalog") -> None:
+    def __init__(self, catalog: "SqliteRecord") -> None:
         self._catalog = catalog
 
     def __enter__(self) -> "SqliteWrite":

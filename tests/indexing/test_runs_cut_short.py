@@ -12,7 +12,7 @@ from ctx.connectors.base import ScanLog
 from ctx.errors import SourceError
 from ctx.indexing.run import IndexReport, IndexRun, _Known
 from ctx.items import Content, SourceItem
-from ctx.store.sqlite import SqliteCatalog
+from ctx.store.sqlite_catalog import SqliteCatalog
 
 
 class Shelf:

@@ -24,7 +24,7 @@ from ctx.server.keys import KeyRing
 from ctx.server.mcp import MODERN
 from ctx.server.policy import ServerSettings
 from ctx.store.base import Catalog
-from ctx.store.sqlite import SqliteCatalog
+from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.tools.agents import Agent, Prompt
 from ctx.tools.base import Annotations, Tool
 from ctx.types import JSON, Caller

@@ -18,7 +18,7 @@ from ctx.items import Chunk, Document
 from ctx.store import local
 from ctx.store.base import Catalog
 from ctx.store.local import LocalIndex
-from ctx.store.sqlite import SqliteCatalog
+from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.types import Filters, Run
 
 DIM = 16

@@ -14,7 +14,7 @@ from ctx.errors import StoreError
 from ctx.identity import document_id
 from ctx.items import Chunk
 from ctx.store.base import Catalog
-from ctx.store.sqlite import SqliteCatalog
+from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.types import Run
 
 

@@ -10,7 +10,7 @@ from store_tree import DIM, MODEL, make
 from ctx.errors import StoreError
 from ctx.store import keyword_writer
 from ctx.store.local import LocalIndex
-from ctx.store.sqlite import SqliteCatalog
+from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.store.statefile import write_state
 from ctx.types import Filters
 

@@ -34,7 +34,7 @@ from ctx.store import vector_writer as writer_module
 from ctx.store import vectors as vectors_module
 from ctx.store.base import Catalog
 from ctx.store.local import LocalIndex
-from ctx.store.sqlite import SqliteCatalog
+from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.types import Filters
 
 ALL = Filters()
@@ -190,7 +190,7 @@ def test_a_catch_up_with_nothing_to_do_reads_no_vectors(
 ) -> None:
     code = (
         "import sys, pathlib\n"
-        "from ctx.store.sqlite import SqliteCatalog\n"
+        "from ctx.store.sqlite_catalog import SqliteCatalog\n"
         "from ctx.store.local import LocalIndex\n"
         f"index = LocalIndex(sys.argv[1] + '/index', lambda: ({MODEL!r}, {DIM}), writable=True)\n"
         "catalog = SqliteCatalog(sys.argv[1] + '/ctx.db')\n"
@@ -533,7 +533,7 @@ def test_a_keyword_search_imports_neither_numpy_nor_logging(
 ) -> None:
     code = (
         "import sys\n"
-        "from ctx.store.sqlite import SqliteCatalog\n"
+        "from ctx.store.sqlite_catalog import SqliteCatalog\n"
         "from ctx.store.local import LocalIndex\n"
         "from ctx.types import Filters\n"
         "catalog = SqliteCatalog(sys.argv[1] + '/ctx.db', read_only=True)\n"

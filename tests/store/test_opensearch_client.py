@@ -23,7 +23,7 @@ from ctx.store.opensearch import OpenSearchIndex
 from ctx.store.opensearch_client import Access, Client, Refusal, check_items, node_urls
 from ctx.store.opensearch_part import Entry, Layout, Part
 from ctx.store.opensearch_query import VECTOR_SETTINGS, vector_mappings
-from ctx.store.sqlite import SqliteCatalog
+from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.types import Filters
 
 ABOUT = {"version": {"distribution": "opensearch", "number": "3.4.0"}}

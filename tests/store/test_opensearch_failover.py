@@ -16,7 +16,7 @@ from ctx.errors import StoreError
 from ctx.store.opensearch import OpenSearchIndex
 from ctx.store.opensearch_client import Access, Client
 from ctx.store.opensearch_part import Layout
-from ctx.store.sqlite import SqliteCatalog
+from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.types import Filters
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -18,7 +18,7 @@ from ctx.store.opensearch import OpenSearchIndex
 from ctx.store.opensearch_client import Access, Client
 from ctx.store.opensearch_part import STATE, Entry, Layout, Part
 from ctx.store.rows import VectorBatch, VectorPosition
-from ctx.store.sqlite import SqliteCatalog
+from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.types import Filters, Hit
 
 pytestmark = pytest.mark.cluster

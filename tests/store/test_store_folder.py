@@ -24,7 +24,7 @@ from ctx.server.keys import KeyRing
 from ctx.store.inventory import complete_files, inventory
 from ctx.store.local import LocalIndex
 from ctx.store.lock import WriterLock
-from ctx.store.sqlite import SqliteCatalog
+from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.store.statefile import read_state, write_state
 from ctx.types import Filters
 from ctx.workspace import Workspace
@@ -262,7 +262,7 @@ def test_a_store_that_git_tracks_is_refused_with_the_mend(tmp_path: Path, versio
     git(tmp_path, "config", "index.version", version)
     catch_up(tmp_path / "sub")
     git(tmp_path, "add", "-f", "sub/.ctx/lock")
-    code = "import sys; from ctx.store.sqlite import SqliteCatalog; SqliteCatalog(sys.argv[1])"
+    code = "import sys; from ctx.store.sqlite_catalog import SqliteCatalog; SqliteCatalog(sys.argv[1])"
     child = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "sub" / ".ctx" / "ctx.db")],
         capture_output=True,

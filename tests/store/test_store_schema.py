@@ -16,7 +16,7 @@ from ctx.memory import MemoryStore
 from ctx.store import sqlite
 from ctx.store import write as catalog_module
 from ctx.store.schema import connect, holds_statements, migrate, schema_version, transaction
-from ctx.store.sqlite import SqliteCatalog
+from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.types import Run
 
 TABLES = (
@@ -252,7 +252,7 @@ def test_a_catalog_that_says_no_version_is_refused_in_words(tmp_path: Path, vers
 
 def test_processes_that_make_the_catalog_at_once_all_get_it(tmp_path: Path) -> None:
     code = (
-        "import sys; from ctx.store.sqlite import SqliteCatalog; sys.stdin.readline();"
+        "import sys; from ctx.store.sqlite_catalog import SqliteCatalog; sys.stdin.readline();"
         "SqliteCatalog(sys.argv[1]).record_run(sys.argv[2], __import__('ctx.types').types.Run(1, "
         "True, None, None, ''))"
     )
@@ -345,7 +345,7 @@ def test_a_folder_that_may_not_be_written_is_told_and_can_still_be_read(tmp_path
     (folder / "ctx.db").chmod(0o444)
     code = (
         "import os, sys\n"
-        "from ctx.store.sqlite import SqliteCatalog\n"
+        "from ctx.store.sqlite_catalog import SqliteCatalog\n"
         "from ctx.errors import StoreError\n"
         "if os.geteuid() == 0: os.setgid(65534); os.setuid(65534)\n"
         "with SqliteCatalog(sys.argv[1], read_only=True) as catalog: print(catalog.stats()['documents'])\n"

@@ -1,0 +1,8 @@
+"""The whole catalog in one SQLite file: what a search reads (sqlite.py), and the embeddings."""
+
+from ctx.store.embeddings import Embeddings
+from ctx.store.sqlite import SqliteRecord
+
+
+class SqliteCatalog(SqliteRecord, Embeddings):
+    """The `Catalog` in a SQLite file; opened as a `SqliteRecord` is."""
