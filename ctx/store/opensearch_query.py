@@ -10,6 +10,7 @@ from hashlib import sha256
 
 from ctx import analyze
 from ctx.store.opensearch_part import Entry
+from ctx.store.passages import passages
 from ctx.store.rows import StoredDocument
 from ctx.store.tantivy import (
     ALL_WORDS_BONUS,
@@ -18,7 +19,6 @@ from ctx.store.tantivy import (
     MAX_PHRASES,
     PHRASE_BOOST,
     PREFIX_BOOST,
-    passages,
 )
 from ctx.types import JSON, Filters
 

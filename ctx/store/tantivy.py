@@ -1,8 +1,6 @@
 """The keyword index: words, identifiers, titles, headings and paths in tantivy.
 
-What it counts words over is a passage: a few neighbouring chunks of one document. A chunk is cut to what an
-embedder reads; BM25 does better with more, since the words of a question seldom stand in one paragraph
-(docs/ranking.md has the figures). The texts themselves stay in the catalog.
+What it counts words over is a passage (passages.py). The texts themselves stay in the catalog.
 """
 
 import os
@@ -12,18 +10,15 @@ from math import log
 
 import tantivy
 
-from ctx import analyze, files, kinds
+from ctx import analyze, files
 from ctx.errors import Busy, StoreError
-from ctx.lean import TYPE_CHECKING, Any, Lock, NamedTuple, records
+from ctx.lean import TYPE_CHECKING, Any, Lock, records
 from ctx.store.inventory import DAMAGED, keeps_to_itself
 from ctx.types import Filters, Hit, best_first
 
 if TYPE_CHECKING:
-    from ctx.items import Document
     from ctx.store.rows import StoredDocument
 
-# About three chunks; of 1000 to 3500 the best on code and on pages, and none the worse elsewhere.
-PASSAGE_CHARS = 2200
 MAX_TERMS = 32  # of a query, the rarest: a pasted page would otherwise read every list of the index
 ALL_WORDS_TERMS = 8  # up to here a query's author may expect all words to be there
 ALL_WORDS_BONUS = 1.2  # what the score of a passage with all words in its text is multiplied by
@@ -58,20 +53,6 @@ def _schema() -> Any:
     build.add_integer_field("span", fast=True)
     build.add_integer_field("updated_ms", fast=True)
     return build.build()
-
-
-class Passage(NamedTuple):
-    """A few neighbouring chunks, the first of them by number, as every engine finds them.
-
-    `texts` and `heads` are the values of the two fields: what stands in one value is beside nothing in
-    another. `names` are those that its code defines, each as one word (`analyze.whole`).
-    """
-
-    chunk_no: int
-    span: int
-    texts: list[str]
-    heads: list[str]
-    names: list[str]
 
 
 class KeywordIndex:
@@ -130,6 +111,8 @@ class KeywordIndex:
         """Puts a document in place of what the index has of it; visible after `commit`."""
         self.delete(stored.document_no)
         document = stored.document
+        from ctx.store.passages import passages  # what no reader needs
+
         for passage in passages(stored):
             entry = tantivy.Document()
             for text in passage.texts:
@@ -434,57 +417,3 @@ def _likelihood(entry: tuple[str, int, str]) -> tuple[int, bool, int]:
     """
     word, count, stem = entry
     return count, word == stem, len(word)
-
-
-def passages(stored: "StoredDocument") -> Iterator[Passage]:
-    """What a document is found by, in order."""
-    document = stored.document
-    path = document.source_id
-    stem = path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
-    title = "" if document.title == stem else document.title  # a title made of the path adds nothing to it
-    defined = _defined(document)
-    for first, span in _cuts(stored):
-        chunks = stored.chunks[first : first + span]
-        start, end = chunks[0].start, chunks[-1].end
-        text = analyze.composed(document.body[start:end])
-        headings = "\n".join(dict.fromkeys(chunk.heading for chunk in chunks if chunk.heading))
-        head = analyze.composed(f"{path}\n{title}\n{headings}")
-        yield Passage(
-            stored.chunk_nos[first],
-            span,
-            [text, *filter(None, (analyze.additions(text), title))],
-            [head, *filter(None, (analyze.additions(head),))],
-            list(dict.fromkeys(analyze.whole(name) for offset, name in defined if start <= offset < end)),
-        )
-
-
-def _defined(document: "Document") -> list[tuple[int, str]]:
-    """(offset, name) of what a file of code defines."""
-    if not kinds.is_code(document.media_type):
-        return []
-    from ctx.formats.code import defined_names  # brings `re` and its patterns, which no reader needs
-
-    return list(defined_names(document.body, document.media_type))
-
-
-def _cuts(stored: "StoredDocument") -> Iterator[tuple[int, int]]:
-    """(index of the first chunk, how many): runs of chunks with consecutive numbers, about PASSAGE_CHARS long
-    and even.
-
-    Even, because the short rest of an uneven cut would outrank its longer neighbours.
-    """
-    chunks, numbers = stored.chunks, stored.chunk_nos
-    if not chunks:
-        return
-    base = chunks[0].start
-    chars = chunks[-1].end - base
-    target = chars / max(1, round(chars / PASSAGE_CHARS))
-    first, position = 0, 0
-    for i, chunk in enumerate(chunks):
-        middle = (chunk.start + chunk.end) / 2 - base
-        if i > first and (middle >= (position + 1) * target or numbers[i] != numbers[i - 1] + 1):
-            yield first, i - first
-            first = i
-        while middle >= (position + 1) * target and target:
-            position += 1
-    yield first, len(chunks) - first

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from ctx import analyze
 from ctx.errors import Busy, StoreError
 from ctx.items import Chunk, Document
+from ctx.store.passages import PASSAGE_CHARS
 from ctx.store.rows import StoredDocument
-from ctx.store.tantivy import ALL_WORDS_BONUS, MAX_TERMS, PASSAGE_CHARS, KeywordIndex
+from ctx.store.tantivy import ALL_WORDS_BONUS, MAX_TERMS, KeywordIndex
 from ctx.types import Filters, Hit
 
 ROOT = Path(__file__).parent.parent.parent
