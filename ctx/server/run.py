@@ -29,6 +29,7 @@ MAX_CONNECTIONS = 768  # with the store's own files below the 1024 descriptors t
 PEER_CONNECTIONS = 640  # of one address: more than the guard lets in requests, so that it can end slow bodies
 MAX_HEAD_BYTES = 65_536  # request line and headers together
 MAX_HEADERS = 1000  # ten times what clients and proxies send; each costs the loop more than its bytes
+PIECE_BYTES = 1024  # parsed at once; most requests are smaller, and 57 of the smallest fit in
 HEAD_S = 30  # how long a client may take over them
 KEEP_ALIVE_S = 15
 UNREAD_S = 30.0  # how long a client may take none of a reply that waits for it
@@ -116,6 +117,7 @@ def address(opened: socket.socket) -> str:
 class HttpProtocol(HttpToolsProtocol):
     """Uvicorn's, with bounds on what comes before a request is whole, and our errors for what is no HTTP."""
 
+    _unparsed = b""  # requests that wait for the reply to the one before them, as they came
     _head_bytes = 0
     _header_count = 0
     _waiting_since_s = 0.0
@@ -167,6 +169,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._waiting_since_s = self.loop.time()
         self._answering = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
+        if self._unparsed and not self.pipeline:
+            self._expect_head()
+            self._parse()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -210,10 +215,36 @@ class HttpProtocol(HttpToolsProtocol):
         # Uvicorn tells only the request that was read last; those before it would be answered into a closed
         # socket.
         self.pipeline.clear()
+        self._unparsed = b""
         if self._answering is not None:
             self._answering.disconnected = True
             self._answering.message_event.set()
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._unparsed += data
+        self._parse()
+
+    def _parse(self) -> None:
+        """Reads requests as far as one has come whole, and the others once that is answered.
+
+        A connection may send ten thousand in one piece, and each takes a hundred times its bytes as soon as
+        it is read.
+        """
+        data, self._unparsed = memoryview(self._unparsed), b""
+        while data and self.parser is not None and not self.transport.is_closing():
+            if self.pipeline or self._is_answering:
+                self._unparsed = bytes(data)
+                self._head_came()  # what is not whole of the next one may be here already
+                self.flow.pause_reading()
+                return
+            super().data_received(data[:PIECE_BYTES])  # type: ignore[arg-type]  # the parser takes any buffer
+            data = data[PIECE_BYTES:]
+
+    @property
+    def _is_answering(self) -> bool:
+        """Whether a request is whole, and its reply is not."""
+        return self.cycle is not None and not (self.cycle.more_body or self.cycle.response_complete)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
