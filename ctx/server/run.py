@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from types import FrameType
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -238,8 +239,34 @@ class HttpProtocol(HttpToolsProtocol):
                 self._head_came()  # what is not whole of the next one may be here already
                 self.flow.pause_reading()
                 return
-            super().data_received(data[:PIECE_BYTES])  # type: ignore[arg-type]  # the parser takes any buffer
+            self._unset_keepalive_if_required()
+            self._feed(bytes(data[:PIECE_BYTES]))
             data = data[PIECE_BYTES:]
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._decline(data[upgrade.args[0] :])
+        except httptools.HttpParserError as error:
+            self.send_400_response(str(error))
+
+    def _decline(self, following: bytes) -> None:
+        """Reads a request that offers another protocol, which nobody needs take (RFC 9110, 7.8), without the
+        offer.
+
+        The parser leaves what comes behind an offer to that protocol: the body of such a request was taken
+        for a further request.
+        """
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        if len(lines) == len(self.headers):  # CONNECT, whose whole connection is another protocol's
+            self.send_400_response("a tunnel is asked for")
+            return
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as Uvicorn's
+        head = b"".join((method, b" ", self.url, b" HTTP/", version, b"\r\n", *lines, b"\r\n"))
+        self._feed(head + following)
 
     @property
     def _is_answering(self) -> bool:
@@ -264,10 +291,16 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head_came()
+        if self.parser.should_upgrade():
+            return  # it is read again, without the offer
         super().on_headers_complete()
         self.headers = []  # what comes behind a body is no header of the request (RFC 9110, 6.5.1)
         if not self.pipeline:
             self._answering = self.cycle
+
+    def on_message_complete(self) -> None:
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(BadRequest("this is no HTTP request that the server can read"))

@@ -13,7 +13,6 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 import anyio
 import httpx
@@ -143,48 +142,6 @@ def test_a_client_that_leaves_behind_a_queue_of_requests_is_answered_to_none_of_
     release.set()
     eventually(lambda: not state.tasks)
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
-
-
-def test_requests_sent_ahead_wait_unread_and_are_answered_in_order(
-    serve: Serve, toolbox: Toolbox, agents: Agents, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ctx.server.run.HEAD_S", 0.5)  # which counts only while the server reads
-    entered, release = _waiting(toolbox)
-    toolbox.add(Tool("echo", "Says it again", ANYTHING, lambda arguments, caller: arguments["word"]))
-    served = serve(Services(toolbox, agents))
-    first = b"POST /tools/wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
-    words = [f"{index}".zfill(index % 40 * 50) for index in range(120)]
-    with socket.create_connection((served.host, served.port), 60) as client:
-        sender = threading.Thread(target=client.sendall, args=(first + b"".join(map(_echoing, words)),))
-        sender.start()
-        assert entered.wait(60)
-        (protocol,) = served.server.server_state.connections
-        assert isinstance(protocol, run.HttpProtocol)
-        eventually(lambda: protocol._unparsed)
-        assert len(protocol.pipeline) <= run.PIECE_BYTES // len(_echoing(""))
-        threading.Event().wait(1)  # twice what a head may take
-        release.set()
-        with client.makefile("rb") as replies:
-            assert _result(replies) != ""
-            assert [_result(replies) for _ in words] == words
-        sender.join(60)
-
-
-def _echoing(word: str) -> bytes:
-    """A request to the tool `echo`."""
-    body = json.dumps({"word": word}).encode()
-    head = "POST /tools/echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
-
-
-def _result(replies: BinaryIO) -> JSON:
-    """What the next of the replies on a connection holds."""
-    assert b" 200 " in replies.readline()
-    size = 0
-    while (line := replies.readline().strip().lower()) != b"":
-        if line.startswith(b"content-length:"):
-            size = int(line.partition(b":")[2])
-    return json.loads(replies.read(size))["result"]
 
 
 def test_start_comes_before_the_first_request_and_stop_after_the_last(

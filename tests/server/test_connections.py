@@ -1,0 +1,104 @@
+"""How requests come over a connection: several at once, in pieces, and with offers of another protocol."""
+
+import json
+import socket
+import threading
+from typing import BinaryIO
+
+import pytest
+from faults import eventually
+from serving import ANYTHING, Serve
+
+from ctx.server import run
+from ctx.server.app import Services
+from ctx.tools.agents import Agents
+from ctx.tools.base import Tool, Toolbox
+from ctx.types import JSON, Caller
+
+
+def test_requests_sent_ahead_wait_unread_and_are_answered_in_order(
+    serve: Serve, toolbox: Toolbox, agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctx.server.run.HEAD_S", 0.5)  # which counts only while the server reads
+    entered, release = threading.Event(), threading.Event()
+
+    def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        entered.set()
+        return release.wait(200)
+
+    toolbox.add(Tool("wait", "Waits", ANYTHING, wait))
+    toolbox.add(Tool("echo", "Says it again", ANYTHING, lambda arguments, caller: arguments["word"]))
+    served = serve(Services(toolbox, agents))
+    first = b"POST /tools/wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+    words = [f"{index}".zfill(index % 40 * 50) for index in range(120)]
+    with socket.create_connection((served.host, served.port), 60) as client:
+        sender = threading.Thread(target=client.sendall, args=(first + b"".join(map(_echoing, words)),))
+        sender.start()
+        assert entered.wait(60)
+        (protocol,) = served.server.server_state.connections
+        assert isinstance(protocol, run.HttpProtocol)
+        eventually(lambda: protocol._unparsed)
+        assert len(protocol.pipeline) <= run.PIECE_BYTES // len(_echoing(""))
+        threading.Event().wait(1)  # twice what a head may take
+        release.set()
+        with client.makefile("rb") as replies:
+            assert _result(replies) is True
+            assert [_result(replies) for _ in words] == words
+        sender.join(60)
+
+
+def _echoing(word: str, headers: str = "", version: str = "1.1") -> bytes:
+    """A request to the tool `echo`."""
+    body = json.dumps({"word": word}).encode()
+    head = (
+        f"POST /tools/echo HTTP/{version}\r\nHost: localhost\r\nContent-Type: application/json\r\n{headers}"
+    )
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def _result(replies: BinaryIO) -> JSON:
+    """What the next of the replies on a connection holds."""
+    assert b" 200 " in replies.readline()
+    size = 0
+    while (line := replies.readline().strip().lower()) != b"":
+        if line.startswith(b"content-length:"):
+            size = int(line.partition(b":")[2])
+    return json.loads(replies.read(size))["result"]
+
+
+OFFERS = [
+    "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQ\r\n",  # Java's client
+    "Connection: keep-alive, upgrade\r\nUpgrade: websocket\r\nUpgrade: h2c\r\n",
+]
+
+
+@pytest.mark.parametrize("offer", OFFERS, ids=["h2c", "websocket"])
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize("cut", [1, 30, -40, -1, None])
+def test_the_body_of_a_request_that_offers_another_protocol_is_its_body(
+    serve: Serve, toolbox: Toolbox, agents: Agents, offer: str, version: str, cut: int | None
+) -> None:
+    toolbox.add(Tool("echo", "Says it again", ANYTHING, lambda arguments, caller: arguments["word"]))
+    served = serve(Services(toolbox, agents))
+    word = "\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    request = _echoing(word, offer, version)
+    with socket.create_connection((served.host, served.port), 60) as client, client.makefile("rb") as replies:
+        client.sendall(request[:cut])
+        if cut is not None:
+            threading.Event().wait(0.05)  # or both would come as one piece
+            client.sendall(request[cut:])
+        assert _result(replies) == word
+        if version == "1.1":
+            client.sendall(_echoing("next"))
+            assert _result(replies) == "next"
+        else:
+            assert replies.read() == b""
+
+
+def test_a_tunnel_is_refused(serve: Serve, services: Services) -> None:
+    served = serve(services)
+    for target in ("localhost:80", "/health"):
+        with socket.create_connection((served.host, served.port), 60) as client:
+            client.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: localhost\r\nUpgrade: x\r\n\r\n".encode())
+            with client.makefile("rb") as reply:
+                assert b" 400 " in reply.readline()
