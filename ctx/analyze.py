@@ -10,7 +10,7 @@ Python could. An engine with another tokenizer is given `terms(text)` to store a
 for.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
@@ -25,6 +25,7 @@ DEFINING = (
 )  # fmt: skip
 MAX_TERM_BYTES = 72  # a SHA-256 in hexadecimal is 64 and worth finding; a line of base64 is not
 MAX_QUERY_CHARS = 4000  # of a query that are read: a page pasted whole; more words only blur it
+MAX_REPEATS = 8  # of a word in the phrases of a query; a sentence has "the" six times
 LOG_LINES = 4  # a query of so many lines may be a pasted log,
 # And is one where its words come so often on average: questions of a hundred words say each 1.2 times.
 LOG_REPEATS = 1.5
@@ -268,14 +269,32 @@ def query_phrases(text: str) -> list[list[str]]:
         pieces += _JOINED.findall(text)
     pieces += [" ".join(_parts(word)) for word in _humped(text, _kinds(text))] if _compound(text) else []
     pieces += _OPTION.findall(text) if "--" in text else []
-    phrases = [_analyzer.analyze(phrase) for phrase in pieces]
-    return [list(phrase) for phrase in dict.fromkeys(tuple(phrase) for phrase in phrases if len(phrase) > 1)]
+    return [phrase for phrase in _affordable(map(_analyzer.analyze, pieces)) if len(phrase) > 1]
 
 
 def quoted_phrases(text: str) -> list[list[str]]:
     """Of each piece in quotes its words, where it has several."""
-    phrases = [_analyzer.analyze(piece) for piece in _quoted(composed(text[:MAX_QUERY_CHARS]))]
-    return [phrase for phrase in phrases if len(phrase) > 1]
+    phrases = map(_analyzer.analyze, _quoted(composed(text[:MAX_QUERY_CHARS])))
+    return [phrase for phrase in _affordable(phrases) if len(phrase) > 1]
+
+
+def _affordable(phrases: Iterable[Sequence[str]]) -> list[list[str]]:
+    """The distinct phrases, each up to where a word would come for the ninth time in all of them.
+
+    An engine reads anew where a word stands each time that a phrase has it: `0.0.0` and so on took it minutes
+    in a file of zeros.
+    """
+    counts: dict[str, int] = {}
+    beginnings = []
+    for phrase in dict.fromkeys(map(tuple, phrases)):
+        length = 0
+        for word in phrase:
+            counts[word] = counts.get(word, 0) + 1
+            if counts[word] > MAX_REPEATS:
+                break
+            length += 1
+        beginnings.append(phrase[:length])
+    return list(map(list, dict.fromkeys(beginnings)))
 
 
 def _quoted(text: str) -> list[str]:
@@ -297,8 +316,7 @@ def exact_phrases(text: str) -> list[list[str]]:
     runs = [] if piece.isascii() else _UNSPACED.findall(piece)
     spaced = _UNSPACED.sub("\n", piece).split("\n") if runs else [piece]
     pairs = [" ".join(_pairs(run) or [run]) for run in runs]
-    phrases = [words(part) for part in (*pairs, *spaced)]
-    return [list(phrase) for phrase in dict.fromkeys(map(tuple, phrases)) if phrase]
+    return [phrase for phrase in _affordable(map(words, (*pairs, *spaced))) if phrase]
 
 
 def identifiers(text: str) -> list[str]:
