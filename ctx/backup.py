@@ -289,17 +289,11 @@ def _damaged(name: str) -> StoreError:
 
 def _check_catalog(path: str) -> None:
     """Raises `StoreError` unless this is a catalog that this program can open, whole in every page."""
+    _check_origin(path)
     problems = _problems(path)
     if problems:
-        raise StoreError(f"the catalog in the backup is damaged, and nothing was changed ({problems[0]})")
+        raise _damaged_catalog(problems[0])
     with _looked_at(path) as connection:
-        if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-            raise StoreError("what the backup calls a catalog is another program's file; nothing was changed")
-        if holds_statements(connection):
-            raise StoreError(
-                "the catalog in the backup holds a trigger, a view or a computed column, which ctx never "
-                "makes; nothing was changed"
-            )
         versions = dict(connection.execute("SELECT key, value FROM meta WHERE key LIKE 'schema.%'"))
         if not versions or not all(map(_is_version, versions.values())):
             raise _odd("it says no version")
@@ -315,6 +309,29 @@ def _check_catalog(path: str) -> None:
         present = {name for name in _columns_of(absent) & columns if not name.startswith(_SHARED)}
         if present:
             raise _odd(f"it says no version of {min(present)}")
+
+
+def _check_origin(path: str) -> None:
+    """Raises `StoreError` for another program's file, and for one with a stranger's statements in it: who
+    looks whether the pages are sound has computed columns computed, which need have no end.
+    """
+    try:
+        with _looked_at(path) as connection:
+            [mark] = connection.execute("PRAGMA application_id").fetchone()
+            computing = holds_statements(connection)
+    except StoreError as error:
+        raise _damaged_catalog(error.message) from error
+    if mark != APPLICATION_ID:
+        raise StoreError("what the backup calls a catalog is another program's file; nothing was changed")
+    if computing:
+        raise StoreError(
+            "the catalog in the backup holds a trigger, a view or a computed column, which ctx never "
+            "makes; nothing was changed"
+        )
+
+
+def _damaged_catalog(reason: str) -> StoreError:
+    return StoreError(f"the catalog in the backup is damaged, and nothing was changed ({reason})")
 
 
 def _is_version(value: JSON) -> bool:

@@ -279,6 +279,9 @@ def test_a_key_that_was_revoked_since_stays_revoked(tmp_path: Path) -> None:
     [
         "CREATE TRIGGER lose AFTER INSERT ON memories BEGIN DELETE FROM memories; END",
         "CREATE VIEW all_memories AS SELECT * FROM memories",
+        # Whoever looks at the pages first has it computed, and says that it is NULL.
+        "CREATE TABLE odd (a); INSERT INTO odd VALUES (1); PRAGMA writable_schema = ON; UPDATE sqlite_master "
+        "SET sql = 'CREATE TABLE odd (a, b TEXT AS (nullif(a, a)) NOT NULL)' WHERE name = 'odd'",
     ],
 )
 def test_a_catalog_with_a_stranger_s_statements_is_refused(tmp_path: Path, statement: str) -> None:
