@@ -61,11 +61,15 @@ _ASKED_FOR = re.compile(r"(?i)\b(?:wer\s+ist|quién\s+es|qui\s+est)\s+(\w+)")
 _JUDGED_CHARS = 1000  # tell enough of a long text
 
 
-@lru_cache(maxsize=4096)  # a search asks it of its thirty best, mostly the same ones again
 def language(text: str) -> str:
     """`de`, `es`, `fr` or `en`: the one of whose function words a text holds most; English where none stands
     out."""
-    words = frozenset(_WORD.findall(composed(text[:_JUDGED_CHARS]).casefold()))
+    return _language(text[:_JUDGED_CHARS])
+
+
+@lru_cache(maxsize=4096)  # a search asks it of its thirty best, mostly the same ones again
+def _language(beginning: str) -> str:
+    words = frozenset(_WORD.findall(composed(beginning).casefold()))
     counts = {name: len(words & function_words) for name, function_words in _TELLING.items()}
     name = max(counts, key=lambda name: counts[name])
     return name if counts[name] > len(words & _ENGLISH) else "en"

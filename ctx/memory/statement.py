@@ -222,6 +222,7 @@ _SELF_STARTS = ("i ", "i'm ", "my ", "we ", "our ", "the user", "user")
 
 MAX_STATEMENT_CHARS = 300  # two or three sentences
 MAX_CHARS = 600  # of a statement; longer texts are told apart by their beginning
+_READ_CHARS = MAX_CHARS + 200  # with the name of who speaks ahead, and blanks
 
 
 class Statement:
@@ -237,10 +238,9 @@ class Statement:
         """Who says it, where a conversation was stored turn by turn ("Petra: ..."); else ""."""
 
     @staticmethod
-    @lru_cache(maxsize=4096)  # a search compares its thirty best, mostly the same ones again
     def of(text: str) -> "Statement":
         """The statement of a text."""
-        return Statement(text)
+        return _statement(text[:_READ_CHARS])  # the whole of a megabyte would be kept with it
 
     @cached_property
     def slot(self) -> Slot | None:
@@ -491,6 +491,11 @@ class Statement:
     def owners(self) -> frozenset[str]:
         """The persons whose something is: of "My wife's phone" the wife."""
         return owners(self.text)
+
+
+@lru_cache(maxsize=4096)  # a search compares its thirty best, mostly the same ones again
+def _statement(beginning: str) -> Statement:
+    return Statement(beginning)
 
 
 def _worded(text: str) -> str:

@@ -13,7 +13,7 @@ from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory.change import likeness, updates
 from ctx.memory.compounds import compounds
 from ctx.memory.gist import first_person
-from ctx.memory.language import foreign, language, silent_terms
+from ctx.memory.language import _language, foreign, language, silent_terms
 from ctx.memory.statement import Statement
 
 
@@ -279,3 +279,15 @@ def test_to_be_called_is_no_answer_in_german() -> None:
 def test_many_users_are_not_the_user() -> None:
     assert first_person("Die Nutzer wollen einen Export") == "Die Nutzer wollen einen Export"
     assert first_person("Die Benutzeroberfläche ist neu") == "Die Benutzeroberfläche ist neu"
+
+
+def test_of_a_long_text_its_beginning_alone_is_kept() -> None:
+    """What is read of a text is kept for the next search by it: of thousands of a megabyte each that was
+    gigabytes.
+    """
+    beginning = "Petra: The stove in the cabin at Salzkammergut burns briquettes. " * 20
+    assert Statement.of(beginning + "a" * 1_000_000) is Statement.of(beginning + "b" * 1_000_000)
+    assert Statement.of(beginning + "a").text == Statement(beginning + "a").text
+    before = _language.cache_info().currsize
+    assert language(beginning + "a" * 1_000_000) == language(beginning + "b" * 1_000_000) == "en"
+    assert _language.cache_info().currsize <= before + 1

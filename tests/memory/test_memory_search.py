@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from memory_kit import DAY_MS, SECOND_MS, START_MS, Clock, WordEmbedder, texts
 
-from ctx.analyze import query_terms, terms
+from ctx.analyze import MAX_QUERY_CHARS, query_terms, terms
 from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
 from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory import reader as reader_module
+from ctx.memory.bank.search import Question
 from ctx.memory.currency import timely
 from ctx.memory.dates import Window
 from ctx.memory.legs import MemoryHit
@@ -48,6 +49,14 @@ def test_the_threshold_pair_holds_with_and_without_the_model(bank: MemoryBank) -
             "The user's cat is called Momo",
         ):
             bank.put(text)
+
+
+def test_a_query_of_a_megabyte_is_read_and_kept_no_further_than_any_other(bank: MemoryBank) -> None:
+    query = TYPESCRIPT + "".join(f" w{number}" for number in range(100_000))
+    assert Question(query).check().query == query[:MAX_QUERY_CHARS]
+    bank.put(TYPESCRIPT)
+    assert bank.search(query) == bank.search(query[:MAX_QUERY_CHARS])
+    assert bank.synthesize(query) == bank.synthesize(query[:MAX_QUERY_CHARS])
 
 
 def test_a_score_does_not_depend_on_the_other_hits(bank: MemoryBank) -> None:

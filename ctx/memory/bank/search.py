@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ctx.analyze import query_terms
+from ctx.analyze import MAX_QUERY_CHARS, query_terms
 from ctx.clock import DAY_MS
 from ctx.errors import BadRequest, EmbeddingsDisabled
 from ctx.memory.answers import Answer, answer_of, doubted, of_kind_first
@@ -43,7 +43,9 @@ class Question(NamedTuple):
     asked_ms: int | None = None  # the moment against which times in the query are read; None: now
 
     def check(self) -> "Question":
-        """Itself. Raises `BadRequest`."""
+        """Itself, with as much of the query as is read of any: of a megabyte the answer would take seconds,
+        and what follows from a question's words is kept for the next time. Raises `BadRequest`.
+        """
         if not isinstance(self.query, str) or not self.query.strip():
             raise BadRequest("query: a text with at least one character is needed")
         if self.mode not in MODES:
@@ -52,7 +54,7 @@ class Question(NamedTuple):
             raise BadRequest(f"budget: one of {', '.join(DEPTHS)}")
         if self.half_life_days is not None:
             number("half_life_days", self.half_life_days, 0.001, 1e6)
-        return self
+        return self._replace(query=self.query[:MAX_QUERY_CHARS])
 
     @property
     def depth(self) -> int:
@@ -114,9 +116,9 @@ class Searching(BankView):
             include_superseded,
             half_life_days,
             moment_ms("asked_at", asked_at),
-        )
+        ).check()
         with self._view() as view:
-            hits, degraded = self._hits(view, question.check())
+            hits, degraded = self._hits(view, question)
             answer = self._answer(hits, question)
             hits = [hit for hit in hits if hit.score >= least_score and (answer.possible or not floor)]
             if order == "score":
@@ -147,6 +149,7 @@ class Searching(BankView):
             raise BadRequest(f"budget: one of {', '.join(DEPTHS)}")
         if context is not None and not isinstance(context, str):
             raise BadRequest("context: a text is needed")
+        query = Question(query).check().query
         with self._view() as view:
             manner = Disposition.of({**view.bank.config, **(disposition or {})})
 
