@@ -146,6 +146,16 @@ def main(argv: list[str] | None = None) -> int:
             return _fail(StoreError("the disk is full: free some space and try again"), False)
         subject = f"{error.filename}: " if error.filename else ""
         return _fail(CtxError(f"{subject}{error.strerror or error}"), as_json)
+    except Exception as error:  # ours, or a store that holds what no store of ours does
+        if os.environ.get("CTX_TRACEBACK"):
+            raise
+        return _fail(
+            CtxError(
+                f"this should not happen ({type(error).__name__}: {error}): `ctx doctor` looks whether the "
+                "store is sound, and with CTX_TRACEBACK=1 the same command says where it happened"
+            ),
+            as_json,
+        )
 
 
 def _end_at_interrupts() -> None:

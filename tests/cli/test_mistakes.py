@@ -4,7 +4,9 @@ it.
 
 import json
 import os
+import sqlite3
 import subprocess
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -441,3 +443,18 @@ def test_a_pack_that_is_misspelt_on_the_command_line_is_named_like_one(tmp_path:
     reply = ctx("mcp", "--pack", "hindsigt", cwd=tmp_path, input_text="")
     assert reply.returncode == 2
     assert "--pack: no memory pack 'hindsigt'; did you mean 'hindsight'?" in reply.stderr
+
+
+def test_a_store_with_values_of_another_kind_is_told_in_a_line(tmp_path: Path) -> None:
+    project(tmp_path, FILES)
+    assert ctx("index", cwd=tmp_path).returncode == 0
+    with closing(sqlite3.connect(tmp_path / ".ctx" / "ctx.db")) as database, database:
+        database.execute("UPDATE document SET title = x'00ff', media_type = 7")
+    for command in (("search", "tokens"), ("get", "auth.md"), ("export",)):
+        run = ctx(*command, cwd=tmp_path)
+        assert "Traceback" not in run.stderr
+        if run.returncode:
+            assert run.stderr.count("\n") == 1
+            assert "`ctx doctor`" in run.stderr
+    assert ctx("search", "tokens", cwd=tmp_path).returncode == 1
+    assert "Traceback" in ctx("search", "tokens", cwd=tmp_path, env={"CTX_TRACEBACK": "1"}).stderr
