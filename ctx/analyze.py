@@ -196,6 +196,9 @@ def beginning(term: str) -> str:
     return term[:-1] if len(term) > 3 and term[-1] in "iy" else term
 
 
+_FOLDINGS_KEPT = 20_000  # what texts of all scripts have; all that Unicode has would be 170 MB
+
+
 class _Folding(dict[int, str]):
     """code of a character -> it as `words` has it: in lower case, without accents; an accent that stands
     alone is nothing.
@@ -206,7 +209,8 @@ class _Folding(dict[int, str]):
         letters = "" if "\u0300" <= char <= "\u036f" or _spelt().get(code, code) is None else char.lower()
         if char.isalnum():
             letters = "".join(plain_words(char)) or letters
-        self[code] = letters
+        if len(self) < _FOLDINGS_KEPT:
+            self[code] = letters
         return letters
 
 

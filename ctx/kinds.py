@@ -7,8 +7,6 @@ has the reasons).
 
 from functools import lru_cache
 
-from ctx.lean import NamedTuple
-
 # Of the formats that are read (ctx/formats/table.py, which a search would wait for). A long text of these is
 # cut at sentences, not at statements.
 PROSE = frozenset(
@@ -65,18 +63,15 @@ _CHANGE_STEMS_NUMBERED = _CHANGE_STEMS | {"release", "version"}
 _CHANGE_BEGINNINGS = tuple(_CHANGE_STEMS_NUMBERED)  # that it has none is told of most names at once
 
 
-class Place(NamedTuple):
-    """A path in the parts that its rules look at."""
-
-    folders: tuple[str, ...]  # from the top
-    stem: str  # of the file, without the last suffix
+# A path in the parts that its rules look at: the folders from the top, and the file without its last suffix.
+Place = tuple[tuple[str, ...], str]
 
 
 def place(path: str) -> Place:
     """`src/flask/app.py` is the stem `app` in the folders `src` and `flask`."""
     folder, _, name = path.rpartition("/")
     stem, dot, _ = name.rpartition(".")
-    return Place(_folders(folder), stem if dot and stem else name)
+    return _folders(folder), stem if dot and stem else name
 
 
 @lru_cache(4096)  # files come by folders: what these say is said once
@@ -112,15 +107,16 @@ def role(file: Place, media_type: str) -> str | None:
 
 
 def _role_of_code(file: Place) -> str | None:
-    low = file.stem.lower()
+    folders, stem = file
+    low = stem.lower()
     if (
         low.startswith(_TEST_BEGINNINGS)
         or low.endswith(_TEST_ENDINGS)
         or low in ("conftest", "tests")
-        or _ends_in_hump(file.stem)
+        or _ends_in_hump(stem)
     ):
         return TEST
-    return _role_of_folders(file.folders) or (EXPORTS if low in _EXPORT_STEMS else None)
+    return _role_of_folders(folders) or (EXPORTS if low in _EXPORT_STEMS else None)
 
 
 @lru_cache(4096)
@@ -142,14 +138,15 @@ def _ends_in_hump(stem: str) -> bool:
 
 
 def _logs_changes(file: Place) -> bool:
-    low = file.stem.lower()
+    folders, stem = file
+    low = stem.lower()
     if low.startswith(_CHANGE_BEGINNINGS) and (
         low in _CHANGE_STEMS or low.startswith("changelog") or _before_number(low) in _CHANGE_STEMS_NUMBERED
     ):
         return True
     if low in _CHANGE_STEMS_ON_TOP:
-        return not file.folders or file.stem.isupper()
-    return _of_changes(file.folders)
+        return not folders or stem.isupper()
+    return _of_changes(folders)
 
 
 def _before_number(stem: str) -> str:

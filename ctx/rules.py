@@ -120,7 +120,7 @@ def profile(path: str, media_type: str) -> Profile:
     role = kinds.role(file, media_type)
     defining = code and not path.endswith(_STUBS)
     suffix = sys.intern(path[path.rfind(stem) + len(stem) + 1 :].lower())
-    return Profile(named, low, code, kinds.is_prose(media_type), role, defining, suffix)
+    return Profile._make((named, low, code, kinds.is_prose(media_type), role, defining, suffix))
 
 
 def files_named(query: str) -> list[File]:
