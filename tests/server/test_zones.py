@@ -238,6 +238,7 @@ def test_two_packs_do_not_share_a_route(path: str) -> None:
     served(first, second._replace(pack="diary"))
 
 
+@patient
 def test_no_page_of_another_site_comes_in_by_any_spelling_of_a_private_path(asgi: Asgi) -> None:
     @example(raw="/mcp/tools/", method="GET", origin="null", accept="*/*", session=False)
     @given(
