@@ -377,9 +377,7 @@ class Searcher:
         return Stage(ranked, keyword, semantic, alpha, rulings)
 
     def _with_defining(self, ranked: ranking.Leg, defining: Mapping[int, Hit]) -> ranking.Leg:
-        """The ranking and below it the code that defines a name of the query, however seldom it says the
-        name.
-        """
+        """The ranking, and below it code that defines a name of the query, however seldom it says it."""
         present = {number for number, _ in ranked}
         absent = [(number, 0.0) for number in defining if number not in present]
         files = self._files_of(absent) if absent else {}
