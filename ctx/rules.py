@@ -313,8 +313,10 @@ def _says(named: str, low: str, part: str, parts: Sequence[str]) -> bool:
             first -= 1
         if first == start and last - start <= len(part) + WORD_ENDING:
             return True
-        word = low[first:last] if last - first <= longest else ""
-        if any(_made_of(word, part, neighbour) or _made_of(word, neighbour, part) for neighbour in parts):
+        word = low[first:last]
+        if last - first <= longest and any(
+            _made_of(word, part, neighbour) or _made_of(word, neighbour, part) for neighbour in parts
+        ):
             return True
         start = low.find(part, start + 1)
     return False

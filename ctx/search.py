@@ -68,9 +68,7 @@ _MIN_HASH_CHARS = 7  # as git abbreviates
 _MAX_HASHES = 8  # of a query that are looked for among the commits: a pasted log is full of such
 _HEX = frozenset("0123456789abcdef")
 _MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
-_MAX_TYPOS = (
-    8  # of a query whose neighbours are looked for, 2 ms each: a page in another tongue is full of such
-)
+_MAX_TYPOS = 8  # of a query whose neighbours are looked for, 2 ms each: a page may be full of such
 
 
 class SearchReply(NamedTuple):

@@ -312,10 +312,10 @@ def _joined(
 
 
 def _stored(connection: Statements, row: tuple[Any, ...]) -> "StoredDocument":
+    """A stored document from a row of `_DOCUMENT`."""
     from ctx.items import Document  # what a search has no use for
     from ctx.store.rows import StoredDocument
 
-    """A stored document from a row of `_DOCUMENT`."""
     no, seq, first, count, *fields, metadata = row
     document = Document._make((*fields, NO_METADATA if metadata is None else metadata_of(metadata)))
     return StoredDocument(

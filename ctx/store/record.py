@@ -165,13 +165,13 @@ class Record:
         return sorted(row[0] for row in rows)
 
     def statuses(self, model: str | None, configured: Iterable[str]) -> "list[SourceStatus]":
-        from ctx.items import SourceStatus  # what a search has no use for
-
         """As the protocol has it. A source whose last run failed is not healthy; `last_indexed_ms` is of the
         last that did not.
 
         A `model` of None (embeddings are off) leaves nothing pending.
         """
+        from ctx.items import SourceStatus  # what a search has no use for
+
         names = set(configured)
         with self._reading() as connection:
             runs = connection.execute(

@@ -102,19 +102,16 @@ class transaction(translating):
         self._write = write
 
     def __enter__(self) -> None:
-        try:
+        with translating():
             self.connection.execute("BEGIN IMMEDIATE" if self._write else "BEGIN")
-        except sqlite3.Error as error:
-            raise store_error(error) from error
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if error is None:
             try:
-                self.connection.execute("COMMIT")
-            except BaseException as failure:
+                with translating():
+                    self.connection.execute("COMMIT")
+            except BaseException:
                 self._roll_back()
-                if isinstance(failure, sqlite3.Error):
-                    raise store_error(failure) from failure
                 raise
             if self._write:
                 self._check_durable()

@@ -289,7 +289,7 @@ class SqliteRecord(Documents):
         return [] if problems == ["ok"] else problems
 
 
-class _Reading(translating):
+class _Reading:
     """A connection for one call alone; `steady`: with a view of the file that nothing changes."""
 
     __slots__ = ("_catalog", "_connection", "_steady", "_view")
@@ -298,27 +298,23 @@ class _Reading(translating):
         self._catalog = catalog
         self._steady = steady
 
-    def __enter__(self) -> Connection:  # type: ignore[override]
+    def __enter__(self) -> Connection:
         catalog = self._catalog
         if catalog._closed:
             raise StoreError("the catalog is closed")
         connection = self._connection = catalog._reader()
-        if self._steady:
-            self._view = transaction(connection, write=False)
-            try:
-                self._view.__enter__()
-            except BaseException:
-                connection.close()
-                raise
+        self._view = transaction(connection, write=False) if self._steady else translating()
+        try:
+            self._view.__enter__()
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         clean = False
         try:
-            if self._steady:
-                self._view.__exit__(kind, error, trace)
-            else:
-                super().__exit__(kind, error, trace)
+            self._view.__exit__(kind, error, trace)
             clean = error is None
         finally:
             self._catalog._keep(self._connection, clean)
