@@ -7,6 +7,7 @@ in ctx/settings.py. Only the wiring and the CLI import this module.
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 from ctx.declaration import CHECKS, Key, Section, kind_of
 from ctx.errors import ConfigError, StoreError
@@ -15,22 +16,15 @@ from ctx.project import project_root, shown_path
 from ctx.settings import (
     REGISTRY_PREFIX,
     SECTIONS,
-    SHIPPED_PACKS,
+    SERVED,
     WITHOUT_EFFECT,
     Chunking,
     Db,
     Embedding,
     Filesystem,
     Index,
-    Llm,
-    Lua,
-    Mcp,
-    Memory,
-    Packs,
     Retrieval,
-    Server,
     Store,
-    Watch,
 )
 from ctx.text import host_and_port, is_address
 from ctx.toml import read_text, tables_of
@@ -40,6 +34,7 @@ if TYPE_CHECKING:
     import re
 
     from ctx.named_settings import S3, Git, InlineAgent, Script, ScriptConnector, Web
+    from ctx.served_settings import Lua, Mcp, Memory, Packs, Server, Watch
 
 _PACK_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _LETTERS = _PACK_LETTERS | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ_.")
@@ -67,12 +62,12 @@ class Config(Section):
     chunking: Chunking
     embedding: Embedding
     retrieval: Retrieval
-    server: Server
-    watch: Watch
-    mcp: Mcp
-    lua: Lua
-    memory: Memory
-    packs: Packs
+    server: "Server"
+    watch: "Watch"
+    mcp: "Mcp"
+    lua: "Lua"
+    memory: "Memory"
+    packs: "Packs"
     filesystems: tuple[Filesystem, ...]
     gits: "tuple[Git, ...]"
     webs: "tuple[Web, ...]"
@@ -82,6 +77,14 @@ class Config(Section):
     script_agents: "tuple[Script, ...]"
     inline_agents: "tuple[InlineAgent, ...]"
     warnings: tuple[str, ...]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """A section of `SERVED` where the file has none of these: its defaults."""
+            if name not in SERVED:
+                raise AttributeError(f"Config has no {name}")
+            return _served_defaults()[name]
 
     @property
     def folder(self) -> str:
@@ -167,10 +170,13 @@ def parse_config(
         reader.warnings.append(
             f"{shown}: paths are taken from {base}, where what they name is; in {root} it is not"
         )
-    reader.only(tables, "", (*SECTIONS, "connectors", "tools", "agents"))
+    reader.only(tables, "", (*SECTIONS, *SERVED, "connectors", "tools", "agents"))
     sections: dict[str, Any] = {
-        name: section(**_section(reader, tables, name, section)) for name, section in SECTIONS.items()
+        name: section(**reader.values(reader.table(tables.get(name, {}), name), section, name))
+        for name, section in SECTIONS.items()
     }
+    if served := any(name in tables for name in SERVED):
+        sections |= _served(reader, tables)
     connectors = reader.group(tables, "connectors", ("filesystem", "git", "web", "s3", "script"))
     if "db" in tables:
         sections["db"] = _own_database(reader, sections["db"])
@@ -186,6 +192,8 @@ def parse_config(
     )
     if not reader.problems:
         _check_together(reader, config)
+        if served:
+            _check_bind(reader, config.server.bind)
     if reader.problems:
         raise ConfigError("\n".join(reader.problems))
     return config
@@ -360,8 +368,24 @@ class _Reader:
         return _VARIABLE.sub(replace, text)
 
 
+@cache
+def _served_defaults() -> dict[str, Any]:
+    return _served(_Reader("the defaults", "/", {}), {})
+
+
+def _served(reader: _Reader, tables: dict[str, JSON]) -> dict[str, Any]:
+    """The sections of what a server alone needs, by name."""
+    from ctx.served_settings import SERVED_SECTIONS  # most projects set none, and a search starts the sooner
+
+    return {
+        name: section(**_section(reader, tables, name, section)) for name, section in SERVED_SECTIONS.items()
+    }
+
+
 def _section(reader: _Reader, tables: dict[str, JSON], name: str, section: type[Section]) -> dict[str, JSON]:
     """The attributes of a table that stands once, with the tables within it."""
+    from ctx.served_settings import Llm, Memory, Packs
+
     table = reader.table(tables.get(name, {}), name)
     if section is Memory:
         llm = table.get("llm")
@@ -381,6 +405,8 @@ def _section(reader: _Reader, tables: dict[str, JSON], name: str, section: type[
 
 
 def _pack_settings(reader: _Reader, settings: dict[str, JSON], enabled: tuple[str, ...]) -> dict[str, JSON]:
+    from ctx.served_settings import SHIPPED_PACKS
+
     for name in settings:
         if name not in enabled:
             reader.report(f"[packs.{name}]", f'the pack is not enabled; add it: [packs] enabled = ["{name}"]')
@@ -497,11 +523,12 @@ def _check_together(reader: _Reader, config: Config) -> None:
         reader.report("[store] url", "must be postgresql://user@host/database")
     if config.chunking.overlap_tokens * 2 > config.chunking.max_tokens:
         reader.report("[chunking] overlap_tokens", "must be at most half of max_tokens")
-    if host_and_port(config.server.bind) is None:
-        reader.report(
-            "[server] bind",
-            f"must be HOST:PORT such as 127.0.0.1:7331 or [::1]:7331, got '{config.server.bind}'",
-        )
+
+
+def _check_bind(reader: _Reader, bind: str) -> None:
+    if host_and_port(bind) is None:
+        mend = f"must be HOST:PORT such as 127.0.0.1:7331 or [::1]:7331, got '{bind}'"
+        reader.report("[server] bind", mend)
 
 
 def _check_index(reader: _Reader, index: Index) -> None:

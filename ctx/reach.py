@@ -86,8 +86,9 @@ def harmless(section: str, key: str) -> bool:
     declared = Filesystem if section == "connectors.filesystem" else SECTIONS.get(section)
     if declared is None:
         from ctx.named_settings import NAMED_SECTIONS  # most projects have folders alone
+        from ctx.served_settings import SERVED_SECTIONS
 
-        declared = NAMED_SECTIONS.get(section)
+        declared = SERVED_SECTIONS.get(section) or NAMED_SECTIONS.get(section)
     if declared is not None and key in declared.keys and declared.keys[key][1].harmless:
         return True
     return key in _ALSO_HARMLESS.get(section, ())

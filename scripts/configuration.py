@@ -14,7 +14,8 @@ sys.path.insert(0, str(ROOT))
 
 from ctx.declaration import Key, Section  # noqa: E402
 from ctx.named_settings import NAMED_SECTIONS  # noqa: E402
-from ctx.settings import SECTIONS, Llm  # noqa: E402
+from ctx.served_settings import SERVED_SECTIONS, Llm  # noqa: E402
+from ctx.settings import SECTIONS  # noqa: E402
 from ctx.types import JSON  # noqa: E402
 
 REFERENCE = ROOT / "docs" / "configuration.md"
@@ -22,7 +23,8 @@ EXAMPLE = ROOT / "config" / "ctx.toml"
 SCHEMA = ROOT / "config" / "ctx.schema.json"
 COLUMN = 36  # where the comments of the example begin
 
-TABLES: dict[str, type[Section]] = {**SECTIONS, "memory.llm": Llm, **NAMED_SECTIONS}
+ONCE: dict[str, type[Section]] = {**SECTIONS, **SERVED_SECTIONS}
+TABLES: dict[str, type[Section]] = {**ONCE, "memory.llm": Llm, **NAMED_SECTIONS}
 SAMPLES = {
     "connectors.filesystem": "docs",
     "connectors.git": "platform",
@@ -149,7 +151,7 @@ def schema_of(section: type[Section]) -> dict[str, JSON]:
 
 def schema() -> str:
     tables: dict[str, JSON] = {
-        name: schema_of(section) | {"additionalProperties": False} for name, section in SECTIONS.items()
+        name: schema_of(section) | {"additionalProperties": False} for name, section in ONCE.items()
     }
     tables["packs"]["additionalProperties"] = {"type": "object"}  # each pack's own settings
     tables["memory"]["properties"]["llm"] = schema_of(Llm) | {"additionalProperties": False}

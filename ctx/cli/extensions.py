@@ -24,7 +24,7 @@ from ctx.extensions.loader import ScriptStatus
 from ctx.extensions.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
 from ctx.named_settings import Script
 from ctx.registries.shelf import shelf_of
-from ctx.settings import SHIPPED_PACKS
+from ctx.served_settings import SHIPPED_PACKS
 from ctx.sources import script_file
 from ctx.text import did_you_mean
 from ctx.tools.agents import Agents

@@ -16,7 +16,7 @@ from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.folder import Folder
 from ctx.memory.imports.item import Source
 from ctx.memory.products import PRODUCTS, import_from, piped_source, read_source
-from ctx.settings import SHIPPED_PACKS
+from ctx.served_settings import SHIPPED_PACKS
 from ctx.text import counted
 from ctx.types import JSON
 from ctx.workspace import Workspace

@@ -17,9 +17,9 @@ from ctx.errors import BadRequest
 from ctx.extensions.trust import FOLDERS, trust_path
 from ctx.project import user_folder
 from ctx.registries import shelf_folder
+from ctx.served_settings import SHIPPED_PACKS
 from ctx.server.frames import Frames, take_wire
 from ctx.server.opening import Opening, answer_early, fingerprint
-from ctx.settings import SHIPPED_PACKS
 
 TYPED = "A client starts this command and speaks MCP to it: `ctx connect CLIENT` tells it to. Ctrl-C ends it."
 SERVER = "ctx.cli.pipe_server"  # with the SDK: a second of processor time

@@ -22,9 +22,11 @@ from ctx.declaration import Key, Section
 from ctx.errors import ConfigError
 from ctx.named_settings import NAMED_SECTIONS
 from ctx.reach import requests
+from ctx.served_settings import SERVED_SECTIONS
 from ctx.settings import SECTIONS
 from ctx.toml import tables_of
 
+ONCE = {**SECTIONS, **SERVED_SECTIONS}
 EXAMPLE = (ROOT / "config" / "ctx.toml").read_bytes()
 ENVIRON = {"HOME": "/home/you", "TOKEN": "t0ken"}
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -144,13 +146,13 @@ def _group(name: str) -> Any:
 
 TABLES: Any = st.builds(
     _merged,
-    st.fixed_dictionaries({}, optional={name: _section(section) for name, section in SECTIONS.items()}),
+    st.fixed_dictionaries({}, optional={name: _section(section) for name, section in ONCE.items()}),
     st.fixed_dictionaries(
         {}, optional={name: _group(name) for name in ("connectors", "tools", "agents")} | {"hooks": VALUE}
     ),
 )
 ALONE: Any = st.sampled_from(
-    [(name, key, rule) for name, section in SECTIONS.items() for key, (_, rule) in section.keys.items()]
+    [(name, key, rule) for name, section in ONCE.items() for key, (_, rule) in section.keys.items()]
 ).flatmap(
     lambda entry: st.builds(lambda value: {entry[0]: {entry[1]: value}}, _fitting(entry[2]))
 )  # one key by itself: what is checked only where nothing else is wrong
@@ -194,7 +196,7 @@ def _dangers(tables: dict[str, Any], root: str) -> Iterator[str]:
     if any("${TOKEN}" in text and "$${" not in text for text in _texts(tables)):
         yield "a variable"
     tables = {name: value for name, value in tables.items() if isinstance(value, dict)}
-    for name in tables.keys() - set(SECTIONS) - {"connectors", "tools", "agents"}:
+    for name in tables.keys() - set(ONCE) - {"connectors", "tools", "agents"}:
         if tables[name]:
             yield f"an unknown section: {name}"
     for name, keys in _PLAIN_KEYS.items():
@@ -252,13 +254,13 @@ def _parsed(tables: dict[str, Any]) -> Config | None:
         return None
 
 
-@pytest.mark.parametrize("name", [*SECTIONS, *NAMED_SECTIONS])
+@pytest.mark.parametrize("name", [*ONCE, *NAMED_SECTIONS])
 def test_no_odd_value_of_a_key_is_more_than_a_mistake(name: str) -> None:
-    section = SECTIONS.get(name) or NAMED_SECTIONS[name]
+    section = ONCE.get(name) or NAMED_SECTIONS[name]
     for key in section.keys:
         for value in (*ODD_TEXT, *ODD_NUMBERS, [], ["\0"], {}, {"a": {}}, True):
             tables: dict[str, Any] = {key: value}
-            for step in reversed(name.split(".") if name in SECTIONS else [*name.split("."), "a"]):
+            for step in reversed(name.split(".") if name in ONCE else [*name.split("."), "a"]):
                 tables = {step: tables}
             config = _parsed(tables)
             assert config is None or (value not in ("\0", "a\0b", float("inf")) and value == value)
