@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import BinaryIO, NamedTuple
 
-from ctx import __version__, files
+from ctx import __version__, file_writing, files
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest, Busy, StoreError
 from ctx.memory.schema import MIGRATIONS as MEMORY_MIGRATIONS
@@ -71,11 +71,11 @@ def back_up(database: str, path: str) -> Contents:
         raise BadRequest(f"{path} is there already and is no backup of ctx; name another file")
     folder = os.path.dirname(database)
     copy = os.path.join(folder, COPY)
-    lock = files.Locked(os.path.join(folder, "backup"), beneath=folder)
-    with files.Writing(f"the backup to {path}, by way of a copy in {folder},", StoreError), lock:
+    lock = file_writing.Locked(os.path.join(folder, "backup"), beneath=folder)
+    with file_writing.Writing(f"the backup to {path}, by way of a copy in {folder},", StoreError), lock:
         _copy_catalog(database, copy)
         try:
-            with files.Replacement(path) as descriptor, open(descriptor, "wb", closefd=False) as file:
+            with file_writing.Replacement(path) as descriptor, open(descriptor, "wb", closefd=False) as file:
                 return _write_archive(file, copy, os.path.join(folder, KEYS))
         finally:
             os.unlink(copy)
@@ -164,12 +164,12 @@ def restore(path: str, database: str, *, replace: bool = False) -> Contents:
 
 def _lay_keys(keys: bytes | None, folder: str) -> None:
     if keys is not None:
-        files.replace(os.path.join(folder, KEYS), keys, beneath=folder)
+        file_writing.replace(os.path.join(folder, KEYS), keys, beneath=folder)
 
 
 def _clear_backups(folder: str) -> None:
     """Deletes what a backup that was killed has left."""
-    with files.Locked(os.path.join(folder, "backup"), beneath=folder):
+    with file_writing.Locked(os.path.join(folder, "backup"), beneath=folder):
         for name in (COPY, f"{COPY}.unfinished"):
             discard_copy(os.path.join(folder, name))
 
@@ -251,7 +251,7 @@ def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str)
     folder, size = os.path.dirname(path), contents.files[name]["bytes"]
     if os.path.lexists(path):
         os.unlink(path)  # of one that was killed
-    if size > files.free_bytes(folder):  # some kilobytes may unpack to a disk full of zeros
+    if size > file_writing.free_bytes(folder):  # some kilobytes may unpack to a disk full of zeros
         raise StoreError(f"the backup unpacks to {size:,} bytes, more than there is room for: free some")
     digest = hashlib.sha256()
     descriptor = files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, beneath=folder)
@@ -369,7 +369,7 @@ def _put_in_place(partial: str, database: str) -> None:
         # Of a file that has gone: SQLite would take them for the new one's.
         discard_companions(database)
         os.replace(partial, database)
-        files.sync_folder(os.path.dirname(database))
+        file_writing.sync_folder(os.path.dirname(database))
         return
     check_journal(database)
     connection = sqlite3.connect(database, timeout=0, isolation_level=None)
@@ -380,7 +380,7 @@ def _put_in_place(partial: str, database: str) -> None:
         # Before, not after: of one that is killed in between, no old index answers for the new catalog.
         discard(os.path.join(os.path.dirname(database), "index"))
         os.replace(partial, database)
-        files.sync_folder(os.path.dirname(database))
+        file_writing.sync_folder(os.path.dirname(database))
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise StoreError("the store that is here cannot be opened: move its folder away first") from error

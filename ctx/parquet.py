@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ctx import files
+from ctx import file_writing, files
 from ctx.errors import BadRequest, CtxError
 from ctx.identity import TEXT_HASH_BYTES, embedding_text, text_hash
 from ctx.store.base import Catalog
@@ -41,8 +41,8 @@ def write_table(path: str, catalog: Catalog, model: str | None) -> tuple[int, in
     schema = _schema(arrow)
     chunks = embedded = 0
     with (
-        files.Writing(path, BadRequest),
-        files.Replacement(path) as descriptor,
+        file_writing.Writing(path, BadRequest),
+        file_writing.Replacement(path) as descriptor,
         open(descriptor, "wb", closefd=False) as file,
         parquet.ParquetWriter(file, schema, compression="zstd") as writer,
     ):

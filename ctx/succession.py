@@ -10,7 +10,7 @@ in the project, where a stranger could lay down whom questions are sent to.
 import os
 from collections.abc import Callable, Mapping
 
-from ctx import files
+from ctx import file_writing, files
 from ctx.errors import CtxError
 from ctx.lean import TYPE_CHECKING, Lock
 from ctx.settings import Embedding
@@ -96,13 +96,13 @@ class Succession:
         import json  # 3 ms, and a search by words needs none of it
 
         try:
-            with files.Locked(self._notes):
+            with file_writing.Locked(self._notes):
                 stores = self._stores()
                 models = stores.pop(self._store, {})
                 models.pop(configured.model, None)
                 stores[self._store] = dict([*models.items(), (configured.model, entry)][-_MODELS_NOTED:])
                 content = json.dumps(dict([*stores.items()][-_STORES_NOTED:]), indent=1)
-                files.replace(self._notes, content.encode())
+                file_writing.replace(self._notes, content.encode())
         except OSError as error:
             import logging  # 8 ms, and only a failure needs it
 

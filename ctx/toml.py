@@ -9,14 +9,14 @@ write remember; those that only read do not.
 import marshal
 import os
 import sys
-import zlib
 from collections.abc import Mapping
 
 from ctx import files
 from ctx.errors import ConfigError
 from ctx.types import JSON
 
-_KIND = f"ctx-toml 1 {sys.implementation.cache_tag}\n".encode()  # another Python may marshal otherwise
+_KIND = f"ctx-toml 2 {sys.implementation.cache_tag}\n".encode()  # another Python may marshal otherwise
+_SUM_BYTES = 8
 MAX_BYTES = 1_000_000  # of a file; those that people write are a hundredth of that
 
 
@@ -106,23 +106,29 @@ def _remembered(slot: str, data: bytes) -> dict[str, JSON] | None:
     content = files.read_private(slot, 2 * MAX_BYTES)
     if content is None:
         return None
-    record, checksum = content[:-4], content[-4:]
-    if not record.startswith(_KIND) or zlib.crc32(record).to_bytes(4, "big") != checksum:
+    record, checksum = content[:-_SUM_BYTES], content[-_SUM_BYTES:]
+    if not record.startswith(_KIND) or _sum(record) != checksum:
         return None  # of another version, or cut short
     source, tables = marshal.loads(record[len(_KIND) :])  # noqa: S302 - only the user can have written it, as with a .pyc
     return tables if source == data else None
 
 
+def _sum(record: bytes) -> bytes:
+    return files.checksum(record).to_bytes(_SUM_BYTES, "big")
+
+
 def _remember(slot: str, data: bytes, tables: dict[str, JSON]) -> None:
+    from ctx import file_writing  # what reads does without
+
     try:
         record = _KIND + marshal.dumps((data, tables))
     except ValueError:
         return  # a date, which marshal does not know
-    if len(record) > 2 * MAX_BYTES - 4:
+    if len(record) > 2 * MAX_BYTES - _SUM_BYTES:
         return
     try:
         files.make_folder(os.path.dirname(slot))
-        files.replace(slot, record + zlib.crc32(record).to_bytes(4, "big"))
+        file_writing.replace(slot, record + _sum(record))
     except OSError:
         # A home that cannot be written (a container, a full disk) costs the three milliseconds and nothing
         # else.

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ctx import files
+from ctx import file_writing, files
 from ctx.errors import ConfigError
 from ctx.types import JSON
 
@@ -98,7 +98,7 @@ def write_text(path: str, text: str, *, before: str | None, private: bool) -> No
     program that it belongs to has written it meanwhile: what that wrote is not to be lost.
     """
     folder = os.path.dirname(path)
-    with files.Writing(path, ConfigError):
+    with file_writing.Writing(path, ConfigError):
         if private:
             files.make_folder(folder)
         else:
@@ -110,8 +110,8 @@ def write_text(path: str, text: str, *, before: str | None, private: bool) -> No
             mode = os.stat(path).st_mode & 0o777
             if not mode & 0o222:
                 raise ConfigError(f"{path} is write-protected, so it was left alone: `chmod u+w` it first")
-            files.replace(path + ".bak", before.encode(), mode=mode)
-        files.replace(path, text.encode(), mode=mode)
+            file_writing.replace(path + ".bak", before.encode(), mode=mode)
+        file_writing.replace(path, text.encode(), mode=mode)
 
 
 class Change(NamedTuple):

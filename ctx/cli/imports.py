@@ -4,7 +4,7 @@ import os
 import sys
 from typing import Any
 
-from ctx import files
+from ctx import file_writing, files
 from ctx.cli.common import configuration, plain, print_json, prose, tell
 from ctx.cli.init import next_steps
 from ctx.cli.options import action, parser
@@ -79,9 +79,9 @@ def _context_harness(args: Any) -> int:
 
 
 def _write(path: str, text: str) -> None:
-    with files.Writing(shown_path(path), BadRequest):
+    with file_writing.Writing(shown_path(path), BadRequest):
         files.make_folder(os.path.dirname(path))
-        files.replace(path, text.encode(), mode=0o644)
+        file_writing.replace(path, text.encode(), mode=0o644)
 
 
 def _script_text(path: str) -> str:

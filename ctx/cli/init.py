@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 
-from ctx import files
+from ctx import file_writing
 from ctx.bundled import bundled_path
 from ctx.cli.common import plain, tell
 from ctx.cli.options import parser
@@ -39,9 +39,9 @@ def run(command: str, argv: list[str]) -> int:
         text = file.read()
     text = text.replace('root = "./docs"', f"root = {toml_value(os.path.normpath(args.root))}", 1)
     before = _counting()
-    with files.Writing(path, ConfigError):
+    with file_writing.Writing(path, ConfigError):
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        files.replace(path, text.encode(), mode=0o644)
+        file_writing.replace(path, text.encode(), mode=0o644)
     trust_as_written(path)
     return tell(
         args.json,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TextIO
 from urllib.parse import quote
 
-from ctx import files
+from ctx import file_writing
 from ctx.cli.common import configuration, plain, tell
 from ctx.cli.embed import described, shares_json
 from ctx.cli.options import parser
@@ -152,8 +152,8 @@ def _export_widget(args: argparse.Namespace) -> int:
         raise BadRequest("--widget names its own file; `ctx export -o FILE` writes what it reads")
     with open(os.path.join(os.path.dirname(__file__), "widget.js"), "rb") as file:
         script = file.read()
-    with files.Writing(f"--widget: {args.widget}", BadRequest):
-        files.replace(args.widget, script, mode=0o644)  # for a web server, which is another user
+    with file_writing.Writing(f"--widget: {args.widget}", BadRequest):
+        file_writing.replace(args.widget, script, mode=0o644)  # for a web server, which is another user
     name = quote(os.path.basename(args.widget))
     line = (
         f"Wrote {plain(args.widget)}. Beside it `ctx export -o ctx-index.json`, and in the pages: "

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
-from ctx import files
+from ctx import file_writing
 from ctx.cli.common import json_printable
 from ctx.errors import BadRequest
 
@@ -21,7 +21,7 @@ class Output:
 
     def __init__(self, path: str | None, *, mode: int = 0o600) -> None:
         self._path = path
-        self._file = None if path is None else files.Replacement(path, mode=mode)
+        self._file = None if path is None else file_writing.Replacement(path, mode=mode)
         self._out: TextIO = sys.stdout
 
     def __enter__(self) -> TextIO:

@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Mapping
 
-from ctx import files
+from ctx import file_writing, files
 from ctx.project import PLACES
 
 logger = logging.getLogger(__name__)
@@ -30,13 +30,13 @@ def record(path: str, name: str, root: str | None, environ: Mapping[str, str]) -
     record_path = _record_path(environ)
     label = _label(path, name)
     try:
-        with files.Locked(record_path):
+        with file_writing.Locked(record_path):
             records = _records(record_path)
             if records.get(label) == root:
                 return
             changed = {**records, label: root}
             lasting = {key: value for key, value in sorted(changed.items()) if value is not None}
-            files.replace(record_path, json.dumps(lasting, indent=1).encode())
+            file_writing.replace(record_path, json.dumps(lasting, indent=1).encode())
     except OSError as error:
         logger.info("whose entry this is was not noted path=%s reason=%s", record_path, error.strerror)
 

@@ -4,7 +4,7 @@ import argparse
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from ctx import files
+from ctx import file_writing, files
 from ctx.cli import scaffolds
 from ctx.cli.bars import bars
 from ctx.cli.common import NO_PROJECT, configuration, plain, print_json, tell
@@ -344,12 +344,12 @@ def _sections(path: str, kind: str) -> Mapping[str, JSON]:
 
 
 def _append(path: str, block: str) -> None:
-    with files.Writing(os.path.basename(path), ConfigError):
+    with file_writing.Writing(os.path.basename(path), ConfigError):
         with open(path, "rb") as file:
             content = file.read()
         mode = os.stat(path).st_mode & 0o777
         ending = b"" if content.endswith(b"\n") or not content else b"\n"
-        files.replace(path, content + ending + block.encode(), mode=mode)
+        file_writing.replace(path, content + ending + block.encode(), mode=mode)
 
 
 def _override(shelf: Shelf, args: argparse.Namespace) -> int:
@@ -388,10 +388,10 @@ def _copy(shelf: Shelf, script: RegistryScript, copies: Mapping[str, str], root:
             raise BadRequest(f"{os.path.relpath(path, root)} is there already; nothing was written")
     _refuse_damaged(shelf, [script])
     texts = {name: files.read_file(shelf.path_of(script, name)) for name in copies}
-    with files.Writing("the copy", ConfigError):
+    with file_writing.Writing("the copy", ConfigError):
         for name, path in copies.items():
             files.make_folder(os.path.dirname(path), beneath=root)
-            files.replace(path, texts[name], mode=0o644, beneath=root)
+            file_writing.replace(path, texts[name], mode=0o644, beneath=root)
 
 
 def _init(shelf: Shelf, args: argparse.Namespace) -> int:

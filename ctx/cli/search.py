@@ -11,6 +11,7 @@ from ctx.types import JSON, MODES
 _SWITCHES = ("--json", "--explain", "--prefix")
 _NUMBERS = ("--limit", "--offset", "--per-document", "--max-tokens")
 _LISTS = ("--source", "--path", "--type")  # may be given several times
+_UNCHECKED = {"query", "mode", "filters", "explain", "prefix"}  # of the tool's arguments
 _WORDS = ("--mode", "--since", "--until", "--config")
 
 
@@ -109,7 +110,7 @@ def _arguments(options: _Options) -> dict[str, JSON]:
 def run(command: str, argv: list[str]) -> int:
     options = _options(argv)
     with _open(configuration(options.config)) as workspace:
-        reply = reply_of(workspace.toolbox_of_search(), "search", _arguments(options), {"query": "the query"})
+        reply = _reply(workspace, _arguments(options))
         if not (reply["results"] or reply.get("note") or options.json):
             reply["note"] = _advice(options, workspace, bool(reply.get("partial")))
     for remark in ("partial", "note", "cut"):
@@ -122,6 +123,18 @@ def run(command: str, argv: list[str]) -> int:
     else:
         _show(reply["results"], explain=options.explain)
     return 0
+
+
+def _reply(workspace: SearchWorkspace, arguments: dict[str, JSON]) -> dict[str, JSON]:
+    """What the tool `search` answers. A question alone leaves the toolbox nothing to check, and that is 3 of
+    the 110 million instructions of such a search.
+    """
+    from ctx.tools.answers import MAX_QUERY_CHARACTERS, answer
+
+    alone = arguments.keys() <= _UNCHECKED and not arguments["filters"]
+    if alone and 0 < len(arguments["query"]) <= MAX_QUERY_CHARACTERS:
+        return answer(workspace, arguments)
+    return reply_of(workspace.toolbox_of_search(), "search", arguments, {"query": "the query"})
 
 
 def _open(config: Config) -> SearchWorkspace:

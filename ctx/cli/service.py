@@ -13,7 +13,7 @@ import sys
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from ctx import files
+from ctx import file_writing, files
 from ctx.cli.common import NO_PROJECT, configuration_at, plain, tell
 from ctx.cli.options import action, parser
 from ctx.errors import ConfigError, NotFound
@@ -165,9 +165,9 @@ def _launchd(label: str, command: tuple[str, ...], root: str, home: str) -> Unit
 
 
 def _install(unit: Unit, *, start: bool, as_json: bool) -> int:
-    with files.Writing(unit.path, ConfigError):
+    with file_writing.Writing(unit.path, ConfigError):
         files.make_folder(os.path.dirname(unit.path))
-        files.replace(unit.path, unit.text, mode=0o644)
+        file_writing.replace(unit.path, unit.text, mode=0o644)
     by_hand = "; ".join(" ".join(command) for command in unit.start)
     if not as_json:
         print(f"Wrote {unit.path}.")

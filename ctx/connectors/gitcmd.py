@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import IO
 
-from ctx import files
+from ctx import file_writing
 from ctx.connectors.base import Progress
 from ctx.connectors.copies import REMOTE
 from ctx.connectors.forges import Remote
@@ -277,7 +277,7 @@ class Git:
     def _check_room(self, verb: str) -> None:
         """Raises `SourceError` where what is fetched is about to fill the disk."""
         try:
-            free_bytes = files.free_bytes(self.repository)
+            free_bytes = file_writing.free_bytes(self.repository)
         except OSError:
             return  # there is no copy yet, or not any more, which git says itself
         if free_bytes < LEAST_ROOM_BYTES:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from ctx import files
+from ctx import file_writing, files
 from ctx.errors import ConfigError, ToolError
 
 FOLDERS = {"tools": "tool", "agents": "agent"}
@@ -90,10 +90,10 @@ class TrustFile:
         if not changes:
             return
         try:
-            with files.Locked(self.path):
+            with file_writing.Locked(self.path):
                 entries: dict[str, str | None] = {**self.digests(), **changes}
                 lasting = {path: digest for path, digest in sorted(entries.items()) if digest is not None}
-                files.replace(self.path, json.dumps({"trusted": lasting}, indent=1).encode())
+                file_writing.replace(self.path, json.dumps({"trusted": lasting}, indent=1).encode())
         except OSError as error:
             raise ConfigError(
                 f"trust cannot be recorded in {os.path.dirname(self.path)}: {error.strerror}; "

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from ctx import files
+from ctx import file_writing, files
 from ctx.clock import now_ms
 from ctx.errors import StoreError
 from ctx.types import JSON, is_number
@@ -210,14 +210,14 @@ class FileSessions:
         if self._path is None or not self._changed:
             return
         try:
-            with files.Locked(self._path):
+            with file_writing.Locked(self._path):
                 # Ours are put in their places; what another process or the real product keeps there stays as
                 # it is.
                 ours = {id: self._known[id] for id in sorted(self._changed) if id in self._known}
                 remaining = [e for e in self._entries() if not (_is_entry(e) and e[0] in self._forgotten)]
                 entries = [[e[0], ours.pop(e[0])] if _is_entry(e) and e[0] in ours else e for e in remaining]
                 entries += [[id, data] for id, data in ours.items()]
-                files.replace(self._path, json.dumps(entries).encode())
+                file_writing.replace(self._path, json.dumps(entries).encode())
             self._changed.clear()
             self._forgotten.clear()
             self._saved_ms = self._clock()

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
-from ctx import __version__, files
+from ctx import __version__, file_writing, files
 from ctx.bundled import bundled_path
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.extensions.scripts import ScriptFile
@@ -188,12 +188,12 @@ class Shelf:
         mark = secrets.token_hex(6)
         partial, former = f"{target}.{mark}.new", f"{target}.{mark}.old"
         try:
-            with files.Writing(self.folder, ConfigError), files.Locked(self._record):
+            with file_writing.Writing(self.folder, ConfigError), file_writing.Locked(self._record):
                 for inner, data in contents.items():
                     for name, content in data.items():
                         path = os.path.join(partial, inner, name)
                         files.make_folder(os.path.dirname(path))
-                        files.replace(path, content)
+                        file_writing.replace(path, content)
                 files.make_folder(partial)
                 if os.path.lexists(target):
                     os.rename(target, former)
@@ -207,19 +207,19 @@ class Shelf:
                         os.rename(former, target)
                     raise
         finally:
-            files.delete_folder(partial)
-            files.delete_folder(former)
+            file_writing.delete_folder(partial)
+            file_writing.delete_folder(former)
 
     def remove(self, registry: Registry) -> None:
         """Takes a registry and what is trusted of it away. Raises `ConfigError`."""
         self.trust.record(dict.fromkeys(script.reference for script in registry.scripts))
-        with files.Writing(self.folder, ConfigError), files.Locked(self._record):
+        with file_writing.Writing(self.folder, ConfigError), file_writing.Locked(self._record):
             self._write({row.name: row for row in self.registries() if row.name != registry.name})
-            files.delete_folder(os.path.join(self.folder, registry.name))
+            file_writing.delete_folder(os.path.join(self.folder, registry.name))
 
     def _write(self, rows: Mapping[str, Registry]) -> None:
         record = {name: row_of(registry) for name, registry in rows.items()}
-        files.replace(self._record, json.dumps({"registries": record}, indent=1).encode())
+        file_writing.replace(self._record, json.dumps({"registries": record}, indent=1).encode())
 
 
 class _Installed:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
-from ctx import files
+from ctx import file_writing, files
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
 from ctx.identity import BANK, BANK_RULE, OWN_BANK
@@ -214,11 +214,11 @@ class KeyRing(Keys):
         folder = os.path.dirname(os.path.abspath(self.path))
         own_folder(self.path)
         try:
-            with files.Locked(self.path, beneath=folder):
+            with file_writing.Locked(self.path, beneath=folder):
                 records = list(_read(self.path))
                 yield records
                 content = {"version": _VERSION, "keys": [record._asdict() for record in records]}
-                files.replace(self.path, json.dumps(content, indent=1).encode(), beneath=folder)
+                file_writing.replace(self.path, json.dumps(content, indent=1).encode(), beneath=folder)
         except OSError as error:
             raise StoreError(f"the keys cannot be written in {folder}: {error.strerror}") from error
         self._refresh()

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.machinery import PathFinder
 from itertools import islice
 
-from ctx import __version__, files
+from ctx import __version__, file_writing, files
 from ctx.server.frames import Frames
 from ctx.types import JSON
 
@@ -120,7 +120,7 @@ class Opening:
                 return
             try:
                 files.make_folder(os.path.dirname(self._slot))
-                files.replace(self._slot, content)
+                file_writing.replace(self._slot, content)
             except OSError as error:
                 logger.debug("the opening is not recorded: %s", error)
 

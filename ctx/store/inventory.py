@@ -3,12 +3,11 @@ written; and how long the files of vectors must be.
 """
 
 import os
-import zlib
 from collections.abc import Mapping
 
 from ctx import files
 from ctx.errors import StoreError
-from ctx.store.statefile import Stamp, read_state, stamp
+from ctx.store.statefile import Stamp, former_sum, read_state, stamp
 
 DAMAGED = "the keyword index is damaged: run `ctx index`, which builds it anew"
 # Of the fields and the analysis in tantivy.py; an index of another format is built anew.
@@ -54,9 +53,16 @@ def _meta(folder: str) -> bytes:
     return files.read_file(os.path.join(folder, "meta.json"), most=_MAX_LIST_BYTES)
 
 
-def _meta_sum(folder: str) -> str:
-    """Which commit (or merge) of tantivy's this is. Raises `OSError`."""
-    return f"{zlib.crc32(_meta(folder)):x}"
+def _sum(meta: bytes) -> str:
+    return f"{files.checksum(meta):016x}"
+
+
+def _is_present(meta: str, folder: str) -> bool:
+    """Whether the commit (or merge) of tantivy's that was noted as `meta` is the present one. Raises
+    `OSError`.
+    """
+    data = _meta(folder)
+    return meta == _sum(data) or (len(meta) <= 8 and meta.zfill(8) == former_sum(data))
 
 
 def inventory(folder: str) -> dict[str, str]:
@@ -75,7 +81,7 @@ def inventory(folder: str) -> dict[str, str]:
             live_files[segment["segment_id"].replace("-", "")] = (
                 f"{deletes['opstamp']}.del" if deletes else None
             )
-        files = []
+        names = []
         for name in sorted(os.listdir(folder)):
             segment_id, _, kind = name.partition(".")
             if segment_id in live_files and (
@@ -83,10 +89,10 @@ def inventory(folder: str) -> dict[str, str]:
             ):
                 current_stamp = stamp(os.path.join(folder, name))
                 if current_stamp is not None:
-                    files.append(f"{name}:{current_stamp[2]}")
-        meta = f"{zlib.crc32(data):x}"
-        if _meta_sum(folder) == meta:
-            return {"meta": meta, "files": " ".join(files)}
+                    names.append(f"{name}:{current_stamp[2]}")
+        meta = _sum(data)
+        if _is_present(meta, folder):
+            return {"meta": meta, "files": " ".join(names)}
     return {"meta": "-", "files": ""}  # merges follow each other; the files are noted at the next publication
 
 
@@ -95,13 +101,13 @@ def complete_files(folder: str, fields: Mapping[str, str]) -> bool:
     True also where tantivy has merged some since they were noted.
     """
     try:
-        if _meta_sum(folder) != fields["meta"]:
+        if not _is_present(fields["meta"], folder):
             return True
         for entry in fields["files"].split():
             name, _, size = entry.rpartition(":")
             current_stamp = stamp(os.path.join(folder, name))
             if current_stamp is None or current_stamp[2] != int(size):
-                return _meta_sum(folder) != fields["meta"]
+                return not _is_present(fields["meta"], folder)
     except (OSError, KeyError, ValueError):
         return False
     return True
@@ -163,6 +169,7 @@ def sound_files(folder: str) -> bool:
 
 def _footer_holds(path: str) -> bool:
     import json  # 2 ms; whoever writes has the time
+    import zlib
 
     with open(path, "rb") as file:
         data = file.read()

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 
-from ctx import files
+from ctx import file_writing, files
 from ctx.errors import StoreError
 from ctx.store.base import Catalog
 from ctx.store.inventory import (
@@ -112,7 +112,7 @@ class KeywordWriter:
         reason.
         """
         try:
-            return files.free_bytes(self._path) > _ROOM_BYTES and os.access(self._path, os.W_OK)
+            return file_writing.free_bytes(self._path) > _ROOM_BYTES and os.access(self._path, os.W_OK)
         except OSError:
             return False
 
@@ -205,7 +205,7 @@ class KeywordWriter:
         self._write_state(folder, applied, catalog.history(applied) or "")
         for name in self._folders():
             if name != folder:
-                files.delete_folder(os.path.join(self._path, name))
+                file_writing.delete_folder(os.path.join(self._path, name))
 
     def _write_state(self, folder: str, applied: int, history: str) -> None:
         path = os.path.join(self._path, folder)

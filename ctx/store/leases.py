@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from ctx import files
+from ctx import file_writing, files
 from ctx.errors import Busy, StoreError
 from ctx.store.base import Coordination
 
@@ -110,7 +110,7 @@ def machine_name(folder: str) -> str:
         except FileNotFoundError:
             files.make_folder(folder, beneath=folder)
             name = f"{socket.gethostname()}-{os.urandom(3).hex()}"
-            files.replace(path, f"{name}\n".encode())
+            file_writing.replace(path, f"{name}\n".encode())
             return name
     except OSError as error:
         raise StoreError(

@@ -276,7 +276,9 @@ class LocalIndex:
                 raise StoreError(f"the index cannot be made: {error.strerror}; check its folder") from error
             applied = self._words.catch_up(catalog, model or "")
             if model is None:
-                files.delete_folder(self._vectors_path)
+                from ctx.file_writing import delete_folder  # what a search does without
+
+                delete_folder(self._vectors_path)
             else:
                 applied = min(applied, self._catch_up_vectors(catalog, model, suspect=suspect))
             if suspect:

@@ -315,12 +315,14 @@ def bring_back(connection: Connection) -> bool:
     The file is open and whole until the last connection closes, whatever its folder looks like. Raises
     `StoreError`.
     """
+    from ctx.file_writing import Locked  # what a search does without
+
     path = connection.path
     if not os.path.isdir(os.path.dirname(os.path.dirname(os.path.abspath(path)))):
         raise StoreError("the catalog is gone, and so is the folder of the project: put it back and restart")
     _own_folder(path)
     try:
-        with files.Locked(path, beneath=os.path.dirname(os.path.abspath(path))):
+        with Locked(path, beneath=os.path.dirname(os.path.abspath(path))):
             if os.path.lexists(path):
                 return False
             discard_companions(path)  # of the file that was deleted, and of no other
@@ -505,6 +507,8 @@ def copy_database(connection: sqlite3.Connection, unfinished: str, path: str) ->
     """A whole copy of what the connection sees, 0600, at `path` once it is complete.
     Raises `OSError`, `StoreError`.
     """
+    from ctx.file_writing import sync_folder
+
     discard_copy(unfinished)
     folder = os.path.dirname(os.path.abspath(path))
     os.close(files.open_file(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, beneath=folder))
@@ -519,4 +523,4 @@ def copy_database(connection: sqlite3.Connection, unfinished: str, path: str) ->
     except BaseException:
         os.unlink(unfinished)
         raise
-    files.sync_folder(folder)
+    sync_folder(folder)

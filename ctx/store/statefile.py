@@ -6,11 +6,10 @@ would wait 2 ms for the parser.
 """
 
 import os
-import zlib
 from collections.abc import Mapping
 
 from ctx.errors import StoreError
-from ctx.files import read_file, replace
+from ctx.files import checksum, read_file
 
 _HEAD = "ctx-state 1"
 
@@ -35,8 +34,8 @@ def read_state(path: str) -> dict[str, str] | None:
         return None
     except OSError as error:
         raise StoreError(f"the index cannot be read: {error.strerror} (check its folder)") from error
-    body, _, checksum = data.rstrip(b"\n").rpartition(b"\n")
-    if checksum != b"sum %08x" % zlib.crc32(body):
+    body, _, last = data.rstrip(b"\n").rpartition(b"\n")
+    if last != b"sum %016x" % checksum(body) and last != b"sum " + former_sum(body).encode():
         return {}
     lines = body.decode("utf-8").split("\n")
     if lines[0] != _HEAD:
@@ -46,9 +45,18 @@ def read_state(path: str) -> dict[str, str] | None:
 
 def write_state(path: str, fields: Mapping[str, str | int]) -> None:
     """Replaces a state file, durably. Values hold no line breaks. Raises `OSError`."""
+    from ctx.file_writing import replace  # what a search does without
+
     lines = [_HEAD, *(f"{key} {value}" for key, value in fields.items())]
     body = "\n".join(lines).encode("utf-8")
-    replace(path, body + b"\nsum %08x\n" % zlib.crc32(body))
+    replace(path, body + b"\nsum %016x\n" % checksum(body))
+
+
+def former_sum(data: bytes) -> str:
+    """What tells a damaged file where an older ctx has noted it."""
+    import zlib  # which a search of a store that was written since does without
+
+    return f"{zlib.crc32(data):08x}"
 
 
 def _pair(line: str) -> tuple[str, str]:

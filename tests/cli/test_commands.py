@@ -228,6 +228,20 @@ def test_the_answers_in_json_have_the_shapes_of_rest(indexed: Path) -> None:
     assert "healthy" in json.loads(ctx("doctor", "--json", cwd=indexed).stdout)
 
 
+@pytest.mark.parametrize("query", ["rotation", "where is the rotation", "rot", "zebra", " ", "x" * 4096])
+@pytest.mark.parametrize("option", ["explain", "prefix"])
+def test_a_question_alone_is_answered_as_the_tool_answers_it(query: str, option: str, indexed: Path) -> None:
+    """It is spared the toolbox (`_reply` of ctx/cli/search.py)."""
+    called = ctx(
+        *("tool", "call", "search", "--param", f"query={query}", "--param", f"{option}=true", "--json"),
+        cwd=indexed,
+    )
+    asked = ctx("search", query, f"--{option}", "--json", cwd=indexed)
+    assert (asked.returncode, asked.stderr) == (called.returncode, called.stderr)
+    if asked.returncode == 0:
+        assert document(asked) == document(called)
+
+
 def test_a_search_is_shown_with_place_snippet_and_id(indexed: Path) -> None:
     reply = ctx("search", "rotation", "--limit", "1", cwd=indexed)
     lines = reply.stdout.splitlines()

@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -195,6 +196,24 @@ def test_a_state_that_names_a_folder_elsewhere_is_damaged(tmp_path: Path, place:
         index.keyword("word", Filters(), 3)
     catch_up(tmp_path)
     assert list((tmp_path / "victim").iterdir()) == []
+
+
+def test_a_state_with_the_sums_of_an_older_ctx_is_whole_and_notices_damage(tmp_path: Path) -> None:
+    index_folder = indexed(tmp_path)
+    state = index_folder / "keyword.state"
+    fields = read_state(str(state)) or {}
+    folder = index_folder / fields["folder"]
+    meta = zlib.crc32((folder / "meta.json").read_bytes())
+    body = state.read_bytes().rpartition(b"\nsum ")[0].replace(fields["meta"].encode(), b"%x" % meta)
+    state.write_bytes(body + b"\nsum %08x\n" % zlib.crc32(body))
+    fields = read_state(str(state)) or {}
+    assert complete_files(str(folder), fields)
+    with LocalIndex(str(index_folder), lambda: (None, None)) as index:
+        assert index.keyword("word", Filters(), 3)
+    next(folder.glob("*.pos")).unlink()
+    assert not complete_files(str(folder), fields)
+    state.write_bytes(body + b"\nsum %08x\n" % (zlib.crc32(body) ^ 1))
+    assert read_state(str(state)) == {}
 
 
 @pytest.mark.parametrize("fields", [{"applied": "x"}, {"applied": ""}, {"folder": "keyword-\u00b2"}])
