@@ -138,7 +138,7 @@ class SearchResult(NamedTuple):
     reply.
 
     The fields without a default are those of seed 003. Row, JSON Schema and OpenAPI follow from this class
-    (`tools/shapes.py`).
+    (`shapes.py`).
     """
 
     id: str

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TextIO
 from urllib.parse import quote
 
-from ctx import file_writing
+from ctx import file_writing, shapes
 from ctx.cli.common import configuration, plain, tell
 from ctx.cli.embed import described, shares_json
 from ctx.cli.options import parser
@@ -19,7 +19,6 @@ from ctx.items import oldest_pending_ms
 from ctx.pruning import replaced_models
 from ctx.store.rows import ModelShare, StoredDocument
 from ctx.text import counted
-from ctx.tools import shapes
 from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
 

@@ -129,7 +129,7 @@ def _reply(workspace: SearchWorkspace, arguments: dict[str, JSON]) -> dict[str, 
     """What the tool `search` answers. A question alone leaves the toolbox nothing to check, and that is 3 of
     the 110 million instructions of such a search.
     """
-    from ctx.tools.answers import MAX_QUERY_CHARACTERS, answer
+    from ctx.answers import MAX_QUERY_CHARACTERS, answer
 
     alone = arguments.keys() <= _UNCHECKED and not arguments["filters"]
     if alone and 0 < len(arguments["query"]) <= MAX_QUERY_CHARACTERS:

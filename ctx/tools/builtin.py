@@ -2,21 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 
+from ctx import shapes
+from ctx.answers import TOKEN_CHARS
 from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
 from ctx.items import Document, SourceStatus
 from ctx.lean import TYPE_CHECKING, Protocol
 from ctx.store.rows import StoredDocument
 from ctx.text import spellings
-from ctx.tools import shapes
-from ctx.tools.answers import TOKEN_CHARS
 from ctx.tools.base import Annotations, Tool
 from ctx.tools.search import READING, TOKENS, search_tool
 from ctx.types import JSON, Caller, CallProgress
 
 if TYPE_CHECKING:
+    from ctx.answers import Searched
     from ctx.store.base import Catalog
-    from ctx.tools.answers import Searched
 
     class Library(Searched, Protocol):
         """What the built-in tools need of a workspace."""

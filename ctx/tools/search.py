@@ -1,13 +1,13 @@
 """The built-in tool that searches (seed 003; docs/http-api.md)."""
 
+from ctx import shapes
+from ctx.answers import MAX_QUERY_CHARACTERS, answer
 from ctx.lean import TYPE_CHECKING
-from ctx.tools import shapes
-from ctx.tools.answers import MAX_QUERY_CHARACTERS, answer
 from ctx.tools.base import Annotations, Tool
 from ctx.types import JSON, MODES, SearchResult
 
 if TYPE_CHECKING:
-    from ctx.tools.answers import Searched
+    from ctx.answers import Searched
 
 MAX_LIMIT = 100
 MAX_OFFSET = 1000  # whoever reads on so far should ask a better question

@@ -4,12 +4,12 @@ that fit it.
 
 from collections.abc import Mapping, Sequence
 
+from ctx import shapes
 from ctx.clock import parse_ms
 from ctx.errors import BadParameter
 from ctx.kinds import FAMILIES
 from ctx.lean import TYPE_CHECKING, Protocol
 from ctx.search import Searcher, SearchReply, resolve_sources
-from ctx.tools import shapes
 from ctx.types import JSON, Filters
 
 if TYPE_CHECKING:  # a shape, and a class less that a search makes
