@@ -1,68 +1,23 @@
 """What lies in a folder of tantivy's: the files of its last commit, and whether they are as they were
-written; and how long the files of vectors must be.
+written. A search reads what was noted of it (statefile.py).
 """
 
 import os
-from collections.abc import Mapping
 
 from ctx import files
 from ctx.errors import StoreError
-from ctx.store.statefile import Stamp, former_sum, read_state, stamp
+from ctx.store.statefile import (
+    MAX_LIST_BYTES,
+    OPEN_TRIES,
+    Stamp,
+    Surviving,
+    is_present,
+    meta_of,
+    meta_sum,
+    stamp,
+)
 
-DAMAGED = "the keyword index is damaged: run `ctx index`, which builds it anew"
-# Of the fields and the analysis in tantivy.py; an index of another format is built anew.
-KEYWORD_FORMAT = 7
-# Of vectors.py and lanes.py. None of these three is imported to see that nothing has changed.
-VECTORS_FORMAT, ROW_BYTES, PATCH_BYTES, CODES_ROWS, LEAD_DIMS = 3, 28, 16, 8192, 96
 _MANAGED = ".managed.json"
-_MAX_LIST_BYTES = 16 << 20  # of that and of meta.json: the names of some hundred thousand files
-OPEN_TRIES = 5  # a folder may be deleted between reading its name and opening it
-
-
-def format_fault(fields: Mapping[str, str]) -> str | None:
-    """Why the index of this state cannot be read, as what follows "the keyword index"; None where its format
-    is ours.
-    """
-    version = fields.get("format", "")
-    if version == str(KEYWORD_FORMAT):
-        return None
-    if not version.isdecimal():
-        return "is damaged"
-    return (
-        f"was made by {'an older' if int(version) < KEYWORD_FORMAT else 'a newer'} ctx, which took words "
-        "apart otherwise"
-    )
-
-
-class Surviving:
-    """Turns what damaged files do to tantivy's Python interface (a panic, None for a number) into
-    `StoreError`.
-    """
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        # pyo3 gives its panic no public name, and it is a BaseException.
-        if isinstance(error, TypeError) or type(error).__name__ == "PanicException":
-            raise StoreError(DAMAGED) from error
-
-
-def _meta(folder: str) -> bytes:
-    """What tantivy says of its commit; no more of it than it may be, and over no link. Raises `OSError`."""
-    return files.read_file(os.path.join(folder, "meta.json"), most=_MAX_LIST_BYTES)
-
-
-def _sum(meta: bytes) -> str:
-    return f"{files.checksum(meta):016x}"
-
-
-def _is_present(meta: str, folder: str) -> bool:
-    """Whether the commit (or merge) of tantivy's that was noted as `meta` is the present one. Raises
-    `OSError`.
-    """
-    data = _meta(folder)
-    return meta == _sum(data) or (len(meta) <= 8 and meta.zfill(8) == former_sum(data))
 
 
 def inventory(folder: str) -> dict[str, str]:
@@ -74,7 +29,7 @@ def inventory(folder: str) -> dict[str, str]:
     import json  # 2 ms; whoever writes has the time
 
     for _ in range(OPEN_TRIES):
-        data = _meta(folder)
+        data = meta_of(folder)
         live_files = {}
         for segment in json.loads(data)["segments"]:
             deletes = segment.get("deletes")
@@ -90,27 +45,10 @@ def inventory(folder: str) -> dict[str, str]:
                 current_stamp = stamp(os.path.join(folder, name))
                 if current_stamp is not None:
                     names.append(f"{name}:{current_stamp[2]}")
-        meta = _sum(data)
-        if _is_present(meta, folder):
+        meta = meta_sum(data)
+        if is_present(meta, folder):
             return {"meta": meta, "files": " ".join(names)}
     return {"meta": "-", "files": ""}  # merges follow each other; the files are noted at the next publication
-
-
-def complete_files(folder: str, fields: Mapping[str, str]) -> bool:
-    """Whether all files are there, as long as they were.
-    True also where tantivy has merged some since they were noted.
-    """
-    try:
-        if not _is_present(fields["meta"], folder):
-            return True
-        for entry in fields["files"].split():
-            name, _, size = entry.rpartition(":")
-            current_stamp = stamp(os.path.join(folder, name))
-            if current_stamp is None or current_stamp[2] != int(size):
-                return not _is_present(fields["meta"], folder)
-    except (OSError, KeyError, ValueError):
-        return False
-    return True
 
 
 def keeps_to_itself(folder: str) -> bool:
@@ -121,7 +59,7 @@ def keeps_to_itself(folder: str) -> bool:
 
     path = os.path.join(folder, _MANAGED)
     try:
-        names = json.loads(files.read_file(path, most=_MAX_LIST_BYTES))
+        names = json.loads(files.read_file(path, most=MAX_LIST_BYTES))
     except FileNotFoundError:
         return True
     except (OSError, ValueError, RecursionError):
@@ -189,39 +127,3 @@ def discard(path: str) -> None:
             os.unlink(os.path.join(path, name))
         except FileNotFoundError:
             pass
-
-
-def vector_sizes(fields: dict[str, str]) -> dict[str, int]:
-    """The files of vectors by name, and what each has at least, as their state tells it."""
-    generation, rows, dim = fields["generation"], int(fields["rows"]), int(fields["dim"])
-    coded_rows = rows // CODES_ROWS * CODES_ROWS
-    sizes = {
-        f"{generation}.vectors": 4 * rows * dim,
-        f"{generation}.codes": coded_rows * (dim + 12),
-        f"{generation}.rows": ROW_BYTES * rows,
-        f"{generation}.patches": PATCH_BYTES * int(fields["patches"]),
-    }
-    if fields.get("leads", "0") != "0":
-        sizes[f"{generation}.leads-{fields['leads']}"] = 4 * dim * LEAD_DIMS + coded_rows * (LEAD_DIMS + 12)
-    return sizes
-
-
-def keyword_state(path: str) -> dict[str, str] | None:
-    """As `read_state`. One that names a folder which is none of ours is damaged: whoever opens that would
-    write in it.
-    """
-    fields = read_state(path)
-    if not fields:
-        return fields
-    number, applied = fields.get("folder", "").removeprefix("keyword-"), fields.get("applied", "")
-    sound = number.isdecimal() and fields["folder"] == f"keyword-{number}"
-    return fields if sound and applied.isdecimal() and "history" in fields else {}
-
-
-def check_reachable(folder: str, beneath: str) -> None:
-    try:
-        files.check_folder(folder, beneath=beneath)
-    except FileNotFoundError:
-        pass  # a writer has gone on to another, or it is damaged: the next look tells
-    except OSError as error:
-        raise StoreError(f"the keyword index cannot be read: {error.strerror}") from error

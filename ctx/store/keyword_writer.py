@@ -13,18 +13,17 @@ from collections.abc import Iterator
 from ctx import file_writing, files
 from ctx.errors import StoreError
 from ctx.store.base import Catalog
-from ctx.store.inventory import (
+from ctx.store.inventory import inventory, sound_files, verified
+from ctx.store.rows import StoredDocument
+from ctx.store.statefile import (
     KEYWORD_FORMAT,
     Surviving,
     complete_files,
     format_fault,
-    inventory,
     keyword_state,
-    sound_files,
-    verified,
+    stamp,
+    write_state,
 )
-from ctx.store.rows import StoredDocument
-from ctx.store.statefile import stamp, write_state
 from ctx.store.tantivy import KeywordIndex
 
 logger = logging.getLogger(__name__)

@@ -22,21 +22,21 @@ from collections.abc import Callable, Sequence
 from ctx import files
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.lean import TYPE_CHECKING, Lock
-from ctx.store.inventory import (
+from ctx.store.statefile import (
     DAMAGED,
     KEYWORD_FORMAT,
     OPEN_TRIES,
     VECTORS_FORMAT,
+    Stamp,
     Surviving,
     check_reachable,
     complete_files,
     format_fault,
     keyword_state,
-    sound_files,
+    read_state,
+    stamp,
     vector_sizes,
-    verified,
 )
-from ctx.store.statefile import Stamp, read_state, stamp
 from ctx.text import one_line, sound
 from ctx.types import Filters, Hit
 
@@ -267,6 +267,8 @@ class LocalIndex:
             suspect = os.path.exists(self._suspect_path)
             if suspect:
                 _log().warning("index is read in full reason=a reader could not use it")
+                from ctx.store.inventory import verified  # what a search does without
+
                 verified.clear()
             elif self._up_to_date(catalog, model or ""):
                 return catalog.seq()
@@ -347,6 +349,8 @@ class LocalIndex:
             problems.append(f"the keyword index {fault}")
         else:
             folder = os.path.join(self._path, fields["folder"])
+            from ctx.store.inventory import sound_files, verified
+
             verified.pop(folder, None)
             if not (complete_files(folder, fields) and sound_files(folder)):
                 problems.append("the keyword index is damaged")

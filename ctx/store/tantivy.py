@@ -13,7 +13,7 @@ import tantivy
 from ctx import analyze, files
 from ctx.errors import Busy, StoreError
 from ctx.lean import TYPE_CHECKING, Any, Lock, records
-from ctx.store.inventory import DAMAGED, keeps_to_itself
+from ctx.store.statefile import DAMAGED
 from ctx.types import Filters, Hit, best_first
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ class KeywordIndex:
                 files.check_plain(path)  # tantivy empties its lock files, wherever a link leads
             if writable:
                 files.make_folder(path)
+                from ctx.store.inventory import keeps_to_itself  # what reads does without
+
                 if not keeps_to_itself(path):
                     raise StoreError(DAMAGED)
                 self._index = tantivy.Index(self._schema, path=path, reuse=True)

@@ -30,6 +30,7 @@ from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.store import inventory as inventory_module
 from ctx.store import keyword_writer as keyword_module
 from ctx.store import local as local_module
+from ctx.store import statefile as statefile_module
 from ctx.store import vector_writer as writer_module
 from ctx.store import vectors as vectors_module
 from ctx.store.base import Catalog
@@ -248,7 +249,7 @@ def test_an_index_of_another_format_is_built_anew(
 ) -> None:
     catalog, index = store
     expected = portrait(catalog, index)
-    for module in (inventory_module, keyword_module, local_module):
+    for module in (statefile_module, keyword_module, local_module):
         monkeypatch.setattr(module, "KEYWORD_FORMAT", 999)
     monkeypatch.setattr(vectors_module, "FORMAT", 999)
     monkeypatch.setattr(writer_module, "FORMAT", 999)

@@ -22,11 +22,11 @@ from ctx import upkeep
 from ctx.errors import StoreError
 from ctx.health import health
 from ctx.server.keys import KeyRing
-from ctx.store.inventory import complete_files, inventory
+from ctx.store.inventory import inventory
 from ctx.store.local import LocalIndex
 from ctx.store.lock import WriterLock
 from ctx.store.sqlite_catalog import SqliteCatalog
-from ctx.store.statefile import read_state, write_state
+from ctx.store.statefile import complete_files, read_state, write_state
 from ctx.types import Filters
 from ctx.workspace import Workspace
 

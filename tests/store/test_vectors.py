@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctx.errors import StoreError
-from ctx.store import inventory, lanes
+from ctx.store import lanes, statefile
 from ctx.store import vector_writer as writer_module
 from ctx.store import vectors as vectors_module
 from ctx.store.rows import VectorBatch
@@ -163,10 +163,10 @@ def test_few_and_scattered_rows_are_found_too(tmp_path: Path) -> None:
 
 
 def test_what_is_known_without_numpy_is_right() -> None:
-    assert vectors_module.FORMAT == inventory.VECTORS_FORMAT
-    assert (ROW.itemsize, PATCH.itemsize) == (inventory.ROW_BYTES, inventory.PATCH_BYTES)
-    assert (lanes.ROWS, lanes.LEAD_DIMS) == (inventory.CODES_ROWS, inventory.LEAD_DIMS)
-    sizes = inventory.vector_sizes(
+    assert vectors_module.FORMAT == statefile.VECTORS_FORMAT
+    assert (ROW.itemsize, PATCH.itemsize) == (statefile.ROW_BYTES, statefile.PATCH_BYTES)
+    assert (lanes.ROWS, lanes.LEAD_DIMS) == (statefile.CODES_ROWS, statefile.LEAD_DIMS)
+    sizes = statefile.vector_sizes(
         {"generation": "1", "rows": str(2 * lanes.ROWS + 5), "dim": "384", "patches": "3", "leads": "2"}
     )
     assert sizes["1.codes"] == 2 * lanes.block_bytes(384)
