@@ -143,6 +143,8 @@ def test_a_keyword_search_imports_none_of_what_is_dear(tmp_path: Path) -> None:
         "ctx.file_writing",
         "ctx.tools.base",
         "ctx.store.base",
+        "ctx.store.documents",
+        "ctx.store.inventory",
         "ctx.store.embeddings",
         "ctx.store.rows",
         "ctx.items",

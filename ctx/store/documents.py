@@ -1,34 +1,35 @@
-"""The catalog's documents and chunks.
+"""The catalog's documents and chunks: what indexing puts in, what projections and moves take out, and what is
+noted of its runs. A search has no use for any of it: record.py has what that reads.
 
 A chunk's text is a slice of its document's body and is not stored twice. The chunks of a document are written
 together and are numbered without a gap, so that a document row names them by the first and their count; a
 number is never used again, nor is a document's.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Iterator, Mapping, Sequence
 
 from ctx.clock import now_ms
-from ctx.lean import TYPE_CHECKING, Any, records
+from ctx.lean import TYPE_CHECKING, Any
 from ctx.store.record import (
-    EVERY,
-    PAGE,
+    MOVING,
     Record,
     Statements,
+    chunk_total,
     chunks_between,
-    documents_after,
     marks,
     metadata_of,
-    runs,
     slices,
     source_no_of,
 )
-from ctx.types import NO_METADATA, ChunkRow
+from ctx.types import NO_METADATA, Run
 
 if TYPE_CHECKING:
     from ctx.items import Chunk, Document
     from ctx.store.rows import Listing, StoredDocument
 
+EVERY = 1 << 62  # above any number: together with a seq, "after all that was written at it"
+# Documents read at once: short transactions, or the log could not be cut while a projection is built.
+PAGE = 200
 _DOCUMENT = (
     "d.no, d.seq, d.chunk_first, d.chunk_count, d.id, s.name, d.source_id, d.title, b.text, d.media_type, "
     "d.updated_ms, "
@@ -38,8 +39,9 @@ _DOCUMENT = (
 
 
 class Documents(Record):
-    """What is put in, taken out and read of documents."""
+    """What is put in, taken out and noted of documents."""
 
+    _latest: "list[StoredDocument]"  # of the last write, until a projection takes it
     _fingerprint = "fingerprint"  # as whoever asks has seen it, and what is bound in that
 
     def _fingerprint_values(self) -> tuple[str, ...]:
@@ -150,53 +152,6 @@ class Documents(Record):
             row = connection.execute(f"SELECT {_DOCUMENT} WHERE d.id = ?", (id,)).fetchone()
             return None if row is None else _stored(connection, row)
 
-    def chunk_rows(
-        self, chunk_nos: Sequence[int], within: Container[int] | None = None
-    ) -> dict[int, ChunkRow]:
-        chunk_rows: dict[int, ChunkRow] = {}
-        with self._reading() as connection:
-            for rows, bounds in runs(chunk_nos):
-                chunks = connection.execute(
-                    f"WITH run (first, past) AS (VALUES {rows}) "
-                    'SELECT document_no, no, start_line, end_line, heading, start, "end" '
-                    "FROM run CROSS JOIN chunk WHERE no >= run.first AND no < run.past",
-                    bounds,
-                ).fetchall()
-                if within is not None:
-                    chunks = [chunk for chunk in chunks if chunk[0] in within]
-                document_nos = list({chunk[0] for chunk in chunks})
-                documents = {
-                    row[0]: row
-                    for row in connection.execute(
-                        "SELECT d.no, b.text, d.chunk_first, d.id, s.name, d.source_id, d.title, "
-                        "d.source_url, "
-                        "d.updated_ms, d.media_type FROM document d JOIN source s ON s.no = d.source_no "
-                        f"JOIN body b ON b.document_no = d.no WHERE d.no IN ({marks(document_nos)})",
-                        document_nos,
-                    )
-                }
-                numbers = map(itemgetter(1), chunks)
-                chunk_rows.update(zip(numbers, records(ChunkRow, _joined(chunks, documents)), strict=True))
-        return chunk_rows
-
-    def places(self, document_nos: Sequence[int]) -> list[tuple[int, str, str]]:
-        places: list[tuple[int, str, str]] = []
-        with self._glance() as connection:
-            for nos in slices(document_nos):
-                places += connection.execute(
-                    f"SELECT no, source_id, media_type FROM document WHERE no IN ({marks(nos)})", nos
-                )
-        return places
-
-    def matching(self, media_type: Callable[[str], bool], path: Callable[[str], bool]) -> frozenset[int]:
-        with self._reading() as connection:
-            types = [row[0] for row in connection.execute("SELECT DISTINCT media_type FROM document")]
-            media_types = [name for name in types if media_type(name)]
-            rows = connection.execute(
-                f"SELECT no, source_id FROM document WHERE media_type IN ({marks(media_types)})", media_types
-            )
-            return frozenset(no for no, source_id in rows if path(source_id))
-
     def list_documents(self, after: tuple[str, str] | None, limit: int) -> "list[Listing]":
         from ctx.store.rows import Listing  # what a search has no use for
 
@@ -208,27 +163,6 @@ class Documents(Record):
                 (*(after or ("", "")), limit),
             )
             return [Listing._make(row) for row in rows]
-
-    def complete(self, field: str, begun: str, source: str | None, limit: int) -> list[str]:
-        columns = {"source": "s.name", "path": "d.source_id", "id": "d.id"}
-        column = columns[field]
-        # SQLite then goes through the sources and reads of each what begins so, not every path there is.
-        joint = " CROSS JOIN" if field == "path" else ","
-        with self._reading() as connection:
-            rows = connection.execute(
-                f"SELECT DISTINCT {column} FROM source s{joint} document d WHERE d.source_no = s.no "
-                f"AND {column} >= ? AND {column} < ? AND (CAST(? AS TEXT) IS NULL OR s.name = ?) ORDER BY "
-                f"{column} LIMIT ?",
-                (begun, begun + "\U0010ffff", source, source, limit),
-            )
-            return [value for (value,) in rows]
-
-    def chunks_of(self, document_no: int) -> Sequence[int]:
-        with self._reading() as connection:
-            row = connection.execute(
-                "SELECT chunk_first, chunk_count FROM document WHERE no = ?", (document_no,)
-            ).fetchone()
-            return range(row[0], row[0] + row[1]) if row else ()
 
     def documents_since(self, seq: int) -> "Iterator[StoredDocument]":
         """As the protocol has it. Pages are read one by one: a document written meanwhile comes as it is
@@ -298,17 +232,87 @@ class Documents(Record):
             yield from (row[2] for row in rows)
             cursor = (rows[-1][0], rows[-1][1])
 
-    # -- embeddings ------------------------------------------------------------------------------------------
+    def elsewhere(self, source: str, source_ids: Sequence[str]) -> Mapping[str, str]:
+        """As the protocol has it. What one machine keeps, it stored."""
+        return {}
 
+    def server(self) -> tuple[bool, str] | None:
+        """Of the server that keeps this: whether it is as it should be, and a line on it. None where a file
+        does.
+        """
+        return None
 
-def _joined(
-    chunks: Iterable[tuple[Any, ...]], documents: Mapping[int, tuple[Any, ...]]
-) -> Iterator[tuple[Any, ...]]:
-    """The fields of `ChunkRow` of chunks and the documents that they are of, as `chunk_rows` reads both."""
-    columns = {no: (row[1], row[2], row[3:]) for no, row in documents.items()}
-    for document_no, no, start_line, end_line, heading, start, end in chunks:
-        body, first, fields = columns[document_no]
-        yield (no, document_no, no - first, start_line, end_line, heading, body[start:end]) + fields  # noqa: RUF005 - half the time
+    def take_over(self, source: str) -> int:
+        """Counts the documents of a source as stored by this machine and by no configuration, so that whoever
+        runs it next may find them gone; how many were another machine's.
+        """
+        with self._writing() as write:
+            write.connection.execute("UPDATE source SET configuration = NULL WHERE name = ?", (source,))
+        return 0
+
+    def given_seq(self) -> int:
+        return self.seq()
+
+    def history(self, seq: int) -> str | None:
+        with self._reading() as connection:
+            known_from = connection.execute(
+                "SELECT value FROM meta WHERE key = 'deletions_known_from'"
+            ).fetchone()[0]
+            if not known_from <= seq <= self._seq_of(connection):
+                return None
+            row = connection.execute(
+                "SELECT token FROM epoch WHERE start <= ? ORDER BY start DESC LIMIT 1", (seq,)
+            ).fetchone()
+        return str(row[0]) if row else None
+
+    def mark_unfinished(self, unfinished: bool) -> None:
+        """Says so, or that it has."""
+        with self._writing() as write:
+            if unfinished:
+                write.connection.execute(
+                    f"INSERT INTO meta VALUES ('{MOVING}', 1) ON CONFLICT (key) DO NOTHING"
+                )
+            else:
+                write.connection.execute(f"DELETE FROM meta WHERE key = '{MOVING}'")
+
+    def record_run(self, source: str, run: Run) -> None:
+        with self._writing() as write:
+            write.connection.execute(
+                "UPDATE source SET (finished_ms, ok, note, revision, signature, configuration, succeeded_ms) "
+                "= (?, ?, ?, ?, ?, ?, coalesce(?, succeeded_ms)) WHERE no = ?",
+                (
+                    *(run.finished_ms, int(run.ok), run.note, run.revision, run.signature, run.configuration),
+                    *(run.finished_ms if run.ok else None, write.sources([source])[source]),
+                ),
+            )
+
+    def ages(self, until_ms: int, span_ms: int, spans: int) -> dict[str, list[int]]:
+        """How many documents of each source changed last within each of the `spans` before `until_ms`, the
+        latest first.
+
+        One more count at the end is of all that are older. What bears a date to come counts as the latest.
+        """
+        counts: dict[str, list[int]] = {}
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT s.name, CASE WHEN d.updated_ms > ? THEN 0 WHEN d.updated_ms <= ? THEN CAST(? AS "
+                "BIGINT) "
+                "ELSE (? - d.updated_ms) / ? END AS span, count(*) "
+                "FROM document d JOIN source s ON s.no = d.source_no GROUP BY s.name, span",
+                (until_ms, until_ms - spans * span_ms, spans, until_ms, span_ms),
+            )
+            for name, span, count in rows:
+                counts.setdefault(name, [0] * (spans + 1))[span] = count
+        return counts
+
+    def stats(self) -> Mapping[str, int]:
+        with self._reading() as connection:
+            return {
+                "documents": int(connection.execute("SELECT count(*) FROM document").fetchone()[0]),
+                "chunks": chunk_total(connection),
+                "embeddings": int(connection.execute("SELECT count(*) FROM embedding").fetchone()[0]),
+                "size_bytes": self._size_bytes(connection),
+            }
 
 
 def _stored(connection: Statements, row: tuple[Any, ...]) -> "StoredDocument":
@@ -320,4 +324,37 @@ def _stored(connection: Statements, row: tuple[Any, ...]) -> "StoredDocument":
     document = Document._make((*fields, NO_METADATA if metadata is None else metadata_of(metadata)))
     return StoredDocument(
         no, seq, document, chunks_between(connection, first, count), tuple(range(first, first + count))
+    )
+
+
+def rows_after(
+    connection: Statements, select: str, values: tuple[object, ...], seen: tuple[int, int], limit: int
+) -> list[tuple[int, ...]]:
+    """Rows of a table with (seq, no, …) after `seen`, in that order.
+
+    Two queries, since one over the pair would walk all rows of a seq again for each page.
+    """
+    rows = connection.execute(
+        f"{select} seq = ? AND no > ? ORDER BY no LIMIT ?", (*values, *seen, limit)
+    ).fetchall()
+    if len(rows) < limit:
+        rows += connection.execute(
+            f"{select} seq > ? ORDER BY seq, no LIMIT ?", (*values, seen[0], limit - len(rows))
+        )
+    return rows
+
+
+def documents_after(
+    connection: Statements, seen: tuple[int, int], limit: int
+) -> list[tuple[int, int, int, int]]:
+    """(seq, no, chunk_first, chunk_count) of the documents written after `seen`, a pair (seq, no)."""
+    rows = rows_after(
+        connection, "SELECT seq, no, chunk_first, chunk_count FROM document WHERE", (), seen, limit
+    )
+    return [(row[0], row[1], row[2], row[3]) for row in rows]
+
+
+def body_of(connection: Statements, document_no: int) -> str:
+    return str(
+        connection.execute("SELECT text FROM body WHERE document_no = ?", (document_no,)).fetchone()[0]
     )

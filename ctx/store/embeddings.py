@@ -10,17 +10,13 @@ from collections.abc import Collection, Iterator, Sequence
 
 from ctx.errors import StoreError
 from ctx.lean import TYPE_CHECKING
+from ctx.store.documents import EVERY, PAGE, body_of, documents_after, rows_after
 from ctx.store.record import (
-    EVERY,
-    PAGE,
     Record,
     Statements,
-    body_of,
     chunk_total,
-    documents_after,
     marks,
     model_no_of,
-    rows_after,
     slices,
 )
 

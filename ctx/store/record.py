@@ -1,31 +1,28 @@
-"""What every catalog in SQL shares: the transactions it needs, what each kind of write does, and how the
-sources went.
+"""What every catalog in SQL shares: the transactions it needs, and what a search reads. The rest is in
+documents.py and embeddings.py.
 
 The SQL is the part that SQLite and PostgreSQL have in common, with `?` for a value. What they do not share is
 a method of `Record` and of `Write`. A write takes its `seq` as late as it can: until it is over, projections
 go no further.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from operator import itemgetter
 
 from ctx.errors import StoreError
-from ctx.lean import TYPE_CHECKING, Any, Protocol
-from ctx.types import Run
+from ctx.lean import TYPE_CHECKING, Any, Protocol, records
+from ctx.types import ChunkRow, Run
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ctx.items import Chunk, SourceStatus
-    from ctx.store.rows import StoredDocument
     from ctx.store.write import Write
 
-EVERY = 1 << 62  # above any number: together with a seq, "after all that was written at it"
 TOO_LARGE = "a number or a text is larger than the catalog can hold"
 NEVER_INDEXED = "not indexed yet"
-# Documents read at once: short transactions, or the log could not be cut while a projection is built.
-PAGE = 200
-_MOVING = "moving"  # in `meta` from the first to the last write of a move into this store
+MOVING = "moving"  # in `meta` from the first to the last write of a move into this store
 _BOUND = 500  # values bound to one statement, about
 _STRIDE = 16  # lists of values in a statement are as long as a multiple of this
 
@@ -55,9 +52,7 @@ else:
 
 
 class Record:
-    """The catalog's transactions, and what it knows of its sources."""
-
-    _latest: "list[StoredDocument]"  # of the last write, until a projection takes it
+    """The catalog's transactions, and what a search asks of its documents and sources."""
 
     def _reading(self) -> "AbstractContextManager[Statements]":
         """A transaction with a steady view of everything."""
@@ -81,24 +76,6 @@ class Record:
         """What all of it weighs where it is kept."""
         raise NotImplementedError
 
-    def elsewhere(self, source: str, source_ids: Sequence[str]) -> Mapping[str, str]:
-        """As the protocol has it. What one machine keeps, it stored."""
-        return {}
-
-    def server(self) -> tuple[bool, str] | None:
-        """Of the server that keeps this: whether it is as it should be, and a line on it. None where a file
-        does.
-        """
-        return None
-
-    def take_over(self, source: str) -> int:
-        """Counts the documents of a source as stored by this machine and by no configuration, so that whoever
-        runs it next may find them gone; how many were another machine's.
-        """
-        with self._writing() as write:
-            write.connection.execute("UPDATE source SET configuration = NULL WHERE name = ?", (source,))
-        return 0
-
     def _seq_of(self, statements: Statements) -> int:
         """The number up to which no write is under way."""
         return current_seq(statements)
@@ -107,46 +84,10 @@ class Record:
         with self._reading() as connection:
             return self._seq_of(connection)
 
-    def given_seq(self) -> int:
-        return self.seq()
-
-    def history(self, seq: int) -> str | None:
-        with self._reading() as connection:
-            known_from = connection.execute(
-                "SELECT value FROM meta WHERE key = 'deletions_known_from'"
-            ).fetchone()[0]
-            if not known_from <= seq <= self._seq_of(connection):
-                return None
-            row = connection.execute(
-                "SELECT token FROM epoch WHERE start <= ? ORDER BY start DESC LIMIT 1", (seq,)
-            ).fetchone()
-        return str(row[0]) if row else None
-
     def unfinished(self) -> bool:
         """Whether a move into this store was begun and has not come to its end."""
         with self._reading() as connection:
             return is_unfinished(connection)
-
-    def mark_unfinished(self, unfinished: bool) -> None:
-        """Says so, or that it has."""
-        with self._writing() as write:
-            if unfinished:
-                write.connection.execute(
-                    f"INSERT INTO meta VALUES ('{_MOVING}', 1) ON CONFLICT (key) DO NOTHING"
-                )
-            else:
-                write.connection.execute(f"DELETE FROM meta WHERE key = '{_MOVING}'")
-
-    def record_run(self, source: str, run: Run) -> None:
-        with self._writing() as write:
-            write.connection.execute(
-                "UPDATE source SET (finished_ms, ok, note, revision, signature, configuration, succeeded_ms) "
-                "= (?, ?, ?, ?, ?, ?, coalesce(?, succeeded_ms)) WHERE no = ?",
-                (
-                    *(run.finished_ms, int(run.ok), run.note, run.revision, run.signature, run.configuration),
-                    *(run.finished_ms if run.ok else None, write.sources([source])[source]),
-                ),
-            )
 
     def last_run(self, source: str) -> Run | None:
         with self._reading() as connection:
@@ -216,25 +157,6 @@ class Record:
             statuses[name] = SourceStatus(name, True, True, 0, 0, 0, None, NEVER_INDEXED)
         return sorted(statuses.values(), key=lambda status: (not status.configured, status.name))
 
-    def ages(self, until_ms: int, span_ms: int, spans: int) -> dict[str, list[int]]:
-        """How many documents of each source changed last within each of the `spans` before `until_ms`, the
-        latest first.
-
-        One more count at the end is of all that are older. What bears a date to come counts as the latest.
-        """
-        counts: dict[str, list[int]] = {}
-        with self._reading() as connection:
-            rows = connection.execute(
-                "SELECT s.name, CASE WHEN d.updated_ms > ? THEN 0 WHEN d.updated_ms <= ? THEN CAST(? AS "
-                "BIGINT) "
-                "ELSE (? - d.updated_ms) / ? END AS span, count(*) "
-                "FROM document d JOIN source s ON s.no = d.source_no GROUP BY s.name, span",
-                (until_ms, until_ms - spans * span_ms, spans, until_ms, span_ms),
-            )
-            for name, span, count in rows:
-                counts.setdefault(name, [0] * (spans + 1))[span] = count
-        return counts
-
     def pending_count(self, model: str) -> int:
         with self._reading() as connection:
             model_no = model_no_of(connection, model)
@@ -260,14 +182,75 @@ class Record:
                 waiting.update(row[0] for row in rows)
         return frozenset(waiting)
 
-    def stats(self) -> Mapping[str, int]:
+    # -- documents -------------------------------------------------------------------------------------------
+
+    def chunk_rows(
+        self, chunk_nos: Sequence[int], within: Container[int] | None = None
+    ) -> dict[int, ChunkRow]:
+        chunk_rows: dict[int, ChunkRow] = {}
         with self._reading() as connection:
-            return {
-                "documents": int(connection.execute("SELECT count(*) FROM document").fetchone()[0]),
-                "chunks": chunk_total(connection),
-                "embeddings": int(connection.execute("SELECT count(*) FROM embedding").fetchone()[0]),
-                "size_bytes": self._size_bytes(connection),
-            }
+            for rows, bounds in runs(chunk_nos):
+                chunks = connection.execute(
+                    f"WITH run (first, past) AS (VALUES {rows}) "
+                    'SELECT document_no, no, start_line, end_line, heading, start, "end" '
+                    "FROM run CROSS JOIN chunk WHERE no >= run.first AND no < run.past",
+                    bounds,
+                ).fetchall()
+                if within is not None:
+                    chunks = [chunk for chunk in chunks if chunk[0] in within]
+                document_nos = list({chunk[0] for chunk in chunks})
+                documents = {
+                    row[0]: row
+                    for row in connection.execute(
+                        "SELECT d.no, b.text, d.chunk_first, d.id, s.name, d.source_id, d.title, "
+                        "d.source_url, "
+                        "d.updated_ms, d.media_type FROM document d JOIN source s ON s.no = d.source_no "
+                        f"JOIN body b ON b.document_no = d.no WHERE d.no IN ({marks(document_nos)})",
+                        document_nos,
+                    )
+                }
+                numbers = map(itemgetter(1), chunks)
+                chunk_rows.update(zip(numbers, records(ChunkRow, _joined(chunks, documents)), strict=True))
+        return chunk_rows
+
+    def places(self, document_nos: Sequence[int]) -> list[tuple[int, str, str]]:
+        places: list[tuple[int, str, str]] = []
+        with self._glance() as connection:
+            for nos in slices(document_nos):
+                places += connection.execute(
+                    f"SELECT no, source_id, media_type FROM document WHERE no IN ({marks(nos)})", nos
+                )
+        return places
+
+    def matching(self, media_type: Callable[[str], bool], path: Callable[[str], bool]) -> frozenset[int]:
+        with self._reading() as connection:
+            types = [row[0] for row in connection.execute("SELECT DISTINCT media_type FROM document")]
+            media_types = [name for name in types if media_type(name)]
+            rows = connection.execute(
+                f"SELECT no, source_id FROM document WHERE media_type IN ({marks(media_types)})", media_types
+            )
+            return frozenset(no for no, source_id in rows if path(source_id))
+
+    def complete(self, field: str, begun: str, source: str | None, limit: int) -> list[str]:
+        columns = {"source": "s.name", "path": "d.source_id", "id": "d.id"}
+        column = columns[field]
+        # SQLite then goes through the sources and reads of each what begins so, not every path there is.
+        joint = " CROSS JOIN" if field == "path" else ","
+        with self._reading() as connection:
+            rows = connection.execute(
+                f"SELECT DISTINCT {column} FROM source s{joint} document d WHERE d.source_no = s.no "
+                f"AND {column} >= ? AND {column} < ? AND (CAST(? AS TEXT) IS NULL OR s.name = ?) ORDER BY "
+                f"{column} LIMIT ?",
+                (begun, begun + "\U0010ffff", source, source, limit),
+            )
+            return [value for (value,) in rows]
+
+    def chunks_of(self, document_no: int) -> Sequence[int]:
+        with self._reading() as connection:
+            row = connection.execute(
+                "SELECT chunk_first, chunk_count FROM document WHERE no = ?", (document_no,)
+            ).fetchone()
+            return range(row[0], row[0] + row[1]) if row else ()
 
 
 def unfit(error: OverflowError | UnicodeEncodeError) -> StoreError:
@@ -281,12 +264,22 @@ def _by_number(rows: "Rows") -> dict[int, Sequence[Any]]:
     return {row[0]: row[1:] for row in rows}
 
 
+def _joined(
+    chunks: Iterable[tuple[Any, ...]], documents: Mapping[int, tuple[Any, ...]]
+) -> Iterator[tuple[Any, ...]]:
+    """The fields of `ChunkRow` of chunks and the documents that they are of, as `chunk_rows` reads both."""
+    columns = {no: (row[1], row[2], row[3:]) for no, row in documents.items()}
+    for document_no, no, start_line, end_line, heading, start, end in chunks:
+        body, first, fields = columns[document_no]
+        yield (no, document_no, no - first, start_line, end_line, heading, body[start:end]) + fields  # noqa: RUF005 - half the time
+
+
 def current_seq(connection: Statements) -> int:
     return int(connection.execute("SELECT value FROM meta WHERE key = 'seq'").fetchone()[0])
 
 
 def is_unfinished(connection: Statements) -> bool:
-    return connection.execute(f"SELECT 1 FROM meta WHERE key = '{_MOVING}'").fetchone() is not None
+    return connection.execute(f"SELECT 1 FROM meta WHERE key = '{MOVING}'").fetchone() is not None
 
 
 def source_no_of(connection: Statements, name: str) -> int | None:
@@ -301,23 +294,6 @@ def model_no_of(connection: Statements, name: str) -> int | None:
 
 def chunk_total(connection: Statements) -> int:
     return int(connection.execute("SELECT coalesce(sum(chunk_count), 0) FROM document").fetchone()[0])
-
-
-def rows_after(
-    connection: Statements, select: str, values: tuple[object, ...], seen: tuple[int, int], limit: int
-) -> list[tuple[int, ...]]:
-    """Rows of a table with (seq, no, …) after `seen`, in that order.
-
-    Two queries, since one over the pair would walk all rows of a seq again for each page.
-    """
-    rows = connection.execute(
-        f"{select} seq = ? AND no > ? ORDER BY no LIMIT ?", (*values, *seen, limit)
-    ).fetchall()
-    if len(rows) < limit:
-        rows += connection.execute(
-            f"{select} seq > ? ORDER BY seq, no LIMIT ?", (*values, seen[0], limit - len(rows))
-        )
-    return rows
 
 
 def marks(values: Sequence[object]) -> str:
@@ -347,22 +323,6 @@ def runs(numbers: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
         values = bounds[start : start + _BOUND]
         values += (0, 0) * (-len(values) // 2 % _STRIDE)
         yield ", ".join(("(?, ?)",) * (len(values) // 2)), values
-
-
-def body_of(connection: Statements, document_no: int) -> str:
-    return str(
-        connection.execute("SELECT text FROM body WHERE document_no = ?", (document_no,)).fetchone()[0]
-    )
-
-
-def documents_after(
-    connection: Statements, seen: tuple[int, int], limit: int
-) -> list[tuple[int, int, int, int]]:
-    """(seq, no, chunk_first, chunk_count) of the documents written after `seen`, a pair (seq, no)."""
-    rows = rows_after(
-        connection, "SELECT seq, no, chunk_first, chunk_count FROM document WHERE", (), seen, limit
-    )
-    return [(row[0], row[1], row[2], row[3]) for row in rows]
 
 
 def chunks_between(connection: Statements, first: int, count: int) -> "tuple[Chunk, ...]":

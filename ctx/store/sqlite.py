@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from ctx.clock import now_ms
 from ctx.errors import Busy, StoreError
 from ctx.lean import TYPE_CHECKING, Any, Lock, Self
-from ctx.store.documents import Documents
-from ctx.store.record import Statements, current_seq
+from ctx.store.record import Record, Statements, current_seq
 from ctx.store.schema import (
     BUSY_TIMEOUT_S,
     Connection,
@@ -104,7 +103,7 @@ MIGRATIONS = (
 _IDLE_READERS = 8  # open connections kept for the next reader
 
 
-class SqliteRecord(Documents):
+class SqliteRecord(Record):
     """The `Catalog` in a SQLite file but for the embeddings, which a search does without (sqlite_catalog.py).
     Readers never wait: each call has a connection of its own, and one writes.
 
