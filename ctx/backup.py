@@ -33,6 +33,7 @@ from ctx.store.schema import (
     holds_statements,
     migrate,
     passing_connection,
+    store_error,
     translating,
 )
 from ctx.store.sqlite import COMPONENT, MIGRATIONS
@@ -47,6 +48,7 @@ _MAX_MANIFEST_BYTES = 1 << 20
 _MAX_KEYS_BYTES = 16 << 20
 # What reading a member raises that is cut short, encrypted, packed in an unknown way or nested without end.
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError)
+_IS_THERE = "there is a store here already; --replace puts the backup in its place"
 _COUNTED = ("document", "chunk", "embedding", "memories")
 _SHARED = ("meta.", "sqlite_")  # tables of every component, and SQLite's own
 _VERSIONS = {f"schema.{COMPONENT}": len(MIGRATIONS), "schema.memories": len(MEMORY_MIGRATIONS)}
@@ -142,7 +144,7 @@ def restore(path: str, database: str, *, replace: bool = False) -> Contents:
     with _opened(path) as archive:
         contents = _manifest(archive, path)
         if os.path.lexists(database) and not replace:
-            raise BadRequest("there is a store here already; --replace puts the backup in its place")
+            raise BadRequest(_IS_THERE)
         own_folder(database)
         with WriterLock(os.path.join(folder, "lock")):
             try:
@@ -151,7 +153,7 @@ def restore(path: str, database: str, *, replace: bool = False) -> Contents:
                 keys = _keys(archive, contents, os.path.join(folder, KEYS))
                 if not os.path.lexists(database):  # whoever is killed leaves no store without its keys
                     _lay_keys(keys, folder)
-                _put_in_place(partial, database)
+                _put_in_place(partial, database, replace=replace)
                 _lay_keys(keys, folder)
                 _clear_backups(folder)
             except OSError as error:
@@ -361,36 +363,59 @@ def _columns(connection: sqlite3.Connection) -> set[str]:
     return {row[0] for row in rows}
 
 
-def _put_in_place(partial: str, database: str) -> None:
-    """Lays a catalog where another one may stand, at once. Raises `Busy` where that one is open anywhere."""
-    files.check_file(database, beneath=os.path.dirname(database))
+def _put_in_place(partial: str, database: str, *, replace: bool) -> None:
+    """Lays a catalog where none stands, or, to `replace` it, into the file of the one that stands there: at
+    once, either way. Raises `BadRequest`, `Busy` where that one is open anywhere, `StoreError`.
+    """
+    folder = os.path.dirname(database)
+    files.check_file(database, beneath=folder)
     if not os.path.lexists(database):
-        discard(os.path.join(os.path.dirname(database), "index"))
+        discard(os.path.join(folder, "index"))
         # Of a file that has gone: SQLite would take them for the new one's.
         discard_companions(database)
-        os.replace(partial, database)
-        file_writing.sync_folder(os.path.dirname(database))
-        return
+        try:
+            os.link(partial, database)  # unlike a renaming, never over what another process just made
+        except FileExistsError:
+            pass
+        else:
+            file_writing.sync_folder(folder)
+            return
+    if not replace:
+        raise BadRequest(_IS_THERE)
     check_journal(database)
     connection = sqlite3.connect(database, timeout=0, isolation_level=None)
     try:
-        # The log goes into the file and away, which SQLite grants only to the last that has it open.
-        connection.execute("PRAGMA journal_mode = DELETE")
-        connection.execute("BEGIN EXCLUSIVE")
-        # Before, not after: of one that is killed in between, no old index answers for the new catalog.
-        discard(os.path.join(os.path.dirname(database), "index"))
-        os.replace(partial, database)
-        file_writing.sync_folder(os.path.dirname(database))
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise StoreError("the store that is here cannot be opened: move its folder away first") from error
-        raise Busy(
-            "the store is in use: stop what serves or searches it (`ctx projects` lists servers)"
-        ) from error
+        _overwrite(connection, partial, os.path.join(folder, "index"))
     except sqlite3.DatabaseError as error:
-        raise StoreError("the store that is here cannot be opened: move its folder away first") from error
+        raise _not_replaced(error) from error
     finally:
         connection.close()
+
+
+def _overwrite(connection: sqlite3.Connection, partial: str, index: str) -> None:
+    """Gives an open catalog the content of another, in one transaction. Raises `sqlite3.DatabaseError`.
+
+    Not by a renaming: who had opened the file just before, and waits for its lock, would go on with a file
+    that has no name, and lay its log beside the new one, which then plays it back.
+    """
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    # The log goes into the file and away, which SQLite grants only to the last that has it open.
+    connection.execute("PRAGMA journal_mode = DELETE")
+    connection.execute("BEGIN EXCLUSIVE")
+    connection.execute("COMMIT")  # the lock is kept
+    # Before, not after: of one that is killed in between, no old index answers for the new catalog.
+    discard(index)
+    with _looked_at(partial) as source:
+        source.backup(connection)
+
+
+def _not_replaced(error: sqlite3.DatabaseError) -> StoreError:
+    code = error.sqlite_errorcode & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return Busy("the store is in use: stop what serves or searches it (`ctx projects` lists servers)")
+    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        return store_error(error)
+    return StoreError("the store that is here cannot be opened: move its folder away first")
 
 
 @contextmanager

@@ -61,6 +61,8 @@ def store_error(error: sqlite3.Error) -> StoreError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the class, the rest a refinement
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Busy("the catalog is being written by another process: try again")
+    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED:
+        return Busy("the catalog was deleted or replaced while it was opened: try again")
     return StoreError(_MESSAGES.get(code, "the catalog could not answer: see the log"))
 
 
@@ -179,6 +181,8 @@ def connect(
         from ctx.store.folder import check_journal  # what no sound store needs
 
         check_journal(path)
+    # Before it is opened: of one that is replaced in between, what was opened is then known to be gone.
+    mark = files.identity(path)
     with translating():
         connection = sqlite3.connect(
             address,
@@ -189,7 +193,7 @@ def connect(
             factory=Connection,
         )
         try:
-            connection.path, connection.mark = path, files.identity(path)
+            connection.path, connection.mark = path, mark
             connection.synchronous, connection.timeout_s = synchronous, timeout_s
             if read_only:
                 connection.execute("PRAGMA query_only = 1")

@@ -1,0 +1,114 @@
+"""A restore that meets others at the worst of moments: no memory that was acknowledged is lost unless it was
+asked for, and no two stores are mixed.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from kit import ctx, project, workspace
+
+from ctx.backup import back_up
+
+# Runs a command, and once, right after it has opened the file that is named first (no lock is taken then), a
+# step of somebody else. An audit hook is asked by SQLite's own module; nothing of ours knows of it.
+MEETING = """
+import runpy, sqlite3, sys
+opened, step = sys.argv[1:3]
+sys.argv = ["ctx", *sys.argv[3:]]
+due = [False, True]  # behind the file that is being opened, and at all
+
+def meet(event, arguments):
+    if event == "sqlite3.connect":
+        due[0] = due[1] and opened in str(arguments[0])
+    elif event == "sqlite3.connect/handle" and due[0]:
+        due[:] = [False, False]
+        exec(step, {})
+
+sys.addaudithook(meet)
+try:
+    runpy.run_module("ctx", run_name="__main__")
+finally:
+    assert not due[1]
+"""
+REMEMBERING = """
+from ctx.config import load_config
+from ctx.workspace import open_workspace
+with open_workspace(load_config("ctx.toml", {})) as space:
+    space.memory.bank("default").put("The otter came meanwhile.")
+"""
+RESTORING = 'from ctx.backup import restore; restore("backup.zip", ".ctx/ctx.db", replace=True)'
+
+
+HERON, OTTER = "The heron is remembered.", "The otter came meanwhile."
+
+
+def remembering(folder: Path, text: str) -> Path:
+    """A project with a memory, and a backup of that; its configuration."""
+    config = project(folder)
+    with workspace(config) as space:
+        space.memory.bank("default").put(text)
+    back_up(str(folder / ".ctx" / "ctx.db"), str(folder / "backup.zip"))
+    return config
+
+
+def exported(folder: Path, text: str) -> str:
+    """A file for `ctx memory import` with one memory."""
+    with workspace(remembering(folder, text)) as space:
+        (folder / "memories.jsonl").write_text("\n".join(space.memory.bank("default").export()))
+    return str(folder / "memories.jsonl")
+
+
+def meeting(folder: Path, opened: str, step: str, *command: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", MEETING, opened, step, *command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def memories(config: Path) -> list[str]:
+    with workspace(config) as space:
+        assert space.catalog.check() == []
+        return sorted(memory["text"] for memory in space.memory.bank("default").every())
+
+
+def test_a_memory_that_is_acknowledged_during_a_restore_is_in_the_store(tmp_path: Path) -> None:
+    otter = exported(tmp_path / "otter", OTTER)
+    config = remembering(tmp_path / "project", HERON)
+    with workspace(config) as space:
+        space.memory.bank("default").put("Said after the backup.")
+    reply = meeting(config.parent, "ctx.db?", RESTORING, "memory", "import", otter)
+    assert reply.returncode == 0, reply.stderr
+    assert memories(config) == [HERON, OTTER]
+
+
+def test_a_store_that_was_made_while_a_backup_unpacked_is_replaced_only_if_asked(tmp_path: Path) -> None:
+    remembering(tmp_path / "first", HERON)
+    config = project(tmp_path / "second")
+    (tmp_path / "first" / "backup.zip").rename(tmp_path / "second" / "backup.zip")
+    reply = meeting(config.parent, "restored.partial", REMEMBERING, "restore", "backup.zip")
+    assert reply.returncode == 2
+    assert "there is a store here already; --replace puts the backup in its place" in reply.stderr
+    assert memories(config) == [OTTER]
+    assert not list((config.parent / ".ctx").glob("*.partial*"))
+    assert ctx("restore", "backup.zip", "--replace", cwd=config.parent).returncode == 0
+    assert memories(config) == [HERON]
+
+
+def test_a_connection_knows_that_its_file_was_exchanged_as_it_was_opened(tmp_path: Path) -> None:
+    config = remembering(tmp_path, HERON)
+    (tmp_path / "another.db").write_bytes((tmp_path / ".ctx" / "ctx.db").read_bytes())
+    program = (
+        "import os, sys; from ctx.store.schema import connect\n"
+        "sys.addaudithook(lambda event, _: event == 'sqlite3.connect/handle' and os.rename(*sys.argv[1:]))\n"
+        "connection = connect(sys.argv[2], read_only=True); print(connection.lost())"
+    )
+    paths = [str(tmp_path / "another.db"), str(config.parent / ".ctx" / "ctx.db")]
+    reply = subprocess.run(
+        [sys.executable, "-c", program, *paths], capture_output=True, text=True, check=True
+    )
+    assert reply.stdout == "True\n"
