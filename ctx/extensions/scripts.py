@@ -359,6 +359,9 @@ def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> Source
     if source_id is None:
         _nameless(number, "has no source_id", log)
         return None
+    if len(source_id) > _MAX_TEXT:
+        _nameless(number, f"its source_id is longer than {_MAX_TEXT:,} characters", log)
+        return None
     if source_id in source_ids:
         log.problem(source_id, "comes twice; the first one is kept")
         return None
@@ -376,6 +379,8 @@ def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> Source
     for name in _TEXTS:
         if not isinstance(item.get(name), str | None):
             log.note(source_id, f"{name} is no text, and is left out")
+        elif name != "title" and len(item.get(name) or "") > _MAX_TEXT:
+            log.note(source_id, f"{name} is longer than {_MAX_TEXT:,} characters, and is left out")
     # The fingerprint is of what the script said: an item without a date is not new merely because time has
     # passed.
     wording = json.dumps(item, sort_keys=True, ensure_ascii=False)
@@ -383,7 +388,7 @@ def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> Source
     content = Content(
         data=body,
         media_type=_text(item.get("content_type")) or "text/plain",
-        title=_text(item.get("title")),
+        title=_text(item.get("title"), None),
         author=_text(item.get("author")),
         created_ms=created_ms,
         updated_ms=updated_ms,
@@ -403,7 +408,7 @@ def _source_id(value: JSON) -> str | None:
     """The id of an item, also as a number; None where it is none."""
     if is_number(value):
         return str(value)
-    return value if isinstance(value, str) and 0 < len(value) <= 2000 else None
+    return value if isinstance(value, str) and value else None
 
 
 def _moment(item: Mapping[str, JSON], name: str, source_id: str, log: ScanLog) -> int | None:
@@ -430,10 +435,13 @@ def _metadata(item: Mapping[str, JSON], source_id: str, log: ScanLog) -> dict[st
 
 
 _TEXTS = ("title", "author", "content_type", "source_url", "url")
+# Of an id, an address or an author: each result of a search says them whole. A title is shortened.
+_MAX_TEXT = 2000
 
 
-def _text(value: JSON) -> str | None:
-    return value if isinstance(value, str) and value.strip() else None
+def _text(value: JSON, most: int | None = _MAX_TEXT) -> str | None:
+    fits = isinstance(value, str) and value.strip() and (most is None or len(value) <= most)
+    return value if fits else None
 
 
 def moment_ms(value: JSON) -> int | None:

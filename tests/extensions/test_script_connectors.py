@@ -188,6 +188,31 @@ def test_a_field_that_is_none_is_noted_and_its_item_indexed(tmp_path: Path) -> N
         ]
 
 
+def test_what_no_result_could_carry_is_left_out_and_its_item_found(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    fields = {
+        "source_url": "https://example.com/" * 90_000,
+        "author": "a" * 2001,
+        "title": "Stuck " * 300_000,
+    }
+    project.rows([*(ticket(n, **{name: fields[name]}) for n, name in enumerate(fields)), ticket(3)])
+    with workspace(project.config) as space:
+        (report,) = space.indexer.run(["script:tickets"])
+        assert (report.added, list(report.problems)) == (4, [])
+        assert [(note.source_id, note.message) for note in report.notes] == [
+            ("T-0", "source_url is longer than 2,000 characters, and is left out"),
+            ("T-1", "author is longer than 2,000 characters, and is left out"),
+        ]
+        reply = space.toolbox.call("search", {"query": "elevator", "mode": "keyword"}, CALLER)
+        assert len(reply["results"]) == 4
+        assert len(json.dumps(reply)) < 20_000
+        project.rows([ticket(0, source_id="T" * 2001), ticket(3)])
+        (report,) = space.indexer.run(["script:tickets"])
+        assert [problem.message for problem in report.problems] == [
+            "its source_id is longer than 2,000 characters"
+        ]
+
+
 @pytest.mark.parametrize(
     "metadata_json",
     ["[" * 100_000, '{"a":' * 1000 + "1" + "}" * 1000, '{"a": "\\ud800"}', '{"a": ' + "9" * 5000],
