@@ -21,7 +21,7 @@ from ctx import analyze
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.store import opensearch_query as queries
 from ctx.store.base import Catalog
-from ctx.store.opensearch_client import Client, Refusal
+from ctx.store.opensearch_client import Client, Refusal, reading, score
 from ctx.store.opensearch_part import STATE, Entry, Layout, Part, State, Writing
 from ctx.store.opensearch_query import FORMAT, SCALE, fingerprint
 from ctx.store.rows import VectorBatch
@@ -135,6 +135,7 @@ class OpenSearchIndex:
         counts = {term: frequencies["text", term] or frequencies["head", term] for term in terms}
         return {term: idf(state.size, frequency) for term, frequency in counts.items() if frequency}
 
+    @reading()
     def resembling(self, words: Sequence[str]) -> str | None:
         stems = analyze.words(" ".join(words))
         if not stems or len(stems) != len(words):
@@ -172,7 +173,7 @@ class OpenSearchIndex:
             lambda state: self._search(state, body, exact=False) if state.size else None,
             model,
         )
-        return _vector_hits(reply) if reply else []
+        return [] if reply is None else _vector_hits(reply)
 
     def both(
         self,
@@ -294,6 +295,7 @@ class OpenSearchIndex:
         self._suspect = bool(problems)
         return problems
 
+    @reading()
     def server(self, catalog: Catalog) -> tuple[bool, str]:
         """Whether the search engine is well, and a line that says what it is and how it is."""
         health = self._client.ask("GET", f"/_cluster/health/{self._name}-*")
@@ -445,6 +447,7 @@ class OpenSearchIndex:
         """As the protocol has it."""
         self._read_states(hurried=True)
 
+    @reading()
     def _read_states(self, *, hurried: bool = False) -> States:
         began_s = time.monotonic()
         addresses = [{"_index": part.alias, "_id": STATE} for part in (self._words, self._vectors)]
@@ -479,7 +482,7 @@ class OpenSearchIndex:
             return []
         body = _word_body(query, filters, k)
         reply = self._asked(self._words, lambda state: self._search(state, body, exact=True))
-        return _word_hits(reply) if reply else []
+        return [] if reply is None else _word_hits(reply)
 
     def _frequencies_of(self, terms: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
         """How many passages have each (field, term), in one request."""
@@ -498,6 +501,7 @@ class OpenSearchIndex:
         counts.update(zip(unknown, numbers, strict=True))
         return {term: counts[term] for term in terms}
 
+    @reading()
     def _totals(self, state: State, asked: Sequence[JSON]) -> list[int]:
         """How many documents each of several queries finds."""
         if not asked:
@@ -535,12 +539,13 @@ def _word_body(query: JSON, filters: Filters, k: int) -> JSON:
     return queries.search_body(queries.narrowed(query, filters), min(k, MAX_HITS), fields)
 
 
+@reading()
 def _word_hits(reply: JSON) -> list[Hit]:
     return [
         Hit(
             _number(hit, "chunk_no"),
             _number(hit, "document_no"),
-            hit["_score"] * SCALE,
+            score(hit) * SCALE,
             _number(hit, "span"),
         )
         for hit in reply["hits"]["hits"]
@@ -552,10 +557,11 @@ def _vector_body(vector: np.ndarray, filters: Filters, k: int) -> JSON:
     return queries.search_body(query, min(k, MAX_HITS), ("chunk_no", "document_no"))
 
 
+@reading()
 def _vector_hits(reply: JSON) -> list[Hit]:
     # The engine gives (1 + cosine) / 2.
     return [
-        Hit(_number(hit, "chunk_no"), _number(hit, "document_no"), 2 * hit["_score"] - 1)
+        Hit(_number(hit, "chunk_no"), _number(hit, "document_no"), 2 * score(hit) - 1)
         for hit in reply["hits"]["hits"]
     ]
 

@@ -7,10 +7,12 @@ that whatever fails on the way is sent again, to the next node.
 import base64
 import json
 import logging
+import math
 import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence, Set
+from contextlib import ContextDecorator
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -99,6 +101,30 @@ class Refusal(StoreError):
         self.reason = reason
 
 
+class reading(ContextDecorator):
+    """A block, or a function, that reads replies: one of another shape than OpenSearch gives, as of what
+    stands before it and answers in its place, is raised as `StoreError`.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, LookupError | TypeError | AttributeError | ValueError | OverflowError):
+            logger.warning("search engine gives a reply of another shape reason=%r", error)
+            raise StoreError(
+                "[index] url answers otherwise than OpenSearch does: is it one, and what is in front of it?"
+            ) from error
+
+
+def score(hit: JSON) -> float:
+    """How well a hit fits. Raises `ValueError` and the like where it is no number that can be sorted."""
+    number = float(hit["_score"])
+    if not math.isfinite(number):
+        raise ValueError(f"a score of {number}")
+    return number
+
+
 def _passing(status: int, content: bytes) -> bool:
     """Whether another try may go better: there was no room, or a node went away under a search."""
     return status in _AGAIN or (status == 500 and b'"search_phase_execution_exception"' in content)
@@ -148,7 +174,9 @@ class Client:
     def search_all(self, searches: Sequence[tuple[JSON, JSON]]) -> list[JSON]:
         """The replies to searches, each a header and a body, in one request."""
         lines = "".join(f"{json.dumps(part)}\n" for search in searches for part in search).encode()
-        return self._all("/_msearch", lines, _LINES, "responses", lambda reply: "error" in reply)
+        return self._all(
+            "/_msearch", lines, _LINES, ("responses", len(searches)), lambda reply: "error" in reply
+        )
 
     def documents(self, addresses: Sequence[JSON], *, hurried: bool = False) -> list[JSON]:
         """The replies of `_mget`. A document is not there where it or its index is missing; one whose shard
@@ -159,22 +187,29 @@ class Client:
             return "error" in reply and reply["error"].get("type") != _NO_INDEX
 
         content = json.dumps({"docs": addresses}).encode()
-        return self._all("/_mget", content, "application/json", "docs", lost, hurried=hurried)
+        about = ("docs", len(addresses))
+        return self._all("/_mget", content, "application/json", about, lost, hurried=hurried)
 
+    @reading()
     def _all(
         self,
         path: str,
         content: bytes,
         kind: str,
-        key: str,
+        about: tuple[str, int],
         failed: Callable[[JSON], bool],
         *,
         hurried: bool = False,
     ) -> list[JSON]:
-        """The replies to what goes in one request, all of it again where one fails that may go better."""
+        """The replies to what goes in one request, all of it again where one fails that may go better.
+        `about`: under which key they are, and how many.
+        """
+        key, count = about
         pause_s = _PAUSE_S
         for tries_left in reversed(range(1 if hurried else self._access.retries + 1)):
             replies: list[JSON] = self._answer("POST", path, content, kind, hurried=hurried)[key]
+            if len(replies) != count:
+                raise ValueError(f"{len(replies)} replies to {count}")
             failures = [reply for reply in replies if failed(reply)]
             if not failures:
                 return replies
@@ -186,6 +221,7 @@ class Client:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         raise AssertionError("unreachable")
 
+    @reading()
     def version(self, *, hurried: bool = False) -> str:
         """The server's version, checked once.
         Raises `StoreError` where it is no OpenSearch that ctx knows.
@@ -322,9 +358,11 @@ def _read(reply: httpcore.Response, within_s: float) -> bytes:
 def refusal(status: int, error: JSON) -> StoreError:
     """An error of the server as ours, with the mend."""
     details: dict[str, JSON] = error if isinstance(error, dict) else {"reason": str(error)}
-    causes: list[dict[str, JSON]] = details.get("root_cause") or [details]
+    causes = details.get("root_cause")
+    cause: JSON = causes[0] if isinstance(causes, list) and causes else details
     kind = str(details.get("type") or "")
-    reason = str(causes[0].get("reason") or details.get("reason") or "")[:_TOLD_CHARS]
+    reason = cause.get("reason") if isinstance(cause, dict) else cause
+    reason = str(reason or details.get("reason") or "")[:_TOLD_CHARS]
     nested = details.get("caused_by")
     if isinstance(nested, dict) and nested.get("reason"):
         reason += f" ({nested['reason']})"[:_TOLD_CHARS]
@@ -354,6 +392,7 @@ def _read_only(status: int, kind: str | None) -> bool:
     return kind == "cluster_block_exception" and status != 503
 
 
+@reading()
 def check_items(reply: JSON) -> list[int]:
     """The positions of a bulk's items that are to be sent again. Raises the first error that is final.
 

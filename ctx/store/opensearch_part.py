@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 
 from ctx.errors import Busy, StoreError
 from ctx.store.base import Catalog
-from ctx.store.opensearch_client import Client, Refusal, check_items
+from ctx.store.opensearch_client import Client, Refusal, check_items, reading
 from ctx.store.rows import VectorPosition
 from ctx.types import JSON
 
@@ -119,6 +119,7 @@ class Part:
 
     # -- what is there ------------------------------------------------------------------------------
 
+    @reading()
     def state(self, *, building: bool = False) -> State | None:
         """What the index that answers, or the one that is built, has applied; None where there is none."""
         alias = self.building_alias if building else self.alias
@@ -128,10 +129,12 @@ class Part:
         name = self._index_of(alias)
         return None if name is None else State(name, 0, 0, "", "", "", "", 0)
 
+    @reading()
     def _index_of(self, alias: str) -> str | None:
         reply = self._client.ask("GET", f"/_alias/{alias}", missing=True)
         return next(iter(reply), None) if reply else None
 
+    @reading()
     def count(self, index: str) -> int:
         """How many documents an index has, its state apart; of what was published."""
         body = {"query": {"exists": {"field": "document_no"}}, "size": 0, "track_total_hits": True}
@@ -179,6 +182,7 @@ class Part:
         """Adds fields to an index; nothing where it has them."""
         self._client.ask("PUT", f"/{index}/_mapping", {"properties": fields})
 
+    @reading()
     def take_place(self, name: str) -> None:
         """Has an index answer in place of the one that did, in one step, and deletes that. Nothing where it
         does already.
@@ -196,11 +200,13 @@ class Part:
             if index != name:
                 self._client.ask("DELETE", f"/{index}", missing=True)
 
+    @reading()
     def drop_building(self) -> None:
         """Deletes what was begun and will not be finished."""
         for index in self._client.ask("GET", f"/_alias/{self.building_alias}", missing=True) or {}:
             self._client.ask("DELETE", f"/{index}", missing=True)
 
+    @reading()
     def drop(self) -> None:
         """Deletes all of this half."""
         self.drop_building()
@@ -273,11 +279,14 @@ class Part:
             "track_total_hits": False,
         }
         while True:
-            hits = self._client.ask("POST", f"/{index}/_search", body)["hits"]["hits"]
-            yield from ((int(hit["_id"]), int(hit["fields"]["document_no"][0])) for hit in hits)
-            if len(hits) < _IDS_PAGE:
+            with reading():
+                hits = self._client.ask("POST", f"/{index}/_search", body)["hits"]["hits"]
+                numbers = [(int(hit["_id"]), int(hit["fields"]["document_no"][0])) for hit in hits]
+                if len(hits) >= _IDS_PAGE:
+                    body["search_after"] = hits[-1]["sort"]
+            yield from numbers
+            if len(numbers) < _IDS_PAGE:
                 return
-            body["search_after"] = hits[-1]["sort"]
 
     def refresh(self, index: str) -> None:
         """Has searches see what was written."""
