@@ -244,7 +244,11 @@ class _HttpEmbedder:
 
     def _checked(self, response: Any, count: int) -> list[Vector]:
         try:
-            array = np.array(self._read(response.json()), np.float32)
+            array = np.array(self._read(response.json()))
+            if array.size and array.dtype.kind not in "iuf":  # texts and booleans become numbers too
+                raise TypeError(f"vectors of {array.dtype}")
+            with np.errstate(over="ignore"):  # an infinity is told below
+                array = array.astype(np.float32)
         except (LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise EmbedderError(
                 f"{self._service} at {self._host} gave a reply that is not a list of vectors"
@@ -276,6 +280,9 @@ class _HttpEmbedder:
         )
 
     def _refusal(self, status: int) -> str:
+        if 300 <= status < 400:  # not followed: the texts and the key would go where nobody has named
+            answer = f"{self._service} at {self._host} answered HTTP {status}"
+            return f"{answer}, which leads elsewhere: set [embedding] url to where it does"
         mend = {
             401: "; check the key that [embedding] api_key_env names",
             403: "; check the key that [embedding] api_key_env names",
