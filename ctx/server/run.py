@@ -119,6 +119,7 @@ class HttpProtocol(HttpToolsProtocol):
     """Uvicorn's, with bounds on what comes before a request is whole, and our errors for what is no HTTP."""
 
     _unparsed = b""  # requests that wait for the reply to the one before them, as they came
+    _malformed = False  # what came last is no HTTP; said once all before it is answered
     _head_bytes = 0
     _header_count = 0
     _waiting_since_s = 0.0
@@ -168,6 +169,10 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         self._waiting_since_s = self.loop.time()
+        if self._malformed and not self._whole_waiting():
+            self.pipeline.clear()
+            self.send_400_response("as read before")
+            return
         self._answering = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
         if self._unparsed and not self.pipeline:
@@ -249,7 +254,15 @@ class HttpProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as upgrade:
             self._decline(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
-            self.send_400_response(str(error))
+            self._malformed = True
+            if self._whole_waiting() or (self._answering is not None and not self._answering.more_body):
+                self.flow.pause_reading()  # a reply is due before ours: the client would take it for that one
+            else:
+                self.send_400_response(str(error))
+
+    def _whole_waiting(self) -> bool:
+        """Whether a request that came whole waits for those before it to be answered."""
+        return any(not cycle.more_body for cycle, _ in self.pipeline)
 
     def _decline(self, following: bytes) -> None:
         """Reads a request that offers another protocol, which nobody needs take (RFC 9110, 7.8), without the
@@ -303,6 +316,11 @@ class HttpProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
+        if self.transport.is_closing():
+            return
+        if self.cycle is not None and self.cycle.more_body and self.cycle.response_started:
+            self.transport.close()  # of a body that breaks off when its reply has begun: ours would be in it
+            return
         self._refuse(BadRequest("this is no HTTP request that the server can read"))
 
     def _count_head(self, *parts: bytes) -> None:

@@ -102,3 +102,52 @@ def test_a_tunnel_is_refused(serve: Serve, services: Services) -> None:
             client.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: localhost\r\nUpgrade: x\r\n\r\n".encode())
             with client.makefile("rb") as reply:
                 assert b" 400 " in reply.readline()
+
+
+GARBAGE = [
+    b"\0\1 no request\r\n\r\n",
+    b"GET /health HTTP/1.1\r\nHost: localhost\r\nX" + b": y\r\nX" * 20 + b"\r\n\r\n",
+    b"POST /tools/echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+    b"POST /tools/echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nbody",
+]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=["bytes", "head", "body", "lengths"])
+def test_what_is_no_http_is_told_after_the_replies_that_are_due(
+    serve: Serve, toolbox: Toolbox, agents: Agents, garbage: bytes
+) -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        entered.set()
+        return release.wait(200)
+
+    toolbox.add(Tool("wait", "Waits", ANYTHING, wait))
+    toolbox.add(Tool("echo", "Says it again", ANYTHING, lambda arguments, caller: arguments["word"]))
+    served = serve(Services(toolbox, agents))
+    first = b"POST /tools/wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+    with socket.create_connection((served.host, served.port), 60) as client:
+        client.sendall(first + _echoing("second") + garbage)
+        assert entered.wait(60)
+        client.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            client.recv(1)
+        client.settimeout(60)
+        release.set()
+        with client.makefile("rb") as replies:
+            assert [_result(replies), _result(replies)] == [True, "second"]
+            assert replies.readline() == b"HTTP/1.1 400 Bad Request\r\n"
+            assert b"no HTTP request" in replies.read()  # to the end: the connection is closed
+
+
+def test_a_body_that_breaks_off_puts_nothing_into_the_reply_that_has_begun(
+    serve: Serve, services: Services
+) -> None:
+    served = serve(services)
+    head = b"POST /nowhere HTTP/1.1\r\nHost: evil.example\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection((served.host, served.port), 60) as client:
+        client.sendall(head)
+        assert client.recv(12) == b"HTTP/1.1 421"
+        client.sendall(b"xyz\r\n")
+        with client.makefile("rb") as replies:
+            assert replies.read().count(b"HTTP/1.1") == 0
