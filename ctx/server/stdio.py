@@ -232,12 +232,13 @@ class Wire:
         request_id = id if isinstance(id, str | int) and not isinstance(id, bool) else None
         if has_no_name(message):
             raise _Fault(None, types.INVALID_REQUEST, NAMELESS)
-        if self._lenient and message.get("method") == "initialize":
+        params = message.get("params") or {}
+        if self._lenient and message.get("method") == "initialize" and isinstance(params, dict):
             message["params"] = {
                 "protocolVersion": "2024-11-05",
                 "capabilities": {},
                 "clientInfo": {"name": "unknown", "version": "0"},
-                **(message.get("params") or {}),
+                **params,
             }
         fault = params_fault(message)
         if fault is not None:

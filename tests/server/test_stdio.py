@@ -299,3 +299,12 @@ def test_a_client_that_reads_no_more_ends_it_without_a_traceback(folder: Path) -
         process.stdin.flush()
         errors = process.stderr.read()
     assert (process.returncode, b"Traceback" in errors) == (0, False), errors
+
+
+@pytest.mark.parametrize("params", [[1], "text", 5])
+def test_a_handshake_of_another_shape_ends_no_pipe_of_a_pack(tmp_path: Path, params: JSON) -> None:
+    tried_project(tmp_path, '[embedding]\nprovider = "disabled"\n[packs]\nenabled = ["claude-recall"]\n')
+    pipe = Pipe(tmp_path, "--pack", "claude-recall")
+    assert pipe.ask("initialize", params, id=1)["error"]["code"] == -32602
+    assert pipe.ask("ping", id=2)["result"] == {}
+    assert pipe.end()[0] == 0
