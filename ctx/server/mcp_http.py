@@ -101,7 +101,9 @@ class HttpDoor:
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         access: Access = scope[ACCESS]
-        scope = {**scope, "user": _owner(access)}
+        # No events are kept, so a stream that is taken up again begins anew: the SDK would answer nothing.
+        headers = [pair for pair in scope["headers"] if pair[0].lower() != b"last-event-id"]
+        scope = {**scope, "user": _owner(access), "headers": headers}
         session_id = _header(scope, b"mcp-session-id")
         request = None
         if scope["method"] == "POST":

@@ -167,3 +167,13 @@ def test_a_client_with_a_large_picture_of_itself_gets_in(serve: Serve, mcp: Serv
     reply = client.post("/mcp", json=message("initialize", about), headers=ACCEPT)
     assert reply.status_code == 200
     assert _lives(client, {**ACCEPT, "mcp-session-id": reply.headers["mcp-session-id"]})
+
+
+@pytest.mark.parametrize("last", ["0", "no-such-event", "9" * 30_000])
+def test_a_stream_that_is_taken_up_again_begins_anew(serve: Serve, mcp: Services, last: str) -> None:
+    client = serve(mcp).client
+    session = open_session(client)
+    with client.stream("GET", "/mcp", headers={**session, "last-event-id": last}) as stream:
+        assert stream.status_code == 200
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        assert _lives(client, session)
