@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 
 from ctx import files
-from ctx.errors import StoreError
+from ctx.errors import Busy, StoreError
 from ctx.store.schema import COMPANIONS, JOURNAL
 
 _NAME = ".ctx"
@@ -18,7 +18,8 @@ COPY = "backup.partial"  # of the catalog, while a backup is written
 PARTIAL = "restored.partial"  # a catalog that is restored, until it is whole and checked
 _GIT_TIMEOUT_S = 5.0
 _MAGIC = bytes.fromhex("d9d505f920a163d7")  # of a journal of SQLite's
-_checked: set[tuple[str, files.Identity | None]] = set()  # folders known to hold nothing that git tracks
+# Folders known to hold nothing that git tracks, and with which catalogs in them they were looked at.
+_checked: dict[tuple[str, files.Identity | None], set[files.Identity | None]] = {}
 
 
 def own_folder(database: str) -> None:
@@ -45,7 +46,12 @@ def own_folder(database: str) -> None:
             f"the catalog cannot be made in the folder `{name}` ([db] path): {error.strerror}; make it, or "
             "name another"
         ) from error
-    _check_untracked(folder, database)
+    # The file's identity too: a pull lays what it brings over the store's own without a word, since that is
+    # ignored.
+    place, file = (database, files.identity(folder)), files.identity(database)
+    if file not in _checked.setdefault(place, set()):
+        check_untracked(database, exchanged=bool(_checked[place] - {None, file}))
+        _checked[place].add(file)
 
 
 def is_of_store(name: str, database: str) -> bool:
@@ -94,16 +100,16 @@ def _hide(folder: str) -> None:
         file.write("# made by ctx: the store is this machine's own\n*\n")
 
 
-def _check_untracked(folder: str, database: str) -> None:
-    """Raises `StoreError` where git tracks a file of the store: it came with a clone, or would be published
-    with the next push.
+def check_untracked(path: str, *, exchanged: bool = False) -> None:
+    """Raises `StoreError` where git tracks a file of the store that this one is of: it came with a clone, or
+    would be published with the next push. Of one that was just `exchanged`, `Busy` while git is at work: it
+    lays files first, and writes down at the end that they are its own.
     """
-    mark = (database, files.identity(folder))
-    if mark in _checked:
-        return
+    folder, name = os.path.split(os.path.abspath(path))
     top = _work_tree(folder)
     if top is not None:
-        name = os.path.basename(database)
+        if exchanged and os.path.lexists(os.path.join(_git_folder(top), "index.lock")):
+            raise Busy("git is changing files here, and may have laid one in the store: try again")
         if os.path.basename(folder) == _NAME:
             tracked = _tracked(top, folder, ["."], _PROJECT_OWN)
         else:
@@ -114,7 +120,6 @@ def _check_untracked(folder: str, database: str) -> None:
                 f"git tracks `{tracked}` in the folder of the store, so it may be somebody else's: "
                 "`git rm -r --cached` it and delete the file, or set [db] path to another folder"
             )
-    _checked.add(mark)
 
 
 def _work_tree(folder: str) -> str | None:
@@ -126,6 +131,16 @@ def _work_tree(folder: str) -> str | None:
         if above == folder:
             return None
         folder = above
+
+
+def _git_folder(top: str) -> str:
+    """Where git keeps what it knows of the work tree at `top`: in a linked one `.git` is a file that says."""
+    path = os.path.join(top, ".git")
+    try:
+        text = files.read_file(path).decode("utf-8", "surrogateescape")
+    except OSError:
+        return path
+    return os.path.join(top, text.partition("gitdir:")[2].strip())
 
 
 def _tracked(top: str, folder: str, parts: Sequence[str], own: Sequence[str] = ()) -> str | None:

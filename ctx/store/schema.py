@@ -235,6 +235,7 @@ def _create(path: str) -> None:
         if files.check_file(path + suffix, beneath=folder, own=True) is None and not suffix:
             try:
                 os.close(files.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, beneath=folder))
+                _own_folder(path)  # which knows it then, and looks at another one in its place
             except FileExistsError:
                 pass  # another process came first
 
