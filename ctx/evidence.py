@@ -6,9 +6,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter, itemgetter
 
-from ctx import analyze, kinds, ranking, rules
+from ctx import analyze, ranking, rules
 from ctx.lean import TYPE_CHECKING, NamedTuple, records
-from ctx.markup import Text, is_bare
+from ctx.markup import is_bare
 from ctx.snippet import Matcher, Terms
 from ctx.types import JSON, ChunkRow, Filters, Hit, Passage, SearchResult
 
@@ -192,7 +192,7 @@ def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> lis
         entries = [(opening, worth + _OPENING_SHARE, terms, text_terms), *remaining]
         entries.sort(key=_second, reverse=True)
     choices = records(Choice, entries)
-    return _without_bare(number, choices, rows) if is_bare(_text(choices[0].row)) else choices
+    return _without_bare(number, choices, rows) if is_bare(choices[0].row) else choices
 
 
 def _opening(
@@ -216,7 +216,7 @@ def _opening(
     elif not matcher.terms_of_heading(row.title):
         return None
     opening = _first_of(number, section, row, rows)
-    if opening is not None and is_bare(_text(opening)):
+    if opening is not None and is_bare(opening):
         opening = rows.of(number, opening.chunk_no + 1)
     return None if opening is row else opening
 
@@ -250,11 +250,11 @@ def _without_bare(number: int, choices: list[Choice], rows: "Rows") -> list[Choi
     last.
     """
     last: list[Choice] = []
-    while choices and is_bare(_text(choices[0].row)):
+    while choices and is_bare(choices[0].row):
         choice = choices.pop(0)
         follower = rows.of(number, choice.row.chunk_no + 1)
         met = any(follower is each.row for each in choices)
-        if follower is None or met or is_bare(_text(follower)):
+        if follower is None or met or is_bare(follower):
             last.append(choice)
         else:
             return [choice._replace(row=follower), *choices, *last]
@@ -308,10 +308,6 @@ def rewritten(number: int, stage: Stage, rows: "Rows", request: Request) -> list
     return choices
 
 
-def _text(row: ChunkRow) -> Text:
-    return Text(row.text, row.title, row.heading, kinds.is_prose(row.media_type))
-
-
 def share_of_best(request: Request, choices: list[Choice]) -> float:
     """What the best score is worth. BM25 has no top: the best result has the share of the query's words that
     it has.
@@ -362,8 +358,8 @@ def _passage(matcher: Matcher, row: ChunkRow, rows: "Rows") -> Passage:
     """A chunk with its place; of prose, with the neighbours under the same heading, since a section is read
     as a whole.
     """
-    text, first, last, further = _text(row), row, row, ""
-    if kinds.is_prose(row.media_type):
+    chunk, first, last, further = row, row, row, ""
+    if row.prose:
         room = _SECTION_CHARS - len(row.text)
         before = rows.of(row.document_no, row.chunk_no - 1)
         after = rows.of(row.document_no, row.chunk_no + 1)
@@ -373,8 +369,8 @@ def _passage(matcher: Matcher, row: ChunkRow, rows: "Rows") -> Passage:
             if len(after.text) <= room:
                 last, further = after, after.text
             if row.text.rstrip().endswith(":"):  # it announces what the next chunk shows
-                text, further = text._replace(text=f"{row.text}\n{after.text}"), ""
-    snippet, highlights = matcher.snippet(text, further)
+                chunk, further = row._replace(text=f"{row.text}\n{after.text}"), ""
+    snippet, highlights = matcher.snippet(chunk, further)
     return Passage(snippet, row.heading, first.start_line, last.end_line, highlights)
 
 

@@ -5,7 +5,7 @@ Texts are looked through by hand: `re` would be 4 ms of a search from the comman
 
 from collections.abc import Iterator
 
-from ctx.lean import NamedTuple
+from ctx.types import ChunkRow
 
 _LONG_CHARS = 600  # no heading and no label is so long
 LABEL_CHARS = 25  # a line that ends in a colon and is shorter announces what stands in the next chunk
@@ -46,16 +46,7 @@ _TAGS = frozenset(
 )
 
 
-class Text(NamedTuple):
-    """A chunk's text with what tells how to read it. `heading` is the path of headings above it."""
-
-    text: str
-    title: str
-    heading: str
-    prose: bool
-
-
-def plain(chunk: Text) -> str:
+def plain(chunk: ChunkRow) -> str:
     """A chunk's text on one line, without markup, and without the headings that are told beside it."""
     lines = chunk.text.split("\n")
     below = _headings_end(lines, chunk)
@@ -63,7 +54,7 @@ def plain(chunk: Text) -> str:
     return line or _clean(lines, chunk) or _in_one_line(chunk.text) or chunk.title
 
 
-def without_asides(chunk: Text) -> Text:
+def without_asides(chunk: ChunkRow) -> ChunkRow:
     """The chunk without notes, warnings and marks of versions; itself where it has none or is nothing else.
 
     They are blocks of Sphinx and MkDocs (`.. note::`, `!!! note`), between fences (```` ```{note} ````,
@@ -132,7 +123,7 @@ def _margin(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _clean(lines: list[str], chunk: Text) -> str:
+def _clean(lines: list[str], chunk: ChunkRow) -> str:
     """Some lines of a chunk on one, without markup."""
     marked = _may_be_marked(chunk.text)
     if marked or not "".join([line[:1] for line in lines]).isalnum():  # no line begins with a sign
@@ -140,7 +131,7 @@ def _clean(lines: list[str], chunk: Text) -> str:
     return _in_one_line(" ".join(filter(None, lines)))
 
 
-def _headings_end(lines: list[str], chunk: Text) -> int:
+def _headings_end(lines: list[str], chunk: ChunkRow) -> int:
     """How many lines at the top are headings that stand above the chunk, with the labels and rules above
     them.
     """
@@ -163,7 +154,7 @@ def _in_one_line(text: str) -> str:
     return " ".join(text.split()) if spaced else text.strip(" ")
 
 
-def is_bare(chunk: Text) -> bool:
+def is_bare(chunk: ChunkRow) -> bool:
     """Whether a chunk of prose says next to nothing below its headings: a heading alone, front matter, a
     label.
     """
@@ -191,7 +182,7 @@ def is_bare(chunk: Text) -> bool:
     return not words or words.endswith(":")
 
 
-def _is_adorned_heading(chunk: Text) -> bool:
+def _is_adorned_heading(chunk: ChunkRow) -> bool:
     """Whether a chunk is a heading with a line of signs below it (above it too), as reStructuredText has
     them, and nothing else but labels.
     """

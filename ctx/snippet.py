@@ -9,7 +9,8 @@ from operator import itemgetter
 
 from ctx import analyze
 from ctx.lean import NamedTuple, pattern, records
-from ctx.markup import Text, plain, without_asides
+from ctx.markup import plain, without_asides
+from ctx.types import ChunkRow
 
 SNIPPET_CHARS = 240
 _STOPS, _FULL_STOPS = ".!?…", "。！？"  # the first end a sentence where a space follows
@@ -189,7 +190,7 @@ class Matcher:
                 snakes.append(Mark(start, end, terms))
         return snakes
 
-    def snippet(self, chunk: Text, further: str = "") -> tuple[str, tuple[tuple[int, int], ...]]:
+    def snippet(self, chunk: ChunkRow, further: str = "") -> tuple[str, tuple[tuple[int, int], ...]]:
         """About `snippet_chars` of a chunk, whole words, around most of the query's words; and where those
         stand in it.
 
@@ -208,7 +209,7 @@ class Matcher:
         inside = [(first + shift, last + shift) for first, last, _ in marks if first >= start and last <= end]
         return snippet, tuple(inside)
 
-    def _shown(self, chunk: Text) -> tuple[str, list[Mark]]:
+    def _shown(self, chunk: ChunkRow) -> tuple[str, list[Mark]]:
         """A chunk on one line with the query's words: without the notes beside its text, unless one of the
         words is in these alone.
         """

@@ -8,6 +8,7 @@ milliseconds). Times are integers: milliseconds since the epoch, UTC.
 from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 
+from ctx.kinds import PROSE
 from ctx.lean import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
@@ -107,6 +108,10 @@ class ChunkRow(NamedTuple):
     source_url: str | None
     updated_ms: int
     media_type: str
+
+    @property
+    def prose(self) -> bool:
+        return self.media_type in PROSE
 
 
 class Run(NamedTuple):

@@ -22,9 +22,16 @@ from ctx.config import load_config
 from ctx.connectors.opening import FINE_TICK_NS
 from ctx.extensions.trust import TrustFile, digest_of, trust_path
 from ctx.lua.lockdown import NOBODY
+from ctx.types import ChunkRow
 from ctx.workspace import Workspace, open_workspace
 
 ROOT = Path(__file__).parent.parent
+
+
+def chunk_row(text: str, title: str, heading: str, prose: bool) -> ChunkRow:
+    """A chunk as a search reads it, of a page or of code."""
+    media_type = "text/markdown" if prose else "text/x-python"
+    return ChunkRow(1, 1, 0, 1, 1, heading, text, "id", "files", "file", title, None, 0, media_type)
 
 
 def shared(*parts: str) -> Path:

@@ -1,8 +1,9 @@
 """What a text says without its markup, and what says nothing."""
 
 import pytest
+from kit import chunk_row
 
-from ctx.markup import Text, is_bare, plain, without_asides
+from ctx.markup import is_bare, plain, without_asides
 
 
 @pytest.mark.parametrize(
@@ -70,24 +71,24 @@ from ctx.markup import Text, is_bare, plain, without_asides
     ],
 )
 def test_prose_is_shown_without_its_markup(text: str, shown: str) -> None:
-    assert plain(Text(text, "t", "", prose=True)) == shown
+    assert plain(chunk_row(text, "t", "", prose=True)) == shown
 
 
 def test_a_line_of_marks_is_a_rule_and_one_that_begins_with_several_is_not() -> None:
     text = '===\n"--password", prompt=True\n***'
-    assert plain(Text(text, "t", "", prose=True)) == '"--password", prompt=True'
+    assert plain(chunk_row(text, "t", "", prose=True)) == '"--password", prompt=True'
 
 
 def test_a_docstring_begins_on_the_line_of_its_first_sentence() -> None:
     prose = '"""Loads the plan.\n\nRaises `PlanError`.\n"""'
-    assert plain(Text(prose, "t", "", prose=True)) == "Loads the plan. Raises PlanError."
+    assert plain(chunk_row(prose, "t", "", prose=True)) == "Loads the plan. Raises PlanError."
     code = 'def load():\n    """Loads the plan.\n\n    Raises PlanError.\n    """\n    return 1'
-    assert "Loads the plan." in plain(Text(code, "t", "", prose=False))
+    assert "Loads the plan." in plain(chunk_row(code, "t", "", prose=False))
 
 
 def test_code_is_shown_as_it_is() -> None:
     code = "def f(**kwargs):\n    return a[0](x) < `b`"
-    assert plain(Text(code, "t", "", prose=False)) == " ".join(code.split())
+    assert plain(chunk_row(code, "t", "", prose=False)) == " ".join(code.split())
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_code_is_shown_as_it_is() -> None:
     ],
 )
 def test_a_heading_front_matter_or_a_label_alone_is_bare(text: str, bare: bool) -> None:
-    assert is_bare(Text(text, "t", "", prose=True)) == bare
+    assert is_bare(chunk_row(text, "t", "", prose=True)) == bare
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_a_heading_front_matter_or_a_label_alone_is_bare(text: str, bare: bool) 
     ],
 )
 def test_a_text_is_shown_with_single_spaces(text: str, line: str) -> None:
-    assert plain(Text(text, "t", "", prose=True)) == line
+    assert plain(chunk_row(text, "t", "", prose=True)) == line
 
 
 @pytest.mark.parametrize(
@@ -132,11 +133,11 @@ def test_a_text_is_shown_with_single_spaces(text: str, line: str) -> None:
     ],
 )
 def test_the_headings_above_a_text_are_told_beside_it_and_not_again(text: str, heading: str) -> None:
-    assert plain(Text(text, "Run", heading, prose=True)) == "Send it a signal."
+    assert plain(chunk_row(text, "Run", heading, prose=True)) == "Send it a signal."
 
 
 def test_a_heading_alone_is_shown_where_there_is_nothing_else() -> None:
-    assert plain(Text("# Stop early", "Run", "Stop early", prose=True)) == "Stop early"
+    assert plain(chunk_row("# Stop early", "Run", "Stop early", prose=True)) == "Stop early"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_a_heading_alone_is_shown_where_there_is_nothing_else() -> None:
 )
 def test_a_heading_with_a_line_of_signs_below_it_is_bare(text: str, bare: bool) -> None:
     heading = "Questions > Where do all the items of a long export go to?"
-    assert is_bare(Text(text, "Exports", heading, prose=True)) == bare
+    assert is_bare(chunk_row(text, "Exports", heading, prose=True)) == bare
 
 
 @pytest.mark.parametrize(
@@ -176,5 +177,5 @@ def test_a_heading_with_a_line_of_signs_below_it_is_bare(text: str, bare: bool) 
     ],
 )
 def test_notes_stand_beside_a_text_and_are_told_from_it(text: str, rest: str) -> None:
-    assert without_asides(Text(text, "t", "", prose=True)).text == rest
-    assert without_asides(Text(text, "t", "", prose=False)).text == text
+    assert without_asides(chunk_row(text, "t", "", prose=True)).text == rest
+    assert without_asides(chunk_row(text, "t", "", prose=False)).text == text

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit import chunk_row
 
 from ctx import analyze, rules
 from ctx.config import default_config
@@ -16,7 +17,6 @@ from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
 from ctx.identity import document_id, embedding_text, text_hash
 from ctx.indexing.chunk import chunk
 from ctx.items import Chunk, Document, Extracted
-from ctx.markup import Text
 from ctx.search import Searcher, resolve_sources
 from ctx.snippet import SNIPPET_CHARS, Matcher
 from ctx.store.local import LocalIndex
@@ -554,7 +554,7 @@ def test_parts_of_identifiers_are_marked_whole(store: Store) -> None:
 )
 def test_a_snippet_is_short_and_its_marks_are_words_of_the_query(pieces: list[str], query: str) -> None:
     terms = analyze.query_terms(query)
-    snippet, highlights = Matcher(terms, {}).snippet(Text(" ".join(pieces), "title", "", prose=True))
+    snippet, highlights = Matcher(terms, {}).snippet(chunk_row(" ".join(pieces), "title", "", prose=True))
     assert len(snippet) <= SNIPPET_CHARS + 2
     assert "\n" not in snippet
     last = 0
