@@ -24,6 +24,7 @@ TOO_LARGE = "a number or a text is larger than the catalog can hold"
 NEVER_INDEXED = "not indexed yet"
 MOVING = "moving"  # in `meta` from the first to the last write of a move into this store
 _BOUND = 500  # values bound to one statement, about
+_chunk_no = itemgetter(0)  # of the fields of a `ChunkRow`
 _STRIDE = 16  # lists of values in a statement are as long as a multiple of this
 
 
@@ -196,11 +197,11 @@ class Record:
                     "FROM run CROSS JOIN chunk WHERE no >= run.first AND no < run.past",
                     bounds,
                 ).fetchall()
-                if within is not None:
-                    chunks = [chunk for chunk in chunks if chunk[0] in within]
                 document_nos = list({chunk[0] for chunk in chunks})
+                if within is not None:
+                    document_nos = [no for no in document_nos if no in within]
                 documents = {
-                    row[0]: row
+                    row[0]: (row[1], row[2], row[3:])
                     for row in connection.execute(
                         "SELECT d.no, b.text, d.chunk_first, d.id, s.name, d.source_id, d.title, "
                         "d.source_url, "
@@ -209,8 +210,8 @@ class Record:
                         document_nos,
                     )
                 }
-                numbers = map(itemgetter(1), chunks)
-                chunk_rows.update(zip(numbers, records(ChunkRow, _joined(chunks, documents)), strict=True))
+                fields = _joined(chunks, documents)
+                chunk_rows.update(zip(map(_chunk_no, fields), records(ChunkRow, fields), strict=True))
         return chunk_rows
 
     def places(self, document_nos: Sequence[int]) -> list[tuple[int, str, str]]:
@@ -266,12 +267,16 @@ def _by_number(rows: "Rows") -> dict[int, Sequence[Any]]:
 
 def _joined(
     chunks: Iterable[tuple[Any, ...]], documents: Mapping[int, tuple[Any, ...]]
-) -> Iterator[tuple[Any, ...]]:
-    """The fields of `ChunkRow` of chunks and the documents that they are of, as `chunk_rows` reads both."""
-    columns = {no: (row[1], row[2], row[3:]) for no, row in documents.items()}
+) -> list[tuple[Any, ...]]:
+    """The fields of `ChunkRow` of the chunks that are of these documents, as `chunk_rows` reads both."""
+    rows = []
     for document_no, no, start_line, end_line, heading, start, end in chunks:
-        body, first, fields = columns[document_no]
-        yield (no, document_no, no - first, start_line, end_line, heading, body[start:end]) + fields  # noqa: RUF005 - half the time
+        if document_no in documents:
+            body, first, fields = documents[document_no]
+            rows.append(
+                (no, document_no, no - first, start_line, end_line, heading, body[start:end]) + fields  # noqa: RUF005 - half the time
+            )
+    return rows
 
 
 def current_seq(connection: Statements) -> int:
