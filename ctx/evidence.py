@@ -99,7 +99,7 @@ class Rows:
         """Reads what is not read yet; `within`: only chunks of these documents, which a neighbour may not be
         of.
         """
-        unread = [no for no in dict.fromkeys(chunk_nos) if no not in self._rows]
+        unread = [no for no in chunk_nos if no not in self._rows]
         if unread:
             self._rows.update(self._catalog.chunk_rows(unread, within))
 
@@ -127,32 +127,40 @@ class Rows:
         return chunk_nos
 
 
-def chunks_to_read(number: int, stage: Stage, request: Request, file: rules.Profile | None) -> Iterable[int]:
-    """The chunks of a document among which the one to show is; of prose their neighbours too, which may be
-    shown with it.
-    """
-    reach = 1 if file is None or file.prose else 0
-    hits = _hits(number, stage, request)
-    spans = [range(chunk_no - reach, chunk_no + span + reach) for chunk_no, _, _, span in hits]
-    return spans[0] if len(spans) == 1 else chain.from_iterable(spans)
-
-
-def _hits(number: int, stage: Stage, request: Request) -> list[Hit]:
-    """Where a document's best chunk is looked for: its best passage, its nearest chunks, and where it defines
-    the name.
+def hits_of(numbers: Iterable[int], stage: Stage, request: Request) -> dict[int, list[Hit]]:
+    """Where the best chunk of each document is looked for: its best passage, its nearest chunks, and where it
+    defines the name.
     """
     passages = _PASSAGES if request.per_document == 1 else request.per_document + 1
     nearest = _NEAREST if request.per_document == 1 else request.per_document + 1
-    definition = request.defining.get(number)
-    return [
-        *stage.keyword.hits.get(number, ())[:passages],
-        *stage.semantic.hits.get(number, ())[:nearest],
-        *([definition] if definition is not None else ()),
-    ]
+    by_words, by_meaning, defining = stage.keyword.hits, stage.semantic.hits, request.defining
+    hits: dict[int, list[Hit]] = {}
+    for number in numbers:
+        hits[number] = by_words[number][:passages] if number in by_words else []
+        if number in by_meaning:
+            hits[number] += by_meaning[number][:nearest]
+        if number in defining:
+            hits[number].append(defining[number])
+    return hits
 
 
-def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> list[Choice]:
-    """A document's chunks that may be shown, the one that answers best first.
+def chunks_to_read(hits: Mapping[int, Sequence[Hit]], files: Mapping[int, rules.Profile]) -> list[int]:
+    """The chunks of documents among which the ones to show are; of prose their neighbours too, which may be
+    shown with them.
+    """
+    chunk_nos: list[int] = []
+    for number, passages in hits.items():
+        reach = 1 if number not in files or files[number].prose else 0
+        for chunk_no, _, _, span in passages:
+            chunk_nos += range(chunk_no - reach, chunk_no + span + reach)
+    return chunk_nos
+
+
+def choices_of(
+    number: int, hits: Sequence[Hit], stage: Stage, rows: "Rows", request: Request
+) -> list[Choice]:
+    """A document's chunks that may be shown, the one that answers best first; `hits`: where they are looked
+    for.
 
     A chunk is worth what it says of the query, rare words more, and how near it is in meaning, weighted as
     the two legs are. One that defines the name asked for is worth more; a heading alone, front matter or a
@@ -180,7 +188,7 @@ def choices_of(number: int, stage: Stage, rows: "Rows", request: Request) -> lis
             worth += _OPENING_SHARE
         return row, worth, terms, text_terms
 
-    entries = list(map(weighed, rows.listed(number, _hits(number, stage, request))))
+    entries = list(map(weighed, rows.listed(number, hits)))
     if not entries:
         return []
     entries.sort(key=_second, reverse=True)

@@ -93,10 +93,12 @@ def first_counted(hits: Sequence[Hit], counted: int, k: int) -> Sequence[Hit]:
     return hits
 
 
-def of_best(leg: Leg) -> Leg:
-    """The scores as shares of the best one."""
-    top = leg[0][1] if leg else 0.0
-    return [(number, score / top if top > 0 else 0.0) for number, score in leg]
+def of_best(hits: Sequence[Hit]) -> Leg:
+    """The documents of hits, best first, with their scores as shares of the best one."""
+    top = hits[0].score if hits else 0.0
+    if top <= 0:
+        return [(hit.document_no, 0.0) for hit in hits]
+    return [(number, score / top) for _, number, score, _ in hits]
 
 
 def is_name(query: str) -> bool:

@@ -17,6 +17,7 @@ from ctx.evidence import (
     choices_of,
     chunks_to_read,
     explanation_of,
+    hits_of,
     result_of,
     rewritten,
     share_of_best,
@@ -291,17 +292,10 @@ class Searcher:
             entries = [entry for entry in stage.ranked if entry[0] not in met] if met else stage.ranked
             for start in range(0, len(entries), count):
                 stride = entries[start : start + count]
-                files = self._files
-                rows.read(
-                    [
-                        no
-                        for number, _ in stride
-                        for no in chunks_to_read(number, stage, request, files.get(number))
-                    ],
-                    within={number for number, _ in stride},
-                )
+                hits = hits_of([number for number, _ in stride], stage, request)
+                rows.read(chunks_to_read(hits, self._files), within=hits)
                 for number, score in stride:
-                    choices = choices_of(number, stage, rows, request)
+                    choices = choices_of(number, hits[number], stage, rows, request)
                     choices = choices or rewritten(number, stage, rows, request)
                     if choices:
                         yield number, min(score, ceiling), stage, choices
@@ -368,7 +362,7 @@ class Searcher:
             if request.exact:
                 ranked = [entry for entry in ranked if entry[0] in keyword.hits]
         else:
-            ranked = ranking.of_best(keyword.ranked)
+            ranked = ranking.of_best(keyword.documents)
         if request.defining and not request.exact:
             ranked = self._with_defining(ranked, request.defining)
         ranked, rulings = rules.apply(ranked, self._files_of(ranked), request.question)

@@ -129,7 +129,7 @@ def test_a_leg_that_found_nothing_leaves_its_share_unearned() -> None:
 
 
 def test_shares_of_the_best() -> None:
-    assert ranking.of_best([(1, 8.0), (2, 2.0)]) == [(1, 1.0), (2, 0.25)]
+    assert ranking.of_best([Hit(5, 1, 8.0), Hit(9, 2, 2.0)]) == [(1, 1.0), (2, 0.25)]
     assert ranking.of_best([]) == []
 
 
