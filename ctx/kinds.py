@@ -63,15 +63,16 @@ _CHANGE_STEMS_NUMBERED = _CHANGE_STEMS | {"release", "version"}
 _CHANGE_BEGINNINGS = tuple(_CHANGE_STEMS_NUMBERED)  # that it has none is told of most names at once
 
 
-# A path in the parts that its rules look at: the folders from the top, and the file without its last suffix.
-Place = tuple[tuple[str, ...], str]
+# A path in the parts that its rules look at: the folders from the top, the file without its last suffix, and
+# that.
+Place = tuple[tuple[str, ...], str, str]
 
 
 def place(path: str) -> Place:
-    """`src/flask/app.py` is the stem `app` in the folders `src` and `flask`."""
+    """`src/flask/app.py` is the stem `app` with `py` in the folders `src` and `flask`."""
     folder, _, name = path.rpartition("/")
-    stem, dot, _ = name.rpartition(".")
-    return _folders(folder), stem if dot and stem else name
+    stem, _, suffix = name.rpartition(".")
+    return (_folders(folder), stem, suffix) if stem else (_folders(folder), name, "")
 
 
 @lru_cache(4096)  # files come by folders: what these say is said once
@@ -101,13 +102,13 @@ def role(file: Place, media_type: str) -> str | None:
 
     A folder of prose may be called `spec` or `testing` and is none of these.
     """
-    if is_code(media_type):
-        return _role_of_code(file)
-    return CHANGES if is_prose(media_type) and _logs_changes(file) else None
+    if media_type in PROSE:
+        return CHANGES if _logs_changes(file) else None
+    return None if media_type in DATA else _role_of_code(file)
 
 
 def _role_of_code(file: Place) -> str | None:
-    folders, stem = file
+    folders, stem, _ = file
     low = stem.lower()
     if (
         low.startswith(_TEST_BEGINNINGS)
@@ -138,7 +139,7 @@ def _ends_in_hump(stem: str) -> bool:
 
 
 def _logs_changes(file: Place) -> bool:
-    folders, stem = file
+    folders, stem, _ = file
     low = stem.lower()
     if low.startswith(_CHANGE_BEGINNINGS) and (
         low in _CHANGE_STEMS or low.startswith("changelog") or _before_number(low) in _CHANGE_STEMS_NUMBERED

@@ -7,13 +7,13 @@ coarse and the same everywhere.
 """
 
 import sys
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from operator import attrgetter, itemgetter
 
 from ctx import kinds
 from ctx.analyze import beginning
-from ctx.lean import NamedTuple
+from ctx.lean import NamedTuple, records
 from ctx.ranking import Leg
 from ctx.text import lowered
 
@@ -111,22 +111,27 @@ _UNKNOWN = Profile("", "", False, False, None, False, "")
 _low, _role, _score = attrgetter("low"), attrgetter("role"), itemgetter(1)
 
 
-def profile(path: str, media_type: str) -> Profile:
-    file = folders, stem = kinds.place(path)
-    named = f"{folders[-1]}/{stem}" if folders else f"/{stem}"
-    code = kinds.is_code(media_type)
-    low = lowered(named)  # the places of both are compared
-    low = named if low == named else low  # a hundred thousand are kept, and most are of small letters
-    role = kinds.role(file, media_type)
-    defining = code and not path.endswith(_STUBS)
-    suffix = sys.intern(path[path.rfind(stem) + len(stem) + 1 :].lower())
-    return Profile._make((named, low, code, kinds.is_prose(media_type), role, defining, suffix))
+def profiles(places: Iterable[tuple[int, str, str]]) -> dict[int, Profile]:
+    """What documents are, by number, of each its number, path and media type."""
+    numbers, rows = [], []
+    for number, path, media_type in places:
+        file = folders, stem, suffix = kinds.place(path)
+        named = f"{folders[-1]}/{stem}" if folders else f"/{stem}"
+        low = lowered(named)  # the places of both are compared
+        low = named if low == named else low  # a hundred thousand are kept, and most are of small letters
+        prose = media_type in kinds.PROSE
+        code = not prose and kinds.is_code(media_type)
+        defining = code and not path.endswith(_STUBS)
+        numbers.append(number)
+        role, suffix = kinds.role(file, media_type), sys.intern(suffix.lower())
+        rows.append((named, low, code, prose, role, defining, suffix))
+    return dict(zip(numbers, records(Profile, rows), strict=True))
 
 
 def files_named(query: str) -> list[File]:
     """The files that a query names as paths or with their suffixes, in its order."""
     files = []
-    for piece in query.replace("\\", "/").lower().split():
+    for piece in query.replace("\\", "/").lower().split() if "." in query else ():
         folders, _, name = piece.strip(_AROUND_A_PATH).rpartition("/")
         name = name.partition(":")[0].partition("#")[0]  # a line may be told behind it
         stem, _, suffix = name.rpartition(".")

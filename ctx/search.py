@@ -383,8 +383,7 @@ class Searcher:
         unread = [number for number, _ in ranked if number not in files]
         if unread:
             unread.sort()
-            places = self._catalog.places(unread)
-            files.update((no, rules.profile(path, media_type)) for no, path, media_type in places)
+            files.update(rules.profiles(self._catalog.places(unread)))
         return files
 
     def _alpha(self, request: Request, semantic: Leg, rows: "Rows") -> float:

@@ -19,7 +19,7 @@ def test_every_format_that_is_read_is_known_for_prose_data_or_code() -> None:
 def order(
     files: dict[int, tuple[str, str]], query: dict[str, float], ranked: Leg, **question: object
 ) -> list[int]:
-    places = {number: rules.profile(*file) for number, file in files.items()}
+    places = rules.profiles((number, *file) for number, file in files.items())
     probe = rules.Question(query, **question)  # type: ignore[arg-type]
     return [number for number, _ in rules.apply(ranked, places, probe)[0]]
 
@@ -153,7 +153,7 @@ def test_a_list_of_exports_that_defines_the_name_asked_for_is_not_held_back() ->
         2: ("collections/__init__.py", PYTHON),
         3: ("abc/__init__.py", PYTHON),
     }
-    places = {number: rules.profile(*file) for number, file in files.items()}
+    places = rules.profiles((number, *file) for number, file in files.items())
     question = rules.Question({"ordereddict": 1.0}, ["OrderedDict"], definitions=frozenset({2}))
     ranked, rulings = rules.apply([(1, 1.0), (2, 0.9), (3, 0.8)], places, question)
     assert [number for number, _ in ranked] == [2, 1, 3]
@@ -169,7 +169,7 @@ def test_a_change_log_is_found_by_a_version() -> None:
 
 
 def test_scores_stay_within_0_and_1_and_the_best_keeps_its_own() -> None:
-    files = {1: rules.profile("src/a.py", PYTHON), 2: rules.profile("src/blueprint.py", PYTHON)}
+    files = rules.profiles([(1, "src/a.py", PYTHON), (2, "src/blueprint.py", PYTHON)])
     ranked, rulings = rules.apply([(1, 0.8), (2, 0.4)], files, rules.Question({"blueprint": 1.0}))
     assert [number for number, _ in ranked] == [2, 1]
     assert ranked[0][1] == pytest.approx(0.8)
@@ -178,7 +178,7 @@ def test_scores_stay_within_0_and_1_and_the_best_keeps_its_own() -> None:
 
 def test_documents_without_a_rule_keep_their_scores_and_their_order() -> None:
     ranked = [(1, 0.9), (2, 0.9), (3, 0.1)]
-    files = {number: rules.profile(f"docs/{number}.md", MARKDOWN) for number in (1, 2, 3)}
+    files = rules.profiles((number, f"docs/{number}.md", MARKDOWN) for number in (1, 2, 3))
     assert rules.apply(ranked, files, rules.Question({"otter": 1.0})) == (ranked, {})
     assert rules.apply([], {}, rules.Question({})) == ([], {})
 
@@ -192,7 +192,7 @@ def test_a_file_is_named_best_by_a_query_that_says_all_of_its_name() -> None:
         "lib/parse_arguments.py",
         "lib/parser2.py",
     ]
-    files = {number: rules.profile(path, PYTHON) for number, path in enumerate(paths)}
+    files = rules.profiles((number, path, PYTHON) for number, path in enumerate(paths))
     _, rulings = rules.apply([(number, 1.0) for number in files], files, question)
     shares = {paths[number]: ruling.path for number, ruling in rulings.items()}
     assert shares["lib/parse_arguments.py"] == 1.0
@@ -203,10 +203,9 @@ def test_a_file_is_named_best_by_a_query_that_says_all_of_its_name() -> None:
 
 def test_the_worked_example_of_the_documentation() -> None:
     paths = ["tests/test_retry.py", "CHANGELOG.md", "src/client.py", "guide/errors.md", "src/retry.py"]
-    files = {
-        number: rules.profile(path, MARKDOWN if path.endswith(".md") else PYTHON)
-        for number, path in enumerate(paths)
-    }
+    files = rules.profiles(
+        (number, path, MARKDOWN if path.endswith(".md") else PYTHON) for number, path in enumerate(paths)
+    )
     keyword = [(0, 1.888), (1, 1.599), (3, 0.862), (2, 0.827), (4, 0.547)]
     semantic = [(0, 0.691), (1, 0.687), (2, 0.670), (3, 0.610), (4, 0.608)]
     fused = ranking.fuse("minmax", keyword, semantic, 0.647)
@@ -258,14 +257,20 @@ def test_a_file_that_is_named_comes_first_however_often_others_name_it(query: st
         4: ("old/token.py", PYTHON),
     }
     ranked = [(1, 1.0), (4, 0.9), (3, 0.4), (2, 0.1)]
-    profiles = {number: rules.profile(*file) for number, file in files.items()}
+    profiles = rules.profiles((number, *file) for number, file in files.items())
     question = rules.Question({}, files=rules.files_named(query), naming=rules.NAMED)
     assert rules.apply(ranked, profiles, question)[0][0][0] == 2
 
 
+def test_a_file_is_named_whose_stem_its_suffix_says_again() -> None:
+    profiles = rules.profiles([(1, "src/d.c", PYTHON), (2, "src/c.c", PYTHON)])
+    question = rules.Question({}, files=rules.files_named("c.c"), naming=rules.NAMED)
+    assert rules.apply([(1, 1.0), (2, 0.1)], profiles, question)[0][0][0] == 2
+
+
 def test_a_test_that_is_named_is_not_held_back_and_one_in_another_folder_is_not_named() -> None:
     paths = {1: "src/lexer.py", 2: "tests/test_lexer.py", 3: "legacy/test_lexer.py", 4: "test_lexer.py"}
-    profiles = {number: rules.profile(path, PYTHON) for number, path in paths.items()}
+    profiles = rules.profiles((number, path, PYTHON) for number, path in paths.items())
     question = rules.Question({}, files=rules.files_named("app/tests/test_lexer.py"), naming=rules.NAMED)
     ranked, rulings = rules.apply([(1, 1.0), (2, 0.5), (3, 0.5), (4, 0.4)], profiles, question)
     assert [number for number, _ in ranked] == [2, 4, 1, 3]
