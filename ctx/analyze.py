@@ -273,13 +273,19 @@ def query_phrases(text: str) -> list[list[str]]:
         pieces += _JOINED.findall(text)
     pieces += [" ".join(_parts(word)) for word in _humped(text, _kinds(text))] if _compound(text) else []
     pieces += _OPTION.findall(text) if "--" in text else []
-    return [phrase for phrase in _affordable(map(_analyzer.analyze, pieces)) if len(phrase) > 1]
+    return _several(pieces)
 
 
 def quoted_phrases(text: str) -> list[list[str]]:
     """Of each piece in quotes its words, where it has several."""
-    phrases = map(_analyzer.analyze, _quoted(composed(text[:MAX_QUERY_CHARS])))
-    return [phrase for phrase in _affordable(phrases) if len(phrase) > 1]
+    return _several(_quoted(composed(text[:MAX_QUERY_CHARS])))
+
+
+def _several(pieces: Sequence[str]) -> list[list[str]]:
+    """The words of each piece that has several."""
+    if not pieces:
+        return []
+    return [phrase for phrase in _affordable(map(_analyzer.analyze, pieces)) if len(phrase) > 1]
 
 
 def _affordable(phrases: Iterable[Sequence[str]]) -> list[list[str]]:

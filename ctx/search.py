@@ -206,8 +206,10 @@ class Searcher:
         query, weights = words.query, words.weights
         subject = _subject(query)
         members = analyze.members(subject)
-        names, defining = _names(subject, members), _defining(query, subject)
-        if not names and mode != "semantic":
+        names, defining = _names(subject, members), 0.0
+        if names:
+            defining = _defining(query, subject)
+        elif words.compounds and mode != "semantic":
             names = words.compounds
             defining = rules.DEFINITION_COMPOUND * _share(names, weights)
         defined = self._index.definitions(names, filters, _DEFINED) if names and mode != "semantic" else []
