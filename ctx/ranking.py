@@ -10,7 +10,7 @@ from itertools import groupby
 from math import sqrt
 
 from ctx.lean import TypeVar, pattern
-from ctx.types import Hit, best_first
+from ctx.types import Hit
 
 Leg = list[tuple[int, float]]
 Value = TypeVar("Value")
@@ -64,14 +64,27 @@ def per_document(groups: Mapping[int, Sequence[Hit]], counted: int = 1, bonus: f
     best = [group[0] for group in groups.values()]
     if counted < 2 or not bonus:
         return best
-    raised = False
     for i, group in enumerate(groups.values()):
-        if len(group) > 1:
-            raised = True
+        if len(group) > 1:  # few, and they rise: a place is looked for among those before
             chunk_no, document_no, score, span = group[0]
             further = bonus * sum([hit.score for hit in group[1:counted]])
-            best[i] = Hit(chunk_no, document_no, score + further, span)
-    return best_first(best) if raised else best
+            del best[i]
+            raised = Hit(chunk_no, document_no, score + further, span)
+            best.insert(_place(best, raised, i), raised)
+    return best
+
+
+def _place(hits: Sequence[Hit], risen: Hit, end: int) -> int:
+    """Where among the first `end` of hits, best first, another one belongs."""
+    start = 0
+    while start < end:
+        middle = (start + end) // 2
+        hit = hits[middle]
+        if hit.score > risen.score or (hit.score == risen.score and hit.chunk_no < risen.chunk_no):
+            start = middle + 1
+        else:
+            end = middle
+    return start
 
 
 def surplus(groups: Mapping[int, Sequence[Hit]], counted: int) -> int:

@@ -115,6 +115,13 @@ def test_a_document_is_as_good_as_its_best_hit(hits: list[Hit]) -> None:
     assert best == sorted(best, key=lambda hit: (-hit.score, hit.chunk_no))
 
 
+@given(st.lists(st.builds(Hit, st.integers(0, 30), st.integers(0, 9), st.integers(0, 6)), max_size=30))
+def test_documents_that_further_hits_raise_stand_where_their_scores_say(hits: list[Hit]) -> None:
+    hits.sort(key=lambda hit: (-hit.score, hit.chunk_no))
+    best = ranking.per_document(ranking.by_document(hits), 3, 0.5)
+    assert best == sorted(best, key=lambda hit: (-hit.score, hit.chunk_no))
+
+
 def test_further_hits_add_a_little_up_to_the_number_that_counts() -> None:
     groups = {8: [Hit(9, 8, 10.5)], 7: [Hit(1, 7, 10.0), Hit(2, 7, 8.0), Hit(3, 7, 6.0), Hit(4, 7, 4.0)]}
     assert [(hit.document_no, hit.score) for hit in ranking.per_document(groups, 3, 0.05)] == [
