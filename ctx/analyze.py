@@ -350,6 +350,14 @@ def members(text: str) -> list[tuple[str, str]]:
     return pairs
 
 
+def has_version(query: str) -> bool:
+    """Whether a query holds something like `2.3`."""
+    return "." in query and any(
+        char == "." and query[i - 1 : i].isdigit() and query[i + 1 : i + 2].isdigit()
+        for i, char in enumerate(query)
+    )
+
+
 def one_letter_off(word: str) -> list[str]:
     """Words that differ from an ASCII word in lower case by one letter: swapped, left out, another, or added;
     seldom the first.

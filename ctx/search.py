@@ -60,6 +60,7 @@ _PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is goo
 _ASKED_FOR = 32  # chunks of one question that are embedded ahead: a page of results and what may rise to it
 _FILTERS_KEPT = 16  # resolved paths and types kept, each good until the next write
 _FILES_KEPT = 100_000  # paths of documents that were candidates, 20 MB: a million chunks are of so many
+_BESIDE = 8  # documents by number whose paths are read together
 _NO_WORD = "the query has neither letters nor digits, so no word was looked for"
 # Of the words that stand before what is defined.
 _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
@@ -114,7 +115,8 @@ class Searcher:
         self._surroundings = surroundings
         self._counting = Lock()
         self._pending: tuple[float, int] | None = None  # when counted, on the monotonic clock; how many
-        self._files: dict[int, rules.Profile] = {}  # a number is of one path for good
+        # By number, which is of one path for good: what candidates are, and the places read with theirs.
+        self._files: tuple[dict[int, rules.Profile], dict[int, tuple[int, str, str]]] = {}, {}
         self._resolved: dict[tuple[int, Sequence[str], Sequence[str]], frozenset[int]] = {}
 
     def search(
@@ -217,7 +219,7 @@ class Searcher:
         modules = [module for module, _ in members]
         files = rules.files_named(query)
         question = rules.Question(
-            weights, names, modules, defining, definitions, _has_version(query), files, _naming(query)
+            weights, names, modules, defining, definitions, analyze.has_version(query), files, _naming(query)
         )
         return Request(
             query,
@@ -295,7 +297,7 @@ class Searcher:
             for start in range(0, len(entries), count):
                 stride = entries[start : start + count]
                 hits = hits_of([number for number, _ in stride], stage, request)
-                rows.read(chunks_to_read(hits, self._files), within=hits)
+                rows.read(chunks_to_read(hits, self._files[0]), within=hits)
                 for number, score in stride:
                     choices = choices_of(number, hits[number], stage, rows, request)
                     choices = choices or rewritten(number, stage, rows, request)
@@ -379,13 +381,20 @@ class Searcher:
 
     def _files_of(self, ranked: ranking.Leg) -> dict[int, rules.Profile]:
         """The paths and types of documents, read once each for as long as there is room."""
-        if len(self._files) > _FILES_KEPT:
-            self._files = {}
-        files = self._files
-        unread = [number for number, _ in ranked if number not in files]
-        if unread:
-            unread.sort()
-            files.update(rules.profiles(self._catalog.places(unread)))
+        files, beside = self._files
+        if len(files) + len(beside) > _FILES_KEPT:
+            files, beside = self._files = {}, {}
+        unknown = [number for number, _ in ranked if number not in files]
+        if unknown:
+            unread = sorted([number for number in unknown if number not in beside])
+            if unread:
+                if files and unread[-1] < _FILES_KEPT:  # else most would be read for nothing
+                    unread = _with_neighbours(unread)
+                places = self._catalog.places(unread)
+                beside.update([(place[0], place) for place in places if place[0] not in files])
+            files.update(rules.profiles(filter(None, map(beside.get, unknown))))
+            for number in unknown:  # last: another thread finds each in one of the two
+                beside.pop(number, None)
         return files
 
     def _alpha(self, request: Request, semantic: Leg, rows: "Rows") -> float:
@@ -448,6 +457,12 @@ def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str
     if not names:
         return None
     return frozenset(full for full in known for name in names if full == name or full.startswith(f"{name}:"))
+
+
+def _with_neighbours(numbers: Sequence[int]) -> list[int]:
+    """The numbers with those beside them, in order: what lies together is read for little more."""
+    tops = {number - number % _BESIDE for number in numbers}
+    return [number for top in sorted(tops) for number in range(top, top + _BESIDE)]
 
 
 def _semantic_leg(hits: list[Hit], k: int) -> Leg:
@@ -554,14 +569,6 @@ def _ends_cut_off(words: _Words) -> bool:
     """Whether a query ends in the beginning of a hash that no text has so: some text may have it whole."""
     word = words.query.rpartition(" ")[2].lower()
     return _is_cut_hash(word) and not any(words.weights.get(stem, 1.0) for stem in analyze.words(word))
-
-
-def _has_version(query: str) -> bool:
-    """Whether it holds something like `2.3`."""
-    return "." in query and any(
-        char == "." and query[i - 1 : i].isdigit() and query[i + 1 : i + 2].isdigit()
-        for i, char in enumerate(query)
-    )
 
 
 def _type_test(types: Sequence[str]) -> Callable[[str], bool]:

@@ -372,6 +372,15 @@ def test_filters_hold_in_every_mode(store: Store, mode: str) -> None:
     assert ids(searcher, "cat", mode, filters=Filters(sources=frozenset())) == []
 
 
+def test_a_document_that_is_stored_later_than_those_beside_it_is_known_by_its_path(store: Store) -> None:
+    searcher = store.searcher()
+    store.put(page("otter.txt", "An otter."), page("heron.txt", "A heron, a heron and a heron by the weir."))
+    for query in ("otter", "heron"):  # the second reads the paths of those beside
+        assert len(searcher.search(query).results) == 1
+    store.put(page("weir.txt", "What stands in the stream, of which a heron says little."))
+    assert searcher.search("weir.txt").results[0].source_id == "weir.txt"
+
+
 def test_a_source_is_named_whole_or_by_its_type() -> None:
     names = ["filesystem", "filesystem:docs", "git:platform", "git:site", "script:gitlab"]
     assert resolve_sources([], names) is None
