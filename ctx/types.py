@@ -8,7 +8,7 @@ milliseconds). Times are integers: milliseconds since the epoch, UTC.
 from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 
-from ctx.kinds import PROSE
+from ctx.kinds import is_prose
 from ctx.lean import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class ChunkRow(NamedTuple):
 
     @property
     def prose(self) -> bool:
-        return self.media_type in PROSE
+        return is_prose(self.media_type)
 
 
 class Run(NamedTuple):

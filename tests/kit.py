@@ -26,6 +26,14 @@ from ctx.types import ChunkRow
 from ctx.workspace import Workspace, open_workspace
 
 ROOT = Path(__file__).parent.parent
+MEMORIES = """
+[connectors.filesystem.docs]
+root = "./docs"
+[embedding]
+provider = "disabled"
+[packs]
+enabled = ["hindsight"]
+"""  # a configuration with the memory pack
 
 
 def chunk_row(text: str, title: str, heading: str, prose: bool) -> ChunkRow:

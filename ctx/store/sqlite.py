@@ -104,7 +104,8 @@ _IDLE_READERS = 8  # open connections kept for the next reader
 
 
 class SqliteRecord(Record):
-    """The `Catalog` in a SQLite file but for the embeddings, which a search does without (sqlite_catalog.py).
+    """What a search reads of the catalog in a SQLite file; the whole of it is a `SqliteCatalog`.
+
     Readers never wait: each call has a connection of its own, and one writes.
 
     Opening makes the file (unless `read_only`) and brings it up to date. Raises `StoreError`, and `Busy`

@@ -1,4 +1,6 @@
-"""The whole catalog in one SQLite file: what a search reads (sqlite.py), and the embeddings."""
+"""The whole catalog in one SQLite file: what a search reads (sqlite.py), what indexing does, and the
+embeddings.
+"""
 
 from ctx.store.documents import Documents
 from ctx.store.embeddings import Embeddings

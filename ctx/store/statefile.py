@@ -1,4 +1,5 @@
-"""A small file of `key value` lines that is whole or absent: what a projection says of itself.
+"""A small file of `key value` lines that is whole or absent: what a projection says of itself; and what the
+state of the words, and of the vectors, says of their files.
 
 It is replaced at once (a new file is synced, then renamed over the old one) and ends with a checksum, so that
 a damaged one is told from a good one. Not JSON, because a keyword search from the command line reads one and
@@ -17,8 +18,8 @@ DAMAGED = "the keyword index is damaged: run `ctx index`, which builds it anew"
 KEYWORD_FORMAT = 7
 # Of vectors.py and lanes.py. None of these three is imported to see that nothing has changed.
 VECTORS_FORMAT, ROW_BYTES, PATCH_BYTES, CODES_ROWS, LEAD_DIMS = 3, 28, 16, 8192, 96
-MAX_LIST_BYTES = 16 << 20  # of that and of meta.json: the names of some hundred thousand files
-OPEN_TRIES = 5  # a folder may be deleted between reading its name and opening it
+MAX_LIST_BYTES = 16 << 20  # of a list of tantivy's: the names of some hundred thousand files
+OPEN_TRIES = 5  # what a state names may be deleted between reading that and opening it
 
 Stamp = tuple[int, int, int]
 """What changes when a file is replaced: inode, time of change (ns), size."""
@@ -109,6 +110,7 @@ def meta_of(folder: str) -> bytes:
 
 
 def meta_sum(meta: bytes) -> str:
+    """What tells one commit (or merge) of tantivy's from another."""
     return f"{files.checksum(meta):016x}"
 
 

@@ -32,7 +32,7 @@ import numpy.typing as npt
 from ctx import files
 from ctx.errors import StoreError
 from ctx.store import lanes
-from ctx.store.statefile import Stamp, read_state, stamp
+from ctx.store.statefile import OPEN_TRIES, Stamp, read_state, stamp
 from ctx.types import Filters, Hit
 
 FORMAT = 3
@@ -55,7 +55,6 @@ _SHARED_ROWS = 1024  # from here on two threads pick them out: 2.6 ms for 3,072 
 _SAMPLED_ROWS, _SAMPLE_STEP = 65_536, 64
 _NEAR = 1e-5  # the product of two equal rows differs by less, depending on where in the matrix they stand
 _UNIT = 0.01  # how far from unit length a row may be before it must be damaged
-_OPEN_TRIES = 5  # a generation may be deleted between reading its name and opening it
 
 DEAD = np.iinfo(np.int64).min
 
@@ -483,7 +482,7 @@ def published_model(folder: str) -> str | None:
 
 def open_snapshot(folder: str, model: str, earlier: Snapshot | None = None) -> Snapshot | None:
     """The published state; None where there is none of this model. Raises `VectorsDamaged`, `StoreError`."""
-    for tries_left in reversed(range(_OPEN_TRIES)):
+    for tries_left in reversed(range(OPEN_TRIES)):
         state = _load_state(folder)
         if state is None or state.model != model:
             return None

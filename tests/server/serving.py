@@ -16,20 +16,25 @@ from ctx.server.overview import Overview
 from ctx.server.policy import ACCESS
 from ctx.server.run import HttpServer
 from ctx.server.work import Work
-from ctx.tools.base import Annotations
+from ctx.tools.base import Annotations, Tool, Toolbox
+from ctx.types import JSON, Caller
 from ctx.workspace import Workspace
 
 READING = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 DOCUMENT_ID = "a1b2c3d4-e5f6-4890-abcd-ef1234567890"
-MEMORIES = """
-[connectors.filesystem.docs]
-root = "./docs"
-[embedding]
-provider = "disabled"
-[packs]
-enabled = ["hindsight"]
-"""  # a configuration with the memory pack
 ANYTHING = {"type": "object", "properties": {}}
+
+
+def waiting(toolbox: Toolbox) -> tuple[threading.Event, threading.Event]:
+    """Adds a tool `wait` that waits for the second event; the first is set once it is at it."""
+    entered, release = threading.Event(), threading.Event()
+
+    def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        entered.set()
+        return release.wait(200)
+
+    toolbox.add(Tool("wait", "Waits", ANYTHING, wait))
+    return entered, release
 
 
 class Served:

@@ -7,26 +7,20 @@ from typing import BinaryIO
 
 import pytest
 from faults import eventually
-from serving import ANYTHING, Serve
+from serving import ANYTHING, Serve, waiting
 
 from ctx.server import run
 from ctx.server.app import Services
 from ctx.tools.agents import Agents
 from ctx.tools.base import Tool, Toolbox
-from ctx.types import JSON, Caller
+from ctx.types import JSON
 
 
 def test_requests_sent_ahead_wait_unread_and_are_answered_in_order(
     serve: Serve, toolbox: Toolbox, agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ctx.server.run.HEAD_S", 0.5)  # which counts only while the server reads
-    entered, release = threading.Event(), threading.Event()
-
-    def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        entered.set()
-        return release.wait(200)
-
-    toolbox.add(Tool("wait", "Waits", ANYTHING, wait))
+    entered, release = waiting(toolbox)
     toolbox.add(Tool("echo", "Says it again", ANYTHING, lambda arguments, caller: arguments["word"]))
     served = serve(Services(toolbox, agents))
     first = b"POST /tools/wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
@@ -116,13 +110,7 @@ GARBAGE = [
 def test_what_is_no_http_is_told_after_the_replies_that_are_due(
     serve: Serve, toolbox: Toolbox, agents: Agents, garbage: bytes
 ) -> None:
-    entered, release = threading.Event(), threading.Event()
-
-    def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        entered.set()
-        return release.wait(200)
-
-    toolbox.add(Tool("wait", "Waits", ANYTHING, wait))
+    entered, release = waiting(toolbox)
     toolbox.add(Tool("echo", "Says it again", ANYTHING, lambda arguments, caller: arguments["word"]))
     served = serve(Services(toolbox, agents))
     first = b"POST /tools/wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"

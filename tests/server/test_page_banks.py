@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kit import project, workspace
-from serving import MEMORIES, Serve, failure
+from kit import MEMORIES, project, workspace
+from serving import Serve, failure
 
 from ctx.assemble import server_settings, services
 from ctx.types import Caller

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import project, workspace
+from kit import MEMORIES, project, workspace
 from real_clients import node
-from serving import MEMORIES, Serve
+from serving import Serve
 from tabs import Tab
 
 from ctx.assemble import services

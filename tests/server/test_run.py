@@ -18,7 +18,7 @@ import anyio
 import httpx
 import pytest
 from faults import eventually
-from serving import ANYTHING, Serve, Served, failure
+from serving import ANYTHING, Serve, Served, failure, waiting
 from starlette.types import Receive, Scope, Send
 
 from ctx.errors import ConfigError, StoreError
@@ -29,7 +29,6 @@ from ctx.server.run import address, open_sockets
 from ctx.server.work import Work
 from ctx.tools.agents import Agents
 from ctx.tools.base import Tool, Toolbox
-from ctx.types import JSON, Caller
 
 
 class StreamDoor:
@@ -85,7 +84,7 @@ def test_requests_beyond_the_bound_of_unanswered_ones_are_503_and_open_streams_d
     serve: Serve, toolbox: Toolbox, agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ctx.server.guard.MAX_IN_FLIGHT", 1)
-    entered, release = _waiting(toolbox)
+    entered, release = waiting(toolbox)
     served = serve(Services(toolbox, agents, mcp=StreamDoor))
     with served.client.stream("GET", "/mcp", headers={"mcp-session-id": "s"}) as stream:
         assert next(stream.iter_text()) == ": open\n\n"
@@ -98,21 +97,8 @@ def test_requests_beyond_the_bound_of_unanswered_ones_are_503_and_open_streams_d
         caller.join(60)
 
 
-def _waiting(toolbox: Toolbox) -> tuple[threading.Event, threading.Event]:
-    """Adds a tool `wait` that waits for the second event; the first is set once it is at it."""
-    entered, release = threading.Event(), threading.Event()
-
-    def wait(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        entered.set()
-        release.wait(200)
-        return "late"
-
-    toolbox.add(Tool("wait", "Waits", ANYTHING, wait))
-    return entered, release
-
-
 def test_a_stop_with_a_running_call_answers_it_503(serve: Serve, toolbox: Toolbox, agents: Agents) -> None:
-    entered, release = _waiting(toolbox)
+    entered, release = waiting(toolbox)
     served = serve(Services(toolbox, agents))
     answers: list[httpx.Response] = []
     caller = threading.Thread(
@@ -130,7 +116,7 @@ def test_a_stop_with_a_running_call_answers_it_503(serve: Serve, toolbox: Toolbo
 def test_a_client_that_leaves_behind_a_queue_of_requests_is_answered_to_none_of_them(
     serve: Serve, toolbox: Toolbox, agents: Agents, caplog: pytest.LogCaptureFixture
 ) -> None:
-    entered, release = _waiting(toolbox)
+    entered, release = waiting(toolbox)
     served = serve(Services(toolbox, agents))
     first = b"POST /tools/wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
     with socket.create_connection((served.host, served.port)) as client:

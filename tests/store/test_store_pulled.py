@@ -11,19 +11,11 @@ from pathlib import Path
 import pytest
 from faults import eventually, serving
 from git_kit import Upstream, git
-from kit import workspace
+from kit import MEMORIES, workspace
 
 from ctx.errors import Busy, StoreError
 from ctx.server.keys import KeyRing, match
 
-CONFIG = """
-[connectors.filesystem.docs]
-root = "./docs"
-[embedding]
-provider = "disabled"
-[packs]
-enabled = ["hindsight"]
-"""
 HERON, BADGER, OTTER = "The heron likes tea.", "The badger owns all tea.", "The otter pours tea."
 
 
@@ -32,7 +24,7 @@ def cloned(folder: Path) -> tuple[Upstream, Path]:
     upstream = Upstream(folder)
     (upstream.work / "docs").mkdir()
     (upstream.work / "docs" / "tea.md").write_text("# Tea\n\nThree minutes.\n")
-    (upstream.work / "ctx.toml").write_text(CONFIG)
+    (upstream.work / "ctx.toml").write_text(MEMORIES)
     upstream.commit({})
     upstream.push()
     git(folder, "clone", "-q", "-b", "main", str(upstream.bare), "clone")
