@@ -2,15 +2,15 @@
 (docs/ranking.md).
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
 from operator import attrgetter, itemgetter
 
 from ctx import analyze, ranking, rules
 from ctx.lean import TYPE_CHECKING, NamedTuple, records
 from ctx.markup import is_bare
 from ctx.snippet import Matcher, Terms
-from ctx.types import JSON, ChunkRow, Filters, Hit, Passage, SearchResult
+from ctx.types import JSON, ChunkRow, Filters, Hit, Passage, SearchResult, Span
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
     import numpy as np
@@ -88,6 +88,10 @@ class Choice(NamedTuple):
     text_terms: Terms
 
 
+Content = tuple[ChunkRow, Terms, Terms]
+"""A chunk, and the terms that its headings and that its text have."""
+
+
 class Rows:
     """The rows of the catalog that one search has read, each read once."""
 
@@ -95,13 +99,15 @@ class Rows:
         self._catalog = catalog
         self._rows: dict[int, ChunkRow] = {}
 
-    def read(self, chunk_nos: Sequence[int], within: Container[int] | None = None) -> None:
-        """Reads what is not read yet; `within`: only chunks of these documents, which a neighbour may not be
-        of.
-        """
+    def read(self, chunk_nos: Sequence[int]) -> None:
+        """Reads the chunks that are not read yet."""
         unread = [no for no in chunk_nos if no not in self._rows]
         if unread:
-            self._rows.update(self._catalog.chunk_rows(unread, within))
+            self._rows.update(self._catalog.chunk_rows(unread))
+
+    def read_spans(self, spans: Sequence[Span]) -> None:
+        if spans:
+            self._rows.update(self._catalog.span_rows(spans))
 
     def get(self, chunk_no: int) -> ChunkRow | None:
         return self._rows.get(chunk_no)
@@ -144,39 +150,72 @@ def hits_of(numbers: Iterable[int], stage: Stage, request: Request) -> dict[int,
     return hits
 
 
-def chunks_to_read(hits: Mapping[int, Sequence[Hit]], files: Mapping[int, rules.Profile]) -> list[int]:
+def spans_to_read(hits: Mapping[int, Sequence[Hit]], files: Mapping[int, rules.Profile]) -> list[Span]:
     """The chunks of documents among which the ones to show are; of prose their neighbours too, which may be
     shown with them.
     """
-    chunk_nos: list[int] = []
+    spans: list[Span] = []
     for number, passages in hits.items():
         reach = 1 if number not in files or files[number].prose else 0
-        for chunk_no, _, _, span in passages:
-            chunk_nos += range(chunk_no - reach, chunk_no + span + reach)
-    return chunk_nos
+        past = 0
+        for first_no, past_no in sorted([(hit.chunk_no, hit.chunk_no + hit.span) for hit in passages]):
+            if past_no + reach > past:
+                spans.append((number, max(first_no - reach, past), past_no + reach))
+                past = past_no + reach
+    return spans
+
+
+def contents_of(
+    hits: Mapping[int, Sequence[Hit]], rows: "Rows", matcher: Matcher
+) -> dict[int, list[Content]]:
+    """Of each document the chunks among which the one to show is, which were read: each with the terms of
+    its headings and of its text.
+    """
+    listed = [rows.listed(number, passages) for number, passages in hits.items()]
+    every = list(chain.from_iterable(listed))
+    headings = list(map(_heading, every))
+    terms = iter(matcher.terms_of(headings + list(map(_text, every))))
+    contents = zip(every, list(islice(terms, len(every))), terms, strict=True)
+    return {number: list(islice(contents, len(chunks))) for number, chunks in zip(hits, listed, strict=True)}
 
 
 def choices_of(
-    number: int, hits: Sequence[Hit], stage: Stage, rows: "Rows", request: Request
-) -> list[Choice]:
-    """A document's chunks that may be shown, the one that answers best first; `hits`: where they are looked
-    for.
+    contents: Mapping[int, Sequence[Content]], stage: Stage, rows: "Rows", request: Request
+) -> dict[int, list[Choice]]:
+    """Of each document's chunks those that may be shown, the one that answers best first.
 
     A chunk is worth what it says of the query, rare words more, and how near it is in meaning, weighted as
     the two legs are. One that defines the name asked for is worth more; a heading alone, front matter or a
     label gives way to what stands behind it. Words that stand in a heading or the title alone mean the
     beginning of what is below it.
+
+    Each step is taken for all documents before the next: the processor's caches hold the code of one step,
+    not that of all, and a search is the shorter by a twentieth.
     """
+    choices = {number: _weighed(number, chunks, stage, request) for number, chunks in contents.items()}
+    for number, of_document in choices.items():
+        if of_document:
+            best = of_document[0]
+            terms_above = best.terms & ~best.text_terms
+            opening = _opening(number, best.row, terms_above, best.text_terms, rows, request.matcher)
+            if opening is not None:
+                choices[number] = _opened(number, opening, of_document, stage, request)
+    bare = [number for number, of_document in choices.items() if of_document and is_bare(of_document[0].row)]
+    for number in bare:
+        choices[number] = _without_bare(number, choices[number], rows)
+    return choices
+
+
+def _weighed(number: int, contents: Iterable[Content], stage: Stage, request: Request) -> list[Choice]:
+    """The chunks of a document by what they are worth; of equals the first comes first."""
     matcher, alpha = request.matcher, stage.alpha
     nearness = _nearness(stage.semantic, number) if alpha else {}
     names = request.question.names if number in request.defining else ()
-    terms_in, terms_of_heading, shares = matcher.terms_in, matcher.terms_of_heading, matcher.shares
-    share_of_words, verbatim = 1.0 - alpha, matcher.verbatim
-
-    def weighed(row: ChunkRow) -> tuple[ChunkRow, float, Terms, Terms]:
+    share_of_words, verbatim, shares = 1.0 - alpha, matcher.verbatim, matcher.shares
+    choices: list[tuple[ChunkRow, float, Terms, Terms]] = []
+    for row, heading_terms, text_terms in contents:
         heading, text = row.heading, row.text
-        text_terms = terms_in(text)
-        terms = text_terms | terms_of_heading(heading)
+        terms = text_terms | heading_terms
         worth = share_of_words * shares[terms]
         if nearness:
             worth += alpha * nearness.get(row.chunk_no, 0.0)
@@ -186,21 +225,24 @@ def choices_of(
             worth += _PHRASE_SHARE
         if heading and text.lstrip("# ").startswith(heading.rpartition(" > ")[2]):
             worth += _OPENING_SHARE
-        return row, worth, terms, text_terms
+        choices.append((row, worth, terms, text_terms))
+    choices.sort(key=_second, reverse=True)
+    return records(Choice, choices)
 
-    entries = list(map(weighed, rows.listed(number, hits)))
-    if not entries:
-        return []
-    entries.sort(key=_second, reverse=True)
-    best, _, terms, text_terms = entries[0]
-    opening = _opening(number, best, terms & ~text_terms, text_terms, rows, matcher)
-    if opening is not None:
-        _, worth, terms, text_terms = weighed(opening)
-        remaining = [entry for entry in entries if entry[0] is not opening]
-        entries = [(opening, worth + _OPENING_SHARE, terms, text_terms), *remaining]
-        entries.sort(key=_second, reverse=True)
-    choices = records(Choice, entries)
-    return _without_bare(number, choices, rows) if is_bare(choices[0].row) else choices
+
+def _opened(
+    number: int, opening: ChunkRow, choices: Iterable[Choice], stage: Stage, request: Request
+) -> list[Choice]:
+    """The choices with the beginning of a section among them, which its heading raises."""
+    matcher = request.matcher
+    terms_in_heading, terms_in_text = (
+        matcher.terms_of_heading(opening.heading),
+        matcher.terms_in(opening.text),
+    )
+    (choice,) = _weighed(number, [(opening, terms_in_heading, terms_in_text)], stage, request)
+    raised = choice._replace(worth=choice.worth + _OPENING_SHARE)
+    remaining = [choice for choice in choices if choice.row is not opening]
+    return sorted([raised, *remaining], key=_worth, reverse=True)
 
 
 def _opening(
@@ -251,6 +293,7 @@ def _first_of(number: int, section: str, row: ChunkRow, rows: "Rows") -> ChunkRo
 
 
 _worth, _second = attrgetter("worth"), itemgetter(1)
+_heading, _text = attrgetter("heading"), attrgetter("text")
 
 
 def _without_bare(number: int, choices: list[Choice], rows: "Rows") -> list[Choice]:
@@ -334,38 +377,66 @@ def _terms_of(choices: list[Choice], request: Request) -> list[str]:
     return request.matcher.listed(terms)
 
 
-def result_of(request: Request, choices: list[Choice], rows: "Rows", score: float) -> SearchResult:
-    """A document with its best passage, and further ones where several are asked for."""
-    row = choices[0].row
-    passages = [_passage(request.matcher, row, rows)]
+class _Section(NamedTuple):
+    """A chunk to show, how its section goes on, and the lines of it and the neighbours that belong to it."""
+
+    chunk: ChunkRow
+    further: str
+    start_line: int
+    end_line: int
+
+
+def results_of(
+    request: Request, answers: Sequence[tuple[float, list[Choice]]], rows: "Rows"
+) -> list[SearchResult]:
+    """Documents with their scores and choices as results: each with its best passage, and further ones where
+    several are asked for.
+    """
+    shown = [_sections(choices, request.per_document, rows) for _, choices in answers]
+    every = chain.from_iterable(shown)
+    snippets = iter(request.matcher.snippets([(section.chunk, section.further) for section in every]))
+    results = []
+    for (score, choices), sections in zip(answers, shown, strict=True):
+        row = choices[0].row
+        passages = [
+            Passage(snippet, section.chunk.heading, section.start_line, section.end_line, highlights)
+            for section, (snippet, highlights) in zip(sections, snippets, strict=False)
+        ]
+        best = passages[0]
+        results.append(
+            SearchResult(
+                row.id,
+                row.source,
+                row.source_id,
+                row.title,
+                score,
+                best.snippet,
+                row.source_url,
+                row.updated_ms,
+                best.heading,
+                best.start_line,
+                best.end_line,
+                best.highlights,
+                tuple(passages[1:]),
+            )
+        )
+    return results
+
+
+def _sections(choices: Sequence[Choice], count: int, rows: "Rows") -> list[_Section]:
+    """What is shown of a document: at most so many, none of the lines of another."""
+    sections = [_section(choices[0].row, rows)]
     threshold = max(choices[0].worth * _FURTHER_SHARE, 1e-9)
     for choice in choices[1:]:
-        if len(passages) == request.per_document or choice.worth < threshold:
+        if len(sections) == count or choice.worth < threshold:
             break
-        if all(not passage.start_line <= choice.row.start_line <= passage.end_line for passage in passages):
-            passages.append(_passage(request.matcher, choice.row, rows))
-    best = passages[0]
-    return SearchResult(
-        id=row.id,
-        source=row.source,
-        source_id=row.source_id,
-        title=row.title,
-        score=score,
-        snippet=best.snippet,
-        source_url=row.source_url,
-        updated_ms=row.updated_ms,
-        heading=best.heading,
-        start_line=best.start_line,
-        end_line=best.end_line,
-        highlights=best.highlights,
-        passages=tuple(passages[1:]),
-    )
+        if all(not section.start_line <= choice.row.start_line <= section.end_line for section in sections):
+            sections.append(_section(choice.row, rows))
+    return sections
 
 
-def _passage(matcher: Matcher, row: ChunkRow, rows: "Rows") -> Passage:
-    """A chunk with its place; of prose, with the neighbours under the same heading, since a section is read
-    as a whole.
-    """
+def _section(row: ChunkRow, rows: "Rows") -> _Section:
+    """A chunk; of prose, with the neighbours under the same heading, since a section is read as a whole."""
     chunk, first, last, further = row, row, row, ""
     if row.prose:
         room = _SECTION_CHARS - len(row.text)
@@ -378,8 +449,7 @@ def _passage(matcher: Matcher, row: ChunkRow, rows: "Rows") -> Passage:
                 last, further = after, after.text
             if row.text.rstrip().endswith(":"):  # it announces what the next chunk shows
                 chunk, further = row._replace(text=f"{row.text}\n{after.text}"), ""
-    snippet, highlights = matcher.snippet(chunk, further)
-    return Passage(snippet, row.heading, first.start_line, last.end_line, highlights)
+    return _Section(chunk, further, first.start_line, last.end_line)
 
 
 def explanation_of(number: int, score: float, stage: Stage, choices: list[Choice], request: Request) -> JSON:

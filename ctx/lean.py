@@ -29,7 +29,7 @@ else:
     from _thread import RLock as RLock  # `threading` gives these two under the same names, and is 1 ms more
     from _thread import allocate_lock as Lock  # noqa: F401
     from collections import _tuplegetter  # what `collections.namedtuple` makes its fields of
-    from functools import partial
+    from itertools import repeat
 
     # So many records of a class are made by hand: compiling a constructor costs what that does for a hundred
     # of them (0.2 million instructions), and of most classes a command makes fewer.
@@ -131,7 +131,7 @@ else:
         """A record of each row, which has a value for every field: a quarter of the time that calling the
         class takes.
         """
-        return list(map(partial(tuple.__new__, record_type), rows))
+        return list(map(tuple.__new__, repeat(record_type), rows))
 
     class pattern:
         """A compiled pattern that is compiled, and `re` imported, when it is first used; its methods are then

@@ -47,11 +47,11 @@ def by_document(hits: Iterable[Hit]) -> dict[int, list[Hit]]:
     """The hits of each document, in the order in which they come."""
     groups: dict[int, list[Hit]] = {}
     for hit in hits:
-        group = groups.get(hit[1])
-        if group is None:
-            groups[hit[1]] = [hit]
+        document_no = hit[1]
+        if document_no in groups:
+            groups[document_no].append(hit)
         else:
-            group.append(hit)
+            groups[document_no] = [hit]
     return groups
 
 
@@ -64,13 +64,14 @@ def per_document(groups: Mapping[int, Sequence[Hit]], counted: int = 1, bonus: f
     best = [group[0] for group in groups.values()]
     if counted < 2 or not bonus:
         return best
-    for i, group in enumerate(groups.values()):
-        if len(group) > 1:  # few, and they rise: a place is looked for among those before
-            chunk_no, document_no, score, span = group[0]
-            further = bonus * sum([hit.score for hit in group[1:counted]])
-            del best[i]
-            raised = Hit(chunk_no, document_no, score + further, span)
-            best.insert(_place(best, raised, i), raised)
+    several = [i for i, count in enumerate(map(len, groups.values())) if count > 1]
+    for i in several:  # few, and they rise: a place is looked for among those before
+        group = groups[best[i].document_no]
+        chunk_no, document_no, score, span = group[0]
+        further = bonus * sum([hit.score for hit in group[1:counted]])
+        del best[i]
+        raised = Hit(chunk_no, document_no, score + further, span)
+        best.insert(_place(best, raised, i), raised)
     return best
 
 
@@ -92,7 +93,7 @@ def _place(hits: Sequence[Hit], risen: Hit, end: int) -> int:
 
 def surplus(groups: Mapping[int, Sequence[Hit]], counted: int) -> int:
     """How many hits do not count, where `counted` of a document do."""
-    return sum([len(group) - counted for group in groups.values() if len(group) > counted])
+    return sum([count - counted for count in map(len, groups.values()) if count > counted])
 
 
 def first_counted(hits: Sequence[Hit], counted: int, k: int) -> Sequence[Hit]:
@@ -114,7 +115,7 @@ def of_best(hits: Sequence[Hit]) -> Leg:
     top = hits[0].score if hits else 0.0
     if top <= 0:
         return [(hit.document_no, 0.0) for hit in hits]
-    return [(number, score / top) for _, number, score, _ in hits]
+    return [(hit[1], hit[2] / top) for hit in hits]  # by place: a third of the time
 
 
 def is_name(query: str) -> bool:

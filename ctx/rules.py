@@ -119,7 +119,8 @@ def profiles(places: Iterable[tuple[int, str, str]]) -> dict[int, Profile]:
         named = f"{folders[-1]}/{stem}" if folders else f"/{stem}"
         low = lowered(named)  # the places of both are compared
         low = named if low == named else low  # a hundred thousand are kept, and most are of small letters
-        prose, code = kinds.is_prose(media_type), kinds.is_code(media_type)
+        prose = media_type in kinds.PROSE
+        code = not prose and kinds.is_code(media_type)
         defining = code and not path.endswith(_STUBS)
         numbers.append(number)
         role, suffix = kinds.role(file, media_type), sys.intern(suffix.lower())

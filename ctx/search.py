@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from ctx import analyze, kinds, ranking, rules
 from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
@@ -15,12 +15,13 @@ from ctx.evidence import (
     Rows,
     Stage,
     choices_of,
-    chunks_to_read,
+    contents_of,
     explanation_of,
     hits_of,
-    result_of,
+    results_of,
     rewritten,
     share_of_best,
+    spans_to_read,
 )
 from ctx.lean import TYPE_CHECKING, Lock, NamedTuple, Protocol
 from ctx.settings import Retrieval
@@ -145,22 +146,19 @@ class Searcher:
         prefix = prefix or _ends_cut_off(words)
         rows = Rows(self._catalog)
         request = self._request(words, mode, filters, prefix, vector, per_document)
-        results: list[SearchResult] = []
-        explained: list[JSON] = []
-        share, note = 0.0, words.note or (None if words.weights or mode == "semantic" else _NO_WORD)
-        for number, score, stage, choices in self._answers(request, rows, offset + limit):
-            if not share:
-                share = share_of_best(request, choices)
-                note = note or _wordless(request, stage)
-            if offset:
-                offset -= 1
-                continue
-            results.append(result_of(request, choices, rows, score * share))
-            if explain:
-                explained.append(explanation_of(number, score * share, stage, choices, request))
-            if len(results) == limit:
-                break
-        return SearchReply(results, explained if explain else None, remark or partial, note)
+        note = words.note or (None if words.weights or mode == "semantic" else _NO_WORD)
+        answers = list(islice(self._answers(request, rows, offset + limit), offset + limit))
+        share = 0.0
+        if answers:
+            _, _, stage, choices = answers[0]
+            share = share_of_best(request, choices)
+            note = note or _wordless(request, stage)
+        shown = [
+            (number, score * share, stage, choices) for number, score, stage, choices in answers[offset:]
+        ]
+        results = results_of(request, [(score, choices) for _, score, _, choices in shown], rows)
+        explained = [explanation_of(*answer, request) for answer in shown] if explain else None
+        return SearchReply(results, explained, remark or partial, note)
 
     def resolved(self, filters: Filters, paths: Sequence[str] = (), types: Sequence[str] = ()) -> Filters:
         """The filters with the documents whose path fits one of the globs and whose type is one of `types`.
@@ -297,12 +295,12 @@ class Searcher:
             for start in range(0, len(entries), count):
                 stride = entries[start : start + count]
                 hits = hits_of([number for number, _ in stride], stage, request)
-                rows.read(chunks_to_read(hits, self._files[0]), within=hits)
+                rows.read_spans(spans_to_read(hits, self._files[0]))
+                choices = choices_of(contents_of(hits, rows, request.matcher), stage, rows, request)
                 for number, score in stride:
-                    choices = choices_of(number, hits[number], stage, rows, request)
-                    choices = choices or rewritten(number, stage, rows, request)
-                    if choices:
-                        yield number, min(score, ceiling), stage, choices
+                    of_document = choices[number] or rewritten(number, stage, rows, request)
+                    if of_document:
+                        yield number, min(score, ceiling), stage, of_document
             met.update([number for number, _ in entries])
             ceiling = min(entries[-1][1], ceiling) if entries else ceiling
 
@@ -343,7 +341,9 @@ class Searcher:
         counted = self._settings.max_chunks_per_doc
         groups = ranking.by_document(hits)
         exhausted = len(hits) < k or k == MAX_CANDIDATES
-        if not exhausted and ranking.surplus(groups, counted) > k * _CROWDED:
+        # There are no more hits too many than further ones.
+        crowded = len(hits) - len(groups) > k * _CROWDED
+        if crowded and not exhausted and ranking.surplus(groups, counted) > k * _CROWDED:
             deeper = min(MAX_CANDIDATES, k * DEEPER)
             hits = self._index.keyword(request.query, request.filters, deeper, prefix=request.prefix)
             groups = ranking.by_document(ranking.first_counted(hits, counted, k))

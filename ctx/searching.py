@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from math import inf
 
 from ctx.config import Config
 from ctx.errors import StoreError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ctx.succession import Succession
     from ctx.tools.base import Toolbox
 
+COMPLETE_S = 0.02  # for which nothing is lacking; the index looks as often whether a writer has committed
 _HOLD_TRIES = 3  # models do not change more often while one question is asked
 
 
@@ -46,6 +48,7 @@ class SearchWorkspace:
         self._lock = RLock()
         self._watcher: Watcher | None = None
         self._all_indexed = False  # every source, once at least
+        self._complete_until_s = -inf  # on the monotonic clock
         self._opened: list[Callable[[], None]] = []
 
     def __enter__(self) -> Self:
@@ -170,7 +173,13 @@ class SearchWorkspace:
             self.indexer_at_work.ask_for(chunk_nos)
 
     def lacking(self) -> str | None:
-        """What a search must be told to lack: sources never indexed to the end, writes yet to be applied."""
+        """What a search must be told to lack: sources never indexed to the end, writes yet to be applied.
+
+        That nothing is holds for `COMPLETE_S`: hundreds of searches a second need not ask each.
+        """
+        began_s = time.monotonic()
+        if began_s < self._complete_until_s:
+            return None
         if not self._all_indexed:
             never_indexed = [name for name in self.source_names() if self.catalog.last_run(name) is None]
             if never_indexed:
@@ -184,6 +193,8 @@ class SearchWorkspace:
             # What embedding writes adds nothing to what words find.
             if indexer is None or indexer.activity.phase != "embedding":
                 return "the index is behind the catalog: the latest changes may be missing"
+        else:
+            self._complete_until_s = began_s + COMPLETE_S
         return None
 
     @property

@@ -5,10 +5,11 @@ Texts are looked through by hand: `re` would be 4 ms of a search from the comman
 
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from operator import itemgetter
 
 from ctx import analyze
-from ctx.lean import NamedTuple, pattern, records
+from ctx.lean import pattern
 from ctx.markup import plain, without_asides
 from ctx.types import ChunkRow
 
@@ -27,12 +28,14 @@ _WORDS = pattern(r"[^\W_]+")  # as the index parts them
 Terms = int  # a set of a query's terms: bit i says that the i-th is in it. A search unites thousands of them
 
 
-class Mark(NamedTuple):
-    """A word [start, end) of a text that the query has, and which of the query's terms it is."""
+Mark = tuple[int, int, Terms]
+"""A word [start, end) of a text that the query has, and which of the query's terms it is: no named tuple, for
+these are taken apart in half the time.
+"""
 
-    start: int
-    end: int
-    terms: Terms
+
+Snippet = tuple[str, tuple[tuple[int, int], ...]]
+"""What is shown of a chunk, and the spans [start, end) of it that are the query's words."""
 
 
 class _Shares(dict[Terms, float]):
@@ -92,6 +95,31 @@ class Matcher:
                 terms |= bit
         return terms
 
+    def terms_of(self, texts: list[str]) -> list[Terms]:
+        """`terms_in` of each text. They are looked through as one: a search asks of a hundred, and most have
+        few of the words.
+        """
+        of_ascii = [text if text.isascii() else "" for text in texts]  # of others the places may differ
+        together = "\n".join(of_ascii)
+        low = together.lower()
+        ends = list(accumulate([len(text) + 1 for text in of_ascii]))
+        terms = [0] * len(texts)
+        for bit, part, _ in self._beginnings:
+            start, position = low.find(part), 0
+            while start >= 0:
+                if start and low[start - 1].isalnum() and not together[start].isupper():
+                    start = low.find(part, start + 1)
+                    continue
+                while ends[position] <= start:  # not `bisect`: importing it is dearer than walking
+                    position += 1
+                terms[position] |= bit
+                start = low.find(part, ends[position])
+        if of_ascii != texts:
+            for position, text in enumerate(texts):
+                if not text.isascii():
+                    terms[position] = self.terms_in(text)
+        return terms
+
     @property
     def verbatim(self) -> bool:
         """Whether the query may ask for words as they were written."""
@@ -137,7 +165,7 @@ class Matcher:
         """Where the words stand, in order and apart."""
         low, origins = _folded(text)
         spaced = low.isascii()
-        spans: list[tuple[int, int, Terms]] = []
+        marks: list[Mark] = []
         read_to = 0
         for start, end in _places(low, self._parts):
             unspaced = not spaced and max(low[start:end]) >= _FIRST_UNSPACED
@@ -155,11 +183,10 @@ class Matcher:
                 continue
             # The pairs of a run overlap: together they are what the query has of it.
             if unspaced and 0 < begin <= read_to and low[read_to - 1] >= _FIRST_UNSPACED:
-                opening, _, terms_before = spans.pop()
+                opening, _, terms_before = marks.pop()
                 first, terms = opening, terms_before | terms
-            spans.append((first, last, terms))
+            marks.append((first, last, terms))
             read_to = end
-        marks = records(Mark, spans)
         return sorted(marks + self._snakes(text, low, marks)) if "_" in text else marks
 
     def _terms_of_word(self, word: str) -> Terms:
@@ -181,46 +208,66 @@ class Matcher:
         snakes = []
         position = 0  # of the first mark that does not end before the identifier
         for start, end in analyze.snake_spans(text):
-            while position < len(marks) and marks[position].end <= start:
+            while position < len(marks) and marks[position][1] <= start:
                 position += 1
-            if position < len(marks) and marks[position].start < end:
+            if position < len(marks) and marks[position][0] < end:
                 continue
             terms = self._terms_of_word(text[start:end].replace("_", ""))
             if terms:
-                snakes.append(Mark(start, end, terms))
+                snakes.append((start, end, terms))
         return snakes
 
-    def snippet(self, chunk: ChunkRow, further: str = "") -> tuple[str, tuple[tuple[int, int], ...]]:
-        """About `snippet_chars` of a chunk, whole words, around most of the query's words; and where those
+    def snippet(self, chunk: ChunkRow, further: str = "") -> Snippet:
+        """As `snippets` has it, of one chunk."""
+        return self.snippets([(chunk, further)])[0]
+
+    def snippets(self, sections: Sequence[tuple[ChunkRow, str]]) -> list[Snippet]:
+        """About `snippet_chars` of each chunk, whole words, around most of the query's words; and where those
         stand in it.
 
-        `further` is how the section goes on, for a chunk that is shorter than that.
+        With each comes how its section goes on, for a chunk that is shorter than that. Every step is taken
+        for all before the next, as in `evidence.choices_of`.
         """
-        text, marks = self._shown(chunk)
-        start, end = self._window(text, marks)
-        if further and end == len(text) < self._snippet_chars:
-            longer = self._shown(chunk._replace(text=f"{chunk.text}\n{further}"))
-            longer_end = _window_end(*longer, self._snippet_chars)
-            if longer_end > end and not _terms_of(marks) & ~_terms_of(longer[1], longer_end):
-                (text, marks), end = longer, longer_end
-        lead = "…" if start else ""
-        snippet = lead + text[start:end] + ("…" if end < len(text) else "")
-        shift = len(lead) - start
-        inside = [(first + shift, last + shift) for first, last, _ in marks if first >= start and last <= end]
-        return snippet, tuple(inside)
+        shown = self._shown([chunk for chunk, _ in sections])
+        windows = [self._window(text, marks) for text, marks in shown]
+        snippets = []
+        for (chunk, further), (text, marks), (start, end) in zip(sections, shown, windows, strict=True):
+            if further and end == len(text) < self._snippet_chars:
+                text, marks, end = self._longer(chunk, further, text, marks)
+            lead = "…" if start else ""
+            snippet = lead + text[start:end] + ("…" if end < len(text) else "")
+            shift = len(lead) - start
+            inside = [
+                (first + shift, last + shift) for first, last, _ in marks if first >= start and last <= end
+            ]
+            snippets.append((snippet, tuple(inside)))
+        return snippets
 
-    def _shown(self, chunk: ChunkRow) -> tuple[str, list[Mark]]:
-        """A chunk on one line with the query's words: without the notes beside its text, unless one of the
-        words is in these alone.
+    def _longer(
+        self, chunk: ChunkRow, further: str, text: str, marks: list[Mark]
+    ) -> tuple[str, list[Mark], int]:
+        """What is shown of a chunk that is shown whole, and until where: with more of its section, unless
+        words of the query would go.
         """
-        text = plain(chunk)
-        marks = self.marks(text)
-        main = without_asides(chunk)
-        if main is chunk:
-            return text, marks
-        main_text = plain(main)
-        main_marks = self.marks(main_text)
-        return (main_text, main_marks) if _terms_of(main_marks) == _terms_of(marks) else (text, marks)
+        longer, longer_marks = self._shown([chunk._replace(text=f"{chunk.text}\n{further}")])[0]
+        end = _window_end(longer, longer_marks, self._snippet_chars)
+        if end > len(text) and not _terms_of(marks) & ~_terms_of(longer_marks, end):
+            return longer, longer_marks, end
+        return text, marks, len(text)
+
+    def _shown(self, chunks: Sequence[ChunkRow]) -> list[tuple[str, list[Mark]]]:
+        """Chunks on one line each with the query's words: without the notes beside their text, unless one of
+        the words is in these alone.
+        """
+        texts = list(map(plain, chunks))
+        shown = list(zip(texts, map(self.marks, texts), strict=True))
+        for i, main in enumerate(map(without_asides, chunks)):
+            if main is not chunks[i]:
+                text = plain(main)
+                marks = self.marks(text)
+                if _terms_of(marks) == _terms_of(shown[i][1]):
+                    shown[i] = text, marks
+        return shown
 
     def _window(self, text: str, marks: list[Mark]) -> tuple[int, int]:
         """[start, end) of the `snippet_chars` characters that say most of the query, begun at a sentence
@@ -251,8 +298,8 @@ class Matcher:
         counts: dict[Terms, int] = {}  # of the words in the window, by what terms they are
         terms = 0
         for i, (start, _, leaving) in enumerate(marks):
-            while last < len(marks) and marks[last].start < start + room:
-                coming = marks[last].terms
+            while last < len(marks) and marks[last][0] < start + room:
+                coming = marks[last][2]
                 counts[coming] = counts.get(coming, 0) + 1
                 terms |= coming
                 last += 1
@@ -272,15 +319,15 @@ class Matcher:
         for _, end, of_word in shown:
             if of_word & ~terms:
                 terms, until = terms | of_word, end
-        return (shown[0].start if shown else 0), until
+        return (shown[0][0] if shown else 0), until
 
 
 def _terms_of(marks: Sequence[Mark], end: int = sys.maxsize) -> Terms:
     """The terms that are marked before `end`."""
     terms = 0
-    for mark in marks:
-        if mark.end <= end:
-            terms |= mark.terms
+    for _, marked_to, of_word in marks:
+        if marked_to <= end:
+            terms |= of_word
     return terms
 
 
@@ -349,7 +396,7 @@ def _window_end(text: str, marks: list[Mark], size: int, start: int = 0) -> int:
     if end == len(text):
         return end
     sentences = _sentences(text, start + size * 2 // 3, end)
-    covered = max((mark.end for mark in marks if mark.end <= end), default=0)
+    covered = max([marked_to for _, marked_to, _ in marks if marked_to <= end], default=0)
     if sentences and sentences[-1] >= covered:
         end = sentences[-1]
     else:

@@ -82,6 +82,9 @@ class Hit(NamedTuple):
     span: int = 1
 
 
+Span = tuple[int, int, int]
+"""Chunks of a document: its number, that of the first, and the one behind the last."""
+
 Fields = TypeVar("Fields", bound="tuple[int, int, float, int]")  # of a hit, which is made of the best alone
 _chunk_no, _score = itemgetter(0), itemgetter(2)  # by their places: half the time
 

@@ -1,6 +1,8 @@
 """What is shown of a text: marks on the query's words, windows that hold them, no markup."""
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from kit import chunk_row, lines_run
 
 from ctx import analyze
@@ -9,7 +11,7 @@ from ctx.snippet import Matcher
 
 def marked(query: str, text: str) -> list[str]:
     matcher = Matcher(analyze.query_terms(query), {})
-    return [text[mark.start : mark.end] for mark in matcher.marks(text)]
+    return [text[start:end] for start, end, _ in matcher.marks(text)]
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,45 @@ def test_what_words_say_together_does_not_depend_on_the_order_in_which_a_text_ha
         == backwards.shares[backwards.terms_in(" ".join(reversed(terms[2:])))]
     )
     assert matcher.listed(matcher.terms_in("word7 and word3")) == ["word3", "word7"]
+
+
+PIECES = st.sampled_from(
+    [
+        "app",
+        "App",
+        "mapp",
+        "appapp",
+        "a",
+        "b",
+        "otter",
+        "Ötter",
+        "İ",
+        "ﬁ",
+        "獺",
+        "獺祭",
+        "_",
+        "-",
+        " ",
+        "\n",
+        "\0",
+    ]
+)
+
+
+@given(st.lists(st.lists(PIECES, max_size=8).map("".join), max_size=8))
+@example(["mapp App", "", "app", "Ötter app", "otter\n"])
+def test_the_terms_of_many_texts_are_those_of_each(texts: list[str]) -> None:
+    matcher = Matcher(["app", "otter", "a", "獺", "獺祭"], {})
+    assert matcher.terms_of(texts) == [matcher.terms_in(text) for text in texts]
+
+
+@given(st.lists(st.tuples(st.lists(PIECES, max_size=60), st.lists(PIECES, max_size=20)), max_size=5))
+def test_snippets_of_many_chunks_are_those_of_each(texts: list[tuple[list[str], list[str]]]) -> None:
+    sections = [
+        (chunk_row(" ".join(text), "title", "", prose=True), " ".join(further)) for text, further in texts
+    ]
+    matcher = Matcher(["app", "otter", "獺"], {}, snippet_chars=80)
+    assert matcher.snippets(sections) == [matcher.snippet(chunk, further) for chunk, further in sections]
 
 
 def test_a_term_begins_a_word_or_a_hump_and_is_not_within_one() -> None:
@@ -177,6 +218,9 @@ def test_a_run_without_spaces_is_marked_whole(query: str, text: str, marked: lis
 def test_a_text_costs_what_it_is_long_and_not_the_square_of_that(piece: str) -> None:
     def cost(times: int) -> int:
         matcher = Matcher(["otter", "x", "a", "獺獺", "lakeotter"], {}, snippet_chars=2000)
-        return lines_run(lambda: matcher.snippet(chunk_row(piece * times, "t", "", prose=True)))
+        text = piece * times
+        return lines_run(
+            lambda: (matcher.terms_of([text, text]), matcher.snippet(chunk_row(text, "t", "", prose=True)))
+        )
 
     assert cost(9600) < 6 * cost(2400)

@@ -5,12 +5,12 @@ The catalog is the record; every write of it takes the next `seq`. The index is 
 command line needs neither these shapes, which are for the type checker there, nor the values of `rows.py`.
 """
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from ctx.items import Chunk, Document, SourceStatus
 from ctx.lean import TYPE_CHECKING, Protocol
 from ctx.store.rows import Listing, ModelShare, PendingChunk, StoredDocument, VectorBatch, VectorPosition
-from ctx.types import ChunkRow, Filters, Hit, Run
+from ctx.types import ChunkRow, Filters, Hit, Run, Span
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
     import numpy as np
@@ -25,11 +25,13 @@ class ReadCatalog(Protocol):
         """The number of the last write that a projection has to apply (a run's record is none)."""
         ...
 
-    def chunk_rows(
-        self, chunk_nos: Sequence[int], within: Container[int] | None = None
-    ) -> dict[int, ChunkRow]:
-        """The rows of those chunks that still exist, by chunk_no; `within`: only of these documents, by
-        number.
+    def chunk_rows(self, chunk_nos: Sequence[int]) -> dict[int, ChunkRow]:
+        """The rows of those chunks that still exist, by chunk_no."""
+        ...
+
+    def span_rows(self, spans: Sequence[Span]) -> dict[int, ChunkRow]:
+        """The rows of the chunks of documents within spans of numbers, those that still exist, by
+        chunk_no.
         """
         ...
 

@@ -160,6 +160,7 @@ _READS = (
         "content_hashes",
         "document",
         "chunk_rows",
+        "span_rows",
         "places",
         "matching",
     ),

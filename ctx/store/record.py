@@ -6,13 +6,13 @@ a method of `Record` and of `Write`. A write takes its `seq` as late as it can: 
 go no further.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 
 from ctx.errors import StoreError
 from ctx.lean import TYPE_CHECKING, Any, Protocol, records
-from ctx.types import ChunkRow, Run
+from ctx.types import ChunkRow, Run, Span
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 TOO_LARGE = "a number or a text is larger than the catalog can hold"
 NEVER_INDEXED = "not indexed yet"
 MOVING = "moving"  # in `meta` from the first to the last write of a move into this store
+# What a search reads of chunks, and which.
+_CHUNKS = 'SELECT document_no, no, start_line, end_line, heading, start, "end"'
+_IN_RUN = "CROSS JOIN chunk WHERE no >= run.first AND no < run.past"
 _BOUND = 500  # values bound to one statement, about
-_chunk_no = itemgetter(0)  # of the fields of a `ChunkRow`
+_first = itemgetter(0)  # the document of a chunk as it is stored, the chunk of the fields of a `ChunkRow`
 _STRIDE = 16  # lists of values in a statement are as long as a multiple of this
 
 
@@ -185,21 +188,29 @@ class Record:
 
     # -- documents -------------------------------------------------------------------------------------------
 
-    def chunk_rows(
-        self, chunk_nos: Sequence[int], within: Container[int] | None = None
-    ) -> dict[int, ChunkRow]:
+    def chunk_rows(self, chunk_nos: Sequence[int]) -> dict[int, ChunkRow]:
+        return self._chunk_rows(
+            (f"WITH run (first, past) AS (VALUES {rows}) {_CHUNKS} FROM run {_IN_RUN}", bounds)
+            for rows, bounds in runs(chunk_nos)
+        )
+
+    def span_rows(self, spans: Sequence[Span]) -> dict[int, ChunkRow]:
+        return self._chunk_rows(
+            (
+                f"WITH run (no_of_document, first, past) AS (VALUES {rows}) {_CHUNKS} FROM run {_IN_RUN} "
+                "AND document_no = run.no_of_document",
+                bounds,
+            )
+            for rows, bounds in _rows_of_values(list(chain.from_iterable(spans)), 3)
+        )
+
+    def _chunk_rows(self, queries: Iterable[tuple[str, Sequence[int]]]) -> dict[int, ChunkRow]:
+        """The chunks that each query gives, as `_CHUNKS` has them, with what they are of."""
         chunk_rows: dict[int, ChunkRow] = {}
-        with self._reading() as connection:
-            for rows, bounds in runs(chunk_nos):
-                chunks = connection.execute(
-                    f"WITH run (first, past) AS (VALUES {rows}) "
-                    'SELECT document_no, no, start_line, end_line, heading, start, "end" '
-                    "FROM run CROSS JOIN chunk WHERE no >= run.first AND no < run.past",
-                    bounds,
-                ).fetchall()
-                document_nos = list({chunk[0] for chunk in chunks})
-                if within is not None:
-                    document_nos = [no for no in document_nos if no in within]
+        with self._glance() as connection:
+            for sql, bounds in queries:
+                chunks = connection.execute(sql, bounds).fetchall()
+                document_nos = list(set(map(_first, chunks)))
                 documents = {
                     row[0]: (row[1], row[2], row[3:])
                     for row in connection.execute(
@@ -211,7 +222,7 @@ class Record:
                     )
                 }
                 fields = _joined(chunks, documents)
-                chunk_rows.update(zip(map(_chunk_no, fields), records(ChunkRow, fields), strict=True))
+                chunk_rows.update(zip(map(_first, fields), records(ChunkRow, fields), strict=True))
         return chunk_rows
 
     def places(self, document_nos: Sequence[int]) -> list[tuple[int, str, str]]:
@@ -268,14 +279,18 @@ def _by_number(rows: "Rows") -> dict[int, Sequence[Any]]:
 def _joined(
     chunks: Iterable[tuple[Any, ...]], documents: Mapping[int, tuple[Any, ...]]
 ) -> list[tuple[Any, ...]]:
-    """The fields of `ChunkRow` of the chunks that are of these documents, as `chunk_rows` reads both."""
+    """The fields of `ChunkRow` of the chunks that are of these documents, as `_chunk_rows` reads both.
+
+    A document that was rewritten between the two has chunks of higher numbers: these are none of it.
+    """
     rows = []
     for document_no, no, start_line, end_line, heading, start, end in chunks:
         if document_no in documents:
             body, first, fields = documents[document_no]
-            rows.append(
-                (no, document_no, no - first, start_line, end_line, heading, body[start:end]) + fields  # noqa: RUF005 - half the time
-            )
+            if no >= first:
+                rows.append(
+                    (no, document_no, no - first, start_line, end_line, heading, body[start:end]) + fields  # noqa: RUF005 - half the time
+                )
     return rows
 
 
@@ -323,11 +338,18 @@ def runs(numbers: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
     """
     present = set(numbers)
     behind = {number + 1 for number in present}
-    bounds = [*chain.from_iterable(zip(sorted(present - behind), sorted(behind - present), strict=True))]
-    for start in range(0, len(bounds), _BOUND):
-        values = bounds[start : start + _BOUND]
-        values += (0, 0) * (-len(values) // 2 % _STRIDE)
-        yield ", ".join(("(?, ?)",) * (len(values) // 2)), values
+    bounds = chain.from_iterable(zip(sorted(present - behind), sorted(behind - present), strict=True))
+    return _rows_of_values(list(bounds), 2)
+
+
+def _rows_of_values(values: list[int], width: int) -> Iterator[tuple[str, list[int]]]:
+    """Rows of values for `VALUES`, each so wide, and the values; as many at a time as one statement takes."""
+    row = f"({marks(range(width))})"
+    bound = _BOUND // width * width
+    for start in range(0, len(values), bound):
+        of_one = values[start : start + bound]
+        of_one += (0,) * (width * (-len(of_one) // width % _STRIDE))
+        yield ", ".join((row,) * (len(of_one) // width)), of_one
 
 
 def chunks_between(connection: Statements, first: int, count: int) -> "tuple[Chunk, ...]":

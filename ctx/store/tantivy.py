@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import log
+from operator import itemgetter
 
 import tantivy
 
@@ -32,6 +33,7 @@ TIED = (8, 64, 1000)
 RELOAD_CHECK_S = 0.02  # between two looks at whether a writer has committed
 
 MAX_PHRASES = 8
+_KNOWN_TERMS = 10_000  # whose rarity is kept, 2 MB: the same words are asked again and again
 _NO_DOCUMENT = -1  # the catalog counts from 1
 # One segment a commit instead of two, and a search goes through each; what reads and cuts the files is slower
 # than the one thread, and with two all of it costs an eighth more processor time.
@@ -39,6 +41,7 @@ _THREADS = 1
 _META = "meta.json"  # tantivy replaces it with every commit
 
 _SILENT = "the keyword index could not answer: run `ctx doctor`"
+_chunk_no, _score = itemgetter(0), itemgetter(2)  # of the fields of a `Hit`
 _SHOULD, _MUST = tantivy.Occur.Should, tantivy.Occur.Must
 
 
@@ -86,6 +89,7 @@ class KeywordIndex:
             # A new reader, of what is there now; the other policy polls.
             self._index.config_reader(reload_policy="manual")
             self._searcher = self._index.searcher()
+            self._known: tuple[Any, dict[str, float]] = self._searcher, {}  # weights of terms in what it sees
         except (OSError, ValueError) as error:
             self._drop_links()
             raise StoreError(
@@ -152,12 +156,19 @@ class KeywordIndex:
     def rarity(self, terms: Sequence[str]) -> dict[str, float]:
         """BM25's idf of each term, for those that stand in some text or head."""
         searcher = self._fresh()
+        known_of, known = self._known
+        if known_of is not searcher or len(known) > _KNOWN_TERMS:
+            known = {}
+            self._known = searcher, known
         count = searcher.num_docs
         weights: dict[str, float] = {}
         for term in terms:
-            frequency = searcher.doc_freq("text", term) or searcher.doc_freq("head", term)
-            if frequency:
-                weights[term] = idf(count, frequency)
+            weight = known.get(term)
+            if weight is None:
+                frequency = searcher.doc_freq("text", term) or searcher.doc_freq("head", term)
+                weight = known[term] = idf(count, frequency) if frequency else 0.0
+            if weight:
+                weights[term] = weight
         return weights
 
     def resembling(self, words: Sequence[str]) -> str | None:
@@ -219,8 +230,11 @@ class KeywordIndex:
         try:
             for query, factor in parts:
                 hits = searcher.search(query, depth, count=False).hits
-                scores += [score * factor for score, _ in hits]
-                addresses += [address for _, address in hits]
+                if not hits:
+                    continue
+                of_part, addresses_of_part = zip(*hits, strict=True)
+                scores += of_part if factor == 1.0 else [score * factor for score in of_part]
+                addresses += addresses_of_part
                 if len(hits) == depth:
                     below = max(below, scores[-1])
             chunk_nos = searcher.fast_field_values("chunk_no", addresses)
@@ -230,11 +244,9 @@ class KeywordIndex:
             raise StoreError(_SILENT) from error
         if not (all(chunk_nos) and all(document_nos)):  # of a damaged file: the catalog counts from 1
             raise StoreError(_SILENT)
-        passages: dict[int, tuple[int, int, float, int]] = {}
-        keep = passages.setdefault
-        for fields in best_first(zip(chunk_nos, document_nos, scores, spans, strict=True)):
-            keep(fields[0], fields)
-        return list(passages.values()), below
+        # Of a passage that several found the best, which is the last by score.
+        every = sorted(zip(chunk_nos, document_nos, scores, spans, strict=True), key=_score)
+        return best_first(dict(zip(map(_chunk_no, every), every, strict=True)).values()), below
 
     def close(self) -> None:
         """Waits for merges and lets the folder go. What was not committed is lost."""

@@ -65,18 +65,50 @@ def test_an_unknown_document_is_none_and_unknown_chunks_are_left_out(catalog: Ca
     assert catalog.chunk_rows([]) == {}
 
 
-def test_chunks_are_looked_up_within_the_documents_that_are_named(catalog: Catalog) -> None:
+def test_a_span_of_numbers_gives_the_chunks_of_its_document_alone(catalog: Catalog) -> None:
     catalog.put_documents([make("filesystem", "a.md", ["one", "two"]), make("filesystem", "b.md", ["three"])])
     first, chunk_nos = numbers_of(catalog, "filesystem", "a.md")
-    _, others = numbers_of(catalog, "filesystem", "b.md")
-    assert catalog.chunk_rows([*chunk_nos, *others], within={first}).keys() == set(chunk_nos)
-    assert catalog.chunk_rows(others, within={first}) == {}
+    second, (other,) = numbers_of(catalog, "filesystem", "b.md")
+    around = min(*chunk_nos, other) - 1, max(*chunk_nos, other) + 2
+    assert catalog.span_rows([(first, *around)]).keys() == set(chunk_nos)
+    assert catalog.span_rows([(first, chunk_nos[1], other + 1), (second, *around)]).keys() == {
+        chunk_nos[1],
+        other,
+    }
+    assert catalog.span_rows([(first, other, other + 1), (first + 1_000, *around)]) == {}
+    assert catalog.span_rows([]) == {}
 
 
 def test_many_chunks_are_looked_up_at_once(catalog: Catalog) -> None:
     catalog.put_documents([make("filesystem", f"{n}.md", [f"text {n}", "more"]) for n in range(1200)])
-    numbers = [no for stored in catalog.export() for no in stored.chunk_nos]
-    assert len(catalog.chunk_rows(numbers)) == 2400
+    stored = list(catalog.export())
+    numbers = [no for each in stored for no in each.chunk_nos]
+    rows = catalog.chunk_rows(numbers)
+    assert len(rows) == 2400
+    spans = [(each.document_no, each.chunk_nos[0], each.chunk_nos[-1] + 1) for each in stored]
+    assert catalog.span_rows(spans) == rows
+
+
+def test_a_document_that_is_rewritten_while_its_chunks_are_read_gives_no_text_of_both(tmp_path: Path) -> None:
+    with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog:
+        catalog.put_documents([make("filesystem", "a.md", ["one", "two, and longer"])])
+        number, chunk_nos = numbers_of(catalog, "filesystem", "a.md")
+        assert len(catalog.chunk_rows(chunk_nos)) == 2
+        seen: list[str] = []
+
+        def rewrite(statement: str) -> None:
+            seen.append(statement)
+            if "FROM document" in statement and len(seen) == 2:  # its chunks have been read
+                catalog.put_documents([make("filesystem", "a.md", ["quite another text", "x"])])
+
+        (reader,) = catalog._idle
+        reader.set_trace_callback(rewrite)
+        rows = catalog.span_rows([(number, chunk_nos[0], chunk_nos[-1] + 1)])
+        reader.set_trace_callback(None)
+        assert len(seen) == 2
+        assert rows == {}
+        _, chunk_nos = numbers_of(catalog, "filesystem", "a.md")
+        assert [row.text for row in catalog.chunk_rows(chunk_nos).values()] == ["quite another text", "x"]
 
 
 def test_fingerprints_and_content_hashes_are_those_of_one_source(catalog: Catalog) -> None:
