@@ -397,12 +397,8 @@ def results_of(
     snippets = iter(request.matcher.snippets([(section.chunk, section.further) for section in every]))
     results = []
     for (score, choices), sections in zip(answers, shown, strict=True):
-        row = choices[0].row
-        passages = [
-            Passage(snippet, section.chunk.heading, section.start_line, section.end_line, highlights)
-            for section, (snippet, highlights) in zip(sections, snippets, strict=False)
-        ]
-        best = passages[0]
+        row, section = choices[0].row, sections[0]
+        snippet, highlights = next(snippets)
         results.append(
             SearchResult(
                 row.id,
@@ -410,17 +406,21 @@ def results_of(
                 row.source_id,
                 row.title,
                 score,
-                best.snippet,
+                snippet,
                 row.source_url,
                 row.updated_ms,
-                best.heading,
-                best.start_line,
-                best.end_line,
-                best.highlights,
-                tuple(passages[1:]),
+                section.chunk.heading,
+                section.start_line,
+                section.end_line,
+                highlights,
+                tuple([_passage(section, *next(snippets)) for section in sections[1:]]),
             )
         )
     return results
+
+
+def _passage(section: _Section, snippet: str, highlights: tuple[tuple[int, int], ...]) -> Passage:
+    return Passage(snippet, section.chunk.heading, section.start_line, section.end_line, highlights)
 
 
 def _sections(choices: Sequence[Choice], count: int, rows: "Rows") -> list[_Section]:

@@ -5,8 +5,8 @@ Texts are looked through by hand: `re` would be 4 ms of a search from the comman
 
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
-from operator import itemgetter
+from itertools import accumulate, count
+from operator import add, itemgetter
 
 from ctx import analyze
 from ctx.lean import pattern
@@ -99,10 +99,12 @@ class Matcher:
         """`terms_in` of each text. They are looked through as one: a search asks of a hundred, and most have
         few of the words.
         """
-        of_ascii = [text if text.isascii() else "" for text in texts]  # of others the places may differ
-        together = "\n".join(of_ascii)
+        of_ascii, together = texts, "\n".join(texts)
+        if not together.isascii():  # of others the places may differ in lower case
+            of_ascii = [text if text.isascii() else "" for text in texts]
+            together = "\n".join(of_ascii)
         low = together.lower()
-        ends = list(accumulate([len(text) + 1 for text in of_ascii]))
+        ends = list(map(add, accumulate(map(len, of_ascii)), count(1)))
         terms = [0] * len(texts)
         for bit, part, _ in self._beginnings:
             start, position = low.find(part), 0
@@ -114,7 +116,7 @@ class Matcher:
                     position += 1
                 terms[position] |= bit
                 start = low.find(part, ends[position])
-        if of_ascii != texts:
+        if of_ascii is not texts:
             for position, text in enumerate(texts):
                 if not text.isascii():
                     terms[position] = self.terms_in(text)
