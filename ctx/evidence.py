@@ -235,11 +235,8 @@ def _opened(
 ) -> list[Choice]:
     """The choices with the beginning of a section among them, which its heading raises."""
     matcher = request.matcher
-    terms_in_heading, terms_in_text = (
-        matcher.terms_of_heading(opening.heading),
-        matcher.terms_in(opening.text),
-    )
-    (choice,) = _weighed(number, [(opening, terms_in_heading, terms_in_text)], stage, request)
+    content = opening, matcher.terms_of_heading(opening.heading), matcher.terms_in(opening.text)
+    (choice,) = _weighed(number, [content], stage, request)
     raised = choice._replace(worth=choice.worth + _OPENING_SHARE)
     remaining = [choice for choice in choices if choice.row is not opening]
     return sorted([raised, *remaining], key=_worth, reverse=True)
