@@ -200,8 +200,10 @@ def choices_of(
             opening = _opening(number, best.row, terms_above, best.text_terms, rows, request.matcher)
             if opening is not None:
                 choices[number] = _opened(number, opening, of_document, stage, request)
-    bare = [number for number, of_document in choices.items() if of_document and is_bare(of_document[0].row)]
-    for number in bare:
+    headings_alone = [
+        number for number, of_document in choices.items() if of_document and is_bare(of_document[0].row)
+    ]
+    for number in headings_alone:
         choices[number] = _without_bare(number, choices[number], rows)
     return choices
 
@@ -389,11 +391,11 @@ def results_of(
     """Documents with their scores and choices as results: each with its best passage, and further ones where
     several are asked for.
     """
-    shown = [_sections(choices, request.per_document, rows) for _, choices in answers]
-    every = chain.from_iterable(shown)
+    sections_of_each = [_sections(choices, request.per_document, rows) for _, choices in answers]
+    every = chain.from_iterable(sections_of_each)
     snippets = iter(request.matcher.snippets([(section.chunk, section.further) for section in every]))
     results = []
-    for (score, choices), sections in zip(answers, shown, strict=True):
+    for (score, choices), sections in zip(answers, sections_of_each, strict=True):
         row, section = choices[0].row, sections[0]
         snippet, highlights = next(snippets)
         results.append(

@@ -153,11 +153,9 @@ class Searcher:
             _, _, stage, choices = answers[0]
             share = share_of_best(request, choices)
             note = note or _wordless(request, stage)
-        shown = [
-            (number, score * share, stage, choices) for number, score, stage, choices in answers[offset:]
-        ]
-        results = results_of(request, [(score, choices) for _, score, _, choices in shown], rows)
-        explained = [explanation_of(*answer, request) for answer in shown] if explain else None
+        page = [(number, score * share, stage, choices) for number, score, stage, choices in answers[offset:]]
+        results = results_of(request, [(score, choices) for _, score, _, choices in page], rows)
+        explained = [explanation_of(*answer, request) for answer in page] if explain else None
         return SearchReply(results, explained, remark or partial, note)
 
     def resolved(self, filters: Filters, paths: Sequence[str] = (), types: Sequence[str] = ()) -> Filters:

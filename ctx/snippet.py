@@ -230,10 +230,10 @@ class Matcher:
         With each comes how its section goes on, for a chunk that is shorter than that. Every step is taken
         for all before the next, as in `evidence.choices_of`.
         """
-        shown = self._shown([chunk for chunk, _ in sections])
-        windows = [self._window(text, marks) for text, marks in shown]
+        lines = self._shown([chunk for chunk, _ in sections])
+        windows = [self._window(text, marks) for text, marks in lines]
         snippets = []
-        for (chunk, further), (text, marks), (start, end) in zip(sections, shown, windows, strict=True):
+        for (chunk, further), (text, marks), (start, end) in zip(sections, lines, windows, strict=True):
             if further and end == len(text) < self._snippet_chars:
                 text, marks, end = self._longer(chunk, further, text, marks)
             lead = "…" if start else ""
@@ -262,14 +262,14 @@ class Matcher:
         the words is in these alone.
         """
         texts = list(map(plain, chunks))
-        shown = list(zip(texts, map(self.marks, texts), strict=True))
+        lines = list(zip(texts, map(self.marks, texts), strict=True))
         for i, main in enumerate(map(without_asides, chunks)):
             if main is not chunks[i]:
                 text = plain(main)
                 marks = self.marks(text)
-                if _terms_of(marks) == _terms_of(shown[i][1]):
-                    shown[i] = text, marks
-        return shown
+                if _terms_of(marks) == _terms_of(lines[i][1]):
+                    lines[i] = text, marks
+        return lines
 
     def _window(self, text: str, marks: list[Mark]) -> tuple[int, int]:
         """[start, end) of the `snippet_chars` characters that say most of the query, begun at a sentence

@@ -156,17 +156,17 @@ class KeywordIndex:
     def rarity(self, terms: Sequence[str]) -> dict[str, float]:
         """BM25's idf of each term, for those that stand in some text or head."""
         searcher = self._fresh()
-        known_of, known = self._known
-        if known_of is not searcher or len(known) > _KNOWN_TERMS:
-            known = {}
-            self._known = searcher, known
+        counted_in, weights_known = self._known
+        if counted_in is not searcher or len(weights_known) > _KNOWN_TERMS:
+            weights_known = {}
+            self._known = searcher, weights_known
         count = searcher.num_docs
         weights: dict[str, float] = {}
         for term in terms:
-            weight = known.get(term)
+            weight = weights_known.get(term)
             if weight is None:
                 frequency = searcher.doc_freq("text", term) or searcher.doc_freq("head", term)
-                weight = known[term] = idf(count, frequency) if frequency else 0.0
+                weight = weights_known[term] = idf(count, frequency) if frequency else 0.0
             if weight:
                 weights[term] = weight
         return weights
