@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import pairwise
 
 from ctx import analyze, kinds, ranking, rules
 from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
@@ -147,7 +147,8 @@ class Searcher:
         rows = Rows(self._catalog)
         request = self._request(words, mode, filters, prefix, vector, per_document)
         note = words.note or (None if words.weights or mode == "semantic" else _NO_WORD)
-        answers = list(islice(self._answers(request, rows, offset + limit), offset + limit))
+        ranked = self._answers(request, rows, offset + limit)
+        answers = [answer for _, answer in zip(range(offset + limit), ranked, strict=False)]
         share = 0.0
         if answers:
             _, _, stage, choices = answers[0]
@@ -339,9 +340,8 @@ class Searcher:
         counted = self._settings.max_chunks_per_doc
         groups = ranking.by_document(hits)
         exhausted = len(hits) < k or k == MAX_CANDIDATES
-        # There are no more hits too many than further ones.
-        crowded = len(hits) - len(groups) > k * _CROWDED
-        if crowded and not exhausted and ranking.surplus(groups, counted) > k * _CROWDED:
+        further = len(hits) - len(groups)  # there are no more hits too many than these
+        if not exhausted and further > k * _CROWDED and ranking.surplus(groups, counted) > k * _CROWDED:
             deeper = min(MAX_CANDIDATES, k * DEEPER)
             hits = self._index.keyword(request.query, request.filters, deeper, prefix=request.prefix)
             groups = ranking.by_document(ranking.first_counted(hits, counted, k))

@@ -207,7 +207,7 @@ class Record:
     def _chunk_rows(self, queries: Iterable[tuple[str, Sequence[int]]]) -> dict[int, ChunkRow]:
         """The chunks that each query gives, as `_CHUNKS` has them, with what they are of."""
         chunk_rows: dict[int, ChunkRow] = {}
-        with self._glance() as connection:
+        with self._reading() as connection:
             for sql, bounds in queries:
                 chunks = connection.execute(sql, bounds).fetchall()
                 document_nos = list(set(map(_first, chunks)))
@@ -279,18 +279,14 @@ def _by_number(rows: "Rows") -> dict[int, Sequence[Any]]:
 def _joined(
     chunks: Iterable[tuple[Any, ...]], documents: Mapping[int, tuple[Any, ...]]
 ) -> list[tuple[Any, ...]]:
-    """The fields of `ChunkRow` of the chunks that are of these documents, as `_chunk_rows` reads both.
-
-    A document that was rewritten between the two has chunks of higher numbers: these are none of it.
-    """
+    """The fields of `ChunkRow` of the chunks that are of these documents, as `_chunk_rows` reads both."""
     rows = []
     for document_no, no, start_line, end_line, heading, start, end in chunks:
         if document_no in documents:
             body, first, fields = documents[document_no]
-            if no >= first:
-                rows.append(
-                    (no, document_no, no - first, start_line, end_line, heading, body[start:end]) + fields  # noqa: RUF005 - half the time
-                )
+            rows.append(
+                (no, document_no, no - first, start_line, end_line, heading, body[start:end]) + fields  # noqa: RUF005 - half the time
+            )
     return rows
 
 

@@ -294,6 +294,7 @@ class KeywordIndex:
                     self._linked()
                 self._index.reload()
                 self._searcher = self._index.searcher()
+                self._known = self._searcher, {}  # the files of the one before are let go
             except (OSError, ValueError) as error:
                 raise StoreError("the keyword index could not be read again: run `ctx doctor`") from error
 

@@ -427,3 +427,21 @@ def test_a_name_in_the_plural_is_another_definition(index: KeywordIndex) -> None
     assert defining(index, "Int16") == [1]
     assert defining(index, "Int16s") == [2]
     assert defining(index, "Int16", "Int16s") == [1, 2]
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the kernel does not say what is mapped")
+def test_files_that_a_commit_has_replaced_are_let_go(index: KeywordIndex, tmp_path: Path) -> None:
+    """Else a server's writer would keep the index of its start on the disk for as long as it runs."""
+    for number in range(1, 4):
+        index.add(stored(number, "otter"))
+    index.commit()
+    assert index.rarity(["otter"])
+    with closing(KeywordIndex(str(tmp_path / "keyword"), writable=False)) as reader:
+        assert reader.rarity(["otter"])
+        for number in range(1, 4):
+            index.delete(number)
+        index.commit()
+        reader.reload()
+        index._write(index._writer.garbage_collect_files)
+        maps = Path("/proc/self/maps").read_text().splitlines()
+        assert not [line for line in maps if str(tmp_path) in line and line.endswith("(deleted)")]
