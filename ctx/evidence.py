@@ -194,10 +194,12 @@ def choices_of(
     """
     choices = {number: _weighed(number, chunks, stage, request) for number, chunks in contents.items()}
     for number, of_document in choices.items():
-        if of_document:
-            best = of_document[0]
-            terms_above = best.terms & ~best.text_terms
-            opening = _opening(number, best.row, terms_above, best.text_terms, rows, request.matcher)
+        if not of_document:
+            continue
+        row, _, terms, text_terms = of_document[0]
+        terms_above = terms & ~text_terms
+        if terms_above or not text_terms:  # else what the chunk says was found in its text
+            opening = _opening(number, row, terms_above, rows, request.matcher)
             if opening is not None:
                 choices[number] = _opened(number, opening, of_document, stage, request)
     headings_alone = [
@@ -245,14 +247,14 @@ def _opened(
 
 
 def _opening(
-    number: int, row: ChunkRow, heading_terms: Terms, text_terms: Terms, rows: "Rows", matcher: Matcher
+    number: int, row: ChunkRow, heading_terms: Terms, rows: "Rows", matcher: Matcher
 ) -> ChunkRow | None:
     """Where the section begins whose heading has words of the query that this chunk of it lacks, or the
     document, where only its title has any. None where that is this chunk, or far above.
 
     The index gives the shortest of the chunks that a heading stands above, which says least of it.
     """
-    if not row.ordinal or (text_terms and not heading_terms):
+    if not row.ordinal:
         return None
     section = ""
     if heading_terms:
@@ -425,6 +427,8 @@ def _passage(section: _Section, snippet: str, highlights: tuple[tuple[int, int],
 def _sections(choices: Sequence[Choice], count: int, rows: "Rows") -> list[_Section]:
     """What is shown of a document: at most so many, none of the lines of another."""
     sections = [_section(choices[0].row, rows)]
+    if count == 1:
+        return sections
     threshold = max(choices[0].worth * _FURTHER_SHARE, 1e-9)
     for choice in choices[1:]:
         if len(sections) == count or choice.worth < threshold:
@@ -436,18 +440,19 @@ def _sections(choices: Sequence[Choice], count: int, rows: "Rows") -> list[_Sect
 
 def _section(row: ChunkRow, rows: "Rows") -> _Section:
     """A chunk; of prose, with the neighbours under the same heading, since a section is read as a whole."""
+    if not row.prose:
+        return _Section(row, "", row.start_line, row.end_line)
     chunk, first, last, further = row, row, row, ""
-    if row.prose:
-        room = _SECTION_CHARS - len(row.text)
-        before = rows.of(row.document_no, row.chunk_no - 1)
-        after = rows.of(row.document_no, row.chunk_no + 1)
-        if before is not None and before.heading == row.heading and len(before.text) <= room:
-            first, room = before, room - len(before.text)
-        if after is not None and after.heading == row.heading:
-            if len(after.text) <= room:
-                last, further = after, after.text
-            if row.text.rstrip().endswith(":"):  # it announces what the next chunk shows
-                chunk, further = row._replace(text=f"{row.text}\n{after.text}"), ""
+    number, chunk_no, heading, text = row.document_no, row.chunk_no, row.heading, row.text
+    room = _SECTION_CHARS - len(text)
+    before, after = rows.of(number, chunk_no - 1), rows.of(number, chunk_no + 1)
+    if before is not None and before.heading == heading and len(before.text) <= room:
+        first, room = before, room - len(before.text)
+    if after is not None and after.heading == heading:
+        if len(after.text) <= room:
+            last, further = after, after.text
+        if text.rstrip().endswith(":"):  # it announces what the next chunk shows
+            chunk, further = row._replace(text=f"{text}\n{after.text}"), ""
     return _Section(chunk, further, first.start_line, last.end_line)
 
 
