@@ -106,6 +106,7 @@ class Rows:
             self._rows.update(self._catalog.chunk_rows(unread))
 
     def read_spans(self, spans: Sequence[Span]) -> None:
+        """Reads the chunks of documents within these spans."""
         if spans:
             self._rows.update(self._catalog.span_rows(spans))
 
@@ -173,9 +174,8 @@ def contents_of(
     """
     listed = [rows.listed(number, passages) for number, passages in hits.items()]
     every = list(chain.from_iterable(listed))
-    headings = list(map(_heading, every))
-    terms = iter(matcher.terms_of(headings + list(map(_text, every))))
-    contents = zip(every, list(islice(terms, len(every))), terms, strict=True)
+    terms = matcher.terms_of([row.heading for row in every] + [row.text for row in every])
+    contents = zip(every, terms[: len(every)], terms[len(every) :], strict=True)
     return {number: list(islice(contents, len(chunks))) for number, chunks in zip(hits, listed, strict=True)}
 
 
@@ -194,14 +194,9 @@ def choices_of(
     """
     choices = {number: _weighed(number, chunks, stage, request) for number, chunks in contents.items()}
     for number, of_document in choices.items():
-        if not of_document:
-            continue
-        row, _, terms, text_terms = of_document[0]
-        terms_above = terms & ~text_terms
-        if terms_above or not text_terms:  # else what the chunk says was found in its text
-            opening = _opening(number, row, terms_above, rows, request.matcher)
-            if opening is not None:
-                choices[number] = _opened(number, opening, of_document, stage, request)
+        opening = _opening(number, of_document[0], rows, request.matcher) if of_document else None
+        if opening is not None:
+            choices[number] = _opened(number, opening, of_document, stage, request)
     headings_alone = [
         number for number, of_document in choices.items() if of_document and is_bare(of_document[0].row)
     ]
@@ -246,15 +241,14 @@ def _opened(
     return sorted([raised, *remaining], key=_worth, reverse=True)
 
 
-def _opening(
-    number: int, row: ChunkRow, heading_terms: Terms, rows: "Rows", matcher: Matcher
-) -> ChunkRow | None:
+def _opening(number: int, choice: Choice, rows: "Rows", matcher: Matcher) -> ChunkRow | None:
     """Where the section begins whose heading has words of the query that this chunk of it lacks, or the
     document, where only its title has any. None where that is this chunk, or far above.
 
     The index gives the shortest of the chunks that a heading stands above, which says least of it.
     """
-    if not row.ordinal:
+    row, heading_terms = choice.row, choice.terms & ~choice.text_terms
+    if not row.ordinal or (choice.text_terms and not heading_terms):
         return None
     section = ""
     if heading_terms:
@@ -294,7 +288,6 @@ def _first_of(number: int, section: str, row: ChunkRow, rows: "Rows") -> ChunkRo
 
 
 _worth, _second = attrgetter("worth"), itemgetter(1)
-_heading, _text = attrgetter("heading"), attrgetter("text")
 
 
 def _without_bare(number: int, choices: list[Choice], rows: "Rows") -> list[Choice]:

@@ -8,14 +8,14 @@ coarse and the same everywhere.
 
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from operator import attrgetter, itemgetter
 
 from ctx import kinds
 from ctx.analyze import beginning
 from ctx.lean import NamedTuple, records
 from ctx.ranking import Leg
-from ctx.text import lowered
+from ctx.text import Joined, lowered
 
 # Of the best score, added where the path of code says all that the query says: so much where the first SAMPLE
 # candidates are code, less as they are prose, for a page is then the likelier answer.
@@ -187,21 +187,12 @@ def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[
     shares: dict[int, float] = {}
     counts: dict[int, int] = {}
     beginnings = [part for part, _ in parts]
-    lows = list(map(_low, profiles))
-    together = "\n".join(lows)
-    ends: list[int] = []
+    joined = Joined(list(map(_low, profiles)))
     for part, share in parts:
-        start = together.find(part)
-        if start >= 0 and not ends:
-            ends = list(accumulate([len(low) + 1 for low in lows]))
-        position = 0
-        while start >= 0:
-            while ends[position] <= start:  # not `bisect`: importing it is dearer than walking
-                position += 1
-            if _says(profiles[position].named, lows[position], part, beginnings):
+        for position, _ in joined.holding(part):
+            if _says(profiles[position].named, joined.texts[position], part, beginnings):
                 shares[position] = shares.get(position, 0.0) + share
                 counts[position] = counts.get(position, 0) + 1
-            start = together.find(part, ends[position])
     for position, count in counts.items():
         words = _word_count(profiles[position].named.partition("/")[2])
         if count < words:

@@ -340,8 +340,7 @@ class Searcher:
         counted = self._settings.max_chunks_per_doc
         groups = ranking.by_document(hits)
         exhausted = len(hits) < k or k == MAX_CANDIDATES
-        further = len(hits) - len(groups)  # there are no more hits too many than these
-        if not exhausted and further > k * _CROWDED and ranking.surplus(groups, counted) > k * _CROWDED:
+        if not exhausted and ranking.surplus(groups, counted) > k * _CROWDED:
             deeper = min(MAX_CANDIDATES, k * DEEPER)
             hits = self._index.keyword(request.query, request.filters, deeper, prefix=request.prefix)
             groups = ranking.by_document(ranking.first_counted(hits, counted, k))

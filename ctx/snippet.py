@@ -5,12 +5,12 @@ Texts are looked through by hand: `re` would be 4 ms of a search from the comman
 
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, count
-from operator import add, itemgetter
+from operator import itemgetter
 
 from ctx import analyze
 from ctx.lean import pattern
 from ctx.markup import plain, without_asides
+from ctx.text import Joined
 from ctx.types import ChunkRow
 
 SNIPPET_CHARS = 240
@@ -99,24 +99,16 @@ class Matcher:
         """`terms_in` of each text. They are looked through as one: a search asks of a hundred, and most have
         few of the words.
         """
-        of_ascii, together = texts, "\n".join(texts)
-        if not together.isascii():  # of others the places may differ in lower case
-            of_ascii = [text if text.isascii() else "" for text in texts]
-            together = "\n".join(of_ascii)
-        low = together.lower()
-        ends = list(map(add, accumulate(map(len, of_ascii)), count(1)))
+        all_ascii = all(map(str.isascii, texts))
+        of_ascii = texts if all_ascii else [text if text.isascii() else "" for text in texts]
+        joined = Joined(list(map(str.lower, of_ascii)))
         terms = [0] * len(texts)
         for bit, part, _ in self._beginnings:
-            start, position = low.find(part), 0
-            while start >= 0:
-                if start and low[start - 1].isalnum() and not together[start].isupper():
-                    start = low.find(part, start + 1)
-                    continue
-                while ends[position] <= start:  # not `bisect`: importing it is dearer than walking
-                    position += 1
-                terms[position] |= bit
-                start = low.find(part, ends[position])
-        if of_ascii is not texts:
+            for position, start in joined.holding(part):
+                low, text = joined.texts[position], of_ascii[position]
+                if begins_word(low, part, text, start):
+                    terms[position] |= bit
+        if not all_ascii:  # of others the places may differ in lower case
             for position, text in enumerate(texts):
                 if not text.isascii():
                     terms[position] = self.terms_in(text)
@@ -218,10 +210,6 @@ class Matcher:
             if terms:
                 snakes.append((start, end, terms))
         return snakes
-
-    def snippet(self, chunk: ChunkRow, further: str = "") -> Snippet:
-        """As `snippets` has it, of one chunk."""
-        return self.snippets([(chunk, further)])[0]
 
     def snippets(self, sections: Sequence[tuple[ChunkRow, str]]) -> list[Snippet]:
         """About `snippet_chars` of each chunk, whole words, around most of the query's words; and where those

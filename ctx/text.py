@@ -1,6 +1,7 @@
 """What is done to any text: whole characters, one printable line, the nearest name, `HOST:PORT` parted."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 _RUN = ("javascript", "vbscript", "data")
 _LINE_ENDS = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"  # and the tab, which moves what follows it
@@ -48,6 +49,29 @@ def lowered(text: str) -> str:
     if len(low) == len(text):
         return low
     return "".join(char if len(char.lower()) > 1 else char.lower() for char in text)
+
+
+class Joined:
+    """Texts that are looked through as one: most of a hundred have no word that is looked for."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.texts = texts
+        self._together = "\n".join(texts)
+        self._ends: list[int] = []  # behind each text and what parts it from the next, once any has a part
+
+    def holding(self, part: str) -> list[tuple[int, int]]:
+        """Which texts have a part of one line, and where each has it first; in order."""
+        places: list[tuple[int, int]] = []
+        start = self._together.find(part)
+        if start >= 0 and not self._ends:
+            self._ends = list(accumulate([len(text) + 1 for text in self.texts]))
+        ends, position = self._ends, 0
+        while start >= 0:
+            while ends[position] <= start:  # not `bisect`: importing it is dearer than walking
+                position += 1
+            places.append((position, start - ends[position] + len(self.texts[position]) + 1))
+            start = self._together.find(part, ends[position])
+        return places
 
 
 def counted(count: int, noun: str) -> str:

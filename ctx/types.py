@@ -90,8 +90,12 @@ _chunk_no, _score = itemgetter(0), itemgetter(2)  # by their places: half the ti
 
 
 def best_first(hits: Iterable[Fields]) -> list[Fields]:
-    """The hits by score, those of equal scores by chunk number."""
-    return sorted(sorted(hits, key=_chunk_no), key=_score, reverse=True)  # stable, in reverse too
+    """The hits by score, those of equal scores by chunk number; of a chunk that comes several times the
+    best.
+    """
+    by_score = sorted(hits, key=_score)
+    best = dict(zip(map(_chunk_no, by_score), by_score, strict=True)).values()
+    return sorted(sorted(best, key=_chunk_no), key=_score, reverse=True)  # stable, in reverse too
 
 
 class ChunkRow(NamedTuple):

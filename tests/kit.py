@@ -22,6 +22,7 @@ from ctx.config import load_config
 from ctx.connectors.opening import FINE_TICK_NS
 from ctx.extensions.trust import TrustFile, digest_of, trust_path
 from ctx.lua.lockdown import NOBODY
+from ctx.snippet import Matcher, Snippet
 from ctx.types import ChunkRow
 from ctx.workspace import Workspace, open_workspace
 
@@ -34,6 +35,11 @@ provider = "disabled"
 [packs]
 enabled = ["hindsight"]
 """  # a configuration with the memory pack
+
+
+def snippet_of(matcher: Matcher, chunk: ChunkRow, further: str = "") -> Snippet:
+    """What is shown of one chunk, whose section goes on with `further`."""
+    return matcher.snippets([(chunk, further)])[0]
 
 
 def chunk_row(text: str, title: str, heading: str, prose: bool) -> ChunkRow:

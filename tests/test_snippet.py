@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from kit import chunk_row, lines_run
+from kit import chunk_row, lines_run, snippet_of
 
 from ctx import analyze
 from ctx.snippet import Matcher
@@ -58,26 +58,8 @@ def test_what_words_say_together_does_not_depend_on_the_order_in_which_a_text_ha
 
 
 PIECES = st.sampled_from(
-    [
-        "app",
-        "App",
-        "mapp",
-        "appapp",
-        "a",
-        "b",
-        "otter",
-        "Ötter",
-        "İ",
-        "ﬁ",
-        "獺",
-        "獺祭",
-        "_",
-        "-",
-        " ",
-        "\n",
-        "\0",
-    ]
-)
+    ["app", "App", "mapp", "appapp", "a", "b", "otter", "Ötter", "İ", "ﬁ", "獺", "獺祭", "_", "-", " ", "\n", "\0"]
+)  # fmt: skip
 
 
 @given(st.lists(st.lists(PIECES, max_size=8).map("".join), max_size=8))
@@ -93,7 +75,7 @@ def test_snippets_of_many_chunks_are_those_of_each(texts: list[tuple[list[str], 
         (chunk_row(" ".join(text), "title", "", prose=True), " ".join(further)) for text, further in texts
     ]
     matcher = Matcher(["app", "otter", "獺"], {}, snippet_chars=80)
-    assert matcher.snippets(sections) == [matcher.snippet(chunk, further) for chunk, further in sections]
+    assert matcher.snippets(sections) == [snippet_of(matcher, chunk, further) for chunk, further in sections]
 
 
 def test_a_term_begins_a_word_or_a_hump_and_is_not_within_one() -> None:
@@ -105,7 +87,7 @@ def test_a_term_begins_a_word_or_a_hump_and_is_not_within_one() -> None:
 def test_a_snippet_has_the_rarest_of_what_is_asked_for() -> None:
     filling = "x = 1 " * 18 + "def one(): " + "y = 2 " * 20 + "def conditional_def(): pass" + " z = 3" * 20
     matcher = Matcher(analyze.query_terms("conditional_def"), {})
-    snippet, highlights = matcher.snippet(chunk_row(filling, "t", "", prose=False))
+    snippet, highlights = snippet_of(matcher, chunk_row(filling, "t", "", prose=False))
     assert "conditional_def" in snippet
     assert {snippet[start:end] for start, end in highlights} >= {"conditional"}
 
@@ -129,7 +111,7 @@ def test_a_line_that_was_copied_is_told_from_its_words(query: str, said: bool) -
 @pytest.mark.parametrize("size", [80, 240, 1000])
 def test_a_snippet_is_as_long_as_configured(size: int) -> None:
     text = "The otter swims along the river bank. " * 100
-    snippet, highlights = Matcher(["otter"], {}, size).snippet(chunk_row(text, "title", "", prose=True))
+    snippet, highlights = snippet_of(Matcher(["otter"], {}, size), chunk_row(text, "title", "", prose=True))
     assert size // 2 <= len(snippet) <= size + 2
     assert highlights
 
@@ -137,8 +119,8 @@ def test_a_snippet_is_as_long_as_configured(size: int) -> None:
 def test_a_word_with_its_vowels_is_marked_whole() -> None:
     vowelled = "\u0627\u0644\u0645\u064f\u0647\u064e\u0646\u0652\u062f\u0650\u0633\u064f"
     terms = analyze.query_terms("\u0627\u0644\u0645\u0647\u0646\u062f\u0633")
-    snippet, highlights = Matcher(terms, {}).snippet(
-        chunk_row(f"kataba {vowelled} here", "t", "", prose=True)
+    snippet, highlights = snippet_of(
+        Matcher(terms, {}), chunk_row(f"kataba {vowelled} here", "t", "", prose=True)
     )
     assert [snippet[start:end] for start, end in highlights] == [vowelled]
 
@@ -151,7 +133,7 @@ NOTED = (
 
 @pytest.mark.parametrize(("query", "shown"), [("otter", False), ("otter of the weir", True)])
 def test_a_note_is_shown_where_it_alone_has_a_word_of_the_query(query: str, shown: bool) -> None:
-    snippet, _ = Matcher(analyze.query_terms(query), {}).snippet(chunk_row(NOTED, "t", "", prose=True))
+    snippet, _ = snippet_of(Matcher(analyze.query_terms(query), {}), chunk_row(NOTED, "t", "", prose=True))
     assert ("another one" in snippet) is shown
     assert "otter" in snippet
 
@@ -166,13 +148,13 @@ def test_a_note_is_shown_where_it_alone_has_a_word_of_the_query(query: str, show
     ],
 )
 def test_a_short_chunk_goes_on_with_its_section(text: str, further: str, shown: str) -> None:
-    assert Matcher(["otter"], {}).snippet(chunk_row(text, "t", "", prose=True), further)[0] == shown
+    assert snippet_of(Matcher(["otter"], {}), chunk_row(text, "t", "", prose=True), further)[0] == shown
 
 
 def test_what_follows_a_short_chunk_does_not_take_its_place() -> None:
     further = "The otter of the weir, otter of otters. " * 9
-    snippet, highlights = Matcher(["otter", "weir"], {}).snippet(
-        chunk_row("An otter.", "t", "", True), further
+    snippet, highlights = snippet_of(
+        Matcher(["otter", "weir"], {}), chunk_row("An otter.", "t", "", True), further
     )
     assert snippet.startswith("An otter. The otter of the weir")
     assert all(snippet[start:end].lower() in ("otter", "otters", "weir") for start, end in highlights)
@@ -182,7 +164,7 @@ def test_an_abbreviation_ends_no_sentence() -> None:
     text = (
         "An otter swims " + "along the river " * 11 + "where it is at home (i.e. [a den]), and sleeps there."
     )
-    assert not Matcher(["otter"], {}).snippet(chunk_row(text, "t", "", prose=True))[0].endswith("(i.e.")
+    assert not snippet_of(Matcher(["otter"], {}), chunk_row(text, "t", "", prose=True))[0].endswith("(i.e.")
 
 
 @pytest.mark.parametrize(
@@ -196,7 +178,7 @@ def test_an_abbreviation_ends_no_sentence() -> None:
 )
 def test_a_run_without_spaces_is_marked_whole(query: str, text: str, marked: list[str]) -> None:
     matcher = Matcher(analyze.query_terms(query), {})
-    snippet, highlights = matcher.snippet(chunk_row(text, "t", "", prose=True))
+    snippet, highlights = snippet_of(matcher, chunk_row(text, "t", "", prose=True))
     assert [snippet[start:end] for start, end in highlights] == marked
 
 
@@ -220,7 +202,10 @@ def test_a_text_costs_what_it_is_long_and_not_the_square_of_that(piece: str) -> 
         matcher = Matcher(["otter", "x", "a", "獺獺", "lakeotter"], {}, snippet_chars=2000)
         text = piece * times
         return lines_run(
-            lambda: (matcher.terms_of([text, text]), matcher.snippet(chunk_row(text, "t", "", prose=True)))
+            lambda: (
+                matcher.terms_of([text, text]),
+                snippet_of(matcher, chunk_row(text, "t", "", prose=True)),
+            )
         )
 
     assert cost(9600) < 6 * cost(2400)

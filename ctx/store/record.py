@@ -219,7 +219,7 @@ class Record:
                         "d.updated_ms, d.media_type FROM document d JOIN source s ON s.no = d.source_no "
                         f"JOIN body b ON b.document_no = d.no WHERE d.no IN ({marks(document_nos)})",
                         document_nos,
-                    ).fetchall()
+                    )
                 }
                 fields = _joined(chunks, documents)
                 chunk_rows.update(zip(map(_first, fields), records(ChunkRow, fields), strict=True))

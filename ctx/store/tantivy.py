@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import log
-from operator import itemgetter
 
 import tantivy
 
@@ -41,7 +40,6 @@ _THREADS = 1
 _META = "meta.json"  # tantivy replaces it with every commit
 
 _SILENT = "the keyword index could not answer: run `ctx doctor`"
-_chunk_no, _score = itemgetter(0), itemgetter(2)  # of the fields of a `Hit`
 _SHOULD, _MUST = tantivy.Occur.Should, tantivy.Occur.Must
 
 
@@ -89,7 +87,7 @@ class KeywordIndex:
             # A new reader, of what is there now; the other policy polls.
             self._index.config_reader(reload_policy="manual")
             self._searcher = self._index.searcher()
-            self._known: tuple[Any, dict[str, float]] = self._searcher, {}  # weights of terms in what it sees
+            self._known: tuple[Any, dict[str, float]] = self._searcher, {}  # what weighs each term in it
         except (OSError, ValueError) as error:
             self._drop_links()
             raise StoreError(
@@ -155,11 +153,10 @@ class KeywordIndex:
 
     def rarity(self, terms: Sequence[str]) -> dict[str, float]:
         """BM25's idf of each term, for those that stand in some text or head."""
-        searcher = self._fresh()
-        counted_in, weights_known = self._known
-        if counted_in is not searcher or len(weights_known) > _KNOWN_TERMS:
-            weights_known = {}
-            self._known = searcher, weights_known
+        self._fresh()
+        searcher, weights_known = self._known
+        if len(weights_known) > _KNOWN_TERMS:
+            weights_known.clear()
         count = searcher.num_docs
         weights: dict[str, float] = {}
         for term in terms:
@@ -244,9 +241,7 @@ class KeywordIndex:
             raise StoreError(_SILENT) from error
         if not (all(chunk_nos) and all(document_nos)):  # of a damaged file: the catalog counts from 1
             raise StoreError(_SILENT)
-        # Of a passage that several found the best, which is the last by score.
-        every = sorted(zip(chunk_nos, document_nos, scores, spans, strict=True), key=_score)
-        return best_first(dict(zip(map(_chunk_no, every), every, strict=True)).values()), below
+        return best_first(zip(chunk_nos, document_nos, scores, spans, strict=True)), below
 
     def close(self) -> None:
         """Waits for merges and lets the folder go. What was not committed is lost."""
