@@ -13,6 +13,9 @@ are installed, else as recorded below.
 With `--memory` every document is also retained through the hindsight pack and each query recalled through it:
 memories are to rank as well as the same text does through `search`, within 0.01.
 
+With `--rules` every mode is asked again without the rules of ctx/rules.py, and what they add is told with its
+interval, for all queries and for those of each source.
+
 The ranking's constants were tuned on every other query of each set (the first, the third, ...); the other
 half is shown apart.
 """
@@ -22,6 +25,7 @@ import contextlib
 import json
 import math
 import os
+import random
 import re
 import subprocess
 import sys
@@ -33,6 +37,7 @@ from typing import NamedTuple
 
 from _common import check, finish, header
 
+from ctx import rules
 from ctx.cli.eval import Question, ask
 from ctx.config import load_config
 from ctx.pruning import drop_sources
@@ -40,6 +45,7 @@ from ctx.types import MODES, Caller
 from ctx.workspace import Workspace, open_workspace
 
 DEPTH = 100
+DRAWINGS = 2000  # of an interval
 MEMORY_TOLERANCE = 0.01  # recall may be this far below search over the same text
 TOLERANCE = 0.005  # keyword search may be this far below the yardstick
 CODE_SETS = frozenset({"cosqa"})  # their documents are functions, not prose
@@ -216,6 +222,36 @@ def by_part(judged: JudgedSet, run: Runs, part: str) -> dict[str, float]:
     return {name: _mean(figures) for name, figures in values.items()}
 
 
+@contextlib.contextmanager
+def without_rules() -> Iterator[None]:
+    """Searches of this process go by what texts say and mean alone."""
+    apply = rules.apply
+    rules.apply = lambda ranked, files, question: (ranked, {})
+    try:
+        yield
+    finally:
+        rules.apply = apply
+
+
+def gains(judged: JudgedSet, run: Runs, bare: Runs) -> dict[str, list[float]]:
+    """By how much NDCG@10 of each query is above that of another run, for all and for each source."""
+    values: dict[str, list[float]] = {"all": []}
+    for query in judged.queries:
+        grades = judged.qrels.get(query["id"], {})
+        with_all, without = (ndcg(each.get(query["id"], []), grades) for each in (run, bare))
+        if with_all is not None and without is not None:
+            for name in {"all", source_of(query)}:
+                values.setdefault(name, []).append(with_all - without)
+    return values
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Within which the mean lies in 95 of 100 drawings of as many of the values (bootstrap, percentiles)."""
+    chance = random.Random(1)
+    means = sorted(_mean(chance.choices(values, k=len(values))) for _ in range(DRAWINGS))
+    return means[DRAWINGS // 40], means[-1 - DRAWINGS // 40]
+
+
 def retained(space: Workspace, judged: JudgedSet) -> dict[str, list[str]]:
     """The set in a memory bank of its name, through the pack's own tool: (id of a memory -> its documents)."""
     _ = space.packs
@@ -296,6 +332,13 @@ class Report:
                     " " * 14 + ", ".join(f"{name} {mean * 100:.1f}" for name, mean in means.items())
                 )
 
+    def gains(self, values: dict[str, list[float]]) -> None:
+        for name, differences in values.items():
+            low, high = interval(differences)
+            mean = _mean(differences)
+            figures = f"{mean * 100:+.1f} [{low * 100:+.1f}, {high * 100:+.1f}] of {len(differences)}"
+            self.lines.append(f"{'':<14}with the rules, {name}: {figures}")
+
     def expect(self, claim: str, figure: float, bound: float) -> None:
         self._verdicts.append((claim, figure, bound))
 
@@ -321,6 +364,13 @@ def measure(judged: JudgedSet, work: Path, args: argparse.Namespace, report: Rep
             scores[mode] = score(judged, run)
             report.add(judged.name, mode, scores[mode], query_ms)
             report.parts(judged, run)
+            if args.rules:
+                began_s = time.perf_counter()
+                with without_rules():
+                    bare, _ = run_queries(space, judged, mode, args.limit)
+                bare_ms = (time.perf_counter() - began_s) / len(judged.queries) * 1e3
+                report.add(judged.name, "no rules", score(judged, bare), bare_ms)
+                report.gains(gains(judged, run, bare))
         if args.memory:
             documents = retained(space, judged)
             began_s = time.perf_counter()
@@ -346,6 +396,7 @@ def options() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--set", action="append", type=Path, metavar="DIR", help="a judged set (default: the shared ones)")
     add("--keyword-only", action="store_true", help="without embeddings: a minute instead of ten")
+    add("--rules", action="store_true", help="each mode again without the rules, and what they add")
     add("--memory", action="store_true", help="the same through the hindsight pack, retained and recalled")
     add("--work", type=Path, metavar="DIR", help="keep stores and runs here, and use again what is there")
     add("--limit", type=int, default=DEPTH, help="results asked for; the first of them are the same for any")
