@@ -3,6 +3,7 @@
 import itertools
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -39,6 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     _keep_files_in_memory(config)
+    _leave_home(config)
     _begin_node(config)
 
 
@@ -52,6 +54,19 @@ def _keep_files_in_memory(config: pytest.Config) -> None:
         return
     os.environ["TMPDIR"] = str(MEMORY)
     tempfile.tempdir = None
+
+
+def _leave_home(config: pytest.Config) -> None:
+    """Gives this process, and what it starts, a user of its own: what is trusted, recorded or copied for a
+    test is nothing of whoever runs it, and of no test in a process beside it.
+    """
+    browsers = Path.home() / ".cache" / "ms-playwright"
+    if browsers.is_dir():
+        os.environ.setdefault("PLAYWRIGHT_BROWSERS_PATH", str(browsers))
+    beside = os.environ["HOME"] if hasattr(config, "workerinput") else None  # which goes when all have ended
+    config.stash[_home] = os.environ["HOME"] = tempfile.mkdtemp(prefix="ctx-home-", dir=beside)
+    for folder in ("CONFIG", "STATE", "CACHE", "DATA"):
+        os.environ.pop(f"XDG_{folder}_HOME", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -100,6 +115,7 @@ def database_url(postgres_server: postgres.Server) -> str:
 
 
 _early = pytest.StashKey[opensearch.Cluster]()
+_home = pytest.StashKey[str]()
 
 
 def _begin_node(config: pytest.Config) -> None:
@@ -115,6 +131,7 @@ def _begin_node(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _early in config.stash:
         config.stash[_early].discard()
+    shutil.rmtree(config.stash[_home], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
