@@ -4,7 +4,7 @@ once.
 A field `updated_ms` is shown as `updated_at`, a time in ISO 8601. A field without a default is required.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from types import UnionType
 
 from ctx.clock import iso_utc
@@ -12,25 +12,48 @@ from ctx.lean import Any
 from ctx.types import JSON
 
 _KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_AS_KEPT = (str, int, bool, str | None)
 _BOUNDS: Mapping[str, Mapping[str, JSON]] = {"score": {"minimum": 0, "maximum": 1}}
 
 
-def row(record: Any, omit: Container[str] = ()) -> dict[str, JSON]:
+def row(record: Any, omit: Iterable[str] = ()) -> dict[str, JSON]:
     """A named tuple as JSON, without the fields in `omit` (by their names in the class)."""
-    fields: dict[str, JSON] = {}
-    for field, value in zip(record._fields, record, strict=True):
-        if field in omit:
-            continue
-        kind = type(value)
-        if field[-3:] == "_ms":
-            fields[_name(field)] = None if value is None else iso_utc(value)
-        else:
-            fields[field] = value if kind is str or kind is int or value is None else _shown(value)
+    kind = type(record)
+    names, changed = _layouts.get(kind) or _layouts.setdefault(kind, _layout(kind))
+    fields = dict(zip(names, record, strict=True))
+    for place, name, show in changed:
+        fields[name] = show(record[place])
+    for field in omit:
+        del fields[_name(field)]
     return fields
+
+
+_Change = tuple[int, str, Callable[[Any], JSON]]
+_Layout = tuple[list[str], list[_Change]]
+_layouts: dict[type, _Layout] = {}
+
+
+def _layout(kind: Any) -> _Layout:
+    """What the fields of a record's class are called, and place, name and form of each that is shown
+    otherwise than it is kept.
+    """
+    names: list[str] = []
+    changed: list[_Change] = []
+    for place, field in enumerate(kind._fields):
+        names.append(_name(field))
+        if field.endswith("_ms"):
+            changed.append((place, names[-1], _moment))
+        elif kind.__annotations__[field] not in _AS_KEPT:
+            changed.append((place, names[-1], _shown))
+    return names, changed
 
 
 def _name(field: str) -> str:
     return f"{field[:-3]}_at" if field.endswith("_ms") else field
+
+
+def _moment(ms: int | None) -> JSON:
+    return None if ms is None else iso_utc(ms)
 
 
 def _shown(value: Any) -> JSON:

@@ -1,0 +1,89 @@
+"""A record's JSON, which follows from its class."""
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from ctx import shapes
+from ctx.clock import iso_utc, parse_ms
+from ctx.items import SourceStatus
+from ctx.tools.schema import compile_check
+from ctx.types import Passage, SearchResult
+
+RESULT = SearchResult(
+    id="7f8a",
+    source="filesystem",
+    source_id="notes/otter.md",
+    title="Otters",
+    score=0.12345678,
+    snippet="An otter swims.",
+    source_url=None,
+    updated_ms=1_769_999_999_123,
+    heading="Rivers",
+    start_line=3,
+    end_line=7,
+    highlights=((3, 8), (9, 14)),
+    passages=(Passage("Further down", highlights=((0, 7),)), Passage("And last")),
+)
+
+
+def test_a_result_is_told_field_by_field() -> None:
+    shown = shapes.row(RESULT)
+    assert list(shown.items()) == [
+        ("id", "7f8a"),
+        ("source", "filesystem"),
+        ("source_id", "notes/otter.md"),
+        ("title", "Otters"),
+        ("score", 0.123457),
+        ("snippet", "An otter swims."),
+        ("source_url", None),
+        ("updated_at", "2026-02-02T02:39:59.123Z"),
+        ("heading", "Rivers"),
+        ("start_line", 3),
+        ("end_line", 7),
+        ("highlights", [[3, 8], [9, 14]]),
+        (
+            "passages",
+            [
+                {
+                    "snippet": "Further down",
+                    "heading": "",
+                    "start_line": 1,
+                    "end_line": 1,
+                    "highlights": [[0, 7]],
+                },
+                {"snippet": "And last", "heading": "", "start_line": 1, "end_line": 1, "highlights": []},
+            ],
+        ),
+    ]
+    fits = compile_check(shapes.schema(SearchResult))
+    assert fits(shown) == shown
+
+
+def test_what_is_left_out_is_named_as_the_class_has_it() -> None:
+    shown = shapes.row(RESULT._replace(passages=()), omit=("updated_ms", "passages"))
+    assert {"updated_at", "updated_ms", "passages"}.isdisjoint(shown)
+    assert shown.keys() < shapes.row(RESULT).keys(), "and of the next record nothing"
+
+
+def test_a_time_that_there_is_none_of_is_none() -> None:
+    status = SourceStatus("notes", True, True, 2, 5, 0, None, None)
+    shown = shapes.row(status)
+    assert (shown["last_indexed_at"], shown["oldest_pending_at"]) == (None, None)
+    assert shapes.row(status._replace(last_indexed_ms=0))["last_indexed_at"] == "1970-01-01T00:00:00Z"
+
+
+def test_times_are_those_of_the_calendar_in_utc() -> None:
+    chance = random.Random(4)
+    first, last = parse_ms("0001-01-01"), parse_ms("9999-12-31", end_of_day=True)
+    for ms in [first, last, 0, -1, 999, *(chance.randint(first, last) for _ in range(2_000))]:
+        text = iso_utc(ms)
+        told = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+        assert datetime.fromisoformat(text) == told
+        assert text.endswith("Z")
+        assert ("." in text) == bool(ms % 1000)
+        assert parse_ms(text) == ms
+    for beyond in (first - 1, last + 1, 10**18):
+        with pytest.raises(OverflowError):
+            iso_utc(beyond)
