@@ -108,6 +108,9 @@ class Exchange:
     async def _next(self) -> Message:
         if self._whole:  # what comes now is the client's leaving, and that may take long
             return await self._receive()
+        # Uvicorn's is a method of what reads the request, and knows: most come whole, and need no timer.
+        if not getattr(getattr(self._receive, "__self__", None), "more_body", True):
+            return await self._receive()
         if self._waiting_since_s is None:
             self._waiting_since_s = asyncio.get_running_loop().time()
         try:

@@ -123,6 +123,7 @@ class HttpProtocol(HttpToolsProtocol):
     _head_bytes = 0
     _header_count = 0
     _waiting_since_s = 0.0
+    _in_head = False  # of a request: some of it came
     _head_timer: asyncio.TimerHandle | None = None
     _answering: RequestResponseCycle | None = None  # with pipelining not the one that was read last
     _unread_timer: asyncio.TimerHandle | None = None  # while a reply waits for its client to read
@@ -247,6 +248,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._unset_keepalive_if_required()
             self._feed(bytes(data[:PIECE_BYTES]))
             data = data[PIECE_BYTES:]
+        if self._in_head and self._head_timer is None:  # most come whole, and need none
+            self._expect_head()
 
     def _feed(self, data: bytes) -> None:
         try:
@@ -289,7 +292,8 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_bytes = self._header_count = 0
-        self._expect_head()
+        self._in_head = True
+        self._head_came()  # of the one before, of which nothing came
 
     def on_url(self, url: bytes) -> None:
         self._count_head(url)
@@ -303,6 +307,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_header(name, value.strip(b" \t"))  # space around a value is no part of it (RFC 9110, 5.5)
 
     def on_headers_complete(self) -> None:
+        self._in_head = False
         self._head_came()
         if self.parser.should_upgrade():
             return  # it is read again, without the offer

@@ -141,15 +141,27 @@ class Routes:
     """The routes of one server, in order: the first whose path fits is the one, whatever its methods."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        self._entries = [(compile_path(entry.route.path)[0], entry) for entry in entries]
+        routes = [
+            (_first_step(entry.route.path), compile_path(entry.route.path)[0], entry) for entry in entries
+        ]
+        steps = {step for step, _, _ in routes if "{" not in step}
+        # What may fit a path by its first step, so that few patterns are tried.
+        self._below = {
+            step: [(p, e) for first, p, e in routes if first == step or "{" in first] for step in steps
+        }
+        self._elsewhere = [(pattern, entry) for first, pattern, entry in routes if "{" in first]
 
     def match(self, path: str, method: str, headers: Headers) -> Match:
         """Where a request leads."""
-        for pattern, entry in self._entries:
+        for pattern, entry in self._below.get(_first_step(path), self._elsewhere):
             step = pattern.fullmatch(path)  # the pattern ends with `$`, which alone would let a newline pass
             if step is not None and (entry.serves is None or entry.serves(method, headers)):
                 return Match(entry.zone, entry, step.groupdict())
         return Match(OPEN)
+
+
+def _first_step(path: str) -> str:
+    return path[1:].partition("/")[0]
 
 
 def check_path(scope: Scope) -> None:
