@@ -3,11 +3,13 @@
     git worktree add --detach ../before a88e0e9
     python benchmarks/query_time.py --against ../before --chunks 55000
     python benchmarks/query_time.py --against ../before --chunks 55000 --served
+    python benchmarks/query_time.py --against ../before --chunks 55000 --served --warm 800
     python benchmarks/query_time.py --chunks 10000
 
 In process, what is measured is the asking thread (`time.thread_time`), and the process as a whole beside it,
 since a scan may be shared by threads. `--served` asks a server of each checkout over HTTP instead, as users
-do: the client's clock, and the processor time of the server's process.
+do: the client's clock, and the processor time of the server's process. A process looks at each document once,
+when it first is a candidate; `--warm` asks so many other questions first, as a server at work has been asked.
 
 Both run in the same environment, so that only `ctx/` differs; each has a store of its own, made of the same
 pages. The queries are words that stand side by side or apart in the pages. Vectors are random
@@ -156,12 +158,12 @@ def build(code: Path, folder: Path, chunks: int) -> None:
 
 
 def measure(
-    checkouts: dict[str, Side], queries: list[str], mode: str, measured: tuple[str, ...]
+    checkouts: dict[str, Side], warm: list[str], queries: list[str], mode: str, measured: tuple[str, ...]
 ) -> dict[str, object]:
     """p50, p95 and p99 of every checkout in milliseconds; of two, the median of the ratios question by
-    question too.
+    question too. Those to get `warm` by are asked first.
     """
-    for query in queries[:20]:
+    for query in warm:
         for checkout in checkouts.values():
             checkout.ask(query, mode)
     figures: dict[str, list[list[float]]] = {side: [] for side in checkouts}
@@ -192,6 +194,7 @@ def main() -> None:
     options.add_argument("--against", type=Path, help="the other checkout; without it this one alone")
     options.add_argument("--chunks", type=int, default=55_000)
     options.add_argument("--queries", type=int, default=150)
+    options.add_argument("--warm", type=int, default=0, help="other questions asked before, of each mode")
     options.add_argument("--folder", type=Path, help="where the stores are made and kept")
     options.add_argument("--served", action="store_true", help="over HTTP, of a server of each")
     args = options.parse_args()
@@ -205,11 +208,12 @@ def main() -> None:
             build(code, folder / side, args.chunks)
         start: type[Served | Checkout] = Served if args.served else Checkout
         checkouts: dict[str, Side] = {side: start(code, folder / side) for side, code in codes.items()}
-        queries = queries_of(folder / "now" / "docs", args.queries)
+        queries = queries_of(folder / "now" / "docs", args.queries + args.warm)
+        queries, warm = queries[: args.queries], queries[args.queries :] or queries[:20]
         measured = SERVED if args.served else IN_PROCESS
         try:
             for mode in ("keyword", "semantic", "hybrid"):
-                print(json.dumps(measure(checkouts, queries, mode, measured)), flush=True)
+                print(json.dumps(measure(checkouts, warm, queries, mode, measured)), flush=True)
         finally:
             for checkout in checkouts.values():
                 checkout.close()
