@@ -25,6 +25,7 @@ _LEFT_OUT = (
     f"of a message only {MAX_PARTS} parts are read, and {MAX_DEPTH} within each other: the rest is left out"
 )
 MAX_HEADER_BYTES = 1 << 20  # of one message: the library reads them in more than linear time
+_TOGETHER_CHARS = 1 << 12  # of a header: encoded words that are read at once take the square of their number
 
 # Ahead of a message, whose headers follow: its sender and the time. "From now on" may begin any line.
 _SEPARATOR = re.compile(
@@ -228,8 +229,17 @@ def _header(message: Message, name: str) -> str:
 
 def _decoded(words: str) -> str:
     """A header whose words may be encoded (RFC 2047). Those that are so in no known way stay as they are."""
-    if "=?" not in words:
-        return words
+    decoded = []
+    while "=?" in words:
+        end = len(words)
+        if end > _TOGETHER_CHARS:
+            end = words.rfind(" ", 0, _TOGETHER_CHARS) + 1 or _TOGETHER_CHARS
+        decoded.append(_decoded_together(words[:end]))
+        words = words[end:]
+    return " ".join([*decoded, words])
+
+
+def _decoded_together(words: str) -> str:
     try:
         return str(make_header(decode_header(words)))
     except (HeaderParseError, LookupError, ValueError):
