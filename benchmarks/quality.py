@@ -212,6 +212,11 @@ def run_queries(
     return run, rows
 
 
+def ms_each(judged: JudgedSet, began_s: float) -> float:
+    """How long each query of a set took that was begun then."""
+    return (time.perf_counter() - began_s) / len(judged.queries) * 1e3
+
+
 def by_part(judged: JudgedSet, run: Runs, part: str) -> dict[str, float]:
     """The mean NDCG@10 of the queries of each `source` or `kind`; empty where the set has no such."""
     values: dict[str, list[float]] = {}
@@ -359,7 +364,7 @@ def measure(judged: JudgedSet, work: Path, args: argparse.Namespace, report: Rep
         for mode in modes:
             began_s = time.perf_counter()
             run, rows = run_queries(space, judged, mode, args.limit)
-            query_ms = (time.perf_counter() - began_s) / len(judged.queries) * 1e3
+            query_ms = ms_each(judged, began_s)
             write_run(work / f"{judged.name}-{mode}.tsv", judged, rows)
             scores[mode] = score(judged, run)
             report.add(judged.name, mode, scores[mode], query_ms)
@@ -368,15 +373,13 @@ def measure(judged: JudgedSet, work: Path, args: argparse.Namespace, report: Rep
                 began_s = time.perf_counter()
                 with without_rules():
                     bare, _ = run_queries(space, judged, mode, args.limit)
-                bare_ms = (time.perf_counter() - began_s) / len(judged.queries) * 1e3
-                report.add(judged.name, "no rules", score(judged, bare), bare_ms)
+                report.add(judged.name, "no rules", score(judged, bare), ms_each(judged, began_s))
                 report.gains(gains(judged, run, bare))
         if args.memory:
             documents = retained(space, judged)
             began_s = time.perf_counter()
             recalled = score(judged, recall_queries(space, judged, documents))
-            query_ms = (time.perf_counter() - began_s) / len(judged.queries) * 1e3
-            report.add(judged.name, "recall", recalled, query_ms)
+            report.add(judged.name, "recall", recalled, ms_each(judged, began_s))
             bound = scores[modes[-1]].all - MEMORY_TOLERANCE
             report.expect(f"{judged.name}: recall against {modes[-1]} search", recalled.all, bound)
     best, default, origin = yardstick(judged, args.shared, args.python, work)

@@ -4,7 +4,7 @@ import time
 from datetime import UTC, date, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_PLAIN_EPOCH = _EPOCH.replace(tzinfo=None)  # counted from in a third of the time
+_PLAIN_EPOCH = _EPOCH.replace(tzinfo=None)  # counted from in half the time
 DAY_MS = 86_400_000
 # Of the years 1 to 9999, which ISO 8601 writes in four digits.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999

@@ -63,8 +63,8 @@ def _leave_home(config: pytest.Config) -> None:
     browsers = Path.home() / ".cache" / "ms-playwright"
     if browsers.is_dir():
         os.environ.setdefault("PLAYWRIGHT_BROWSERS_PATH", str(browsers))
-    beside = os.environ["HOME"] if hasattr(config, "workerinput") else None  # which goes when all have ended
-    config.stash[_home] = os.environ["HOME"] = tempfile.mkdtemp(prefix="ctx-home-", dir=beside)
+    parent = os.environ["HOME"] if hasattr(config, "workerinput") else None  # which goes when all have ended
+    config.stash[_home] = os.environ["HOME"] = tempfile.mkdtemp(prefix="ctx-home-", dir=parent)
     for folder in ("CONFIG", "STATE", "CACHE", "DATA"):
         os.environ.pop(f"XDG_{folder}_HOME", None)
 

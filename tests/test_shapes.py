@@ -1,12 +1,6 @@
 """A record's JSON, which follows from its class."""
 
-import random
-from datetime import UTC, datetime, timedelta
-
-import pytest
-
 from ctx import shapes
-from ctx.clock import iso_utc, parse_ms
 from ctx.items import SourceStatus
 from ctx.tools.schema import compile_check
 from ctx.types import Passage, SearchResult
@@ -72,18 +66,3 @@ def test_a_time_that_there_is_none_of_is_none() -> None:
     shown = shapes.row(status)
     assert (shown["last_indexed_at"], shown["oldest_pending_at"]) == (None, None)
     assert shapes.row(status._replace(last_indexed_ms=0))["last_indexed_at"] == "1970-01-01T00:00:00Z"
-
-
-def test_times_are_those_of_the_calendar_in_utc() -> None:
-    chance = random.Random(4)
-    first, last = parse_ms("0001-01-01"), parse_ms("9999-12-31", end_of_day=True)
-    for ms in [first, last, 0, -1, 999, *(chance.randint(first, last) for _ in range(2_000))]:
-        text = iso_utc(ms)
-        told = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
-        assert datetime.fromisoformat(text) == told
-        assert text.endswith("Z")
-        assert ("." in text) == bool(ms % 1000)
-        assert parse_ms(text) == ms
-    for beyond in (first - 1, last + 1, 10**18):
-        with pytest.raises(OverflowError):
-            iso_utc(beyond)

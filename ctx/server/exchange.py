@@ -106,10 +106,9 @@ class Exchange:
         return asyncio.get_running_loop().time() - self._waiting_since_s > SLOW_BODY_S
 
     async def _next(self) -> Message:
-        if self._whole:  # what comes now is the client's leaving, and that may take long
-            return await self._receive()
-        # Uvicorn's is a method of what reads the request, and knows: most come whole, and need no timer.
-        if not getattr(getattr(self._receive, "__self__", None), "more_body", True):
+        # What comes now is the client's leaving, and that may take long; or the whole body is here, as
+        # Uvicorn knows, whose `receive` is a method of what reads the request.
+        if self._whole or not getattr(getattr(self._receive, "__self__", None), "more_body", True):
             return await self._receive()
         if self._waiting_since_s is None:
             self._waiting_since_s = asyncio.get_running_loop().time()

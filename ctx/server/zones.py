@@ -144,12 +144,14 @@ class Routes:
         routes = [
             (_first_step(entry.route.path), compile_path(entry.route.path)[0], entry) for entry in entries
         ]
-        steps = {step for step, _, _ in routes if "{" not in step}
-        # What may fit a path by its first step, so that few patterns are tried.
-        self._below = {
-            step: [(p, e) for first, p, e in routes if first == step or "{" in first] for step in steps
-        }
-        self._elsewhere = [(pattern, entry) for first, pattern, entry in routes if "{" in first]
+
+        def fitting(step: str) -> list[tuple[re.Pattern[str], Entry]]:
+            return [(pattern, entry) for first, pattern, entry in routes if first == step or "{" in first]
+
+        # By the first step of a path, so that few patterns are tried; below one that no route names what fits
+        # any.
+        self._below = {step: fitting(step) for step, _, _ in routes}
+        self._elsewhere = fitting("{")
 
     def match(self, path: str, method: str, headers: Headers) -> Match:
         """Where a request leads."""
