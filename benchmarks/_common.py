@@ -119,16 +119,20 @@ def quantiles(samples_s: list[float]) -> tuple[float, float, float]:
 
 
 class Words:
-    """Words with the frequencies of a language (Zipf), the same on every machine."""
+    """Words with the frequencies of a language (Zipf), the same on every machine; without a seed as they
+    stand in the pages of `markdown_tree`, with one others of the same vocabulary.
+    """
 
-    def __init__(self, seed: int = 7) -> None:
-        self.random = random.Random(seed)
+    def __init__(self, seed: int | None = None) -> None:
+        self.random = random.Random(7)
         made = {
             "".join(self.random.choices(SYLLABLES, k=self.random.randint(2, 4))) for _ in range(VOCABULARY)
         }
         rare = sorted(made)
         self.random.shuffle(rare)
         self.words = COMMON + rare
+        if seed is not None:
+            self.random = random.Random(seed)
         self.weights = [1 / (rank + 10) for rank in range(len(self.words))]
         total = 0.0
         self.cumulative = [total := total + weight for weight in self.weights]
