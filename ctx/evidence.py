@@ -151,13 +151,14 @@ def hits_of(numbers: Iterable[int], stage: Stage, request: Request) -> dict[int,
     return hits
 
 
-def spans_to_read(hits: Mapping[int, Sequence[Hit]], files: Mapping[int, rules.Profile]) -> list[Span]:
+def spans_to_read(hits: Mapping[int, Sequence[Hit]], profiles: rules.Profiles) -> list[Span]:
     """The chunks of documents among which the ones to show are; of prose their neighbours too, which may be
     shown with them.
     """
     spans: list[Span] = []
     for number, passages in hits.items():
-        reach = 1 if number not in files or files[number].prose else 0
+        profile = profiles.known(number)
+        reach = 1 if profile is rules.UNKNOWN or profile.siblings.prose else 0
         past = 0
         for first_no, past_no in sorted([(hit.chunk_no, hit.chunk_no + hit.span) for hit in passages]):
             if past_no + reach > past:

@@ -5,7 +5,10 @@ Pure: names in, kinds out, without a pattern, since every candidate of every sea
 has the reasons).
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
+
+from ctx.lean import NamedTuple
 
 # Of the formats that are read (ctx/formats/table.py, which a search would wait for). A long text of these is
 # cut at sentences, not at statements.
@@ -63,21 +66,33 @@ _CHANGE_STEMS_NUMBERED = _CHANGE_STEMS | {"release", "version"}
 _CHANGE_BEGINNINGS = tuple(_CHANGE_STEMS_NUMBERED)  # that it has none is told of most names at once
 
 
-# A path in the parts that its rules look at: the folders from the top, the file without its last suffix, and
-# that.
-Place = tuple[tuple[str, ...], str, str]
+class Siblings(NamedTuple):
+    """What files of one folder, suffix and media type have in common."""
+
+    folder: str  # the name of the one they lie in; "" at the top
+    suffix: str  # in lower case, without its dot
+    prose: bool
+    code: bool
+    role: str | None  # that their folders give them
 
 
-def place(path: str) -> Place:
-    """`src/flask/app.py` is the stem `app` with `py` in the folders `src` and `flask`."""
+def file(path: str, media_type: str) -> tuple[str, Siblings]:
+    """What a file is called, without its last suffix, and what it shares with its siblings: `app` of
+    `src/flask/app.py`, and that it is code in `flask`.
+    """
     folder, _, name = path.rpartition("/")
     stem, _, suffix = name.rpartition(".")
-    return (_folders(folder), stem, suffix) if stem else (_folders(folder), name, "")
+    if not stem:
+        stem, suffix = name, ""
+    return stem, _siblings(folder, suffix, media_type)
 
 
 @lru_cache(4096)  # files come by folders: what these say is said once
-def _folders(path: str) -> tuple[str, ...]:
-    return tuple(path.split("/")) if path else ()
+def _siblings(folder: str, suffix: str, media_type: str) -> Siblings:
+    folders = folder.split("/")
+    prose, code = media_type in PROSE, is_code(media_type)
+    role = _role_of_prose(folders) if prose else _role_of_code(folders) if code else None
+    return Siblings(folders[-1], suffix.lower(), prose, code, role)
 
 
 def is_prose(media_type: str) -> bool:
@@ -96,37 +111,37 @@ def in_family(media_type: str, family: str) -> bool:
     return is_code(media_type) if family == "code" else media_type == family.lower()
 
 
-def role(file: Place, media_type: str) -> str | None:
+def role(stem: str, siblings: Siblings) -> str | None:
     """What a file is beside its subject: TEST, EXAMPLE or EXPORTS of code, CHANGES of prose; None where it is
     its subject.
 
     A folder of prose may be called `spec` or `testing` and is none of these.
     """
-    if media_type in PROSE:
-        return CHANGES if _logs_changes(file) else None
-    return None if media_type in DATA else _role_of_code(file)
-
-
-def _role_of_code(file: Place) -> str | None:
-    folders, stem, _ = file
+    if siblings.prose:
+        return CHANGES if siblings.role or _logs_changes(stem, siblings.folder) else None
+    if not siblings.code:
+        return None
     low = stem.lower()
     if (
         low.startswith(_TEST_BEGINNINGS)
         or low.endswith(_TEST_ENDINGS)
         or low in ("conftest", "tests")
-        or _ends_in_hump(stem)
+        or (low != stem and _ends_in_hump(stem))
     ):
         return TEST
-    return _role_of_folders(folders) or (EXPORTS if low in _EXPORT_STEMS else None)
+    return siblings.role or (EXPORTS if low in _EXPORT_STEMS else None)
 
 
-@lru_cache(4096)
-def _role_of_folders(folders: tuple[str, ...]) -> str | None:
+def _role_of_code(folders: Sequence[str]) -> str | None:
     """What all code below is, told by the folders it lies in."""
     low = set(map(str.lower, folders))
     if not _TEST_FOLDERS.isdisjoint(low):
         return TEST
     return None if _EXAMPLE_FOLDERS.isdisjoint(low) else EXAMPLE
+
+
+def _role_of_prose(folders: Sequence[str]) -> str | None:
+    return None if _CHANGE_FOLDERS.isdisjoint(map(str.lower, folders)) else CHANGES
 
 
 def _ends_in_hump(stem: str) -> bool:
@@ -138,24 +153,18 @@ def _ends_in_hump(stem: str) -> bool:
     return False
 
 
-def _logs_changes(file: Place) -> bool:
-    folders, stem, _ = file
+def _logs_changes(stem: str, folder: str) -> bool:
     low = stem.lower()
-    if low.startswith(_CHANGE_BEGINNINGS) and (
-        low in _CHANGE_STEMS or low.startswith("changelog") or _before_number(low) in _CHANGE_STEMS_NUMBERED
-    ):
-        return True
-    if low in _CHANGE_STEMS_ON_TOP:
-        return not folders or stem.isupper()
-    return _of_changes(folders)
+    if low.startswith(_CHANGE_BEGINNINGS):
+        return (
+            low in _CHANGE_STEMS
+            or low.startswith("changelog")
+            or _before_number(low) in _CHANGE_STEMS_NUMBERED
+        )
+    return low in _CHANGE_STEMS_ON_TOP and (not folder or stem.isupper())
 
 
 def _before_number(stem: str) -> str:
     """What stands before the first digit of a name; "" where it has none."""
     first = next((i for i, char in enumerate(stem) if char.isdigit()), 0)
     return stem[:first].rstrip("-_. ")
-
-
-@lru_cache(4096)
-def _of_changes(folders: tuple[str, ...]) -> bool:
-    return not _CHANGE_FOLDERS.isdisjoint(map(str.lower, folders))

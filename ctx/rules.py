@@ -6,8 +6,7 @@ examples, lists of exports and change logs are held back unless the query asks f
 coarse and the same everywhere.
 """
 
-import sys
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter, itemgetter
 
@@ -35,6 +34,10 @@ HELD_BACK = {kinds.TEST: 0.5, kinds.EXAMPLE: 0.5, kinds.EXPORTS: 0.7, kinds.CHAN
 # Letters by which a word of a path may go on after a term: `rout` is in routing, `app` not in application.
 WORD_ENDING = 4
 COMPOUND_PART = 3  # letters at least of what a word of a path is made of
+_KEPT = 100_000  # paths of documents that were candidates, 20 MB: a million chunks are of so many
+_BESIDE = 8  # documents by number whose paths are read together
+_PAGE_BITS = 8  # of a document's number: its place in a page
+_IN_PAGE = (1 << _PAGE_BITS) - 1
 _AROUND_A_PATH = "\"'`<>()[]{},;"
 _STUBS = (".pyi", ".d.ts")
 
@@ -92,11 +95,8 @@ class Profile(NamedTuple):
 
     named: str  # the words that are looked at: `folder/stem`
     low: str
-    code: bool
-    prose: bool
     role: str | None
-    defining: bool  # code that defines what it names: a stub only declares what another file does
-    suffix: str  # in lower case, without its dot
+    siblings: kinds.Siblings
 
     @property
     def stem(self) -> str:
@@ -106,26 +106,83 @@ class Profile(NamedTuple):
         folder, _, stem = self.low.partition("/")
         return (folder if self.role == kinds.EXPORTS else stem).replace("_", "")
 
+    @property
+    def defining(self) -> bool:
+        """Code that defines what it names: a stub only declares what another file does."""
+        return self.siblings.code and not f"{self.low}.{self.siblings.suffix}".endswith(_STUBS)
 
-_UNKNOWN = Profile("", "", False, False, None, False, "")
+
+Place = tuple[int, str, str]
+"""A document's number, path and media type."""
+
+UNKNOWN = Profile("", "", None, kinds.Siblings("", "", prose=False, code=False, role=None))
 _low, _role, _score = attrgetter("low"), attrgetter("role"), itemgetter(1)
 
 
-def profiles(places: Iterable[tuple[int, str, str]]) -> dict[int, Profile]:
-    """What documents are, by number, of each its number, path and media type."""
+class Profiles:
+    """What documents are, by their numbers, each of which is of one path for good. Told once of each that is
+    a candidate, for as long as there is room; safe from several threads.
+    """
+
+    def __init__(self, read: Callable[[Sequence[int]], Sequence[Place]]) -> None:
+        self._read = read
+        # Of so many numbers in a row each: a list finds its entry in half the time of a table.
+        self._pages: dict[int, list[Profile]] = {}
+        self._beside: dict[int, Place] = {}  # read with those that were candidates
+        self._read_count = 0
+
+    def known(self, document_no: int) -> Profile:
+        """What a document is if it was told already, else `UNKNOWN`."""
+        page = self._pages.get(document_no >> _PAGE_BITS)
+        return page[document_no & _IN_PAGE] if page else UNKNOWN
+
+    def of(self, document_nos: Sequence[int]) -> list[Profile]:
+        """What documents are, in their order; `UNKNOWN` those that are no more."""
+        if self._read_count > _KEPT:
+            self._pages, self._beside, self._read_count = {}, {}, 0
+        pages = self._pages
+        for page_no in {no >> _PAGE_BITS for no in document_nos}.difference(pages):
+            pages[page_no] = [UNKNOWN] * (_IN_PAGE + 1)
+        profiles = [pages[no >> _PAGE_BITS][no & _IN_PAGE] for no in document_nos]
+        untold = [no for no, profile in zip(document_nos, profiles, strict=True) if profile is UNKNOWN]
+        if not untold:
+            return profiles
+        told = self._told(untold)
+        for no, profile in told.items():
+            pages[no >> _PAGE_BITS][no & _IN_PAGE] = profile
+            self._beside.pop(no, None)  # last: another thread finds it in one of the two
+        return [told.get(no, profile) for no, profile in zip(document_nos, profiles, strict=True)]
+
+    def _told(self, document_nos: Sequence[int]) -> dict[int, Profile]:
+        """The profiles of documents of which none is kept."""
+        beside = self._beside
+        unread = sorted([no for no in document_nos if no not in beside])
+        if unread:
+            if self._read_count and unread[-1] < _KEPT:  # else most would be read for nothing
+                unread = _with_neighbours(unread)
+            places = self._read(unread)
+            self._read_count += len(places)
+            beside.update([(place[0], place) for place in places])
+        return _profiles(filter(None, map(beside.get, document_nos)))
+
+
+def _profiles(places: Iterable[Place]) -> dict[int, Profile]:
+    """What documents are, by number."""
     numbers, rows = [], []
     for number, path, media_type in places:
-        file = folders, stem, suffix = kinds.place(path)
-        named = f"{folders[-1]}/{stem}" if folders else f"/{stem}"
+        stem, siblings = kinds.file(path, media_type)
+        named = f"{siblings.folder}/{stem}"
         low = lowered(named)  # the places of both are compared
         low = named if low == named else low  # a hundred thousand are kept, and most are of small letters
-        prose = media_type in kinds.PROSE
-        code = not prose and kinds.is_code(media_type)
-        defining = code and not path.endswith(_STUBS)
         numbers.append(number)
-        role, suffix = kinds.role(file, media_type), sys.intern(suffix.lower())
-        rows.append((named, low, code, prose, role, defining, suffix))
+        rows.append((named, low, kinds.role(stem, siblings), siblings))
     return dict(zip(numbers, records(Profile, rows), strict=True))
+
+
+def _with_neighbours(numbers: Sequence[int]) -> list[int]:
+    """The numbers with those beside them, in order: what lies together is read for little more."""
+    tops = {number - number % _BESIDE for number in numbers}
+    return [number for top in sorted(tops) for number in range(top, top + _BESIDE)]
 
 
 def files_named(query: str) -> list[File]:
@@ -210,9 +267,10 @@ def _asked_for(files: Sequence[File], profiles: Sequence[Profile]) -> set[int]:
     positions = set()
     for position, profile in enumerate(profiles):
         folder, _, stem = profile.low.partition("/")
-        if (stem, profile.suffix) not in names:
+        suffix = profile.siblings.suffix
+        if (stem, suffix) not in names:
             continue
-        if not folder or not named.isdisjoint(File(each, stem, profile.suffix) for each in (folder, "")):
+        if not folder or not named.isdisjoint(File(each, stem, suffix) for each in (folder, "")):
             positions.add(position)
     return positions
 
@@ -221,25 +279,24 @@ def _ruling(terms: _Terms, number: int, profile: Profile, path: float) -> Ruling
     """What holds for one document, whose path says a share of the query; None where nothing does."""
     definition = 0.0
     role = terms.held.get(profile.role)
-    if profile.defining and number in terms.question.definitions:
+    if number in terms.question.definitions and profile.defining:
         definition = terms.question.defining * (DEFINITION_NAMED if profile.stem in terms.names else 1.0)
         if profile.role == kinds.EXPORTS:  # what defines the name asked for is no mere list of exports
             role = None
     if not path and not definition:
         return role
-    path *= terms.path_of_code if profile.code else PATH_PROSE
+    path *= terms.path_of_code if profile.siblings.code else PATH_PROSE
     return Ruling(path, definition, role.factor if role else 1.0, role.role if role else None)
 
 
-def apply(ranked: Leg, files: Mapping[int, Profile], question: Question) -> tuple[Leg, dict[int, Ruling]]:
+def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple[Leg, dict[int, Ruling]]:
     """The ranking after the rules, best first, scores in [0, 1] with the best as it was; and what changed, by
-    document.
+    document. `profiles` is parallel to the ranking.
 
-    Documents that `files` lacks stay as they are. Ties keep their order.
+    Documents that are `UNKNOWN` stay as they are. Ties keep their order.
     """
     if not ranked:
         return ranked, {}
-    profiles = [files.get(number, _UNKNOWN) for number, _ in ranked]
     named = _named(_parts(question.weights), profiles)
     # Four hundred are asked and few concerned: those are picked out first.
     roles = [position for position, role in enumerate(map(_role, profiles)) if role]
@@ -277,7 +334,7 @@ def apply(ranked: Leg, files: Mapping[int, Profile], question: Question) -> tupl
 
 
 def _share_of_code(profiles: Sequence[Profile]) -> float:
-    sample = [profile.code for profile in profiles[:SAMPLE] if profile is not _UNKNOWN]
+    sample = [profile.siblings.code for profile in profiles[:SAMPLE] if profile is not UNKNOWN]
     return sum(sample) / max(1, len(sample))
 
 

@@ -60,8 +60,6 @@ _DEFINED = 50  # passages that define a name, at most
 _PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is good
 _ASKED_FOR = 32  # chunks of one question that are embedded ahead: a page of results and what may rise to it
 _FILTERS_KEPT = 16  # resolved paths and types kept, each good until the next write
-_FILES_KEPT = 100_000  # paths of documents that were candidates, 20 MB: a million chunks are of so many
-_BESIDE = 8  # documents by number whose paths are read together
 _NO_WORD = "the query has neither letters nor digits, so no word was looked for"
 # Of the words that stand before what is defined.
 _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
@@ -116,8 +114,7 @@ class Searcher:
         self._surroundings = surroundings
         self._counting = Lock()
         self._pending: tuple[float, int] | None = None  # when counted, on the monotonic clock; how many
-        # By number, which is of one path for good: what candidates are, and the places read with theirs.
-        self._files: tuple[dict[int, rules.Profile], dict[int, tuple[int, str, str]]] = {}, {}
+        self._profiles = rules.Profiles(catalog.places)
         self._resolved: dict[tuple[int, Sequence[str], Sequence[str]], frozenset[int]] = {}
 
     def search(
@@ -294,7 +291,7 @@ class Searcher:
             for start in range(0, len(entries), count):
                 stride = entries[start : start + count]
                 hits = hits_of([number for number, _ in stride], stage, request)
-                rows.read_spans(spans_to_read(hits, self._files[0]))
+                rows.read_spans(spans_to_read(hits, self._profiles))
                 choices = choices_of(contents_of(hits, rows, request.matcher), stage, rows, request)
                 for number, score in stride:
                     of_document = choices[number] or rewritten(number, stage, rows, request)
@@ -366,33 +363,16 @@ class Searcher:
             ranked = ranking.of_best(keyword.documents)
         if request.defining and not request.exact:
             ranked = self._with_defining(ranked, request.defining)
-        ranked, rulings = rules.apply(ranked, self._files_of(ranked), request.question)
+        profiles = self._profiles.of([number for number, _ in ranked])
+        ranked, rulings = rules.apply(ranked, profiles, request.question)
         return Stage(ranked, keyword, semantic, alpha, rulings)
 
     def _with_defining(self, ranked: ranking.Leg, defining: Mapping[int, Hit]) -> ranking.Leg:
         """The ranking, and below it code that defines a name of the query, however seldom it says it."""
         present = {number for number, _ in ranked}
-        absent = [(number, 0.0) for number in defining if number not in present]
-        files = self._files_of(absent) if absent else {}
-        return ranked + [entry for entry in absent if entry[0] in files and files[entry[0]].defining]
-
-    def _files_of(self, ranked: ranking.Leg) -> dict[int, rules.Profile]:
-        """The paths and types of documents, read once each for as long as there is room."""
-        files, beside = self._files
-        if len(files) + len(beside) > _FILES_KEPT:
-            files, beside = self._files = {}, {}
-        unknown = [number for number, _ in ranked if number not in files]
-        if unknown:
-            unread = sorted([number for number in unknown if number not in beside])
-            if unread:
-                if files and unread[-1] < _FILES_KEPT:  # else most would be read for nothing
-                    unread = _with_neighbours(unread)
-                places = self._catalog.places(unread)
-                beside.update([(place[0], place) for place in places if place[0] not in files])
-            files.update(rules.profiles(filter(None, map(beside.get, unknown))))
-            for number in unknown:  # last: another thread finds each in one of the two
-                beside.pop(number, None)
-        return files
+        absent = [number for number in defining if number not in present]
+        profiles = zip(absent, self._profiles.of(absent), strict=True)
+        return ranked + [(number, 0.0) for number, profile in profiles if profile.defining]
 
     def _alpha(self, request: Request, semantic: Leg, rows: "Rows") -> float:
         if self._settings.hybrid_alpha is not None:
@@ -454,12 +434,6 @@ def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str
     if not names:
         return None
     return frozenset(full for full in known for name in names if full == name or full.startswith(f"{name}:"))
-
-
-def _with_neighbours(numbers: Sequence[int]) -> list[int]:
-    """The numbers with those beside them, in order: what lies together is read for little more."""
-    tops = {number - number % _BESIDE for number in numbers}
-    return [number for top in sorted(tops) for number in range(top, top + _BESIDE)]
 
 
 def _semantic_leg(hits: list[Hit], k: int) -> Leg:

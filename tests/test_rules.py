@@ -1,5 +1,7 @@
 """What a file is, and what the rules make of it in a ranking."""
 
+from collections.abc import Sequence
+
 import pytest
 from kit import ROOT, lines_run
 
@@ -16,12 +18,18 @@ def test_every_format_that_is_read_is_known_for_prose_data_or_code() -> None:
     assert not kinds.PROSE & kinds.DATA
 
 
+def ruled(
+    files: dict[int, tuple[str, str]], ranked: Leg, question: rules.Question
+) -> tuple[Leg, dict[int, rules.Ruling]]:
+    profiles = rules.Profiles(lambda numbers: [(no, *files[no]) for no in numbers if no in files])
+    return rules.apply(ranked, profiles.of([number for number, _ in ranked]), question)
+
+
 def order(
     files: dict[int, tuple[str, str]], query: dict[str, float], ranked: Leg, **question: object
 ) -> list[int]:
-    places = rules.profiles((number, *file) for number, file in files.items())
     probe = rules.Question(query, **question)  # type: ignore[arg-type]
-    return [number for number, _ in rules.apply(ranked, places, probe)[0]]
+    return [number for number, _ in ruled(files, ranked, probe)[0]]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +52,7 @@ def order(
     ],
 )
 def test_code_is_told_from_its_tests_examples_and_exports(path: str, role: str | None) -> None:
-    assert kinds.role(kinds.place(path), PYTHON) == role
+    assert kinds.role(*kinds.file(path, PYTHON)) == role
 
 
 @pytest.mark.parametrize(
@@ -70,11 +78,11 @@ def test_code_is_told_from_its_tests_examples_and_exports(path: str, role: str |
     ],
 )
 def test_of_prose_only_change_logs_are_held_back(path: str, role: str | None) -> None:
-    assert kinds.role(kinds.place(path), MARKDOWN) == role
+    assert kinds.role(*kinds.file(path, MARKDOWN)) == role
 
 
 def test_data_has_no_role_and_is_no_code() -> None:
-    assert kinds.role(kinds.place("tests/data.json"), JSON) is None
+    assert kinds.role(*kinds.file("tests/data.json", JSON)) is None
     assert not kinds.is_code(JSON)
     assert not kinds.is_prose(JSON)
 
@@ -153,9 +161,8 @@ def test_a_list_of_exports_that_defines_the_name_asked_for_is_not_held_back() ->
         2: ("collections/__init__.py", PYTHON),
         3: ("abc/__init__.py", PYTHON),
     }
-    places = rules.profiles((number, *file) for number, file in files.items())
     question = rules.Question({"ordereddict": 1.0}, ["OrderedDict"], definitions=frozenset({2}))
-    ranked, rulings = rules.apply([(1, 1.0), (2, 0.9), (3, 0.8)], places, question)
+    ranked, rulings = ruled(files, [(1, 1.0), (2, 0.9), (3, 0.8)], question)
     assert [number for number, _ in ranked] == [2, 1, 3]
     assert rulings[2] == rules.Ruling(0.0, rules.DEFINITION_WITHIN)
     assert rulings[3].factor == rules.HELD_BACK[kinds.EXPORTS]
@@ -169,8 +176,8 @@ def test_a_change_log_is_found_by_a_version() -> None:
 
 
 def test_scores_stay_within_0_and_1_and_the_best_keeps_its_own() -> None:
-    files = rules.profiles([(1, "src/a.py", PYTHON), (2, "src/blueprint.py", PYTHON)])
-    ranked, rulings = rules.apply([(1, 0.8), (2, 0.4)], files, rules.Question({"blueprint": 1.0}))
+    files = {1: ("src/a.py", PYTHON), 2: ("src/blueprint.py", PYTHON)}
+    ranked, rulings = ruled(files, [(1, 0.8), (2, 0.4)], rules.Question({"blueprint": 1.0}))
     assert [number for number, _ in ranked] == [2, 1]
     assert ranked[0][1] == pytest.approx(0.8)
     assert rulings[2].path == rules.PATH_CODE
@@ -178,9 +185,26 @@ def test_scores_stay_within_0_and_1_and_the_best_keeps_its_own() -> None:
 
 def test_documents_without_a_rule_keep_their_scores_and_their_order() -> None:
     ranked = [(1, 0.9), (2, 0.9), (3, 0.1)]
-    files = rules.profiles((number, f"docs/{number}.md", MARKDOWN) for number in (1, 2, 3))
-    assert rules.apply(ranked, files, rules.Question({"otter": 1.0})) == (ranked, {})
-    assert rules.apply([], {}, rules.Question({})) == ([], {})
+    files = {number: (f"docs/{number}.md", MARKDOWN) for number in (1, 2, 3)}
+    assert ruled(files, ranked, rules.Question({"otter": 1.0})) == (ranked, {})
+    assert ruled({}, [], rules.Question({})) == ([], {})
+
+
+def test_a_document_is_read_once_with_those_beside_it_and_one_that_is_gone_stays_as_it_is() -> None:
+    asked: list[list[int]] = []
+
+    def read(numbers: Sequence[int]) -> list[rules.Place]:
+        asked.append(list(numbers))
+        return [(no, f"src/{no}.py", PYTHON) for no in numbers if no != 9]
+
+    profiles = rules.Profiles(read)
+    assert profiles.known(3) is rules.UNKNOWN
+    assert [profile.low for profile in profiles.of([900, 3])] == ["src/900", "src/3"]
+    assert [profile.low for profile in profiles.of([9, 3, 12])] == ["", "src/3", "src/12"]
+    assert [profile.low for profile in profiles.of([14, 3, 900])] == ["src/14", "src/3", "src/900"]
+    assert asked == [[3, 900], list(range(8, 16))]
+    assert profiles.known(3).siblings.suffix == "py"
+    assert profiles.known(15) is rules.UNKNOWN
 
 
 def test_a_file_is_named_best_by_a_query_that_says_all_of_its_name() -> None:
@@ -192,8 +216,8 @@ def test_a_file_is_named_best_by_a_query_that_says_all_of_its_name() -> None:
         "lib/parse_arguments.py",
         "lib/parser2.py",
     ]
-    files = rules.profiles((number, path, PYTHON) for number, path in enumerate(paths))
-    _, rulings = rules.apply([(number, 1.0) for number in files], files, question)
+    files = {number: (path, PYTHON) for number, path in enumerate(paths)}
+    _, rulings = ruled(files, [(number, 1.0) for number in files], question)
     shares = {paths[number]: ruling.path for number, ruling in rulings.items()}
     assert shares["lib/parse_arguments.py"] == 1.0
     assert shares["lib/parser.py"] == 0.5
@@ -203,15 +227,15 @@ def test_a_file_is_named_best_by_a_query_that_says_all_of_its_name() -> None:
 
 def test_the_worked_example_of_the_documentation() -> None:
     paths = ["tests/test_retry.py", "CHANGELOG.md", "src/client.py", "guide/errors.md", "src/retry.py"]
-    files = rules.profiles(
-        (number, path, MARKDOWN if path.endswith(".md") else PYTHON) for number, path in enumerate(paths)
-    )
+    files = {
+        number: (path, MARKDOWN if path.endswith(".md") else PYTHON) for number, path in enumerate(paths)
+    }
     keyword = [(0, 1.888), (1, 1.599), (3, 0.862), (2, 0.827), (4, 0.547)]
     semantic = [(0, 0.691), (1, 0.687), (2, 0.670), (3, 0.610), (4, 0.608)]
     fused = ranking.fuse("minmax", keyword, semantic, 0.647)
     assert dict(fused) == pytest.approx({0: 1.0, 1: 0.906, 2: 0.606, 3: 0.144, 4: 0.06}, abs=0.01)
     question = rules.Question({"retri": 0.288, "fail": 0.539, "request": 0.288})
-    ranked, rulings = rules.apply(fused, files, question)
+    ranked, rulings = ruled(files, fused, question)
     assert [paths[number] for number, _ in ranked] == [
         "src/client.py",
         "tests/test_retry.py",
@@ -257,22 +281,21 @@ def test_a_file_that_is_named_comes_first_however_often_others_name_it(query: st
         4: ("old/token.py", PYTHON),
     }
     ranked = [(1, 1.0), (4, 0.9), (3, 0.4), (2, 0.1)]
-    profiles = rules.profiles((number, *file) for number, file in files.items())
     question = rules.Question({}, files=rules.files_named(query), naming=rules.NAMED)
-    assert rules.apply(ranked, profiles, question)[0][0][0] == 2
+    assert ruled(files, ranked, question)[0][0][0] == 2
 
 
 def test_a_file_is_named_whose_stem_its_suffix_says_again() -> None:
-    profiles = rules.profiles([(1, "src/d.c", PYTHON), (2, "src/c.c", PYTHON)])
+    files = {1: ("src/d.c", PYTHON), 2: ("src/c.c", PYTHON)}
     question = rules.Question({}, files=rules.files_named("c.c"), naming=rules.NAMED)
-    assert rules.apply([(1, 1.0), (2, 0.1)], profiles, question)[0][0][0] == 2
+    assert ruled(files, [(1, 1.0), (2, 0.1)], question)[0][0][0] == 2
 
 
 def test_a_test_that_is_named_is_not_held_back_and_one_in_another_folder_is_not_named() -> None:
     paths = {1: "src/lexer.py", 2: "tests/test_lexer.py", 3: "legacy/test_lexer.py", 4: "test_lexer.py"}
-    profiles = rules.profiles((number, path, PYTHON) for number, path in paths.items())
+    files = {number: (path, PYTHON) for number, path in paths.items()}
     question = rules.Question({}, files=rules.files_named("app/tests/test_lexer.py"), naming=rules.NAMED)
-    ranked, rulings = rules.apply([(1, 1.0), (2, 0.5), (3, 0.5), (4, 0.4)], profiles, question)
+    ranked, rulings = ruled(files, [(1, 1.0), (2, 0.5), (3, 0.5), (4, 0.4)], question)
     assert [number for number, _ in ranked] == [2, 4, 1, 3]
     assert rulings[2] == rules.Ruling(1.0)
 

@@ -27,8 +27,9 @@ PHRASE_BOOST = 1.0  # of words found side by side, as quotes or an identifier in
 PREFIX_WORDS = 32  # that an unfinished word may be the beginning of, the most frequent
 PREFIX_BOOST = 3.0  # what such a word adds, whichever it is: a rare one is not likelier than a common one
 # So many passages below the last one are looked at, the next number where its equals may lie deeper: of them
-# the lowest numbers are kept, as every engine does. Eight are enough for nearly all questions.
-TIED = (8, 64, 1000)
+# the lowest numbers are kept, as every engine does. To look again costs as much as the search did, and these
+# few do not tell: eight were too few for every fifth question of one to four words, 24 for every fiftieth.
+TIED = (24, 100, 1000)
 RELOAD_CHECK_S = 0.02  # between two looks at whether a writer has committed
 
 MAX_PHRASES = 8
