@@ -85,7 +85,7 @@ class SearchReply(NamedTuple):
 
 class _Words(NamedTuple):
     """A query with misspelt words put right, its terms with their rarity (0 where no text has them), the
-    names that neighbouring words make and some text has, and what to tell of the words put right.
+    names that neighbouring words make and some code defines, and what to tell of the words put right.
     """
 
     query: str
@@ -271,10 +271,9 @@ class Searcher:
 
     def _known(self, query: str, note: str | None = None) -> "_Words":
         """What the index knows of a query's words, in one question to it."""
-        terms, compounds = analyze.query_terms(query), _compounds(query)
-        rarity = self._index.rarity([*terms, *compounds.values()])
-        weights = {term: rarity.get(term, 0.0) for term in terms}
-        return _Words(query, weights, [name for name, whole in compounds.items() if whole in rarity], note)
+        terms = analyze.query_terms(query)
+        rarity, defined = self._index.vocabulary(terms, _compounds(query))
+        return _Words(query, {term: rarity.get(term, 0.0) for term in terms}, defined, note)
 
     # -- the ranking -----------------------------------------------------------------------------------------
 
@@ -493,17 +492,10 @@ def _naming(query: str) -> float:
     return rules.NAMED_WITHIN if " " in query.strip() else rules.NAMED
 
 
-def _compounds(query: str) -> dict[str, str]:
-    """The names that neighbouring words of a query make with an underscore, and the term by which the index
-    has each as a whole.
-    """
+def _compounds(query: str) -> list[str]:
+    """The names that neighbouring words of a query make with an underscore."""
     words = [word for word in analyze.plain_words(query) if word.isalpha() and word not in analyze.STOP_WORDS]
-    if not 1 < len(words) <= _MAX_COMPOUNDED:
-        return {}
-    pairs = list(pairwise(words))
-    wholes = analyze.words(" ".join(map("".join, pairs)))
-    # Two long words together are no term, and then it is not told which is whose.
-    return dict(zip(map("_".join, pairs), wholes, strict=True)) if len(wholes) == len(pairs) else {}
+    return list(map("_".join, pairwise(words))) if len(words) <= _MAX_COMPOUNDED else []
 
 
 def _share(names: Sequence[str], weights: Mapping[str, float]) -> float:

@@ -285,8 +285,10 @@ class SearchIndex(Projection, Protocol):
         """
         ...
 
-    def rarity(self, terms: Sequence[str]) -> dict[str, float]:
-        """How much each term tells (BM25's idf), for those that stand anywhere in the index."""
+    def vocabulary(self, terms: Sequence[str], names: Sequence[str]) -> tuple[dict[str, float], list[str]]:
+        """How much each term tells (BM25's idf), for those that stand anywhere in the index; and which of the
+        names some code defines.
+        """
         ...
 
     def resembling(self, words: Sequence[str]) -> str | None:

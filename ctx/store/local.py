@@ -101,10 +101,10 @@ class LocalIndex:
             index = self._current_keyword()
             return [] if index is None else index.search(query, filters, k, prefix=prefix)
 
-    def rarity(self, terms: Sequence[str]) -> dict[str, float]:
+    def vocabulary(self, terms: Sequence[str], names: Sequence[str]) -> tuple[dict[str, float], list[str]]:
         with _Suspecting(self):
             index = self._current_keyword()
-            return {} if index is None else index.rarity(terms)
+            return ({}, []) if index is None else (index.rarity(terms), index.defined(names))
 
     def resembling(self, words: Sequence[str]) -> str | None:
         with _Suspecting(self):

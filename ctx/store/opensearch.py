@@ -127,13 +127,16 @@ class OpenSearchIndex:
             counts = rarest(counts, {term: frequencies["text", term] for term in counts})
         return queries.word_query(query, counts, self._beginning(query) if prefix else None)
 
-    def rarity(self, terms: Sequence[str]) -> dict[str, float]:
+    def vocabulary(self, terms: Sequence[str], names: Sequence[str]) -> tuple[dict[str, float], list[str]]:
         state = self._states().words
-        if state is None or not terms:
-            return {}
-        frequencies = self._frequencies_of([(field, term) for field in queries.FIELDS for term in terms])
+        if state is None or not (terms or names):
+            return {}, []
+        asked = [(field, term) for field in queries.FIELDS for term in terms]
+        wholes = {name: ("defines", analyze.whole(name)) for name in names}
+        frequencies = self._frequencies_of([*asked, *wholes.values()])
         counts = {term: frequencies["text", term] or frequencies["head", term] for term in terms}
-        return {term: idf(state.size, frequency) for term, frequency in counts.items() if frequency}
+        rarity = {term: idf(state.size, frequency) for term, frequency in counts.items() if frequency}
+        return rarity, [name for name, whole in wholes.items() if frequencies[whole]]
 
     @reading()
     def resembling(self, words: Sequence[str]) -> str | None:

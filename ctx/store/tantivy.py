@@ -169,6 +169,11 @@ class KeywordIndex:
                 weights[term] = weight
         return weights
 
+    def defined(self, names: Sequence[str]) -> list[str]:
+        """Those of the names that some code defines."""
+        searcher = self._searcher
+        return [name for name in names if searcher.doc_freq("defines", analyze.whole(name))]
+
     def resembling(self, words: Sequence[str]) -> str | None:
         """The word whose term most passages have; None where none has any.
         Of one stem the longest: `kubernetes`, not `kubernets`.

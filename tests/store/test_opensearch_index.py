@@ -114,7 +114,10 @@ def test_it_ranks_as_the_embedded_engine_to_depth_100(
         assert len(set(numbers(neighbours)) & set(numbers(exact))) >= 0.95 * len(exact)
         assert neighbours[0].score == pytest.approx(exact[0].score, abs=1e-6)
     terms = ["otter", "amber", "lantern", "getusernam", "absent"]
-    assert index.rarity(terms) == pytest.approx(local.rarity(terms))
+    names = ["get_user_name", "parse_config", "otter_amber"]
+    rarity, defined = index.vocabulary(terms, names)
+    assert (rarity, defined) == (pytest.approx(local.vocabulary(terms, names)[0]), names[:2])
+    assert local.vocabulary(terms, names)[1] == names[:2]
     misspelt = ["ottar", "coppar", "walnut", "walnuts"]
     assert index.resembling(misspelt) == local.resembling(misspelt)
     assert local.resembling(misspelt) is not None
@@ -264,7 +267,7 @@ def test_the_index_of_another_catalog_answers_nothing(
         lambda: index.keyword("otter", ALL, 9),
         lambda: index.semantic(vector_of(b"q", DIM), ALL, 9, model=MODEL),
         lambda: index.both("otter", vector_of(b"q", DIM), ALL, (9, 9)),
-        lambda: index.rarity(["otter"]),
+        lambda: index.vocabulary(["otter"], ()),
     )
     for ask in asks:
         with pytest.raises(StoreError, match="of another catalog"):

@@ -48,7 +48,7 @@ def requests(index: OpenSearchIndex, catalog: SqliteCatalog) -> list[Callable[[]
         lambda: index.definitions(["otter"], Filters(), 9),
         lambda: index.semantic(vector, Filters(), 9, model="m"),
         lambda: index.both("otter", vector, Filters(), (9, 9), model="m"),
-        lambda: index.rarity(["otter"]),
+        lambda: index.vocabulary(["otter"], ()),
         lambda: index.resembling(["otter"]),
         lambda: index.check(),
         lambda: index.server(catalog),
