@@ -65,6 +65,7 @@ _NO_WORD = "the query has neither letters nor digits, so no word was looked for"
 _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
 # Words of a question of which neighbours may make a name; a longer one says too much beside.
 _MAX_COMPOUNDED = 12
+_ASKED_NAMES = 32  # names of a query that are asked for one by one: pasted code may have thousands
 _MIN_HASH_CHARS = 7  # as git abbreviates
 _MAX_HASHES = 8  # of a query that are looked for among the commits: a pasted log is full of such
 _HEX = frozenset("0123456789abcdef")
@@ -84,13 +85,18 @@ class SearchReply(NamedTuple):
 
 
 class _Words(NamedTuple):
-    """A query with misspelt words put right, its terms with their rarity (0 where no text has them), the
-    names that neighbouring words make and some code defines, and what to tell of the words put right.
+    """A query with misspelt words put right, its terms with their rarity (0 where no text has them), and what
+    to tell of the words put right. `names` are those whose definition it may ask for, `modules` what these
+    are of; `defined` what some code defines of them or, without any, of the names that neighbouring words
+    make.
     """
 
     query: str
+    subject: str
     weights: dict[str, float]
-    compounds: list[str]
+    names: list[str]
+    modules: list[str]
+    defined: list[str]
     note: str | None
 
 
@@ -199,21 +205,24 @@ class Searcher:
         vector: QueryVector | None,
         per_document: int,
     ) -> Request:
-        query, weights = words.query, words.weights
-        subject = _subject(query)
-        members = analyze.members(subject)
-        names, defining = _names(subject, members), 0.0
-        if names:
-            defining = _defining(query, subject)
-        elif words.compounds and mode != "semantic":
-            names = words.compounds
+        query, weights, names = words.query, words.weights, words.names or words.defined
+        if words.names:
+            defining = _defining(query, words.subject)
+        else:
             defining = rules.DEFINITION_COMPOUND * _share(names, weights)
-        defined = self._index.definitions(names, filters, _DEFINED) if names and mode != "semantic" else []
-        definitions = {hit.document_no: hit for hit in reversed(defined)}
-        modules = [module for module, _ in members]
-        files = rules.files_named(query)
+        definitions: dict[int, Hit] = {}
+        if words.defined and mode != "semantic":
+            hits = self._index.definitions(words.defined, filters, _DEFINED)
+            definitions = {hit.document_no: hit for hit in reversed(hits)}
         question = rules.Question(
-            weights, names, modules, defining, definitions, analyze.has_version(query), files, _naming(query)
+            weights,
+            names,
+            words.modules,
+            defining,
+            definitions,
+            analyze.has_version(query),
+            rules.files_named(query),
+            _naming(query),
         )
         return Request(
             query,
@@ -271,9 +280,13 @@ class Searcher:
 
     def _known(self, query: str, note: str | None = None) -> "_Words":
         """What the index knows of a query's words, in one question to it."""
-        terms = analyze.query_terms(query)
-        rarity, defined = self._index.vocabulary(terms, _compounds(query))
-        return _Words(query, {term: rarity.get(term, 0.0) for term in terms}, defined, note)
+        terms, subject = analyze.query_terms(query), _subject(query)
+        members = analyze.members(subject)
+        names, modules = _names(subject, members), [module for module, _ in members]
+        rarity, defined = self._index.vocabulary(terms, names[:_ASKED_NAMES] or _compounds(query))
+        defined += names[_ASKED_NAMES:]
+        weights = {term: rarity.get(term, 0.0) for term in terms}
+        return _Words(query, subject, weights, names, modules, defined, note)
 
     # -- the ranking -----------------------------------------------------------------------------------------
 
