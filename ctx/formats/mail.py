@@ -11,6 +11,7 @@ from email.errors import HeaderParseError
 from email.header import decode_header, make_header
 from email.message import Message
 from itertools import islice
+from typing import Any
 
 from ctx.errors import SourceError
 from ctx.formats import html
@@ -25,6 +26,7 @@ _LEFT_OUT = (
     f"of a message only {MAX_PARTS} parts are read, and {MAX_DEPTH} within each other: the rest is left out"
 )
 MAX_HEADER_BYTES = 1 << 20  # of one message: the library reads them in more than linear time
+_VALUES_CHARS = 1 << 14  # of a header with several values, whose pieces take the square of their number
 _TOGETHER_CHARS = 1 << 12  # of a header: encoded words that are read at once take the square of their number
 
 # Ahead of a message, whose headers follow: its sender and the time. "From now on" may begin any line.
@@ -58,7 +60,7 @@ def parse(data: bytes) -> Parsed:
     for content in _messages(data):
         if len(subjects) == MAX_MESSAGES:
             raise SourceError(f"holds more than {MAX_MESSAGES:,} messages")
-        message = message_from_bytes(_bounded(content))
+        message = _read(content)
         subjects.append(_subject(message))
         about = _about(message)
         whole &= _write(message, 1, manuscript)
@@ -82,6 +84,28 @@ def _messages(data: bytes) -> Iterator[bytes]:
         content = data[border.end() : end]
         if content.strip():
             yield _QUOTED_SEPARATOR.sub(rb"\1", content)
+
+
+class _Message(Message):
+    """A message, or a part of one, that may be made to harm whoever reads it."""
+
+    def get_param(
+        self, param: str, failobj: Any = None, header: str = "content-type", unquote: bool = True
+    ) -> Any:
+        """One of the values behind a header's first, as names, borders and charsets stand there. `failobj`
+        too where its pieces cannot be told in order, for which the library has no answer.
+        """
+        value = str(self.get(header, ""))
+        if len(value) > _VALUES_CHARS:
+            self.replace_header(header, value[:_VALUES_CHARS].rpartition(";")[0])
+        try:
+            return super().get_param(param, failobj, header, unquote)
+        except TypeError:
+            return failobj
+
+
+def _read(content: bytes) -> Message:
+    return message_from_bytes(_bounded(content), _Message)
 
 
 def _bounded(content: bytes) -> bytes:
@@ -146,7 +170,7 @@ def _unpacked(message: Message) -> Message:
     if message.keys() or not isinstance(payload, str):
         return message
     try:
-        return message_from_bytes(_bounded(b64decode(payload, validate=False)))
+        return _read(b64decode(payload, validate=False))
     except ValueError:
         return message
 

@@ -148,6 +148,31 @@ def test_a_header_of_very_many_encoded_words_takes_what_it_is_long(monkeypatch: 
     assert "the herons nest" in body
 
 
+def test_the_name_of_an_attachment_in_very_many_pieces_is_cut() -> None:
+    pieces = "".join(f"; filename*{number}=piece{number}" for number in range(80_000))
+    head = b"Subject: all\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\nthe herons nest\n--b\n"
+    part = f"Content-Type: text/plain\nContent-Disposition: attachment{pieces}\n\nwords\n--b--\n".encode()
+    body = parse(head + part).body  # which took 18 s
+    assert "the herons nest" in body
+    name = body.partition("Attachments: ")[2]
+    assert name.startswith("piece0piece1")
+    assert 1_000 < len(name) < 20_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "disposition"),
+    [
+        ("multipart/mixed; boundary=b", "attachment; filename*=a.txt; filename*0=b"),
+        ("multipart/mixed; boundary=b; charset*=utf-8; charset*0=b", "attachment; filename=a.txt"),
+        ("multipart/mixed; boundary*=b; boundary*0=c", "attachment; filename=a.txt"),
+    ],
+)
+def test_a_value_whose_pieces_have_no_order_loses_no_message(kind: str, disposition: str) -> None:
+    part = f"Content-Disposition: {disposition}\n\nsecond\n--b--\n"
+    body = parse(f"Subject: all\nContent-Type: {kind}\n\n--b\n\nthe herons nest\n--b\n{part}".encode()).body
+    assert "the herons nest" in body
+
+
 def test_a_message_whose_border_is_nowhere_is_one_text() -> None:
     parsed = parse(b"Subject: cut\nContent-Type: multipart/mixed\n\n--b\n\nthe herons nest\n--b--\n")
     assert "the herons nest" in parsed.body
