@@ -101,7 +101,7 @@ def _as_declared(data: bytes, declared: str | None) -> str | None:
         if encoding and not encoding.lower().startswith(_NOT_DECLARED):
             try:
                 return data.decode(encoding)
-            except (UnicodeError, LookupError):
+            except (ValueError, LookupError):
                 continue  # the text is not what it says it is
     return None
 

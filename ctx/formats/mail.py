@@ -10,6 +10,7 @@ from email import message_from_bytes
 from email.errors import HeaderParseError
 from email.header import decode_header, make_header
 from email.message import Message
+from email.utils import collapse_rfc2231_value
 from itertools import islice
 from typing import Any
 
@@ -92,16 +93,17 @@ class _Message(Message):
     def get_param(
         self, param: str, failobj: Any = None, header: str = "content-type", unquote: bool = True
     ) -> Any:
-        """One of the values behind a header's first, as names, borders and charsets stand there. `failobj`
-        too where its pieces cannot be told in order, for which the library has no answer.
+        """One of the values behind a header's first, as names, borders and charsets stand there, in one
+        text. `failobj` too where its pieces cannot be told in order, for which the library has no answer.
         """
         value = str(self.get(header, ""))
         if len(value) > _VALUES_CHARS:
             self.replace_header(header, value[:_VALUES_CHARS].rpartition(";")[0])
         try:
-            return super().get_param(param, failobj, header, unquote)
+            read = super().get_param(param, failobj, header, unquote)
         except TypeError:
             return failobj
+        return collapse_rfc2231_value(read) if isinstance(read, tuple) else read
 
 
 def _read(content: bytes) -> Message:
@@ -166,18 +168,17 @@ class _Parts:
 
 def _unpacked(message: Message) -> Message:
     """A forwarded message that is encoded as a whole, which no standard allows and some gateways do."""
-    payload = message.get_payload(decode=False)
-    if message.keys() or not isinstance(payload, str):
+    if message.keys() or message.is_multipart():
         return message
     try:
-        return _read(b64decode(payload, validate=False))
-    except ValueError:
+        return _read(b64decode(str(message.get_payload()), validate=False))
+    except ValueError:  # also of a charset that Python knows for something else
         return message
 
 
 def _children(part: Message) -> list[Message]:
-    payload = part.get_payload()
-    return [child for child in payload if isinstance(child, Message)] if isinstance(payload, list) else []
+    payload = part.get_payload() if part.is_multipart() else ()
+    return [child for child in payload if isinstance(child, Message)]
 
 
 def _chosen(alternatives: list[Message]) -> Message | None:

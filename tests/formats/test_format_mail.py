@@ -173,6 +173,19 @@ def test_a_value_whose_pieces_have_no_order_loses_no_message(kind: str, disposit
     assert "the herons nest" in body
 
 
+@pytest.mark.parametrize("charset", ["idna", "a\0b", "punycode", "hex", "undefined"])
+def test_a_charset_that_is_none_loses_no_text(charset: str) -> None:
+    body = parse(
+        f"Subject: all\nContent-Type: text/plain; charset={charset}\n\nL\xe4rche".encode("latin-1")
+    ).body
+    assert body.startswith("# all\n\nL")
+
+
+def test_a_charset_that_is_told_in_encoded_pieces_is_one() -> None:
+    head = b"Subject: all\nContent-Type: text/plain; charset*0*=us-ascii'en'latin%2D1\n\n"
+    assert parse(head + b"L\xe4rche").body == "# all\n\nL\xe4rche"
+
+
 def test_a_message_whose_border_is_nowhere_is_one_text() -> None:
     parsed = parse(b"Subject: cut\nContent-Type: multipart/mixed\n\n--b\n\nthe herons nest\n--b--\n")
     assert "the herons nest" in parsed.body
