@@ -231,7 +231,7 @@ def by_part(judged: JudgedSet, run: Runs, part: str) -> dict[str, float]:
 def without_rules() -> Iterator[None]:
     """Searches of this process go by what texts say and mean alone."""
     apply = rules.apply
-    rules.apply = lambda ranked, files, question: (ranked, {})
+    rules.apply = lambda ranked, profiles, question: (ranked, {})
     try:
         yield
     finally:
