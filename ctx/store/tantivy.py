@@ -28,7 +28,7 @@ PREFIX_WORDS = 32  # that an unfinished word may be the beginning of, the most f
 PREFIX_BOOST = 3.0  # what such a word adds, whichever it is: a rare one is not likelier than a common one
 # So many passages below the last one are looked at, the next number where its equals may lie deeper: of them
 # the lowest numbers are kept, as every engine does. To look again costs as much as the search did, and these
-# few do not tell: eight were too few for every fifth question of one to four words, 24 for every fiftieth.
+# few cost nothing: eight were not enough for 22 of a hundred questions of one to eight words, 24 for four.
 TIED = (24, 100, 1000)
 RELOAD_CHECK_S = 0.02  # between two looks at whether a writer has committed
 
