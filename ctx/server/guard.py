@@ -208,17 +208,10 @@ class Guard:
 
     def _identify(self, scope: Scope, access: Access, match: Match, headers: Headers) -> None:
         """Notes who asks and for what. Raises where they may not come in."""
-        policy = self._policy
         note(access, match, headers)
-        access.closed = policy.closed_to(headers)
+        access.closed = self._policy.closed_to(headers)
         readable = match.zone.shown and scope["method"] in ("GET", "HEAD")
-        key = _bearer(headers.get("authorization", ""))
-        if key and policy.has_keys:
-            access.grant = policy.grant(key)
-            if access.grant is None and not readable:
-                raise Unauthorized(_WRONG_KEY if access.closed else _NEEDLESS_KEY, presented=True)
-        if access.closed and access.grant is None and not readable:
-            raise Unauthorized("send 'Authorization: Bearer KEY'")
+        self._let_in(access, headers, readable=readable)
         if access.foreign and access.grant is None:
             # Whatever it calls its session: of each name's calls the sandbox takes its share, and of pages'
             # all together.
@@ -228,6 +221,18 @@ class Guard:
             access.closed = True
         access.settle(scope.get("client"))
         match.zone.admit(access, match.parameters)
+
+    def _let_in(self, access: Access, headers: Headers, *, readable: bool) -> None:
+        """Notes what the key that is shown opens. Raises where it is none, or one is needed, but for what
+        anybody may read.
+        """
+        key = _bearer(headers.get("authorization", ""))
+        if key and self._policy.has_keys:
+            access.grant = self._policy.grant(key)
+            if access.grant is None and not readable:
+                raise Unauthorized(_WRONG_KEY if access.closed else _NEEDLESS_KEY, presented=True)
+        if access.closed and access.grant is None and not readable:
+            raise Unauthorized("send 'Authorization: Bearer KEY'")
 
 
 def _is_foreign(policy: Policy, origin: str | None, headers: Headers) -> bool:
