@@ -94,16 +94,17 @@ class _Message(Message):
         self, param: str, failobj: Any = None, header: str = "content-type", unquote: bool = True
     ) -> Any:
         """One of the values behind a header's first, as names, borders and charsets stand there, in one
-        text. `failobj` too where its pieces cannot be told in order, for which the library has no answer.
+        text. `failobj` too where the library raises: its pieces have no order, or it is in a charset that
+        Python has for something else.
         """
         value = str(self.get(header, ""))
         if len(value) > _VALUES_CHARS:
             self.replace_header(header, value[:_VALUES_CHARS].rpartition(";")[0])
         try:
             read = super().get_param(param, failobj, header, unquote)
-        except TypeError:
+            return collapse_rfc2231_value(read) if isinstance(read, tuple) else read
+        except (TypeError, ValueError):
             return failobj
-        return collapse_rfc2231_value(read) if isinstance(read, tuple) else read
 
 
 def _read(content: bytes) -> Message:
@@ -168,11 +169,12 @@ class _Parts:
 
 def _unpacked(message: Message) -> Message:
     """A forwarded message that is encoded as a whole, which no standard allows and some gateways do."""
-    if message.keys() or message.is_multipart():
+    payload = message.get_payload(decode=True)  # as bytes, whatever its charset
+    if message.keys() or not isinstance(payload, bytes):
         return message
     try:
-        return _read(b64decode(str(message.get_payload()), validate=False))
-    except ValueError:  # also of a charset that Python knows for something else
+        return _read(b64decode(payload, validate=False))
+    except ValueError:
         return message
 
 
