@@ -6,6 +6,7 @@ examples, lists of exports and change logs are held back unless the query asks f
 coarse and the same everywhere.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter, itemgetter
@@ -126,8 +127,11 @@ class Profiles:
 
     def __init__(self, read: Callable[[Sequence[int]], Sequence[Place]]) -> None:
         self._read = read
+        self._forget()
+
+    def _forget(self) -> None:
         # Of so many numbers in a row each: a list finds its entry in half the time of a table.
-        self._pages: dict[int, list[Profile]] = {}
+        self._pages: dict[int, list[Profile]] = defaultdict(lambda: [UNKNOWN] * (_IN_PAGE + 1))
         self._beside: dict[int, Place] = {}  # read with those that were candidates
         self._read_count = 0
 
@@ -139,10 +143,8 @@ class Profiles:
     def of(self, document_nos: Sequence[int]) -> list[Profile]:
         """What documents are, in their order; `UNKNOWN` those that are no more."""
         if self._read_count > _KEPT:
-            self._pages, self._beside, self._read_count = {}, {}, 0
+            self._forget()
         pages = self._pages
-        for page_no in {no >> _PAGE_BITS for no in document_nos}.difference(pages):
-            pages[page_no] = [UNKNOWN] * (_IN_PAGE + 1)
         profiles = [pages[no >> _PAGE_BITS][no & _IN_PAGE] for no in document_nos]
         untold = [no for no, profile in zip(document_nos, profiles, strict=True) if profile is UNKNOWN]
         if not untold:
@@ -150,20 +152,22 @@ class Profiles:
         told = self._told(untold)
         for no, profile in told.items():
             pages[no >> _PAGE_BITS][no & _IN_PAGE] = profile
-            self._beside.pop(no, None)  # last: another thread finds it in one of the two
+            self._beside.pop(no, None)
         return [told.get(no, profile) for no, profile in zip(document_nos, profiles, strict=True)]
 
     def _told(self, document_nos: Sequence[int]) -> dict[int, Profile]:
         """The profiles of documents of which none is kept."""
         beside = self._beside
-        unread = sorted([no for no in document_nos if no not in beside])
-        if unread:
+        places = [beside.get(no) for no in document_nos]  # once each: another thread may take them away
+        if None in places:
+            unread = sorted([no for no, place in zip(document_nos, places, strict=True) if place is None])
             if self._read_count and unread[-1] < _KEPT:  # else most would be read for nothing
                 unread = _with_neighbours(unread)
-            places = self._read(unread)
-            self._read_count += len(places)
-            beside.update([(place[0], place) for place in places])
-        return _profiles(filter(None, map(beside.get, document_nos)))
+            read = {place[0]: place for place in self._read(unread)}
+            self._read_count += len(read)
+            beside.update(read)
+            places = [place or read.get(no) for no, place in zip(document_nos, places, strict=True)]
+        return _profiles(filter(None, places))
 
 
 def _profiles(places: Iterable[Place]) -> dict[int, Profile]:

@@ -207,6 +207,21 @@ def test_a_document_is_read_once_with_those_beside_it_and_one_that_is_gone_stays
     assert profiles.known(15) is rules.UNKNOWN
 
 
+def test_a_document_that_another_thread_tells_meanwhile_is_known_to_both() -> None:
+    meanwhile: list[rules.Profile] = []
+
+    def read(numbers: Sequence[int]) -> list[rules.Place]:
+        if 40 in numbers:
+            meanwhile.extend(profiles.of([12]))
+        return [(no, f"src/{no}.py", PYTHON) for no in numbers]
+
+    profiles = rules.Profiles(read)
+    profiles.of([3])
+    profiles.of([9])  # 12 is read with it
+    assert [profile.low for profile in profiles.of([12, 40])] == ["src/12", "src/40"]
+    assert [profile.low for profile in meanwhile] == ["src/12"]
+
+
 def test_a_file_is_named_best_by_a_query_that_says_all_of_its_name() -> None:
     question = rules.Question({"pars": 1.0, "argument": 1.0})
     paths = [
