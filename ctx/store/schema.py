@@ -28,7 +28,9 @@ _JOURNAL_LIMIT_BYTES = 64 << 20  # a write-ahead log that a long reader let grow
 _CHECKPOINT_PAGES = 8_000
 # The index over the text hashes of a million chunks, so that bulk inserts stay in memory.
 _WRITER_CACHE_KB = 64 << 10
-_READER_CACHE_KB = 8 << 10
+# Of a small file all that a search reads. Of a larger one, whose pages are seldom met again, SQLite's own
+# 2 MB: a page is read sooner into memory that the processor's caches still have.
+_SMALL_PAGES, _SMALL_CACHE_KB = 4096, 8 << 10
 
 JOURNAL = "-journal"
 COMPANIONS = ("-wal", "-shm", JOURNAL)  # what SQLite lays beside a file and opens by name
@@ -198,7 +200,8 @@ def connect(
             if read_only:
                 connection.execute("PRAGMA query_only = 1")
                 _check_statements(connection)  # a view in a table's place is asked by whoever reads the table
-                connection.execute(f"PRAGMA cache_size = -{_READER_CACHE_KB}")
+                if connection.execute("PRAGMA page_count").fetchone()[0] <= _SMALL_PAGES:
+                    connection.execute(f"PRAGMA cache_size = -{_SMALL_CACHE_KB}")
             else:
                 _check_ours(connection)  # before anything of a file changes that is another program's
                 _close_to_others(path)
