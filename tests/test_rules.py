@@ -1,6 +1,6 @@
 """What a file is, and what the rules make of it in a ranking."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from kit import ROOT, lines_run
@@ -190,36 +190,75 @@ def test_documents_without_a_rule_keep_their_scores_and_their_order() -> None:
     assert ruled({}, [], rules.Question({})) == ([], {})
 
 
-def test_a_document_is_read_once_with_those_beside_it_and_one_that_is_gone_stays_as_it_is() -> None:
-    asked: list[list[int]] = []
+def reader(asked: list[list[int]], absent: int | None = None) -> Callable[[Sequence[int]], list[rules.Place]]:
+    """What reads the places of documents, all of them of code, and notes what it was asked for."""
 
     def read(numbers: Sequence[int]) -> list[rules.Place]:
         asked.append(list(numbers))
-        return [(no, f"src/{no}.py", PYTHON) for no in numbers if no != 9]
+        return [(no, f"src/{no}.py", PYTHON) for no in numbers if no != absent]
 
-    profiles = rules.Profiles(read)
+    return read
+
+
+def test_a_document_is_read_once_and_one_that_is_gone_stays_as_it_is() -> None:
+    asked: list[list[int]] = []
+    profiles = rules.Profiles(reader(asked, absent=9))
     assert profiles.known(3) is rules.UNKNOWN
     assert [profile.low for profile in profiles.of([900, 3])] == ["src/900", "src/3"]
     assert [profile.low for profile in profiles.of([9, 3, 12])] == ["", "src/3", "src/12"]
-    assert [profile.low for profile in profiles.of([14, 3, 900])] == ["src/14", "src/3", "src/900"]
-    assert asked == [[3, 900], list(range(8, 16))]
+    assert [profile.low for profile in profiles.of([12, 3, 900])] == ["src/12", "src/3", "src/900"]
+    assert asked == [[3, 900], [9, 12]]
     assert profiles.known(3).siblings.suffix == "py"
-    assert profiles.known(15) is rules.UNKNOWN
+    assert profiles.known(9) is rules.UNKNOWN
 
 
-def test_a_document_that_another_thread_tells_meanwhile_is_known_to_both() -> None:
+def test_of_a_page_that_a_search_meets_often_all_documents_are_read_but_not_by_the_first_search() -> None:
+    asked: list[list[int]] = []
+    profiles = rules.Profiles(reader(asked))
+    profiles.of([300, 301, 302, 303])
+    assert [profile.low for profile in profiles.of([7, 6, 5, 4, 512])] == [
+        f"src/{no}" for no in (7, 6, 5, 4, 512)
+    ]
+    assert profiles.known(255).low == "src/255"
+    assert profiles.known(513) is rules.UNKNOWN
+    assert [profile.low for profile in profiles.of([200, 3])] == ["src/200", "src/3"]
+    assert asked == [[300, 301, 302, 303], [*range(256), 512]]
+
+
+def test_a_document_that_is_stored_after_its_page_was_read_is_read_when_it_is_met() -> None:
+    stored = set(range(10))
+    profiles = rules.Profiles(
+        lambda numbers: [(no, f"src/{no}.py", PYTHON) for no in numbers if no in stored]
+    )
+    profiles.of([900])
+    profiles.of([0, 1, 2, 3])
+    stored.add(10)
+    assert [profile.low for profile in profiles.of([9, 10])] == ["src/9", "src/10"]
+
+
+def test_documents_are_known_for_as_long_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "_KEPT", 2)
+    profiles = rules.Profiles(reader([]))
+    profiles.of([1, 2, 3])
+    assert [profile.low for profile in profiles.of([900])] == ["src/900"]
+    assert profiles.known(1) is rules.UNKNOWN
+
+
+def test_what_another_thread_tells_or_forgets_meanwhile_is_known_to_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     meanwhile: list[rules.Profile] = []
 
     def read(numbers: Sequence[int]) -> list[rules.Place]:
-        if 40 in numbers:
-            meanwhile.extend(profiles.of([12]))
+        if 40 in numbers and rules._KEPT:
+            monkeypatch.setattr(rules, "_KEPT", 0)  # the other thread finds no room
+            meanwhile.extend(profiles.of([12, 40]))
         return [(no, f"src/{no}.py", PYTHON) for no in numbers]
 
     profiles = rules.Profiles(read)
     profiles.of([3])
-    profiles.of([9])  # 12 is read with it
-    assert [profile.low for profile in profiles.of([12, 40])] == ["src/12", "src/40"]
-    assert [profile.low for profile in meanwhile] == ["src/12"]
+    assert [profile.low for profile in profiles.of([3, 12, 40])] == ["src/3", "src/12", "src/40"]
+    assert [profile.low for profile in meanwhile] == ["src/12", "src/40"]
 
 
 def test_a_file_is_named_best_by_a_query_that_says_all_of_its_name() -> None:

@@ -374,9 +374,10 @@ def test_filters_hold_in_every_mode(store: Store, mode: str) -> None:
 
 def test_a_document_that_is_stored_later_than_those_beside_it_is_known_by_its_path(store: Store) -> None:
     searcher = store.searcher()
-    store.put(page("otter.txt", "An otter."), page("heron.txt", "A heron, a heron and a heron by the weir."))
-    for query in ("otter", "heron"):  # the second reads the paths of those beside
-        assert len(searcher.search(query).results) == 1
+    herons = [page(f"heron{n}.txt", "A heron, a heron and a heron by the weir.") for n in range(4)]
+    store.put(page("otter.txt", "An otter."), *herons)
+    for query, count in (("otter", 1), ("heron", 4)):  # the second reads the paths of all beside
+        assert len(searcher.search(query).results) == count
     store.put(page("weir.txt", "What stands in the stream, of which a heron says little."))
     assert searcher.search("weir.txt").results[0].source_id == "weir.txt"
 
