@@ -20,6 +20,7 @@ from ctx.store.statefile import (
     Surviving,
     complete_files,
     format_fault,
+    has_definitions,
     keyword_state,
     stamp,
     write_state,
@@ -47,6 +48,7 @@ class KeywordWriter:
         self._writer: KeywordIndex | None = None
         self._writer_folder = ""
         self._model: str | None = None  # as the published state has it
+        self._defining = False  # whether some code may define a name in the folder that counts
         self._fed: tuple[str, int] | None = None  # the folder, and the seq that its writer has
 
     def close(self) -> None:
@@ -125,6 +127,7 @@ class KeywordWriter:
         if reason is None:
             applied = int(fields["applied"])
             self._model = fields.get("model")
+            self._defining = self._defining or has_definitions(fields)
             folder = os.path.join(self._path, fields["folder"])
             if catalog.history(applied) != fields["history"]:
                 reason = "of another catalog"
@@ -141,6 +144,7 @@ class KeywordWriter:
         if self._writer is not None:
             _close_quietly(self._writer)
             self._writer = None
+        self._defining = False
         numbers = [
             int(number) for name in self._folders() if (number := name.removeprefix(FOLDER)).isdecimal()
         ]
@@ -208,12 +212,15 @@ class KeywordWriter:
 
     def _write_state(self, folder: str, applied: int, history: str) -> None:
         path = os.path.join(self._path, folder)
+        if self._writer is not None and self._writer.defining:
+            self._defining = True
         fields: dict[str, str | int] = {
             "format": KEYWORD_FORMAT,
             "folder": folder,
             "applied": applied,
             "history": history,
             "model": self._model or "",
+            "definitions": int(self._defining),
         }
         try:
             fields.update(inventory(path))

@@ -90,6 +90,11 @@ def format_fault(fields: Mapping[str, str]) -> str | None:
     )
 
 
+def has_definitions(fields: Mapping[str, str]) -> bool:
+    """Whether some code may define a name in the index of this state. An older ctx did not note it."""
+    return fields.get("definitions") != "0"
+
+
 class Surviving:
     """Turns what damaged files do to tantivy's Python interface (a panic, None for a number) into
     `StoreError`.

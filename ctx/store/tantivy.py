@@ -71,6 +71,7 @@ class KeywordIndex:
         self._lock = Lock()
         self._writer: Any = None
         self._links: Any = None  # a folder of links to the files, where their own may not be written
+        self.defining = False  # whether something was added that code defines
         try:
             if os.path.isdir(path):
                 files.check_plain(path)  # tantivy empties its lock files, wherever a link leads
@@ -126,6 +127,7 @@ class KeywordIndex:
                 entry.add_text("head", text)
             for name in passage.names:
                 entry.add_text("defines", name)
+                self.defining = True
             entry.add_text("source", document.source)
             entry.add_integer("document_no", stored.document_no)
             entry.add_integer("chunk_no", passage.chunk_no)
