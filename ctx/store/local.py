@@ -1,6 +1,7 @@
 """The search index of one machine: tantivy for words, a matrix for vectors, in one folder.
 
-    keyword.state   which folder of tantivy's counts, of which format, its files, and the seq it has applied
+    keyword.state   which folder of tantivy's counts, of which format, its files, the seq it has applied, and
+                    whether code defines anything in it
     keyword-N/      tantivy's files
     vectors/        see vectors.py; its own state, since either half can be lost and rebuilt by itself
     suspect         there after a reader found damage: the next catch-up reads every byte

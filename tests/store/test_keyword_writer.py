@@ -1,5 +1,6 @@
-"""What writes the words of a local index, where the index goes away under it."""
+"""What writes the words of a local index, where the index goes away under it, and what it says of them."""
 
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from ctx.errors import StoreError
 from ctx.store import keyword_writer
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite_catalog import SqliteCatalog
-from ctx.store.statefile import write_state
+from ctx.store.statefile import keyword_state, write_state
 from ctx.types import Filters
 
 
@@ -35,3 +36,41 @@ def test_an_index_that_is_deleted_while_it_is_published_is_an_error_that_the_nex
                 index.catch_up(catalog)
         index.catch_up(catalog)
         assert len(index.keyword("otter", Filters(), 5)) == 1
+
+
+def test_names_are_known_from_when_code_defines_them_on(tmp_path: Path) -> None:
+    def defined(reader: LocalIndex) -> list[str]:
+        return reader.vocabulary([], ["feed_otter"])[1]
+
+    def words_only(*, writable: bool = False) -> LocalIndex:
+        return LocalIndex(str(tmp_path / "index"), lambda: (None, None), writable=writable)
+
+    state_path = str(tmp_path / "index" / "keyword.state")
+    page = make("filesystem", "page.md", ["def feed_otter(): stands in a page"])
+    code = make("filesystem", "pond.py", ["def feed_otter():\n    pass\n"])
+    with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog, words_only() as reader:
+        with words_only(writable=True) as index:
+            catalog.put_documents([page])
+            index.catch_up(catalog)
+            assert defined(reader) == []
+            assert (keyword_state(state_path) or {})["definitions"] == "0"
+            catalog.put_documents([code])
+            index.catch_up(catalog)
+            assert defined(reader) == ["feed_otter"]
+        with words_only(writable=True) as index:  # another process: it adds a page alone
+            catalog.put_documents([make("filesystem", "later.md", ["a heron"])])
+            index.catch_up(catalog)
+        assert defined(reader) == ["feed_otter"]
+        # An older ctx did not note it.
+        fields = keyword_state(state_path) or {}
+        del fields["definitions"]
+        write_state(state_path, fields)
+        assert defined(reader) == ["feed_otter"]
+        with words_only(writable=True) as index:
+            catalog.put_documents([make("filesystem", "last.md", ["a weir"])])
+            index.catch_up(catalog)
+            assert defined(reader) == ["feed_otter"]
+            os.unlink(state_path)
+            catalog.delete_documents("filesystem", ["pond.py"])
+            index.catch_up(catalog)
+        assert (keyword_state(state_path) or {})["definitions"] == "0"

@@ -421,44 +421,6 @@ def test_a_reader_follows_the_writer_also_into_a_new_folder(
         assert found_in(catalog, reader) == found_in(catalog, index)
 
 
-def test_names_are_known_from_when_code_defines_them_on(tmp_path: Path) -> None:
-    def defined(reader: LocalIndex) -> list[str]:
-        return reader.vocabulary([], ["feed_otter"])[1]
-
-    def words_only(*, writable: bool = False) -> LocalIndex:
-        return LocalIndex(str(tmp_path / "index"), lambda: (None, None), writable=writable)
-
-    state_path = str(tmp_path / "index" / "keyword.state")
-    page = make("filesystem", "page.md", ["def feed_otter(): stands in a page"])
-    code = make("filesystem", "pond.py", ["def feed_otter():\n    pass\n"])
-    with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog, words_only() as reader:
-        with words_only(writable=True) as index:
-            catalog.put_documents([page])
-            index.catch_up(catalog)
-            assert defined(reader) == []
-            assert (statefile_module.keyword_state(state_path) or {})["definitions"] == "0"
-            catalog.put_documents([code])
-            index.catch_up(catalog)
-            assert defined(reader) == ["feed_otter"]
-        with words_only(writable=True) as index:  # another process: it adds a page alone
-            catalog.put_documents([make("filesystem", "later.md", ["a heron"])])
-            index.catch_up(catalog)
-        assert defined(reader) == ["feed_otter"]
-        # An older ctx did not note it.
-        fields = statefile_module.keyword_state(state_path) or {}
-        del fields["definitions"]
-        statefile_module.write_state(state_path, fields)
-        assert defined(reader) == ["feed_otter"]
-        with words_only(writable=True) as index:
-            catalog.put_documents([make("filesystem", "last.md", ["a weir"])])
-            index.catch_up(catalog)
-            assert defined(reader) == ["feed_otter"]
-            os.unlink(state_path)
-            catalog.delete_documents("filesystem", ["pond.py"])
-            index.catch_up(catalog)
-        assert (statefile_module.keyword_state(state_path) or {})["definitions"] == "0"
-
-
 @pytest.mark.slow
 def test_a_search_in_one_process_never_fails_while_another_one_writes(tmp_path: Path) -> None:
     catalog, index = open_store(tmp_path)
