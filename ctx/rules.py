@@ -6,7 +6,7 @@ examples, lists of exports and change logs are held back unless the query asks f
 coarse and the same everywhere.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter, itemgetter
@@ -160,11 +160,9 @@ class Profiles:
 
 def _with_their_pages(document_nos: Sequence[int]) -> list[int]:
     """Documents, and all others of the pages on which many of them lie, in order: of a small store a few
-    searches meet most, and together they are told in half the time.
+    searches meet most, and together they are told for less.
     """
-    counts: dict[int, int] = {}
-    for page in [no >> _PAGE_BITS for no in document_nos]:
-        counts[page] = counts.get(page, 0) + 1
+    counts = Counter([no >> _PAGE_BITS for no in document_nos])
     numbers = set(document_nos)
     for page in [page for page, count in counts.items() if count >= _DENSE][:_PAGES_AT_ONCE]:
         numbers.update(range(page << _PAGE_BITS, (page + 1) << _PAGE_BITS))

@@ -199,7 +199,8 @@ class KeywordWriter:
                 # All up to the seq before this one is in.
                 self._publish(catalog, folder, applied)
                 published_s = time.monotonic()
-            self._writer_of(folder).add(stored)
+            if self._writer_of(folder).add(stored):
+                self._defining = True
             applied = stored.seq
 
     def _publish(self, catalog: Catalog, folder: str, applied: int) -> None:
@@ -212,8 +213,6 @@ class KeywordWriter:
 
     def _write_state(self, folder: str, applied: int, history: str) -> None:
         path = os.path.join(self._path, folder)
-        if self._writer is not None and self._writer.defining:
-            self._defining = True
         fields: dict[str, str | int] = {
             "format": KEYWORD_FORMAT,
             "folder": folder,

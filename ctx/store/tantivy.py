@@ -71,7 +71,6 @@ class KeywordIndex:
         self._lock = Lock()
         self._writer: Any = None
         self._links: Any = None  # a folder of links to the files, where their own may not be written
-        self.defining = False  # whether something was added that code defines
         try:
             if os.path.isdir(path):
                 files.check_plain(path)  # tantivy empties its lock files, wherever a link leads
@@ -113,12 +112,15 @@ class KeywordIndex:
             # document stays: let it be one that nobody needs.
             self.delete(_NO_DOCUMENT)
 
-    def add(self, stored: "StoredDocument") -> None:
-        """Puts a document in place of what the index has of it; visible after `commit`."""
+    def add(self, stored: "StoredDocument") -> bool:
+        """Puts a document in place of what the index has of it; visible after `commit`.
+        Whether code in it defines a name.
+        """
         self.delete(stored.document_no)
         document = stored.document
         from ctx.store.passages import passages  # what no reader needs
 
+        defining = False
         for passage in passages(stored):
             entry = tantivy.Document()
             for text in passage.texts:
@@ -127,13 +129,14 @@ class KeywordIndex:
                 entry.add_text("head", text)
             for name in passage.names:
                 entry.add_text("defines", name)
-                self.defining = True
             entry.add_text("source", document.source)
             entry.add_integer("document_no", stored.document_no)
             entry.add_integer("chunk_no", passage.chunk_no)
             entry.add_integer("span", passage.span)
             entry.add_integer("updated_ms", document.updated_ms)
             self._write(self._writer.add_document, entry)
+            defining = defining or bool(passage.names)
+        return defining
 
     def delete(self, document_no: int) -> None:
         """Removes a document; gone after `commit`. An unknown number is passed over."""

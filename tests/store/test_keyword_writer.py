@@ -47,7 +47,7 @@ def test_names_are_known_from_when_code_defines_them_on(tmp_path: Path) -> None:
 
     state_path = str(tmp_path / "index" / "keyword.state")
     page = make("filesystem", "page.md", ["def feed_otter(): stands in a page"])
-    code = make("filesystem", "pond.py", ["def feed_otter():\n    pass\n"])
+    code = make("filesystem", "pond.py", ["def feed_otter():\n    pass\n", "# by the weir\n" * 400])
     with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog, words_only() as reader:
         with words_only(writable=True) as index:
             catalog.put_documents([page])
