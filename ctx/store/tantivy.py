@@ -6,7 +6,7 @@ What it counts words over is a passage (passages.py). The texts themselves stay 
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import log
+from math import inf, log
 
 import tantivy
 
@@ -30,6 +30,9 @@ PREFIX_BOOST = 3.0  # what such a word adds, whichever it is: a rare one is not 
 # the lowest numbers are kept, as every engine does. To look again costs as much as the search did, and these
 # few cost nothing: eight were not enough for 22 of a hundred questions of one to eight words, 24 for four.
 TIED = (24, 100, 1000)
+# In an index of more passages than this, half a million chunks, nobody looks again: half of the questions
+# have more equals there, a search took a fifth longer for them, and any of those that lie deeper may be kept.
+TIED_PASSAGES = 100_000
 RELOAD_CHECK_S = 0.02  # between two looks at whether a writer has committed
 
 MAX_PHRASES = 8
@@ -217,42 +220,21 @@ class KeywordIndex:
         """What the queries find, each score times its factor; a passage keeps the best of what it gets."""
         if filters.closed:
             return []
-        parts = [(self._narrowed(query, filters), factor) for query, factor in queries]
-        for depth in (k + margin for margin in TIED):
-            hits, below = self._found(parts, depth)
+        parts = [_Part(self._narrowed(query, filters), factor) for query, factor in queries]
+        searcher = self._searcher  # one for all: another has other addresses
+        margins = TIED if searcher.num_docs <= TIED_PASSAGES else TIED[:1]
+        fields: list[tuple[int, int, float, int]] = []
+        last = 0.0  # what the last one has that is kept
+        for depth in (k + margin for margin in margins):
             # What was not read may be as good as the last: by number it would come before it.
-            if len(hits) <= k or hits[k - 1][2] > below:
+            fields += _read(searcher, [part for part in parts if part.below >= last], depth, last)
+            fields = best_first(fields)
+            if len(fields) <= k:
                 break
-        return records(Hit, hits[:k])
-
-    def _found(
-        self, parts: Sequence[tuple[Any, float]], depth: int
-    ) -> tuple[list[tuple[int, int, float, int]], float]:
-        """What queries find to a depth each, every passage once, in the fields of a `Hit`; and the most that
-        another one may have.
-        """
-        searcher = self._searcher
-        below = 0.0
-        scores: list[float] = []
-        addresses: list[Any] = []
-        try:
-            for query, factor in parts:
-                hits = searcher.search(query, depth, count=False).hits
-                if not hits:
-                    continue
-                of_part, addresses_of_part = zip(*hits, strict=True)
-                scores += of_part if factor == 1.0 else [score * factor for score in of_part]
-                addresses += addresses_of_part
-                if len(hits) == depth:
-                    below = max(below, scores[-1])
-            chunk_nos = searcher.fast_field_values("chunk_no", addresses)
-            document_nos = searcher.fast_field_values("document_no", addresses)
-            spans = searcher.fast_field_values("span", addresses)
-        except (OSError, ValueError) as error:
-            raise StoreError(_SILENT) from error
-        if not (all(chunk_nos) and all(document_nos)):  # of a damaged file: the catalog counts from 1
-            raise StoreError(_SILENT)
-        return best_first(zip(chunk_nos, document_nos, scores, spans, strict=True)), below
+            last = fields[k - 1][2]
+            if all(part.below < last for part in parts):
+                break
+        return records(Hit, fields[:k])
 
     def close(self) -> None:
         """Waits for merges and lets the folder go. What was not committed is lost."""
@@ -411,6 +393,47 @@ class KeywordIndex:
             return query
         silent = [(_MUST, tantivy.Query.const_score_query(part, 0.0)) for part in parts]
         return tantivy.Query.boolean_query([(_MUST, query), *silent])
+
+
+class _Part:
+    """One of the queries of a search, how deep it was read, and the most that what lies deeper may have."""
+
+    __slots__ = ("below", "depth", "factor", "query")
+
+    def __init__(self, query: Any, factor: float) -> None:
+        self.query = query
+        self.factor = factor
+        self.depth = 0
+        self.below = inf
+
+
+def _read(
+    searcher: Any, parts: Iterable[_Part], depth: int, least: float
+) -> Iterator[tuple[int, int, float, int]]:
+    """What the parts of a search find on from where they were read, to a depth each, in the fields of a
+    `Hit`; of what has a score below `least`, nothing.
+    """
+    scores: list[float] = []
+    addresses: list[Any] = []
+    try:
+        for part in parts:
+            factor, wanted = part.factor, depth - part.depth
+            hits = searcher.search(part.query, wanted, count=False, offset=part.depth).hits
+            part.depth, part.below = depth, hits[-1][0] * factor if len(hits) == wanted else 0.0
+            if least:
+                hits = [hit for hit in hits if hit[0] * factor >= least]
+            if hits:
+                of_part, addresses_of_part = zip(*hits, strict=True)
+                scores += of_part if factor == 1.0 else [score * factor for score in of_part]
+                addresses += addresses_of_part
+        chunk_nos = searcher.fast_field_values("chunk_no", addresses)
+        document_nos = searcher.fast_field_values("document_no", addresses)
+        spans = searcher.fast_field_values("span", addresses)
+    except (OSError, ValueError) as error:
+        raise StoreError(_SILENT) from error
+    if not (all(chunk_nos) and all(document_nos)):  # of a damaged file: the catalog counts from 1
+        raise StoreError(_SILENT)
+    return zip(chunk_nos, document_nos, scores, spans, strict=True)
 
 
 def rarest(counts: dict[str, int], frequencies: Mapping[str, int]) -> dict[str, int]:

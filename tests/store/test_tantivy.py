@@ -1,6 +1,7 @@
 """The keyword index by itself: what it finds, in which order, and what it survives."""
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from ctx import analyze
 from ctx.errors import Busy, StoreError
 from ctx.items import Chunk, Document
+from ctx.store import tantivy as tantivy_module
 from ctx.store.passages import PASSAGE_CHARS
 from ctx.store.rows import StoredDocument
 from ctx.store.tantivy import ALL_WORDS_BONUS, MAX_TERMS, KeywordIndex
@@ -231,14 +233,45 @@ def test_equal_scores_come_by_chunk_number(index: KeywordIndex) -> None:
     assert numbers(index, "otter") == [1, 3, 5, 9]
 
 
-@pytest.mark.parametrize("count", [12, 50, 400])
-def test_of_equal_scores_at_the_cut_the_lowest_numbers_are_kept(index: KeywordIndex, count: int) -> None:
-    for first in range(count, 0, -count // 2):  # two commits, and the later has the lower numbers
-        block = range(max(1, first - count // 2 + 1), first + 1)
+@pytest.mark.parametrize(("low", "high"), [(6, 6), (25, 25), (200, 200), (40, 950)])
+def test_of_equal_scores_at_the_cut_the_lowest_numbers_are_kept(
+    index: KeywordIndex, low: int, high: int
+) -> None:
+    for block in (
+        range(low + 1, low + high + 1),
+        range(1, low + 1),
+    ):  # the later commit has the lower numbers
         put(index, *(stored(number, "the same otter", source_id="same.md") for number in block))
     assert numbers(index, "otter", k=5) == [1, 2, 3, 4, 5]
     assert numbers(index, '"same otter"', k=5) == [1, 2, 3, 4, 5]
     assert numbers(index, "the same otter", k=5) == [1, 2, 3, 4, 5], "three queries, each with its own cut"
+
+
+def test_the_first_hits_are_those_of_a_search_that_reads_all(index: KeywordIndex) -> None:
+    """Texts of few words in many shapes: equals at the cut of one query of a search, of two, of none."""
+    chance = random.Random(5)
+    words = ["otter", "heron", "weir", "pond"]
+    for step in range(3):
+        texts = (" ".join(chance.choices(words, k=chance.randint(1, 4))) for _ in range(200))
+        put(index, *(stored(1 + 3 * n + step, text, source_id="same.md") for n, text in enumerate(texts)))
+    for query in ("otter", "otter heron", "heron weir pond", '"otter heron"', "otter_heron pond"):
+        everything = index.search(query, ALL, 1000)
+        for k in (1, 7, 40, 90):
+            assert index.search(query, ALL, k) == everything[:k], (query, k)
+
+
+def test_of_a_large_index_equals_far_below_the_cut_are_left(
+    index: KeywordIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for block in (range(51, 121), range(1, 51)):  # tantivy has the larger segment first
+        put(index, *(stored(number, "the same otter", source_id="same.md") for number in block))
+    assert numbers(index, "the same otter", k=5) == [1, 2, 3, 4, 5]
+    everything = index.search("the same otter", ALL, 200)
+    monkeypatch.setattr(tantivy_module, "TIED_PASSAGES", 119)
+    assert numbers(index, "the same otter", k=5) == [51, 52, 53, 54, 55]
+    assert {hit.score for hit in index.search("the same otter", ALL, 5)} == {everything[0].score}
+    monkeypatch.setattr(tantivy_module, "TIED_PASSAGES", 120)
+    assert numbers(index, "the same otter", k=5) == [1, 2, 3, 4, 5]
 
 
 def test_putting_a_document_again_replaces_it_and_deleting_ends_it(index: KeywordIndex) -> None:
