@@ -37,6 +37,7 @@ HELD_BACK = {kinds.TEST: 0.5, kinds.EXAMPLE: 0.5, kinds.EXPORTS: 0.7, kinds.CHAN
 WORD_ENDING = 4
 COMPOUND_PART = 3  # letters at least of what a word of a path is made of
 _KEPT = 100_000  # paths of documents that were candidates, 20 MB: a million chunks are of so many
+_LEARNT = _KEPT // 2  # that are told of before they are candidates
 _PAGE_BITS = 8  # of a document's number: its place in a page
 _IN_PAGE = (1 << _PAGE_BITS) - 1
 _DENSE = 4  # documents of one page that are met by one search, from which on all of the page are told
@@ -135,6 +136,8 @@ class Profiles:
         # Of so many numbers in a row each: a list finds its entry in half the time of a table.
         self._pages: dict[int, list[Profile]] = defaultdict(lambda: [UNKNOWN] * (_IN_PAGE + 1))
         self._told_count = 0
+        self._met_pages: set[int] = set()  # on which a search met a document that was not told
+        self._learnt_pages: set[int] = set()
 
     def known(self, document_no: int) -> Profile:
         """What a document is if it was told already, else `UNKNOWN`."""
@@ -151,12 +154,28 @@ class Profiles:
         if not untold:
             return profiles
         # The first search of a process tells of its candidates alone: it may be the only one.
-        numbers = _with_their_pages(untold) if self._told_count else sorted(untold)
-        places = self._read(numbers)
+        self._tell(_with_their_pages(untold) if self._told_count else sorted(untold), pages)
+        self._met_pages.update([no >> _PAGE_BITS for no in untold])
+        return [pages[no >> _PAGE_BITS][no & _IN_PAGE] for no in document_nos]
+
+    def learn(self, rest: Callable[[], bool]) -> None:
+        """Tells of all documents of the pages that searches met, so that later ones need not; `rest` waits
+        before each and says whether to stop.
+        """
+        while self._met_pages and self._told_count < _LEARNT and not rest():
+            number = self._met_pages.pop()
+            if number not in self._learnt_pages:
+                self._learnt_pages.add(number)
+                pages = self._pages
+                page = pages[number]
+                begin = number << _PAGE_BITS
+                self._tell([begin + place for place in range(_IN_PAGE + 1) if page[place] is UNKNOWN], pages)
+
+    def _tell(self, document_nos: Sequence[int], pages: dict[int, list[Profile]]) -> None:
+        places = self._read(document_nos)
         self._told_count += len(places)
         for no, profile in _profiles(places):
             pages[no >> _PAGE_BITS][no & _IN_PAGE] = profile
-        return [pages[no >> _PAGE_BITS][no & _IN_PAGE] for no in document_nos]
 
 
 def _with_their_pages(document_nos: Sequence[int]) -> list[int]:

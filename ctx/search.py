@@ -162,6 +162,12 @@ class Searcher:
         explained = [explanation_of(*answer, request) for answer in page] if explain else None
         return SearchReply(results, explained, remark or partial, note)
 
+    def learn(self, rest: Callable[[], bool]) -> None:
+        """Reads ahead what files are called near those that searches met; `rest` waits before each page and
+        says whether to stop.
+        """
+        self._profiles.learn(rest)
+
     def resolved(self, filters: Filters, paths: Sequence[str] = (), types: Sequence[str] = ()) -> Filters:
         """The filters with the documents whose path fits one of the globs and whose type is one of `types`.
 
