@@ -163,13 +163,11 @@ class Profiles:
         before each and says whether to stop.
         """
         while self._met_pages and self._told_count < _LEARNT and not rest():
-            number = self._met_pages.pop()
-            if number not in self._learnt_pages:
-                self._learnt_pages.add(number)
-                pages = self._pages
-                page = pages[number]
-                begin = number << _PAGE_BITS
-                self._tell([begin + place for place in range(_IN_PAGE + 1) if page[place] is UNKNOWN], pages)
+            page = self._met_pages.pop()
+            if page not in self._learnt_pages:
+                self._learnt_pages.add(page)
+                untold = [no for no in _numbers_on(page) if self.known(no) is UNKNOWN]
+                self._tell(untold, self._pages)
 
     def _tell(self, document_nos: Sequence[int], pages: dict[int, list[Profile]]) -> None:
         places = self._read(document_nos)
@@ -185,8 +183,12 @@ def _with_their_pages(document_nos: Sequence[int]) -> list[int]:
     counts = Counter([no >> _PAGE_BITS for no in document_nos])
     numbers = set(document_nos)
     for page in [page for page, count in counts.items() if count >= _DENSE][:_PAGES_AT_ONCE]:
-        numbers.update(range(page << _PAGE_BITS, (page + 1) << _PAGE_BITS))
+        numbers.update(_numbers_on(page))
     return sorted(numbers)
+
+
+def _numbers_on(page: int) -> range:
+    return range(page << _PAGE_BITS, (page + 1) << _PAGE_BITS)
 
 
 def _profiles(places: Iterable[Place]) -> list[tuple[int, Profile]]:

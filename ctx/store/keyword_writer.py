@@ -246,9 +246,10 @@ class KeywordWriter:
 
 
 class _Pace:
-    """When a long catch-up is published: every so often or, of so many chunks from nothing that they are
-    several pieces, after each piece. Of these are a power of `_MERGED`, all equal, so that they end as one
-    segment.
+    """When a long catch-up is published: every so often; of an index built from nothing with more chunks than
+    one commit takes, after each of 8 (or 64 …) equal pieces, so that tantivy ends with one segment.
+
+    `chunk_count` is of all that is built from nothing, 0 where the index has something.
     """
 
     def __init__(self, every_s: float, chunk_count: int) -> None:

@@ -237,10 +237,8 @@ def test_equal_scores_come_by_chunk_number(index: KeywordIndex) -> None:
 def test_of_equal_scores_at_the_cut_the_lowest_numbers_are_kept(
     index: KeywordIndex, low: int, high: int
 ) -> None:
-    for block in (
-        range(low + 1, low + high + 1),
-        range(1, low + 1),
-    ):  # the later commit has the lower numbers
+    # The later commit has the lower numbers.
+    for block in (range(low + 1, low + high + 1), range(1, low + 1)):
         put(index, *(stored(number, "the same otter", source_id="same.md") for number in block))
     assert numbers(index, "otter", k=5) == [1, 2, 3, 4, 5]
     assert numbers(index, '"same otter"', k=5) == [1, 2, 3, 4, 5]
