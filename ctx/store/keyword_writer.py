@@ -8,7 +8,7 @@ a crash between the two leaves a seq that is too low.
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ctx import file_writing, files
 from ctx.errors import StoreError
@@ -34,7 +34,9 @@ _ROOM_BYTES = 64 << 20
 # Tantivy merges so many segments of one size into one, and cannot be told to otherwise: a search of a million
 # chunks goes through that one in three quarters of the time that it takes for the seven of before.
 _MERGED = 8
-_PIECE_CHUNKS = 128_000  # of a build from nothing, by one commit: what tantivy's writer has the memory for
+# Of a build from nothing, by one commit: what tantivy's writer has the memory for. About five chunks make a
+# passage, and a document is one at least: it counts as five more.
+_PIECE_SIZE, _DOCUMENT_SIZE = 160_000, 5
 
 
 class KeywordWriter:
@@ -191,7 +193,7 @@ class KeywordWriter:
     def _add_documents(
         self, catalog: Catalog, folder: str, applied: int, target: int, *, publish: bool = False
     ) -> None:
-        pace = _Pace(self._publish_every_s, 0 if applied else catalog.stats()["chunks"])
+        pace = _Pace(self._publish_every_s, {} if applied else catalog.stats())
         if applied == 0:
             self._writer_of(folder)  # an index of nothing is an index too
         else:
@@ -206,7 +208,7 @@ class KeywordWriter:
                 pace.published()
             if self._writer_of(folder).add(stored):
                 self._defining = True
-            pace.added(len(stored.chunks))
+            pace.added(stored)
             applied = stored.seq
 
     def _publish(self, catalog: Catalog, folder: str, applied: int) -> None:
@@ -246,24 +248,24 @@ class KeywordWriter:
 
 
 class _Pace:
-    """When a long catch-up is published: every so often; of an index built from nothing with more chunks than
-    one commit takes, after each of 8 (or 64 …) equal pieces, so that tantivy ends with one segment.
+    """When a long catch-up is published: every so often; of an index built from nothing that is more than one
+    commit takes, after each of 8 (or 64 …) pieces of about a size, so that tantivy ends with one segment.
 
-    `chunk_count` is of all that is built from nothing, 0 where the index has something.
+    `counts` are the catalog's of all that is built from nothing, none where the index has something.
     """
 
-    def __init__(self, every_s: float, chunk_count: int) -> None:
+    def __init__(self, every_s: float, counts: Mapping[str, int]) -> None:
         self._every_s = every_s
-        self._chunk_count = chunk_count
+        self._size = _size(counts.get("documents", 0), counts.get("chunks", 0))
         self._pieces = 1
-        while chunk_count > self._pieces * _PIECE_CHUNKS:
+        while self._size > self._pieces * _PIECE_SIZE:
             self._pieces *= _MERGED
-        self._added_count = 0
+        self._added_size = 0
         self._published_pieces = 0
         self._published_s = time.monotonic()
 
-    def added(self, chunk_count: int) -> None:
-        self._added_count += chunk_count
+    def added(self, stored: StoredDocument) -> None:
+        self._added_size += _size(1, len(stored.chunks))
 
     def published(self) -> None:
         self._published_pieces = self._whole_pieces()
@@ -275,7 +277,11 @@ class _Pace:
         return self._whole_pieces() > self._published_pieces
 
     def _whole_pieces(self) -> int:
-        return self._added_count * self._pieces // max(1, self._chunk_count)
+        return self._added_size * self._pieces // max(1, self._size)
+
+
+def _size(documents: int, chunks: int) -> int:
+    return documents * _DOCUMENT_SIZE + chunks
 
 
 def _written_since(catalog: Catalog, applied: int) -> Iterator[StoredDocument]:

@@ -91,7 +91,7 @@ def test_names_are_known_from_when_code_defines_them_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("piece_chunks", "applied"),
+    ("piece_documents", "applied"),
     [
         (128, [128]),
         (127, list(range(16, 129, 16))),
@@ -100,9 +100,9 @@ def test_names_are_known_from_when_code_defines_them_on(tmp_path: Path) -> None:
     ],
 )
 def test_a_large_index_built_from_nothing_comes_by_equal_pieces_and_ends_as_one_segment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece_chunks: int, applied: list[int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece_documents: int, applied: list[int]
 ) -> None:
-    monkeypatch.setattr(keyword_writer, "_PIECE_CHUNKS", piece_chunks)
+    monkeypatch.setattr(keyword_writer, "_PIECE_SIZE", piece_documents * 6)  # a document and its chunk
     published = seqs_published(monkeypatch)
     state_path = str(tmp_path / "index" / "keyword.state")
     with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog, words_only(tmp_path) as reader:
@@ -116,10 +116,23 @@ def test_a_large_index_built_from_nothing_comes_by_equal_pieces_and_ends_as_one_
     assert tantivy.Index.open(folder).searcher().num_segments == 1
 
 
+def test_pieces_are_of_a_size_where_long_documents_come_before_short_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyword_writer, "_PIECE_SIZE", 35)
+    published = seqs_published(monkeypatch)
+    with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog, words_only(tmp_path, writable=True) as index:
+        for number in range(28):  # of twenty, and of six
+            texts = [f"otter {n}" for n in range(15 if number < 8 else 1)]
+            catalog.put_documents([make("filesystem", f"{number}.md", texts)])
+        index.catch_up(catalog)
+    assert sorted(set(published)) == [2, 4, 6, 7, 11, 17, 23, 28]
+
+
 def test_what_a_large_index_has_to_catch_up_with_is_published_every_so_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keyword_writer, "_PIECE_CHUNKS", 8)
+    monkeypatch.setattr(keyword_writer, "_PIECE_SIZE", 8)
     with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog, words_only(tmp_path, writable=True) as index:
         for number in range(64):
             catalog.put_documents([make("filesystem", f"{number}.md", ["the otter"])])
