@@ -126,13 +126,14 @@ _loading = threading.Lock()
 _loaded: dict[int, Any] = {}  # by threads
 
 
-def multiply(rows: Codes, columns: Signed) -> Products:
+def multiply(rows: Codes, columns: Signed, *, share: bool = True) -> Products:
     """Rows of bytes, uint8 (m, k), times int8 (k, n), or each of int8 (blocks, k, n): int32 (m, n), or
     (blocks, m, n).
 
-    Without the lock of Python, in the caller's thread, or shared among some where there are many columns.
+    Without the lock of Python, in the caller's thread, or shared among some where there are many columns and
+    the caller does not `share` them itself.
     """
-    shared = columns.size >= _SHARED_COLUMNS * rows.shape[1]
+    shared = share and columns.size >= _SHARED_COLUMNS * rows.shape[1]
     threads = min(_MAX_THREADS, os.cpu_count() or 1) if shared else 1
     products: Products = _session(threads).run(None, {"rows": rows, "columns": columns})[0]
     return products

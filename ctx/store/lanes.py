@@ -75,9 +75,9 @@ class Blocks:
 
     def scores(self, query: Floats, first: int, last: int) -> Floats:
         """The products of the blocks `[first, last)` with a query, float32 (dim,), as near as the codes have
-        them.
+        them. In the caller's thread alone.
         """
-        return self._scores(*codes.coarse(query), first, last)
+        return self._scores(*codes.coarse(query), first, last, share=False)
 
     def estimate(self, query: Floats, first: int, last: int) -> Estimate:
         """As `scores`, and how far each is from the true one at most. Rows and query are of unit length."""
@@ -90,7 +90,7 @@ class Blocks:
         margins += remainder + np.float32(_ROUNDING)
         return Estimate(self._scores(values, step, first, last), margins)
 
-    def _scores(self, values: Floats, step: float, first: int, last: int) -> Floats:
+    def _scores(self, values: Floats, step: float, first: int, last: int, *, share: bool = True) -> Floats:
         blocks = self._data[first:last]
         if not len(blocks):
             return np.empty(0, np.float32)
@@ -99,7 +99,7 @@ class Blocks:
         padded = np.zeros((1, self.dim + _TAIL), np.uint8)
         padded[:, : self.dim] = codes.query_row(values)
         matrices = blocks.view(np.int8).reshape(len(blocks), self.dim + _TAIL, ROWS)
-        products = codes.multiply(padded, matrices)[:, 0]
+        products = codes.multiply(padded, matrices, share=share)[:, 0]
         begin = self.dim * ROWS
         products -= blocks[:, begin : begin + 4 * ROWS].view("<i4")
         scores: Floats = products.astype(np.float32)

@@ -19,6 +19,7 @@ leads, a quarter as long, and the exact look is at the LEAD_CANDIDATES best by i
 belong to the answer (docs/decisions/0012-leads.md has the figures).
 """
 
+import ctypes
 import mmap
 import os
 import threading
@@ -55,6 +56,10 @@ _SHARED_ROWS = 1024  # from here on two threads pick them out: 2.6 ms for 3,072 
 _SAMPLED_ROWS, _SAMPLE_STEP = 65_536, 64
 _NEAR = 1e-5  # the product of two equal rows differs by less, depending on where in the matrix they stand
 _UNIT = 0.01  # how far from unit length a row may be before it must be damaged
+
+# Shares a search of many rows with the thread that asks, and lets go of files behind its back.
+HELPERS = ThreadPoolExecutor(thread_name_prefix="ctx-vectors")
+_madvise = getattr(ctypes.CDLL(None), "madvise", None) if os.name == "posix" else None
 
 DEAD = np.iinfo(np.int64).min
 
@@ -174,10 +179,11 @@ class _Mapping:
 
     def release(self) -> None:
         """Gives the pages that were read back to the system, which has them in its cache as long as it has
-        room.
+        room. Without Python's lock, which `mmap.madvise` would hold: it takes a millisecond for a gigabyte.
         """
-        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)
+        if self._map is not None and _madvise is not None:
+            beginning = self.array(np.uint8, 1).ctypes.data
+            _madvise(ctypes.c_void_p(beginning), ctypes.c_size_t(len(self._map)), mmap.MADV_DONTNEED)
 
     def __del__(self) -> None:
         descriptor = getattr(self, "_descriptor", None)
@@ -224,6 +230,7 @@ class Snapshot:
             path = lead_path(folder, state.generation, state.leads.number)
             self._leads_file = _mapped(path, begin + size, earlier._leads_file if earlier else None)
             self._leads = self._leads_file.array(np.uint8, size, begin)
+            self._leads_behind: Floats | None = None  # of the rows behind the last block, once asked for
             self.leads = lanes.Blocks(self._leads, lanes.LEAD_DIMS)
             self.basis = lanes.basis_of(self._leads_file.array(np.uint8, begin).tobytes(), state.dim)
             if zlib.crc32(self.basis.data) != state.leads.basis_sum:
@@ -324,7 +331,7 @@ class Snapshot:
         self._touched += picked
         if self._leads_file is not None and self._touched > _TOUCHED_ROWS:
             self._touched = 0
-            self._vectors_file.release()
+            HELPERS.submit(self._vectors_file.release)
 
     def _candidates(self, query: Floats, rows: Ints | None, k: int) -> Ints:
         """Rows among which the k nearest of `rows` (None: of all) are, in order."""
@@ -342,9 +349,7 @@ class Snapshot:
         share = LEAD_GATHER_SHARE if by_leads else GATHER_SHARE
         if rows is not None and len(rows) < share * width:
             return self._nearest(query, rows, k)
-        candidates = (
-            self._by_leads(query, span, rows, k) if by_leads else self._by_codes(query, span, rows, k)
-        )
+        candidates = self._by_leads(query, span, rows) if by_leads else self._by_codes(query, span, rows, k)
         return self._nearest(query, candidates, k)
 
     def _by_codes(self, query: Floats, span: slice, rows: Ints | None, k: int) -> Ints:
@@ -369,20 +374,31 @@ class Snapshot:
             nearest = np.flatnonzero(scores + margins >= products.min() - _NEAR)
         return nearest if rows is None else rows[nearest]
 
-    def _by_leads(self, query: Floats, span: slice, rows: Ints | None, k: int) -> Ints:
-        """Rows among which the k nearest of `rows`, all within a span, very likely are."""
+    def _by_leads(self, query: Floats, span: slice, rows: Ints | None) -> Ints:
+        """Rows among which the LEAD_MOST nearest of `rows` (None: of all), all in a span, very likely are."""
         first, last = self.leads.around(span)
-        start, coded = first * lanes.ROWS, min(last * lanes.ROWS, span.stop)
-        scores = self.leads.scores(query @ self.basis, first, last)
-        if rows is None:
-            leading = _highest(scores[: coded - start], LEAD_CANDIDATES) + start
-            behind = np.arange(coded, span.stop)
-        else:
-            covered = int(np.searchsorted(rows, coded))
-            leading = rows[_highest(scores[rows[:covered] - start], LEAD_CANDIDATES)]
-            behind = rows[covered:]
-        # Of the rows that no block has yet, the best are known exactly.
-        return np.concatenate([leading, self._nearest(query, behind, k)])
+        middle = (first + last) // 2
+        lead_query = query @ self.basis
+        # A thread also puts its half in order, which onnxruntime's own threads do not.
+        second_half = HELPERS.submit(self._leading, lead_query, middle, last, rows)
+        first_half = self._leading(lead_query, first, middle, rows)
+        behind = self._leading_behind(lead_query, rows)
+        parts = (first_half, second_half.result(), behind)
+        leading = np.concatenate([part_rows for part_rows, _ in parts])
+        return leading[_highest(np.concatenate([scores for _, scores in parts]), LEAD_CANDIDATES)]
+
+    def _leading(self, lead_query: Floats, first: int, last: int, rows: Ints | None) -> tuple[Ints, Floats]:
+        """Those of `rows` (None: of all) in the blocks `[first, last)` whose leads are nearest, and their
+        products.
+        """
+        products = self.leads.scores(lead_query, first, last)
+        return _highest_rows(products, first * lanes.ROWS, rows)
+
+    def _leading_behind(self, lead_query: Floats, rows: Ints | None) -> tuple[Ints, Floats]:
+        """As `_leading`, of the rows that no block has yet."""
+        if self._leads_behind is None:
+            self._leads_behind = self.vectors[self.leads.rows :] @ self.basis
+        return _highest_rows(_products(self._leads_behind, lead_query), self.leads.rows, rows)
 
     def _nearest(self, query: Floats, rows: Ints, k: int) -> Ints:
         """The k nearest of some rows, and those that cannot be told from them, in order, by their vectors."""
@@ -393,9 +409,8 @@ class Snapshot:
             return rows[_best(self._picked_products(rows, query), k)]
         # What takes the time is that the system maps the pages, and it does so for two threads at once.
         first_half, second_half = np.array_split(rows, 2)
-        with ThreadPoolExecutor(1) as pool:
-            second_scores = pool.submit(self._picked_products, second_half, query)
-            scores = [self._picked_products(first_half, query), second_scores.result()]
+        second_scores = HELPERS.submit(self._picked_products, second_half, query)
+        scores = [self._picked_products(first_half, query), second_scores.result()]
         return rows[_best(np.concatenate(scores), k)]
 
     def _picked_products(self, rows: Ints, query: Floats) -> Floats:
@@ -411,6 +426,18 @@ def _products(vectors: Floats, query: Floats) -> Floats:
     """Not `@`: the threads of a BLAS turn on the spot for a while after each product, however small."""
     products: Floats = np.einsum("ij,j->i", vectors, query)
     return products
+
+
+def _highest_rows(scores: Floats, start: int, rows: Ints | None) -> tuple[Ints, Floats]:
+    """Of scores of all rows from `start` on: those of `rows`, in order (None: of all), that are highest, and
+    their scores.
+    """
+    if rows is not None:
+        begin, end = np.searchsorted(rows, (start, start + len(scores)))
+        rows = rows[begin:end]
+        scores = scores[rows - start]
+    highest = _highest(scores, LEAD_CANDIDATES)
+    return highest + start if rows is None else rows[highest], scores[highest]
 
 
 def _highest(scores: Floats, count: int) -> Ints:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from faults import eventually
 
 from ctx.store import lanes, vector_writer, vectors
 from ctx.store.codes import Floats
@@ -110,6 +111,33 @@ def test_a_search_by_leads_finds_what_looking_at_every_vector_does(tmp_path: Pat
         assert reply[0] == no
         assert {number % 7 for number in reply} == {no % 7}
     assert numbers(tmp_path, rows[5], 40, Filters(since_ms=COUNT - 20)) != []
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="tells what is mapped as Linux does")
+def test_vectors_that_a_search_looked_at_are_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = texts(2, COUNT)
+    written(tmp_path, rows)
+    reader = VectorReader(str(tmp_path), "m")
+    reader.search(rows[0], NO_FILTERS, 10)
+    assert resident_kb("1.vectors") > 0
+    monkeypatch.setattr(vectors, "_TOUCHED_ROWS", 0)
+    assert reader.search(rows[0], NO_FILTERS, 10)[0].chunk_no == 0
+    eventually(lambda: resident_kb("1.vectors") == 0, "the vectors stay mapped")
+    assert reader.search(rows[1], NO_FILTERS, 10)[0].chunk_no == 1
+
+
+def resident_kb(name: str) -> int:
+    """How much of the files of a name this process has mapped in memory."""
+    total, ours = 0, False
+    for line in Path("/proc/self/smaps").read_text("utf-8").splitlines():
+        if "-" in line.split(maxsplit=1)[0]:
+            ours = line.endswith(f"/{name}")
+        elif ours and line.startswith("Rss:"):
+            total += int(line.split()[1])
+    return total
 
 
 @pytest.mark.usefixtures("small")
