@@ -156,7 +156,7 @@ def main() -> None:
     )
     parser.add_argument("--build-only", action="store_true")
     args = parser.parse_args()
-    header(f"Start to first answer at {args.chunks:,} chunks")
+    header(f"Start to first answer, {args.folder or f'{args.chunks:,} chunks'}")
     with tempfile.TemporaryDirectory(prefix="ctx-bench-") as name:
         folder = Path(args.folder or name)
         folder.mkdir(parents=True, exist_ok=True)

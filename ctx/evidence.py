@@ -15,6 +15,7 @@ from ctx.types import JSON, ChunkRow, Filters, Hit, Passage, SearchResult, Span
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
     import numpy as np
 
+    from ctx.embed.base import Embedder
     from ctx.store.base import ReadCatalog
 
 # Of a document, among whose chunks the one to show is looked for, where one is shown.
@@ -29,11 +30,20 @@ _SECTION_CHARS = 2200  # of a chunk of prose and its neighbours, shown as one: w
 _REWRITTEN_READ = 200  # chunks looked at of a document that changed under the index: a hundred pages
 
 
-class QueryVector(NamedTuple):
-    """A question as a model has it: its vector of unit length, and the model."""
+class QueryVector:
+    """A question as a model has it: its vector, made when it is first asked for, and the model."""
 
-    values: "np.ndarray"
-    model: str
+    def __init__(self, embedder: "Embedder", question: str) -> None:
+        self._embedder = embedder
+        self._question = question
+        self.model = embedder.model
+        self._vector: np.ndarray | None = None
+
+    def values(self) -> "np.ndarray":
+        """Of unit length, float32 (dim,). Raises `EmbedderError`."""
+        if self._vector is None:
+            self._vector = self._embedder.embed_query(self._question)
+        return self._vector
 
 
 class Request(NamedTuple):

@@ -144,14 +144,31 @@ class Searcher:
         limit = self._settings.final_limit if limit is None else limit
         _check(query, mode, limit, offset, per_document)
         partial = self._surroundings.lacking()
-        mode, vector, remark = self._meaning(query, mode)
+        vector = self._question_vector(query, mode)
+        if vector is not None:
+            partial = self._missing(vector.model) or partial
         words = self._put_right(query, mode)
         prefix = prefix or _ends_cut_off(words)
         rows = Rows(self._catalog)
         request = self._request(words, mode, filters, prefix, vector, per_document)
         note = words.note or (None if words.weights or mode == "semantic" else _NO_WORD)
         ranked = self._answers(request, rows, offset + limit)
-        answers = [answer for _, answer in zip(range(offset + limit), ranked, strict=False)]
+        try:
+            answers = [answer for _, answer in zip(range(offset + limit), ranked, strict=False)]
+        except EmbedderError as error:
+            if mode == "semantic":
+                raise
+            reply = self.search(
+                query,
+                "keyword",
+                limit,
+                filters,
+                offset=offset,
+                per_document=per_document,
+                prefix=prefix,
+                explain=explain,
+            )
+            return reply._replace(partial=f"found by keyword alone: {error.message}")
         share = 0.0
         if answers:
             _, _, stage, choices = answers[0]
@@ -160,7 +177,7 @@ class Searcher:
         page = [(number, score * share, stage, choices) for number, score, stage, choices in answers[offset:]]
         results = results_of(request, [(score, choices) for _, score, _, choices in page], rows)
         explained = [explanation_of(*answer, request) for answer in page] if explain else None
-        return SearchReply(results, explained, remark or partial, note)
+        return SearchReply(results, explained, partial, note)
 
     def learn(self, rest: Callable[[], bool]) -> None:
         """Reads ahead what files are called near those that searches met; `rest` waits before each page and
@@ -185,22 +202,16 @@ class Searcher:
 
     # -- the query -------------------------------------------------------------------------------------------
 
-    def _meaning(self, query: str, mode: str) -> tuple[str, QueryVector | None, str | None]:
-        """The mode that can be answered, the query's vector where that needs one, and what to tell of it."""
+    def _question_vector(self, query: str, mode: str) -> QueryVector | None:
+        """The query's vector where the mode needs one."""
         if mode == "keyword":
-            return mode, None, None
+            return None
         embedder = self._surroundings.question_embedder
         if embedder is None:
             raise EmbeddingsDisabled(
                 "embeddings are disabled; set [embedding] provider in ctx.toml, or search by keyword"
             )
-        try:
-            vector = QueryVector(embedder.embed_query(query), embedder.model)
-            return mode, vector, self._missing(embedder.model)
-        except EmbedderError as error:
-            if mode == "semantic":
-                raise
-            return "keyword", None, f"found by keyword alone: {error.message}"
+        return QueryVector(embedder, query)
 
     def _request(
         self,
@@ -341,7 +352,7 @@ class Searcher:
             hits = self._index.keyword(query, filters, words, prefix=prefix)
             return self._keyword_leg(request, hits, words), NO_LEG
         if request.mode == "semantic":
-            hits = self._index.semantic(vector.values, filters, nearest, model=vector.model)
+            hits = self._index.semantic(vector.values(), filters, nearest, model=vector.model)
             return NO_LEG, _semantic_leg(hits, nearest)
         hits, neighbours = self._index.both(
             query, vector.values, filters, (words, nearest), prefix=prefix, model=vector.model

@@ -312,15 +312,15 @@ class SearchIndex(Projection, Protocol):
     def both(
         self,
         query: str,
-        vector: "np.ndarray",
+        vector: "Callable[[], np.ndarray]",
         filters: Filters,
         depths: tuple[int, int],
         *,
         prefix: bool = False,
         model: str | None = None,
     ) -> tuple[list[Hit], list[Hit]]:
-        """What `keyword` and `semantic` give to these depths.
-        An engine that is another program is asked once.
+        """What `keyword` and `semantic` give to these depths. Asking for the vector makes it, which may take
+        longer than searching. An engine that is another program is asked once.
         """
         ...
 

@@ -181,7 +181,7 @@ class OpenSearchIndex:
     def both(
         self,
         query: str,
-        vector: np.ndarray,
+        vector: Callable[[], np.ndarray],
         filters: Filters,
         depths: tuple[int, int],
         *,
@@ -204,7 +204,7 @@ class OpenSearchIndex:
                 replies = self._client.search_all(
                     [
                         _search_of(words.name, _word_body(question, filters, depths[0]), exact=True),
-                        _search_of(vectors.name, _vector_body(vector, filters, depths[1]), exact=False),
+                        _search_of(vectors.name, _vector_body(vector(), filters, depths[1]), exact=False),
                     ]
                 )
                 return _word_hits(replies[0]), _vector_hits(replies[1])
@@ -213,7 +213,7 @@ class OpenSearchIndex:
                     raise  # else another index has taken the place of one
         return (
             self.keyword(query, filters, depths[0], prefix=prefix),
-            self.semantic(vector, filters, depths[1], model=model),
+            self.semantic(vector(), filters, depths[1], model=model),
         )
 
     def hold(self, model: str) -> bool:

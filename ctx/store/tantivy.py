@@ -160,6 +160,10 @@ class KeywordIndex:
         if self._stamp() != self._seen:
             self._reload()
 
+    @property
+    def passages(self) -> int:
+        return int(self._searcher.num_docs)
+
     def rarity(self, terms: Sequence[str]) -> dict[str, float]:
         """BM25's idf of each term, for those that stand in some text or head."""
         self._fresh()

@@ -144,7 +144,7 @@ def test_both_legs_are_one_request_and_what_two_would_give(
     client = CountingClient(Access((opensearch_url,), retries=1))
     index = OpenSearchIndex(client, lambda: (MODEL, DIM), name=index_name, layout=Layout(3, 0), writable=True)
     index.catch_up(catalog)
-    assert index.both("otter", vector_of(b"q"), ALL, (9, 9))[1] == [], "nothing is embedded"
+    assert index.both("otter", lambda: vector_of(b"q"), ALL, (9, 9))[1] == [], "nothing is embedded"
     embed_pending(catalog)
     index.catch_up(catalog)
     narrow = Filters(sources=frozenset({"git:a"}), documents=frozenset(range(1, 40)))
@@ -152,9 +152,12 @@ def test_both_legs_are_one_request_and_what_two_would_give(
         for query in [*QUERIES, "ott"]:
             hits = index.keyword(query, filters, DEPTH, prefix=True)
             neighbours = index.semantic(vector_of(b"q"), filters, 20)
-            assert index.both(query, vector_of(b"q"), filters, (DEPTH, 20), prefix=True) == (hits, neighbours)
+            assert index.both(query, lambda: vector_of(b"q"), filters, (DEPTH, 20), prefix=True) == (
+                hits,
+                neighbours,
+            )
     client.paths.clear()
-    hits, neighbours = index.both("copper lantern", vector_of(b"q"), narrow, (DEPTH, 20))
+    hits, neighbours = index.both("copper lantern", lambda: vector_of(b"q"), narrow, (DEPTH, 20))
     assert hits
     assert neighbours
     assert client.paths == ["/_msearch"]
@@ -266,7 +269,7 @@ def test_the_index_of_another_catalog_answers_nothing(
     asks = (
         lambda: index.keyword("otter", ALL, 9),
         lambda: index.semantic(vector_of(b"q", DIM), ALL, 9, model=MODEL),
-        lambda: index.both("otter", vector_of(b"q", DIM), ALL, (9, 9)),
+        lambda: index.both("otter", lambda: vector_of(b"q", DIM), ALL, (9, 9)),
         lambda: index.vocabulary(["otter"], ()),
     )
     for ask in asks:

@@ -47,7 +47,7 @@ def requests(index: OpenSearchIndex, catalog: SqliteCatalog) -> list[Callable[[]
         lambda: index.keyword("otter", Filters(), 9),
         lambda: index.definitions(["otter"], Filters(), 9),
         lambda: index.semantic(vector, Filters(), 9, model="m"),
-        lambda: index.both("otter", vector, Filters(), (9, 9), model="m"),
+        lambda: index.both("otter", lambda: vector, Filters(), (9, 9), model="m"),
         lambda: index.vocabulary(["otter"], ()),
         lambda: index.resembling(["otter"]),
         lambda: index.check(),
