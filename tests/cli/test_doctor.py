@@ -27,6 +27,7 @@ def test_doctor_names_a_server_that_is_named_to_others_and_has_no_key(tmp_path: 
     assert warnings() == []
 
 
+@pytest.mark.slow
 def test_doctor_says_of_web_pages_what_the_server_does(tmp_path: Path) -> None:
     config = project(tmp_path, {"a.md": "alpha"})
     assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0

@@ -112,6 +112,7 @@ def test_a_commit_whose_date_nobody_can_read_takes_no_file_along(
     assert scan.data[f"@commits/{odd}"] == "Odd days"
 
 
+@pytest.mark.slow
 def test_a_file_that_unpacks_without_bound_takes_no_more_memory_than_git_is_given(
     upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ RULE = st.lists(PIECE, min_size=1, max_size=5).map("".join)
 RULES = st.lists(st.tuples(st.sampled_from(["", "", "", "!"]), RULE).map("".join), min_size=1, max_size=6)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(top=RULES, nested=RULES)
 def test_ignore_rules_mean_what_git_says_they_mean(
@@ -160,6 +161,7 @@ COMPONENT = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(components=st.lists(COMPONENT, min_size=2, max_size=5))
 def test_a_glob_with_a_slash_means_what_it_spells(components: list[str]) -> None:

@@ -112,6 +112,7 @@ def test_github_is_asked_only_for_what_changed_and_deletes_by_the_next_whole_sca
         assert [row.title for row in origin.documents().values()] == ["Lift 2 moves again"]
 
 
+@pytest.mark.slow
 def test_a_reached_limit_is_waited_for_or_told(api: Api, tmp_path: Path) -> None:
     forge = GitHub(api)
     limits: list[Mapping[str, str]] = [

@@ -153,6 +153,7 @@ LARGE: tuple[tuple[str, str | None, str | bytes], ...] = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "media_type", "data"), LARGE, ids=[row[0][:7] + str(n) for n, row in enumerate(LARGE)]
 )

@@ -72,6 +72,7 @@ def test_a_document_that_takes_too_much_memory_is_refused_and_the_next_is_read(
     assert process.read("sheets", made_of.xlsx({"a": [["b"]]})).body == "# Sheet a\n\nb"
 
 
+@pytest.mark.slow
 def test_a_text_that_takes_too_long_is_refused_and_the_next_is_read() -> None:
     process = ReadingProcess(cpu_s=1)
     try:
@@ -95,6 +96,7 @@ def test_a_process_that_was_killed_is_replaced(process: ReadingProcess) -> None:
     assert process.pid != pid
 
 
+@pytest.mark.slow
 def test_a_process_that_stopped_is_killed_at_the_deadline() -> None:
     process = ReadingProcess(wall_s=1)
     process.read("pdf", PDF)
@@ -107,6 +109,7 @@ def test_a_process_that_stopped_is_killed_at_the_deadline() -> None:
     process.close()
 
 
+@pytest.mark.slow
 def test_a_process_that_nobody_asks_ends_by_itself_and_the_next_document_starts_another() -> None:
     process = ReadingProcess(idle_s=1)
     process.read("pdf", PDF)

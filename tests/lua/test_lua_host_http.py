@@ -315,6 +315,7 @@ def test_a_server_that_does_not_read_is_left_at_the_deadline() -> None:
         assert time.monotonic() - began_s < HUNG_S
 
 
+@pytest.mark.slow
 def test_several_addresses_share_one_deadline() -> None:
     """Each address is tried in its turn; all of them together have the time that one has."""
     with socket.socket() as full:

@@ -51,6 +51,7 @@ def test_the_threshold_pair_holds_with_and_without_the_model(bank: MemoryBank) -
             bank.put(text)
 
 
+@pytest.mark.slow
 def test_a_query_of_a_megabyte_is_read_and_kept_no_further_than_any_other(bank: MemoryBank) -> None:
     query = TYPESCRIPT + "".join(f" w{number}" for number in range(100_000))
     assert Question(query).check().query == query[:MAX_QUERY_CHARS]

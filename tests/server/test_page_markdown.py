@@ -36,6 +36,7 @@ def _rendered(page: Path, *texts: str) -> list[JSON]:
     return blocks
 
 
+@pytest.mark.slow
 def test_no_text_keeps_the_tab_busy(page: Path) -> None:
     blank, ticks = " " * LONG, "`" * LONG
     lines = [f"# a{blank}b", f"a{blank}b", f"a|b\n{blank}c", f"a|b\n-{blank}c", f"a {ticks}", f"{blank}a"]

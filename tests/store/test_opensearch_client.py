@@ -257,6 +257,7 @@ def test_a_reply_without_bounds_is_given_up(
         nodes.ask("GET", "/_any")
 
 
+@pytest.mark.slow
 def test_a_reply_whose_pieces_all_come_in_time_must_end_too() -> None:
     with (
         sending(1 << 40, b" ", pause_s=0.02) as url,

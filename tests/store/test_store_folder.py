@@ -519,6 +519,7 @@ def test_an_index_that_is_deleted_under_a_server_is_built_anew_without_a_change(
         space.close()
 
 
+@pytest.mark.slow
 def test_an_index_deleted_again_and_again_is_built_anew_as_soon_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -249,6 +249,7 @@ SCHEMA: Any = LOOSE | st.builds(
 CALL: Any = st.dictionaries(st.sampled_from(["a", "b", "c"]), LOOSE, max_size=3)
 
 
+@pytest.mark.slow
 @patient
 def test_whatever_parameters_say_a_tool_is_loaded_or_refused_and_a_call_is_answered_or_refused() -> None:
     @given(declared=SCHEMA, arguments=CALL)
