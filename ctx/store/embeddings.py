@@ -208,6 +208,8 @@ class Embeddings(Record):
             if not page:
                 break
             cursor = page[-1][:2]
+        if not seq:
+            return  # every document came above
         embedded = cursor if after.embedded else (seq, EVERY)
         while True:
             with self._reading() as connection:
