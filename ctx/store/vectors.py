@@ -454,9 +454,13 @@ def _highest(scores: Floats, count: int) -> Ints:
 
 
 def _nth_highest(scores: Floats, n: int) -> np.float32:
-    """The n-th highest, counted from 1; the lowest where there are fewer."""
+    """The n-th highest, counted from 1; the lowest where there are fewer.
+    Raises `VectorsDamaged` where so many are no numbers.
+    """
     position = max(0, len(scores) - n)
     threshold: np.float32 = np.partition(scores, position)[position]
+    if not np.isfinite(threshold):
+        raise VectorsDamaged(_DAMAGED)
     return threshold
 
 

@@ -188,6 +188,26 @@ def test_leads_that_are_damaged_are_told_and_made_anew(tmp_path: Path) -> None:
     assert numbers(tmp_path, rows[9], 1) == [9]
 
 
+@pytest.mark.usefixtures("small")
+def test_vectors_behind_the_last_block_that_are_damaged_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "LEAD_CANDIDATES", 100)
+    rows = texts(8, COUNT)
+    written(tmp_path, rows)
+    reader = VectorReader(str(tmp_path), "m")
+    assert reader.search(rows[0], NO_FILTERS, 1)[0].chunk_no == 0
+    behind = COUNT // 256 * 256
+    assert COUNT - behind > 100
+    with open(tmp_path / "1.vectors", "r+b") as file:
+        file.seek(4 * DIM * behind)
+        file.write(b"\xff" * 4 * DIM * (COUNT - behind))
+    reader = VectorReader(str(tmp_path), "m")
+    monkeypatch.setattr(vectors.Snapshot, "_check_blocks", lambda *_: None)  # as if it was damaged since
+    with pytest.raises(VectorsDamaged):
+        reader.search(rows[0], NO_FILTERS, 1)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_leads_outlive_a_clearing_away_of_dead_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
