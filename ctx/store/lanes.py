@@ -88,9 +88,9 @@ class Blocks:
         # |q x - q' x'| <= |q - q'| |x| + |q'| |x - x'|
         margins = errors * (1 + remainder)
         margins += remainder + np.float32(_ROUNDING)
-        return Estimate(self._scores(values, step, first, last), margins)
+        return Estimate(self._scores(values, step, first, last, share=True), margins)
 
-    def _scores(self, values: Floats, step: float, first: int, last: int, *, share: bool = True) -> Floats:
+    def _scores(self, values: Floats, step: float, first: int, last: int, *, share: bool) -> Floats:
         blocks = self._data[first:last]
         if not len(blocks):
             return np.empty(0, np.float32)

@@ -57,7 +57,8 @@ _SAMPLED_ROWS, _SAMPLE_STEP = 65_536, 64
 _NEAR = 1e-5  # the product of two equal rows differs by less, depending on where in the matrix they stand
 _UNIT = 0.01  # how far from unit length a row may be before it must be damaged
 
-# Shares a search of many rows with the thread that asks, and lets go of files behind its back.
+# Share a search with the thread that asks, and let go of files behind its back. What they do asks for no
+# other of them, so none waits for ever.
 HELPERS = ThreadPoolExecutor(thread_name_prefix="ctx-vectors")
 _madvise = getattr(ctypes.CDLL(None), "madvise", None) if os.name == "posix" else None
 
