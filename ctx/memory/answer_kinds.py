@@ -150,19 +150,24 @@ class AnswerKind(NamedTuple):
         """Whether a statement is seen to hold no answer of the kind. `alike`: the cosine of two texts; None:
         what an attribute has to do with is not told.
         """
-        if self.things and self.things.isdisjoint(told.terms):
-            return True
-        if self.form is not None and self.form.search(told.text) is None:
-            return True
-        if self.of_time and not (MOMENT.search(told.text) or told.measured or told.counted):
+        if self._lacks_value(told):
             return True
         if not self.attribute or told.foreign:
             return False
         if not self.heads.isdisjoint(told.terms):
             of_another = bool(self.owner) and self.owner.isdisjoint(told.terms)
             return of_another and _OWNER.search(told.text) is not None
-        if alike is None:
-            return False
+        return alike is not None and self._lacks_attribute(told, alike)
+
+    def _lacks_value(self, told: Statement) -> bool:
+        """Whether the things that are counted, the form, or the time that is asked for is not there."""
+        if self.things and self.things.isdisjoint(told.terms):
+            return True
+        if self.form is not None and self.form.search(told.text) is None:
+            return True
+        return self.of_time and not (MOMENT.search(told.text) or told.measured or told.counted)
+
+    def _lacks_attribute(self, told: Statement, alike: Callable[[str, str], float]) -> bool:
         if told.counted and not self.heads.isdisjoint(_OF_NUMBERS):
             return False
         texts = [told.text, *words_beside(told)]
@@ -182,15 +187,21 @@ def kind_of(query: str) -> AnswerKind:
         return AnswerKind(frozenset(), "", frozenset(), frozenset(), False, None)
     counting = _HOW_MANY.match(query)
     things = counting["things"] if counting else ""
-    match = next((match for form in _ATTRIBUTES if (match := form.match(query))), None)
-    attribute, owner = ("", "") if match is None else (match["attribute"], match["owner"])
-    heads = frozenset(terms(attribute.rpartition(" ")[2])) - STOP_WORDS
-    if not heads or (not heads.isdisjoint(_OPEN) and not _QUALIFIED_NAME.match(attribute)):
-        attribute, heads = "", frozenset()
+    attribute, heads, owner = _attribute_of(query)
     form = next((answer for question, answer in _FORMS if question.search(query)), None)
     of_time = form is None and _WHEN.search(query) is not None
     owners = frozenset(terms(owner)) - STOP_WORDS
     return AnswerKind(_things(things), attribute, heads, owners, of_time, form)
+
+
+def _attribute_of(query: str) -> tuple[str, frozenset[str], str]:
+    """The attribute that is asked for, the terms of its last word, and whose it is."""
+    match = next((match for form in _ATTRIBUTES if (match := form.match(query))), None)
+    attribute, owner = ("", "") if match is None else (match["attribute"], match["owner"])
+    heads = frozenset(terms(attribute.rpartition(" ")[2])) - STOP_WORDS
+    if not heads or (not heads.isdisjoint(_OPEN) and not _QUALIFIED_NAME.match(attribute)):
+        return "", frozenset(), owner
+    return attribute, heads, owner
 
 
 def lacks_answer(told: Statement, query: str) -> bool:

@@ -205,11 +205,7 @@ class Wanted(NamedTuple):
         if len(self.query) > MAX_STATEMENT_CHARS:
             return False
         if told.foreign:
-            name = language(self.query)
-            called = _CALLED.get(name)
-            return (
-                called is not None and called.match(self.query) is not None and self._calls_nobody(told, name)
-            )
+            return self._calls_nobody_abroad(told)
         return (
             self._is_of_before(told)
             or self._lacks_sign(told)
@@ -220,7 +216,12 @@ class Wanted(NamedTuple):
             or self._lacks_spelling(told)
         )
 
-    def _calls_nobody(self, told: Statement, name: str) -> bool:
+    def _calls_nobody_abroad(self, told: Statement) -> bool:
+        """Whether another language's question for a name finds a statement of it that names nobody."""
+        name = language(self.query)
+        called = _CALLED.get(name)
+        if called is None or called.match(self.query) is None:
+            return False
         return language(told.text) == name and _CALLS[name].search(told.text) is None
 
     def _is_of_before(self, told: Statement) -> bool:
@@ -239,9 +240,7 @@ class Wanted(NamedTuple):
             return not Statement.of(_AT_ALL.sub(self._unless_asked, told.text)).measured
         if COST_ASKED.search(self.query):
             return COST.search(_MEASURE.sub(_money, _DAY.sub(" ", told.text))) is None
-        if not kind.heads.isdisjoint(_AMOUNTS):
-            return not told.counted
-        if _HOW_MUCH_SO.match(self.query):
+        if _HOW_MUCH_SO.match(self.query) or not kind.heads.isdisjoint(_AMOUNTS):
             return not told.counted
         return _WHY.match(self.query) is not None and told.is_of_one_clause and not _REASON.search(told.text)
 
@@ -257,6 +256,9 @@ class Wanted(NamedTuple):
             return self._asks_for_relative(told, alike)
         if not told.others or question.relatives or question.of_somebody:
             return False
+        return self._is_of_relative_alone(told, question, alike)
+
+    def _is_of_relative_alone(self, told: Statement, question: Asked, alike: Alike) -> bool:
         told_else = kin_of(told.text)
         whose = question.bearers
         if told_else == told.text or not whose.isdisjoint(terms(told_else)):
@@ -310,12 +312,16 @@ class Wanted(NamedTuple):
         text = _MEASURE.sub(" ", text)
         return not text.islower() and not self._names(text) and _NAMING.search(text) is None
 
+    def _is_held_by_another(self, told: Statement, alike: Alike) -> bool:
+        match = _HOLDER.match(told.text) if self.owner else None
+        if match is None or not self.terms.isdisjoint(terms(match["holder"])):
+            return False
+        return alike(self.owner, match["holder"]) < AKIN
+
     def _is_of_another(self, told: Statement, alike: Alike) -> bool:
         """Whether a statement is of another thing than the question, or has nothing to do with it."""
-        if self.owner and (match := _HOLDER.match(told.text)):
-            held_by = frozenset(terms(match["holder"]))
-            if held_by.isdisjoint(self.terms) and alike(self.owner, match["holder"]) < AKIN:
-                return True
+        if self._is_held_by_another(told, alike):
+            return True
         by_speaker = _SPEAKER_ALONE.match(self.subject) and not SPEAKER.search(told.text)
         # Who speaks of the bees has them, and need not do anything with them.
         if by_speaker and (
@@ -354,24 +360,29 @@ class Wanted(NamedTuple):
         return any(alike(key, word) >= AKIN for word in words)
 
 
+def _parts(query: str) -> tuple[str, str, frozenset[str], str]:
+    """The kind that a question asks for, its last word that matters, the terms of the thing whose part that
+    is, and the subject.
+    """
+    if match := _WHICH.match(query):
+        return match["head"] or match["kind"], "", frozenset(), ""
+    if match := _WHO_DID.match(query):
+        *modifiers, key = _POSSESSIVE.sub("", match["thing"]).split()
+        return "", key, frozenset(terms(" ".join(modifiers))) - STOP_WORDS, ""
+    if match := _WHETHER.match(query):
+        words = [word for word in WORD.findall(match["rest"]) if not _LIGHT.issuperset(terms(word))]
+        return "", words[-1] if words else "", frozenset(), match["subject"]
+    return "", "", frozenset(), ""
+
+
 @lru_cache(256)  # a question is compared with ten memories
 def wanted(query: str) -> Wanted:
     """Read from the question's words; of a whole paragraph it is not plain, and would take the square of its
     length.
     """
-    kind = key = subject = ""
-    whole: frozenset[str] = frozenset()
     if len(query) > MAX_STATEMENT_CHARS:
-        return Wanted(query, frozenset(), kind, frozenset(), key, frozenset(), whole, subject, "")
-    if match := _WHICH.match(query):
-        kind = match["head"] or match["kind"]
-    elif match := _WHO_DID.match(query):
-        *modifiers, key = _POSSESSIVE.sub("", match["thing"]).split()
-        whole = frozenset(terms(" ".join(modifiers))) - STOP_WORDS
-    elif match := _WHETHER.match(query):
-        subject = match["subject"]
-        words = [word for word in WORD.findall(match["rest"]) if not _LIGHT.issuperset(terms(word))]
-        key = words[-1] if words else ""
+        return Wanted(query, frozenset(), "", frozenset(), "", frozenset(), frozenset(), "", "")
+    kind, key, whole, subject = _parts(query)
     keys = frozenset(terms(key))
     counting = _HOW_MANY_OF.match(query)
     owner = "" if counting is None else counting["owner"]

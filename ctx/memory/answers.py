@@ -65,17 +65,16 @@ def answer_of(hits: Sequence[MemoryHit], query: str, alike: Callable[[str, str],
     read = alike is not None and not foreign(query)
     # A quarter of the words of a question; of a whole paragraph as many as of a question.
     floor = FLOOR_BY_WORDS * min(1.0, SHORT_QUESTION / (len(set(query_terms(query))) or 1))
-    plain, likeliest = False, 0.0
-    for hit in hits[:ANSWERING_HITS]:
-        statement = Statement.of(hit.memory.text)
-        if alike is not None:
-            likelihood = _likelihood(hit, statement, read=read)
-        else:
-            likelihood = PLAINLY if hit.score >= floor else 0.0
-        likeliest = max(likeliest, likelihood)
-        if not plain and likelihood >= PLAINLY:
-            plain = not (statement.short and _answers_another(query, statement, alike))
-    return Answer(plain, likeliest >= PERHAPS)
+    best = [(hit, Statement.of(hit.memory.text)) for hit in hits[:ANSWERING_HITS]]
+    if alike is not None:
+        likelihoods = [_likelihood(hit, statement, read=read) for hit, statement in best]
+    else:
+        likelihoods = [PLAINLY if hit.score >= floor else 0.0 for hit, _ in best]
+    plain = any(
+        likelihood >= PLAINLY and not (statement.short and _answers_another(query, statement, alike))
+        for likelihood, (_, statement) in zip(likelihoods, best, strict=True)
+    )
+    return Answer(plain, max(likelihoods, default=0.0) >= PERHAPS)
 
 
 def doubted(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:

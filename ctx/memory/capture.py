@@ -130,12 +130,15 @@ def _lasting_sentence(sentence: str) -> str | None:
         return _capital(statement) if _telling(statement) else None
     if _ASKED.search(sentence) or not _telling(sentence):
         return None
+    return sentence if _lasts(sentence) else None
+
+
+def _lasts(sentence: str) -> bool:
+    """Whether it is a wish, a rule, or states what holds."""
     if _WISH.search(sentence) and not _IN_HAND.search(sentence):
-        return sentence
+        return True
     stated = _STATE.match(sentence) and not _POINTING.search(sentence)
-    if _RULE.search(sentence) or stated or _holds(sentence):
-        return sentence
-    return None
+    return bool(_RULE.search(sentence) or stated or _holds(sentence))
 
 
 def _telling(sentence: str) -> bool:

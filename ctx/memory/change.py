@@ -22,6 +22,7 @@ from ctx.memory.contrast import (
 from ctx.memory.language import inflected, language
 from ctx.memory.slots import (
     STATES,
+    Slot,
     named_clues,
     same_slot,
     told_by_slot,
@@ -38,13 +39,16 @@ _NAMINGS = ("called", "named", "name is")
 UNRELATED = RELATED - CUE_WORTH - NAMED_WORTH  # nothing that speaks for it makes two texts of one thing
 
 
-def _one_speaker(earlier: Statement, later: Statement) -> bool:
+def _are_statements_of_one(earlier: Statement, later: Statement) -> bool:
+    """Whether both are statements, not reports, and not by two speakers."""
+    if not (earlier.short and later.short):
+        return False
     return not earlier.speaker or not later.speaker or earlier.speaker == later.speaker
 
 
 def of_same_people(earlier: Statement, later: Statement) -> bool:
     """Whether both are statements, not reports, by one speaker and about the same people."""
-    return earlier.short and later.short and earlier.others == later.others and _one_speaker(earlier, later)
+    return earlier.others == later.others and _are_statements_of_one(earlier, later)
 
 
 def of_one_subject(earlier: Statement, later: Statement) -> bool:
@@ -80,17 +84,20 @@ class Clues(NamedTuple):
     some: frozenset[str]
 
 
+def _slot_clues(slot: Slot) -> frozenset[str]:
+    """The terms of which a statement that fills a slot holds one; none: it holds those of the slot's key."""
+    if "state" in slot.types:
+        group = slot.key[0]
+        return frozenset(terms(" ".join([group, *(state for state in STATES if STATES[state] == group)])))
+    return named_clues().get(slot.key, frozenset())
+
+
 def clues(later: Statement) -> Clues:
     """By what the statements can be looked for that a later one may replace (`replaces`); nothing: there are
     none."""
     every: frozenset[frozenset[str]] = frozenset()
-    some: set[str] = set()
-    if later.slot is not None and "state" in later.slot.types:
-        group = later.slot.key[0]
-        some.update(terms(" ".join([group, *(state for state in STATES if STATES[state] == group)])))
-    elif later.slot is not None and later.slot.key in named_clues():
-        some |= named_clues()[later.slot.key]
-    elif later.slot is not None:
+    some = set(_slot_clues(later.slot)) if later.slot is not None else set()
+    if later.slot is not None and not some:
         every = frozenset(inflected((term,), language(later.text)) for term in later.slot.key)
     if later.changes:  # also as "the user goes" is stored, which is compared as "I go"
         some.update(form for term in later.ended_forms for form in (term, *terms(f"{term}es")))
@@ -158,9 +165,7 @@ def _names_what_ended(earlier: Statement, later: Statement) -> bool:
 def updates(earlier: Statement, later: Statement, worth: float) -> bool:
     """Whether a later statement speaks of the same thing as an earlier one, so that of the two it is the one
     to go by; `worth` is their likeness."""
-    if worth < UNRELATED:
-        return False
-    if not (earlier.short and later.short and _one_speaker(earlier, later)):
+    if worth < UNRELATED or not _are_statements_of_one(earlier, later):
         return False
     if _fills_in_part(earlier, later):
         return True
@@ -240,7 +245,7 @@ def ends_by_name(earlier: Statement, later: Statement, asked_terms: Set[str]) ->
     """Whether a later statement says that is over what the earlier one names ("Replaced Jest with Vitest"),
     and that is not what was asked about: then it answers whatever the earlier one answers, in whatever
     words."""
-    statements = earlier.short and later.short and _one_speaker(earlier, later)
+    statements = _are_statements_of_one(earlier, later)
     if not (later.changes and statements and _of_its_persons(earlier, later)) or _beside(earlier, later):
         return False
     if language(later.text) == "de":

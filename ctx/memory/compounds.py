@@ -16,14 +16,19 @@ MAX_WORDS = 8  # of a question: beyond those that are put together
 Parts = Mapping[str, tuple[str, ...]]
 
 
+def _joints(words: Sequence[str]) -> dict[tuple[str, str], list[str]]:
+    """By two of a question's words what they may be put together as."""
+    long_words = [word for word in words if len(word) >= _SHORTEST_PART][:MAX_WORDS]
+    return {
+        pair: [pair[0] + link + pair[1] for link in _LINKS] for pair in itertools.permutations(long_words, 2)
+    }
+
+
 def compounds(words: Sequence[str], frequencies: Callable[[Iterable[str]], Mapping[str, int]]) -> Parts:
     """The terms that stand for each word of a question, apart or together; words without such are left out.
     `frequencies` gives how often terms are held, without those that are not."""
     splits = {word: list(_splits(word)) for word in words}
-    long_words = [word for word in words if len(word) >= _SHORTEST_PART][:MAX_WORDS]
-    joints = {
-        pair: [pair[0] + link + pair[1] for link in _LINKS] for pair in itertools.permutations(long_words, 2)
-    }
+    joints = _joints(words)
     candidates = {part for pairs in splits.values() for pair in pairs for part in pair}
     held_terms = frequencies(candidates.union(*joints.values()))
     parts: dict[str, tuple[str, ...]] = {}

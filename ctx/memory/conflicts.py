@@ -1,5 +1,6 @@
 """What among the evidence disagrees, and what took what's place."""
 
+import itertools
 from collections.abc import Sequence
 
 from ctx.memory.change import likeness, updates
@@ -26,16 +27,13 @@ def conflicts(evidence: Sequence[Evidence], vectors: Sequence[Vector]) -> list[J
     ]
     terms_of = [set(vector) for vector in vectors]
     statements = [Statement.of((sentences(entry.text) or [entry.text])[0]) for entry in evidence]
-    for first in range(len(evidence)):
-        for second in range(first + 1, len(evidence)):
-            earlier, later = sorted(
-                (first, second), key=lambda index: (evidence[index].when_ms, evidence[index].id)
-            )
-            reason = _disagreement(statements[earlier], statements[later], terms_of[earlier], terms_of[later])
-            if reason is not None:
-                ordered = evidence[earlier].when_ms < evidence[later].when_ms
-                sides = (_side(evidence[index], index + 1) for index in (earlier, later))
-                pairs.append(_pair("changed" if ordered else "conflict", reason, *sides))
+    for numbers in itertools.combinations(range(len(evidence)), 2):
+        earlier, later = sorted(numbers, key=lambda index: (evidence[index].when_ms, evidence[index].id))
+        reason = _disagreement(statements[earlier], statements[later], terms_of[earlier], terms_of[later])
+        if reason is not None:
+            ordered = evidence[earlier].when_ms < evidence[later].when_ms
+            sides = (_side(evidence[index], index + 1) for index in (earlier, later))
+            pairs.append(_pair("changed" if ordered else "conflict", reason, *sides))
     return pairs[:MAX_CONFLICTS]
 
 
@@ -76,14 +74,13 @@ def _disagreement(
     negated = denies(earlier.text) != denies(later.text)
     if negated and shared >= OVERLAP and (common > 1 or common == shorter):
         return "negation"
-    if later.changes and shared >= OVERLAP:
-        return "change"
-    if (
-        earlier.slot
-        and later.slot
-        and not later.changes
-        and updates(earlier, later, likeness(earlier, later, None))
-        and earlier.slot.value != later.slot.value
-    ):
-        return "value"
-    return None
+    if later.changes:
+        return "change" if shared >= OVERLAP else None
+    return "value" if _fill_otherwise(earlier, later) else None
+
+
+def _fill_otherwise(earlier: Statement, later: Statement) -> bool:
+    """Whether the later of two statements fills the earlier one's slot with another value."""
+    if not earlier.slot or not later.slot or earlier.slot.value == later.slot.value:
+        return False
+    return updates(earlier, later, likeness(earlier, later, None))

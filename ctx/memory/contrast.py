@@ -163,28 +163,29 @@ def contrasted(earlier: str, later: str) -> frozenset[str]:
         return parted_terms
     earlier_words, later_words = (_plain_words(first_person(text)) for text in (earlier, later))
     start = _shared(earlier_words, later_words)
-    for width in range(1, _KEY_WORDS + 1):
-        for other_width in range(1, _KEY_WORDS + 1):
-            after, other_after = start + width, start + other_width
-            if _deed(earlier_words[start:after]) or _deed(later_words[start:other_after]):
-                continue
-            if not _UNNAMING.isdisjoint(
-                (*earlier_words[after - 1 : after], *later_words[other_after - 1 : other_after])
-            ):
-                continue  # a thing is not called "flight to"
-            if _derived(earlier_words[start:after], later_words[start:other_after]):
-                continue
-            if _said_shorter(earlier_words[start:after], later_words[start:other_after]):
-                continue
-            if _LIKING.issuperset((*earlier_words[start:after], *later_words[start:other_after])):
-                continue
-            run = _shared(earlier_words[after:], later_words[other_after:])
-            if run == 0 or not _says_something(earlier_words[after : after + run]):
-                continue
-            if after + run < len(earlier_words) and other_after + run < len(later_words):
-                parted = [*earlier_words[start:after], *earlier_words[after + run :]]
-                return _missing(parted, later)
+    widths = range(1, _KEY_WORDS + 1)
+    for width, other_width in itertools.product(widths, widths):
+        after, other_after = start + width, start + other_width
+        if not _are_things(earlier_words[start:after], later_words[start:other_after]):
+            continue
+        run = _shared(earlier_words[after:], later_words[other_after:])
+        if run == 0 or not _says_something(earlier_words[after : after + run]):
+            continue
+        if after + run < len(earlier_words) and other_after + run < len(later_words):
+            parted = [*earlier_words[start:after], *earlier_words[after + run :]]
+            return _missing(parted, later)
     return frozenset()
+
+
+def _are_things(words: list[str], other_words: list[str]) -> bool:
+    """Whether two runs of words can name two things."""
+    if _deed(words) or _deed(other_words):
+        return False
+    if not _UNNAMING.isdisjoint((*words[-1:], *other_words[-1:])):
+        return False  # a thing is not called "flight to"
+    if _derived(words, other_words) or _said_shorter(words, other_words):
+        return False
+    return not _LIKING.issuperset((*words, *other_words))
 
 
 def _of_another(earlier: str, later: str) -> frozenset[str]:

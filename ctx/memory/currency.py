@@ -159,13 +159,16 @@ def asked_first(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
     before = _denials(hits, statements, short, query) if question.denied else {}
     if question.alternative:
         for index, candidate in itertools.permutations(short, 2):
-            if (
-                set_apart(question.terms, statements[candidate].terms, statements[index].terms)
-                and hits[candidate].score >= hits[index].score * NO_CUE_SHARE
-                and hits[candidate].signals["lexical"] > hits[index].signals["lexical"]
-            ):
+            names_it = set_apart(question.terms, statements[candidate].terms, statements[index].terms)
+            if names_it and _answers_better(hits[candidate], hits[index]):
                 before.setdefault(index, set()).add(candidate)
     return [hits[index] for index in newest_first(len(hits), before)]
+
+
+def _answers_better(candidate: MemoryHit, hit: MemoryHit) -> bool:
+    """Whether a hit has more of the question's words than another, and not much less of a score."""
+    enough = candidate.score >= hit.score * NO_CUE_SHARE
+    return enough and candidate.signals["lexical"] > hit.signals["lexical"]
 
 
 def _denials(
@@ -178,12 +181,12 @@ def _denials(
     wordless = not any(shared)
     share = NO_CUE_SHARE if wordless else CUE_SHARE
     denying = {index for index in short if (wordless or shared[index]) and statements[index].denies}
+
+    def precedes(denial: int, index: int) -> bool:
+        return shared[index] <= shared[denial] and hits[denial].score >= hits[index].score * share
+
     return {
-        index: {
-            denial
-            for denial in denying
-            if shared[index] <= shared[denial] and hits[denial].score >= hits[index].score * share
-        }
+        index: {denial for denial in denying if precedes(denial, index)}
         for index in short
         if index not in denying
     }
@@ -213,17 +216,23 @@ def current(
     question = Asked.of(query)
     lacking = {index for index in facts if lacks_answer(statements[index], query)}
     updated_by, asked_for = _told_anew(best, statements, vectors, question, lacking)
-    for earlier in facts:
-        if measured and earlier < NEWS_HITS:
-            latest = news_of(best[earlier], best, vectors, question)
-            if latest is not None and (earlier in lacking or latest not in lacking):
-                updated_by.setdefault(earlier, set()).add(latest)
+    for earlier in facts if measured else ():
+        latest = news_of(best[earlier], best, vectors, question) if earlier < NEWS_HITS else None
+        if latest is not None and (earlier in lacking or latest not in lacking):
+            updated_by.setdefault(earlier, set()).add(latest)
+    return [*_outdated(_newest_first(best, updated_by, asked_for), vectors), *hits[len(best) :]]
+
+
+def _newest_first(
+    hits: Sequence[MemoryHit], updated_by: Mapping[int, set[int]], asked_for: Mapping[int, set[int]]
+) -> list[MemoryHit]:
+    """Hits behind those that are to stand before them; each names what updates it."""
     ordered = []
-    before = {index: updated_by.get(index, set()) | asked_for.get(index, set()) for index in range(len(best))}
-    for index in newest_first(len(best), before):
-        later_ids: JSON = [best[later].memory.id for later in sorted(updated_by.get(index, ()))]
-        ordered.append(_with_signals(best[index], updated_by=later_ids) if later_ids else best[index])
-    return [*_outdated(ordered, vectors), *hits[len(best) :]]
+    before = {index: updated_by.get(index, set()) | asked_for.get(index, set()) for index in range(len(hits))}
+    for index in newest_first(len(hits), before):
+        later_ids: JSON = [hits[later].memory.id for later in sorted(updated_by.get(index, ()))]
+        ordered.append(_with_signals(hits[index], updated_by=later_ids) if later_ids else hits[index])
+    return ordered
 
 
 def _outdated(hits: Sequence[MemoryHit], vectors: Mapping[int, Floats]) -> Sequence[MemoryHit]:
@@ -324,20 +333,21 @@ class _Pair(NamedTuple):
             return False
         if newer.adds or self.question.is_told_more(older, newer):
             return False  # it comes on top of what there is
-        if self.question.is_of_names_alone(older, newer) and (
-            not newer.changes or ends_something_else(older, newer)
-        ):
+        changes = newer.changes and not ends_something_else(older, newer)
+        if not changes and self.question.is_of_names_alone(older, newer):
             return False
         if self.question.located and older.located_thing and older.located_thing == newer.located_thing:
             return of_same_people(older, newer)
-        if self._is_faint() and not (older.denies != newer.denies or tied(older, newer)):
+        if self._is_faint() and older.denies == newer.denies and not tied(older, newer):
             return False
-        related = self.worth >= RELATED and of_same_people(older, newer)
-        if related and _answers(self.earlier, self.later, NO_CUE_SHARE):
-            return True
-        if alike and self._is_of_one_matter():
+        if self._is_related() or (alike and self._is_of_one_matter()):
             return True
         return updates(older, newer, self.worth) and self._is_answered_by_change()
+
+    def _is_related(self) -> bool:
+        if self.worth < RELATED or not of_same_people(self.older, self.newer):
+            return False
+        return _answers(self.earlier, self.later, NO_CUE_SHARE)
 
     def _is_unrelated(self) -> bool:
         """Whether nothing else could make the two of one thing: of most pairs all there is to ask."""
