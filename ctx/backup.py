@@ -299,18 +299,21 @@ def _check_catalog(path: str) -> None:
         versions = dict(connection.execute("SELECT key, value FROM meta WHERE key LIKE 'schema.%'"))
         if not versions or not all(map(_is_version, versions.values())):
             raise _odd("it says no version")
-        newer = [key for key, version in versions.items() if version > _VERSIONS.get(key, 0)]
-        if newer:
+        if any(version > _VERSIONS.get(key, 0) for key, version in versions.items()):
             raise StoreError("the backup was made by a newer ctx, and nothing was changed: upgrade ctx")
-        columns = _columns(connection)
-        lacking = _columns_of(versions) - columns
-        if lacking:
-            raise _odd(f"it lacks {min(lacking)}")
-        # Memories alone are a store too: what no version is said of is made when the store is opened.
-        absent = {key: version for key, version in _VERSIONS.items() if key not in versions}
-        present = {name for name in _columns_of(absent) & columns if not name.startswith(_SHARED)}
-        if present:
-            raise _odd(f"it says no version of {min(present)}")
+        _check_columns(versions, _columns(connection))
+
+
+def _check_columns(versions: dict[str, int], columns: set[str]) -> None:
+    """Raises `StoreError` for columns that a catalog of these versions lacks, or has and says nothing of."""
+    lacking = _columns_of(versions) - columns
+    if lacking:
+        raise _odd(f"it lacks {min(lacking)}")
+    # Memories alone are a store too: what no version is said of is made when the store is opened.
+    absent = {key: version for key, version in _VERSIONS.items() if key not in versions}
+    present = {name for name in _columns_of(absent) & columns if not name.startswith(_SHARED)}
+    if present:
+        raise _odd(f"it says no version of {min(present)}")
 
 
 def _check_origin(path: str) -> None:

@@ -534,12 +534,13 @@ def _check_bind(reader: _Reader, bind: str) -> None:
 def _check_index(reader: _Reader, index: Index) -> None:
     """Whether the engine has what it needs, and nothing else has what it does not."""
     if index.engine == "local":
-        for key in ("url", "api_key", "ca_file"):
-            if getattr(index, key):
-                reader.report(
-                    f"[index] {key}", 'does nothing with the local engine; set engine = "opensearch"'
-                )
-        return
+        for key in [key for key in ("url", "api_key", "ca_file") if getattr(index, key)]:
+            reader.report(f"[index] {key}", 'does nothing with the local engine; set engine = "opensearch"')
+    else:
+        _check_opensearch(reader, index)
+
+
+def _check_opensearch(reader: _Reader, index: Index) -> None:
     if not index.url:
         reader.report("[index] url", "is required for the engine 'opensearch'")
     elif not all(url.strip().startswith(("https://", "http://")) for url in index.url.split(",")):

@@ -43,9 +43,8 @@ def health(workspace: Workspace) -> dict[str, JSON]:
     answer["uptime_s"] = round(time.monotonic() - workspace.started_s, 1)
     indexer = workspace.indexer_at_work
     if indexer is not None:
-        activity = indexer.activity
-        answer |= activity.health()
-        ailments += (line for line in activity.degraded if line not in ailments)
+        answer |= indexer.activity.health()
+        ailments = list(dict.fromkeys((*ailments, *indexer.activity.degraded)))
     if indexer is not None or ailments:
         answer["degraded"] = ailments
     return answer

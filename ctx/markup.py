@@ -173,9 +173,14 @@ def is_bare(chunk: ChunkRow) -> bool:
         return False
     if first == "#" and _plain_letters(chunk.text.lstrip("#").partition("\n")[2].lstrip()):
         return False
+    return _is_label(chunk.text)
+
+
+def _is_label(text: str) -> bool:
+    """Whether what stands below the headings is no word, or a few before a colon."""
     words = ""
-    lines = [line for line in chunk.text.split("\n") if line[:1] != "#"]
-    for line in _unmarked_lines(lines, prose=True, inline=_may_be_marked(chunk.text)):
+    lines = [line for line in text.split("\n") if line[:1] != "#"]
+    for line in _unmarked_lines(lines, prose=True, inline=_may_be_marked(text)):
         words += "".join(line.split())
         if len(words) >= LABEL_CHARS:
             return False
@@ -220,9 +225,11 @@ def _unmarked_lines(lines: list[str], prose: bool, inline: bool) -> Iterator[str
     if not inline:
         yield from _without_marks(lines)
         return
-    if not any("```" in line for line in lines):
-        yield from _paragraphs(lines)
-        return
+    yield from _outside_code(lines) if any("```" in line for line in lines) else _paragraphs(lines)
+
+
+def _outside_code(lines: list[str]) -> Iterator[str]:
+    """Lines among which are fences: what is code stays as it is."""
     fenced = _begins_in_code(lines)
     texts, options = 0, False  # open fences that hold text; whether a line may be an option of one
     stretch: list[str] = []  # lines of one kind

@@ -141,11 +141,7 @@ def main(argv: list[str] | None = None) -> int:
         _close(sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            _close(sys.stdout.fileno())
-            return _fail(StoreError("the disk is full: free some space and try again"), False)
-        subject = f"{error.filename}: " if error.filename else ""
-        return _fail(CtxError(f"{subject}{error.strerror or error}"), as_json)
+        return _fail_of_system(error, as_json)
     except Exception as error:  # ours, or a store that holds what no store of ours does
         if os.environ.get("CTX_TRACEBACK"):
             raise
@@ -227,6 +223,14 @@ def _fail(error: CtxError, as_json: bool) -> int:
     except OSError:  # nobody reads it any more, or the disk is full: the code says it
         _close((sys.stdout if as_json else sys.stderr).fileno())
     return code
+
+
+def _fail_of_system(error: OSError, as_json: bool) -> int:
+    if error.errno == errno.ENOSPC:
+        _close(sys.stdout.fileno())
+        return _fail(StoreError("the disk is full: free some space and try again"), False)
+    subject = f"{error.filename}: " if error.filename else ""
+    return _fail(CtxError(f"{subject}{error.strerror or error}"), as_json)
 
 
 def _command(arguments: list[str]) -> str | None:

@@ -111,8 +111,7 @@ def _options() -> Any:
     return options
 
 
-def _check(args: Any) -> None:
-    """Raises `BadRequest` for options that make no sense, before anything is written."""
+def _check_client(args: Any) -> None:
     if not (args.client or args.list or args.all):
         raise BadRequest(f"name a client ({', '.join(sorted(CLIENTS))}), or --list or --all")
     if args.client and args.client not in CLIENTS:
@@ -121,6 +120,11 @@ def _check(args: Any) -> None:
             f"unknown client '{args.client}'; {mend}{'' if mend.endswith('?') else '.'} Any other client of "
             "MCP can be given the address http://127.0.0.1:7331/mcp, or start the command `ctx mcp`"
         )
+
+
+def _check(args: Any) -> None:
+    """Raises `BadRequest` for options that make no sense, before anything is written."""
+    _check_client(args)
     if args.name and not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", args.name):
         raise BadRequest("--name has letters, digits, '-' and '_', at most 64")
     if args.key_env and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", args.key_env):

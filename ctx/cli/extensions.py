@@ -147,6 +147,15 @@ def _test_options(test: argparse.ArgumentParser) -> None:
     )
 
 
+def _path(kind: str, path: str) -> str:
+    """Where a script is that is named by its path, or as it is called. Raises `BadRequest`."""
+    if not os.path.isfile(path):
+        path = _written(kind, path) or path
+    if not os.path.isfile(path):
+        raise BadRequest(f"no such script: {path}; `ctx {kind} init NAME` writes one to begin with")
+    return path
+
+
 def _script(
     workspace: Workspace,
     args: argparse.Namespace,
@@ -159,11 +168,7 @@ def _script(
     `entries` are those of its `kind` (tool, connector, agent); `--source` names one, else the one that names
     the script. Raises `BadRequest`.
     """
-    path, timeout_s = args.script, args.timeout
-    if not os.path.isfile(path):
-        path = _written(kind, path) or path  # by its name, as it is called
-    if not os.path.isfile(path):
-        raise BadRequest(f"no such script: {path}; `ctx {kind} init NAME` writes one to begin with")
+    path, timeout_s = _path(kind, args.script), args.timeout
     if args.source is None:
         entry = next((row for row in entries if os.path.realpath(row.path) == os.path.realpath(path)), None)
     else:
@@ -233,8 +238,14 @@ def _try_connector(connector: ScriptConnector, as_json: bool) -> int:
         problems = [problem._asdict() for problem in log.problems]
         notes = [note._asdict() for note in log.notes]
         print_json({"items": count, "first": items, "problems": problems, "notes": notes})
-        return 0
-    print(f"{count:,} items in {time.monotonic() - began_s:.1f} s")
+    else:
+        print(f"{count:,} items in {time.monotonic() - began_s:.1f} s")
+        _print_items(items, count, log)
+    return 0
+
+
+def _print_items(items: Sequence[dict[str, JSON]], count: int, log: ScanLog) -> None:
+    """The first items of a scan, how many more there are, and what it said."""
     for row in items:
         title = plain(row["title"] or "")
         print(f"  {plain(row['source_id'])}  {title}  {row['characters']:,} characters")
@@ -244,7 +255,6 @@ def _try_connector(connector: ScriptConnector, as_json: bool) -> int:
         print(f"  skipped {plain(problem.source_id)}: {plain(problem.message)}", file=sys.stderr)
     for note in log.notes[:20]:
         print(f"  note: {plain(note.source_id)}: {plain(note.message)}", file=sys.stderr)
-    return 0
 
 
 # -- agents --------------------------------------------------------------------------------------------------

@@ -140,16 +140,22 @@ def _matches(workspace: Workspace, text: str, source: str | None) -> list[Match]
     by_path = list(_at_path(workspace, text, file, source))
     if by_path:
         return by_path
-    if len(prefix) >= LEAST_PREFIX and _HEX.issuperset(prefix):
-        ids = catalog.complete("id", prefix, None, SHOWN_CANDIDATES * 4)
-        documents = [stored.document for id in ids if (stored := catalog.document(id)) is not None]
-        if documents:
-            return [Match(document.id, document.source, document.source_id) for document in documents]
-    commits = list(_commits(workspace, prefix.removeprefix(COMMITS), source))
-    if commits:
-        return commits
-    exact = list(_ending_so(workspace, text, source, str))
-    return exact or ([] if text.isascii() else list(_ending_so(workspace, text, source, nfc)))
+    return (
+        _beginning_so(workspace, prefix)
+        or list(_commits(workspace, prefix.removeprefix(COMMITS), source))
+        or list(_ending_so(workspace, text, source, str))
+        or ([] if text.isascii() else list(_ending_so(workspace, text, source, nfc)))
+    )
+
+
+def _beginning_so(workspace: Workspace, prefix: str) -> list[Match]:
+    """The documents whose ids begin with that."""
+    if len(prefix) < LEAST_PREFIX or not _HEX.issuperset(prefix):
+        return []
+    catalog = workspace.catalog
+    ids = catalog.complete("id", prefix, None, SHOWN_CANDIDATES * 4)
+    documents = [stored.document for id in ids if (stored := catalog.document(id)) is not None]
+    return [Match(document.id, document.source, document.source_id) for document in documents]
 
 
 def _at_path(workspace: Workspace, text: str, file: str, source: str | None) -> Iterator[Match]:

@@ -139,16 +139,33 @@ def _told(args: argparse.Namespace, replies: dict[str, JSON]) -> int:
     for name, reply in replies.items():
         counts = [f"{reply[key]:,} {key}" for key in _COUNTED if reply.get(key)]
         print(f"{name}{' (dry run)' if reply['dry_run'] else ''}: {', '.join(counts) or 'nothing to do'}")
-    if replies.get("import", {}).get("missing") and not args.prune:
+    _say_what_stays(replies.get("import", {}), args.prune)
+    for path, reason in list(conflicts.items())[:_NAMED]:
+        print(f"  {plain(path)}: {plain(reason)}", file=sys.stderr)
+    return 1 if conflicts else 0
+
+
+def _say_what_stays(reply: JSON, prune: bool) -> None:
+    """Why memories whose files are gone were not forgotten."""
+    if reply.get("missing") and not prune:
         print("Of memories whose files are gone nothing was forgotten; --prune does.", file=sys.stderr)
-    if replies.get("import", {}).get("conflicts") and args.prune:
+    if reply.get("conflicts") and prune:
         print(
             "Nothing was forgotten: first mend these, since a file that was left is none that is gone.",
             file=sys.stderr,
         )
-    for path, reason in list(conflicts.items())[:_NAMED]:
-        print(f"  {plain(path)}: {plain(reason)}", file=sys.stderr)
-    return 1 if conflicts else 0
+
+
+def _take_in(bank: MemoryBank, source: Source, args: argparse.Namespace) -> JSON:
+    """What was imported of a file. Raises `BadRequest` that names it."""
+    try:
+        if args.product is not None:
+            return import_from(bank, args.product, source._replace(user=args.user))
+        return bank.import_(_text_of(source).split("\n"))
+    except BadRequest as error:
+        name = "standard input" if args.file == "-" else plain(args.file)
+        mend = "" if args.product else "; --from NAME reads what another product wrote"
+        raise BadRequest(f"{name}: {error.message}{mend}") from error
 
 
 def _import(workspace: Workspace, args: argparse.Namespace) -> int:
@@ -162,16 +179,7 @@ def _import(workspace: Workspace, args: argparse.Namespace) -> int:
         )
     origin = Provenance(pack=args.product, transport="cli", tool="import")
     bank = workspace.memory.bank(_target_of(workspace, args), origin)
-    counts: JSON
-    try:
-        if args.product is not None:
-            counts = import_from(bank, args.product, source._replace(user=args.user))
-        else:
-            counts = bank.import_(_text_of(source).split("\n"))
-    except BadRequest as error:
-        name = "standard input" if args.file == "-" else plain(args.file)
-        mend = "" if args.product else "; --from NAME reads what another product wrote"
-        raise BadRequest(f"{name}: {error.message}{mend}") from error
+    counts = _take_in(bank, source, args)
     if args.json:
         print_json({"bank": bank.id, **counts})
     else:

@@ -319,19 +319,22 @@ def _lately(match: re.Match[str], now_ms: int) -> Window:
     return Window(_ms(_back(_moment(now_ms), 1, match["unit"])), now_ms)
 
 
+_YEAR = re.compile(r"\d{4}")
+
+
 def _between(match: re.Match[str], now_ms: int) -> Window | None:
     first, last = _single(match["first"], now_ms), _single(match["last"], now_ms)
     if first is None or last is None or first.first_ms is None or last.last_ms is None:
         return None
-    if last.last_ms < first.first_ms:
+    year = _YEAR.search(match["last"])
+    backwards = last.last_ms < first.first_ms
+    if year and (backwards or not _YEAR.search(match["first"])):
         # "between January and March 2024": the year stands once.
-        year = re.search(r"\d{4}", match["last"])
-        first = _single(f"{match['first']} {year[0]}", now_ms) if year else last
-        if first is None or first.first_ms is None or last.last_ms < first.first_ms:
-            return None
-    elif re.search(r"\d{4}", match["last"]) and not re.search(r"\d{4}", match["first"]):
-        year = re.search(r"\d{4}", match["last"])
-        first = (year and _single(f"{match['first']} {year[0]}", now_ms)) or first
+        first = _single(f"{match['first']} {year[0]}", now_ms) or first
+    elif backwards:
+        first = last
+    if first.first_ms is None or last.last_ms < first.first_ms:
+        return None
     return Window(first.first_ms, last.last_ms)
 
 

@@ -79,15 +79,15 @@ class Embedding:
         passages = [
             embedding_texts(text) if patient or len(text) <= MAX_CHARS_AT_ONCE else [] for text in texts
         ]
+        listed = [passage for entry in passages for passage in entry]
         try:
-            listed = [passage for entry in passages for passage in entry]
             vectors = [pack(np.asarray(vector, np.float32)) for vector in self.embedder.embed(listed, stop)]
         except CtxError as error:
             # A memory without a vector is found by its words, and embedded later; one not stored is lost.
             logger.warning("memory=embed outcome=%s texts=%d", error.word, len(texts))
-            return [[] for _ in texts]
+            vectors = []
         if len(vectors) < len(listed):
-            return [[] for _ in texts]  # it was stopped
+            return [[] for _ in texts]  # it failed, or was stopped
         packed = iter(vectors)
         return [[next(packed) for _ in entry] for entry in passages]
 

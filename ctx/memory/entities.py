@@ -39,13 +39,18 @@ def entities(text: str) -> list[str]:
     for match in _CAPITALS.finditer(text):
         if any(first <= match.start() < last for first, last in spans):
             continue
-        words = match[0].rstrip(".").split()
-        start = match.start()
-        while words and words[0].lower() in _COMMON:
-            start += len(words.pop(0)) + 1
-        while words and words[-1].lower() in _COMMON:
-            words.pop()
-        name = " ".join(words)
+        start, name = _uncommon(match)
         if len(name) > 1:
             matches.setdefault(name.lower(), (start, name))
     return [name for _, name in sorted(matches.values())][:MAX_ENTITIES]
+
+
+def _uncommon(match: re.Match[str]) -> tuple[int, str]:
+    """A run of capitals without the common words around it, and where that begins."""
+    words = match[0].rstrip(".").split()
+    start = match.start()
+    while words and words[0].lower() in _COMMON:
+        start += len(words.pop(0)) + 1
+    while words and words[-1].lower() in _COMMON:
+        words.pop()
+    return start, " ".join(words)

@@ -69,19 +69,24 @@ def bearing(text: str, query: str) -> str:
     each part a paragraph of its own; a text without any begins it. A short text is given whole."""
     if len(text) <= MAX_READ_CHARS:
         return text
-    silences = SILENT | silent_terms(query)
-    asked_terms = {beginning(term) for term in query_terms(query) if term not in silences}
-    pattern = "|".join(re.escape(term) for term in sorted(asked_terms, key=len, reverse=True)[:_MAX_TERMS])
-    folded_text = folded(text)  # as the terms are
-    searched_text = folded_text if len(folded_text) == len(text) else text
-    matches = re.finditer(rf"(?i)\b(?:{pattern})", searched_text) if pattern else iter(())
-    places = [(match.start(), match[0].casefold()) for match in itertools.islice(matches, _MAX_MATCHES)]
+    places = _places(text, query)
     parts: list[str] = []
     while places and len(parts) < _MAX_PARTS:
         start, stop, words = _fullest(places)
         parts.append(_whole_sentences(text, start, stop))
         places = [(offset, word) for offset, word in places if word not in words]
     return "\n\n".join(parts) or text[:MAX_READ_CHARS]
+
+
+def _places(text: str, query: str) -> list[tuple[int, str]]:
+    """Where a text holds the question's words, and which."""
+    silences = SILENT | silent_terms(query)
+    asked_terms = {beginning(term) for term in query_terms(query) if term not in silences}
+    pattern = "|".join(re.escape(term) for term in sorted(asked_terms, key=len, reverse=True)[:_MAX_TERMS])
+    folded_text = folded(text)  # as the terms are
+    searched_text = folded_text if len(folded_text) == len(text) else text
+    matches = re.finditer(rf"(?i)\b(?:{pattern})", searched_text) if pattern else iter(())
+    return [(match.start(), match[0].casefold()) for match in itertools.islice(matches, _MAX_MATCHES)]
 
 
 def _fullest(places: Sequence[tuple[int, str]]) -> tuple[int, int, set[str]]:
@@ -143,15 +148,18 @@ def weighed(texts: Sequence[str]) -> list[Vector]:
         for text, silence in zip(texts, silences, strict=True)
     ]
     spread = Counter(term for count in counts for term in count)
-    vectors = []
-    for count in counts:
-        vector = {
-            term: (1 + math.log(number)) * math.log(1 + len(texts) / spread[term])
-            for term, number in sorted(count.items())
-        }
-        length = math.sqrt(sum(weight * weight for weight in vector.values())) or 1.0
-        vectors.append({term: weight / length for term, weight in vector.items()})
-    return vectors
+    rarity = {term: math.log(1 + len(texts) / number) for term, number in spread.items()}
+    return [
+        _of_unit_length(
+            {term: (1 + math.log(number)) * rarity[term] for term, number in sorted(count.items())}
+        )
+        for count in counts
+    ]
+
+
+def _of_unit_length(vector: Vector) -> Vector:
+    length = math.sqrt(sum(weight * weight for weight in vector.values())) or 1.0
+    return {term: weight / length for term, weight in vector.items()}
 
 
 def alike(vector: Vector, second: Vector) -> float:
@@ -168,11 +176,6 @@ def unspoken(query: str, evidence: Sequence[Evidence]) -> list[str]:
         for text in (entry.text, entry.context or "", *(older for _, older, _ in entry.replaced))
     ]
     held_terms = {term for text in texts for term in terms(text)} | silent_terms(query)
-    words: list[str] = []
-    for match in re.finditer(r"[^\W_][\w'’-]*", query):
-        word = match[0].lower()
-        word_terms = query_terms(word)
-        if word in SILENT or not word_terms or held_terms.intersection(word_terms) or word in words:
-            continue
-        words.append(word)
-    return words
+    words = dict.fromkeys(word.lower() for word in re.findall(r"[^\W_][\w'’-]*", query))
+    spoken = [word for word in words if word not in SILENT]
+    return [word for word in spoken if (parts := query_terms(word)) and held_terms.isdisjoint(parts)]

@@ -313,13 +313,18 @@ def facets(text: str, content: frozenset[str]) -> frozenset[str]:
     names = {name for name, form, _ in _DEEDS if form is not None and form.search(sentence)}
     if denies(_INSTEAD.sub("", text)):
         return frozenset(names & {"diet"})
-    names |= places(text) & {"home", "work"}
-    for product in _products():
-        if product.form.search(text):
-            values = frozenset(terms(" ".join(product.form.findall(text))))
-            if content - values - product.asked <= _having() | silent_terms(text):
-                return frozenset((product.name,))  # who has moved over to Brave has not moved house
-    return frozenset(names)
+    product = next((product for product in _products() if _is_of_product(text, content, product)), None)
+    if product is not None:
+        return frozenset((product.name,))  # who has moved over to Brave has not moved house
+    return frozenset(names | (places(text) & {"home", "work"}))
+
+
+def _is_of_product(text: str, content: frozenset[str], product: _Product) -> bool:
+    """Whether a statement tells of one and says nothing else."""
+    if not product.form.search(text):
+        return False
+    values = frozenset(terms(" ".join(product.form.findall(text))))
+    return content - values - product.asked <= _having() | silent_terms(text)
 
 
 def asked_facets(query: str, content: frozenset[str]) -> frozenset[str]:

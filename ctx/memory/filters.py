@@ -143,24 +143,8 @@ class _Compiler:
     def listed(self, key: str, column: str, value: JSON) -> Condition:
         if isinstance(value, str):
             value = {"has": value}
-        parts = []
-        member = f"EXISTS (SELECT 1 FROM json_each({column}) WHERE value = ?)"
-        for operator, operand in self.operators(key, value, LIST_OPERATORS):
-            if operator == "exists":
-                parts.append(Condition(f"{column} {'<>' if _boolean(key, operand) else '='} '[]'", ()))
-                continue
-            members = [operand] if operator == "has" else _choices(key, operator, operand)
-            names = tuple(_operand(key, TEXT, operator, entry) for entry in members)
-            if None in names:
-                raise BadRequest(f"filter: '{key}': '{operator}' takes texts")
-            if operator == "has_only":
-                unless = f" WHERE value NOT IN ({','.join('?' * len(names))})" if names else ""
-                foreign = f"EXISTS (SELECT 1 FROM json_each({column}){unless})"
-                parts.append(Condition(f"NOT {foreign}", names))
-                continue
-            each = [Condition(member, (name,)) for name in names]
-            parts.append(_join("any" if operator == "has_any" else "all", each))
-        return _join("all", parts)
+        operators = self.operators(key, value, LIST_OPERATORS)
+        return _join("all", [_has(key, column, operator, operand) for operator, operand in operators])
 
     def keyed(self, key: str, column: str, path: str, value: JSON) -> Condition:
         names = path.split(".")
@@ -174,18 +158,38 @@ class _Compiler:
         return _join("all", [_json_compared(key, column, json_path, *entry) for entry in entries])
 
 
+def _has(key: str, column: str, operator: str, operand: JSON) -> Condition:
+    """One operator on a column that holds a list of texts."""
+    if operator == "exists":
+        return Condition(f"{column} {'<>' if _boolean(key, operand) else '='} '[]'", ())
+    members = [operand] if operator == "has" else _choices(key, operator, operand)
+    names = tuple(_operand(key, TEXT, operator, entry) for entry in members)
+    if None in names:
+        raise BadRequest(f"filter: '{key}': '{operator}' takes texts")
+    if operator == "has_only":
+        unless = f" WHERE value NOT IN ({','.join('?' * len(names))})" if names else ""
+        return Condition(f"NOT EXISTS (SELECT 1 FROM json_each({column}){unless})", names)
+    member = f"EXISTS (SELECT 1 FROM json_each({column}) WHERE value = ?)"
+    return _join("any" if operator == "has_any" else "all", [Condition(member, (name,)) for name in names])
+
+
+def _among(key: str, kind: str, column: str, operator: str, operand: JSON) -> Condition:
+    """`in` or `not_in` of a list."""
+    values = tuple(_operand(key, kind, operator, entry) for entry in _choices(key, operator, operand))
+    if None in values:
+        raise BadRequest(f"filter: '{key}': null in a list; use {{\"exists\": false}}")
+    if not values:
+        return _NOTHING if operator == "in" else EVERYTHING
+    sql = f"{column} IN ({','.join('?' * len(values))})"
+    return Condition(sql if operator == "in" else f"NOT coalesce({sql}, FALSE)", values)
+
+
 def _compared(key: str, kind: str, column: str, operator: str, operand: JSON) -> Condition:
     """One operator on a column."""
     if operator == "exists":
         return Condition(f"{column} IS {'NOT ' if _boolean(key, operand) else ''}NULL", ())
     if operator in ("in", "not_in"):
-        values = tuple(_operand(key, kind, operator, entry) for entry in _choices(key, operator, operand))
-        if None in values:
-            raise BadRequest(f"filter: '{key}': null in a list; use {{\"exists\": false}}")
-        sql = f"{column} IN ({','.join('?' * len(values))})"
-        if not values:
-            return _NOTHING if operator == "in" else EVERYTHING
-        return Condition(sql if operator == "in" else f"NOT coalesce({sql}, FALSE)", values)
+        return _among(key, kind, column, operator, operand)
     if operator in ("contains", "starts", "under"):
         if kind != TEXT or not isinstance(operand, str):
             raise BadRequest(f"filter: '{key}': '{operator}' compares texts")
@@ -218,6 +222,10 @@ def _json_compared(key: str, column: str, json_path: str, operator: str, operand
         return _join("any" if operator == "in" else "none", each)
     if operator not in ("contains", "starts", "under"):
         return _json_order(key, column, json_path, operator, operand)
+    return _json_part(key, column, json_path, operator, operand)
+
+
+def _json_part(key: str, column: str, json_path: str, operator: str, operand: JSON) -> Condition:
     if not isinstance(operand, str):
         raise BadRequest(f"filter: '{key}': '{operator}' compares texts")
     inner = _part_of(f"json_extract({column}, ?)", operator, _operand(key, TEXT, operator, operand))

@@ -83,22 +83,7 @@ def grouped(
 
     Greedy: a memory joins the group whose first member it is most like, or begins one.
     """
-    names = [{name.lower() for name in entities(entry.text)} for entry in evidence]
-    spread = Counter(name for entry in names for name in entry)
-    # A name of most says nothing.
-    common = {name for name, number in spread.items() if number * 2 > len(evidence) > 3}
-    clusters: list[list[int]] = []
-    for index, vector in enumerate(vectors):
-        likest, likeness = None, 0.0
-        for members in clusters:
-            nearness = alike(vector, vectors[members[0]])
-            enough = SHARED_NAME if (names[index] & names[members[0]]) - common else SHARED_MEANING
-            if nearness >= enough and nearness > likeness:
-                likest, likeness = members, nearness
-        if likest is None:
-            clusters.append([index])
-        else:
-            likest.append(index)
+    clusters = _clusters(vectors, _telling_names(evidence))
     question = weighed([query, disposition.mission or ""])
     groups = [_group(members, evidence, vectors, question[0], successors) for members in clusters]
 
@@ -108,6 +93,31 @@ def grouped(
         return (disposition.empathy >= 4 and not feeling, -round(mission, 6), group.members[0])
 
     return sorted(groups, key=order)
+
+
+def _telling_names(evidence: Sequence[Evidence]) -> list[set[str]]:
+    """The names in each memory; a name of most says nothing."""
+    names = [{name.lower() for name in entities(entry.text)} for entry in evidence]
+    spread = Counter(name for entry in names for name in entry)
+    common = {name for name, number in spread.items() if number * 2 > len(evidence) > 3}
+    return [entry - common for entry in names]
+
+
+def _clusters(vectors: Sequence[Vector], names: Sequence[set[str]]) -> list[list[int]]:
+    """The places of what is alike, or somewhat alike and shares a name."""
+    clusters: list[list[int]] = []
+    for index, vector in enumerate(vectors):
+        likest, likeness = None, 0.0
+        for members in clusters:
+            nearness = alike(vector, vectors[members[0]])
+            enough = SHARED_MEANING if names[index].isdisjoint(names[members[0]]) else SHARED_NAME
+            if nearness >= enough and nearness > likeness:
+                likest, likeness = members, nearness
+        if likest is None:
+            clusters.append([index])
+        else:
+            likest.append(index)
+    return clusters
 
 
 def _group(

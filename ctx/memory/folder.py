@@ -10,7 +10,7 @@ and the ledger last.
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ctx import file_writing, files
@@ -92,19 +92,7 @@ class Folder:
         ids = []
         for record in self._bank.every({"kind": "fact"}, order="created"):
             ids.append(record["id"])
-            entry = entries.pop(record["id"], None)
-            text = to_note(record)
-            if entry is not None and entry.text == text:
-                reply["unchanged"] += 1
-            elif entry is not None and entry.note.edited and changes(entry.note, record):
-                reply["conflicts"].append(_conflict(entry.path, "it was edited: import it first"))
-            else:
-                path = entry.path if entry is not None else file_name(record)
-                if entry is None and os.path.lexists(os.path.join(self.path, path)):
-                    reply["conflicts"].append(_conflict(path, "it stands where a memory's file belongs"))
-                    continue
-                self._write(path, text, dry_run)
-                reply["written"] += 1
+            self._lay_out(record, entries.pop(record["id"], None), reply)
         for entry in entries.values():  # forgotten, replaced, or not of this store
             self._withdraw(entry, reply)
         if not dry_run:
@@ -152,14 +140,34 @@ class Folder:
         # A file that could not be read is not a file that is gone.
         reply["missing"] = len(doomed) if not reply["conflicts"] else 0
         if prune and reply["missing"]:
-            for start in range(0, len(doomed), _PAGE):
-                filter = {"id": {"in": doomed[start : start + _PAGE]}}
-                deleted = self._bank.delete_where(filter, reason="its file was deleted", dry_run=dry_run)
-                reply["forgotten"] += deleted["count"]
-                reply["op_ids"] += [deleted["op_id"]] if deleted["op_id"] else []
+            self._forget(doomed, reply)
         if not dry_run and not reply["conflicts"]:
             self._write_ledger([id for id in ids if id] + ([] if prune else absent))
         return reply
+
+    def _lay_out(self, record: JSON, entry: Entry | None, reply: dict[str, JSON]) -> None:
+        """Writes a memory's file, unless it says the same, or what was not imported yet."""
+        text = to_note(record)
+        if entry is not None and entry.text == text:
+            reply["unchanged"] += 1
+            return
+        if entry is not None and entry.note.edited and changes(entry.note, record):
+            reply["conflicts"].append(_conflict(entry.path, "it was edited: import it first"))
+            return
+        path = entry.path if entry is not None else file_name(record)
+        if entry is None and os.path.lexists(os.path.join(self.path, path)):
+            reply["conflicts"].append(_conflict(path, "it stands where a memory's file belongs"))
+            return
+        self._write(path, text, reply["dry_run"])
+        reply["written"] += 1
+
+    def _forget(self, ids: Sequence[str], reply: dict[str, JSON]) -> None:
+        """Forgets the memories whose files are gone."""
+        for start in range(0, len(ids), _PAGE):
+            filter = {"id": {"in": ids[start : start + _PAGE]}}
+            deleted = self._bank.delete_where(filter, reason="its file was deleted", dry_run=reply["dry_run"])
+            reply["forgotten"] += deleted["count"]
+            reply["op_ids"] += [deleted["op_id"]] if deleted["op_id"] else []
 
     def _take_in(self, entry: Entry, reply: dict[str, JSON], ids: set[str | None]) -> str | None:
         """Stores what a file says; the id of its memory. `ids` are those that files have."""
@@ -177,13 +185,7 @@ class Folder:
         if not patch or (not note.edited and note.version <= record["version"]):
             reply["unchanged"] += 1  # the same, or as it was written
             return note.id
-        if record["deleted_at"] or record["superseded_by"]:
-            raise Conflict(_OUTDATED)
-        if note.version < record["version"]:
-            raise Conflict(
-                f"both were changed since, the memory to version {record['version']}: write that version "
-                "into the file to keep its text, or delete the file and sync to keep the memory's"
-            )
+        _check_current(note, record)
         if not reply["dry_run"]:
             updated = self._bank.update(record["id"], patch, expect_version=record["version"])
             reply["op_ids"] += [updated["op_id"]] if updated["op_id"] else []
@@ -260,6 +262,17 @@ class Folder:
         if ledger != self._ledger:
             self._write(LEDGER, json.dumps(ledger, indent=0) + "\n", False)
             self._ledger = ledger
+
+
+def _check_current(note: Note, record: JSON) -> None:
+    """Raises `Conflict` where a file was edited of what the memory no longer is."""
+    if record["deleted_at"] or record["superseded_by"]:
+        raise Conflict(_OUTDATED)
+    if note.version < record["version"]:
+        raise Conflict(
+            f"both were changed since, the memory to version {record['version']}: write that version "
+            "into the file to keep its text, or delete the file and sync to keep the memory's"
+        )
 
 
 def _conflict(path: str, reason: str) -> JSON:

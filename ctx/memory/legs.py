@@ -56,22 +56,10 @@ def search_legs(
     superseded: bool,
 ) -> Legs:
     """The numbers of up to `depth` memories by each leg that `mode` wants."""
-    bank = reader.bank
     first_person_query = first_person(query)  # "the user" weighs nothing: every memory is theirs
-    counts = query_counts(first_person_query)
-    if set(counts) - {"i", "my"}:
+    if query_counts(first_person_query).keys() - {"i", "my"}:
         query = first_person_query
-    else:
-        counts = query_counts(query)
-    silent = silent_terms(query)
-    counts = {term: count for term, count in counts.items() if term not in silent} or counts
-    parts = _stand_ins(reader, query, list(counts))
-    forms = verb_forms(counts) if language(query) == "en" else {}
-    further = (*parts.values(), *forms.values())
-    counts = {**{term: 1 for terms_of_word in further for term in terms_of_word}, **counts}
-    frequencies = reader.frequencies(counts)
-    mean_terms = bank.live_terms / (bank.live or 1)
-    question = word_query(query, counts, frequencies, bank.live, mean_terms, parts, forms)
+    question, frequencies = _asked_words(reader, query)
     word_nos = [] if mode == "semantic" else reader.by_words(frequencies, conditions, depth)
     vectors = embedding.of_bank(reader) if mode != "keyword" and reader.exists else None
     vector = embedding.query_vector(query) if vectors is not None else None
@@ -79,6 +67,21 @@ def search_legs(
     if vectors is not None and vector is not None:
         vector_nos = nearest(reader, vectors, vector, conditions, depth, superseded=superseded)
     return Legs(question, word_nos, vector_nos, vectors, vector)
+
+
+def _asked_words(reader: Reader, query: str) -> tuple[WordQuery, dict[str, int]]:
+    """A question's words, what stands in for them and its verbs' forms, and how often the bank has each."""
+    silent = silent_terms(query)
+    counts = query_counts(query)
+    counts = {term: count for term, count in counts.items() if term not in silent} or counts
+    parts = _stand_ins(reader, query, list(counts))
+    forms = verb_forms(counts) if language(query) == "en" else {}
+    further = (*parts.values(), *forms.values())
+    counts = {**{term: 1 for terms_of_word in further for term in terms_of_word}, **counts}
+    frequencies = reader.frequencies(counts)
+    bank = reader.bank
+    mean_terms = bank.live_terms / (bank.live or 1)
+    return word_query(query, counts, frequencies, bank.live, mean_terms, parts, forms), frequencies
 
 
 def with_matter(legs: Legs, embedding: Embedding) -> Legs:
@@ -138,15 +141,8 @@ def weighed(reader: Reader, legs: Legs, model: str | None) -> list[MemoryHit]:
         no: round(bm25(legs.question, stored.get(no, ())), _DIGITS) if legs.word_nos else 0.0 for no in rows
     }
     nearness = {no: (cosines[no] + matters[no]) / 2 for no in rows if no in cosines}
-    nearest_of_all = max(nearness.values(), default=0.0)
     share_of_words = _share_of_words(legs.question, [row.text for row in rows.values()])
-    most = max(weights.values(), default=0.0) or 1.0
-    # What is not embedded yet is as near as its words say.
-    fused = {
-        no: nearness.get(no, nearest_of_all * weight / most) + share_of_words * weight / most
-        for no, weight in weights.items()
-        if no in nearness or weight > 0
-    }
+    fused = _fused(weights, nearness, share_of_words)
     top = max(fused.values(), default=0.0)
     sureness = calibration(model or "")
     hits = []
@@ -163,6 +159,20 @@ def weighed(reader: Reader, legs: Legs, model: str | None) -> list[MemoryHit]:
         }
         hits.append(MemoryHit(rows[no], round(either(semantic, lexical), 6), signals))
     return sorted(hits, key=rank_key)
+
+
+def _fused(
+    weights: Mapping[int, float], nearness: Mapping[int, float], share_of_words: float
+) -> dict[int, float]:
+    """What each memory is worth by its meaning and its words; without either it is left out."""
+    nearest_of_all = max(nearness.values(), default=0.0)
+    most = max(weights.values(), default=0.0) or 1.0
+    # What is not embedded yet is as near as its words say.
+    return {
+        no: nearness.get(no, nearest_of_all * weight / most) + share_of_words * weight / most
+        for no, weight in weights.items()
+        if no in nearness or weight > 0
+    }
 
 
 def _cosines(legs: Legs, vector: Floats | None, nos: list[int]) -> dict[int, float]:

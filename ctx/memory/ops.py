@@ -137,6 +137,19 @@ OPS: dict[str, Op] = {
 }
 
 
+def _check_names(op: str, operation: Op, arguments: dict[str, JSON]) -> None:
+    """Raises `BadRequest` for an unknown argument, or a missing one."""
+    allowed = (*operation.required, *operation.optional)
+    for name in arguments:
+        if name not in allowed:
+            raise BadRequest(
+                f"memory.{op}: unknown argument '{str(name)[:60]}' (known: {', '.join(allowed) or 'none'})"
+            )
+    for name in operation.required:
+        if name not in arguments:
+            raise BadRequest(f"memory.{op}: missing argument '{name}'")
+
+
 def call(bank: MemoryBank, op: str, args: JSON) -> JSON:
     """What the operation answers. `null` arguments count as absent, except inside `patch`, `filter` and the
     like.
@@ -151,15 +164,7 @@ def call(bank: MemoryBank, op: str, args: JSON) -> JSON:
     if not isinstance(args, dict):
         raise BadRequest(f"memory.{op}: an object of arguments is needed")
     arguments = {name: value for name, value in args.items() if value is not None}
-    allowed = (*operation.required, *operation.optional)
-    for name in arguments:
-        if name not in allowed:
-            raise BadRequest(
-                f"memory.{op}: unknown argument '{str(name)[:60]}' (known: {', '.join(allowed) or 'none'})"
-            )
-    for name in operation.required:
-        if name not in arguments:
-            raise BadRequest(f"memory.{op}: missing argument '{name}'")
+    _check_names(op, operation, arguments)
     try:
         return operation.run(bank, **arguments)
     except StoreError as error:

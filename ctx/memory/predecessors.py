@@ -41,17 +41,16 @@ def predecessors(
         return []
     conditions = [visible(now_ms), same("m.label", memory.label), same("m.folder", memory.folder)]
     holders = _holders(view, traces, conditions)
+    candidates: list[tuple[Candidate, float | None]]
     if holders is None:
         candidates = _nearest(view, embedding, memory, conditions)
     elif embedding.model is None:
         candidates = [(holder, None) for holder in holders]
     else:  # nearer than equal is none of them
-        outdated = [
-            holder for holder, _ in _replaced(memory, statement, [(holder, 1.0) for holder in holders])
-        ]
-        candidates = _with_cosines(
-            outdated, _cosines(view, embedding.model, packed, [row.no for row in outdated])
-        )
+        nearest = _replaced(memory, statement, [(holder, 1.0) for holder in holders])
+        outdated = [holder for holder, _ in nearest]
+        cosines = _cosines(view, embedding.model, packed, [row.no for row in outdated])
+        candidates = _with_cosines(outdated, cosines)
     return _replaced(memory, statement, candidates)[:NEIGHBOURS]
 
 

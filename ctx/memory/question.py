@@ -145,13 +145,19 @@ class Asked(NamedTuple):
             or of_other_kinds(self.kinds, older.terms, newer.terms, newer.kinds)
             or self._asks_for_another_person(older, newer)
             or newer.owners - older.others - self.relatives
-            or (self.measured and older.measured and not newer.measured and not newer.changes)
-            or (self.counted and older.counted and not newer.counted)
-            or (self.denied and older.denies and not newer.denies)
+            or self._is_lost(older, newer)
             or (self.terms & contrasted(older.text, newer.text) and not newer.sets_anew(older))
             or self._asks_for_no_part(older, newer)
             or self.is_of_older(older, newer)
         )
+
+    def _is_lost(self, older: Statement, newer: Statement) -> bool:
+        """Whether the measure, the number or the denial that is asked for is not in the newer statement."""
+        if self.measured and older.measured and not newer.measured and not newer.changes:
+            return True
+        if self.counted and older.counted and not newer.counted:
+            return True
+        return self.denied and older.denies and not newer.denies
 
     def is_of_older(self, older: Statement, newer: Statement) -> bool:
         """Whether the question is plainly of the older statement: it asks what was, or for the other one of
@@ -228,17 +234,21 @@ class Asked(NamedTuple):
         spelt = frozenset(terms(" ".join(NAME.findall(told.text)))) - STOP_WORDS - self.terms
         return all(term[0].isdigit() for term in spelt) and _PLACE.search(told.text) is None
 
+    def _names_another(self, told: Statement) -> bool:
+        """Whether a statement has a name that the question has not."""
+        text = _DEED.sub(" ", _WHEN_OR_WHERE.sub(" ", told.text))
+        if self.of_somebody:
+            text = _IN_A_PLACE.sub(" ", text)
+        spelt = frozenset(terms(" ".join(NAME.findall(text))))
+        return bool(spelt - STOP_WORDS - self.terms)
+
     def asks_for_name_beyond(self, told: Statement) -> bool:
         """Whether the question asks who, or for a name, and a statement tells of nobody and names nothing but
         what the question names itself. A word with a capital, a number or an identifier is a name. English.
         """
         if told.foreign or not (self.of_somebody or self.of_name):
             return False
-        text = _DEED.sub(" ", _WHEN_OR_WHERE.sub(" ", told.text))
-        if self.of_somebody:
-            text = _IN_A_PLACE.sub(" ", text)
-        spelt = frozenset(terms(" ".join(NAME.findall(text))))
-        if spelt - STOP_WORDS - self.terms:
+        if self._names_another(told):
             return False
         if not self.of_somebody:
             # "Our repository is called shipyard", in small letters; and not by the name that the question has
@@ -249,6 +259,14 @@ class Asked(NamedTuple):
     @property
     def _names_speaker(self) -> bool:
         return SPEAKER.search(" ".join(self.words)) is not None
+
+    def _numbers_apart(self, told: Statement) -> Iterator[tuple[str, str]]:
+        """A number of which nothing else is said is one to ring."""
+        if told.foreign or _NUMBER.isdisjoint(told.terms - {head for _, head in told.kinds}):
+            return
+        for modifier, head in self.kinds:
+            if head in _NUMBER and modifier not in told.terms:
+                yield f"{self.spellings[modifier]} number", "phone number"
 
     def things_apart(self, told: Statement) -> Iterator[tuple[str, str]]:
         """What the question asks for, and what a statement tells of instead, where both are of one kind ("tax
@@ -262,10 +280,7 @@ class Asked(NamedTuple):
                 f"{spellings[modifier]} {spellings[head]}",
                 f"{told_spellings[told_modifier]} {told_spellings[told_head]}",
             )
-        if not told.foreign and not _NUMBER.isdisjoint(told.terms - {head for _, head in told.kinds}):
-            # A number of which nothing else is said is one to ring.
-            asked_numbers = (pair for pair in self.kinds if pair[1] in _NUMBER and pair[0] not in told.terms)
-            yield from ((f"{spellings[modifier]} number", "phone number") for modifier, _ in asked_numbers)
+        yield from self._numbers_apart(told)
         for (modifier, head), (told_modifier, told_head) in itertools.product(self.kinds, told.kinds):
             unlike = head not in told.terms and told_head not in self.terms
             if modifier == told_modifier and modifier in attributes(language(told.text)) and unlike:

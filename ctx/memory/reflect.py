@@ -73,13 +73,7 @@ def reflect(
     }
     if not evidence:
         reply["nearest"] = [entry.cited() for entry in nearest]
-        quoted = "; ".join(f"“{shortened(entry.text)}”" for entry in nearest)
-        if possible:
-            reply["text"] = f"No memory answers this plainly. The nearest: {quoted}."
-        elif nearest:
-            reply["text"] = f"No memory speaks to this. The nearest, which is not evidence: {quoted}."
-        else:
-            reply["text"] = "No memory speaks to this."
+        reply["text"] = _silence(nearest, possible)
         return reply
     vectors = weighed([entry.text for entry in evidence])
     reply["conflicts"] = conflicts(evidence, vectors)
@@ -98,6 +92,16 @@ def reflect(
     return reply
 
 
+def _silence(nearest: Sequence[Evidence], possible: bool) -> str:
+    """What is said where no memory answers."""
+    quoted = "; ".join(f"“{shortened(entry.text)}”" for entry in nearest)
+    if possible:
+        return f"No memory answers this plainly. The nearest: {quoted}."
+    if nearest:
+        return f"No memory speaks to this. The nearest, which is not evidence: {quoted}."
+    return "No memory speaks to this."
+
+
 def _gather(query: str, find: Find, budget: str, context: str | None) -> Gathered:
     limit = MEMORIES[budget]
     hits, answer = find(query, limit)
@@ -108,6 +112,12 @@ def _gather(query: str, find: Find, budget: str, context: str | None) -> Gathere
         return Gathered([], hits[:3], answer.possible)
     best = max(entry.score for entry in hits)
     evidence = [entry for entry in hits if entry.score >= max(FLOOR_BY_WORDS, BEARING * best)]
+    _follow(query, find, budget, evidence)
+    return Gathered(evidence[:limit], [], True)
+
+
+def _follow(query: str, find: Find, budget: str, evidence: list[Evidence]) -> None:
+    """Adds what the names of the question, and then those of the evidence, lead to."""
     followed: set[str] = set()
     for round_number in range(ROUNDS[budget]):
         names = entities(query) if round_number == 0 else _names_of(evidence)
@@ -116,10 +126,9 @@ def _gather(query: str, find: Find, budget: str, context: str | None) -> Gathere
             present = {entry.id for entry in evidence}
             evidence += [
                 entry._replace(score=round(entry.score / (round_number + 2), 6))
-                for entry in find(name, limit)[0]
+                for entry in find(name, MEMORIES[budget])[0]
                 if entry.id not in present and entry.score >= FOLLOWED_SCORE
             ]
-    return Gathered(evidence[:limit], [], True)
 
 
 def _names_of(evidence: Sequence[Evidence]) -> list[str]:

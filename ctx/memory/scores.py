@@ -95,6 +95,20 @@ class WordQuery(NamedTuple):
     mean_terms: float
 
 
+def _weights_of_words(
+    query: str, weight: Mapping[str, float], compounds: Mapping[str, tuple[str, ...]]
+) -> dict[tuple[str | None, tuple[str, ...]], float]:
+    """What the rarest term of each word weighs, by the term of the whole word and those of its parts."""
+    weights: dict[tuple[str | None, tuple[str, ...]], float] = {}
+    for word in _WORD.findall(composed(query[:MAX_QUERY_CHARS])):
+        looked_for = [term for term in query_terms(word) if term in weight]
+        if looked_for:  # else a stop word among others
+            whole = next((term for term in words(word) if term in looked_for), None)
+            parts = tuple(term for term in looked_for if term != whole) or compounds.get(whole or "", ())
+            weights[whole, parts] = max(weight[term] for term in looked_for)
+    return weights
+
+
 def word_query(
     query: str,
     counts: Mapping[str, int],
@@ -114,13 +128,7 @@ def word_query(
         frequency = min(frequencies.get(term, 0), size)
         rarity[term] = math.log(1.0 + (size - frequency + 0.5) / (frequency + 0.5))
         weight[term] = math.log(1.0 + (size - frequency + 0.5) / (frequency + PRIOR_HOLDERS))
-    weights_of_words: dict[tuple[str | None, tuple[str, ...]], float] = {}
-    for word in _WORD.findall(composed(query[:MAX_QUERY_CHARS])):
-        looked_for = [term for term in query_terms(word) if term in weight]
-        if looked_for:  # else a stop word among others
-            whole = next((term for term in words(word) if term in looked_for), None)
-            parts = tuple(term for term in looked_for if term != whole) or compounds.get(whole or "", ())
-            weights_of_words[whole, parts] = max(weight[term] for term in looked_for)
+    weights_of_words = _weights_of_words(query, weight, compounds)
     total = sum(weights_of_words.values()) or 1.0
     shares = tuple(
         QueryWord(whole, parts, weighs / total, forms.get(whole or "", ()))

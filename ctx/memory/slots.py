@@ -272,17 +272,20 @@ def _same_key(earlier: Slot, later: Slot) -> bool:
     return numbers and next(keys) == next(keys) != []
 
 
+def _circumstance(value: str) -> tuple[str, str]:
+    """ "on", "Linux" of "12 minutes on Linux"; two empty texts where there is none."""
+    match = _CIRCUMSTANCE.search(value)
+    return ("", "") if match is None else (match["how"].casefold(), match["what"] or "")
+
+
 def _for_another(earlier: Slot, later: Slot) -> bool:
     """Whether the value of a slot is said to be of something of which the earlier one is not: "12 minutes on
     Linux" and "19 minutes on macOS".
     """
-    matches = _CIRCUMSTANCE.search(earlier.value), _CIRCUMSTANCE.search(later.value)
-    manner, noun = (
-        ("", "") if matches[0] is None else (matches[0]["how"].casefold(), matches[0]["what"] or "")
-    )
-    if matches[1] is None:
+    manner, noun = _circumstance(earlier.value)
+    later_manner, later_noun = _circumstance(later.value)
+    if not later_manner:
         return False
-    later_manner, later_noun = matches[1]["how"].casefold(), matches[1]["what"] or ""
     if later_manner in _PURPOSES and manner not in _PURPOSES:
         return True  # of a part only: "with N26 for travel"
     measured = later_manner in _PURPOSES or bool(earlier.types & later.types & _MEASURES)

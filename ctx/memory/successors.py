@@ -3,7 +3,7 @@ the tests?", and answers it, since what is found ("Tests are run with Jest") nam
 report to Daniel" of "Who is my manager?", since both tell of one facet.
 """
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from ctx.analyze import terms
 from ctx.memory.answers import PLAIN_BY_SCORE
@@ -47,6 +47,13 @@ def with_successors(
         _holders(view, naming, conditions, asked_terms),
         lambda earlier, later: ends_by_name(earlier, later, asked_terms),
     )
+    return _each_with_later(hits, later_hits)
+
+
+def _each_with_later(
+    hits: Sequence[MemoryHit], later_hits: Mapping[int, Sequence[MemoryHit]]
+) -> list[MemoryHit]:
+    """Hits, each with its later ones behind it, and those with theirs."""
     moved = {later.memory.no for laters in later_hits.values() for later in laters}
     ordered: list[MemoryHit] = []
     pending = [hit for hit in reversed(hits) if hit.memory.no not in moved]
@@ -56,6 +63,14 @@ def with_successors(
     return ordered
 
 
+def _led_by(memories: Sequence[Candidate], hits: Sequence[MemoryHit]) -> list[MemoryHit]:
+    """Hits behind some memories, which may be among them."""
+    numbers = {memory.no for memory in memories}
+    present = {hit.memory.no: hit for hit in hits if hit.memory.no in numbers}
+    leading = [present.get(memory.no) or unranked(memory) for memory in memories]
+    return [*leading, *(hit for hit in hits if hit.memory.no not in numbers)]
+
+
 def _told_of(facets: Set[str], hits: Sequence[MemoryHit], latest: Sequence[Candidate]) -> Sequence[MemoryHit]:
     """Hits of which those that tell of the facet that is asked for are evidence by that, in whatever words;
     where nothing else answers, and none of the best tells of it, what told of it last stands before them.
@@ -63,10 +78,7 @@ def _told_of(facets: Set[str], hits: Sequence[MemoryHit], latest: Sequence[Candi
     named = any(facets & Statement.of(hit.memory.text).facets for hit in hits[:NAMING_HITS])
     floor = 0.0 if any(hit.score >= PLAIN_BY_SCORE for hit in hits) else PLAIN_BY_SCORE
     if not named and floor:
-        numbers = {memory.no for memory in latest}
-        present = {hit.memory.no: hit for hit in hits if hit.memory.no in numbers}
-        leading = [present.get(memory.no) or unranked(memory) for memory in latest]
-        hits = [*leading, *(hit for hit in hits if hit.memory.no not in numbers)]
+        hits = _led_by(latest, hits)
     return [
         hit._replace(score=max(hit.score, floor), signals={**hit.signals, "of_facet": True})
         if facets & Statement.of(hit.memory.text).facets

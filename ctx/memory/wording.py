@@ -40,6 +40,17 @@ class LanguageModel(Protocol):
     def complete(self, messages: Sequence[dict[str, str]]) -> str: ...
 
 
+def _lead(
+    groups: Sequence[Group], evidence: Sequence[Evidence], recommended: JSON, disposition: Disposition
+) -> tuple[Group, str]:
+    """The group that leads, and the line that says it."""
+    if recommended is None:
+        return groups[0], f"{_claim(groups[0], evidence, disposition)} {_marks(groups[0].members)}"
+    lead = next((group for group in groups if _ids(group, evidence) == recommended["ids"]), groups[0])
+    of_all = f"({recommended['support']} of {recommended['of']})"
+    return lead, f"Past memories point to: “{recommended['claim']}” {of_all} {_marks(lead.members)}"
+
+
 def compose(
     query: str,
     groups: Sequence[Group],
@@ -50,14 +61,8 @@ def compose(
     """The answer: what leads, then further findings, what changed, and the order of things where the question
     asks for it.
     """
-    recommended = reply["recommendation"]
-    lead = groups[0]
-    if recommended is not None:
-        of_all = f"({recommended['support']} of {recommended['of']})"
-        lead = next((group for group in groups if _ids(group, evidence) == recommended["ids"]), groups[0])
-        lines = [f"Past memories point to: “{recommended['claim']}” {of_all} {_marks(lead.members)}"]
-    else:
-        lines = [f"{_claim(lead, evidence, disposition)} {_marks(lead.members)}"]
+    lead, line = _lead(groups, evidence, reply["recommendation"], disposition)
+    lines = [line]
     findings = [
         f"- {_claim(group, evidence, disposition)} {_marks(group.members)}"
         for group in groups
@@ -178,11 +183,13 @@ def tidied(answer: str) -> str:
     answer = _THINKING.sub("", answer).strip()
     footnote = _FOOTNOTE.search(answer)
     if footnote is not None and not _CITATION.search(answer[: footnote.start()]):
-        sources = "".join(
-            _CITATION.findall(footnote[1]) and [f"[{numbers}]" for numbers in _CITATION.findall(footnote[1])]
-        )
+        sources = "".join(f"[{numbers}]" for numbers in _CITATION.findall(footnote[1]))
         body = answer[: footnote.start()].rstrip()
         return "\n".join(f"{line} {sources}" if line.strip() else line for line in body.split("\n"))
+    return _without_uncited(answer)
+
+
+def _without_uncited(answer: str) -> str:
     lines = []
     for line in _with_citations_within(answer).split("\n"):
         cited = [

@@ -14,7 +14,7 @@ from ctx.memory.dates import Window, asked
 from ctx.memory.evidence import Evidence, bearing
 from ctx.memory.filters import Condition, compile_filter
 from ctx.memory.findings import Disposition
-from ctx.memory.legs import MemoryHit, neighbours, search_legs, unranked, weighed, with_matter
+from ctx.memory.legs import Legs, MemoryHit, neighbours, search_legs, unranked, weighed, with_matter
 from ctx.memory.reader import Candidate, Reader, visible
 from ctx.memory.reflect import reflect
 from ctx.memory.scores import calibrated
@@ -209,7 +209,6 @@ class Searching(BankView):
         legs = search_legs(
             view, self._embedding, question.query, question.mode, searched, question.depth, superseded=True
         )
-        measured = calibrated(self._embedding.model)
         hits = weighed(view, with_matter(legs, self._embedding), self._embedding.model)
         if lifted is not None:
             hits = timely([*hits, *self._of_window(view, lifted, conditions, hits, question.depth)], lifted)
@@ -219,10 +218,8 @@ class Searching(BankView):
             hits = aged(hits, question.half_life_days, now_ms)
         if lifted is None and question.mode != "semantic":
             hits = with_successors(view, hits, conditions, question.query)
-            vectors = legs.vectors or self._embedding.of_bank(view)
-            vectors_of = vectors.vectors_of if vectors is not None else lambda nos: {}
-            hits = of_kind_first(current(hits, vectors_of, question.query, measured=measured), question.query)
-        if measured:
+            hits = self._newest_first(view, legs, hits, question.query)
+        if calibrated(self._embedding.model):
             hits = doubted(in_unread_words(hits, question.query), question.query)
         hits = as_sure(hits)
         unread = self._embedding.model is None or (legs.vectors is not None and legs.vector is None)
@@ -246,22 +243,24 @@ class Searching(BankView):
         candidates = view.candidates([no for no in nos if no not in hit_nos])
         return [unranked(candidates[no]) for no in nos if no in candidates]
 
+    def _newest_first(self, view: Reader, legs: Legs, hits: list[MemoryHit], query: str) -> list[MemoryHit]:
+        """Of what speaks of one thing the newest first; before all, what is of the kind that is asked for."""
+        vectors = legs.vectors or self._embedding.of_bank(view)
+        vectors_of = vectors.vectors_of if vectors is not None else lambda nos: {}
+        measured = calibrated(self._embedding.model)
+        return of_kind_first(current(hits, vectors_of, query, measured=measured), query)
+
     def _heads(
         self, view: Reader, hits: Sequence[MemoryHit], conditions: Sequence[Condition]
     ) -> dict[str, Candidate | None]:
         """The last successor of every replaced hit; None where that is not to be shown."""
         successor = {hit.memory.id: hit.memory.superseded_by for hit in hits if hit.memory.superseded_by}
-        ends: dict[str, str] = {id: id for id in successor}
         step: dict[str, str] = {}
         pending = set(successor)
         while pending:
             step |= view.successors(pending)
             pending = {step[id] for id in pending if id in step} - set(step)
-        for id in ends:
-            chain = {id}
-            while (following := step.get(ends[id])) is not None and following not in chain:
-                ends[id] = following
-                chain.add(following)
+        ends = {id: _end(id, step) for id in successor}
         heads = {row.id: row for id in set(ends.values()) if (row := view.row(id)) is not None}
         passing = set(view.numbers(conditions, [row.no for row in heads.values()]))
         candidates = view.candidates(passing)
@@ -279,16 +278,11 @@ class Searching(BankView):
             if record["parent"] in containers:
                 result["container"] = containers[record["parent"]]
             if record["id"] in replaced:
-                result["replaced"] = [
-                    {"id": row.id, "text": row.text, "timestamp": row.uttered_ms}
-                    for row in replaced[record["id"]]
-                ]
+                result["replaced"] = [_older(row) for row in replaced[record["id"]]]
             newer_id = hit.memory.superseded_by or hit.signals.get("outdated")
             if newer_id in shown_ids:
                 result["updated_by"] = [newer_id]
-            if explain:
-                result["signals"] = hit.signals
-            results.append(result)
+            results.append(result | ({"signals": hit.signals} if explain else {}))
         return results
 
     def _containers(self, view: Reader, ids: set[str]) -> dict[str, JSON]:
@@ -298,6 +292,19 @@ class Searching(BankView):
 
 
 # -- ranking -------------------------------------------------------------------------------------------------
+
+
+def _end(id: str, step: Mapping[str, str]) -> str:
+    """Where the steps from a memory to its successor end; a circle of them anywhere in it."""
+    chain = {id}
+    while (following := step.get(id)) is not None and following not in chain:
+        id = following
+        chain.add(following)
+    return id
+
+
+def _older(row: Candidate) -> JSON:
+    return {"id": row.id, "text": row.text, "timestamp": row.uttered_ms}
 
 
 def _window(value: JSON, query: str, now_ms: int) -> tuple[Window | None, Window | None]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ctx.clock import DAY_MS, ahead_of_utc_ms
@@ -202,20 +202,10 @@ class Writing(Searching, BankView):
         vectors = self._embedding.packed([changes["text"]])[0] if "text" in changes else []
         with self._writing("update") as writer:
             memory = self._must_find(writer, id)
-            if expect_version is not None and memory.version != expect_version:
-                raise Conflict(
-                    f"the memory has version {memory.version}, not {expect_version}: read it again",
-                    data={"version": memory.version},
-                )
+            _check_version(memory, expect_version)
             if not changes.keys().isdisjoint(SCREENED):
                 changes["flags"] = self._flags_of(memory._replace(**changes))
-            changes = _said_by_now(changes, writer.at_ms)
-            if "context" in changes and "contexts" not in changes:
-                changes["contexts"] = [name for name in memory.contexts if name != changes["context"]]
-            changes |= _following_times(memory, changes, patch.get("timestamp"))
-            if "event_ms" in changes or "event_last_ms" in changes:
-                revised = memory._replace(**changes)
-                _check_span(revised.event_ms, revised.event_last_ms)
+            changes = _followed(memory, _said_by_now(changes, writer.at_ms), patch.get("timestamp"))
             changed = sorted(
                 public_name(name)
                 for name, value in changes.items()
@@ -267,9 +257,7 @@ class Writing(Searching, BankView):
         if dry_run:
             with self._view() as view:
                 memories = [self._must_find(view, id, deleted=hard) for id in ids]
-                members = {member.no: member for memory in memories for member in view.with_contents(memory)}
-            count = sum(hard or member.deleted_ms is None for member in members.values())
-            return {"count": count, "op_id": None}
+                return {"count": len(_contained_nos(view, memories, deleted=hard)), "op_id": None}
         if hard:
             return self.purge(ids, reason=reason)
         with self._writing("delete") as writer:
@@ -327,12 +315,7 @@ class Writing(Searching, BankView):
             if (reply := request.answered(view)) is not None:
                 return reply
             if dry_run:
-                doomed = {
-                    member.no
-                    for memory in view.select(conditions)
-                    for member in view.with_contents(memory)
-                    if member.deleted_ms is None
-                }
+                doomed = _contained_nos(view, view.select(conditions), deleted=False)
                 return {"count": len(doomed), "op_id": None}
         with self._writing("delete_where") as writer:
             if reason is not None:
@@ -472,6 +455,36 @@ def _zone_of(memory: Memory) -> int | None:
         if _NO_TIMES | _read_times(memory.text, memory.uttered_ms, ahead_ms) == times:
             return ahead_ms
     return None
+
+
+def _contained_nos(view: Reader, memories: Iterable[Memory], *, deleted: bool) -> set[int]:
+    """The numbers of memories and what they contain, with those that are `deleted` or without."""
+    return {
+        member.no
+        for memory in memories
+        for member in view.with_contents(memory)
+        if deleted or member.deleted_ms is None
+    }
+
+
+def _check_version(memory: Memory, expected: int | None) -> None:
+    """Raises `Conflict` where a memory has another version than the one that was expected."""
+    if expected is not None and memory.version != expected:
+        raise Conflict(
+            f"the memory has version {memory.version}, not {expected}: read it again",
+            data={"version": memory.version},
+        )
+
+
+def _followed(memory: Memory, changes: dict[str, JSON], timestamp: JSON) -> dict[str, JSON]:
+    """Changes with those that follow from them. Raises `BadRequest` for a span that ends before it begins."""
+    if "context" in changes and "contexts" not in changes:
+        changes["contexts"] = [name for name in memory.contexts if name != changes["context"]]
+    changes |= _following_times(memory, changes, timestamp)
+    if "event_ms" in changes or "event_last_ms" in changes:
+        revised = memory._replace(**changes)
+        _check_span(revised.event_ms, revised.event_last_ms)
+    return changes
 
 
 def _following_times(memory: Memory, changes: dict[str, JSON], timestamp: JSON) -> dict[str, JSON]:
