@@ -161,25 +161,33 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
     keyless = entry == bare and not server.piped
     revised = edited(client.form, client.key, content, name, entry)
     if revised is None:
-        why = illegibility(client.form, content) or "holds what cannot be edited safely"
-        reason = f"{path} {why}, so it was left alone. Put this into it, if it is not there yet:"
-        return Outcome(key, "by hand", path, snippet, preface=reason, code=1)
+        return _by_hand(key, path, content, snippet)
     if revised == content:
         _own(path, name, root)
         connected = f"{client.title} is connected already: '{name}' in {path}"
         return Outcome(key, "unchanged", path, connected, _server_notes(location, args, keyless=keyless))
     if server.piped and not args.url and location is not None:
         _record(location, server, args)
-    lines = [client.then]
-    if not server.piped:
-        start = "" if args.url else "ctx serve mcp  "
-        lines.append(f"The server has to run: {start}({server.url})")
     notes = _notes(client, location, args, _twins(present, entry, name), keyless=keyless)
     change = Change(key, path, content, revised, args.scope != "project", args.dry_run)
-    outcome = change.write(f"{client.title}: wrote '{name}' into {path}", lines, notes)
+    outcome = change.write(f"{client.title}: wrote '{name}' into {path}", _then(client, server, args), notes)
     if not args.dry_run:
         _own(path, name, root)
     return outcome
+
+
+def _by_hand(key: str, path: str, content: str | None, snippet: str) -> Outcome:
+    why = illegibility(CLIENTS[key].form, content) or "holds what cannot be edited safely"
+    reason = f"{path} {why}, so it was left alone. Put this into it, if it is not there yet:"
+    return Outcome(key, "by hand", path, snippet, preface=reason, code=1)
+
+
+def _then(client: Client, server: Server, args: Any) -> list[str]:
+    """What its user has to do, and to start."""
+    if server.piped:
+        return [client.then]
+    start = "" if args.url else "ctx serve mcp  "
+    return [client.then, f"The server has to run: {start}({server.url})"]
 
 
 def _root(location: Location | None, args: Any) -> str | None:
@@ -428,6 +436,19 @@ def _client_row(key: str, client: Client, name: str, root: str | None) -> dict[s
     }
 
 
+def _without(client: Client, path: str, content: str, backup: str | None, name: str, entry: JSON) -> str:
+    """The file without an entry: its `.bak` where that is what it was before. Raises `ConfigError`."""
+    as_it_was = edited(client.form, client.key, backup, name, entry) if backup is not None else None
+    if backup is not None and as_it_was == content and name not in entries(client.form, client.key, backup):
+        return backup
+    revised = removed(client.form, client.key, content, name)
+    if revised is None:
+        raise ConfigError(
+            f"{path} is not strict {client.form.upper()}, so it was left alone; delete '{name}' in it"
+        )
+    return revised
+
+
 def _remove(key: str, location: Location | None, name: str, args: Any) -> Outcome:
     """Takes the entry out; where the file is ours alone it goes, and where its `.bak` is what it was before,
     that comes back.
@@ -448,15 +469,7 @@ def _remove(key: str, location: Location | None, name: str, args: Any) -> Outcom
         _check_owner(client, path, name, _root(location, args))
         _check_ours(client, present[name], location, name, args)
     backup = read_text(f"{path}.bak")
-    as_it_was = edited(client.form, client.key, backup, name, present[name]) if backup is not None else None
-    if as_it_was == content and name not in entries(client.form, client.key, backup):
-        revised: str | None = backup
-    else:
-        revised = removed(client.form, client.key, content, name)
-    if revised is None:
-        raise ConfigError(
-            f"{path} is not strict {client.form.upper()}, so it was left alone; delete '{name}' in it"
-        )
+    revised = _without(client, path, content, backup, name, present[name])
     change = Change(key, path, content, revised, args.scope != "project", args.dry_run)
     outcome = change.give_back(backup, f"{client.title}: took '{name}' out of {path}")
     if not args.dry_run:

@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -320,15 +320,19 @@ def _memory(workspace: Workspace, fix: bool) -> Iterator[Finding]:
     for problem in problems[:10]:
         yield Finding("memory", FAILED, f"{problem}; `ctx memory export` saves what can be read")
     if not problems:
-        pending = workspace.memory.pending()
-        if pending and fix:
-            workspace.memory.embed_pending()
-            pending = workspace.memory.pending()
-        count = sum(workspace.memory.bank(bank).count(include_superseded=True) for bank in banks)
-        detail = f"{counted(count, 'memory')} in {counted(len(banks), 'bank')}; rows, words and vectors agree"
-        waiting = f"; {pending:,} not embedded yet: a server or `ctx doctor --fix` does it" if pending else ""
-        yield Finding("memory", WARNING if pending else OK, detail + waiting)
+        yield _sound_memory(workspace, banks, fix)
     yield from _packs(workspace)
+
+
+def _sound_memory(workspace: Workspace, banks: Sequence[str], fix: bool) -> Finding:
+    pending = workspace.memory.pending()
+    if pending and fix:
+        workspace.memory.embed_pending()
+        pending = workspace.memory.pending()
+    count = sum(workspace.memory.bank(bank).count(include_superseded=True) for bank in banks)
+    detail = f"{counted(count, 'memory')} in {counted(len(banks), 'bank')}; rows, words and vectors agree"
+    waiting = f"; {pending:,} not embedded yet: a server or `ctx doctor --fix` does it" if pending else ""
+    return Finding("memory", WARNING if pending else OK, detail + waiting)
 
 
 def _packs(workspace: Workspace) -> Iterator[Finding]:
@@ -411,6 +415,18 @@ def _doors(workspace: Workspace, fix: bool) -> Iterator[Finding]:
         )
 
 
+def _whoever_answers(client: "httpx.Client", url: str) -> Iterator[Finding]:
+    status, health = _health(client)
+    if status == 200 and health == {"status": "ok"}:
+        yield Finding("server", OK, f"answers at {url}, and asks for a key before it says more")
+    elif status == 200 and isinstance(health, dict) and isinstance(health.get("version"), str):
+        yield Finding("server", OK, f"version {health['version'][:40]} answers at {url}")
+        yield _handshake(client)
+    else:
+        fault = f"something else answers at {url} (status {status}); choose another [server] bind"
+        yield Finding("server", FAILED, fault)
+
+
 def _server(config: Config) -> Iterator[Finding]:
     import httpx  # 90 ms, and only this command is a client
 
@@ -431,18 +447,7 @@ def _server(config: Config) -> Iterator[Finding]:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         with httpx.Client(base_url=url, headers=headers, timeout=HEALTH_S, trust_env=False) as client:
-            status, health = _health(client)
-            if status == 200 and health == {"status": "ok"}:
-                yield Finding("server", OK, f"answers at {url}, and asks for a key before it says more")
-            elif status == 200 and isinstance(health, dict) and isinstance(health.get("version"), str):
-                yield Finding("server", OK, f"version {health['version'][:40]} answers at {url}")
-                yield _handshake(client)
-            else:
-                yield Finding(
-                    "server",
-                    FAILED,
-                    f"something else answers at {url} (status {status}); choose another [server] bind",
-                )
+            yield from _whoever_answers(client, url)
     except httpx.HTTPError:
         yield Finding("server", OK, f"not running at {url} (`ctx serve mcp` starts it)")
 

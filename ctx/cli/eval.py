@@ -6,6 +6,7 @@ A line of the file of questions is JSON, `{"query": "...", "expect": "docs/auth.
 folder fits any folder.
 """
 
+import argparse
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -81,11 +82,13 @@ def _question(line: str) -> Question | None:
         return None
     query, expect, source = entry.get("query"), entry.get("expect"), entry.get("source")
     paths = [expect] if isinstance(expect, str) else expect
-    if not isinstance(query, str) or not query.strip() or not isinstance(paths, list) or not paths:
+    if not isinstance(query, str) or not query.strip() or not isinstance(source, str | None):
         return None
-    if not all(isinstance(path, str) and path for path in paths) or not isinstance(source, str | None):
-        return None
-    return Question(query, tuple(paths), source)
+    return Question(query, tuple(paths), source) if _are_paths(paths) else None
+
+
+def _are_paths(paths: JSON) -> bool:
+    return isinstance(paths, list) and bool(paths) and all(isinstance(path, str) and path for path in paths)
 
 
 def ask(
@@ -122,7 +125,7 @@ def summary(mode: str, outcomes: Iterable[Outcome]) -> Summary:
     return Summary(mode, first / count, in_5 / count, in_12 / count, mrr)
 
 
-def run(command: str, argv: list[str]) -> int:
+def _options(argv: list[str]) -> argparse.Namespace:
     options = parser("eval", "Ask your own questions, and see what is missed and why.", json=True)
     options.add_argument(
         "questions", help='lines of {"query": "...", "expect": "path"}, or question, tab, path'
@@ -134,6 +137,11 @@ def run(command: str, argv: list[str]) -> int:
     args = options.parse_args(argv)
     if args.within < 1:
         raise BadRequest(f"--within must be at least 1, got {args.within}")
+    return args
+
+
+def run(command: str, argv: list[str]) -> int:
+    args = _options(argv)
     questions = _read_file(args.questions)
     settings = configuration(args.config)
     modes = args.mode or (MODES[:1] if settings.embedding.provider == "disabled" else MODES)

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ctx.cli.common import configuration_at, plain
@@ -118,6 +118,15 @@ def connect_memory(location: Location | None, args: Any) -> Outcome:
     )
 
 
+def _check_present(client: Hooked, present: list[str], additions: Iterable[JSON]) -> None:
+    """Raises `Conflict` where a client has hooks of ctx, and others than these."""
+    if present and sorted(present) != sorted(map(_command_of, additions)):
+        raise Conflict(
+            f"{client.title} has other hooks of ctx already: {plain(present[0])[:200]}: --replace changes "
+            "them"
+        )
+
+
 def _write(client: Hooked, path: str, content: str | None, location: Location | None, args: Any) -> Outcome:
     if location is not None and args.scope != "project":
         configuration_at(location)  # a hook names it, and what is named is nobody asked about any more
@@ -126,11 +135,8 @@ def _write(client: Hooked, path: str, content: str | None, location: Location | 
     if args.print:
         return Outcome(args.client, "shown", path, f"# {path}\n{snippet}")
     present = list(_commands(content))
-    if present and sorted(present) != sorted(map(_command_of, additions.values())) and not args.replace:
-        raise Conflict(
-            f"{client.title} has other hooks of ctx already: {plain(present[0])[:200]}: --replace changes "
-            "them"
-        )
+    if not args.replace:
+        _check_present(client, present, additions.values())
     without = None if content is None else without_hooks(client, content)
     revised = with_hooks(client, without, additions)
     if revised is None or (content is not None and without is None):

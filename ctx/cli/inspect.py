@@ -3,7 +3,7 @@
 import argparse
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 from urllib.parse import quote
 
@@ -15,7 +15,7 @@ from ctx.cli.output import Output, mode_of, output_path, written
 from ctx.cli.tables import ago, table
 from ctx.clock import iso_utc, now_ms, parse_ms
 from ctx.errors import BadRequest, StoreError
-from ctx.items import oldest_pending_ms
+from ctx.items import SourceStatus, oldest_pending_ms
 from ctx.pruning import replaced_models
 from ctx.store.rows import ModelShare, StoredDocument
 from ctx.text import counted
@@ -85,6 +85,11 @@ def _stats(argv: list[str]) -> int:
         lines.append(f"index       {away}")
     elif behind:
         lines.append(f"index       {behind:,} writes behind the catalog; `ctx index` catches up")
+    return tell(args.json, answer, *lines, *_source_lines(statuses))
+
+
+def _source_lines(statuses: Sequence[SourceStatus]) -> list[str]:
+    headers = ("SOURCE", "DOCUMENTS", "CHUNKS", "PENDING", "LAST INDEXED", "REVISION")
     rows = [
         (
             status.name,
@@ -96,10 +101,7 @@ def _stats(argv: list[str]) -> int:
         )
         for status in statuses
     ]
-    if rows:
-        headers = ("SOURCE", "DOCUMENTS", "CHUNKS", "PENDING", "LAST INDEXED", "REVISION")
-        lines += ["", table(rows, headers)]
-    return tell(args.json, answer, *lines)
+    return ["", table(rows, headers)] if rows else []
 
 
 def _of_index(workspace: Workspace) -> tuple[int | None, list[ModelShare], str | None]:

@@ -15,6 +15,7 @@ from ctx.cli.recording import opening_slot
 from ctx.config import Config
 from ctx.errors import BadRequest
 from ctx.extensions.trust import FOLDERS, trust_path
+from ctx.lean import Any
 from ctx.project import user_folder
 from ctx.registries import shelf_folder
 from ctx.served_settings import SHIPPED_PACKS
@@ -25,7 +26,7 @@ TYPED = "A client starts this command and speaks MCP to it: `ctx connect CLIENT`
 SERVER = "ctx.cli.pipe_server"  # with the SDK: a second of processor time
 
 
-def run(command: str, argv: list[str]) -> int:
+def _options(argv: list[str]) -> Any:
     options = parser(
         "mcp", "Serve MCP on standard input and output, for clients that start their servers themselves."
     )
@@ -44,7 +45,20 @@ def run(command: str, argv: list[str]) -> int:
     options.add_argument(
         "--key-env", metavar="NAME", help="with --url: the environment variable that holds the key"
     )
-    args = options.parse_args(argv)
+    return options.parse_args(argv)
+
+
+def _with_pack(config: Config, pack: str) -> Config:
+    """A configuration with a pack enabled besides. Raises `BadRequest` for one there is not."""
+    if pack not in SHIPPED_PACKS:
+        from ctx.text import did_you_mean  # 5 ms, and only a mistake needs it
+
+        raise BadRequest(f"--pack: no memory pack '{pack}'; {did_you_mean(pack, SHIPPED_PACKS)}")
+    return config.replaced(packs=config.packs.replaced(enabled=(*config.packs.enabled, pack)))
+
+
+def run(command: str, argv: list[str]) -> int:
+    args = _options(argv)
     if os.isatty(0):  # a person, who sees nothing else happen
         print(TYPED, file=sys.stderr)
     if args.url:
@@ -57,12 +71,7 @@ def run(command: str, argv: list[str]) -> int:
     log_to_stderr(args.log_level)
     config = configuration(args.config) if args.pack is None else memory_configuration(args.config)
     if args.pack and args.pack not in config.packs.enabled:
-        if args.pack not in SHIPPED_PACKS:
-            from ctx.text import did_you_mean  # 5 ms, and only a mistake needs it
-
-            mend = did_you_mean(args.pack, SHIPPED_PACKS)
-            raise BadRequest(f"--pack: no memory pack '{args.pack}'; {mend}")
-        config = config.replaced(packs=config.packs.replaced(enabled=(*config.packs.enabled, args.pack)))
+        config = _with_pack(config, args.pack)
     bank = args.bank or os.environ.get("CTX_BANK")
     opening = beginning = None
     if not config.packs.enabled:  # whose introductions follow from more than can be looked at beforehand

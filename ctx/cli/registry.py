@@ -426,9 +426,8 @@ def trust_scripts(args: argparse.Namespace) -> int:
     if not args.list:
         if not args.revoke:
             _refuse_damaged(shelf, scripts)
-        if not args.json:
-            for script in scripts:
-                print("\n".join(script_lines(shelf, script)), flush=True)
+        for script in [] if args.json else scripts:
+            print("\n".join(script_lines(shelf, script)), flush=True)
         shelf.trust.record(changes)
     rows = [(script, shelf.trusted(script)) for script in scripts]
     states = [

@@ -145,6 +145,16 @@ def run(command: str, argv: list[str]) -> int:
     return _trust_project(args)
 
 
+def _record(
+    file: TrustFile, configured: _Configured | None, scripts: Sequence[ProjectScript], *, revoke: bool
+) -> None:
+    """Trusts, or no longer."""
+    changes = {script.path: script.digest for script in scripts}
+    if configured is not None:
+        changes[trusted_as(configured.path)] = configured.digest
+    file.record(dict.fromkeys(changes) if revoke else changes)
+
+
 def _trust_project(args: Any) -> int:
     location = find_config(args.config, os.environ, os.getcwd())
     if location is None:
@@ -162,11 +172,9 @@ def _trust_project(args: Any) -> int:
         print(f"{one_line(configured.name)} asks for more than reading its own folder:")
         print(bullets(configured.requests), flush=True)
     if not args.list:
-        changes = {script.path: script.digest for script in picked}
-        if configured_too and (args.revoke or configured.requests):
-            changes[trusted_as(configured.path)] = configured.digest
-            trusted = not args.revoke
-        file.record(dict.fromkeys(changes) if args.revoke else changes)
+        asking = configured if configured_too and (args.revoke or configured.requests) else None
+        _record(file, asking, picked, revoke=args.revoke)
+        trusted = trusted if asking is None else not args.revoke
         picked = [script._replace(trusted=not args.revoke) for script in picked]
     lines = _state_lines(configured if configured_too else None, trusted, picked)
     return tell(args.json, _as_json(configured, trusted, picked), *lines)

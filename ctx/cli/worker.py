@@ -1,5 +1,6 @@
 """`ctx worker`: shares the work of indexing with other machines."""
 
+import argparse
 import signal
 import threading
 
@@ -13,7 +14,7 @@ from ctx.text import counted
 from ctx.workspace import open_workspace
 
 
-def run(command: str, argv: list[str]) -> int:
+def _options(argv: list[str]) -> argparse.Namespace:
     options = parser(
         "worker",
         "Run the sources of this configuration and embed, beside other machines that share [store] url. "
@@ -28,9 +29,14 @@ def run(command: str, argv: list[str]) -> int:
     options.add_argument("--once", action="store_true", help="end when nothing is left to do")
     log_option(options, "info", purpose=None)
     args = options.parse_args(argv)
-    roles = [role.strip() for role in args.roles.split(",")]
-    if unknown := [role for role in roles if role not in ROLES]:
+    args.roles = [role.strip() for role in args.roles.split(",")]
+    if unknown := [role for role in args.roles if role not in ROLES]:
         raise BadRequest(f"--roles: '{unknown[0]}' is none (known: {', '.join(ROLES)})")
+    return args
+
+
+def run(command: str, argv: list[str]) -> int:
+    args = _options(argv)
     config = configuration(args.config)
     if not config.store.url:
         raise ConfigError(
@@ -41,15 +47,15 @@ def run(command: str, argv: list[str]) -> int:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     # An index of its own it has no use for; one that machines share it brings up to date.
-    projecting = config.index.engine != "local" and "pump" in roles
+    projecting = config.index.engine != "local" and "pump" in args.roles
     with open_workspace(config, projecting=projecting) as workspace:
-        worker = Worker(workspace.indexer, roles, intervals_s(workspace.config))
+        worker = Worker(workspace.indexer, args.roles, intervals_s(workspace.config))
+        whole = True
         try:
             if args.once:
                 whole = worker.work(stop)
             else:
                 worker.run(stop)
-                whole = True
         except KeyboardInterrupt:
             stop.set()
             return 130

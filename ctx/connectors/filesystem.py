@@ -163,8 +163,7 @@ class FilesystemConnector:
         if gone_below:
             log.gone |= _known_below(known, set(gone_below)) - present - log.unchanged
             withheld = tuple(log.withheld)
-            if withheld:
-                log.gone = {source_id for source_id in log.gone if not source_id.startswith(withheld)}
+            log.gone -= {source_id for source_id in log.gone if source_id.startswith(withheld)}
 
     def _look(
         self,
@@ -279,8 +278,7 @@ class FilesystemConnector:
             if patterns:
                 levels.insert(0, Rules(patterns).top())
             patterns = []
-            verdicts = [level.decide(name, folder=True) for level in levels]
-            if next((verdict for verdict in verdicts if verdict is not None), False):
+            if _is_ignored(name, levels):
                 return ()
             levels = [level.descend(name) for level in levels]
             folder = f"{folder}/{name}"
@@ -351,6 +349,12 @@ def _working_tree(root: str) -> str | None:
 def is_build(name: str, beside: Container[str]) -> bool:
     """Whether a folder is build output, to judge by what stands beside it."""
     return name in BUILD_FOLDERS and any(sibling in beside for sibling in BUILD_FOLDERS[name])
+
+
+def _is_ignored(folder: str, levels: Iterable[Level]) -> bool:
+    """Whether the nearest level that says something of a folder ignores it."""
+    verdicts = (level.decide(folder, folder=True) for level in levels)
+    return next((verdict for verdict in verdicts if verdict is not None), False)
 
 
 def _rules_of(path: str) -> list[Pattern]:

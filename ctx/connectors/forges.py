@@ -106,14 +106,17 @@ def parse_remote(url: str) -> Remote:
         return _parse_url(url)
     scp = None if is_path(url) else _SCP.fullmatch(url)
     if scp:
-        if scp["host"].startswith("-"):
-            raise ValueError("url: a host must not begin with a dash")
-        if _SHELL.search(scp["host"]) or _SHELL.search(scp["user"] or ""):
-            raise ValueError(_ODD_NAME)
-        host = scp["host"].strip("[]").lower()
-        return Remote(url, "ssh", host, None, scp["path"], url, ())
+        return _of_scp(scp)
     path = os.path.abspath(os.path.expanduser(url))
     return Remote(path, "local", None, None, path, os.path.basename(path), ())
+
+
+def _of_scp(match: re.Match[str]) -> Remote:
+    if match["host"].startswith("-"):
+        raise ValueError("url: a host must not begin with a dash")
+    if _SHELL.search(match["host"]) or _SHELL.search(match["user"] or ""):
+        raise ValueError(_ODD_NAME)
+    return Remote(match[0], "ssh", match["host"].strip("[]").lower(), None, match["path"], match[0], ())
 
 
 def _parse_url(url: str) -> Remote:
@@ -133,12 +136,13 @@ def _parse_url(url: str) -> Remote:
         return Remote(url, "file", None, None, path, os.path.basename(path.rstrip("/")) or "file", ())
     if not host:
         raise ValueError("url names no host")
-    if host.startswith("-") or (parts.username or "").startswith("-"):
+    name = parts.username or ""
+    if host.startswith("-") or name.startswith("-"):
         raise ValueError("url: neither host nor user may begin with a dash")
-    names = (host, unquote(host), unquote(parts.username or "") if transport == "ssh" else "")
-    if any(map(_SHELL.search, names)):
+    name = name if transport == "ssh" else ""
+    if any(map(_SHELL.search, (host, unquote(host), unquote(name)))):
         raise ValueError(_ODD_NAME)
-    user = f"{parts.username}@" if parts.username and transport == "ssh" else ""
+    user = f"{name}@" if name else ""
     bracketed = f"[{host}]" if ":" in host else host
     display = f"{parts.scheme}://{user}{bracketed}{f':{port}' if port else ''}{parts.path}"
     return Remote(url, transport, host, port, unquote(parts.path), display, _secrets(parts, transport))

@@ -251,15 +251,12 @@ class GitConnector:
         self, tip: Tip, links: Mapping[str, str], scopes: Scopes, lock: int, log: ScanLog
     ) -> list[tuple[Submodule, Scope]]:
         """The submodules that the globs reach into, where they are to be read."""
-        if not links:
-            return []
-        if not self.submodules:
-            names = ", ".join(encode_name(path) for path in list(links)[:3]) + (
-                ", ..." if len(links) > 3 else ""
-            )
+        if links and not self.submodules:
+            names = ", ".join(map(encode_name, list(links)[:3])) + (", ..." if len(links) > 3 else "")
             log.note(
                 "", f"submodules are not read ({names}); `submodules = true` reads those of the same host"
             )
+        if not links or not self.submodules:
             return []
         if len(links) > MAX_SUBMODULES:
             log.note("", f"only the first {MAX_SUBMODULES} of {len(links)} submodules are read")
@@ -330,12 +327,11 @@ class GitConnector:
         with self._repository.git.started(arguments, quiet=True) as process:
             assert process.stdout is not None
             for change, path in log_rows(process.stdout.fileno(), bound, deadline_s):
-                if path.startswith(prefix):
-                    inner = path[len(prefix) :]
-                    if inner in paths and inner not in changes:
-                        changes[inner] = change
-                        if len(changes) == len(paths):
-                            break
+                inner = path.removeprefix(prefix)
+                if path.startswith(prefix) and inner in paths:
+                    changes.setdefault(inner, change)
+                    if len(changes) == len(paths):
+                        break
         undated = paths - changes.keys()
         if undated:  # the walk was cut by its deadline: they are at least as old as where it ended
             changes |= dict.fromkeys(undated, change)

@@ -57,6 +57,13 @@ _SSH = (
 )
 
 
+def _shortened(stderr: bytes) -> bytes:
+    """The beginning and the end of what git said, where that is long."""
+    if len(stderr) <= 4 * MAX_STDERR_BYTES:
+        return stderr
+    return stderr[:MAX_STDERR_BYTES] + b"\n" + stderr[-MAX_STDERR_BYTES:]
+
+
 class GitFailed(Exception):
     """git said no. `words` are its own, without credentials and paths of this machine."""
 
@@ -207,6 +214,14 @@ class Git:
         finally:
             kill(process)
 
+    def _check_size(self, size: int, verb: str) -> None:
+        if size > MAX_OUTPUT_BYTES:
+            raise SourceError(
+                f"{self._name}: git {verb} lists more than {MAX_OUTPUT_BYTES >> 20} MiB and "
+                "was stopped: the repository holds more files than ctx reads; `root` names a "
+                "folder of it"
+            )
+
     def _drain(
         self,
         process: "subprocess.Popen[bytes]",
@@ -245,18 +260,11 @@ class Git:
                     elif key.fileobj is process.stdout:
                         out.append(data)
                         size += len(data)
-                        if size > MAX_OUTPUT_BYTES:
-                            raise SourceError(
-                                f"{self._name}: git {verb} lists more than {MAX_OUTPUT_BYTES >> 20} MiB and "
-                                "was stopped: the repository holds more files than ctx reads; `root` names a "
-                                "folder of it"
-                            )
+                        self._check_size(size, verb)
                     else:
-                        err += data
+                        err = _shortened(err + data)
                         if progress:
                             self._report(data, progress)
-                        if len(err) > 4 * MAX_STDERR_BYTES:
-                            err = err[:MAX_STDERR_BYTES] + b"\n" + err[-MAX_STDERR_BYTES:]
         try:
             process.wait(max(0.0, deadline_s - time.monotonic()))
         except subprocess.TimeoutExpired as error:

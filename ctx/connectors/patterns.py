@@ -160,16 +160,21 @@ def _segment(tokens: Sequence[Token]) -> Segment:
             return Segment("suffix", literal)
         if kinds[-1] == "star":
             return Segment("prefix", literal)
+    return Segment("wild", _expression(tokens))
+
+
+def _expression(tokens: Sequence[Token]) -> str:
+    """The regular expression of a name's pattern, which takes no time that grows faster than the name."""
     parts = [""]
     for kind, text in tokens:
         if kind == "star":
             parts.append("")
         else:
             parts[-1] += re.escape(text) if kind == "literal" else text
-    if not stars:
-        return Segment("wild", parts[0])
+    if len(parts) == 1:
+        return parts[0]
     middle = "".join(f"(?>.*?{part})" for part in parts[1:-1] if part)
-    return Segment("wild", f"{parts[0]}{middle}.*{parts[-1]}")
+    return f"{parts[0]}{middle}.*{parts[-1]}"
 
 
 def _single_stars(tokens: Sequence[Token]) -> list[Token]:
@@ -225,20 +230,21 @@ def _plain_segment(component: str) -> Segment | None:
 
 def _segments(pattern: str) -> list[Segment]:
     """The pattern cut at its slashes; `**` between slashes (or at an end) is any number of components."""
-    segments: list[Segment] = []
-    if "\\" not in pattern and "[" not in pattern:
-        for component in pattern.split("/"):
-            segment = _plain_segment(component) or _segment(_single_stars(next(_components(component))))
-            if segment is not _ANY_DEPTH or segments[-1:] != [_ANY_DEPTH]:
-                segments.append(segment)
-        return segments
-    for tokens in _components(pattern):
-        if len(tokens) < 2 or any(kind != "star" for kind, _ in tokens):
-            # Neighbouring stars are one.
-            segments.append(_segment(_single_stars(tokens)))
-        elif not segments or segments[-1] is not _ANY_DEPTH:
-            segments.append(_ANY_DEPTH)
-    return segments
+    if "\\" in pattern or "[" in pattern:
+        segments = [_any_segment(tokens) for tokens in _components(pattern)]
+    else:
+        segments = [
+            _plain_segment(name) or _any_segment(next(_components(name))) for name in pattern.split("/")
+        ]
+    # Neighbours of any depth are one.
+    pairs = zip([None, *segments], segments, strict=False)
+    return [segment for before, segment in pairs if not (before is segment is _ANY_DEPTH)]
+
+
+def _any_segment(tokens: Sequence[Token]) -> Segment:
+    if len(tokens) < 2 or any(kind != "star" for kind, _ in tokens):
+        return _segment(_single_stars(tokens))
+    return _ANY_DEPTH
 
 
 _STARS_WITHIN = lazy_pattern(r"([^*?\[\\]*[^*?\[\\/])\*\*+(?:/\*\*+)*(?:/(?=[^/])|$)")

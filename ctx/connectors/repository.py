@@ -7,7 +7,7 @@ are asked for.
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ctx.connectors.base import Progress, ScanLog
@@ -119,9 +119,9 @@ class Repository:
         for ref in refs:
             oid, default = _advertised(reply, ref)
             if oid is not None:
-                named = self.branch if ref.startswith("refs/heads/") else default
+                branch = self.branch if ref.startswith("refs/heads/") else default
                 full = f"refs/heads/{default}" if default and not self.branch else ref.removesuffix("^{}")
-                return Tip(named, oid, filters, full)
+                return Tip(branch, oid, filters, full)
         if self.branch and _COMMIT.fullmatch(self.branch):
             return Tip(None, self.branch.lower(), filters, self.branch.lower())
         heads = self._heads()
@@ -130,13 +130,16 @@ class Repository:
         if self.branch is None and len(heads) == 1:  # its HEAD names a branch that was never born
             name, oid = next(iter(heads.items()))
             return Tip(name, oid, filters, f"refs/heads/{name}")
-        names = ", ".join(sorted(heads)[:10]) + (", ..." if len(heads) > 10 else "")
-        lack = (
-            f"has no branch or tag {self.branch!r}{_hint(self.branch)}"
-            if self.branch
-            else "has no default branch; name one in `branch`"
-        )
-        raise SourceError(f"{self.name}: the repository {lack} (it has: {names}). {self._kept}")
+        raise self._lacking(heads)
+
+    def _lacking(self, heads: Iterable[str]) -> SourceError:
+        """What says that the remote has no such branch, and which it has."""
+        names = sorted(heads)
+        shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+        lack = "has no default branch; name one in `branch`"
+        if self.branch:
+            lack = f"has no branch or tag {self.branch!r}{_hint(self.branch)}"
+        return SourceError(f"{self.name}: the repository {lack} (it has: {shown}). {self._kept}")
 
     def _remote_refs(self, arguments: Sequence[str], *, trace: bool = False) -> bytes:
         try:

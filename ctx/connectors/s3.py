@@ -142,6 +142,24 @@ class S3Connector:
         chain = None if self._anonymous else _Chain(self._environ, self._profile)
         return _Store(base, region, chain, self._timeout_s, self._clock)
 
+    def _item(
+        self, store: "_Store", row: "_Object", source_id: str, known: Mapping[str, str], log: ScanLog
+    ) -> SourceItem | None:
+        """The item of an object that is new or changed. Raises `_Late`."""
+        if _CONTROL.search(source_id):
+            log.problem(_CONTROL.sub("?", source_id), "left out: its key holds a control character")
+            return None
+        mark = f"{row.etag or row.modified_ms}-{row.size}"
+        if known.get(source_id) == mark:
+            log.unchanged.add(source_id)
+        elif row.size > self.max_file_bytes:
+            log.problem(source_id, too_large(row.size, self.max_file_bytes))
+        elif store.late():
+            raise _Late
+        else:
+            return SourceItem(source_id, mark, row.modified_ms, partial(self._read, store, row))
+        return None
+
     def _changed(self, store: "_Store", known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
         scopes = Scopes(Scope.top(self.include_globs, self.exclude_globs))
         count = 0
@@ -152,18 +170,8 @@ class S3Connector:
             count += 1
             if log.progress:
                 log.progress(f"{self.name}: objects", count, None)
-            if _CONTROL.search(source_id):
-                log.problem(_CONTROL.sub("?", source_id), "left out: its key holds a control character")
-                continue
-            mark = f"{row.etag or row.modified_ms}-{row.size}"
-            if known.get(source_id) == mark:
-                log.unchanged.add(source_id)
-            elif row.size > self.max_file_bytes:
-                log.problem(source_id, too_large(row.size, self.max_file_bytes))
-            elif store.late():
-                raise _Late
-            else:
-                yield SourceItem(source_id, mark, row.modified_ms, partial(self._read, store, row))
+            if item := self._item(store, row, source_id, known, log):
+                yield item
         if not count and len(known) >= EMPTY_IS_SUSPECT:
             raise SourceError(
                 f"nothing in it is to be read any more, but {len(known)} documents are indexed; "

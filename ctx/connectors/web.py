@@ -240,11 +240,13 @@ class _Crawl:
         """The pages that a list names, those of nested lists too; None of a page. Raises `SourceError` where
         a sitemap is cut off.
         """
-        queries = self._source.queries
         if urlsplit(address).path.endswith("/llms.txt"):
-            return list(read_llms_txt(body, address, queries=queries).addresses)
-        if not is_sitemap(body):
-            return None
+            return list(read_llms_txt(body, address, queries=self._source.queries).addresses)
+        return self._mapped(address, body) if is_sitemap(body) else None
+
+    def _mapped(self, address: str, body: bytes) -> list[str]:
+        """The pages of a sitemap and of those that it names."""
+        queries = self._source.queries
         pages: dict[str, None] = {}
         sitemaps = {address}
         lists: deque[tuple[str, bytes | None]] = deque([(address, body)])
@@ -254,8 +256,8 @@ class _Crawl:
             if not listing.nested:
                 pages.update(dict.fromkeys(page for page in listing.addresses if self._belongs(page)))
                 continue
-            fresh = [nested for nested in listing.addresses if _same_origin(nested, address)]
-            fresh = [nested for nested in fresh if nested not in sitemaps]
+            same_origin = [nested for nested in listing.addresses if _same_origin(nested, address)]
+            fresh = [nested for nested in same_origin if nested not in sitemaps]
             if len(fresh) > MAX_SITEMAPS - len(sitemaps):
                 self._cap(f"only the first {MAX_SITEMAPS} sitemaps are read")
                 del fresh[MAX_SITEMAPS - len(sitemaps) :]
@@ -502,14 +504,11 @@ class _Crawl:
         if own and self._gives_way(page, own):
             stored = False
         stored = stored and self._digests.setdefault(digest, address) == address
-        fields = (reply.headers.get(name, "") for name in ("etag", "last-modified"))
-        etag, modified = (
-            field if len(field) <= MAX_FIELD and field.isprintable() else "" for field in fields
-        )
         links = self._links.kept(references.links)
         if links is None:  # what has no room is read anew by the next crawl, for its links
             self.visits[address] = Visit("", "", digest, stored, ())
         else:
+            etag, modified = _short_field(reply, "etag"), _short_field(reply, "last-modified")
             self.visits[address] = Visit(etag, modified, digest, stored, links, own if stored else "")
         self._follow(page, references.links)
         if not stored:
@@ -571,6 +570,12 @@ class _Crawl:
 
 def _given(content: Content) -> Content:
     return content
+
+
+def _short_field(reply: Reply, name: str) -> str:
+    """A field of a reply's head that can be sent back as it is; "" for any other."""
+    field = reply.headers.get(name, "")
+    return field if len(field) <= MAX_FIELD and field.isprintable() else ""
 
 
 def is_list_name(address: str) -> bool:

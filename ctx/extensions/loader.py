@@ -77,6 +77,12 @@ class _Loaded:
     def status(self) -> ScriptStatus:
         return ScriptStatus(self.kind, self.script.name, self.script.where, self.serving, self.error)
 
+    def note_loaded(self) -> None:
+        self.error = None
+        self.serving = True
+        level = logging.DEBUG if self.stamp is None else logging.INFO
+        logger.log(level, "%s loaded name=%s file=%s", self.kind, self.script.name, self.script.where)
+
 
 class Scripts:
     """The scripts of one workspace. `load` once; `watch` follows edits until `close`."""
@@ -303,7 +309,6 @@ class Scripts:
             if stamp is None and entry.error is not None:
                 return False  # gone, and said so already
             timed_out = False
-            level = logging.DEBUG if entry.stamp is None else logging.INFO
             try:
                 self._load(entry)
             except Busy:
@@ -318,11 +323,7 @@ class Scripts:
                 reason = one_line(f"what it declares makes no sense ({type(error).__name__}: {error})")
                 self._refuse(entry, ToolError(reason))
             else:
-                entry.error = None
-                entry.serving = True
-                logger.log(
-                    level, "%s loaded name=%s file=%s", entry.kind, entry.script.name, entry.script.where
-                )
+                entry.note_loaded()
             entry.stamp = stamp  # of before it was read: an edit meanwhile is seen by the next look
             return timed_out
 

@@ -96,13 +96,12 @@ def with_lists(schema: JSON, depth: int = 0) -> JSON:
         return schema
     if isinstance(schema, list):
         return [with_lists(entry, depth + 1) for entry in schema]
-    if not isinstance(schema, dict):
-        return schema
-    whole = {
-        key: with_lists(value, depth + 1)
-        for key, value in schema.items()
-        if not (key == "enum" and value == {})
-    }
+    return _with_lists(schema, depth) if isinstance(schema, dict) else schema
+
+
+def _with_lists(schema: dict[str, JSON], depth: int) -> JSON:
+    entries = [(key, value) for key, value in schema.items() if key != "enum" or value != {}]
+    whole = {key: with_lists(value, depth + 1) for key, value in entries}
     for key in ("required", "examples"):
         if whole.get(key) == {}:
             whole[key] = []

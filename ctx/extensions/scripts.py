@@ -345,6 +345,21 @@ class ScriptConnector:
             raise SourceError(error.message) from error
 
 
+def _body_fault(text: str) -> str | None:
+    """Why an item's body cannot be taken; None: it can."""
+    if not text.strip():
+        return "has no body"
+    return "its body is no text in UTF-8" if is_misread(text) else None
+
+
+def _note_odd_texts(item: dict[str, JSON], source_id: str, log: ScanLog) -> None:
+    for name in _TEXTS:
+        if not isinstance(item.get(name), str | None):
+            log.note(source_id, f"{name} is no text, and is left out")
+        elif name != "title" and len(item.get(name) or "") > _MAX_TEXT:
+            log.note(source_id, f"{name} is longer than {_MAX_TEXT:,} characters, and is left out")
+
+
 def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> SourceItem | None:
     """An item of a scan, or a line of the report where it is none."""
     from ctx.lua.conversation import ItemProblem
@@ -365,28 +380,22 @@ def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> Source
     if source_id in source_ids:
         log.problem(source_id, "comes twice; the first one is kept")
         return None
-    if not isinstance(body, str) or not body.strip():
-        log.problem(source_id, "has no body; what is indexed of it stays")
-        log.withheld.append(source_id)
-        return None
-    if is_misread(body):
-        log.problem(source_id, "its body is no text in UTF-8; what is indexed of it stays")
+    text = body if isinstance(body, str) else ""
+    fault = _body_fault(text)
+    if fault is not None:
+        log.problem(source_id, f"{fault}; what is indexed of it stays")
         log.withheld.append(source_id)
         return None
     source_ids.add(source_id)
     metadata = _metadata(item, source_id, log)
     created_ms, updated_ms = (_moment(item, name, source_id, log) for name in ("created_at", "updated_at"))
-    for name in _TEXTS:
-        if not isinstance(item.get(name), str | None):
-            log.note(source_id, f"{name} is no text, and is left out")
-        elif name != "title" and len(item.get(name) or "") > _MAX_TEXT:
-            log.note(source_id, f"{name} is longer than {_MAX_TEXT:,} characters, and is left out")
+    _note_odd_texts(item, source_id, log)
     # The fingerprint is of what the script said: an item without a date is not new merely because time has
     # passed.
     wording = json.dumps(item, sort_keys=True, ensure_ascii=False)
     fingerprint = digest(wording.encode("utf-8", "replace"), 32)
     content = Content(
-        data=body,
+        data=text,
         media_type=_text(item.get("content_type")) or "text/plain",
         title=_text(item.get("title"), None),
         author=_text(item.get("author")),

@@ -60,11 +60,8 @@ def _chapters(book: Element, folder: str) -> list[str]:
     spine names and the book does not list is a part called by that name, which is in no book.
     """
     items = {item.get("id"): item for item in book.iter("item")}
-    names = {
-        key: joined_name(folder, item.get("href", ""))
-        for key, item in items.items()
-        if "html" in item.get("media-type", "")
-    }
+    pages = {key: item for key, item in items.items() if "html" in item.get("media-type", "")}
+    names = {key: joined_name(folder, item.get("href", "")) for key, item in pages.items()}
     spine = [item.get("idref", "") for item in book.iter("itemref")]
     chapters = [names.get(key, f"?{key}") for key in spine if key in names or key not in items]
     navigation = {key for key, item in items.items() if "nav" in item.get("properties", "").split()}

@@ -106,16 +106,16 @@ def _document(declared: str | None, name: str, data: bytes | str) -> Format | No
         return package
     if declared is None and _UNTOLD.match(name) and (mail := _mail(head)):
         return mail
-    if row is None or not row.document or head.startswith(_APPLE_MARK):
-        return None
-    return row if _is_sound(row, name, data) else None
+    return row if row is not None and _is_sound(row, name, data) else None
 
 
 def _is_sound(row: Format, name: str, data: bytes) -> bool:
-    """Whether a file that is called a document can be read as that; not one that is a text. Raises
+    """Whether a file can be read as the document that it is called; not one that is a text. Raises
     `SourceError` where it can be read in no way.
     """
     head = data[:_HEAD]
+    if not row.document or head.startswith(_APPLE_MARK):
+        return False
     if _begins_as(row, head):
         return True
     if head.startswith(_OLE_MARK):

@@ -145,13 +145,12 @@ class _Parts:
         elif depth and (name := part.get_filename()):
             self._name(name)
         elif children:
-            alternative = kind == "multipart/alternative"
-            chosen = _chosen(children) if alternative else None
+            chosen = [_chosen(children)] if kind == "multipart/alternative" else children
             for child in children:
-                if alternative and child is not chosen:
-                    self._pass_over(child)
-                else:
+                if any(child is part for part in chosen):
                     self._add(child, depth + 1)
+                else:
+                    self._pass_over(child)
         elif kind.startswith(("text/", "multipart/")):  # of several parts, whose border is nowhere: one text
             self.texts.append(part)
 

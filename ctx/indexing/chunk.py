@@ -142,9 +142,7 @@ class _Cutter:
             # The first heading is the title more often than not, and the title is read with every chunk
             # anyway.
             if name and (i or not self.prose or name.casefold() != title.casefold()):
-                path = f"{path} > {name}" if path else name
-                while len(path) > MAX_PATH_CHARS and " > " in path:
-                    path = path.partition(" > ")[2]
+                path = _path_to(path, name)
             open_.append((level, i, path))
             self.paths.append(path)
             self.rooms.append(max(half, title_room - _head_cost(path)) if path else self.title_room)
@@ -386,6 +384,14 @@ class _Cutter:
             chunks.append(Chunk(len(chunks), start, counted, line, last, path, text_hash(head + text)))
             line = last
         return chunks
+
+
+def _path_to(path: str, name: str) -> str:
+    """The path of a heading below that of another; of one too long the end."""
+    path = f"{path} > {name}" if path else name
+    while len(path) > MAX_PATH_CHARS and " > " in path:
+        path = path.partition(" > ")[2]
+    return path
 
 
 def _head_cost(head: str) -> int:

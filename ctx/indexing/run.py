@@ -433,19 +433,28 @@ class IndexRun:
         news = not self._partial or self._present or departed or log.problems
         if not news or self._stopped():
             return
-        # A run that could not finish must not make the next one believe that everything was read the new way;
-        # but what the first one stored was.
-        read_anew = last.signature != self._signature and not self._first
-        whole = (note is None and log.complete) or not read_anew
+        signature, configuration = self._told_by(note is None)
         run = Run(
             finished_ms=self._clock(),
             ok=note is None,
             note=note or _first_of([*log.problems, *log.notes]),
             revision=log.revision or (last.revision if note or self._partial else None),
-            signature=self._signature if whole else last.signature,
-            configuration=self._configuration.name if self._configuration and whole else last.configuration,
+            signature=signature,
+            configuration=configuration,
         )
         self._catalog.record_run(self._source, run)
+
+    def _told_by(self, ok: bool) -> tuple[str, str | None]:
+        """The signature and the configuration that the next run is to be told of this one's documents.
+
+        A run that could not finish must not make it believe that everything was read the new way; but what
+        the first one stored was.
+        """
+        last = self._last
+        read_anew = last.signature != self._signature and not self._first
+        if read_anew and not (ok and self._log.complete):
+            return last.signature, last.configuration
+        return self._signature, self._configuration.name if self._configuration else last.configuration
 
 
 # How what holds no text begins, and what to call it. The longer beginnings first.
