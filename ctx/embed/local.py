@@ -70,15 +70,13 @@ class LocalEmbedder:
             model = FULL_NAMES.get(model.lower(), model)
         folder = os.path.expanduser(model)
         self._shipped = model.lower().removeprefix("sentence-transformers/") == SHIPPED.lower()
+        self._folder: str | None = None
+        self._name = model
         if self._shipped:
-            self._folder: str | None = _SHIPPED_FOLDER
-            self._name = SHIPPED
+            self._folder, self._name = _SHIPPED_FOLDER, SHIPPED
         elif os.path.isdir(folder) or model.startswith(("/", "./", "../", "~")):
             self._folder = os.path.abspath(folder)
             self._name = os.path.basename(self._folder)
-        else:
-            self._folder = None
-            self._name = model
         self._model_file = "" if self._folder is None else _model_file(self._folder, model)
         self._prefixes = prefixes(self._name)
         self._max_tokens = max_tokens or (SHIPPED_MAX_TOKENS if self._shipped else MAX_TOKENS)

@@ -49,6 +49,24 @@ class _Patience(NamedTuple):
     stop: threading.Event | None
 
 
+def _host_in(url: str, service: str) -> str:
+    """HOST or HOST:PORT of an address. Raises `ConfigError` for what is none."""
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
+    except ValueError as error:
+        raise ConfigError("[embedding] url: the host or the port is not one") from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise ConfigError(
+            f"[embedding] url: must begin with http:// or https:// and name a host, for {service}"
+        )
+    return host
+
+
+def _tries(count: int) -> str:
+    return f"{count} {'try' if count == 1 else 'tries'}"
+
+
 class _HttpEmbedder:
     """What the services share: batches, retries, windows. The two below know the request and the reply."""
 
@@ -69,15 +87,7 @@ class _HttpEmbedder:
         max_retries: int = 5,
     ) -> None:
         url = url or self._default_url
-        try:
-            parts = urlsplit(url)
-            host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
-        except ValueError as error:
-            raise ConfigError("[embedding] url: the host or the port is not one") from error
-        if parts.scheme not in ("http", "https") or not host:
-            raise ConfigError(
-                f"[embedding] url: must begin with http:// or https:// and name a host, for {self._service}"
-            )
+        host = _host_in(url, self._service)
         if api_key and not (api_key.strip().isascii() and api_key.strip().isprintable()):
             raise ConfigError("the key that [embedding] api_key_env names has characters that no key has")
         self._model = model
@@ -203,9 +213,8 @@ class _HttpEmbedder:
                     patience.longest_pause_s, _retry_after_s(response.headers.get("retry-after")) or pause_s
                 )
             if attempt == patience.retries:
-                tries = f"{attempt + 1} {'try' if attempt == 0 else 'tries'}"
                 mend = self._start_it if cause is not None else ""
-                raise EmbedderError(f"{problem}, after {tries}{mend}") from cause
+                raise EmbedderError(f"{problem}, after {_tries(attempt + 1)}{mend}") from cause
             logger.info(
                 "embedding retry service=%s attempt=%d pause_s=%.1f problem=%s",
                 self._service,

@@ -63,6 +63,16 @@ def target_of(url: str, allow_hosts: frozenset[str]) -> Target:
 
     Raises `ToolError`.
     """
+    scheme, host, port = _split(url)
+    named = f"[{host}]" if ":" in host else host
+    trusted = not allow_hosts.isdisjoint((host, named, f"{named}:{port}"))
+    if not trusted and port not in PORTS.values():
+        raise ToolError(f"http: port {port} is not allowed; name {named}:{port} in allow_hosts to allow it")
+    return Target(url.partition("#")[0], scheme, host, port, trusted)
+
+
+def _split(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port of a URL. Raises `ToolError` for what is none that may be asked for."""
     if len(url) > MAX_URL:
         raise ToolError(f"http: the URL is longer than {MAX_URL} characters")
     if _BAD_URL.search(url):
@@ -82,12 +92,7 @@ def target_of(url: str, allow_hosts: frozenset[str]) -> Target:
         raise ToolError("http: no user or password in the URL; send an Authorization header")
     if not host or "%" in host:
         raise ToolError("http: the URL names no host")
-    port = PORTS[parts.scheme] if port is None else port
-    named = f"[{host}]" if ":" in host else host
-    trusted = not allow_hosts.isdisjoint((host, named, f"{named}:{port}"))
-    if not trusted and port not in PORTS.values():
-        raise ToolError(f"http: port {port} is not allowed; name {named}:{port} in allow_hosts to allow it")
-    return Target(url.partition("#")[0], parts.scheme, host, port, trusted)
+    return parts.scheme, host, PORTS[parts.scheme] if port is None else port
 
 
 def joined(url: str, location: str) -> str:

@@ -108,6 +108,15 @@ class Policy(NamedTuple):
 # -- http ----------------------------------------------------------------------------------------------------
 
 
+def _check_host(method: str, target: Target, following: Target) -> None:
+    """Raises `ToolError` where a request with a body is sent on to another host."""
+    if not same_host(target, following):
+        raise ToolError(
+            f"HTTP {method} {shown(target.url)} failed: it redirects to another host "
+            f"({shown(following.url)}), which is not sent the body; send it there if it may have it"
+        )
+
+
 def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = resolve_host) -> bytes:
     """One request with its redirects: JSON {status, ok, headers} NUL body."""
     head, _, body = payload.partition(b"\0")
@@ -130,11 +139,8 @@ def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = r
             if _asks_anew(reply.status, method):
                 method, body = "HEAD" if method == "HEAD" else "GET", b""
                 headers = [pair for pair in headers if not pair[0].lower().startswith("content-")]
-            elif body and not same_host(target, following):
-                raise ToolError(
-                    f"HTTP {method} {shown(target.url)} failed: it redirects to another host "
-                    f"({shown(following.url)}), which is not sent the body; send it there if it may have it"
-                )
+            elif body:
+                _check_host(method, target, following)
             target = following
     except LATE as error:
         raise ToolError(f"HTTP {method} {shown(target.url)} failed: timed out") from error
@@ -222,6 +228,20 @@ def fs_read(policy: Policy, payload: bytes) -> bytes:
     return data
 
 
+def _listed(descriptor: int, prefix: str, name: str) -> JSON:
+    """The row of an entry of a folder; None of a link, and of what was deleted since it was listed."""
+    if not name.isascii() and any("\ud800" <= char <= "\udfff" for char in name):
+        return None  # a name that is not UTF-8 cannot be said in JSON
+    try:
+        status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISLNK(status.st_mode):
+        return None
+    row: JSON = {"path": prefix + name, "name": name, "size": status.st_size}
+    return row | {"modified": int(status.st_mtime), "dir": stat.S_ISDIR(status.st_mode)}
+
+
 def fs_list(policy: Policy, payload: bytes) -> bytes:
     """One folder, by name: JSON [{path, name, size, modified, dir}]. `path` is what `fs.read` takes."""
     request = json.loads(payload)
@@ -231,19 +251,11 @@ def fs_list(policy: Policy, payload: bytes) -> bytes:
     descriptor = _open_beneath(policy, folder.encode("utf-8", "surrogateescape"), folder=True)
     rows: list[JSON] = []
     try:
-        for name in sorted(os.listdir(descriptor)):
-            if not name.isascii() and any("\ud800" <= char <= "\udfff" for char in name):
-                continue  # a name that is not UTF-8 cannot be said in JSON
-            if not fits(name):
+        for name in filter(fits, sorted(os.listdir(descriptor))):
+            row = _listed(descriptor, prefix, name)
+            if row is None:
                 continue
-            try:
-                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            except FileNotFoundError:
-                continue  # deleted since it was listed
-            if stat.S_ISLNK(status.st_mode):
-                continue
-            row: JSON = {"path": prefix + name, "name": name, "size": status.st_size}
-            rows.append(row | {"modified": int(status.st_mtime), "dir": stat.S_ISDIR(status.st_mode)})
+            rows.append(row)
             if len(rows) > MAX_LISTED:
                 raise ToolError(
                     f"fs.list: the folder holds more than {MAX_LISTED:,} entries; narrow it with a glob"
@@ -280,22 +292,27 @@ def _open_beneath(policy: Policy, payload: bytes, *, folder: bool) -> int:
     if ".git" in map(str.lower, parts) or _in_store([*root.split("/"), *parts]):
         raise _withheld(operation)
     try:
-        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            for number, part in enumerate(parts):
-                last = number == len(parts) - 1
-                status = os.fstat(descriptor)
-                if policy.withheld((status.st_dev, status.st_ino), part):
-                    raise _withheld(operation)
-                following = os.open(part, _FILE if last and not folder else _FOLDER, dir_fd=descriptor)
-                os.close(descriptor)
-                descriptor = following
-        except BaseException:
-            os.close(descriptor)
-            raise
+        return _descend(policy, root, parts, operation)
     except OSError as error:
         text = path[:120].encode("utf-8", "backslashreplace").decode()
         raise ToolError(f"{operation}: {os.strerror(error.errno or 0)}: {text}") from error
+
+
+def _descend(policy: Policy, root: str, parts: list[str], operation: str) -> int:
+    """A descriptor of what lies below a folder, each part opened in the one before."""
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    last = _FOLDER if operation == "fs.list" else _FILE
+    try:
+        for number, part in enumerate(parts, 1):
+            status = os.fstat(descriptor)
+            if policy.withheld((status.st_dev, status.st_ino), part):
+                raise _withheld(operation)
+            following = os.open(part, last if number == len(parts) else _FOLDER, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = following
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 

@@ -222,15 +222,7 @@ class Nursery:
                 start_new_session=True,  # Ctrl-C on the terminal is the server's to answer
             )
         ours.settimeout(_START_TIMEOUT_S)
-        hello = b""
-        try:
-            while not hello.endswith(b"\n"):
-                part = ours.recv(1 << 16)
-                if not part:
-                    break
-                hello += part
-        except OSError:
-            hello = b""
+        hello = _line_of(ours)
         assert process.stderr is not None
         if not hello.endswith(b"\n"):
             process.kill()
@@ -392,6 +384,17 @@ def _is_stopped(pid: int) -> bool:
             return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
     except (OSError, IndexError):
         return False
+
+
+def _line_of(control: socket.socket) -> bytes:
+    """What a zygote says of itself; without the end of a line where it ended, or said nothing in time."""
+    line = b""
+    try:
+        while not line.endswith(b"\n") and (part := control.recv(1 << 16)):
+            line += part
+    except OSError:
+        return b""
+    return line
 
 
 def _text(part: str) -> str:

@@ -159,6 +159,12 @@ _AS_WRITTEN = (
 )
 
 
+def _check_codes(codes: Mapping[str, JSON], label: str) -> None:
+    for key, code in codes.items():
+        if key not in _CODES or type(code) is not int:
+            raise ConfigError(f"{label}: errors.{key}: must be one of {', '.join(_CODES)} with a number")
+
+
 def read_manifest(folder: str) -> Manifest:
     """The manifest in a pack's folder. Raises `ConfigError` naming the file and the key."""
     label = os.path.join(os.path.basename(folder), "pack.toml")
@@ -170,9 +176,7 @@ def read_manifest(folder: str) -> Manifest:
     _check(values, label)
     codes = dict(values["errors"])
     details = bool(codes.pop("details", False))
-    for key, code in codes.items():
-        if key not in _CODES or type(code) is not int:
-            raise ConfigError(f"{label}: errors.{key}: must be one of {', '.join(_CODES)} with a number")
+    _check_codes(codes, label)
     return Manifest(
         **{name: values[name] for name in _AS_WRITTEN},
         folder=folder,
@@ -290,15 +294,21 @@ def _script(folder: str, name: JSON, label: str) -> str:
     return path
 
 
-def _route(entry: JSON, folder: str, label: str) -> PackRouteSpec:
-    values = _values(entry, _ROUTE, f"{label}: routes.")
-    path, method = values["path"], values["method"].upper()
+def _names_in(path: str, label: str) -> list[str]:
+    """The `{name}` parts of a route's path. Raises `ConfigError` for a path that is none."""
     steps = path.split("/")[1:]
     names = [step for step in steps if step.startswith("{")]
     if not path.startswith("/") or not all(map(_STEP.fullmatch, steps)) or len(set(names)) < len(names):
         raise ConfigError(
             f"{label}: routes.path: after each / stands a word or a {{name}}, which is there once"
         )
+    return names
+
+
+def _route(entry: JSON, folder: str, label: str) -> PackRouteSpec:
+    values = _values(entry, _ROUTE, f"{label}: routes.")
+    path, method = values["path"], values["method"].upper()
+    names = _names_in(path, label)
     if method not in _METHODS:
         raise ConfigError(f"{label}: routes.method: must be one of {', '.join(_METHODS)}")
     if values["auth"] not in AUTH:

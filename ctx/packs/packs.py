@@ -84,30 +84,32 @@ class Pack:
 
     # -- loading ---------------------------------------------------------------------------------------------
 
+    def _tool(self, spec: PackTool) -> Tool:
+        script = pack_script(self.manifest, spec.name, spec.script, spec.timeout_s)
+        source = self._source(script)
+        metadata = self._runner.metadata(script, source, "tool")
+        schema = parameters_schema(metadata.get("parameters"), script.where)
+        output = metadata.get("output") if isinstance(metadata.get("output"), dict) else None
+        return Tool(
+            name=self.manifest.prefix + spec.name,
+            title=metadata.get("title") if isinstance(metadata.get("title"), str) else None,
+            description=str(metadata.get("description") or spec.name),
+            parameters=schema,
+            run=self._run(spec, source, output),
+            output_schema=output,
+            annotations=annotations(metadata.get("annotations") or {}),
+            pack=self.name,
+            lenient=self.manifest.lenient,
+            also=(SESSION_ARGUMENT,),
+            failure=metadata.get("failure") if isinstance(metadata.get("failure"), dict) else None,
+            origin=script.where,
+        )
+
     def load(self, toolbox: Toolbox, agents: Agents) -> None:
         """Reads every script's metadata and registers it. Raises a `CtxError` where one does not load."""
         for spec in self.manifest.tools:
-            script = pack_script(self.manifest, spec.name, spec.script, spec.timeout_s)
-            source = self._source(script)
-            metadata = self._runner.metadata(script, source, "tool")
-            schema = parameters_schema(metadata.get("parameters"), script.where)
-            output = metadata.get("output") if isinstance(metadata.get("output"), dict) else None
-            tool = Tool(
-                name=self.manifest.prefix + spec.name,
-                title=metadata.get("title") if isinstance(metadata.get("title"), str) else None,
-                description=str(metadata.get("description") or spec.name),
-                parameters=schema,
-                run=self._run(spec, source, output),
-                output_schema=output,
-                annotations=annotations(metadata.get("annotations") or {}),
-                pack=self.name,
-                lenient=self.manifest.lenient,
-                also=(SESSION_ARGUMENT,),
-                failure=metadata.get("failure") if isinstance(metadata.get("failure"), dict) else None,
-                origin=script.where,
-            )
+            self.tools[spec.name] = tool = self._tool(spec)
             toolbox.add(tool)
-            self.tools[spec.name] = tool
         # Run when they are first asked for, and read now: they go with what they share, as it is now.
         for path in {*self.manifest.methods.values(), *(route.script for route in self.manifest.routes)}:
             if path is not None:

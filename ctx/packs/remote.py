@@ -56,17 +56,22 @@ class RemotePack:
             raise ToolError(
                 f"{self._pack}: {self._url} cannot be reached: start that server, or correct {url_name}"
             ) from error
+        if reply.status_code == 401:
+            raise ToolError(f"{self._pack}: {self._url} refused the key: check {key_name}")
+        return self._answer(reply.status_code, body)
+
+    def _answer(self, status: int, body: bytes) -> JSON:
+        """What a reply says. Raises what its status stands for."""
         try:
             answer: JSON = json.loads(body)
         except (ValueError, RecursionError):
             answer = None
-        if reply.status_code == 401:
-            raise ToolError(f"{self._pack}: {self._url} refused the key: check {key_name}")
-        if reply.status_code >= 400:
+        if status >= 400:
             reason = answer.get("error") if isinstance(answer, dict) else None
-            message = reason if isinstance(reason, str) else f"status {reply.status_code}"
-            kind = {400: BadRequest, 404: NotFound, 422: BadRequest}.get(reply.status_code, ToolError)
+            message = reason if isinstance(reason, str) else f"status {status}"
+            kind = {400: BadRequest, 404: NotFound, 422: BadRequest}.get(status, ToolError)
             raise kind(f"{self._pack}: {message[:500]}")
         if not isinstance(answer, dict):
-            raise ToolError(f"{self._pack}: {self._url} answered with what is not JSON; is {url_name} right?")
+            mend = f"answered with what is not JSON; is {self._names[0]} right?"
+            raise ToolError(f"{self._pack}: {self._url} {mend}")
         return answer

@@ -206,18 +206,24 @@ class FileSessions:
             logger.warning("%s", error.message)
             self._saved_ms = self._clock()
 
+    def _revised(self, entries: Iterable[JSON]) -> list[JSON]:
+        """Entries of the file with ours in their places; what another process or the real product keeps there
+        stays as it is.
+        """
+        ours = {id: self._known[id] for id in sorted(self._changed) if id in self._known}
+        revised: list[JSON] = []
+        for entry in entries:
+            id = entry[0] if _is_entry(entry) else None
+            if id is None or id not in self._forgotten:
+                revised.append(entry if id is None or id not in ours else [id, ours.pop(id)])
+        return revised + [[id, data] for id, data in ours.items()]
+
     def _save(self) -> None:
         if self._path is None or not self._changed:
             return
         try:
             with file_writing.Locked(self._path):
-                # Ours are put in their places; what another process or the real product keeps there stays as
-                # it is.
-                ours = {id: self._known[id] for id in sorted(self._changed) if id in self._known}
-                remaining = [e for e in self._entries() if not (_is_entry(e) and e[0] in self._forgotten)]
-                entries = [[e[0], ours.pop(e[0])] if _is_entry(e) and e[0] in ours else e for e in remaining]
-                entries += [[id, data] for id, data in ours.items()]
-                file_writing.replace(self._path, json.dumps(entries).encode())
+                file_writing.replace(self._path, json.dumps(self._revised(self._entries())).encode())
             self._changed.clear()
             self._forgotten.clear()
             self._saved_ms = self._clock()

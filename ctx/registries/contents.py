@@ -108,15 +108,18 @@ def _declared(
 ) -> Iterator[tuple[str, str, str, Mapping[str, JSON]]]:
     """(kind, name, path of the script, its table) of each script: as the manifest has it, else as it lies."""
     sections = {folder: tables[folder] for folder in KINDS if isinstance(tables.get(folder), dict)}
-    for folder, section in sections.items():
-        kind = KINDS[folder]
-        for name, table in section.items():
-            table = table if isinstance(table, dict) else {}
-            path = table.get("path")
-            path = path if isinstance(path, str) and path else f"{folder}/{name}"
-            yield kind, name, path if path.endswith(".lua") else f"{path.rstrip('/')}/{kind}.lua", table
     if not sections:
         yield from ((kind, name, path, {}) for kind, name, path in _lying(entries))
+    for folder, section in sections.items():
+        for name, entry in section.items():
+            table = entry if isinstance(entry, dict) else {}
+            yield KINDS[folder], name, _script_path(folder, name, table), table
+
+
+def _script_path(folder: str, name: str, table: Mapping[str, JSON]) -> str:
+    path = table.get("path")
+    path = path if isinstance(path, str) and path else f"{folder}/{name}"
+    return path if path.endswith(".lua") else f"{path.rstrip('/')}/{KINDS[folder]}.lua"
 
 
 def _lying(entries: Mapping[str, Entry]) -> Iterator[tuple[str, str, str]]:

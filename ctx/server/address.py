@@ -1,6 +1,6 @@
 """Addresses of a ctx that serves elsewhere, as a person names them, and of one that serves here."""
 
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from ctx.errors import ConfigError
 from ctx.hosts import is_everywhere
@@ -12,17 +12,21 @@ def local(bind: str) -> str:
     return f"http://{'127.0.0.1' if is_everywhere(host) else host}:{port}"
 
 
+def _split(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        return None
+    return parts if valid and url.isprintable() and " " not in url else None
+
+
 def remote(url: str, bank: str | None = None) -> str:
     """Where MCP's messages go: the bare server's address stands for its `/mcp`, or `/mcp/BANK`. Raises
     `ConfigError` for what is none.
     """
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        valid = valid and url.isprintable() and " " not in url
-    except ValueError:  # a port that is no number
-        valid = False
-    if not valid:
+    parts = _split(url)
+    if parts is None:
         raise ConfigError("--url must be an address such as http://127.0.0.1:7331/mcp")
     if parts.username or parts.password:
         raise ConfigError("--url must not hold a key; export it and name its variable with --key-env")

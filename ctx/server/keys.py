@@ -81,6 +81,17 @@ def match(key: str, candidates: Iterable[tuple[bytes, Grant]]) -> Grant | None:
 _Records = list[KeyRecord]  # the class below has a method of that name
 
 
+def _check_bank(bank: str) -> None:
+    """Raises `BadRequest` for what a key cannot be for."""
+    if bank != EVERY_BANK and not BANK.fullmatch(bank):
+        raise BadRequest(f"'{bank[:80]}' is not a bank: it has {BANK_RULE}")
+    if bank.startswith(OWN_BANK):
+        raise BadRequest(
+            f"'{bank[:80]}' is a pack's own bank, which is opened by [packs.NAME] api_key_env or a "
+            "key for all banks"
+        )
+
+
 class Keys:
     """The keys of a store, wherever they are kept. Safe from several threads and processes."""
 
@@ -142,13 +153,7 @@ class Keys:
         if not chosen:
             raise BadRequest("a key needs at least one bank, or '*' for every bank")
         for bank in chosen:
-            if bank != EVERY_BANK and not BANK.fullmatch(bank):
-                raise BadRequest(f"'{bank[:80]}' is not a bank: it has {BANK_RULE}")
-            if bank.startswith(OWN_BANK):
-                raise BadRequest(
-                    f"'{bank[:80]}' is a pack's own bank, which is opened by [packs.NAME] api_key_env or a "
-                    "key for all banks"
-                )
+            _check_bank(bank)
         if EVERY_BANK in chosen:
             chosen = (EVERY_BANK,)
         with self._writing() as records:

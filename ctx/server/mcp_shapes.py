@@ -81,15 +81,19 @@ def tool_result(
             omitted = {field} if chunks else {field, "chunks"}
             fields = {key: value for key, value in result.items() if key not in omitted}
             return _answer(sound(result[field]), fields)
-    option = orjson.OPT_INDENT_2 if pretty else None
-    try:
-        text = orjson.dumps(result, option=option).decode()
-    except TypeError:  # a lone surrogate, or a number beyond 64 bits
-        result = errors.storable(result)
-        text = orjson.dumps(result, option=option).decode()
+    result, text = _told(result, orjson.OPT_INDENT_2 if pretty else None)
     if isinstance(result, str):
         return _answer(result, {"result": result})
     return _answer(text, result if isinstance(result, dict) else {"result": result})
+
+
+def _told(result: JSON, option: int | None) -> tuple[JSON, str]:
+    """A result as JSON can say it, and its text."""
+    try:
+        return result, orjson.dumps(result, option=option).decode()
+    except TypeError:  # a lone surrogate, or a number beyond 64 bits
+        result = errors.storable(result)
+        return result, orjson.dumps(result, option=option).decode()
 
 
 def _in_mcp_shape(result: dict[str, JSON], tool: Tool) -> types.CallToolResult | None:
@@ -161,7 +165,10 @@ def params_fault(message: dict[str, Any]) -> str | None:
         return None
     if params is not None and not isinstance(params, dict):
         return "params is an object"
-    fields = params or {}
+    return _fields_fault(method, params or {})
+
+
+def _fields_fault(method: str, fields: dict[str, JSON]) -> str | None:
     needed = _NEEDED.get(method)
     if needed is not None and not isinstance(fields.get(needed), str):
         return f"params.{needed} is a text"

@@ -196,15 +196,21 @@ def _smallest(schema: dict[str, JSON]) -> JSON:
     return True if kind == "boolean" else None
 
 
-def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
-    parameters = _with_nulls(tool.parameters) | _choices(tool.alternatives)
-    schemas[f"{tool.name}_parameters"] = _rooted(parameters, f"{tool.name}_parameters")
+def _answer(tool: Tool, schemas: dict[str, JSON]) -> JSON:
+    """The schema of what a tool answers; the one that it declares stands among the others."""
     answer: JSON = {"type": "object"} if tool.bare else {}
     if tool.output_schema is not None:
         schemas[f"{tool.name}_result"] = _rooted(tool.output_schema, f"{tool.name}_result")
         answer = {"$ref": f"#/components/schemas/{tool.name}_result"}
-    if not tool.bare:
-        answer = {"type": "object", "properties": {"result": answer}, "required": ["result"]}
+    if tool.bare:
+        return answer
+    return {"type": "object", "properties": {"result": answer}, "required": ["result"]}
+
+
+def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
+    parameters = _with_nulls(tool.parameters) | _choices(tool.alternatives)
+    schemas[f"{tool.name}_parameters"] = _rooted(parameters, f"{tool.name}_parameters")
+    answer = _answer(tool, schemas)
     operation: dict[str, JSON] = {
         "operationId": tool.name,
         "summary": _summary(tool.title or tool.description or tool.name),

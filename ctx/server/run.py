@@ -49,27 +49,29 @@ def open_sockets(bind: str) -> list[socket.socket]:
     Raises `ConfigError` where the port is taken or the address is not this machine's.
     """
     host, port = split_bind(bind)
-    port_named = port != 0
-    hosts = ["127.0.0.1", "::1"] if host.lower() == "localhost" else [host]
-    opened: list[socket.socket] = []
     try:
-        for name in hosts:
-            try:
-                opened.append(_open(name, port))
-            except OSError as error:
-                # Taken, it may be another user's, who would be asked by whoever says `localhost`.
-                if not opened or (error.errno == errno.EADDRINUSE and port_named):
-                    raise
-                continue  # no IPv6 here
-            port = opened[0].getsockname()[1]
+        return _opened(["127.0.0.1", "::1"] if host.lower() == "localhost" else [host], port)
     except OSError as error:
-        for each in opened:
-            each.close()
         if error.errno == errno.EADDRINUSE:
             reason = "is in use by another program (another ctx? `ctx projects` lists them): stop it"
             raise ConfigError(f"{bind} {reason}, or choose another [server] bind{proposal(bind)}") from error
         reason = f"cannot be bound ({os.strerror(error.errno or 0)})"
         raise ConfigError(f"{bind} {reason}, or choose another [server] bind") from error
+
+
+def _opened(hosts: Sequence[str], port: int) -> list[socket.socket]:
+    """Sockets of one port. Raises `OSError` where the first cannot be had, or a port that was named is
+    taken: it may be another user's, who would be asked by whoever says `localhost`.
+    """
+    opened = [_open(hosts[0], port)]
+    for name in hosts[1:]:
+        try:
+            opened.append(_open(name, opened[0].getsockname()[1]))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and port:
+                opened[0].close()
+                raise
+            # else there is no IPv6 here
     return opened
 
 

@@ -217,17 +217,7 @@ class Wire:
 
     def _checked(self, line: bytes) -> str:
         """The message as text. Raises `_Fault` for what is no JSON-RPC."""
-        try:
-            message = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            reason = (
-                f"a message has at most {MAX_LINE_BYTES:,} bytes" if line == TOO_LONG else str(error)[:200]
-            )
-            raise _Fault(None, types.PARSE_ERROR, reason) from error
-        if not isinstance(message, dict):
-            raise _Fault(
-                None, types.INVALID_REQUEST, "a message is one JSON object; batches are not answered"
-            )
+        message = _parsed(line)
         id = message.get("id")
         request_id = id if isinstance(id, str | int) and not isinstance(id, bool) else None
         if has_no_name(message):
@@ -250,6 +240,19 @@ class Wire:
             reason = 'a request has "jsonrpc": "2.0", an id and a method'
             raise _Fault(request_id, types.INVALID_REQUEST, reason) from error
         return text
+
+
+def _parsed(line: bytes) -> dict[str, JSON]:
+    """The message in a line. Raises `_Fault` for what is no JSON object."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        too_long = f"a message has at most {MAX_LINE_BYTES:,} bytes"
+        reason = too_long if line == TOO_LONG else str(error)[:200]
+        raise _Fault(None, types.PARSE_ERROR, reason) from error
+    if not isinstance(message, dict):
+        raise _Fault(None, types.INVALID_REQUEST, "a message is one JSON object; batches are not answered")
+    return message
 
 
 async def serve_pipes(mcp: McpServer, wire: Wire) -> None:

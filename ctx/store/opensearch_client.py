@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence, Set
 from contextlib import ContextDecorator
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import httpcore
 
@@ -68,27 +68,33 @@ def node_urls(text: str) -> tuple[tuple[str, ...], str | None, str | None]:
     """The addresses in a comma-separated list, and the user and password in the first that has them. Raises
     `ConfigError`.
     """
-    urls: list[str] = []
-    user = password = None
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        try:
-            address = urlsplit(part)
-            port = address.port
-        except ValueError as error:
-            raise ConfigError(
-                "[index] url: not an address; write https://host:9200, several with commas"
-            ) from error
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise ConfigError(
-                "[index] url: write https://host:9200 (or http://), several with commas between"
-            )
-        if address.username is not None and user is None:
-            user, password = unquote(address.username), unquote(address.password or "")
-        host = f"[{address.hostname}]" if ":" in address.hostname else address.hostname
-        urls.append(f"{address.scheme}://{host}:{port or 9200}{address.path.rstrip('/')}")
-    if not urls:
+    addresses = [_address(part) for part in map(str.strip, text.split(",")) if part]
+    if not addresses:
         raise ConfigError("[index] url: is empty; write https://host:9200, several with commas")
-    return tuple(urls), user, password
+    named = next((address for address in addresses if address.username is not None), None)
+    urls = tuple(map(_node_url, addresses))
+    if named is None:
+        return urls, None, None
+    return urls, unquote(named.username or ""), unquote(named.password or "")
+
+
+def _address(text: str) -> SplitResult:
+    try:
+        address = urlsplit(text)
+        _ = address.port  # raises where it is none
+    except ValueError as error:
+        raise ConfigError(
+            "[index] url: not an address; write https://host:9200, several with commas"
+        ) from error
+    if address.scheme not in ("http", "https") or not address.hostname:
+        raise ConfigError("[index] url: write https://host:9200 (or http://), several with commas between")
+    return address
+
+
+def _node_url(address: SplitResult) -> str:
+    name = address.hostname or ""
+    host = f"[{name}]" if ":" in name else name
+    return f"{address.scheme}://{host}:{address.port or 9200}{address.path.rstrip('/')}"
 
 
 class Refusal(StoreError):
@@ -256,14 +262,7 @@ class Client:
         if hurried:
             timeout_s, tries = HURRY_S, len(self._access.urls)
         status, data = self._exchange(method, path, content, kind, timeout_s, tries)
-        try:
-            reply = json.loads(data) if data else None
-        except (ValueError, RecursionError) as error:
-            if status >= 400:
-                raise refusal(status, data[:_TOLD_CHARS].decode("utf-8", "replace")) from error
-            raise StoreError(
-                "[index] url answers with something that is not JSON: is it an OpenSearch?"
-            ) from error
+        reply = _parsed(status, data)
         if status < 400:
             return reply
         if status == 404 and missing:
@@ -355,17 +354,33 @@ def _read(reply: httpcore.Response, within_s: float) -> bytes:
     return bytes(body)
 
 
-def refusal(status: int, error: JSON) -> StoreError:
-    """An error of the server as ours, with the mend."""
-    details: dict[str, JSON] = error if isinstance(error, dict) else {"reason": str(error)}
+def _parsed(status: int, data: bytes) -> JSON:
+    try:
+        return json.loads(data) if data else None
+    except (ValueError, RecursionError) as error:
+        if status >= 400:
+            raise refusal(status, data[:_TOLD_CHARS].decode("utf-8", "replace")) from error
+        raise StoreError(
+            "[index] url answers with something that is not JSON: is it an OpenSearch?"
+        ) from error
+
+
+def _told_reason(details: dict[str, JSON]) -> str:
+    """Why, in the server's words: its first cause, and what that was caused by."""
     causes = details.get("root_cause")
     cause: JSON = causes[0] if isinstance(causes, list) and causes else details
-    kind = str(details.get("type") or "")
     reason = cause.get("reason") if isinstance(cause, dict) else cause
     reason = str(reason or details.get("reason") or "")[:_TOLD_CHARS]
     nested = details.get("caused_by")
     if isinstance(nested, dict) and nested.get("reason"):
         reason += f" ({nested['reason']})"[:_TOLD_CHARS]
+    return reason
+
+
+def refusal(status: int, error: JSON) -> StoreError:
+    """An error of the server as ours, with the mend."""
+    details: dict[str, JSON] = error if isinstance(error, dict) else {"reason": str(error)}
+    kind, reason = str(details.get("type") or ""), _told_reason(details)
     if status == 401:
         message = "OpenSearch refuses the credentials: set [index] api_key, or user and password in its url"
     elif _read_only(status, kind):

@@ -142,21 +142,20 @@ class Record:
         statuses: dict[str, SourceStatus] = {}
         for no, name, finished_ms, ok, note, revision, succeeded_ms in runs:
             documents, chunks, _ = sizes.get(no, (0, 0, None))
-            if name not in names and not documents:
-                continue
             waiting, oldest_ms = pending.get(no, (0, None))
-            statuses[name] = SourceStatus(
-                name=name,
-                configured=name in names,
-                healthy=finished_ms is None or bool(ok),
-                doc_count=documents,
-                chunk_count=chunks,
-                pending=waiting,
-                last_indexed_ms=succeeded_ms,
-                note=note if finished_ms is not None else NEVER_INDEXED,
-                revision=revision,
-                oldest_pending_ms=oldest_ms,
-            )
+            if name in names or documents:
+                statuses[name] = SourceStatus(
+                    name=name,
+                    configured=name in names,
+                    healthy=finished_ms is None or bool(ok),
+                    doc_count=documents,
+                    chunk_count=chunks,
+                    pending=waiting,
+                    last_indexed_ms=succeeded_ms,
+                    note=note if finished_ms is not None else NEVER_INDEXED,
+                    revision=revision,
+                    oldest_pending_ms=oldest_ms,
+                )
         for name in names - statuses.keys():
             statuses[name] = SourceStatus(name, True, True, 0, 0, 0, None, NEVER_INDEXED)
         return sorted(statuses.values(), key=lambda status: (not status.configured, status.name))

@@ -86,6 +86,12 @@ def get_tool(library: "Library") -> Tool:
     )
 
 
+def _is_of(stored: StoredDocument, source: str, source_id: str) -> bool:
+    """Whether a document has that source and source_id; "" is any."""
+    place = (stored.document.source, stored.document.source_id)
+    return (source or place[0], source_id or place[1]) == place
+
+
 def _stored(arguments: dict[str, JSON], library: "Library") -> StoredDocument:
     """The document that is asked for; beside an id, source and source_id must be its own.
     Raises `BadRequest`, `NotFound`.
@@ -96,8 +102,7 @@ def _stored(arguments: dict[str, JSON], library: "Library") -> StoredDocument:
     catalog = library.catalog
     if id:
         stored = catalog.document(id.strip().lower())
-        place = None if stored is None else (stored.document.source, stored.document.source_id)
-        if stored is None or place is None or (source or place[0], source_id or place[1]) != place:
+        if stored is None or not _is_of(stored, source, source_id):
             raise NotFound(f"no document with id: {id[:80]}")
         return stored
     for spelling in spellings(source_id):
@@ -140,17 +145,22 @@ def _get_schema() -> JSON:
     return schema | {"required": list(_REQUIRED)}
 
 
+def _line_span(arguments: dict[str, JSON], count: int) -> tuple[int, int]:
+    """The first and the last line that are asked for. Raises `BadParameter` for those there are not."""
+    first, last = arguments.get("start_line", 1), min(arguments.get("end_line", count), count)
+    if first > max(1, count):
+        problem = f"must be at most the document's last line, {count}, got {first}"
+        raise BadParameter("start_line", problem)
+    if last < first and count:
+        raise BadParameter("end_line", f"must be at least the first line wanted, {first}, got {last}")
+    return first, last
+
+
 def _lines(body: str, arguments: dict[str, JSON]) -> dict[str, JSON]:
     """The body within the lines and the length asked for, which lines these are, and what was cut."""
     *whole, unended = body.split("\n")  # as the chunks count them; other line ends are none
     lines = [f"{line}\n" for line in whole] + ([unended] if unended else [])
-    first = arguments.get("start_line", 1)
-    last = min(arguments.get("end_line", len(lines)), len(lines))
-    if first > max(1, len(lines)):
-        problem = f"must be at most the document's last line, {len(lines)}, got {first}"
-        raise BadParameter("start_line", problem)
-    if last < first and lines:
-        raise BadParameter("end_line", f"must be at least the first line wanted, {first}, got {last}")
+    first, last = _line_span(arguments, len(lines))
     answer: dict[str, JSON] = {}
     max_tokens = arguments.get("max_tokens")
     if max_tokens is not None:

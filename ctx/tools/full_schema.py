@@ -8,7 +8,7 @@ say. Imported when first needed: `jsonschema` costs a tenth of a second.
 import json
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from urllib.parse import unquote
 
@@ -121,16 +121,22 @@ def _refuse_what_is_no_json(schema: JSON) -> None:
             raise ConfigError(f"parameters are nested more than {MAX_DEPTH} deep")
         if nodes > MAX_NODES:
             raise ConfigError(f"parameters hold more than {MAX_NODES:,} values")
-        if isinstance(value, dict):
-            if not all(isinstance(key, str) for key in value):
-                raise ConfigError("parameters hold a key that is not text")
-            waiting += [(child, depth + 1) for child in value.values()]
-        elif isinstance(value, list):
-            waiting += [(child, depth + 1) for child in value]
-        elif isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError("parameters hold a number that JSON has not")
-        elif value is not None and not isinstance(value, str | int | float):
-            raise ConfigError(f"parameters hold a {type(value).__name__}, which JSON has not")
+        waiting += [(child, depth + 1) for child in _values_in(value)]
+
+
+def _values_in(value: JSON) -> Iterable[JSON]:
+    """What a value holds. Raises `ConfigError` for what stands in no JSON."""
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise ConfigError("parameters hold a key that is not text")
+        return value.values()
+    if isinstance(value, list):
+        return value
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError("parameters hold a number that JSON has not")
+    if value is not None and not isinstance(value, str | int | float):
+        raise ConfigError(f"parameters hold a {type(value).__name__}, which JSON has not")
+    return ()
 
 
 class _Outline:

@@ -224,15 +224,18 @@ def _check_value(name: str, rule: JSON, value: JSON) -> JSON:
     return value  # anything goes, and its nulls are data
 
 
+def _is_among(value: JSON, choices: list[JSON]) -> bool:
+    """Whether a value is one of some; true is not 1."""
+    return any(choice == value and isinstance(choice, bool) == isinstance(value, bool) for choice in choices)
+
+
 def _check_scalar(name: str, rule: JSON, value: JSON) -> JSON:
     kind = rule["type"]
     if kind == "integer" and type(value) is float and value.is_integer():
         value = int(value)
     if not _has_type(kind, value):
         raise BadParameter(name, f"must be of type '{kind}', got {type_name(value)}")
-    if "enum" in rule and not any(
-        choice == value and isinstance(choice, bool) == isinstance(value, bool) for choice in rule["enum"]
-    ):
+    if "enum" in rule and not _is_among(value, rule["enum"]):
         raise BadParameter(name, f"must be one of [{_choices(rule['enum'])}], got {_short(value)}")
     if kind == "string":
         _check_length(name, rule, len(value))
