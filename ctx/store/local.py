@@ -230,13 +230,26 @@ class LocalIndex:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _opened(self, fields: dict[str, str]) -> "KeywordIndex":
+        """The index of a state. Raises `StoreError` where files of it are missing or damaged."""
+        from ctx.store.tantivy import KeywordIndex
+
+        folder = os.path.join(self._path, fields["folder"])
+        check_reachable(folder, self._beneath)
+        if not complete_files(folder, fields):
+            raise StoreError(DAMAGED)
+        if self._keyword is not None and self._keyword_folder == folder:
+            self._keyword.reload()
+            return self._keyword
+        keyword = KeywordIndex(folder, writable=False)
+        self._keyword_folder = folder
+        return keyword
+
     def _current_keyword(self) -> "KeywordIndex | None":
         """What is published now, opened. None where nothing is."""
         current_stamp = stamp(self._state_path)
         if current_stamp == self._seen and current_stamp is not None:
             return self._keyword
-        from ctx.store.tantivy import KeywordIndex
-
         with self._opening:
             for tries_left in reversed(range(OPEN_TRIES)):
                 # Before the state is read: a newer one is then seen next time.
@@ -248,16 +261,8 @@ class LocalIndex:
                     building = self._catching_up.locked()
                     mend = "it is being built anew" if building else "run `ctx index`, which builds it anew"
                     raise StoreError(f"the keyword index {fault}: {mend}")
-                folder = os.path.join(self._path, fields["folder"])
                 try:
-                    check_reachable(folder, self._beneath)
-                    if not complete_files(folder, fields):
-                        raise StoreError(DAMAGED)
-                    if self._keyword is None or self._keyword_folder != folder:
-                        self._keyword = KeywordIndex(folder, writable=False)
-                        self._keyword_folder = folder
-                    else:
-                        self._keyword.reload()
+                    self._keyword = self._opened(fields)
                     self._defining = has_definitions(fields)
                     self._seen = current_stamp
                     return self._keyword

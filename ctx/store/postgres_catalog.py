@@ -178,6 +178,21 @@ _READS = (
 )
 
 
+def _of_standbys(standbys: Sequence[tuple[str | None, float]], names: str, commit: str) -> tuple[bool, str]:
+    """Whether a standby has what is acknowledged, and what is told of them."""
+    followers = f"{len(standbys)} standby" if len(standbys) == 1 else f"{len(standbys)} standbys"
+    if all(state is None for state, _ in standbys):
+        hidden = "how far they follow is not told to the user of [store] url: GRANT pg_monitor to it"
+        return bool(names), f"{followers}, synchronous_commit = {commit}; {hidden}"
+    synchronous = sum(state in ("sync", "quorum") for state, _ in standbys)
+    behind_s = max(float(lag_s) for _, lag_s in standbys)
+    line = f"{followers} ({synchronous} synchronous), at most {behind_s:.1f} s behind, "
+    line += f"synchronous_commit = {commit}"
+    if not synchronous:
+        line += ": what was acknowledged just before the primary dies may be lost (synchronous_standby_names)"
+    return bool(synchronous), line
+
+
 class PostgresCatalog(Documents, Embeddings):
     """The `Catalog` in a PostgreSQL database. Opening makes its tables, and brings them up to date. Raises
     `StoreError`, `Busy`.
@@ -384,25 +399,11 @@ class PostgresCatalog(Documents, Embeddings):
             ).fetchall()
         version, names, commit = row or ("", "", "")
         line = f"PostgreSQL {str(version).split()[0]}{' behind a pooler' if self.database.pooled else ''}"
-        if not standbys:
-            waiting = (
-                f", and synchronous_standby_names = '{names}' has every write wait for one" if names else ""
-            )
-            return not names, f"{line}, no standby follows it{waiting}"
-        line += f", {len(standbys)} standby" if len(standbys) == 1 else f", {len(standbys)} standbys"
-        if all(state is None for state, _ in standbys):
-            hidden = "how far they follow is not told to the user of [store] url: GRANT pg_monitor to it"
-            return bool(names), f"{line}, synchronous_commit = {commit}; {hidden}"
-        synchronous = sum(state in ("sync", "quorum") for state, _ in standbys)
-        behind_s = max(float(lag_s) for _, lag_s in standbys)
-        line += (
-            f" ({synchronous} synchronous), at most {behind_s:.1f} s behind, synchronous_commit = {commit}"
-        )
-        if not synchronous:
-            line += (
-                ": what was acknowledged just before the primary dies may be lost (synchronous_standby_names)"
-            )
-        return bool(synchronous), line
+        if standbys:
+            sound, words = _of_standbys(standbys, names, commit)
+            return sound, f"{line}, {words}"
+        waiting = f", and synchronous_standby_names = '{names}' has every write wait for one" if names else ""
+        return not names, f"{line}, no standby follows it{waiting}"
 
     def _size_bytes(self, statements: Statements) -> int:
         return int(statements.execute("SELECT pg_database_size(current_database())").fetchone()[0])

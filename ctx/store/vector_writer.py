@@ -337,6 +337,28 @@ class VectorWriter:
         self._changed = True
 
     # -- publishing ------------------------------------------------------------------------------------------
+    def _state_fields(self, applied: int, history: str) -> dict[str, str | int]:
+        fields: dict[str, str | int] = {
+            "format": FORMAT,
+            "generation": self._generation,
+            "model": self._model,
+            "dim": self.dim,
+            "rows": self.row_count,
+            "patches": self._patch_count,
+            "applied": applied,
+            "history": history,
+            "rows_sum": f"{self._rows_sum:x}",
+            "patches_sum": f"{self._patches_sum:x}",
+            "block_sums": _words(self._block_sums),
+            "code_sums": _words(self._code_sums),
+            "leads": self._leads.number,
+            "leads_sampled": self._leads.sampled,
+            "basis_sum": f"{self._leads.basis_sum:x}",
+            "lead_sums": _words(self._leads.sums),
+            "sources": len(self._sources),
+        }
+        return fields | {f"source.{code}": name for name, code in self._sources.items()}
+
     def publish(self, applied: int, history: str) -> None:
         """Makes all changes durable and visible at once, as the state of the catalog's `applied`.
         Nothing where none is new.
@@ -353,27 +375,7 @@ class VectorWriter:
                 for descriptor in self._descriptors():
                     if descriptor >= 0:
                         os.fsync(descriptor)
-            fields: dict[str, str | int] = {
-                "format": FORMAT,
-                "generation": self._generation,
-                "model": self._model,
-                "dim": self.dim,
-                "rows": self.row_count,
-                "patches": self._patch_count,
-                "applied": applied,
-                "history": history,
-                "rows_sum": f"{self._rows_sum:x}",
-                "patches_sum": f"{self._patches_sum:x}",
-                "block_sums": _words(self._block_sums),
-                "code_sums": _words(self._code_sums),
-                "leads": self._leads.number,
-                "leads_sampled": self._leads.sampled,
-                "basis_sum": f"{self._leads.basis_sum:x}",
-                "lead_sums": _words(self._leads.sums),
-                "sources": len(self._sources),
-            }
-            fields.update((f"source.{code}", name) for name, code in self._sources.items())
-            write_state(os.path.join(self._folder, "state"), fields)
+            write_state(os.path.join(self._folder, "state"), self._state_fields(applied, history))
             self._delete_other_generations()
         except OSError as error:
             raise _unwritable(error) from error

@@ -201,14 +201,11 @@ class BatchRows:
         unchanged = row is not None and _same_chunks(self._connection, row[1], row[2], chunks)
         return _Entry(document, chunks, metadata, row, unchanged)
 
-    def store(self) -> list[StoredDocument]:
-        """Writes them; the documents as they are stored, by number."""
-        changed = [entry for entry in self._entries if not entry.unchanged]
-        next_document, first_chunk = self._write.numbers(
-            sum(entry.row is None for entry in changed), sum(len(entry.chunks) for entry in changed)
-        )
-        next_chunk = first_chunk
-        places: list[tuple[_Entry, int, int, int]] = []  # number, first chunk, when its chunks were written
+    def _places(self, next_document: int, next_chunk: int) -> tuple[list[tuple[_Entry, int, int, int]], int]:
+        """Each document's number, its first chunk's, and when its chunks were written; and the number behind
+        the last chunk.
+        """
+        places: list[tuple[_Entry, int, int, int]] = []
         for entry in self._entries:
             if entry.unchanged and entry.row is not None:
                 no, chunk_first, _, stored_ms = entry.row
@@ -220,6 +217,15 @@ class BatchRows:
                     no = entry.row[0]
                 next_chunk += len(entry.chunks)
             places.append((entry, no, chunk_first, stored_ms))
+        return places, next_chunk
+
+    def store(self) -> list[StoredDocument]:
+        """Writes them; the documents as they are stored, by number."""
+        changed = [entry for entry in self._entries if not entry.unchanged]
+        next_document, first_chunk = self._write.numbers(
+            sum(entry.row is None for entry in changed), sum(len(entry.chunks) for entry in changed)
+        )
+        places, next_chunk = self._places(next_document, first_chunk)
         with self._write.together():
             self._write.supersede([no for entry, no, _, _ in places if entry.row is not None])
             self._store_texts(places)
