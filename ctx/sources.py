@@ -151,7 +151,7 @@ def _scripts(scripts: Sequence[Script], root: str, runner: "Callable[[], Runner]
 
 
 def _included(globs: Sequence[str] | None) -> Sequence[str]:
-    from ctx.connectors.filesystem import DEFAULT_INCLUDE_GLOBS
+    from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
 
     return DEFAULT_INCLUDE_GLOBS if globs is None else globs
 

@@ -27,6 +27,7 @@ class Problem(NamedTuple):
     message: str
 
 
+KEPT = "What is indexed from it is kept"  # where a source cannot be read
 GOES_ON = "the next run goes on"  # what mends a scan that was broken off
 
 

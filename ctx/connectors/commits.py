@@ -96,22 +96,21 @@ def log_rows(fd: int, bound: bytes, deadline_s: float) -> Iterator[tuple[Change,
     After a commit's own fields git writes a newline before the first path, but a NUL where it is a merge.
     """
     change = Change("", 0, "")
-    fields: list[bytes] | None = None
+    fields: list[bytes] = []
     first = False
     for token in _tokens(fd, deadline_s):
         if token == bound:
             fields, first = [], True
-        elif fields is not None and len(fields) < 3:
+        elif len(fields) < 3:
             fields.append(token)
             if len(fields) == 3:
                 commit, seconds, author = fields
                 change = Change(commit.decode(), _moment_ms(seconds), author.decode("utf-8", "replace"))
-        elif first:
+        else:
+            path = token.removeprefix(b"\n") if first else token
             first = False
-            if token:
-                yield change, token.removeprefix(b"\n")
-        elif token:
-            yield change, token
+            if path:
+                yield change, path
 
 
 def _moment_ms(seconds: bytes) -> int:

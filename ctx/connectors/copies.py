@@ -119,8 +119,8 @@ class Copy:
         """Whether there is a copy of ours. Another is removed from the user's own place, or refused."""
         if not os.path.lexists(self.path):
             return False
-        token = _read_private(self._proof())
-        copied = None if os.path.islink(self.path) else _read_plain(os.path.join(self.path, _TOKEN_FILE))
+        token = _read(self._proof(), private=True)
+        copied = None if os.path.islink(self.path) else _read(os.path.join(self.path, _TOKEN_FILE))
         if token == copied and len(token or b"") == _TOKEN_BYTES:
             return True
         if os.path.realpath(self.folder) != os.path.realpath(self.own):
@@ -204,7 +204,7 @@ class Copy:
         config = _CONFIG % partial + (_PARTIAL % ((REMOTE.encode(),) * 2) if partial else b"")
         for name, content in (("config", config), ("HEAD", _HEAD)):
             path = os.path.join(repository, name)
-            if _read_plain(path) != content:
+            if _read(path) != content:
                 file_writing.replace(path, content)
 
 
@@ -233,7 +233,7 @@ def _stray(repository: str) -> str | None:
     folders = [""]
     while folders:
         folder = folders.pop()
-        for entry in sorted(os.scandir(os.path.join(repository, folder)), key=_name):
+        for entry in sorted(os.scandir(os.path.join(repository, folder)), key=lambda entry: entry.name):
             path = os.path.join(folder, entry.name)
             if entry.is_file(follow_symlinks=False) and _left_behind(folder, entry.name):
                 os.unlink(entry.path)
@@ -242,10 +242,6 @@ def _stray(repository: str) -> str | None:
             elif entry.is_dir(follow_symlinks=False) and not (folder == "objects" and entry.name in _LOOSE):
                 folders.append(path)
     return None
-
-
-def _name(entry: os.DirEntry[str]) -> str:
-    return entry.name
 
 
 def _left_behind(folder: str, name: str) -> bool:
@@ -266,17 +262,10 @@ def _fits(entry: os.DirEntry[str], folder: str) -> bool:
     return entry.is_file(follow_symlinks=False)
 
 
-def _read_plain(path: str) -> bytes | None:
-    """A small plain file's content, no link followed; None where it is anything else."""
-    return _read(path, private=False)
-
-
-def _read_private(path: str) -> bytes | None:
-    """The same of a file that is the user's alone."""
-    return _read(path, private=True)
-
-
-def _read(path: str, *, private: bool) -> bytes | None:
+def _read(path: str, *, private: bool = False) -> bytes | None:
+    """A small plain file's content, no link followed; None where it is anything else, or is to be `private`
+    and is not the user's alone.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

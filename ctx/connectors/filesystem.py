@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from functools import partial
 
 from ctx.clock import told_ms
-from ctx.connectors.base import EMPTY_IS_SUSPECT, ScanLog
+from ctx.connectors.base import EMPTY_IS_SUSPECT, KEPT, ScanLog
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, EXPECTED_KINDS, SKIPPED_FOLDERS
 from ctx.connectors.names import encode_name, section_of
 from ctx.connectors.opening import (
@@ -27,17 +27,23 @@ from ctx.connectors.opening import (
     read_most,
     too_large,
 )
-from ctx.connectors.patterns import LINKED_RULES, MAX_RULE_FILE_BYTES, Level, Pattern, Rules, read_ignore_file
+from ctx.connectors.patterns import (
+    LINKED_RULES,
+    MAX_RULE_FILE_BYTES,
+    OWN_RULES,
+    Level,
+    Pattern,
+    Rules,
+    read_ignore_file,
+)
 from ctx.connectors.scope import Scope, misplaced
 from ctx.errors import SourceError
 from ctx.identity import outline
 from ctx.items import Content, SourceItem
 from ctx.settings import MAX_FILE_BYTES
 
-__all__ = ["DEFAULT_INCLUDE_GLOBS", "FilesystemConnector"]
-
 # Of one folder, in this order: ours can take back what git's ignores.
-RULE_FILES = (".gitignore", ".ctxignore")
+RULE_FILES = (".gitignore", OWN_RULES)
 # A folder that holds one says itself that it is a cache or an environment.
 CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")
 # Build output where one of these stands beside it.
@@ -147,7 +153,7 @@ class FilesystemConnector:
             return
         walk = _Walk(self, root, known, log)
         scopes: dict[str, Scope | None] = {"": walk.ruled(root, "", self._top_scope(root), _OnDisk(root))}
-        gone_below: list[str] = []
+        gone_below: set[str] = set()
         present: set[str] = set()
         for path in sorted(set(paths)):
             relative = self._relative(path, root)
@@ -157,39 +163,29 @@ class FilesystemConnector:
             if not relative or parts[-1] in self.rule_files or parts[-1] in CACHE_MARKERS:
                 log.rescan = True
                 continue
-            items = list(self._look(parts, scopes, walk, root, gone_below))
+            source_id = "/".join(map(encode_name, parts))
+            gone_below.add(source_id)  # what is known at and below it goes unless it is seen again
+            items = list(self._look(source_id, parts, scopes, walk, root))
             present.update(item.source_id for item in items)
             yield from items
         if gone_below:
-            log.gone |= _known_below(known, set(gone_below)) - present - log.unchanged
+            log.gone |= _known_below(known, gone_below) - present - log.unchanged
             withheld = tuple(log.withheld)
             log.gone -= {source_id for source_id in log.gone if source_id.startswith(withheld)}
 
     def _look(
-        self,
-        parts: list[str],
-        scopes: dict[str, Scope | None],
-        walk: "_Walk",
-        root: str,
-        gone_below: list[str],
+        self, source_id: str, parts: list[str], scopes: dict[str, Scope | None], walk: "_Walk", root: str
     ) -> Iterator[SourceItem]:
-        """One path of `scan_paths`. Known ids at and below it go unless they are seen again, so it is noted
-        in `gone_below`.
-        """
-        source_id = "/".join(encode_name(part) for part in parts)
-        folder = "/".join([root, *parts[:-1]])
+        """One path of `scan_paths`."""
+        folder, name = "/".join([root, *parts[:-1]]), parts[-1]
         try:
             scope = self._scope_of(parts[:-1], scopes, walk, root)
-            gone_below.append(source_id)
             if scope is None:
                 return
-            name = parts[-1]
             now_ns = time.time_ns()
             st = os.lstat(f"{folder}/{name}")
         except OSError as error:
-            if error.errno in _GONE:
-                gone_below.append(source_id)
-            else:
+            if error.errno not in _GONE:
                 walk.withhold(source_id, f"cannot be read: {error.strerror}")
             return
         if stat.S_ISDIR(st.st_mode):
@@ -231,12 +227,12 @@ class FilesystemConnector:
         except OSError as error:
             raise SourceError(
                 f"{self.name}: the root folder cannot be read ({error.strerror}); mount or restore it, or "
-                f"mend `root` in {self._section}. What is indexed from it is kept"
+                f"mend `root` in {self._section}. {KEPT}"
             ) from error
         if self._stays is not None and not self._stays(root):
             raise SourceError(
                 f"{self.name}: the root folder has become a link that leads out of the project; if it is "
-                "meant, start ctx again. What is indexed from it is kept"
+                f"meant, start ctx again. {KEPT}"
             )
         if empty and len(known) >= EMPTY_IS_SUSPECT:
             raise SourceError(
@@ -274,16 +270,13 @@ class FilesystemConnector:
         levels: list[Level] = []
         patterns = _rules_of(f"{folder}/.git/info/exclude")
         for name in os.path.relpath(root, folder).split("/") if folder != root else ():
-            patterns = [*patterns, *_rules_of(f"{folder}/.gitignore")]
-            if patterns:
-                levels.insert(0, Rules(patterns).top())
+            levels.insert(0, Rules([*patterns, *_rules_of(f"{folder}/.gitignore")]).top())
             patterns = []
             if _is_ignored(name, levels):
                 return ()
             levels = [level.descend(name) for level in levels]
             folder = f"{folder}/{name}"
-        if patterns:  # the root is the top: its own files are read by the walk
-            levels.append(Rules(patterns).top())
+        levels.append(Rules(patterns).top())  # where the root is the top: its own files are read by the walk
         return tuple(level for level in levels if not level.empty)
 
     # -- reading ---------------------------------------------------------------------------------------------

@@ -12,10 +12,11 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
-from ctx.connectors.base import ScanLog
+from ctx.connectors.base import KEPT, ScanLog
 from ctx.connectors.commits import Change, commit_items, log_rows
 from ctx.connectors.copies import share
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
@@ -24,7 +25,7 @@ from ctx.connectors.gitcmd import QUICK_TIMEOUT_S, Blobs, GitFailed
 from ctx.connectors.lfs import Pointer, lfs_content, lfs_installed, pointer_of
 from ctx.connectors.names import encode_name, section_of
 from ctx.connectors.opening import too_large
-from ctx.connectors.patterns import LINKED_RULES, MAX_RULE_FILE_BYTES, read_ignore_file
+from ctx.connectors.patterns import LINKED_RULES, MAX_RULE_FILE_BYTES, OWN_RULES, read_ignore_file
 from ctx.connectors.repository import FETCH_TIMEOUT_S, Repository, Tip
 from ctx.connectors.scope import Scope, Scopes
 from ctx.connectors.submodules import (
@@ -33,7 +34,6 @@ from ctx.connectors.submodules import (
     InnerLog,
     Submodule,
     address_of,
-    inner_item,
     known_below,
     listed_submodules,
 )
@@ -43,7 +43,6 @@ from ctx.items import Content, SourceItem
 from ctx.settings import MAX_FILE_BYTES
 
 SCAN_FORMAT = 2  # raised when a new version would take or read other files under the same configuration
-RULE_FILE = ".ctxignore"  # git's own ignore files say nothing about files that are committed
 
 _FILE_MODES = (b"100644", b"100755", b"100664")  # not links (120000)
 _SUBMODULE_MODE = b"160000"
@@ -54,6 +53,7 @@ class _Entry(NamedTuple):
     path: bytes  # below the connector's root
     oid: str
     source_id: str
+    fingerprint: str
 
 
 class GitConnector:
@@ -99,6 +99,7 @@ class GitConnector:
             raise ConfigError(f"{section} branch: {branch!r} cannot be the name of a branch")
         self.branch = branch
         self.root = _inside(root, section)
+        self._prefix = f"{self.root}/" if self.root else ""  # of paths from the top of the repository
         self.include_globs = tuple(include_globs)
         self.exclude_globs = tuple(exclude_globs)
         self.shallow = shallow
@@ -175,14 +176,14 @@ class GitConnector:
         """The files of a submodule. One that cannot be read is a line of the report; what is known of it
         stays.
         """
-        prefix = encode_name(submodule.path[len(self.root) + 1 if self.root else 0 :]) + "/"
+        prefix = encode_name(submodule.path.removeprefix(self._prefix)) + "/"
         inner_log = InnerLog(log.progress)
         try:
             if self._depth >= MAX_DEPTH:
                 raise SourceError(f"submodules are read {MAX_DEPTH} deep")
             inner = self._inner(submodule, scope)
             for item in inner.scan(known_below(known, prefix), inner_log):
-                yield inner_item(item, prefix)
+                yield item._replace(source_id=prefix + item.source_id)
         except (SourceError, ConfigError, ValueError) as error:
             reason = error.args[0] if isinstance(error, ValueError) else error.message
             log.problem(prefix, f"the submodule is not read: {reason}")
@@ -208,14 +209,11 @@ class GitConnector:
     def _files(self, tip: Tip, entries: Sequence[_Entry], log: ScanLog) -> Iterator[SourceItem]:
         log.expected = partial(len, entries)
         changes = self._history(tip, entries, log)
-        blobs = Blobs(self._repository.git, self.name)
-        try:
+        with closing(Blobs(self._repository.git, self.name)) as blobs:
             for entry in entries:
                 change = changes[entry.path]
                 read = partial(self._read, blobs, entry, tip, change, log)
-                yield SourceItem(entry.source_id, f"{entry.oid}@{tip.branch or ''}", change.at_ms, read)
-        finally:
-            blobs.close()
+                yield SourceItem(entry.source_id, entry.fingerprint, change.at_ms, read)
 
     # -- what is there -----------------------------------------------------------------------------
 
@@ -228,7 +226,7 @@ class GitConnector:
         except GitFailed as error:
             raise SourceError(
                 f"{self.name}: `root` names no folder of {tip.branch or 'the repository'}: {self.root!r} "
-                f"({error.words}). What is indexed from it is kept"
+                f"({error.words}). {KEPT}"
             ) from error
         files, rules, links = _files(listing)
         top = self._within or Scope.top(self.include_globs, self.exclude_globs)
@@ -244,7 +242,7 @@ class GitConnector:
             if known.get(source_id) == oid + mark:
                 log.unchanged.add(source_id)
             else:
-                changed.append(_Entry(path, oid, source_id))
+                changed.append(_Entry(path, oid, source_id, oid + mark))
         return changed
 
     def _linked(
@@ -260,10 +258,9 @@ class GitConnector:
             return []
         if len(links) > MAX_SUBMODULES:
             log.note("", f"only the first {MAX_SUBMODULES} of {len(links)} submodules are read")
-        prefix = f"{self.root}/" if self.root else ""
-        whole = {prefix + path: oid for path, oid in list(links.items())[:MAX_SUBMODULES]}
+        whole = {self._prefix + path: oid for path, oid in list(links.items())[:MAX_SUBMODULES]}
         rows = [
-            (submodule, scopes.of(submodule.path.removeprefix(prefix)))
+            (submodule, scopes.of(submodule.path.removeprefix(self._prefix)))
             for submodule in listed_submodules(self._submodule_settings(tip, lock), whole)
         ]
         return [(submodule, scope) for submodule, scope in rows if scope is not None]
@@ -287,11 +284,8 @@ class GitConnector:
         if not oids:
             return {}
         self._repository.prefetch(list(filter(None, oids.values())), lock, None)
-        blobs = Blobs(self._repository.git, self.name)
-        try:
+        with closing(Blobs(self._repository.git, self.name)) as blobs:
             return {folder: _rules(blobs, oid) for folder, oid in oids.items()}
-        finally:
-            blobs.close()
 
     def _sized(self, entries: Sequence[_Entry], log: ScanLog) -> list[_Entry]:
         """Without the files that are too large, each a line of the report."""
@@ -307,7 +301,7 @@ class GitConnector:
 
     def _history(self, tip: Tip, entries: Sequence[_Entry], log: ScanLog) -> dict[bytes, Change]:
         """The last commit of each file, by one walk from the newest down that ends when all are found."""
-        prefix = os.fsencode(self.root) + b"/" if self.root else b""
+        prefix = os.fsencode(self._prefix)
         paths = {entry.path for entry in entries}
         changes: dict[bytes, Change] = {}
         bound = secrets.token_hex(12).encode()  # no path can look like it
@@ -347,7 +341,7 @@ class GitConnector:
         pointer = pointer_of(data)
         if pointer is not None:
             data = self._pointed(entry, pointer, data, log)
-        full = (os.fsencode(self.root) + b"/" if self.root else b"") + entry.path
+        full = os.fsencode(self._prefix) + entry.path
         return Content(
             data,
             author=change.author or None,
@@ -398,7 +392,7 @@ def _files(listing: bytes) -> tuple[list[tuple[bytes, str]], dict[str, str], dic
         if mode == _SUBMODULE_MODE:
             links[path.decode("utf-8", "surrogateescape")] = oid
         folder, _, base = path.rpartition(b"/")
-        if base == RULE_FILE.encode():
+        if base == OWN_RULES.encode():
             rules[folder.decode("utf-8", "surrogateescape")] = oid if mode in _FILE_MODES else ""
         if mode in _FILE_MODES:
             files.append((path, oid))
@@ -410,7 +404,7 @@ def _rules(blobs: Blobs, oid: str) -> bytes | SourceError:
     try:
         return blobs.read(oid, QUICK_TIMEOUT_S, MAX_RULE_FILE_BYTES) if oid else SourceError(LINKED_RULES)
     except SourceError as error:
-        return SourceError(f"{RULE_FILE} {error.message}")
+        return SourceError(f"{OWN_RULES} {error.message}")
 
 
 class _RuleFiles:

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import IO
 
 from ctx import file_writing
@@ -67,10 +67,9 @@ def _shortened(stderr: bytes) -> bytes:
 class GitFailed(Exception):
     """git said no. `words` are its own, without credentials and paths of this machine."""
 
-    def __init__(self, words: str, status: int) -> None:
+    def __init__(self, words: str) -> None:
         super().__init__(words)
         self.words = words
-        self.status = status
 
 
 class Git:
@@ -144,7 +143,8 @@ class Git:
         version = self.run(["--version"], timeout_s=QUICK_TIMEOUT_S, inside=False).decode("utf-8", "replace")
         match = re.search(r"(\d+)\.(\d+)", version)
         if match and (int(match[1]), int(match[2])) < OLDEST_GIT:
-            raise SourceError(f"{self._name}: git {match[0]} is too old; 2.31 or newer is needed")
+            oldest = ".".join(map(str, OLDEST_GIT))
+            raise SourceError(f"{self._name}: git {match[0]} is too old; {oldest} or newer is needed")
 
     def run(
         self,
@@ -164,7 +164,7 @@ class Git:
         with self.started(arguments, stdin=stdin, inside=inside, trace=trace, keep_fds=keep_fds) as process:
             out, err = self._drain(process, time.monotonic() + timeout_s, timeout_s, arguments[0], progress)
         if process.returncode != 0:
-            raise GitFailed(self._said(err), process.returncode)
+            raise GitFailed(self._said(err))
         return out + b"\n" + err if trace else out
 
     @contextmanager
@@ -376,7 +376,7 @@ class Blobs:
         self._name = name
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._running: AbstractContextManager[subprocess.Popen[bytes]] | None = None
+        self._running = ExitStack()
         self._buffer = b""
         self._closed = False
 
@@ -401,15 +401,14 @@ class Blobs:
             self._stop()
 
     def _stop(self) -> None:
-        if self._running is not None:
-            self._running.__exit__(None, None, None)
-        self._process = self._running = None
+        self._running.close()
+        self._process = None
         self._buffer = b""
 
     def _read(self, oid: str, deadline_s: float, most: int | None) -> bytes:
         if self._process is None:
-            self._running = self._git.started(["cat-file", "--batch"], talk=True, quiet=True)
-            self._process = self._running.__enter__()
+            batch = self._git.started(["cat-file", "--batch"], talk=True, quiet=True)
+            self._process = self._running.enter_context(batch)
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None

@@ -9,9 +9,9 @@ from functools import partial
 from operator import attrgetter
 
 from ctx.errors import SourceError
+from ctx.formats.encoding import SNIFF_BYTES
 from ctx.formats.table import DOCUMENT_SUFFIXES
 
-SNIFF_BYTES = 8192
 FINE_TICK_NS = 100_000_000  # kernels stamp files with a clock of 1 to 10 ms; ten times that
 COARSE_TICK_NS = 2_500_000_000  # FAT keeps two seconds, HFS+ and old servers one
 CLOCK_SKEW_NS = 3_600_000_000_000  # a stamp further ahead is a wrong date, not a server's clock

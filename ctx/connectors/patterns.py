@@ -51,7 +51,8 @@ NameTest = Callable[[str], bool]
 Token = tuple[str, str]  # star | literal | class, and its text: a character, or a regular expression for one
 
 
-LINKED_RULES = "`.ctxignore` is a link, which ctx does not follow: put a file there"
+OWN_RULES = ".ctxignore"  # our file of rules, beside git's
+LINKED_RULES = f"`{OWN_RULES}` is a link, which ctx does not follow: put a file there"
 
 
 class TooManyPatterns(SourceError):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ctx.connectors.base import Progress, ScanLog
+from ctx.connectors.base import KEPT, Progress, ScanLog
 from ctx.connectors.copies import REMOTE, Copy, holds_partial_packs, user_folder
 from ctx.connectors.forges import Remote
 from ctx.connectors.gitcmd import QUICK_TIMEOUT_S, Git, GitFailed
@@ -21,7 +21,6 @@ logger = logging.getLogger(__name__)
 FETCH_TIMEOUT_S = 1800.0  # of one fetch: a first copy of a large repository over a slow line
 PREFETCH = 20_000  # objects asked for at once
 PACKS = 40  # a fetch leaves one; more than these are put together
-KEPT = "What is indexed from it is kept"
 
 _FILTERS = re.compile(rb"packet: .*< (fetch=[^\n]*\bfilter\b|[0-9a-f]{40,64} [^\n]*\\0[^\n]*\bfilter\b)")
 _DENIED = re.compile(

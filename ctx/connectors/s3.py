@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from urllib.parse import unquote_plus, urlsplit
 from xml.etree.ElementTree import Element
 
 from ctx.clock import parse_ms
-from ctx.connectors.base import EMPTY_IS_SUSPECT, GOES_ON, ScanLog
+from ctx.connectors.base import EMPTY_IS_SUSPECT, GOES_ON, KEPT, ScanLog
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
 from ctx.connectors.names import encode_name, section_of
 from ctx.connectors.opening import too_large
@@ -119,7 +120,7 @@ class S3Connector:
         nothing is deleted then.
         """
         try:
-            with self._store() as store:
+            with closing(self._store()) as store:
                 try:
                     yield from self._changed(store, known, log)
                 except _Late:
@@ -128,7 +129,7 @@ class S3Connector:
                     log.break_off(f"the scan took longer than timeout_s ({self._timeout_s:g} s)", mend)
         except SourceError as error:
             reason = f"the bucket {self.bucket} cannot be read: {error.message}"
-            raise SourceError(f"{self.name}: {reason}. What is indexed from it is kept") from error
+            raise SourceError(f"{self.name}: {reason}. {KEPT}") from error
 
     def _store(self) -> "_Store":
         region = self._region or find_region(self._environ, self._profile)
@@ -203,7 +204,7 @@ class _Chain:
 
 
 class _Store:
-    """A bucket behind its address, for `timeout_s`. Closed with the block."""
+    """A bucket behind its address, for `timeout_s`. To be closed."""
 
     def __init__(
         self, base: str, region: str, chain: _Chain | None, timeout_s: float, clock: Callable[[], float]
@@ -222,11 +223,8 @@ class _Store:
         # The operator named the endpoint: it may be on a private network. AWS's own names are public.
         self._session = Session(frozenset({(parts.hostname or ""), parts.netloc}), ends_s=self._ends_s)
 
-    def __enter__(self) -> "_Store":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._session.__exit__(None, None, None)
+    def close(self) -> None:
+        self._session.close()
 
     def late(self) -> bool:
         """Whether the time for all of the scan is over."""

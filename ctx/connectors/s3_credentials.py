@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from urllib.parse import urlsplit
 
 import orjson
@@ -95,7 +96,7 @@ def _of_container(environ: Mapping[str, str]) -> Credentials | None:
             raise SourceError("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE cannot be read") from error
     if token:
         headers.append(("Authorization", token))
-    with _service(url) as session:
+    with closing(_service(url)) as session:
         reply = session.get(url, headers, MAX_BYTES, timeout_s=SERVICE_S)
     return _lent(reply.body) if reply.status == 200 else None
 
@@ -107,7 +108,7 @@ def _of_machine(environ: Mapping[str, str]) -> Credentials | None:
     base = (environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or _MACHINE).rstrip("/")
     roles = f"{base}/latest/meta-data/iam/security-credentials/"
     try:
-        with _service(base) as session:
+        with closing(_service(base)) as session:
             wish = [("X-aws-ec2-metadata-token-ttl-seconds", _TOKEN_S), ("Content-Length", "0")]
             reply = session.get(
                 f"{base}/latest/api/token", wish, MAX_BYTES, method="PUT", timeout_s=SERVICE_S

@@ -6,7 +6,6 @@ The addresses that may be reached, and how, are `ctx/lua/fetch.py`'s to say.
 
 import time
 from collections.abc import Sequence
-from types import TracebackType
 
 import httpcore
 
@@ -43,7 +42,7 @@ class Unanswered(SourceError):
 
 
 class Session:
-    """A client without memory of who it is. Not for several threads. Closed with the block.
+    """A client without memory of who it is. Not for several threads. To be closed.
 
     `allow_hosts`: HOST or HOST:PORT that may be private. `ends_s`, on the clock of `time.monotonic()`: by
     when all of it must be over.
@@ -62,12 +61,7 @@ class Session:
         self._deadline = Deadline(ends_s)
         self._pools: dict[tuple[str, str, int], httpcore.ConnectionPool] = {}
 
-    def __enter__(self) -> "Session":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         for pool in self._pools.values():
             pool.close()
 

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit, urlunsplit
 
 from ctx.connectors.base import ScanLog
 from ctx.connectors.forges import Remote, parse_remote
-from ctx.items import SourceItem
 
 MAX_SUBMODULES = 100
 MAX_DEPTH = 5  # submodules of submodules
@@ -52,7 +51,7 @@ def address_of(submodule: Submodule, outer: Remote) -> str:
     if url.startswith(("./", "../")):
         return _beside(url, outer)
     remote = parse_remote(url)
-    if remote.host is None or outer.host is None or remote.host != outer.host:
+    if remote.host is None or remote.host != outer.host:
         raise ValueError("it is not on the host of the repository itself; a source of its own reads it")
     # What listens at another port is another's: the user's password for this host is not for them.
     if remote.port not in (None, (_OPEN | _SAFE)[remote.transport], outer.port):
@@ -96,11 +95,6 @@ class InnerLog(ScanLog):
         for note in self.notes:
             log.note(prefix + note.source_id, note.message)
         log.withheld += [prefix + withheld for withheld in self.withheld]
-
-
-def inner_item(item: SourceItem, prefix: str) -> SourceItem:
-    """An item of a submodule as one of the outer repository."""
-    return item._replace(source_id=prefix + item.source_id)
 
 
 def known_below(known: Mapping[str, str], prefix: str) -> dict[str, str]:

@@ -10,12 +10,12 @@ import mimetypes
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from contextlib import closing
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from ctx.clock import now_ms
-from ctx.connectors.base import ScanLog
+from ctx.connectors.base import KEPT, ScanLog
 from ctx.connectors.names import section_of
 from ctx.connectors.session import Session, Unanswered
 from ctx.connectors.web_address import Site, canonical, folder_of
@@ -33,6 +33,7 @@ from ctx.connectors.web_page import (
 from ctx.connectors.web_robots import forbids
 from ctx.errors import ConfigError, SourceError
 from ctx.formats.table import BY_MEDIA_TYPE, HTML
+from ctx.formats.texts import declared_type
 from ctx.identity import outline
 from ctx.items import Content, SourceItem
 from ctx.lua.fetch import MAX_REDIRECTS, Reply, Resolve, resolve_host, shown
@@ -131,14 +132,15 @@ class WebConnector:
         journal = Journal(self._folder, self.name)
         journal.load()
         ends_s = time.monotonic() + self.timeout_s
+        session = Session(self.allow_hosts, ends_s=ends_s, resolve=self._resolve)
         client = Client(
-            Session(self.allow_hosts, ends_s=ends_s, resolve=self._resolve),
+            session,
             delay_s=self.delay_s,
             max_bytes=self.max_file_bytes,
             robots=self.robots,
             pause=self._pause,
         )
-        with client:
+        with closing(session):
             crawl = _Crawl(self, client, journal, known, log, ends_s)
             try:
                 crawl.begin()
@@ -234,7 +236,7 @@ class _Crawl:
         return address, reply
 
     def _kept(self, reason: str) -> SourceError:
-        return SourceError(f"{self._source.name}: {reason}. What is indexed from it is kept")
+        return SourceError(f"{self._source.name}: {reason}. {KEPT}")
 
     def _listing(self, address: str, body: bytes) -> list[str] | None:
         """The pages that a list names, those of nested lists too; None of a page. Raises `SourceError` where
@@ -426,15 +428,13 @@ class _Crawl:
 
     def _unanswered(self, page: _Visitable, error: Unanswered) -> None:
         self._asked.add(page.address)
-        if error.refused:  # by robots.txt, by the rules for addresses, or by our caps: not by chance
-            if error.message.startswith("robots.txt"):
-                self._depart(page.address)
-                return
-            self._fail(page.address, error.message)
+        if error.refused and error.message.startswith("robots.txt"):
+            self._depart(page.address)
             return
-        self._silences += 1
         self._fail(page.address, error.message)
-        self._follow(page, self._links_of(page.address))
+        if not error.refused:  # by robots.txt, by the rules for addresses, or by our caps it is not by chance
+            self._silences += 1
+            self._follow(page, self._links_of(page.address))
 
     def _fail(self, address: str, message: str) -> None:
         self._failed.add(address)
@@ -520,7 +520,7 @@ class _Crawl:
             content = Content(
                 reply.body, media_type=reply.headers.get("content-type") or None, source_url=address
             )
-            yield SourceItem(address, digest, moment_ms(reply.headers) or now_ms(), partial(_given, content))
+            yield SourceItem(address, digest, moment_ms(reply.headers) or now_ms(), lambda: content)
 
     def _own_address(self, page: _Visitable, declared: str | None) -> str:
         """The other address of the site that a page calls its own; "" where it calls none so."""
@@ -541,10 +541,9 @@ class _Crawl:
         return True
 
     def _references(self, address: str, reply: Reply) -> References:
-        media_type, _, parameters = reply.headers.get("content-type", "").partition(";")
-        if media_type.strip().lower() not in ("", *_HTML):
+        media_type, charset = declared_type(reply.headers.get("content-type"))
+        if media_type and media_type not in _HTML:
             return References()
-        charset = parameters.partition("charset=")[2].split(";")[0].strip(" \"'") or None
         return read_page(reply.body, charset, address, queries=self._source.queries)
 
     # -- the end -----------------------------------------------------------------------------------
@@ -566,10 +565,6 @@ class _Crawl:
                 f"{departed:,} of {total:,} pages are gone at once, as when a site is moved or locked; they "
                 f"are kept. If it is meant, run `ctx index {self._source.name} --full`",
             )
-
-
-def _given(content: Content) -> Content:
-    return content
 
 
 def _short_field(reply: Reply, name: str) -> str:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
-from types import TracebackType
 
 from ctx.connectors.session import AGENT, Session, Unanswered
 from ctx.connectors.web_robots import ALL_ALLOWED, MAX_ROBOTS_BYTES, Robots, read_robots
@@ -15,7 +14,7 @@ _ACCEPT = "text/html, application/xhtml+xml, text/markdown, text/plain, applicat
 
 
 class Client:
-    """Asks one page after the other. Closed with the block.
+    """Asks one page after the other.
 
     `delay_s`: from the start of a request to the next one's; what the site's robots.txt asks for counts if it
     is longer.
@@ -37,14 +36,6 @@ class Client:
         self._pause = pause
         self._next_s = 0.0
         self._robots: dict[tuple[str, str, int], Robots | Unanswered] = {}
-
-    def __enter__(self) -> "Client":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._session.__exit__(kind, error, trace)
 
     def get(self, address: str, *, etag: str = "", modified: str = "", wanted: Wanted | None = None) -> Reply:
         """One page, without following a redirect.

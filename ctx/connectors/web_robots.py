@@ -73,14 +73,11 @@ def read_robots(data: bytes, agent: str) -> Robots:
             everybodys += lines
     lines = ours if named else everybodys
     rules = [rule for key, value in lines[:MAX_RULES] if (rule := _rule(key, value)) is not None]
-    rules.sort(key=_precedence)
+    # The longest first; of two equally long ones the one that allows.
+    rules.sort(key=lambda rule: (-rule.weight, not rule.allowed))
     return Robots(
         tuple(rules), max((_delay_s(value) for key, value in lines if key == "crawl-delay"), default=0.0)
     )
-
-
-def _precedence(rule: Rule) -> tuple[int, bool]:
-    return -rule.weight, not rule.allowed  # of two equally long ones the one that allows
 
 
 def _groups(text: str) -> Iterable[tuple[set[str], list[tuple[str, str]]]]:

@@ -5,7 +5,7 @@ source.
 import re
 
 from ctx.formats.base import Parsed, clipped, first_title
-from ctx.formats.frontmatter import NO_FRONT_MATTER, front_title, read_front_matter
+from ctx.formats.frontmatter import front_title, read_front_matter
 from ctx.items import Heading
 
 _LINE = re.compile(
@@ -19,7 +19,7 @@ _LINK = re.compile(
 
 def parse(text: str) -> Parsed:
     """An AsciiDoc document; its title is the front matter's, else the first section's."""
-    front = read_front_matter(text) or NO_FRONT_MATTER
+    front = read_front_matter(text)
     lines = "\n" + text  # offsets in it are one more than in `text`
     headings: list[Heading] = []
     atoms: list[tuple[int, int]] = []

@@ -6,6 +6,7 @@ from ctx.items import Heading
 from ctx.lean import NamedTuple
 from ctx.types import JSON, NO_METADATA
 
+LOCKED = "is encrypted: it opens only with a password"
 MAX_HEADING_CHARS = 160  # a longer heading is cut at a word: it is read again with every chunk below it
 
 

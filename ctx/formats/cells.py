@@ -4,7 +4,7 @@ of thousands.
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, zip_longest
 
 from ctx.lean import NamedTuple
 
@@ -120,8 +120,7 @@ def _lines(table: Sequence[Sequence[str]], bullet: str) -> list[str]:
     if _is_form(table):
         return [_pair(cells, bullet) for cells in table]
     header_index = _header_index(table)
-    growth = len("".join(table[header_index])) * len(table) if header_index is not None else 0
-    if header_index is None or growth > MAX_GROWTH_CHARS:
+    if header_index is None or len("".join(table[header_index])) * len(table) > MAX_GROWTH_CHARS:
         return [_joined(cells, bullet) for cells in table]
     names = table[header_index]
     lines = [_joined(cells, "") for cells in table[: header_index + 1]]
@@ -139,11 +138,11 @@ def _joined(cells: Sequence[str], bullet: str) -> str:
 
 
 def _named(names: Sequence[str], cells: Sequence[str], bullet: str) -> str:
-    pairs = []
-    for column, cell in enumerate(cells):
-        name = names[column] if column < len(names) else ""
-        if cell:
-            pairs.append(f"{name.rstrip(':')}: {cell}" if name else cell)
+    pairs = [
+        f"{name.rstrip(':')}: {cell}" if name else cell
+        for name, cell in zip_longest(names, cells, fillvalue="")
+        if cell
+    ]
     return bullet + "; ".join(pairs)
 
 

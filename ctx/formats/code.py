@@ -166,7 +166,7 @@ _PLAIN_TYPES = {
     "vhd": "text/x-vhdl", "glsl": "text/x-glsl",
     "d": "text/x-d", "pas": "text/x-pascal", "vb": "text/x-vb", "tcl": "text/x-tcl", "awk": "text/x-awk",
     "sol": "text/x-solidity",
-    "lock": "text/x-lock", "map": "application/json", "pyi": "text/x-python",
+    "lock": "text/x-lock", "map": "application/json",
 }  # fmt: skip
 _SUFFIXES: Mapping[str, str] = {
     **dict.fromkeys(("py", "pyi", "pyx", "pxd", "pyw", "bzl", "star"), "python"),
@@ -200,8 +200,7 @@ _SUFFIXES: Mapping[str, str] = {
 }  # fmt: skip
 _NAMES: Mapping[str, str] = {
     "makefile": "make", "gnumakefile": "make", "rakefile": "ruby", "gemfile": "ruby",
-    "cmakelists.txt": "cmake", ".bashrc": "shell",
-    ".profile": "shell", ".zshrc": "shell", ".gitconfig": "ini", "build.bazel": "python",
+    ".bashrc": "shell", ".profile": "shell", ".zshrc": "shell", ".gitconfig": "ini", "build.bazel": "python",
     "sconstruct": "python", "pipfile": "toml",
     "cargo.lock": "toml", "poetry.lock": "toml", "uv.lock": "toml", "pkgbuild": "shell",
 }  # fmt: skip

@@ -4,7 +4,7 @@ under review, or is hidden (by itself or by its style), is left out.
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
 from ctx.formats.base import Parsed
@@ -40,11 +40,11 @@ def parse(data: bytes) -> Parsed:
     return reader.manuscript.parsed(reader.title or title or reader.first_heading, {"author": author})
 
 
-def _levels(styles: Element | None) -> dict[str, int]:
+def _levels(styles: Sequence[Element]) -> dict[str, int]:
     """Style id -> heading level, a style's own or that of the one it is based on; 0 for the title's."""
     levels: dict[str, int | None] = {}
     bases: dict[str, str] = {}
-    for style in styles.iter("style") if styles is not None else ():
+    for style in styles:
         style_id = style.get(":styleId", "")
         name = _value(style.find("name")).strip().lower()
         match = _HEADING_STYLE.fullmatch(name)
@@ -74,16 +74,9 @@ def _level_of(style_id: str, levels: Mapping[str, int | None], bases: Mapping[st
     return None
 
 
-def _lists(styles: Element | None) -> set[str]:
-    """The styles of a list's items."""
-    entries = styles.iter("style") if styles is not None else ()
-    return {style.get(":styleId", "") for style in entries if style.find("pPr/numPr") is not None}
-
-
-def _hidden(styles: Element | None) -> frozenset[str]:
+def _hidden(styles: Sequence[Element]) -> frozenset[str]:
     """The styles that hide their text, by themselves or by one that they stand on."""
-    entries = styles.iter("style") if styles is not None else ()
-    by_id = {style.get(":styleId", ""): style for style in entries}
+    by_id = {style.get(":styleId", ""): style for style in styles}
     return frozenset(style_id for style_id in by_id if _hides(style_id, by_id))
 
 
@@ -116,16 +109,18 @@ class _Reader:
         self.manuscript = Manuscript()
         self.title: str | None = None
         self.first_heading: str | None = None
-        self._levels = _levels(styles)
-        self._lists = _lists(styles)
-        self._hidden = _hidden(styles)
+        entries = list(styles.iter("style")) if styles is not None else []
+        self._levels = _levels(entries)
+        # Of the items of a list.
+        self._lists = {style.get(":styleId", "") for style in entries if style.find("pPr/numPr") is not None}
+        self._hidden = _hidden(entries)
         # Which style a run has matters only where one of them hides.
         self.left_out = _LEFT_OUT if self._hidden else _LEFT_OUT | {"rStyle"}
         self._list: list[str] = []
 
     def blocks(self, parent: Element | None) -> None:
         """All blocks below an element."""
-        for block in _blocks(parent):
+        for block in _inside(parent, "p", "tbl") if parent is not None else ():
             if block.tag == "p":
                 self._paragraph(block)
             else:
@@ -230,21 +225,13 @@ class _Reader:
         return style_hides != (_value(run.find("rPr/rStyle")) in self._hidden)
 
 
-def _blocks(parent: Element | None) -> Iterator[Element]:
-    """The paragraphs and tables directly below an element, through what merely wraps them."""
-    for child in parent if parent is not None else ():
-        if child.tag in ("p", "tbl"):
-            yield child
-        elif child.tag in _CONTAINERS:
-            yield from _blocks(child)
-
-
-def _inside(parent: Element, name: str) -> Iterator[Element]:
+def _inside(parent: Element, *names: str) -> Iterator[Element]:
+    """The elements of these names directly below another, through what merely wraps them."""
     for child in parent:
-        if child.tag == name:
+        if child.tag in names:
             yield child
         elif child.tag in _CONTAINERS:
-            yield from _inside(child, name)
+            yield from _inside(child, *names)
 
 
 def _end_line(parts: list[str]) -> None:

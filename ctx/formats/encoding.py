@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ctx.lean import pattern
 
-_SNIFF = 8192  # bytes looked at to tell text from binary
+SNIFF_BYTES = 8192  # looked at to tell text from binary
 _SAMPLE = 16_384  # bytes from which an encoding is guessed: 10 ms at worst
 
 _BOMS = (
@@ -71,7 +71,7 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
     UTF-8 first; then what a byte order mark, the caller (`declared`) or the text itself says; then a guess
     from a sample. Bytes that fit no reading become U+FFFD, never an error.
     """
-    head = data[:_SNIFF]
+    head = data[:SNIFF_BYTES]
     if data[:1] in _BOM_BYTES:
         for mark, name in _BOMS:
             if data.startswith(mark):
@@ -117,7 +117,7 @@ def is_misread(text: str) -> bool:
     """Whether what was read as UTF-8 are the bytes of something else: a document's, a picture's, those of
     another encoding.
     """
-    head = text[:_SNIFF]
+    head = text[:SNIFF_BYTES]
     broken = head.count("\ufffd")
     if broken > _MAX_BROKEN and broken > len(head) * _MAX_BROKEN_SHARE:
         return True
@@ -197,7 +197,7 @@ def _line_by_line(data: bytes) -> str | None:
 def _guess(data: bytes, first_bad: int) -> str:
     """The likeliest encoding of text that is not UTF-8, from a sample around its first such byte."""
     start = max(0, first_bad - _SAMPLE // 4)
-    start = data.rfind(b"\n", 0, start) + 1 if start else 0  # not within a character
+    start = data.rfind(b"\n", 0, start) + 1  # not within a character
     sample = data[max(start, first_bad - _SAMPLE) :][:_SAMPLE]
     text = sample.decode("cp1252", "replace")
     beyond = [char for char in text if char > "\x7f"]

@@ -31,8 +31,7 @@ def parse(data: bytes) -> Parsed:
                 _add_chapter(manuscript, readable(text), posixpath.basename(name), title)
         missing = sum(name not in package for name in chapters)
     language = next(words(book, "language"), None)
-    parsed = manuscript.parsed(title, {"author": author, "language": language})
-    return parsed._replace(note=_note(missing, len(chapters)))
+    return manuscript.parsed(title, {"author": author, "language": language}, _note(missing, len(chapters)))
 
 
 def _note(missing: int, total: int) -> str | None:

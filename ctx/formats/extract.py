@@ -10,10 +10,10 @@ import zlib
 
 from ctx.errors import SourceError
 from ctx.formats.archive import ZIP_MARKS, document_format
-from ctx.formats.base import Parsed, clipped
+from ctx.formats.base import LOCKED, Parsed, clipped
 from ctx.formats.encoding import decode
 from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, EML, MBOX, PDF, Format
-from ctx.formats.texts import SUFFIX, Text, read_text, suffix_of
+from ctx.formats.texts import SUFFIX, Text, declared_type, read_text, suffix_of
 from ctx.items import Content, Extracted
 from ctx.lean import pattern
 from ctx.text import sound
@@ -37,7 +37,7 @@ _HEADERS = pattern(rb"(From [^\n]*\n)?((?:[!-9;-~]{1,100}:[^\n]*\n(?:[ \t][^\n]*
 _OF_MAIL = frozenset(
     (b"received", b"return-path", b"message-id", b"from", b"date", b"subject", b"delivered-to")
 )
-_LOCKED_OFFICE = "is encrypted: it opens only with a password (or it is an old Office file)"
+_LOCKED_OFFICE = f"{LOCKED} (or it is an old Office file)"
 
 
 def extract(content: Content, source_id: str) -> Extracted | None:
@@ -52,7 +52,7 @@ def extract(content: Content, source_id: str) -> Extracted | None:
     if isinstance(data, bytes) and data[:2] == b"\x1f\x8b" and name.endswith(".gz"):
         data = _unzipped(data)
         name = name[:-3]
-    declared, charset = _media_type(content.media_type)
+    declared, charset = declared_type(content.media_type)
     if name.startswith(_OWNER_PREFIX) and len(data) <= _MAX_OWNER:
         return None
     row = _document(declared, name, data)
@@ -141,15 +141,6 @@ def _begins_as(row: Format, head: bytes) -> bool:
     if row.reader == "mail":
         return bool(head.strip())  # many a mailbox is empty
     return not row.refusal and head.startswith(ZIP_MARKS)
-
-
-def _media_type(declared: str | None) -> tuple[str | None, str | None]:
-    """The known type and the charset that a connector gave."""
-    if not declared:
-        return None, None
-    kind, _, parameters = declared.partition(";")
-    _, _, charset = parameters.partition("charset=")
-    return kind.strip().lower(), charset.split(";")[0].strip(" \"'") or None
 
 
 def _unzipped(data: bytes) -> bytes:

@@ -43,33 +43,33 @@ class FrontMatter(NamedTuple):
 NO_FRONT_MATTER = FrontMatter(0, {})
 
 
-def read_front_matter(text: str) -> FrontMatter | None:
-    """The block at the head of a text, or None where there is none that can be read."""
+def read_front_matter(text: str) -> FrontMatter:
+    """The block at the head of a text; `NO_FRONT_MATTER` where there is none that can be read."""
     if text.startswith("---\n"):
         return _fenced(text, _YAML_END, _yaml)
     if text.startswith("+++\n"):
         return _fenced(text, _TOML_END, _toml)
-    return _json(text) if text.startswith(("{\n", '{"')) else None
+    return _json(text) if text.startswith(("{\n", '{"')) else NO_FRONT_MATTER
 
 
-def _fenced(
-    text: str, ending: re.Pattern[str], read: Callable[[str], dict[str, JSON] | None]
-) -> FrontMatter | None:
-    """The block up to a line that ends it; None where no line does, or nothing can be read from it."""
+def _fenced(text: str, ending: re.Pattern[str], read: Callable[[str], dict[str, JSON] | None]) -> FrontMatter:
+    """The block up to a line that ends it; none where no line does, or nothing can be read from it."""
     fence = ending.search(text, 3, MAX_FRONT_MATTER)
     # "---" is a ruler too: a block in which nothing looks like a key is text between two rulers.
     metadata = read(text[4 : fence.start() + 1]) if fence else None
-    return FrontMatter(_after(text, fence.end()), metadata) if fence and metadata is not None else None
+    if fence is None or metadata is None:
+        return NO_FRONT_MATTER
+    return FrontMatter(_after(text, fence.end()), metadata)
 
 
-def _json(text: str) -> FrontMatter | None:
+def _json(text: str) -> FrontMatter:
     try:
         value, end = json.JSONDecoder().raw_decode(text[:MAX_FRONT_MATTER])
     except (ValueError, RecursionError):
-        return None
+        return NO_FRONT_MATTER
     if isinstance(value, dict) and text[end : end + 1] == "\n" and text[end:].strip():
         return FrontMatter(_after(text, end), _bounded(value))
-    return None
+    return NO_FRONT_MATTER
 
 
 def front_title(front: FrontMatter) -> str | None:
@@ -101,7 +101,7 @@ def _json_value(value: JSON, depth: int) -> JSON:
     """A value as JSON can say it; dates become text, and what is long or deep is cut."""
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         return hex(value)[:MAX_VALUE_CHARS]
-    if value is None or isinstance(value, bool | int | float):
+    if isinstance(value, int | float | None):
         return value
     if isinstance(value, list) and depth < 4:
         return [_json_value(item, depth + 1) for item in value[:MAX_KEYS]]

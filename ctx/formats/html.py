@@ -166,7 +166,7 @@ class _Page:
         self.pre = 0
         self.language = ""
         self.lists: list[int] = []  # the next number, or -1 for a list without numbers
-        self.rows: list[list[str]] | None = None
+        self.rows: list[list[str]] = []
         self.tables = 0
         self.pending = 0  # columns that the cell at hand covers beside its own
         self.covered: dict[int, int] = {}  # column -> the last row that a cell from above covers
@@ -249,7 +249,7 @@ class _Page:
         )
 
     def _within_main(self, tag: _Tag) -> None:
-        if tag.name == self.main_tag and tag.name not in _VOID:
+        if tag.name == self.main_tag:
             self.main_depth += -1 if tag.closing else 1
             if not self.main_depth:
                 self._flush()
@@ -324,7 +324,7 @@ class _Page:
                 self._flush_table()
 
     def _row(self, tag: _Tag) -> None:
-        if self.rows is None or self.tables != 1:
+        if self.tables != 1:
             self.line.append(" ")
         elif not tag.closing:
             self._cell()
@@ -367,7 +367,7 @@ class _Page:
         """Ends the block at hand."""
         if self.pre or not self.line:
             return
-        if self.rows is not None:
+        if self.tables:
             self.line.append(" ")
             return
         joined = "".join(self.line)
@@ -396,7 +396,7 @@ class _Page:
         self.line = []
         if not code:
             return
-        if self.rows is not None:
+        if self.tables:
             self.line.append(code)
             return
         start = self._put(fenced(code, self.language))
@@ -405,13 +405,13 @@ class _Page:
     def _cell(self) -> None:
         if self.rows and self.rows[-1]:
             self.rows[-1][-1] = " ".join("".join(self.line).replace("\0", " ").split()).replace("|", "\\|")
-        elif "".join(self.line).strip() and self.rows is not None:
+        elif "".join(self.line).strip():
             self.rows.append([" ".join("".join(self.line).split())])  # a caption, or text between rows
         self.line = []
 
     def _flush_table(self) -> None:
         self._cell()
-        rows, self.rows = [row for row in self.rows or [] if any(row)], None
+        rows, self.rows = [row for row in self.rows if any(row)], []
         if not rows:
             return
         if max(map(len, rows)) == 1:  # a table for layout
@@ -441,6 +441,7 @@ class _Page:
     def _finish(self) -> None:
         """Ends what the page left open."""
         if self.tables:
+            self.tables = 0
             self._flush_table()
         if self.pre:
             self.pre = 0

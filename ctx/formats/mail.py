@@ -65,11 +65,10 @@ def parse(data: bytes) -> Parsed:
         subjects.append(_subject(message))
         about = _about(message)
         whole &= _write(message, 1, manuscript)
+    note = None if whole else _LEFT_OUT
     if len(subjects) == 1:
-        parsed = manuscript.parsed(subjects[0], about)
-    else:
-        parsed = manuscript.parsed(None, {"messages": len(subjects)})
-    return parsed if whole else parsed._replace(note=_LEFT_OUT)
+        return manuscript.parsed(subjects[0], about, note)
+    return manuscript.parsed(None, {"messages": len(subjects)}, note)
 
 
 def _messages(data: bytes) -> Iterator[bytes]:
@@ -108,14 +107,12 @@ class _Message(Message):
 
 
 def _read(content: bytes) -> Message:
-    return message_from_bytes(_bounded(content), _Message)
-
-
-def _bounded(content: bytes) -> bytes:
-    """A message as the library reads it: headers of bounded length, no boundary that a line's end breaks."""
+    """A message, its headers of bounded length and without a boundary that a line's end breaks."""
     content = _FOLDED_BOUNDARY.sub(rb"\1", content)
     headers, blank, body = content.partition(b"\n\n")
-    return content if len(headers) <= MAX_HEADER_BYTES else headers[:MAX_HEADER_BYTES] + blank + body
+    if len(headers) > MAX_HEADER_BYTES:
+        content = headers[:MAX_HEADER_BYTES] + blank + body
+    return message_from_bytes(content, _Message)
 
 
 class _Parts:
@@ -145,9 +142,9 @@ class _Parts:
         elif depth and (name := part.get_filename()):
             self._name(name)
         elif children:
-            chosen = [_chosen(children)] if kind == "multipart/alternative" else children
+            chosen = _chosen(children) if kind == "multipart/alternative" else None
             for child in children:
-                if any(child is part for part in chosen):
+                if chosen in (None, child):
                     self._add(child, depth + 1)
                 else:
                     self._pass_over(child)
@@ -182,14 +179,14 @@ def _children(part: Message) -> list[Message]:
     return [child for child in payload if isinstance(child, Message)]
 
 
-def _chosen(alternatives: list[Message]) -> Message | None:
+def _chosen(alternatives: list[Message]) -> Message:
     """The form of a text to be read: the plain one where it has words, else the page."""
     for kind in ("text/plain", "text/html"):
         for form in alternatives:
             leaves = [each for each in islice(form.walk(), MAX_PARTS) if each.get_content_type() == kind]
             if any(_content(leaf).strip() for leaf in leaves if not leaf.get_filename()):
                 return form
-    return alternatives[-1] if alternatives else None
+    return alternatives[-1]
 
 
 def _subject(message: Message) -> str:

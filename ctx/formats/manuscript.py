@@ -51,11 +51,6 @@ class Manuscript:
         self._headings: list[Heading] = []
         self._atoms: list[tuple[int, int]] = []
 
-    @property
-    def size(self) -> int:
-        """Characters so far."""
-        return self._size
-
     def heading(self, level: int, title: str) -> None:
         """A heading on a line of its own; nothing where it has no words."""
         words = clipped(readable(title))
@@ -90,14 +85,9 @@ class Manuscript:
         ]
         self._atoms += [(start + first, start + last) for first, last in part.atoms]
 
-    def parsed(
-        self,
-        title: str | None = None,
-        metadata: Mapping[str, JSON] | None = None,
-        note: str | None = None,
-    ) -> Parsed:
+    def parsed(self, title: str | None, metadata: Mapping[str, JSON], note: str | None = None) -> Parsed:
         """The whole."""
-        about = {name: value for name, value in (metadata or {}).items() if value}
+        about = {name: value for name, value in metadata.items() if value}
         return Parsed("".join(self._parts), tuple(self._headings), tuple(self._atoms), title, about, note)
 
     def _write(self, text: str) -> int:

@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from ctx.formats.base import MAX_HEADING_CHARS, Parsed, clipped, first_title
-from ctx.formats.frontmatter import NO_FRONT_MATTER, front_title, read_front_matter
+from ctx.formats.frontmatter import front_title, read_front_matter
 from ctx.items import Heading
 
 # Every line that may mean something, but for fences; each match begins with the newline before the line, so
@@ -47,7 +47,7 @@ _HTML_HEADING = 600  # characters in which `</h1>` must follow
 
 def parse(text: str) -> Parsed:
     """A Markdown text. Never fails: what is not Markdown is text."""
-    front = read_front_matter(text) or NO_FRONT_MATTER
+    front = read_front_matter(text)
     begin = front.end
     # Offsets in `lines` are one more than in `text`: the added newline gives the first line its own.
     lines = "\n" + text

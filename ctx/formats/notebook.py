@@ -53,11 +53,8 @@ def _cells(notebook: JSON) -> list[JSON] | None:
     sheets = notebook.get("worksheets")
     if not isinstance(sheets, list):
         return None
-    collected: list[JSON] = []
-    for sheet in sheets:
-        if isinstance(sheet, dict) and isinstance(sheet.get("cells"), list):
-            collected.extend(sheet["cells"])
-    return collected
+    lists = [sheet.get("cells") for sheet in sheets if isinstance(sheet, dict)]
+    return [cell for cells in lists if isinstance(cells, list) for cell in cells]
 
 
 def _language(metadata: dict[str, JSON]) -> str:

@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 from xml.parsers import expat
 
 from ctx.errors import SourceError
-from ctx.formats.base import Parsed
+from ctx.formats.base import LOCKED, Parsed
 from ctx.formats.cells import ABOVE
 from ctx.formats.manuscript import Manuscript
 from ctx.formats.package import Package, parse_xml, properties, run_parser
@@ -27,7 +27,7 @@ def parse(data: bytes) -> Parsed:
     with Package(data) as package:
         manifest = package.optional_xml("META-INF/manifest.xml")
         if manifest is not None and next(manifest.iter("encryption-data"), None) is not None:
-            raise SourceError("is encrypted: it opens only with a password")
+            raise SourceError(LOCKED)
         content = package.read("content.xml")
         root = parse_xml(content, _LEFT_OUT)
         title, author = properties(package.optional_xml("meta.xml"))

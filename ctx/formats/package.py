@@ -11,6 +11,7 @@ from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 from ctx.errors import SourceError
+from ctx.formats.base import LOCKED
 from ctx.formats.manuscript import telling_title
 
 MAX_PART_BYTES = 64 << 20  # one part unpacked: a novel has 2 MB
@@ -69,7 +70,7 @@ class Package:
             raise SourceError(f"is damaged: its part {name[:80]!r} is missing")
         info = self._zip.getinfo(name)
         if info.flag_bits & _ENCRYPTED:
-            raise SourceError("is encrypted: it opens only with a password")
+            raise SourceError(LOCKED)
         limit = min(MAX_PART_BYTES, self._room)
         try:
             with self._zip.open(info) as part:

@@ -11,7 +11,7 @@ from itertools import islice, pairwise
 import pypdfium2 as pdfium
 
 from ctx.errors import SourceError
-from ctx.formats.base import Parsed
+from ctx.formats.base import LOCKED, Parsed
 from ctx.formats.manuscript import MAX_CHARS, TOO_LONG, Manuscript, telling_title
 
 MAX_OUTLINE_ENTRIES = 20_000
@@ -32,7 +32,7 @@ def parse(data: bytes) -> Parsed:
     except pdfium.PdfiumError as error:
         code = getattr(error, "err_code", None)
         if code in (_PASSWORD, _SECURITY):
-            raise SourceError("is encrypted: it opens only with a password") from error
+            raise SourceError(LOCKED) from error
         raise SourceError("is damaged: no PDF that can be opened") from error
     with closing(document):
         manuscript = Manuscript()

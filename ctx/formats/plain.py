@@ -25,8 +25,7 @@ def without_overstrike(text: str) -> str:
 
 def parse(text: str) -> Parsed:
     """A plain text; its title is its first heading only where the text begins with it."""
-    if "\x08" in text:
-        text = without_overstrike(text)
+    text = without_overstrike(text)
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     lines = "\n" + text  # offsets in it are one more than in `text`
@@ -46,8 +45,7 @@ def parse(text: str) -> Parsed:
 def _stands_alone(lines: str, at: int, end: int) -> bool:
     """A blank line above, and below either a blank or an indented line."""
     above = at == 0 or lines[at - 1] == "\n"
-    below = lines[end + 1 : end + 2]
-    return above and end < len(lines) and (below in ("\n", " ", "\t"))
+    return above and lines[end + 1 : end + 2] in ("\n", " ", "\t")
 
 
 def _underlined(lines: str, at: int, width: int, level: int) -> Heading | None:

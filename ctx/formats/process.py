@@ -33,7 +33,7 @@ _LOADER = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _END_TIMEOUT_S = 5.0
 
 
-class _Ended(Exception):
+class _Ended(SourceError):
     """The process ended without a reply. `certain`: by this document alone, whatever it had read before."""
 
     def __init__(self, reason: str, *, certain: bool = False) -> None:
@@ -84,8 +84,9 @@ class ReadingProcess:
                 reply = self._ask(reader, data)
             except _Ended as end:
                 if end.certain or not reused:
-                    raise SourceError(str(end)) from end
-                reply = self._ask_anew(reader, data)
+                    raise
+                # That process may have ended of idleness, or of what others left in it.
+                reply = self._ask(reader, data)
         if isinstance(reply, dict):
             raise SourceError(str(reply["refused"]))
         return reply
@@ -94,15 +95,6 @@ class ReadingProcess:
         """Ends the process; the next document starts another."""
         with self._lock:
             self._end()
-
-    def _ask_anew(self, reader: str, data: bytes) -> JSON:
-        """Asks a process that has read nothing yet: the one before may have ended of idleness, or of what
-        others left in it.
-        """
-        try:
-            return self._ask(reader, data)
-        except _Ended as end:
-            raise SourceError(str(end)) from end
 
     def _ask(self, reader: str, data: bytes) -> JSON:
         """The reply. Raises `_Ended`; the process is gone then."""

@@ -118,10 +118,8 @@ def _lines(value: JSON, depth: int) -> Iterator[str]:
                 yield from _lines(entry, depth + 1)
     elif isinstance(value, list) and not _flat(value):
         for entry in value:
-            first = True
-            for line in _lines(entry, depth + 1):
-                yield f"{indent}- {line.lstrip()}" if first else line
-                first = False
+            for number, line in enumerate(_lines(entry, depth + 1)):
+                yield line if number else f"{indent}- {line.lstrip()}"
     else:
         yield indent + _shown(value, indent)
 

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterator
 
 from ctx.formats.base import Parsed, clipped, first_title
-from ctx.formats.frontmatter import NO_FRONT_MATTER, front_title, read_front_matter
+from ctx.formats.frontmatter import front_title, read_front_matter
 from ctx.items import Heading
 
 _ADORNMENT = re.compile(r"\n([!-/:-@\[-`{-~])\1+[ \t]*(?=\n|\Z)")
@@ -30,7 +30,7 @@ _ANCHOR = re.compile(r"\.\. (?:_[^\n]{1,200}:|index::[^\n]{0,200})[ \t]*\Z")
 
 def parse(text: str) -> Parsed:
     """A reStructuredText document. Never fails: what is no section is text."""
-    front = read_front_matter(text) or NO_FRONT_MATTER
+    front = read_front_matter(text)
     lines = "\n" + text  # offsets in it are one more than in `text`
     headings: list[Heading] = []
     styles: list[str] = []  # by level
@@ -52,14 +52,14 @@ def parse(text: str) -> Parsed:
 def _section(lines: str, underline: re.Match[str], floor: int) -> tuple[int, str, str] | None:
     """Where a section begins, its style (a mark; two where it is overlined too) and its words."""
     position, mark = underline.start(), underline[1]
-    line_start = lines.rfind("\n", max(floor, position - 1000), position) if position else -1
+    line_start = lines.rfind("\n", max(floor, position - 1000), position)
     title = lines[line_start + 1 : position] if line_start >= 0 else ""
     if not title.strip() or title[0] in " \t":
         return None  # an overline, or a transition
     width = underline.end() - position - 1
     if width < 4 and width < _columns(title.rstrip()):
         return None
-    over = lines.rfind("\n", max(floor, line_start - 1000), line_start) if line_start else -1
+    over = lines.rfind("\n", max(floor, line_start - 1000), line_start)
     above = lines[over + 1 : line_start].rstrip() if over >= 0 else ""
     style, start = mark, line_start
     if len(above) > 1 and above == mark * len(above):
@@ -166,7 +166,7 @@ def _block_end(lines: str, position: int, indent: int) -> int:
 def plain_inline(words: str) -> str:
     """The words of a title, without roles and marks."""
     words = " ".join(words[:1000].split())
-    if "`" in words or "*" in words or "|" in words or "_" in words or "\\" in words:
+    if any(mark in words for mark in "`*|_\\"):
         words = _ROLE.sub(lambda match: _TARGET.sub("", match[1]), words)
         words = _MARKUP.sub(lambda match: _TARGET.sub("", next(filter(None, match.groups()))), words)
         words = words.replace("\\ ", "").replace("\\", "")

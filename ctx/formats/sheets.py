@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import python_calamine as calamine
 
 from ctx.errors import SourceError
-from ctx.formats.base import Parsed
+from ctx.formats.base import LOCKED, Parsed
 from ctx.formats.cells import ABOVE
 from ctx.formats.manuscript import MAX_CHARS, TOO_LONG, Manuscript
 from ctx.formats.odf import Ranges, tall_cells
@@ -29,7 +29,7 @@ def parse(data: bytes) -> Parsed:
     try:
         workbook = calamine.CalamineWorkbook.from_filelike(io.BytesIO(data))
     except calamine.PasswordError as error:
-        raise SourceError("is encrypted: it opens only with a password") from error
+        raise SourceError(LOCKED) from error
     except (calamine.CalamineError, OSError) as error:
         raise SourceError("is damaged: no workbook that can be opened") from error
     manuscript = Manuscript()

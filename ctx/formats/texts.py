@@ -100,3 +100,12 @@ def _by_head(text: str) -> Format:
     if _HTML_HEAD.match(text[:4096]):
         return HTML
     return MARKDOWN if _MARKDOWN_SIGN.search(text[:16_384]) else PLAIN
+
+
+def declared_type(declared: str | None) -> tuple[str | None, str | None]:
+    """The type and the charset in what a connector or a server says of a text."""
+    if not declared:
+        return None, None
+    kind, _, parameters = declared.partition(";")
+    _, _, charset = parameters.partition("charset=")
+    return kind.strip().lower(), charset.split(";")[0].strip(" \"'") or None

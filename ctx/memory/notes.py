@@ -70,9 +70,8 @@ def from_note(text: str) -> Note:
         text = text.removeprefix("\ufeff").replace("\r\n", "\n")
         edited = not _as_written(text)
     front = read_front_matter(text)
-    metadata = front.metadata if front is not None else {}
-    body = text[front.end if front is not None else 0 :]
-    body = body.removeprefix("\n").removesuffix("\n")
+    metadata = front.metadata
+    body = text[front.end :].removeprefix("\n").removesuffix("\n")
     if not body.strip():
         raise BadRequest("there is no text in it")
     version = metadata.get("version", 0)

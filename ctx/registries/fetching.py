@@ -3,6 +3,7 @@ runs.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from ctx.connectors.base import Progress, ScanLog
@@ -93,8 +94,7 @@ def _listing(repository: Repository, commit: str) -> dict[str, Entry]:
 
 
 def _read(repository: Repository, listing: Mapping[str, Entry]) -> tuple[Contents, dict[str, bytes]]:
-    blobs = Blobs(repository.git, repository.name)
-    try:
+    with closing(Blobs(repository.git, repository.name)) as blobs:
         manifest = listing.get(MANIFEST)
         text = None
         if manifest is not None:
@@ -106,8 +106,6 @@ def _read(repository: Repository, listing: Mapping[str, Entry]) -> tuple[Content
         sizes = _sizes(repository, [listing[path].oid for path in paths])
         offered = _within_bounds(offered, {path: sizes.get(listing[path].oid) for path in paths})
         return offered, {path: blobs.read(listing[path].oid, QUICK_TIMEOUT_S) for path in _paths(offered)}
-    finally:
-        blobs.close()
 
 
 def _sizes(repository: Repository, oids: Sequence[str]) -> dict[str, int]:

@@ -24,7 +24,8 @@ from tree_kit import items, put, rescan, settled
 from ctx.clock import iso_utc
 from ctx.connectors import filesystem
 from ctx.connectors.base import Connector, ScanLog
-from ctx.connectors.filesystem import DEFAULT_INCLUDE_GLOBS, FilesystemConnector
+from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
+from ctx.connectors.filesystem import FilesystemConnector
 from ctx.connectors.opening import CLOCK_SKEW_NS, RACY, looks_binary, may_still_change
 from ctx.errors import SourceError
 from ctx.formats.encoding import decode

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ctx.formats.frontmatter import front_title, read_front_matter
+from ctx.formats.frontmatter import NO_FRONT_MATTER, front_title, read_front_matter
 from ctx.types import JSON
 
 
@@ -66,7 +66,7 @@ def test_toml_and_json_are_read() -> None:
     ["---\nno key here\n---\n", "---\nkey: v\n", "--- \nkey: v\n---\n", '{"a": 1', '{"a": 1}', "text", ""],
 )
 def test_what_is_no_front_matter_is_text(text: str) -> None:
-    assert read_front_matter(text) is None
+    assert read_front_matter(text) is NO_FRONT_MATTER
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_block_that_repeats_itself_by_aliases_is_text() -> None:
         f"{key}: &{key} [{', '.join([f'*{before}'] * 9)}]"
         for before, key in zip("abcdefgh", "bcdefghi", strict=True)
     ]
-    assert read_front_matter("---\n" + "\n".join(lines) + "\n---\nbody") is None
+    assert read_front_matter("---\n" + "\n".join(lines) + "\n---\nbody") is NO_FRONT_MATTER
 
 
 @pytest.mark.parametrize("text", ["{", "[", "? ", "- ", "{a: "])
@@ -144,7 +144,7 @@ def test_a_block_nested_without_end_takes_no_process_along(text: str) -> None:
         "print(read_front_matter('---\\n' + sys.argv[1] * (65_000 // len(sys.argv[1])) + '\\n---\\nhello\\n'))"
     )
     reply = subprocess.run([sys.executable, "-c", code, text], capture_output=True, text=True, timeout=100)
-    assert (reply.returncode, reply.stdout) == (0, "None\n")
+    assert (reply.returncode, reply.stdout) == (0, f"{NO_FRONT_MATTER}\n")
 
 
 @pytest.mark.parametrize(

@@ -77,13 +77,12 @@ def _note_of_file(path: str, content: bytes) -> Iterator[Item | Unread]:
         yield Unread(path, "it is not UTF-8")
         return
     front = read_front_matter(text)
-    metadata = front.metadata if front is not None else {}
-    begin = front.end if front is not None else 0
+    begin, metadata = front
     stem = os.path.splitext(os.path.basename(path))[0]
     tags = metadata.get("tags") or []
     note = _Note(
         path,
-        (front_title(front) if front is not None else None) or stem,
+        front_title(front) or stem,
         str(metadata.get("permalink") or os.path.splitext(path)[0]),
         str(metadata.get("type") or "note"),
         tuple(_tags(tags)),
