@@ -103,8 +103,6 @@ def mcp_server(workspace: Workspace, work: "Work", enter: "Callable[[Context], E
 
         profile = profiles(workspace.toolbox, packs)
     instructions = [pack.manifest.instructions for pack in packs if pack.manifest.instructions]
-    advice = server_advice(workspace)
-    instructions = [advice.instructions(), *instructions]
     methods = sorted({method for pack in packs for method in pack.manifest.methods})
     return McpServer(
         workspace.toolbox,
@@ -113,8 +111,8 @@ def mcp_server(workspace: Workspace, work: "Work", enter: "Callable[[Context], E
         work,
         enter=enter,
         profile=profile,
-        advice=advice,
-        instructions="\n\n".join(instructions),
+        advice=server_advice(workspace),
+        instructions=instructions,
         methods=methods,
     )
 
@@ -145,7 +143,7 @@ def open_keys(place: str) -> Keys:
     database = open_database(place)
     from ctx.server.shared_keys import SharedKeyRing  # the client of PostgreSQL comes with an extra
 
-    return SharedKeyRing(database, own=True)
+    return SharedKeyRing(database)
 
 
 def server_settings(workspace: Workspace, *, insecure_no_auth: bool = False) -> "ServerSettings":

@@ -13,6 +13,11 @@ def is_loopback(host: str) -> bool:
         return False  # a name may resolve to anything
 
 
+def url_host(host: str) -> str:
+    """A host as it stands before a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def is_everywhere(host: str) -> bool:
     """Whether a server bound to `host` listens at every address of this machine, in whatever spelling."""
     try:

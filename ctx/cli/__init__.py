@@ -17,7 +17,6 @@ from ctx.errors import (
     CtxError,
     NotFound,
     ScriptTimeout,
-    SourceError,
     StoreError,
     ToolError,
 )
@@ -98,7 +97,6 @@ EXIT_CODES: tuple[tuple[type[CtxError], int], ...] = (
     (StoreError, 4),
     (ScriptTimeout, 5),
     (ToolError, 5),
-    (SourceError, 1),
     (CtxError, 1),
 )
 
@@ -109,8 +107,8 @@ def main(argv: list[str] | None = None) -> int:
     """
     if argv is None:
         _end_at_interrupts()
-    if argv is None and len(sys.argv) > 1 and sys.argv[1] in (*BRIEF, *CLOSED, *LASTING):
-        _run_and_exit(sys.argv[1:])
+        if len(sys.argv) > 1 and sys.argv[1] in (*BRIEF, *CLOSED, *LASTING):
+            _run_and_exit(sys.argv[1:])
     _mend_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in arguments

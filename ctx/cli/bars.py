@@ -53,14 +53,13 @@ def shown_progress(args: ProgressOptions) -> Iterator[Progress | None]:
     """Progress as the options have it: bars where standard error is a terminal, JSON lines anywhere; else
     None.
     """
-    if args.progress == "json" and not args.no_progress:
-        yield json_line
-        return
     if args.no_progress:
         yield None
-        return
-    with bars() as progress:
-        yield progress
+    elif args.progress == "json":
+        yield json_line
+    else:
+        with bars() as progress:
+            yield progress
 
 
 @contextmanager
@@ -76,7 +75,7 @@ def bars() -> Iterator[Progress | None]:
     from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn
     from rich.progress import Progress as Display
 
-    width = shutil.get_terminal_size().columns or 80  # some terminals do not know theirs
+    width = shutil.get_terminal_size().columns
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),

@@ -31,12 +31,12 @@ class Client(NamedTuple):
     title: str
     user: str | None
     project: str | None
-    key: str  # of the table of servers
-    form: str  # json | jsonc (with comments and trailing commas) | toml | yaml
     entry: Callable[[Server], Entry]
     then: str  # what to do next
     source: str  # the documentation it was written after
     checked: str  # when that was read
+    key: str = "mcpServers"  # of the table of servers
+    form: str = "json"  # json | jsonc (with comments and trailing commas) | toml | yaml
     pipes_only: bool = False
     key_by_reference: bool = True  # its entries can name an environment variable in a header
 
@@ -129,8 +129,6 @@ CLIENTS: Mapping[str, Client] = {
         "Cursor",
         "~/.cursor/mcp.json",
         ".cursor/mcp.json",
-        "mcpServers",
-        "json",
         Addressed(reference="${env:%s}").entry,
         "Cursor sees it at once: Settings > MCP.",
         "https://cursor.com/docs/mcp",
@@ -140,8 +138,6 @@ CLIENTS: Mapping[str, Client] = {
         "Claude Code",
         "~/.claude.json",
         ".mcp.json",
-        "mcpServers",
-        "json",
         Addressed(types=("http", "stdio")).entry,
         "In a new session, /mcp shows it.",
         "https://code.claude.com/docs/en/mcp",
@@ -151,8 +147,6 @@ CLIENTS: Mapping[str, Client] = {
         "Claude Desktop",
         "{apps}/Claude/claude_desktop_config.json",
         None,
-        "mcpServers",
-        "json",
         Addressed().entry,
         "Quit Claude Desktop and start it again.",
         "https://modelcontextprotocol.io/docs/develop/connect-local-servers",
@@ -163,31 +157,29 @@ CLIENTS: Mapping[str, Client] = {
         "VS Code",
         "{apps}/Code/User/mcp.json",
         ".vscode/mcp.json",
-        "servers",
-        "jsonc",
         Addressed(types=("http", "stdio")).entry,
         "Command palette > MCP: List Servers > Start.",
         "https://code.visualstudio.com/docs/copilot/reference/mcp-configuration",
         "2026-11",
+        key="servers",
+        form="jsonc",
         key_by_reference=False,  # ${env:X} in a header is sent as it stands: microsoft/vscode#336232
     ),
     "codex": Client(
         "Codex",
         "~/.codex/config.toml",
         ".codex/config.toml",
-        "mcp_servers",
-        "toml",
         _codex,
         "A new session has it; a project's file counts where the project is trusted.",
         "https://developers.openai.com/docs/extend/mcp",
         "2026-11",
+        key="mcp_servers",
+        form="toml",
     ),
     "windsurf": Client(
         "Windsurf",
         "~/.codeium/windsurf/mcp_config.json",
         None,
-        "mcpServers",
-        "json",
         Addressed("serverUrl", "${env:%s}").entry,
         "Cascade > MCP servers > Refresh.",
         "https://docs.windsurf.com/windsurf/cascade/mcp",
@@ -197,8 +189,6 @@ CLIENTS: Mapping[str, Client] = {
         "LM Studio",
         "~/.lmstudio/mcp.json",
         None,
-        "mcpServers",
-        "json",
         Addressed().entry,
         "LM Studio sees it at once: Program > Install.",
         "https://lmstudio.ai/docs/app/mcp",
@@ -209,19 +199,16 @@ CLIENTS: Mapping[str, Client] = {
         "Continue",
         "~/.continue/mcpServers/ctx.yaml",
         ".continue/mcpServers/ctx.yaml",
-        "mcpServers",
-        "yaml",
         _continue,
         "Reload the window; agent mode lists its tools. A key is looked up in Continue's .env files first.",
         "https://docs.continue.dev/customize/deep-dives/mcp",
         "2026-11",
+        form="yaml",
     ),
     "gemini-cli": Client(
         "Gemini CLI",
         "~/.gemini/settings.json",
         ".gemini/settings.json",
-        "mcpServers",
-        "json",
         Addressed("httpUrl").entry,  # `url` would be an SSE endpoint there
         "In a new session, /mcp shows it.",
         "https://github.com/google-gemini/gemini-cli/blob/main/docs/tools/mcp-server.md",
@@ -232,20 +219,18 @@ CLIENTS: Mapping[str, Client] = {
         "Zed",
         "{config}/zed/settings.json",
         ".zed/settings.json",
-        "context_servers",
-        "jsonc",
         Addressed().entry,
         "Zed sees it at once: Settings > AI > MCP Servers.",
         "https://zed.dev/docs/ai/mcp",
         "2026-11-22",
+        key="context_servers",
+        form="jsonc",
         key_by_reference=False,
     ),
     "copilot-cli": Client(
         "GitHub Copilot CLI",
         "~/.copilot/mcp-config.json",
         ".github/mcp.json",
-        "mcpServers",
-        "json",
         Addressed(types=("http", "local"), extra=(("tools", ["*"]),)).entry,
         "In a new session, /mcp show lists it.",
         "https://docs.github.com/en/copilot/how-tos/copilot-cli/customize-copilot/add-mcp-servers",
@@ -256,20 +241,18 @@ CLIENTS: Mapping[str, Client] = {
         "OpenCode",
         "{config}/opencode/opencode.json",
         "opencode.json",
-        "mcp",  # the shape of version 1, which version 2 reads too: https://opencode.ai/docs/migrate-v1/
-        "jsonc",
         _opencode,
         "A new session has it; `opencode mcp list` shows it.",
         "https://opencode.ai/docs/mcp-servers/",
         "2026-11-22",
+        key="mcp",  # the shape of version 1, which version 2 reads too: https://opencode.ai/docs/migrate-v1/
+        form="jsonc",
         key_by_reference=False,
     ),
     "roo": Client(
         "Roo Code",
         None,
         ".roo/mcp.json",
-        "mcpServers",
-        "json",
         Addressed(types=("streamable-http", "stdio")).entry,
         "Roo Code > MCP > Edit Global MCP, which opens mcp_settings.json; "
         "`--scope project` writes .roo/mcp.json, which it finds by itself.",
@@ -281,8 +264,6 @@ CLIENTS: Mapping[str, Client] = {
         "Cline",
         None,
         None,
-        "mcpServers",
-        "json",
         Addressed(types=("streamableHttp", "stdio")).entry,
         "Cline > MCP Servers > Configure > Configure MCP Servers; where that file is differs by version.",
         "https://docs.cline.bot/mcp/adding-and-configuring-servers",
@@ -293,20 +274,18 @@ CLIENTS: Mapping[str, Client] = {
         "goose",
         None,
         None,
-        "extensions",
-        "json",  # JSON is YAML: what is printed can be pasted into config.yaml as it stands
         _goose,
         "~/.config/goose/config.yaml, beside the extensions there; or `goose configure` > Add Extension.",
         "https://block.github.io/goose/docs/guides/config-files",
         "2026-11-22",
+        key="extensions",
+        # JSON is YAML: what is printed can be pasted into config.yaml as it stands
         key_by_reference=False,
     ),
     "jetbrains": Client(
         "JetBrains AI Assistant and Junie",
         None,
         None,
-        "mcpServers",
-        "json",
         Addressed().entry,
         "Settings > Tools > AI Assistant (or Junie) > Model Context Protocol (MCP) > Add > As JSON.",
         "https://www.jetbrains.com/help/ai-assistant/configure-an-mcp-server.html",
@@ -317,8 +296,6 @@ CLIENTS: Mapping[str, Client] = {
         "Open WebUI",
         None,
         None,
-        "mcpServers",
-        "json",
         Addressed().entry,
         "Admin Settings > External Tools > + with Type 'MCP (Streamable HTTP)': the address alone goes there "
         "(and under Auth a key). From a container this machine is host.docker.internal.",

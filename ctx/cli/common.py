@@ -18,6 +18,7 @@ NO_PROJECT = (
     "no ctx.toml here or in a folder above; `ctx init` writes one for this folder, "
     "`--config PATH` names another"
 )
+NO_SOURCES = "No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml."
 
 
 def configuration(explicit: str | None, *, required: bool = True, remember: bool = False) -> Config:
@@ -33,6 +34,14 @@ def configuration(explicit: str | None, *, required: bool = True, remember: bool
     if required:
         raise ConfigError(NO_PROJECT)
     return default_config(folder)
+
+
+def project_location(explicit: str | None) -> Location:
+    """Where the configuration is that counts here. Raises `ConfigError` where there is none."""
+    location = find_config(explicit, os.environ, os.getcwd())
+    if location is None:
+        raise ConfigError(NO_PROJECT)
+    return location
 
 
 def configuration_at(location: Location, *, remember: bool = False) -> Config:

@@ -6,12 +6,12 @@ from ctx.cli import COMMANDS
 from ctx.cli.options import DESCRIBE, Described, parser
 from ctx.errors import BadRequest, ConfigError
 
-SHELLS = ("bash", "zsh", "fish")
 INSTALL = {
     "bash": "ctx completions bash > ~/.local/share/bash-completion/completions/ctx",
     "zsh": "ctx completions zsh > ~/.zfunc/_ctx, with `fpath+=~/.zfunc` before `compinit` in ~/.zshrc",
     "fish": "ctx completions fish > ~/.config/fish/completions/ctx.fish",
 }
+SHELLS = tuple(INSTALL)
 
 
 def run(command: str, argv: list[str]) -> int:

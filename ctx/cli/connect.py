@@ -19,7 +19,7 @@ from ctx.cli.clients import CLIENTS, Client, Server, expanded, installed
 from ctx.cli.common import NO_PROJECT, configuration_at, plain, print_json
 from ctx.cli.entries import Entry, edited, entries, illegibility, removed
 from ctx.cli.foreign import Change, Outcome, file_at, own_command, read_text
-from ctx.cli.hooks import connect_memory
+from ctx.cli.hooks import BUDGET_TOKENS, HOOKED, connect_memory
 from ctx.cli.options import parser
 from ctx.cli.owners import owner, record
 from ctx.cli.recording import record_soon
@@ -35,7 +35,8 @@ from ctx.server.run import next_vacant
 from ctx.text import did_you_mean
 from ctx.types import JSON
 
-_WAYS = ("url", "httpUrl", "serverUrl", "uri", "command", "cmd", "args", "type")  # of leading somewhere
+_ADDRESSES = ("url", "httpUrl", "serverUrl", "uri")
+_WAYS = (*_ADDRESSES, "command", "cmd", "args", "type")  # of leading somewhere
 _OWN_STARTS = (["ctx", "mcp"], ["ctx.exe", "mcp"])
 
 
@@ -88,13 +89,13 @@ def _options() -> Any:
         "--memory",
         action="store_true",
         help="the client's hooks instead: recall when a session starts, capture what you asked to remember "
-        "when it ends (claude-code, codex, cursor)",
+        f"when it ends ({', '.join(HOOKED)})",
     )
     options.add_argument(
         "--budget-tokens",
         type=int,
         metavar="N",
-        help="of --memory: how much is recalled at most (default: 1000)",
+        help=f"of --memory: how much is recalled at most (default: {BUDGET_TOKENS})",
     )
     options.add_argument(
         "--stdio", action="store_true", help="let the client start `ctx mcp` itself, without a server"
@@ -166,8 +167,8 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
         _own(path, name, root)
         connected = f"{client.title} is connected already: '{name}' in {path}"
         return Outcome(key, "unchanged", path, connected, _server_notes(location, args, keyless=keyless))
-    if server.piped and not args.url and location is not None:
-        _record(location, server, args)
+    if location is not None and server.piped and "--url" not in server.arguments and not args.dry_run:
+        record_soon(_configuration(location), server.arguments[1:])  # what the client will ask first
     notes = _notes(client, location, args, _twins(present, entry, name), keyless=keyless)
     change = Change(key, path, content, revised, args.scope != "project", args.dry_run)
     outcome = change.write(f"{client.title}: wrote '{name}' into {path}", _then(client, server, args), notes)
@@ -200,17 +201,6 @@ def _root(location: Location | None, args: Any) -> str | None:
 def _own(path: str, name: str, root: str | None) -> None:
     if root is not None:
         record(path, name, root, os.environ)
-
-
-def _record(location: Location, server: Server, args: Any) -> None:
-    """Has what the client will ask first answered beforehand; it starts `ctx mcp` itself."""
-    if args.dry_run or "--url" in server.arguments:
-        return
-    try:
-        config = _configuration(location)
-    except CtxError:
-        return  # whoever starts it is told
-    record_soon(config, server.arguments[1:])
 
 
 def _paste(key: str, client: Client, snippet: str, notes: tuple[str, ...], args: Any) -> Outcome:
@@ -281,20 +271,18 @@ def target(entry: JSON) -> str:
     """Where an entry leads, for comparing and for telling: an address, or a command with its arguments."""
     if not isinstance(entry, dict):
         return str(entry)
-    for key in ("url", "httpUrl", "serverUrl", "uri"):
+    for key in _ADDRESSES:
         if isinstance(entry.get(key), str):
             return str(entry[key])
     command = entry.get("command", entry.get("cmd", ""))
     arguments = entry.get("args")
     words = [
-        *(command if isinstance(command, list) else [command]),
-        *(arguments if isinstance(arguments, list) else ()),
+        *map(str, command if isinstance(command, list) else [command]),
+        *map(str, arguments if isinstance(arguments, list) else ()),
     ]
     if "--url" in words[:-1]:  # `ctx mcp --url` carries to the same place
-        return str(words[words.index("--url") + 1])
-    return " ".join(
-        os.path.basename(str(word)) if not index else str(word) for index, word in enumerate(words)
-    )
+        return words[words.index("--url") + 1]
+    return " ".join([*map(os.path.basename, words[:1]), *words[1:]])
 
 
 def _check_replaced(client: Client, present: JSON, entry: Entry, name: str) -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 import webbrowser
 from functools import partial
+from glob import glob
 
 from ctx.bundled import bundled_path
 from ctx.cli.common import styled, tell
@@ -49,13 +50,10 @@ def run(command: str, argv: list[str]) -> int:
 
 def pages(folder: str) -> dict[str, str]:
     """The path of each page's Markdown by its name, such as `howto/backup`, in order."""
-    names = {}
-    for top, folders, files in os.walk(folder):
-        folders.sort()
-        for file in sorted(files):
-            if file.endswith(".md"):
-                path = os.path.join(top, file)
-                names[os.path.relpath(path, folder).removesuffix(".md").replace(os.sep, "/")] = path
+    names = {
+        path.removesuffix(".md").replace(os.sep, "/"): os.path.join(folder, path)
+        for path in glob("**/*.md", root_dir=folder, recursive=True)
+    }
     return dict(sorted(names.items()))
 
 

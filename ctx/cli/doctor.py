@@ -465,25 +465,19 @@ def _health(client: "httpx.Client") -> tuple[int, JSON]:
 
 def _handshake(client: "httpx.Client") -> Finding:
     """A real MCP client's first two requests."""
-    accept = {"Accept": "application/json, text/event-stream"}
+    client.headers["Accept"] = "application/json, text/event-stream"
     begin = {
         "protocolVersion": "2025-06-18",
         "capabilities": {},
         "clientInfo": {"name": "ctx doctor", "version": "1"},
     }
-    opened = client.post(
-        "/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": begin}, headers=accept
-    )
+    opened = client.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": begin})
     if opened.status_code != 200:
         return Finding("mcp", FAILED, f"the handshake was answered {opened.status_code}: {opened.text[:200]}")
-    session = {"Mcp-Session-Id": opened.headers.get("mcp-session-id", "")}
-    client.post(
-        "/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers={**accept, **session}
-    )
-    listed = client.post(
-        "/mcp", json={"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, headers={**accept, **session}
-    )
-    client.delete("/mcp", headers=session)
+    client.headers["Mcp-Session-Id"] = opened.headers.get("mcp-session-id", "")
+    client.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"})
+    listed = client.post("/mcp", json={"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
+    client.delete("/mcp")
     if listed.status_code != 200 or '"search"' not in listed.text:
         return Finding("mcp", FAILED, f"tools/list was answered {listed.status_code}: {listed.text[:200]}")
     return Finding("mcp", OK, "handshake and tools/list answered")

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from ctx import shapes
 from ctx.cli.bars import add_options, shown_progress
 from ctx.cli.common import configuration, plain, tell
 from ctx.cli.index import embedded_line, with_pending
@@ -94,7 +95,4 @@ def described(share: ModelShare) -> str:
 
 
 def shares_json(shares: Sequence[ModelShare]) -> list[JSON]:
-    return [
-        {"model": share.model, "embeddings": share.embeddings, "size_bytes": share.size_bytes}
-        for share in shares
-    ]
+    return [shapes.row(share, omit=("filling",)) for share in shares]

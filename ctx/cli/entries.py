@@ -24,8 +24,7 @@ def edited(form: str, key: str, text: str | None, name: str, entry: JSON) -> str
         return _yaml(name, entry) if text is None or _holds_only(text, key, name) else None
     text = text or ""
     before = document(form, text)
-    present = None if before is None else before.get(key, {})
-    if before is None or not isinstance(present, dict):
+    if before is None or not isinstance(present := before.get(key, {}), dict):
         return None
     if present.get(name) == entry:
         return text
@@ -37,9 +36,9 @@ def removed(form: str, key: str, text: str, name: str) -> str | None:
     """The file without the entry, "" where nothing else was in it; None where it cannot be edited safely."""
     if form == "yaml":
         return ""
-    before = document(form, text)
-    present = None if before is None else before.get(key)
-    if before is None or not isinstance(present, dict) or name not in present:
+    before = document(form, text) or {}
+    present = before.get(key)
+    if not isinstance(present, dict) or name not in present:
         return None
     remainder = {label: entry for label, entry in present.items() if label != name}
     meanings = [{**before, key: remainder}]

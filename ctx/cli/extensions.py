@@ -69,7 +69,6 @@ def _tool(argv: list[str]) -> int:
     _values(call, "--param")
     test = action(actions, "test", "run a script that need not be in ctx.toml")
     test.add_argument("script", help="the script's path, or the name that `init` was given")
-    _values(test, "--param")
     _test_options(test)
     _init(actions)
     args = _split_values(options, argv)
@@ -77,7 +76,7 @@ def _tool(argv: list[str]) -> int:
         return _write(scaffolds.TOOL, "tools", args)
     if args.action == "test":
         with open_workspace(configuration(args.config, required=False)) as workspace:
-            script = _script(workspace, args, "tool", workspace.config.script_tools)
+            script = _script(workspace, args, "tool")
             tool = load_tool(workspace.runner(), script)
             arguments = compile_check(tool.parameters)(read_values(args.param, tool.parameters))
             with _watching(tool.name) as caller:
@@ -138,7 +137,8 @@ def _failure_lines(failed: list[ScriptStatus]) -> list[str]:
     ]
 
 
-def _test_options(test: argparse.ArgumentParser) -> None:
+def _test_options(test: argparse.ArgumentParser, values: str = "--param") -> None:
+    _values(test, values)
     test.add_argument("--timeout", type=float, metavar="SECONDS")
     test.add_argument(
         "--source",
@@ -157,18 +157,15 @@ def _path(kind: str, path: str) -> str:
 
 
 def _script(
-    workspace: Workspace,
-    args: argparse.Namespace,
-    kind: str,
-    entries: Sequence[Script],
-    kind_timeout_s: float = 30.0,
+    workspace: Workspace, args: argparse.Namespace, kind: str, kind_timeout_s: float = 30.0
 ) -> ScriptFile:
     """The script of a test, with what ctx.toml gives it: so a test runs it as the server would.
 
-    `entries` are those of its `kind` (tool, connector, agent); `--source` names one, else the one that names
-    the script. Raises `BadRequest`.
+    `--source` names an entry of its `kind` (tool, connector, agent), else it is the one that names the
+    script. Raises `BadRequest`.
     """
     path, timeout_s = _path(kind, args.script), args.timeout
+    entries: Sequence[Script] = getattr(workspace.config, f"script_{kind}s")
     if args.source is None:
         entry = next((row for row in entries if os.path.realpath(row.path) == os.path.realpath(path)), None)
     else:
@@ -204,14 +201,13 @@ def _connector(argv: list[str]) -> int:
     actions = options.add_subparsers(dest="action", required=True, metavar="init|test")
     test = action(actions, "test", "scan, print the first items, index nothing")
     test.add_argument("script", help="the script's path, or the name that `init` was given")
-    _values(test, "--param")
     _test_options(test)
     _init(actions)
     args = _split_values(options, argv)
     if args.action == "init":
         return _write(scaffolds.CONNECTOR, "connectors", args)
     with open_workspace(configuration(args.config, required=False)) as workspace:
-        script = _script(workspace, args, "connector", workspace.config.script_connectors, 300.0)
+        script = _script(workspace, args, "connector", 300.0)
         script = script._replace(config={**script.config, **read_values(args.param)})
         return _try_connector(ScriptConnector(script, workspace.runner), args.json)
 
@@ -222,9 +218,8 @@ def _try_connector(connector: ScriptConnector, as_json: bool) -> int:
     began_s = time.monotonic()
     items: list[dict[str, JSON]] = []
     count = 0
-    for item in connector.scan({}, log):
-        count += 1
-        if len(items) < SHOWN_ITEMS:
+    for count, item in enumerate(connector.scan({}, log), 1):
+        if count <= SHOWN_ITEMS:
             content = item.read()
             items.append(
                 {
@@ -266,8 +261,7 @@ def _agent(argv: list[str]) -> int:
     action(actions, "list", "the agents this configuration serves")
     test = action(actions, "test", "resolve an agent, by name or by its script's path")
     test.add_argument("script", metavar="agent", help="its name, or a script's path")
-    _values(test, "--arg")
-    _test_options(test)
+    _test_options(test, "--arg")
     _init(actions)
     args = _split_values(options, argv)
     if args.action == "init":
@@ -279,9 +273,7 @@ def _agent(argv: list[str]) -> int:
             return _list_agents(workspace, args.json)
         name = args.script
         if from_file:
-            agent = load_agent(
-                workspace.runner(), _script(workspace, args, "agent", workspace.config.script_agents)
-            )
+            agent = load_agent(workspace.runner(), _script(workspace, args, "agent"))
             workspace.agents.add(agent, replace=True)
             name = agent.name
         else:

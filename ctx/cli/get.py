@@ -131,18 +131,15 @@ def _matches(workspace: Workspace, text: str, source: str | None) -> list[Match]
     """Every document that fits best: an id, else a whole path, else the beginning of an id, else the end of a
     path.
     """
-    catalog = workspace.catalog
     file, text = text, text if sound(text) == text else encode_name(text)
-    stored = catalog.document(text.strip().lower())
+    begun = text.strip().lower()
+    stored = workspace.catalog.document(begun)
     if stored is not None:
         return [Match(stored.document.id, stored.document.source, stored.document.source_id)]
-    prefix = text.strip().lower()
-    by_path = list(_at_path(workspace, text, file, source))
-    if by_path:
-        return by_path
     return (
-        _beginning_so(workspace, prefix)
-        or list(_commits(workspace, prefix.removeprefix(COMMITS), source))
+        list(_at_path(workspace, text, file, source))
+        or _beginning_so(workspace, begun)
+        or list(_commits(workspace, begun.removeprefix(COMMITS), source))
         or list(_ending_so(workspace, text, source, str))
         or ([] if text.isascii() else list(_ending_so(workspace, text, source, nfc)))
     )

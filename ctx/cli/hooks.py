@@ -131,15 +131,15 @@ def _write(client: Hooked, path: str, content: str | None, location: Location | 
     if location is not None and args.scope != "project":
         configuration_at(location)  # a hook names it, and what is named is nobody asked about any more
     additions = {hook.event: _entry(client, hook, args, location) for hook in client.hooks}
-    snippet = with_hooks(client, None, additions) or ""
+    snippet = with_hooks(client, "", additions) or ""
     if args.print:
         return Outcome(args.client, "shown", path, f"# {path}\n{snippet}")
     present = list(_commands(content))
     if not args.replace:
         _check_present(client, present, additions.values())
-    without = None if content is None else without_hooks(client, content)
-    revised = with_hooks(client, without, additions)
-    if revised is None or (content is not None and without is None):
+    without = without_hooks(client, content or "")
+    revised = None if without is None else with_hooks(client, without, additions)
+    if revised is None:
         reason = f"{path} is not strict JSON (comments?), so it was left alone. Put this into it:"
         return Outcome(args.client, "by hand", path, snippet, preface=reason, code=1)
     if revised == content or (present and not args.replace):
@@ -222,9 +222,9 @@ def _commands(text: str | None) -> Iterator[str]:
 # -- editing -------------------------------------------------------------------------------------------------
 
 
-def with_hooks(client: Hooked, text: str | None, additions: dict[str, JSON]) -> str | None:
+def with_hooks(client: Hooked, text: str, additions: dict[str, JSON]) -> str | None:
     """The file with an entry at the end of each event's list; None where it cannot be edited safely."""
-    if text is None or not text.strip():
+    if not text.strip():
         whole = {**dict(client.opening), "hooks": {event: [entry] for event, entry in additions.items()}}
         return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
     revised: str | None = _opened(client, text)
@@ -241,11 +241,11 @@ def with_hooks(client: Hooked, text: str | None, additions: dict[str, JSON]) -> 
     return revised
 
 
-def without_hooks(client: Hooked, text: str | None) -> str | None:
+def without_hooks(client: Hooked, text: str) -> str | None:
     """The file without our entries, "" where nothing else was in it; None where it cannot be edited
     safely."""
-    revised = text or ""
-    for event, entry in _entries_of(client, text).items():
+    revised, ours = text, _entries_of(client, text)
+    for event, entry in ours.items():
         rows = _events(revised)[event]
         if len(rows) == 1:
             shortened = removed("json", "hooks", revised, event)
@@ -258,7 +258,7 @@ def without_hooks(client: Hooked, text: str | None) -> str | None:
         emptied = json.loads(revised or "{}") in ({}, dict(client.opening))
     except ValueError:
         return None
-    return "" if emptied and _entries_of(client, text) else revised
+    return "" if emptied and ours else revised
 
 
 def _opened(client: Hooked, text: str) -> str | None:

@@ -17,7 +17,6 @@ from ctx.project import project_root, shown_path
 from ctx.reach import variables
 from ctx.text import counted
 from ctx.toml import read_toml, tables_of
-from ctx.types import JSON
 from ctx.workspace import open_workspace
 
 
@@ -72,7 +71,15 @@ def _context_harness(args: Any) -> int:
         if not problems:
             requests = trust_as_written(output)
     if args.json:
-        print_json(_outcome_json(conversion, problems, requests, None if args.dry_run else output))
+        print_json(
+            {
+                "written": None if args.dry_run else output,
+                "text": conversion.text,
+                "notes": conversion.notes,
+                "problems": problems,
+                "trusted": requests,
+            }
+        )
     else:
         _print_outcome(conversion, problems, requests, shown_path(output), dry_run=args.dry_run)
     return 1 if problems else 0
@@ -103,18 +110,6 @@ def _problems(conversion: Conversion, output: str) -> list[str]:
     except ConfigError as error:
         return error.message.splitlines()
     return []
-
-
-def _outcome_json(
-    conversion: Conversion, problems: list[str], requests: list[str], output: str | None
-) -> JSON:
-    return {
-        "written": output,
-        "text": conversion.text,
-        "notes": conversion.notes,
-        "problems": problems,
-        "trusted": requests,
-    }
 
 
 def _print_outcome(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from ctx.cli.bars import FORMS, add_options, json_line, shown_progress
-from ctx.cli.common import configuration, json_printable, plain, print_json
+from ctx.cli.common import NO_SOURCES, configuration, json_printable, plain, print_json
 from ctx.cli.logs import without_the_reported
 from ctx.cli.options import parser
 from ctx.cli.recording import record_soon
@@ -144,7 +144,7 @@ def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop:
         raise outcome.failure
     strays = [] if args.sources and not args.prune else workspace.unconfigured()
     if args.json:
-        print_json(_run_json(outcome.reports, outcome.embedded, outcome.dropped, strays))
+        print_json(_run_json(outcome, strays))
     else:
         _print_outcome(workspace.config, args, outcome, strays, whole=window is None)
     if outcome.failure:
@@ -193,13 +193,14 @@ def _print_outcome(
     config: Config, args: _Options, outcome: _Outcome, strays: list[SourceStatus], *, whole: bool
 ) -> None:
     _print_reports(config, outcome.reports, dry_run=args.dry_run, whole=whole)
-    _print_dropped(outcome.dropped)
+    for name, count in outcome.dropped:
+        print(f"{name}: not configured, {counted(count, 'document')} dropped")
     if args.dry_run and outcome.prunable:
         _print_strays(outcome.prunable, "would be dropped")
     elif not config.store.url:  # else they are other machines'
         _print_strays(strays, "kept (`ctx index --prune` drops them)")
     if not outcome.reports:
-        print("No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml.")
+        print(NO_SOURCES)
     embedded = outcome.embedded
     if embedded and (embedded.embedded or embedded.pending):
         print(embedded_line(embedded))
@@ -266,23 +267,14 @@ def change_lines(report: IndexReport) -> list[str]:
     return [*lines, f"{source}: ... and {counted(excess, 'change')} more"] if excess > 0 else lines
 
 
-def _run_json(
-    reports: Sequence[IndexReport],
-    embedded: EmbedReport | None,
-    dropped: Sequence[tuple[str, int]],
-    strays: Sequence[SourceStatus],
-) -> JSON:
+def _run_json(outcome: _Outcome, strays: Sequence[SourceStatus]) -> JSON:
+    embedded = outcome.embedded
     return {
-        "sources": [report_json(report) for report in reports],
+        "sources": [report_json(report) for report in outcome.reports],
         **({"embedded": embedded.embedded, "pending": embedded.pending} if embedded else {}),
-        "dropped": [{"source": name, "documents": count} for name, count in dropped],
+        "dropped": [{"source": name, "documents": count} for name, count in outcome.dropped],
         "not_configured": [{"source": stray.name, "documents": stray.doc_count} for stray in strays],
     }
-
-
-def _print_dropped(dropped: Sequence[tuple[str, int]]) -> None:
-    for name, count in dropped:
-        print(f"{name}: not configured, {counted(count, 'document')} dropped")
 
 
 def _print_strays(strays: Sequence[SourceStatus], fate: str) -> None:

@@ -8,12 +8,12 @@ from typing import TextIO
 from urllib.parse import quote
 
 from ctx import file_writing, shapes
-from ctx.cli.common import configuration, plain, tell
+from ctx.cli.common import NO_SOURCES, configuration, plain, tell
 from ctx.cli.embed import described, shares_json
 from ctx.cli.options import parser
 from ctx.cli.output import Output, mode_of, output_path, written
 from ctx.cli.tables import ago, table
-from ctx.clock import iso_utc, now_ms, parse_ms
+from ctx.clock import iso_utc, parse_ms
 from ctx.errors import BadRequest, StoreError
 from ctx.items import SourceStatus, oldest_pending_ms
 from ctx.pruning import replaced_models
@@ -39,7 +39,7 @@ def _sources(argv: list[str]) -> int:
             f"{source['doc_count']:,}",
             f"{source['chunk_count']:,}",
             f"{source['pending']:,}",
-            ago(parse_ms(last) if (last := source["last_indexed_at"]) else None, now_ms()),
+            ago(parse_ms(last) if (last := source["last_indexed_at"]) else None),
             source["note"] or "",
         )
         for source in reply["sources"]
@@ -47,8 +47,7 @@ def _sources(argv: list[str]) -> int:
     headers = ("SOURCE", "HEALTH", "DOCUMENTS", "CHUNKS", "PENDING", "LAST INDEXED", "NOTE")
     columns = len(headers) if any(row[-1] for row in rows) else len(headers) - 1
     listing = table([row[:columns] for row in rows], headers[:columns])
-    absent = "No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml."
-    return tell(args.json, reply, listing if rows else absent)
+    return tell(args.json, reply, listing if rows else NO_SOURCES)
 
 
 def _stats(argv: list[str]) -> int:
@@ -78,7 +77,7 @@ def _stats(argv: list[str]) -> int:
         f"embedded    {chunks - pending:,} / {chunks:,} ({covered:.0f} %)",
     ]
     if pending:
-        lines.append(f"pending     {pending:,}, the oldest since {ago(oldest, now_ms())}")
+        lines.append(f"pending     {pending:,}, the oldest since {ago(oldest)}")
     lines.append(f"size        {stats['size_bytes'] / 1e6:,.1f} MB")
     lines += [f"replaced    {described(share)}; `ctx embed prune` drops them" for share in replaced]
     if away:
@@ -96,7 +95,7 @@ def _source_lines(statuses: Sequence[SourceStatus]) -> list[str]:
             f"{status.doc_count:,}",
             f"{status.chunk_count:,}",
             f"{status.pending:,}",
-            ago(status.last_indexed_ms, now_ms()),
+            ago(status.last_indexed_ms),
             (status.revision or "")[:12],
         )
         for status in statuses

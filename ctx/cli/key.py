@@ -2,14 +2,13 @@
 
 from typing import Any
 
+from ctx import shapes
 from ctx.assemble import key_ring
 from ctx.cli.common import configuration, tell
 from ctx.cli.options import action, parser
 from ctx.cli.tables import table
-from ctx.clock import iso_utc
 from ctx.errors import StoreError
-from ctx.server.keys import EVERY_BANK, KeyRecord, Keys
-from ctx.types import JSON
+from ctx.server.keys import EVERY_BANK, Keys
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -54,31 +53,17 @@ def _revoke(ring: Keys, args: Any) -> int:
 
 
 def _list(ring: Keys, args: Any) -> int:
-    records = ring.list()
+    keys = [shapes.row(record, omit=("sha256",)) for record in ring.list()]
     rows = [
-        (r.id, r.name, ", ".join(r.banks), iso_utc(r.created_ms), _moment(r.revoked_ms) or "-")
-        for r in records
+        (key["id"], key["name"], ", ".join(key["banks"]), key["created_at"], key["revoked_at"] or "-")
+        for key in keys
     ]
     absent = "No keys: on this machine every door is open to every program. `ctx key create NAME` makes one."
     return tell(
         args.json,
-        {"keys": [_record_json(record) for record in records]},
+        {"keys": keys},
         table(rows, ("ID", "NAME", "BANKS", "CREATED", "REVOKED")) if rows else absent,
     )
-
-
-def _record_json(record: KeyRecord) -> JSON:
-    return {
-        "id": record.id,
-        "name": record.name,
-        "banks": list(record.banks),
-        "created_at": iso_utc(record.created_ms),
-        "revoked_at": _moment(record.revoked_ms),
-    }
-
-
-def _moment(ms: int | None) -> str | None:
-    return None if ms is None else iso_utc(ms)
 
 
 _ACTIONS = {"create": _create, "list": _list, "revoke": _revoke}

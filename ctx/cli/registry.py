@@ -7,15 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from ctx import file_writing, files
 from ctx.cli import scaffolds
 from ctx.cli.bars import bars
-from ctx.cli.common import NO_PROJECT, configuration, plain, print_json, tell
+from ctx.cli.common import configuration_at, plain, print_json, project_location, tell
 from ctx.cli.foreign import file_at
 from ctx.cli.logs import without_the_reported
 from ctx.cli.options import action, parser
 from ctx.cli.tables import table
 from ctx.cli.trust import trust_after_own_change
-from ctx.config import Config
 from ctx.errors import BadRequest, ConfigError
-from ctx.project import find_config, project_root
+from ctx.project import project_root
 from ctx.registries.contents import MANIFEST
 from ctx.registries.records import Registry, RegistryScript, blank_registry, offered_script
 from ctx.registries.shelf import Shelf, shelf_of
@@ -24,24 +23,10 @@ from ctx.text import counted, one_line
 from ctx.toml import read_toml, toml_key
 from ctx.types import JSON, as_table
 
-ACTIONS = "list|install|update|search|info|add|override|remove|init"
-
 
 def run(command: str, argv: list[str]) -> int:
     args = _options().parse_args(argv)
-    shelf = shelf_of(os.environ)
-    actions = {
-        "list": _list,
-        "install": _install,
-        "update": _update,
-        "search": _search,
-        "info": _info,
-        "add": _add,
-        "override": _override,
-        "remove": _remove,
-        "init": _init,
-    }
-    return actions[args.action](shelf, args)
+    return _ACTIONS[args.action](shelf_of(os.environ), args)
 
 
 def _options() -> argparse.ArgumentParser:
@@ -51,7 +36,7 @@ def _options() -> argparse.ArgumentParser:
         "is pinned to a commit and held to its hashes; nothing of it runs before `ctx trust` names it.",
         json=True,
     )
-    actions = options.add_subparsers(dest="action", required=True, metavar=ACTIONS)
+    actions = options.add_subparsers(dest="action", required=True, metavar="|".join(_ACTIONS))
     listing = action(actions, "list", "the installed registries, or the scripts of one")
     listing.add_argument("name", nargs="?", help="a registry")
     install = action(actions, "install", "fetch a registry and pin it; run nothing")
@@ -175,12 +160,12 @@ def _script_json(shelf: Shelf, script: RegistryScript) -> dict[str, JSON]:
 
 
 def _install(shelf: Shelf, args: argparse.Namespace) -> int:
-    present = {registry.name: registry for registry in shelf.registries()}.get(args.name)
     if args.url is None:
-        registry = present or _installed(shelf, args.name)
+        registry = _installed(shelf, args.name)
         # As it was: a branch that has moved on since is `update`'s affair.
         return _fetch_and_install(shelf, registry, registry.commit, args.json)
     url = os.path.abspath(args.url) if os.path.isdir(args.url) else args.url
+    present = {registry.name: registry for registry in shelf.registries()}.get(args.name)
     if present is not None:
         raise BadRequest(
             f"'{args.name}' is installed already, from {one_line(present.url)}; `ctx registry update "
@@ -277,11 +262,11 @@ def _changes(registry: Registry, newest: Registry) -> dict[str, str]:
     """Script -> new, changed or gone."""
     before = {script.reference: script.digest for script in registry.scripts}
     after = {script.reference: script.digest for script in newest.scripts}
-    states = {
+    return {
         reference: "new" if reference not in before else "gone" if reference not in after else "changed"
         for reference in sorted(before.keys() | after.keys())
+        if before.get(reference) != after.get(reference)
     }
-    return {name: state for name, state in states.items() if before.get(name) != after.get(name)}
 
 
 def _installed(shelf: Shelf, name: str) -> Registry:
@@ -307,22 +292,14 @@ def _picked(shelf: Shelf, reference: str) -> RegistryScript:
     return shelf.scripts(reference)[0]
 
 
-def _project(args: argparse.Namespace) -> tuple[Config, str]:
-    """The project's configuration, and its file. Raises `ConfigError` where there is none."""
-    config = configuration(args.config)
-    if config.path is None:
-        raise ConfigError(NO_PROJECT)
-    return config, config.path
-
-
 def _add(shelf: Shelf, args: argparse.Namespace) -> int:
     script = _picked(shelf, args.script)
     name = args.name or script.name
-    _, path = _project(args)
-    location = find_config(args.config, os.environ, os.getcwd())
+    location = project_location(args.config)
+    configuration_at(location)  # a mistake in it is told before it is changed
+    path = os.path.abspath(location.path)
     # One that was found came with the project, as the links in it did; one that was named may well be a link.
-    stranger = location is None or not location.chosen
-    target = file_at(path, shared=stranger, root=project_root(path))
+    target = file_at(path, shared=not location.chosen, root=project_root(path))
     section = f"{script.kind}s.script.{toml_key(name)}"
     if name in _sections(path, script.kind):
         raise BadRequest(f"[{section}] is in {os.path.basename(path)} already; `--name` gives another name")
@@ -354,8 +331,9 @@ def _append(path: str, block: str) -> None:
 
 def _override(shelf: Shelf, args: argparse.Namespace) -> int:
     script = _picked(shelf, args.script)
-    config, path = _project(args)
-    entries = _sections(path, script.kind).items()
+    location = project_location(args.config)
+    config = configuration_at(location)
+    entries = _sections(location.path, script.kind).items()
     named = [name for name, entry in entries if as_table(entry).get("path") == script.reference]
     # Without a word in ctx.toml.
     discovered = len(script.files) == 1 and script.kind != "connector" and not named
@@ -441,8 +419,7 @@ def trust_scripts(args: argparse.Namespace) -> int:
 def _refuse_damaged(shelf: Shelf, scripts: Sequence[RegistryScript]) -> None:
     """Raises `ConfigError` where a script is not as it was installed."""
     for script in scripts:
-        change = shelf.change(script)
-        if change is not None:
+        if change := shelf.change(script):
             raise ConfigError(change)
 
 
@@ -461,3 +438,16 @@ def script_lines(shelf: Shelf, script: RegistryScript) -> list[str]:
         f"  file     {name}  {script.sizes.get(name, 0):,} bytes  {digest[:16]}"
         for name, digest in sorted(script.files.items())
     ]
+
+
+_ACTIONS = {
+    "list": _list,
+    "install": _install,
+    "update": _update,
+    "search": _search,
+    "info": _info,
+    "add": _add,
+    "override": _override,
+    "remove": _remove,
+    "init": _init,
+}

@@ -16,7 +16,7 @@ from ctx import files
 from ctx.cli.common import tell
 from ctx.cli.options import parser
 from ctx.cli.tables import ago, table
-from ctx.clock import iso_utc, now_ms
+from ctx.clock import iso_utc
 from ctx.hosts import is_everywhere, is_loopback
 from ctx.server.address import local
 from ctx.server.policy import split_bind
@@ -32,7 +32,7 @@ def run(command: str, argv: list[str]) -> int:
         {"root": row.root, "url": local(row.address), "pid": row.pid, "since": iso_utc(row.since_ms)}
         for row in rows
     ]
-    cells = [(row.root, local(row.address), str(row.pid), ago(row.since_ms, now_ms())) for row in rows]
+    cells = [(row.root, local(row.address), str(row.pid), ago(row.since_ms)) for row in rows]
     return tell(
         args.json,
         {"projects": listed},

@@ -138,9 +138,8 @@ def _openapi(argv: list[str]) -> int:
                 workspace.agents.list(),
                 router.routes,
                 key_needed=bool(workspace.config.server.api_key_env),
+                server_url=args.server_url or "/",
             )
         )
-    if args.server_url:
-        described["servers"] = [{"url": args.server_url}]
     print_json(described)
     return 0

@@ -14,11 +14,11 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from ctx import file_writing, files
-from ctx.cli.common import NO_PROJECT, configuration_at, plain, tell
+from ctx.cli.common import configuration_at, plain, project_location, tell
 from ctx.cli.options import action, parser
 from ctx.errors import ConfigError, NotFound
 from ctx.identity import digest
-from ctx.project import find_config, project_root
+from ctx.project import project_root
 from ctx.types import JSON
 
 TOOL_TIMEOUT_S = 60
@@ -45,9 +45,7 @@ def run(command: str, argv: list[str]) -> int:
     action(actions, "status", "say whether it is installed, and whether it runs")
     action(actions, "remove", "stop it and take the unit away; the project stays as it is")
     args = options.parse_args(argv)
-    location = find_config(args.config, os.environ, os.getcwd())
-    if location is None:
-        raise ConfigError(NO_PROJECT)
+    location = project_location(args.config)
     if args.action == "install":
         configuration_at(location)  # a mistake in it is told now, not by a log that nobody reads
     unit = own_unit(os.path.abspath(location.path), sys.platform, os.path.expanduser("~"))
@@ -196,9 +194,7 @@ def _status(unit: Unit, as_json: bool) -> int:
 def _remove(unit: Unit, as_json: bool) -> int:
     if not os.path.exists(unit.path):
         raise NotFound(f"no unit of this project is installed ({unit.path}); `ctx service install` writes it")
-    if shutil.which(unit.stop[0][0]) is not None:
-        for command in unit.stop[:1]:
-            _failure(command)  # one that does not run cannot be stopped, and goes all the same
+    _failure(unit.stop[0])  # one that does not run cannot be stopped, and goes all the same
     try:
         os.unlink(unit.path)
     except OSError as error:

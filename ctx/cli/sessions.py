@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ctx.cli.common import memory_configuration, plain, print_json
-from ctx.cli.hooks import BUDGET_TOKENS
+from ctx.cli.common import memory_configuration, plain, tell
+from ctx.cli.hooks import BUDGET_TOKENS, HOOKED
 from ctx.cli.options import amount
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError
@@ -102,11 +102,9 @@ def _recall(workspace: Workspace, args: argparse.Namespace, payload: JSON) -> in
     prompt = payload.get("prompt")
     query = " ".join(args.query) or (prompt if isinstance(prompt, str) else "")
     lines = recalled(bank, query, args.budget_tokens)
-    if args.hook is None and args.json:
-        print_json({"bank": bank.id, "lines": lines})
-    elif args.hook is None:
-        print("\n".join(lines) if lines else "No memories.")
-    elif lines:
+    if args.hook is None:
+        return tell(args.json, {"bank": bank.id, "lines": lines}, *(lines or ["No memories."]))
+    if lines:
         print(_reply(args.hook, payload, "\n".join([_HEADING, *lines])))
     return 0
 
@@ -164,11 +162,9 @@ def _capture(workspace: Workspace, args: argparse.Namespace, payload: JSON) -> i
         for message in said(payload)
         for statement in lasting(message.text)
     )
-    if args.hook is None and args.json:
-        print_json({"bank": bank.id, "captured": count})
-    elif args.hook is None:
-        print(f"Captured {counted(count, 'memory')}.")
-    return 0
+    if args.hook is not None:
+        return 0
+    return tell(args.json, {"bank": bank.id, "captured": count}, f"Captured {counted(count, 'memory')}.")
 
 
 def _session(payload: JSON) -> str | None:
@@ -242,8 +238,6 @@ def _message(row: JSON) -> Message | None:
     origin = row.get("origin")
     if isinstance(origin, dict) and origin.get("kind", "human") != "human":
         return None
-    moment = row.get("timestamp")
-    timestamp = _moment(moment)
     inner = row.get("payload")
     if isinstance(inner, dict):
         text = _codex_text(inner)
@@ -252,7 +246,9 @@ def _message(row: JSON) -> Message | None:
         text = _text(message.get("content") if isinstance(message, dict) else row.get("content"))
     else:
         return None
-    return Message(sound(text), timestamp) if isinstance(text, str) and text.strip() else None
+    if not isinstance(text, str) or not text.strip():
+        return None
+    return Message(sound(text), _moment(row.get("timestamp")))
 
 
 def _codex_text(payload: JSON) -> JSON:
@@ -260,14 +256,11 @@ def _codex_text(payload: JSON) -> JSON:
     `{"type": "item_completed", "item": {"type": "UserMessage", "content": [...]}}`. Codex also keeps what
     went to the model, with what it put before it as the user's: that counts for nothing.
     """
-    item = payload.get("item")
-    if (
-        payload.get("type") == "item_completed"
-        and isinstance(item, dict)
-        and item.get("type") == "UserMessage"
-    ):
-        return _text(item.get("content"))
-    return payload.get("message") if payload.get("type") == "user_message" else None
+    if payload.get("type") == "user_message":
+        return payload.get("message")
+    item: JSON = payload.get("item") if payload.get("type") == "item_completed" else None
+    typed = isinstance(item, dict) and item.get("type") == "UserMessage"
+    return _text(item.get("content")) if typed else None
 
 
 def _moment(value: JSON) -> str | None:
@@ -297,9 +290,7 @@ def _text(content: JSON) -> str | None:
 def session_options(options: argparse.ArgumentParser, *, recalling: bool) -> None:
     """The options of the two actions."""
     options.add_argument("--bank", help=f"which bank (default: {DEFAULT_BANK})")
-    options.add_argument(
-        "--hook", choices=("claude-code", "codex", "cursor"), help="answer as this client's hook; never fail"
-    )
+    options.add_argument("--hook", choices=tuple(HOOKED), help="answer as this client's hook; never fail")
     if recalling:
         options.add_argument(
             "query", nargs="*", help="what to look for (nothing: the most important and latest)"

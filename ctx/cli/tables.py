@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ctx.cli.common import plain, terminal_width
+from ctx.clock import now_ms
 
 # Characters of a column that is cut, or those of its heading: with fewer, a row becomes a block of lines.
 LEAST_COLUMN = 6
@@ -82,11 +83,11 @@ def _blocks(rows: Sequence[Sequence[str]], headers: Sequence[str], limit: int) -
     return "\n\n".join(blocks)
 
 
-def ago(ms: int | None, now_ms: int) -> str:
+def ago(ms: int | None) -> str:
     """How long ago, in words."""
     if ms is None:
         return "never"
-    seconds = max(0, (now_ms - ms) // 1000)
+    seconds = max(0, (now_ms() - ms) // 1000)
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds // size} {unit} ago"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ctx.cli.common import NO_PROJECT, tell
+from ctx.cli.common import project_location, tell
 from ctx.cli.options import parser
 from ctx.cli.tables import table
 from ctx.config import read_config
@@ -20,7 +20,7 @@ from ctx.extensions.trust import (
     project_scripts,
     trust_path,
 )
-from ctx.project import Location, find_config, project_root, shown_path, trusted_as
+from ctx.project import Location, project_root, shown_path, trusted_as
 from ctx.reach import asked, requests
 from ctx.settings import REGISTRY_PREFIX
 from ctx.text import one_line
@@ -156,9 +156,7 @@ def _record(
 
 
 def _trust_project(args: Any) -> int:
-    location = find_config(args.config, os.environ, os.getcwd())
-    if location is None:
-        raise ConfigError(NO_PROJECT)
+    location = project_location(args.config)
     file = TrustFile(trust_path(os.environ))
     digests = file.digests()
     configured = _read(location)

@@ -5,6 +5,8 @@ import re
 from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
+from ctx.hosts import url_host
+
 TRANSPORTS = {
     "file": "file",
     "http": "http",
@@ -143,8 +145,7 @@ def _parse_url(url: str) -> Remote:
     if any(map(_SHELL.search, (host, unquote(host), unquote(name)))):
         raise ValueError(_ODD_NAME)
     user = f"{name}@" if name else ""
-    bracketed = f"[{host}]" if ":" in host else host
-    display = f"{parts.scheme}://{user}{bracketed}{f':{port}' if port else ''}{parts.path}"
+    display = f"{parts.scheme}://{user}{url_host(host)}{f':{port}' if port else ''}{parts.path}"
     return Remote(url, transport, host, port, unquote(parts.path), display, _secrets(parts, transport))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from urllib.parse import parse_qsl, quote, urljoin, urlsplit, urlunsplit
 
 from ctx.connectors.patterns import Rules, parse_globs
+from ctx.hosts import url_host
 from ctx.lua.fetch import PORTS
 
 MAX_ADDRESS = 2000  # characters; a longer one is a trap, or data
@@ -36,7 +37,7 @@ def canonical(reference: str, base: str = "", *, queries: bool = True) -> str | 
         return None
     if "[" in parts.netloc and ":" not in host:  # an address of a kind yet to be invented
         return None
-    netloc = f"[{host}]" if ":" in host else host
+    netloc = url_host(host)
     if port is not None and port != PORTS[parts.scheme]:
         netloc += f":{port}"
     query = _query(parts.query) if queries else ""

@@ -145,7 +145,7 @@ class _Cutter:
                 path = _path_to(path, name)
             open_.append((level, i, path))
             self.paths.append(path)
-            self.rooms.append(max(half, title_room - _head_cost(path)) if path else self.title_room)
+            self.rooms.append(max(half, title_room - _head_cost(path)))
         starts.append(len(self.body))
 
     def pack_document(self) -> None:
@@ -229,25 +229,23 @@ class _Cutter:
 
     def _split(self, start: int, end: int, path: str, room: int) -> None:
         """Cuts a stretch without headings into even pieces; its long lines apart and more coarsely."""
-        if self.long_lines:
-            i = bisect_left(self.long_lines, (start, start))
-            while i < len(self.long_lines) and self.long_lines[i][0] < end:
-                line_start, line_end = self.long_lines[i]
-                self._cut_evenly(start, line_start, path, room)
-                start = min(line_end, end)
-                self._cut_evenly(line_start, start, path, max(room, self.coarse_room))
-                i += 1
+        i = bisect_left(self.long_lines, (start, start))
+        while i < len(self.long_lines) and self.long_lines[i][0] < end:
+            line_start, line_end = self.long_lines[i]
+            self._cut_evenly(start, line_start, path, room)
+            start = min(line_end, end)
+            self._cut_evenly(line_start, start, path, max(room, self.coarse_room))
+            i += 1
         self._cut_evenly(start, end, path, room)
 
     def _cut_evenly(self, start: int, end: int, path: str, room: int) -> None:
         costs, body, pieces, overlap = self.costs, self.body, self.pieces, min(self.overlap, room // 2)
         first = start
         while True:
+            begin = self._reach_back(first, start, overlap)
             remainder = costs[end] - costs[start]
             if remainder <= room:
-                if overlap and start > first:
-                    start = self._reach_back(first, start, overlap)
-                pieces.append((start, end, path))
+                pieces.append((begin, end, path))
                 return
             step = room - overlap if start > first else room
             high = bisect_right(costs, costs[start] + step, start, min(end, start + step)) - 1
@@ -256,13 +254,7 @@ class _Cutter:
             even = remainder // -(-remainder // step)
             ideal = min(bisect_left(costs, costs[start] + even, start, high), high)
             border = self._cut(start, ideal, high, room)
-            pieces.append(
-                (
-                    self._reach_back(first, start, overlap) if overlap and start > first else start,
-                    border,
-                    path,
-                )
-            )
+            pieces.append((begin, border, path))
             start = border
             if body[start].isspace():
                 match = _NON_BLANK.search(body, start, end)
@@ -273,6 +265,8 @@ class _Cutter:
 
     def _reach_back(self, first: int, start: int, overlap: int) -> int:
         """Where a piece that begins at `start` begins with its overlap: at a line, else at a word."""
+        if not overlap:
+            return start
         low = bisect_left(self.costs, self.costs[start] - overlap, first, start)
         if low <= first:
             return first

@@ -398,10 +398,9 @@ class Indexer:
             texts = self._next_texts(model, order, size)
             if not texts:
                 break
+            embedder = embedder or self._open_embedder()
             if embedder is None:
-                embedder = self._open_embedder()
-                if embedder is None:
-                    break
+                break
             self._embedding = True
             # The vectors are made outside the lock: another process may index meanwhile, and equal hashes
             # mean equal vectors.

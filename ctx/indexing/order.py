@@ -24,9 +24,6 @@ class Asked:
         """The first `count` of them, no longer kept here."""
         return _taken(self._numbers, count)
 
-    def __len__(self) -> int:
-        return len(self._numbers)
-
 
 class EmbeddingOrder:
     """The chunks that await an embedding, best first.

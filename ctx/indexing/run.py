@@ -95,27 +95,23 @@ class _Known(Mapping[str, str]):
         self._found: dict[str, str | None] = {}
         self._all: dict[str, str] | None = None
 
-    def get(self, source_id: str, default: str | None = None) -> str | None:  # type: ignore[override]
+    def __getitem__(self, source_id: str) -> str:
         if self._all is None and source_id not in self._found:
             if len(self._found) >= SINGLE_LOOKUPS:
                 self._everything()
             else:
                 self._found[source_id] = self._catalog.fingerprints(self._source, [source_id]).get(source_id)
         fingerprint = self._found.get(source_id) if self._all is None else self._all.get(source_id)
-        return default if fingerprint is None else fingerprint
-
-    def below(self, tops: Iterable[str]) -> set[str]:
-        """The known ids that are one of `tops` or under one."""
-        return set(self._catalog.fingerprints(self._source, list(tops)))
-
-    def __getitem__(self, source_id: str) -> str:
-        fingerprint = self.get(source_id)
         if fingerprint is None:
             raise KeyError(source_id)
         return fingerprint
 
     def __contains__(self, source_id: object) -> bool:
-        return isinstance(source_id, str) and self.get(source_id) is not None
+        return isinstance(source_id, str) and super().__contains__(source_id)
+
+    def below(self, tops: Iterable[str]) -> set[str]:
+        """The known ids that are one of `tops` or under one."""
+        return set(self._catalog.fingerprints(self._source, list(tops)))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._everything())
@@ -496,11 +492,7 @@ def _content_hash(content: Content) -> bytes:
     )
     attributes = (content.media_type, content.title, content.author, content.created_ms, content.source_url)
     if any(part is not None for part in attributes) or content.metadata:
-        digest.update(
-            repr((attributes, sorted(content.metadata.items(), key=lambda pair: pair[0]))).encode(
-                "utf-8", "surrogatepass"
-            )
-        )
+        digest.update(repr((attributes, sorted(content.metadata.items()))).encode("utf-8", "surrogatepass"))
     return digest.digest()
 
 

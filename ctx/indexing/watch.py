@@ -258,15 +258,18 @@ class Watcher:
         except Busy as error:
             self._put_off(connector.name, error.message)
             self._add(connector.name, paths)
-        except CtxError as error:
-            if self._indexer.degrade(connector.name, error.message):  # once, not with every attempt
-                logger.error("index run failed source=%s reason=%s", connector.name, error.message)
-            self._again(connector.name)
-        except Exception:
-            if self._indexer.degrade(connector.name, "an unexpected error; see the log"):
-                logger.exception("index run failed source=%s", connector.name)
+        except Exception as error:
+            self._note_failure(connector.name, f"index run failed source={connector.name}", error)
             self._again(connector.name)
         self._embed_due.set()
+
+    def _note_failure(self, key: str, failure: str, error: Exception) -> None:
+        """Shows that something does not work, and logs it: once, not with every attempt."""
+        if isinstance(error, CtxError):
+            if self._indexer.degrade(key, error.message):
+                logger.error("%s reason=%s", failure, error.message)
+        elif self._indexer.degrade(key, "an unexpected error; see the log"):
+            logger.error("%s", failure, exc_info=error)
 
     def _put_off(self, name: str, reason: str) -> None:
         last_s = self._put_off_s.get(name)
@@ -307,13 +310,8 @@ class Watcher:
         except Busy as error:
             logger.info("embedding put off reason=%s", error.message)
             self._embed_due.set()
-        except CtxError as error:
-            if self._indexer.degrade("embeddings", error.message):
-                logger.error("embedding failed reason=%s", error.message)
-            return False
-        except Exception:
-            if self._indexer.degrade("embeddings", "an unexpected error; see the log"):
-                logger.exception("embedding failed")
+        except Exception as error:
+            self._note_failure("embeddings", "embedding failed", error)
             return False
         return True
 

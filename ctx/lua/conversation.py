@@ -47,7 +47,6 @@ GRANTS = {
     "memory": "memory",
     "bank": "memory",
     "session": "memory",
-    "request": "memory",
     "health": "memory",
 }
 # What a script that may throw can make of its failure (error.throw), and what a host call's error becomes
@@ -152,16 +151,12 @@ class _Lines:
         text = one_line(message[:MAX_LOG_LINE].decode("utf-8", "backslashreplace"), MAX_LOG_LINE)
         if self.lines == MAX_LOG_LINES:
             text += " (this call's further lines are dropped)"
-        word = level.decode("ascii", "replace")
-        _answer(
-            "log",
-            word.encode() + b"\0" + text.encode() if word in _LEVELS else b"info\0" + text.encode(),
-            talk,
-        )
+        word = level if level in _LEVELS else b"info"
+        _answer("log", word + b"\0" + text.encode(), talk)
         return b"+"
 
 
-_LEVELS = frozenset({"debug", "info", "warn", "error"})
+_LEVELS = frozenset({b"debug", b"info", b"warn", b"error"})
 
 
 def _host_call(name: str, argument: bytes, talk: Talk) -> bytes:

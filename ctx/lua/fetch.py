@@ -196,17 +196,6 @@ class _Backend(httpcore.NetworkBackend):
                 failure = error
         raise failure or httpcore.ConnectError("the host has no address")
 
-    def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.NetworkStream:
-        raise ToolError("http: unix sockets are not reached")
-
-    def sleep(self, seconds: float) -> None:
-        self._real.sleep(min(seconds, self._deadline.left_s()))
-
 
 class _Stream(httpcore.NetworkStream):
     """A connection with one end for everything: a server that drips a byte a second keeps every single read

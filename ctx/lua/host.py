@@ -36,6 +36,7 @@ from ctx.lua.fetch import (
     shown,
     target_of,
 )
+from ctx.text import sound
 from ctx.types import JSON, is_number
 
 logger = logging.getLogger("ctx.script")
@@ -230,7 +231,7 @@ def fs_read(policy: Policy, payload: bytes) -> bytes:
 
 def _listed(descriptor: int, prefix: str, name: str) -> JSON:
     """The row of an entry of a folder; None of a link, and of what was deleted since it was listed."""
-    if not name.isascii() and any("\ud800" <= char <= "\udfff" for char in name):
+    if sound(name) != name:
         return None  # a name that is not UTF-8 cannot be said in JSON
     try:
         status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)

@@ -15,9 +15,8 @@ A job is one entry of one script. `entry` says which:
                 and defines its function
     execute     tool.execute(arguments, context)           -> its result
     resolve     agent.resolve(arguments, config, context)  -> its result
-    scan        connector.scan(config, context)            -> {"count": n}, and the items one by one (`scan`,
-    `on_item`); it may
-                return a table of items, an iterator function, a coroutine, or call `emit(item)`
+    scan        connector.scan(config, context)            -> {"count": n}, and the items one by one (`scan`);
+                it may return a table of items, an iterator function, a coroutine, or call `emit(item)`
 
 `context` is a JSON object that becomes the Lua table `context`, whose `config` is also what connectors and
 agents are given. Its other fields are plain data to the script (for packs: bank {id}, session {id,
@@ -71,7 +70,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import NamedTuple
 
 from ctx.errors import Busy, CtxError, ScriptTimeout, ToolError
@@ -250,7 +249,6 @@ class Pool:
         host: Host,
         timeout_s: float,
         *,
-        on_item: Callable[[JSON], None] | None = None,
         cancel: threading.Event | None = None,
     ) -> JSON:
         """The script's answer.
@@ -262,15 +260,11 @@ class Pool:
         they threw.
         """
         items = self.scan(job, host, timeout_s, cancel=cancel)
-        try:
-            while True:
-                item = next(items)
-                if on_item is not None:
-                    on_item(item)
-        except StopIteration as stop:
-            return stop.value
-        finally:
-            items.close()
+        while True:
+            try:
+                next(items)
+            except StopIteration as stop:
+                return stop.value
 
     def scan(
         self, job: Job, host: Host, timeout_s: float, *, cancel: threading.Event | None = None

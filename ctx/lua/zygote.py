@@ -95,7 +95,9 @@ class _Zygote:
         self.control.sendall(json.dumps(layers).encode() + b"\n")
 
     def run(self) -> NoReturn:
-        bell, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else _pipe()
+        bell, waker = os.pipe()
+        for fd in (bell, waker):
+            os.set_blocking(fd, False)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self.own_fds = [bell, waker, self.control.fileno()] + (
@@ -111,7 +113,7 @@ class _Zygote:
         while True:
             for fd, _ in waiting.poll():
                 if fd == bell:
-                    _drain(bell)
+                    os.read(bell, 4096)
                     self.report_ended()
                 elif fd == self.server_fd:
                     self.end()
@@ -120,7 +122,7 @@ class _Zygote:
 
     def obey(self) -> None:
         try:
-            message, ancillary, _, _ = self.control.recvmsg(ORDER.size, socket.CMSG_SPACE(4))
+            message, fds, _, _ = socket.recv_fds(self.control, ORDER.size, 1)
         except ConnectionResetError:
             self.end()
         if len(message) < ORDER.size:
@@ -130,9 +132,6 @@ class _Zygote:
             if number in self.children:  # ours and not yet waited for: the pid is nobody else's
                 os.kill(number, signal.SIGKILL)
             return
-        fds = array.array("i")
-        for _, _, data in ancillary:
-            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
         try:
             pid = os.fork()
         except OSError:  # no room for a process: a worker less, and the others live on
@@ -205,20 +204,6 @@ def _pidfd(pid: int) -> int | None:
     except OSError:
         # A kernel before 5.3, or the process is gone: `K` and the end of the socket serve instead.
         return None
-
-
-def _pipe() -> tuple[int, int]:
-    ends = os.pipe()
-    for fd in ends:
-        os.set_blocking(fd, False)
-    return ends
-
-
-def _drain(fd: int) -> None:
-    try:
-        os.read(fd, 4096)
-    except BlockingIOError:
-        pass  # another signal's byte was read with the last one
 
 
 def main(argument: str) -> NoReturn:

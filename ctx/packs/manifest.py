@@ -69,7 +69,6 @@ class Manifest(NamedTuple):
     details: bool
     pretty: bool
     lenient: bool
-    protocol: str | None
     rate_per_minute: int
     sessions_file: str | None
     methods: Mapping[str, str]  # JSON-RPC method -> script
@@ -119,7 +118,7 @@ _MANIFEST: _Keys = {
     "errors": (dict, {}),
     "lenient": (bool, True),
     "pretty": (bool, False),
-    "protocol": (str, None),
+    "protocol": (str, None),  # without effect: an address speaks what its client does
     "rate_per_minute": (int, 0),
     "sessions_file": (str, None),
     "methods": (dict, {}),
@@ -155,7 +154,7 @@ _STEP = re.compile(r"[A-Za-z0-9._~-]+|\{[a-z][a-z0-9_]*\}")  # of a route's path
 _MAX_TIMEOUT_S = 86_400.0
 _AS_WRITTEN = (
     *("name", "description", "prefix", "key_required", "at_banks", "bank", "default_bank", "pretty"),
-    *("lenient", "protocol", "rate_per_minute", "sessions_file", "envelope", "remote_path"),
+    *("lenient", "rate_per_minute", "sessions_file", "envelope", "remote_path"),
 )
 
 

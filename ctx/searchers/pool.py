@@ -53,8 +53,8 @@ class SearchProcesses:
         self._lock = threading.Lock()
         self._under_way = 0
         self._vacant: list[Line] = []
-        self._processes: list[SearchProcess] = []
-        self._starting: list[SearchProcess] = []
+        self._processes: set[SearchProcess] = set()
+        self._starting: set[SearchProcess] = set()
         self._keepers: list[threading.Thread] = []
         self._encounters: deque[float] = deque(maxlen=pressure)
         self._not_before_s = 0.0
@@ -144,7 +144,7 @@ class SearchProcesses:
             self._put_off(error.strerror or "no process can be started")
             return
         with self._lock:
-            self._starting.append(process)
+            self._starting.add(process)
             closed = self._closed
         if not closed and process.wait_until_ready():
             self._serve(process)
@@ -158,7 +158,7 @@ class SearchProcesses:
         """Lets a process answer until it ends."""
         with self._lock:
             self._starting.remove(process)
-            self._processes.append(process)
+            self._processes.add(process)
             self._vacant += process.lines
             self._beginning = False
             self._encounters.clear()
@@ -180,9 +180,9 @@ class SearchProcesses:
 
     def _forget(self, process: "SearchProcess") -> None:
         with self._lock:
-            self._starting = [each for each in self._starting if each is not process]
-            self._processes = [each for each in self._processes if each is not process]
+            self._starting.discard(process)
+            self._processes.discard(process)
             unused = [line for line in self._vacant if line in process.lines]
-            self._vacant = [line for line in self._vacant if line not in unused]
+            self._vacant = [line for line in self._vacant if line not in process.lines]
         for line in unused:  # whoever waits on another one closes it
             line.close()

@@ -18,6 +18,7 @@ from ctx.errors import CtxError, NotFound
 from ctx.indexing.status import FIRST_ANSWERS_S
 from ctx.server import errors, rest
 from ctx.server.advice import Advice
+from ctx.server.exchange import header
 from ctx.server.guard import Guard
 from ctx.server.keys import Keys
 from ctx.server.late import Door, LateDoor
@@ -195,7 +196,7 @@ class _McpResource(_Resource):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
-        in_session = any(name == b"mcp-session-id" for name, _ in scope["headers"])
+        in_session = header(scope, b"mcp-session-id") is not None
         if method not in ("POST", "DELETE") and not (method == "GET" and in_session):
             raise errors.method_not_allowed(scope["path"], method, ("POST", "DELETE"))
         await super().__call__(scope, receive, send)
@@ -215,8 +216,7 @@ def _log_call(call: Call) -> None:
 
 
 async def _on_error(failures: errors.Failures, request: HTTPConnection, error: Exception) -> Response:
-    if not isinstance(error, CtxError):  # pragma: no cover - it is registered for ours alone
-        raise error
+    assert isinstance(error, CtxError), "it is registered for ours alone"
     access: Access = request.scope[ACCESS]
     row = errors.row(error)
     if row.status >= 500:

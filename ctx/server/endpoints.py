@@ -121,7 +121,7 @@ class Endpoints:
         self._app = FastAPI(openapi_url=None, redirect_slashes=False)
         for error, handler in handlers.items():
             self._app.add_exception_handler(error, handler)
-        self._app.router.routes[:] = [*router.routes, *(metrics_router.routes if state.metrics else ())]
+        self._app.router.routes[:] = router.routes
         self._app.state.ctx = state
         self._app.state.page = read_page(page_folder or PAGE)
         self._app.state.description = Description(
@@ -278,10 +278,7 @@ def read_page(folder: str) -> dict[str, bytes]:
     return page
 
 
-metrics_router = APIRouter(route_class=Endpoint)  # served where `[server] metrics` asks for it
-
-
-@metrics_router.get("/metrics", include_in_schema=False)
+@router.get("/metrics", include_in_schema=False)  # led to where `[server] metrics` asks for it
 async def _metrics(request: Request) -> Response:
     metrics = _state(request).metrics
     assert metrics is not None, "the route is there with the figures"

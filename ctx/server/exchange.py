@@ -22,6 +22,11 @@ CSP = (
 _EXPOSED = "Mcp-Session-Id, Mcp-Protocol-Version, Retry-After, WWW-Authenticate, X-Request-Id"
 
 
+def header(scope: Scope | Message, name: bytes) -> str | None:
+    """The first header of that name, of a request or of a reply that begins."""
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name), None)
+
+
 async def read_body(receive: Receive) -> bytes:
     """The whole body of a request. Raises `ClientDisconnect` where its client goes away before the end."""
     pieces: list[bytes] = []
@@ -127,10 +132,8 @@ class Exchange:
         if message["type"] == "http.response.start":
             self.started = True
             self.status = message["status"]
-            message = {
-                **message,
-                "headers": [*message.get("headers", ()), *self._marks(message.get("headers", ()))],
-            }
+            headers = message.get("headers", ())
+            message = {**message, "headers": [*headers, *self._marks(headers)]}
         elif message["type"] == "http.response.body" and not message.get("more_body", False):
             self.finished = True
         await self._send(message)

@@ -141,9 +141,7 @@ class Keys:
         self._refresh()
         return list(self._records)
 
-    def create(
-        self, name: str, banks: Iterable[str] = (EVERY_BANK,), *, clock: Callable[[], int] = now_ms
-    ) -> tuple[str, KeyRecord]:
+    def create(self, name: str, banks: Iterable[str] = (EVERY_BANK,)) -> tuple[str, KeyRecord]:
         """A new key and its record. The key is shown this once. Raises `BadRequest` for a bad name or bank,
         or a name in use.
         """
@@ -162,8 +160,7 @@ class Keys:
             import secrets  # 12 ms with `random`, and a server makes no keys
 
             key = PREFIX + secrets.token_urlsafe(32)
-            created_ms = clock()
-            record = KeyRecord(secrets.token_hex(4), name, chosen, digest(key).hex(), created_ms)
+            record = KeyRecord(secrets.token_hex(4), name, chosen, digest(key).hex(), now_ms())
             records.append(record)
         return key, record
 

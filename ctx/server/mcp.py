@@ -73,7 +73,7 @@ class Entrance(Protocol):
 
     @property
     def spender(self) -> str: ...
-    def caller(self, progress: CallProgress | None = None) -> Caller: ...
+    def caller(self) -> Caller: ...
     def admit(self, tool: Tool) -> None: ...
     def shows(self, pack: str | None) -> bool: ...
     def admit_agent(self, agent: Any) -> None: ...
@@ -83,16 +83,16 @@ class Entrance(Protocol):
 class Profile(NamedTuple):
     """What one endpoint shows: which tools under which names, which errors, which instructions.
 
-    `tools(caller)` gives (shown name, tool); `resolve(name)` the tool's own name for a shown or accepted one,
-    None for unknown.
+    `tools()` gives (shown name, tool); `resolve(name)` the tool's own name for a shown or accepted one, None
+    for unknown.
     """
 
-    tools: Callable[[Caller], Sequence[tuple[str, Tool]]]
-    resolve: Callable[[str, Caller], str | None]
+    tools: Callable[[], Sequence[tuple[str, Tool]]]
+    resolve: Callable[[str], str | None]
     dialect: Dialect = Dialect()
     methods: Mapping[str, Callable[[Caller], JSON]] = {}
     documents: bool = True  # resources and their completion
-    protocol: str | None = None  # the one version this endpoint speaks, where it was asked for
+
     packs: tuple[str, ...] | None = None  # whose prompts are shown; None: everybody's
     about: tuple[str, str] | None = None  # what the server is here, and how it is used; None: as everywhere
 
@@ -127,7 +127,7 @@ class Visit(NamedTuple):
 def whole_toolbox(toolbox: Toolbox) -> Profile:
     """Everything, under its own name."""
 
-    def resolve(name: str, caller: Caller) -> str | None:
+    def resolve(name: str) -> str | None:
         try:
             return toolbox.get(name).name
         except NotFound:
@@ -135,7 +135,7 @@ def whole_toolbox(toolbox: Toolbox) -> Profile:
         except CtxError:
             return name  # it is known and could not be loaded: the call says why
 
-    return Profile(tools=lambda caller: [(tool.name, tool) for tool in toolbox.list()], resolve=resolve)
+    return Profile(tools=lambda: [(tool.name, tool) for tool in toolbox.list()], resolve=resolve)
 
 
 class McpServer:
@@ -155,7 +155,7 @@ class McpServer:
         enter: Callable[[Context], Entrance],
         profile: Callable[[Caller], Profile] | None = None,
         advice: Advice = FULL_ADVICE,
-        instructions: str | None = None,
+        instructions: Sequence[str] = (),  # of packs, behind the advice
         methods: Sequence[str] = (),
     ) -> None:
         self.toolbox = toolbox
@@ -175,7 +175,7 @@ class McpServer:
         self._mirrored: dict[str, tuple[Mapping[str, Any], bool]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures = errors.Failures()
-        self.server = self._build(advice.instructions() if instructions is None else instructions, methods)
+        self.server = self._build("\n\n".join((advice.instructions(), *instructions)), methods)
         toolbox.on_change(lambda: self._changed("tools"))
         agents.on_change(lambda: self._changed("prompts"))
 
@@ -243,12 +243,9 @@ class McpServer:
             # Before the handshake too: claude-recall's clients ask for its health first.
             answer = await self._work.probes.run(lambda: method(visit.caller))
             return {**answer, "resultType": "complete"} if ctx.protocol_version >= MODERN else answer
-        if ctx.method in COUNTED:
-            try:
-                visit.entrance.spend()
-            except CtxError as error:
-                raise rpc_error(error, dialect) from error
         try:
+            if ctx.method in COUNTED:
+                visit.entrance.spend()
             return visit.profile.introduced(await call_next(ctx))
         except CtxError as error:  # of a method that is no tool: the SDK would log a traceback
             if errors.row(error).status >= 500:
@@ -286,7 +283,7 @@ class McpServer:
         visit: Visit = context.visit
         rows = [
             tool_row(name, self._advice.listed(tool))
-            for name, tool in visit.profile.tools(visit.caller)
+            for name, tool in visit.profile.tools()
             if visit.entrance.shows(tool.pack)
         ]
         return types.ListToolsResult(tools=rows)
@@ -294,7 +291,7 @@ class McpServer:
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         visit: Visit = context.visit
         dialect = visit.profile.dialect
-        name = visit.profile.resolve(params.name, visit.caller)
+        name = visit.profile.resolve(params.name)
         if name is None:
             raise _unknown_tool(params.name[:80], dialect)
         arguments = params.arguments or {}

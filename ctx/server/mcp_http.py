@@ -20,7 +20,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from ctx.server.exchange import read_body
+from ctx.server.exchange import header, read_body
 from ctx.server.mcp import Context, Entrance, McpServer
 from ctx.server.mcp_sessions import Sessions
 from ctx.server.mcp_shapes import NAMELESS, has_no_name, params_fault
@@ -104,18 +104,18 @@ class HttpDoor:
         # No events are kept, so a stream that is taken up again begins anew: the SDK would answer nothing.
         headers = [pair for pair in scope["headers"] if pair[0].lower() != b"last-event-id"]
         scope = {**scope, "user": _owner(access), "headers": headers}
-        session_id = _header(scope, b"mcp-session-id")
+        session_id = header(scope, b"mcp-session-id")
         request = None
         if scope["method"] == "POST":
             body = await read_body(receive)
             message = _parsed(body)
-            fault = _media_fault(scope) or (None if message is _BROKEN else _fault(message))
+            fault = _media_fault(scope) or _fault(message)
             if fault is not None:
                 # The SDK would answer -32602, which is for the parameters of a known method.
                 await JSONResponse(_refusal(fault), 400)(scope, receive, send)
                 return
-            fault = None if message is _BROKEN else params_fault(message)
-            if message is not _BROKEN and message.get("method") == "initialize":
+            fault = params_fault(message)
+            if message.get("method") == "initialize":
                 body = _handshake(message, body)
                 if len(body) > MAX_HANDSHAKE_BYTES:
                     fault = f"a handshake has at most {MAX_HANDSHAKE_BYTES:,} bytes"
@@ -123,7 +123,7 @@ class HttpDoor:
                 await JSONResponse(_refusal(fault, message.get("id")))(scope, receive, send)
                 return
             receive = _replay(body, receive)
-            if session_id is None and not _modern(scope) and message is not _BROKEN:
+            if session_id is None and not _modern(scope):
                 await self._sessionless(scope, receive, send, message.get("method"))
                 return
             request = _request(message)
@@ -148,7 +148,7 @@ class HttpDoor:
 
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] == 200:
-                id = _header(message, b"mcp-session-id")
+                id = header(message, b"mcp-session-id")
                 if id is not None:
                     self._book.opened(id, peer)
             await send(message)
@@ -163,12 +163,8 @@ def _owner(access: Access) -> AuthenticatedUser:
     return AuthenticatedUser(AccessToken(token="-", client_id=client, scopes=[]))  # noqa: S106 - no secret
 
 
-def _header(scope: Scope | Message, name: bytes) -> str | None:
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name), None)
-
-
 def _modern(scope: Scope) -> bool:
-    return (_header(scope, b"mcp-protocol-version") or "") >= "2026"
+    return (header(scope, b"mcp-protocol-version") or "") >= "2026"
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
@@ -201,32 +197,27 @@ def _handshake(message: dict[str, Any], body: bytes) -> bytes:
     return pydantic_core.to_json(message)
 
 
-def _is_message(message: Any) -> bool:
-    """Whether it is one JSON-RPC message. A batch is not: the protocol has none since 2025-06-18."""
-    return (
-        isinstance(message, dict)
-        and message.get("jsonrpc") == "2.0"
-        and not message.keys().isdisjoint(_MESSAGE_KEYS)
-    )
-
-
 def _media_fault(scope: Scope) -> str | None:
-    media_type = (_header(scope, b"content-type") or "").lower()  # judged as the SDK does, which says no mend
+    media_type = (header(scope, b"content-type") or "").lower()  # judged as the SDK does, which says no mend
     return (
         None if media_type.startswith("application/json") else "send it with Content-Type: application/json"
     )
 
 
 def _fault(message: Any) -> str | None:
-    """What is wrong with a body as a message; None where nothing is."""
-    if not _is_message(message):
+    """What is wrong with a body as a message; None where nothing is, and of one that is no JSON."""
+    if message is _BROKEN:
+        return None
+    # A batch is none: the protocol has none since 2025-06-18.
+    known = isinstance(message, dict) and message.get("jsonrpc") == "2.0"
+    if not known or message.keys().isdisjoint(_MESSAGE_KEYS):
         return "a body is one JSON-RPC 2.0 message; batches are not answered"
     return NAMELESS if has_no_name(message) else None
 
 
 def _request(message: Any) -> str | None:
     """The id of a request as the SDK tells them apart; None where the message is another."""
-    if message is _BROKEN or "method" not in message or message.get("id") is None:
+    if "method" not in message or message.get("id") is None:
         return None
     return str(message["id"])
 
@@ -237,5 +228,5 @@ def _refusal(fault: str, id: Any = None) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": f"Invalid {subject}: {fault}"}}
 
 
-_BROKEN: Any = object()
+_BROKEN: dict[str, Any] = {}  # told from a body `{}` by being this very one
 _MESSAGE_KEYS = frozenset({"method", "result", "error"})

@@ -47,9 +47,6 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         self._endings: set[asyncio.Task[None]] = set()
 
-    def __len__(self) -> int:
-        return len(self._sessions)
-
     async def make_room(self, peer: str) -> None:
         """Ends what must give way to one more session of `peer`."""
         self._sessions = {id: session for id, session in self._sessions.items() if id in self._alive}

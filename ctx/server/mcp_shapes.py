@@ -26,7 +26,7 @@ class Dialect(NamedTuple):
 
     unknown_tool: int = types.INVALID_PARAMS
     rate_limited: int = errors.RATE_LIMITED
-    store: int | None = None  # None: a tool error
+    store: int | None = None  # None: as everywhere
     bad_arguments: int | None = None  # None: a tool error
     details: bool = False  # every error carries data.details
     pretty: bool = False  # the text copy is indented JSON
@@ -181,23 +181,28 @@ def _fields_fault(method: str, fields: dict[str, JSON]) -> str | None:
 
 def is_protocol_fault(error: CtxError, dialect: Dialect) -> bool:
     """Whether an error of a call is the protocol's to report, and not the tool's."""
-    if errors.row(error).rpc is not None:
-        return True
-    return dialect.bad_arguments is not None and error.word in ("bad_request", "embeddings_disabled")
+    return _code(error, dialect) is not None
 
 
 def rpc_error(error: CtxError, dialect: Dialect) -> MCPError:
     """An error of ours in JSON-RPC, with the codes of the dialect."""
-    data, code = errors.rpc_data(error), errors.row(error).rpc
-    if error.word == "rate_limited":
-        code = dialect.rate_limited
-    elif error.word in ("store_error", "busy") and dialect.store is not None:
-        code = dialect.store
-    elif error.word in ("bad_request", "embeddings_disabled") and dialect.bad_arguments is not None:
-        code = dialect.bad_arguments
+    data, code = errors.rpc_data(error), _code(error, dialect)
     if dialect.details:
         data["details"] = error.message
     return MCPError(code=errors.INTERNAL if code is None else code, message=error.message, data=data)
+
+
+def _code(error: CtxError, dialect: Dialect) -> int | None:
+    """The JSON-RPC code of an error in a dialect; None where it is the tool's to report."""
+    codes = {
+        "rate_limited": dialect.rate_limited,
+        "store_error": dialect.store,
+        "busy": dialect.store,
+        "bad_request": dialect.bad_arguments,
+        "embeddings_disabled": dialect.bad_arguments,
+    }
+    code = codes.get(error.word)
+    return errors.row(error).rpc if code is None else code
 
 
 def cursor_text(source: str, source_id: str) -> str:

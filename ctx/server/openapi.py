@@ -287,11 +287,9 @@ def _summary(text: str) -> str:
 
 def _choices(alternatives: Sequence[Sequence[str]]) -> dict[str, JSON]:
     """That one of these sets of parameters is given, as JSON Schema says it; null is as good as absent."""
-    return {"anyOf": [_given(names) for names in alternatives]} if alternatives else {}
-
-
-def _given(names: Sequence[str]) -> dict[str, JSON]:
-    return {"required": list(names), "properties": {name: {"not": {"type": "null"}} for name in names}}
+    absent: JSON = {"not": {"type": "null"}}
+    sets = [{"required": list(names), "properties": dict.fromkeys(names, absent)} for names in alternatives]
+    return {"anyOf": sets} if sets else {}
 
 
 def _with_nulls(parameters: JSON) -> JSON:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.errors import ConfigError, CtxError
-from ctx.hosts import is_everywhere, is_loopback
+from ctx.hosts import is_everywhere, is_loopback, url_host
 from ctx.rates import SlidingWindow
 from ctx.refusals import OriginNotAllowed, Unauthorized
 from ctx.server import errors
@@ -21,7 +21,7 @@ from ctx.settings import LOOPBACK_HOSTS
 from ctx.text import host_and_port, one_line
 from ctx.tools.agents import Agent
 from ctx.tools.base import Tool
-from ctx.types import JSON, Caller, CallProgress
+from ctx.types import JSON, Caller
 
 ACCESS = "ctx.access"  # where in the ASGI scope a door finds the Access
 
@@ -98,26 +98,20 @@ _PROXY_HEADERS = frozenset({"forwarded", "x-real-ip", "via", "cf-connecting-ip",
 class Policy:
     """The rules of one server, compiled from its settings."""
 
-    def __init__(
-        self,
-        settings: ServerSettings,
-        *,
-        ring: Keys | None = None,
-    ) -> None:
+    def __init__(self, settings: ServerSettings, *, ring: Keys | None = None) -> None:
         host, _ = split_bind(settings.bind)
         self.settings = settings
         self.loopback = is_loopback(host)
         self.packs: Mapping[str, PackPolicy] = {pack.name: pack for pack in settings.packs}
         self.limiter = SlidingWindow(settings.rate_limit_per_minute)
         self._ring = ring
-        bound = () if is_everywhere(host) else (f"[{host}]" if ":" in host else host,)
-        names = map(host_name, (*LOOPBACK_HOSTS, *bound, *settings.allowed_hosts))
-        self._hosts = frozenset(name for name in names if name)
+        bound = () if is_everywhere(host) else (url_host(host),)
+        self._own_hosts = frozenset(map(host_name, (*LOOPBACK_HOSTS, *bound)))
+        self._hosts = (self._own_hosts | set(map(host_name, settings.allowed_hosts))) - {""}
         self._origins = frozenset(map(_plain_origin, settings.allowed_origins))
         self._cors = frozenset(map(_plain_origin, settings.cors_origins))
         self._fixed = list(_fixed_grants(settings))
         self.closed = closed(settings)
-        self._own_hosts = frozenset(map(host_name, (*LOOPBACK_HOSTS, *bound)))
 
     @property
     def has_keys(self) -> bool:
@@ -144,12 +138,10 @@ class Policy:
         """Whether a page of this origin is as good as no page: our own, another of this machine, or a listed
         one.
         """
-        match = _ORIGIN.fullmatch(origin)
-        if match is None:  # "null", extensions, files
-            return origin.lower() in self._origins
-        lowered = origin.lower()
-        ours = lowered.partition("://")[2] == host.lower()
-        return ours or host_name(match[1]) in LOOPBACK_HOSTS or lowered in self._origins
+        lowered, match = origin.lower(), _ORIGIN.fullmatch(origin)
+        if match is None or lowered in self._origins:  # no match: "null", extensions, files
+            return lowered in self._origins
+        return lowered.partition("://")[2] == host.lower() or host_name(match[1]) in LOOPBACK_HOSTS
 
     def shared_with(self, origin: str, *, foreign: bool) -> str:
         """Which origins may read a reply to this one. Raises `OriginNotAllowed` where it may not call."""
@@ -246,9 +238,8 @@ class Access:
             return
         if grant.pack is not None:
             raise Unauthorized(f"this key opens the pack {grant.pack} alone", presented=True)
-        if grant.banks is not None:
-            banks = ", ".join(sorted(grant.banks))
-            raise Unauthorized(f"this key opens memories alone, of the bank {banks}", presented=True)
+        banks = ", ".join(sorted(grant.banks or ()))
+        raise Unauthorized(f"this key opens memories alone, of the bank {banks}", presented=True)
 
     def shows(self, pack: str | None) -> bool:
         """Whether lists tell this caller of what belongs to this pack, or to none (None: documents, tools,
@@ -323,7 +314,7 @@ class Access:
         """
         self._policy.limiter.spend(self.spender)
 
-    def caller(self, progress: CallProgress | None = None, *, pack: str | None = None) -> Caller:
+    def caller(self, *, pack: str | None = None) -> Caller:
         """The Caller of a call. `pack`: whose own route it came by."""
         grant = self.grant
         return Caller(
@@ -334,7 +325,6 @@ class Access:
             session_id=self.session_id,
             request_id=self.request_id,
             pack=pack or self.pack,
-            progress=progress,
             banks=None if grant is None else grant.banks,
         )
 

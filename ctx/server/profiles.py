@@ -21,7 +21,7 @@ def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Prof
     at_banks = [pack for pack in packs if pack.manifest.at_banks]
     of_banks = [pack.tools[spec.name] for pack in at_banks for spec in pack.manifest.tools if spec.at_banks]
     bank = Profile(
-        tools=lambda caller: [(tool.name, without_bank(tool)) for tool in of_banks],
+        tools=lambda: [(tool.name, without_bank(tool)) for tool in of_banks],
         # Any tool answers there if called by name: what the bank's URL fixes, no argument can change.
         resolve=whole.resolve,
         documents=False,
@@ -39,24 +39,13 @@ def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Prof
 
 def pack_profile(pack: Pack) -> Profile:
     """A pack alone, under the names its clients know, with its errors and methods."""
-    manifest, codes = pack.manifest, pack.manifest.codes
-    standard = Dialect()
-    dialect = Dialect(
-        unknown_tool=codes.get("unknown_tool", standard.unknown_tool),
-        rate_limited=codes.get("rate_limited", standard.rate_limited),
-        store=codes.get("store"),
-        bad_arguments=codes.get("bad_arguments"),
-        details=manifest.details,
-        pretty=manifest.pretty,
-    )
-
+    manifest = pack.manifest
     return Profile(
-        tools=lambda caller: [(tool.name, tool) for tool in pack.tools.values()],
-        resolve=lambda name, caller: pack.own_name(name),
-        dialect=dialect,
+        tools=lambda: [(tool.name, tool) for tool in pack.tools.values()],
+        resolve=pack.own_name,
+        dialect=Dialect(**manifest.codes, details=manifest.details, pretty=manifest.pretty),
         methods={name: partial(pack.answer_method, name) for name in manifest.methods},
         documents=False,
-        protocol=manifest.protocol,
         packs=(pack.name,),
         about=_about([pack]),
     )

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import chain
 from typing import NamedTuple, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qs
 
 import orjson
 from starlette.requests import ClientDisconnect
@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from ctx.errors import BadRequest, ConfigError, CtxError
 from ctx.server import errors
-from ctx.server.exchange import read_body
+from ctx.server.exchange import header, read_body
 from ctx.server.policy import ACCESS, Access
 from ctx.server.work import Lane, Work
 from ctx.server.zones import PACK, Entry, check_free, meet
@@ -64,15 +64,13 @@ class Request:
         """The values of the path and of the query string, by name; what the path says, the query cannot say
         otherwise.
         """
-        texts: dict[str, list[str]] = {}
-        for name, value in parse_qsl(self.scope["query_string"].decode("latin-1")):
-            texts.setdefault(name, []).append(value)
+        texts = parse_qs(self.scope["query_string"].decode("latin-1"))
         return {**texts, **{name: [value] for name, value in self.parameters.items()}}
 
     async def arguments(self) -> dict[str, JSON]:
         """The JSON object in the body; `{}` where there is no body. Raises `BadRequest`."""
         body = await read_body(self._receive)
-        kind = _media_type(self.scope)
+        kind = (header(self.scope, b"content-type") or "").partition(";")[0].strip().lower()
         # A form or text/plain body may be sent by any web page without asking first: it must never run a
         # tool.
         if (
@@ -141,23 +139,17 @@ def reply(value: JSON, status: int = 200) -> Response:
 def tool_routes(toolbox: Toolbox, work: Work) -> list[Route]:
     """`/tools/{name}`, and `/tools/sources`, which is read too. Plain routes: see the head of this file."""
 
-    async def call(request: Request, name: str) -> Response:
-        tool = toolbox.get(name)
+    async def call(request: Request) -> Response:
+        tool = toolbox.get(request.parameters.get("name", "sources"))
         request.access.admit(tool)
         arguments = await request.arguments()
         answer = work.call(toolbox, tool, arguments, request.access.caller())
         result = await request.while_connected(work.lane(tool), answer)
         return reply(result if tool.bare else {"result": result})
 
-    async def call_named(request: Request) -> Response:
-        return await call(request, request.parameters["name"])
-
-    async def sources(request: Request) -> Response:
-        return await call(request, "sources")
-
     return [
-        Route("/tools/sources", Resource(get=sources, post=sources)),
-        Route("/tools/{name}", Resource(post=call_named)),
+        Route("/tools/sources", Resource(get=call, post=call)),
+        Route("/tools/{name}", Resource(post=call)),
     ]
 
 
@@ -173,9 +165,7 @@ def agent_routes(agents: Agents, work: Work) -> list[Route]:
         caller = request.access.caller()
         answer = work.prompt(agents, agent, name, arguments, caller)
         resolved = await request.while_connected(work.agent_lane(agent), answer)
-        return reply(
-            {"system": resolved.system, "tools": list(resolved.tools), "messages": list(resolved.messages)}
-        )
+        return reply(resolved._asdict())
 
     return [Route("/agents/{name}/prompt", Resource(post=prompt))]
 
@@ -216,13 +206,6 @@ def _pack_handler(route: PackRoute, work: Work) -> Handler:
         return reply(await work.scripts.run(lambda: route.answer(texts, arguments, caller), share))
 
     return answer
-
-
-def _media_type(scope: Scope) -> str:
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            return str(value.decode("latin-1").partition(";")[0].strip().lower())
-    return ""
 
 
 def _deeper_than(value: JSON, depth: int) -> bool:

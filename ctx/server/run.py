@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from types import FrameType
 
 import httptools
@@ -18,6 +19,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from ctx.errors import BadRequest, Busy, ConfigError, CtxError
+from ctx.hosts import url_host
 from ctx.server import errors
 from ctx.server.guard import Guard
 from ctx.server.heaps import bound_heaps
@@ -89,7 +91,7 @@ def next_vacant(bind: str) -> str | None:
             _open(host, candidate).close()
         except OSError:
             continue
-        return f"[{host}]:{candidate}" if ":" in host else f"{host}:{candidate}"
+        return f"{url_host(host)}:{candidate}"
     return None
 
 
@@ -114,7 +116,7 @@ def _open(host: str, port: int) -> socket.socket:
 def address(opened: socket.socket) -> str:
     """`HOST:PORT` as a person would write it."""
     host, port = opened.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"{url_host(host)}:{port}"
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -348,7 +350,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _refuse(self, error: CtxError) -> None:
         body = errors.encode(errors.body(error))
         status = errors.row(error).status
-        head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\n"
+        head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
         head += f"content-length: {len(body)}\r\n"
         extra = "".join(f"{name}: {value}\r\n" for name, value in errors.headers(error).items())
         self.transport.write(f"{head}{extra}connection: close\r\n\r\n".encode("latin-1") + body)
@@ -364,9 +366,6 @@ def _excess(crowd: list[HttpProtocol], peer: str | None) -> list[HttpProtocol]:
     if largest == peer or count <= shares[peer] + 1:
         return []
     return [each for each in crowd if each.client and each.client[0] == largest]
-
-
-_REASONS = {400: "Bad Request", 503: "Service Unavailable"}
 
 
 class HttpServer(uvicorn.Server):
@@ -399,7 +398,7 @@ class HttpServer(uvicorn.Server):
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves. Raises what kept the services from starting."""
         try:
-            super().run(sockets or self._sockets)
+            super().run(self._sockets)
         except SystemExit:
             if self._guard.start_failure is not None:
                 raise self._guard.start_failure from None
@@ -413,7 +412,7 @@ class HttpServer(uvicorn.Server):
             # and more.
             gc.freeze()
             gc.enable()
-            self._announce(address((sockets or self._sockets)[0]))
+            self._announce(address(self._sockets[0]))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Here and not at the end of `main_loop`, which a signal right behind the announcement leaves out.

@@ -40,11 +40,10 @@ _INSERT = (
 class SharedKeyRing(Keys):
     """The keys in a database."""
 
-    def __init__(self, database: Database, *, own: bool = False) -> None:
-        """`own`: closing this closes the database too. Raises `StoreError`, `Busy`."""
+    def __init__(self, database: Database) -> None:
+        """Closing this closes the database too. Raises `StoreError`, `Busy`."""
         super().__init__()
         self._database = database
-        self._own = own
         self._ending = threading.Event()
         self._following: threading.Thread | None = None
         self._read_s = 0.0
@@ -59,8 +58,7 @@ class SharedKeyRing(Keys):
         self._ending.set()
         if self._following is not None:
             self._following.join()
-        if self._own:
-            self._database.close()
+        self._database.close()
 
     def follow(self) -> None:
         # A thread of its own: a request must not wait for a database that is away.

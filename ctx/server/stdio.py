@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import CancelledError
 from itertools import chain
 from typing import Any
@@ -20,7 +20,7 @@ from ctx.server.frames import MAX_LINE_BYTES, TOO_LONG, Frames
 from ctx.server.mcp import Context, Entrance, McpServer
 from ctx.server.mcp_shapes import NAMELESS, has_no_name, params_fault
 from ctx.server.opening import CHANGES, Early, Opening, Requests
-from ctx.types import JSON, Caller, CallProgress
+from ctx.types import JSON, Caller
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +53,8 @@ class PipeEntrance:
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
 
-    def caller(self, progress: CallProgress | None = None) -> Caller:
-        return self._caller._replace(progress=progress)
+    def caller(self) -> Caller:
+        return self._caller
 
     def admit(self, tool: Any) -> None:
         pass
@@ -137,16 +137,13 @@ class Wire:
         pass
 
     # What the SDK reads from: only what is JSON-RPC.
-    def __aiter__(self) -> AsyncIterator[str]:
-        return self._messages()
-
-    async def _messages(self) -> AsyncIterator[str]:
+    async def __aiter__(self) -> AsyncIterator[str]:
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[bytes | None] = asyncio.Queue(64)
 
         def listen() -> None:
             # A daemon thread, not a pool's: a blocked read must not keep a stopping process alive.
-            for message in chain(self._raw(), (None,)):
+            for message in chain(self._early.messages, iter(self._frames.next, None), (None,)):
                 delivery = arrived.put(message)
                 try:
                     asyncio.run_coroutine_threadsafe(delivery, loop).result()
@@ -199,21 +196,14 @@ class Wire:
                 self._in_use.discard(request)
                 self._recorded.pop(request, None)
             self._answered(request)
-        elif isinstance(id, str | int) and method not in (
-            None,
-            "subscriptions/listen",
-        ):  # a subscription ends with the client
+        elif isinstance(id, str | int) and method not in (None, "subscriptions/listen"):
+            # A subscription ends with the client.
             key = None if self._opening is None else self._requests.key(message)
             if key is not None:
                 self._recorded[id] = (str(method), key)
             self._in_use.add(id)
             self._unanswered.add(id)
             self._all_answered.clear()
-
-    def _raw(self) -> Iterator[bytes]:
-        yield from self._early.messages
-        while (message := self._frames.next()) is not None:
-            yield message
 
     def _checked(self, line: bytes) -> str:
         """The message as text. Raises `_Fault` for what is no JSON-RPC."""

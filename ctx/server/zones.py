@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from starlette.routing import Route, compile_path
+from starlette.routing import Route
 from starlette.types import Scope
 
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
@@ -141,9 +141,7 @@ class Routes:
     """The routes of one server, in order: the first whose path fits is the one, whatever its methods."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        routes = [
-            (_first_step(entry.route.path), compile_path(entry.route.path)[0], entry) for entry in entries
-        ]
+        routes = [(_first_step(entry.route.path), entry.route.path_regex, entry) for entry in entries]
 
         def fitting(step: str) -> list[tuple[re.Pattern[str], Entry]]:
             return [(pattern, entry) for first, pattern, entry in routes if first == step or "{" in first]

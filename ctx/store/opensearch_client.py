@@ -20,6 +20,7 @@ import httpcore
 
 from ctx import __version__
 from ctx.errors import Busy, ConfigError, StoreError
+from ctx.hosts import url_host
 from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
@@ -92,8 +93,7 @@ def _address(text: str) -> SplitResult:
 
 
 def _node_url(address: SplitResult) -> str:
-    name = address.hostname or ""
-    host = f"[{name}]" if ":" in name else name
+    host = url_host(address.hostname or "")
     return f"{address.scheme}://{host}:{address.port or 9200}{address.path.rstrip('/')}"
 
 

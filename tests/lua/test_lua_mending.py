@@ -67,10 +67,8 @@ def test_an_item_of_a_scan_and_a_query_cut_inside_a_character_are_mended(pool: W
         (lines if operation == "log" else queries).append(payload)
         return b"[]"
 
-    items: list[JSON] = []
     job = tool(source, kind="connector", entry="scan")
-    assert pool.run(job, host, 10, on_item=items.append) == {"count": 1}
-    assert items == [{"source_id": "1", "body": "na\ufffd"}]
+    assert list(pool.scan(job, host, 10)) == [{"source_id": "1", "body": "na\ufffd"}]
     assert json.loads(queries[0])["query"] == "\ufffd"
     assert lines == [b"warn\0text was cut inside a character and is mended with U+FFFD: texts=2"]
 

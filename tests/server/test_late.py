@@ -15,7 +15,7 @@ from serving import EchoDoor, Serve
 from starlette.types import Receive, Scope, Send
 
 from ctx.server.app import Services
-from ctx.server.endpoints import metrics_router, router
+from ctx.server.endpoints import router
 from ctx.server.late import Door, LateDoor
 from ctx.server.zones import FIXED
 
@@ -29,7 +29,7 @@ def test_a_server_that_starts_imports_neither_fastapi_nor_pydantic_nor_the_sdk()
 
 
 def test_every_fixed_endpoint_stands_in_the_table_of_zones_and_no_other() -> None:
-    assert {getattr(route, "path", "") for route in (*router.routes, *metrics_router.routes)} == {*FIXED}
+    assert {getattr(route, "path", "") for route in router.routes} == {*FIXED}
 
 
 def test_all_who_come_before_the_endpoints_are_made_are_answered(serve: Serve, services: Services) -> None:
