@@ -15,7 +15,7 @@ from ctx.errors import CtxError
 from ctx.lean import TYPE_CHECKING, Lock
 from ctx.settings import Embedding
 from ctx.store.statefile import Stamp, read_state, stamp
-from ctx.types import JSON
+from ctx.types import JSON, as_table
 
 if TYPE_CHECKING:
     from ctx.embed import Embedder
@@ -139,17 +139,15 @@ class Succession:
         return embedder
 
     def _noted(self) -> dict[str, JSON]:
-        models = self._stores().get(self._store)
-        return models if isinstance(models, dict) else {}
+        return as_table(self._stores().get(self._store))
 
     def _stores(self) -> dict[str, JSON]:
         import json  # 3 ms, and a search by words needs none of it
 
         try:
-            stores = json.loads(files.read_file(self._notes))
+            return as_table(json.loads(files.read_file(self._notes)))
         except (OSError, ValueError):
             return {}
-        return stores if isinstance(stores, dict) else {}
 
 
 def key_of(embedder: "Embedder | None") -> tuple[str | None, int | None]:

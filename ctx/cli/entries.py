@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ctx.formats.frontmatter import yaml_depth
 from ctx.toml import toml_value
-from ctx.types import JSON
+from ctx.types import JSON, as_table
 
 Entry = dict[str, JSON]
 
@@ -58,7 +58,7 @@ def entries(form: str, key: str, text: str | None) -> dict[str, JSON]:
     if form == "yaml":
         rows = [row for row in table if isinstance(row, dict)] if isinstance(table, list) else []
         return {str(row.get("name")): row for row in rows}
-    return table if isinstance(table, dict) else {}
+    return as_table(table)
 
 
 def illegibility(form: str, text: str | None) -> str | None:

@@ -24,7 +24,7 @@ from ctx.memory.bank.search import CHARS_PER_TOKEN
 from ctx.memory.capture import lasting
 from ctx.memory.gist import gist
 from ctx.text import counted, one_line, sound
-from ctx.types import JSON
+from ctx.types import JSON, as_table
 from ctx.workspace import Workspace, open_workspace
 
 DEFAULT_BANK = "default"
@@ -88,10 +88,9 @@ def _with_store(
 def _payload(content: bytes) -> JSON:
     """What a client hands a hook; {} where it is nothing of the kind."""
     try:
-        payload = json.loads(content or b"{}")
+        return as_table(json.loads(content or b"{}"))
     except (ValueError, RecursionError):
         return {}
-    return payload if isinstance(payload, dict) else {}
 
 
 # -- recall --------------------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from ctx import files
@@ -30,9 +31,15 @@ PROGRESS_EVERY_S = 0.1  # a loop that reports each of a million steps must not f
 MAX_ENDS = 10  # reports that say that all is done: they do not wait, and each step of a loop may say so
 MAX_MESSAGE = 200  # characters of a report of progress
 _FILTERS = ("source", "since", "until")
-Memory = Callable[[str, JSON, Caller], JSON]
-"""`memory(operation, arguments, caller)`:
-what a pack's `context.memory`, `bank`, `session` and `health` do."""
+Memory = Callable[[str, JSON], JSON]
+"""`memory(operation, arguments)`: what a pack's `context.memory`, `bank`, `session` and `health` do."""
+# What a script's own store does, and the names of its arguments.
+_STORE_ACTS: dict[str, tuple[Callable[..., JSON], tuple[str, ...]]] = {
+    "context.store.get": (ScriptStore.get, ("key",)),
+    "context.store.set": (ScriptStore.set, ("key", "value")),
+    "context.store.add": (ScriptStore.add, ("key", "number")),
+    "context.store.keys": (ScriptStore.keys, ()),
+}
 
 
 class Bridge(NamedTuple):
@@ -41,7 +48,6 @@ class Bridge(NamedTuple):
     """
 
     toolbox: Toolbox
-    environ: Mapping[str, str] = os.environ
     store: ScriptStore | None = None
     database: str = ""
 
@@ -82,10 +88,7 @@ class _RunningCall:
             "context.sources": self._sources,
             "context.call": self._call,
             "context.progress": self._progress.tell,
-            "context.store.get": self._store_get,
-            "context.store.set": self._store_set,
-            "context.store.add": self._store_add,
-            "context.store.keys": self._store_keys,
+            **{name: partial(self._keep, *entry) for name, entry in _STORE_ACTS.items()},
         }
 
     def answer(self, operation: str, payload: bytes, deadline_s: float) -> bytes:
@@ -99,21 +102,16 @@ class _RunningCall:
         if operation == "fs.list":
             return host.fs_list(policy, payload)
         if operation == "env.get":
-            return host.env_get(policy, payload, self._bridge.environ)
+            return host.env_get(policy, payload, os.environ)
         arguments = json.loads(payload) if payload else {}
-        if operation.startswith("context."):
-            return _encoded(self._answer_context(operation, arguments, deadline_s))
-        if self._memory is not None:
-            return _encoded(self._memory(operation, arguments, self._caller))
-        raise ToolError(f"{operation} is not available to this script")
-
-    def _answer_context(self, operation: str, arguments: JSON, deadline_s: float) -> JSON:
-        if not isinstance(arguments, dict):
-            raise ToolError(f"{operation}: the arguments are not a table")
         act = self._contexts.get(operation)
-        if act is None:
-            raise ToolError(f"{operation} is not available to this script")
-        return act(arguments, deadline_s)
+        if act is not None:
+            if not isinstance(arguments, dict):
+                raise ToolError(f"{operation}: the arguments are not a table")
+            return _encoded(act(arguments, deadline_s))
+        if self._memory is not None:
+            return _encoded(self._memory(operation, arguments))
+        raise ToolError(f"{operation} is not available to this script")
 
     def _use(self, name: str, arguments: JSON, deadline_s: float) -> JSON:
         """What a tool answers to this script."""
@@ -181,26 +179,13 @@ class _RunningCall:
 
     # -- what it keeps ---------------------------------------------------------------------------------------
 
-    def _store(self) -> tuple[ScriptStore, str]:
+    def _keep(
+        self, act: Callable[..., JSON], names: tuple[str, ...], arguments: dict[str, JSON], deadline_s: float
+    ) -> JSON:
+        """What the script's own store answers."""
         if self._bridge.store is None or not self._policy.store:
             raise ToolError("context.store is not available here: it belongs to a project's tools")
-        return self._bridge.store, self._policy.store
-
-    def _store_get(self, arguments: dict[str, JSON], deadline_s: float) -> JSON:
-        store, script = self._store()
-        return store.get(script, arguments.get("key"), deadline_s)
-
-    def _store_set(self, arguments: dict[str, JSON], deadline_s: float) -> JSON:
-        store, script = self._store()
-        return store.set(script, arguments.get("key"), arguments.get("value"), deadline_s)
-
-    def _store_add(self, arguments: dict[str, JSON], deadline_s: float) -> JSON:
-        store, script = self._store()
-        return store.add(script, arguments.get("key"), arguments.get("number"), deadline_s)
-
-    def _store_keys(self, _: dict[str, JSON], deadline_s: float) -> JSON:
-        store, script = self._store()
-        return store.keys(script, deadline_s)
+        return act(self._bridge.store, self._policy.store, *map(arguments.get, names), deadline_s)
 
 
 class _Progress:

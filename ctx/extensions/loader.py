@@ -47,14 +47,13 @@ class ScriptStatus(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A script that there is. `removable`: found in a folder, so it goes when its file goes.
+    """A script that there is.
 
     `rank`: of two of one name the lower counts, and the other is passed over; equal ones are a mistake.
     """
 
     kind: str  # tool | agent
     script: ScriptFile
-    removable: bool
     rank: int = 0
 
 
@@ -67,7 +66,7 @@ Ranked = Callable[[], Iterable[tuple[str, ScriptFile, int]]]
 
 class _Loaded:
     def __init__(self, candidate: Candidate) -> None:
-        self.kind, self.script, self.removable, self.rank = candidate
+        self.kind, self.script, self.rank = candidate
         self.lock = threading.Lock()  # one loads it at a time; other scripts do not wait for that
         self.stamp: tuple[int, ...] | None = None
         self.serving = False
@@ -94,13 +93,6 @@ class Scripts:
         self._entries: dict[tuple[str, str], _Loaded] = {}
         # By path: scripts that may not have the name they ask for.
         self._refused: dict[str, ScriptStatus] = {}
-        self._named: list[Candidate] = []  # what the configuration names
-        self._named_files: set[str] = set()  # as the file system knows them
-        self._folder: str | None = None
-        self._project: str | None = None
-        self._trust: TrustFile | None = None
-        self._user: str | None = None
-        self._registries: Ranked = tuple
         self._record_fault = ""
         self._lock = threading.Lock()  # of what there is; never held while a script runs
         self._stop = threading.Event()
@@ -111,11 +103,11 @@ class Scripts:
         tools: Sequence[ScriptFile],
         agents: Sequence[ScriptFile],
         *,
-        tools_dir: str | None = None,
-        project: str | None = None,
-        trust: TrustFile | None = None,
-        user: str | None = None,
-        registries: Ranked = tuple,
+        tools_dir: str | None,
+        project: str,
+        trust: TrustFile,
+        user: str | None,
+        registries: Ranked,
     ) -> None:
         """Loads everything once.
 
@@ -126,10 +118,11 @@ class Scripts:
         """
         if tools_dir is not None and not os.path.isdir(tools_dir):
             raise ConfigError(f"[lua] tools_dir: no such folder: {tools_dir}")
-        self._named = [
-            *(Candidate("tool", script, False) for script in tools),
-            *(Candidate("agent", script, False) for script in agents),
+        self._named = [  # what the configuration names
+            *(Candidate("tool", script) for script in tools),
+            *(Candidate("agent", script) for script in agents),
         ]
+        # As the file system knows them.
         self._named_files = {os.path.realpath(candidate.script.path) for candidate in self._named}
         self._folder, self._project, self._trust = tools_dir, project, trust
         self._user, self._registries = user, registries
@@ -139,7 +132,7 @@ class Scripts:
 
     def watch(self) -> None:
         """Begins to follow edits in the background."""
-        if self._thread is None and (self._entries or self._folder or self._project or self._user):
+        if self._thread is None:
             self._thread = threading.Thread(target=self._follow, name="ctx-scripts", daemon=True)
             self._thread.start()
 
@@ -191,16 +184,16 @@ class Scripts:
         # Those of the tools folder, but for those that the configuration names with settings of their own.
         for script in _scripts_of(self._folder, os.path.basename(self._folder or "")):
             if os.path.realpath(script.path) not in self._named_files:
-                yield Candidate("tool", script, True)
+                yield Candidate("tool", script)
         yield from self._in_project()
         for folder, kind in FOLDERS.items() if self._user is not None else ():
             for script in _scripts_of(os.path.join(self._user or "", folder), f"your own {folder}"):
-                yield Candidate(kind, script, True, USER_RANK)
+                yield Candidate(kind, script, USER_RANK)
         yield from self._in_registries()
 
     def _in_registries(self) -> list[Candidate]:
         try:
-            candidates = [Candidate(kind, script, True, rank) for kind, script, rank in self._registries()]
+            candidates = [Candidate(*row) for row in self._registries()]
         except ConfigError as error:  # of the user's record: no reason to serve nothing else
             if error.message != self._record_fault:
                 logger.error("scripts of registries not loaded reason=%s", error.message)
@@ -210,14 +203,12 @@ class Scripts:
         return candidates
 
     def _in_project(self) -> Iterator[Candidate]:
-        if self._project is None or self._trust is None:
-            return
         for kind, name, path in project_files(self._project):
             file_name = f".ctx/{kind}s/{name}.lua"
             script = ScriptFile(
                 name, path, trust="untrusted", shown=file_name, vouched_by=self._trust, named=False
             )
-            yield Candidate(kind, script, True)
+            yield Candidate(kind, script)
 
     def _find_new(self) -> None:
         """Gives every script that is not registered yet its name, or the reason why it cannot have it, which
@@ -247,7 +238,7 @@ class Scripts:
         kind, script = candidate.kind, candidate.script
         fault = name_fault(kind, script.name, script.where)
         if fault is not None:
-            if kind == "tool" and script.name not in RESERVED and not candidate.removable:
+            if kind == "tool" and script.name not in RESERVED and script.named:
                 self._toolbox.add_failed(script.name, ToolError(fault))
             return fault
         with self._lock:
@@ -271,7 +262,7 @@ class Scripts:
 
     def _drop_gone(self) -> None:
         for entry in self._all():
-            if entry.removable and entry.script.stamp() is None:
+            if not entry.script.named and entry.script.stamp() is None:
                 with self._lock:
                     del self._entries[entry.kind, entry.script.name]
                 self._registry(entry.kind).remove(entry.script.name)

@@ -22,7 +22,7 @@ from ctx.text import cut, one_line
 from ctx.tools.agents import Agent, AgentArgument, Prompt
 from ctx.tools.base import Annotations, Tool, name_fault
 from ctx.tools.schema import compile_output_check
-from ctx.types import JSON, NO_METADATA, Caller, is_number
+from ctx.types import JSON, NO_METADATA, Caller, as_table, is_number
 
 if TYPE_CHECKING:  # they bring a client of HTTP, 50 ms that a server without scripts need not wait for
     from ctx.extensions.bridge import Bridge
@@ -208,9 +208,7 @@ def _described(fields: Mapping[str, JSON]) -> str:
 
 def annotations(declared: JSON) -> Annotations:
     """What a script promises of itself; silence promises nothing. MCP's own spelling is understood too."""
-    if not isinstance(declared, dict):
-        return Annotations()
-    default = Annotations()
+    declared, default = as_table(declared), Annotations()
 
     def flag(name: str, theirs: str, otherwise: bool) -> bool:
         value = declared.get(name, declared.get(theirs))
@@ -440,7 +438,7 @@ def _metadata(item: Mapping[str, JSON], source_id: str, log: ScanLog) -> dict[st
     except (ValueError, TypeError, RecursionError):
         log.note(source_id, "metadata_json is not JSON, and is left out")
         return {}
-    return loaded if isinstance(loaded, dict) else {}
+    return as_table(loaded)
 
 
 _TEXTS = ("title", "author", "content_type", "source_url", "url")
@@ -458,17 +456,16 @@ def moment_ms(value: JSON) -> int | None:
 
     None for anything else.
     """
-    if isinstance(value, bool) or value is None:
-        return None
     try:
-        if isinstance(value, int | float):
+        if is_number(value):
             moment = round(value * 1000)
             iso_utc(moment)  # beyond the calendar: as good as no date
             return moment
-        if isinstance(value, str) and value.strip().replace(".", "", 1).isdigit() and len(value.strip()) > 8:
+        text = str(value).strip()
+        if text.replace(".", "", 1).isdigit() and len(text) > 8:
             # "1700000000.000200", as chat systems have it; eight digits are a date.
-            return moment_ms(float(value))
-        parsed = datetime.fromisoformat(str(value).strip().replace(" ", "T", 1))
+            return moment_ms(float(text))
+        parsed = datetime.fromisoformat(text.replace(" ", "T", 1))
         parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
         return round(parsed.timestamp() * 1000)
     except (ValueError, OverflowError):

@@ -32,9 +32,6 @@ class SharedScriptStore(ScriptStore):
         self._database = database
         database.migrate(COMPONENT, MIGRATIONS)
 
-    def close(self) -> None:
-        pass
-
     def _within(self, script: str, deadline_s: float, act: Callable[[Statements], T], *, write: bool) -> T:
         patience_s = deadline_s - time.monotonic()
         with self._database.transaction(write=write, patience_s=patience_s) as connection:

@@ -47,16 +47,15 @@ class ScriptStore:
     """
 
     def close(self) -> None:
-        raise NotImplementedError
+        """Lets go of what it holds; what is somebody else's stays open."""
 
     def rows(self, deadline_s: float) -> list[tuple[str, str, int, str]]:
         """All that is kept, by script and key: `(script, key, bytes, value)`, the value as JSON."""
 
         def read(connection: Statements) -> list[tuple[str, str, int, str]]:
-            cursor = connection.execute(
+            return connection.execute(
                 "SELECT script, key, bytes, value FROM script_value ORDER BY script, key"
-            )
-            return [(row[0], row[1], row[2], row[3]) for row in cursor]
+            ).fetchall()
 
         return self._within("", deadline_s, read, write=False)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ctx.formats import markdown
 from ctx.formats.base import Parsed, fenced
 from ctx.text import sound
-from ctx.types import JSON
+from ctx.types import JSON, as_table
 
 MAX_OUTPUT_CHARS = 1000  # of one output; a table of numbers says little
 MAX_CELL_OUTPUT_CHARS = 2000
@@ -23,8 +23,7 @@ def parse(text: str) -> Parsed:
     cells = _cells(notebook)
     if cells is None:
         return Parsed(text)
-    metadata = notebook.get("metadata")
-    language = _language(metadata if isinstance(metadata, dict) else {})
+    language = _language(as_table(notebook.get("metadata")))
     body = "\n\n".join(part for cell in cells if isinstance(cell, dict) for part in _parts(cell, language))
     # Escapes in JSON can spell half a character, which no UTF-8 can hold.
     return markdown.parse(sound(body))

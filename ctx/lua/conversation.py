@@ -26,7 +26,7 @@ from ctx.lua.frames import (
     FrameError,
 )
 from ctx.text import one_line
-from ctx.types import JSON
+from ctx.types import JSON, as_table
 
 logger = logging.getLogger(__name__)
 
@@ -219,7 +219,7 @@ def result_of(answer: bytes, talk: Talk) -> JSON:
         raise ToolError(f"{talk.label}: the result is not JSON, or is nested too deeply") from error
     if answer[:1] == b"+":
         return value
-    raise _failure(value if isinstance(value, dict) else {}, talk)
+    raise _failure(as_table(value), talk)
 
 
 def _failure(failure: dict[str, JSON], talk: Talk) -> CtxError:

@@ -26,10 +26,7 @@ from ctx.types import JSON
 
 _READERS: dict[str, Callable[[Source], Iterator[Item | Unread]]] = {
     "basic-memory": basic_memory.read,
-    "claude-recall": replies.read_claude_recall,
-    "hindsight": replies.read_hindsight,
-    "mem0": replies.read_mem0,
-    "sekha": replies.read_sekha,
+    **replies.READERS,
 }
 PRODUCTS = tuple(_READERS)
 MAX_SOURCE_BYTES = 1 << 30  # of what is read whole; a database file too, of which only the head is looked at

@@ -335,8 +335,10 @@ class Writer(Reader):
 
     # -- the journal -----------------------------------------------------------------------------------------
     def detail(self, **entries: JSON) -> None:
-        """Adds to what the journal says of this operation: names and numbers, never a memory's text."""
-        self._detail.update(entries)
+        """Adds to what the journal says of this operation: names and numbers, never a memory's text. What is
+        None is left out.
+        """
+        self._detail |= {name: entry for name, entry in entries.items() if entry is not None}
 
     def _note(self, memory: Memory, before: dict[str, JSON] | None) -> None:
         self.connection.execute(

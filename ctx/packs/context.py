@@ -11,7 +11,7 @@ from ctx.errors import BadRequest, CtxError, ToolError
 from ctx.memory import MemoryBank, call
 from ctx.memory.ops import OPS
 from ctx.packs.sessions import Sessions
-from ctx.types import JSON, Caller
+from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class CallContext:
         self._written: list[tuple[str, list[str]]] = []
         self._ended = False
 
-    def answer(self, operation: str, arguments: JSON, caller: Caller) -> JSON:
+    def answer(self, operation: str, arguments: JSON) -> JSON:
         room, _, name = operation.partition(".")
         values = arguments if isinstance(arguments, list) else []
         if room == "memory":
@@ -46,12 +46,11 @@ class CallContext:
             return call(self._bank, name, {})
         if operation == "session.count":
             return call(self._bank, "count", {"filter": {"session": self._session}})
+        key = str(values[0] if values else "")
         if operation == "session.kv.get":
-            return self._sessions.get(self._session, str(values[0] if values else ""))
+            return self._sessions.get(self._session, key)
         if operation == "session.kv.set":
-            self._sessions.set(
-                self._session, str(values[0] if values else ""), values[1] if len(values) > 1 else None
-            )
+            self._sessions.set(self._session, key, values[1] if len(values) > 1 else None)
             return None
         if operation == "health":
             return self._snapshot(self._session)
@@ -92,10 +91,9 @@ class CallContext:
 
 def _made(reply: dict[str, JSON]) -> list[str]:
     """The memories that a `put` or a `put_many` made."""
-    created, ids = reply.get("created"), reply.get("ids")
-    if not created:
+    if not reply.get("created"):
         return []
-    return [*([reply["id"]] if reply.get("id") else []), *(ids if isinstance(ids, list) else [])]
+    return [id for id in (reply.get("id"), *reply.get("ids", ())) if id]
 
 
 def _by_name(name: str, values: list[JSON]) -> JSON:
@@ -105,16 +103,10 @@ def _by_name(name: str, values: list[JSON]) -> JSON:
     spec = OPS.get(name)
     if spec is None:
         return {}  # `call` says that it is unknown
-    if (
-        len(values) == 1
-        and isinstance(values[0], dict)
-        and (not spec.required or spec.required[0] in values[0])
-    ):
+    required = spec.required
+    if len(values) == 1 and isinstance(values[0], dict) and (not required or required[0] in values[0]):
         return values[0]
-    named: dict[str, JSON] = dict(zip(spec.required, values, strict=False))
-    options = values[len(spec.required) :]
-    if len(options) > 1 or (options and options[0] is not None and not isinstance(options[0], dict)):
-        raise BadRequest(
-            f"memory.{name}: takes {', '.join(spec.required) or 'nothing'} and a table of options"
-        )
-    return {**named, **(options[0] if options and options[0] else {})}
+    options = values[len(required) :] or [None]
+    if len(options) > 1 or not isinstance(options[0], dict | None):
+        raise BadRequest(f"memory.{name}: takes {', '.join(required) or 'nothing'} and a table of options")
+    return dict(zip(required, values, strict=False)) | (options[0] or {})

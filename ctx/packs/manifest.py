@@ -53,7 +53,6 @@ class Manifest(NamedTuple):
     """
 
     name: str
-    folder: str
     description: str
     grants: frozenset[str]
     tools: tuple[PackTool, ...]
@@ -178,7 +177,6 @@ def read_manifest(folder: str) -> Manifest:
     _check_codes(codes, label)
     return Manifest(
         **{name: values[name] for name in _AS_WRITTEN},
-        folder=folder,
         grants=frozenset(values["grants"]),
         tools=tuple(_tool(entry, folder, label, values["profiles"]) for entry in values["tools"]),
         routes=tuple(_route(entry, folder, label) for entry in values["routes"]),

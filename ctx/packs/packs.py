@@ -97,7 +97,7 @@ class Pack:
             parameters=schema,
             run=self._run(spec, source, output),
             output_schema=output,
-            annotations=annotations(metadata.get("annotations") or {}),
+            annotations=annotations(metadata.get("annotations")),
             pack=self.name,
             lenient=self.manifest.lenient,
             also=(SESSION_ARGUMENT,),

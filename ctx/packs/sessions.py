@@ -15,7 +15,7 @@ from typing import Protocol
 from ctx import file_writing, files
 from ctx.clock import now_ms
 from ctx.errors import StoreError
-from ctx.types import JSON, is_number
+from ctx.types import JSON, as_table, is_number
 
 logger = logging.getLogger(__name__)
 
@@ -124,8 +124,7 @@ class FileSessions:
 
     def get(self, id: str, key: str) -> JSON:
         with self._lock:
-            values = self._known.get(id, {}).get("kv", {})
-            return values.get(key) if isinstance(values, dict) else None
+            return as_table(self._known.get(id, {}).get("kv")).get(key)
 
     def set(self, id: str, key: str, value: JSON) -> None:
         with self._lock:

@@ -11,7 +11,7 @@ from ctx.clock import now_ms
 from ctx.errors import StoreError
 from ctx.packs.sessions import ACTIVE_MS, IDLE_MS, MAX_SESSIONS, SAVE_EVERY_MS, new_id
 from ctx.store.postgres import Connection, Database
-from ctx.types import JSON
+from ctx.types import JSON, as_table
 
 logger = logging.getLogger(__name__)
 
@@ -143,14 +143,14 @@ class SharedSessions:
     def take_over(self, entries: Iterable[dict[str, JSON]]) -> None:
         with self._database.transaction(write=True) as connection:
             for data in entries:
-                id, values = str(data["id"]), data.get("kv")
+                id = str(data["id"])
                 connection.execute("DELETE FROM pack_session WHERE pack = ? AND id = ?", (self._pack, id))
                 connection.execute(_PUT, (self._pack, id, _text(data.get("project")), *_figures(data)))
                 connection.executemany(
                     _PUT_VALUE,
                     [
                         (self._pack, id, key, json.dumps(value))
-                        for key, value in (values if isinstance(values, dict) else {}).items()
+                        for key, value in as_table(data.get("kv")).items()
                     ],
                 )
 

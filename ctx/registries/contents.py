@@ -7,7 +7,8 @@ plain file of a plain name below the repository is left out, with a line that sa
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from ctx.errors import ConfigError, SourceError
 from ctx.text import one_line
 from ctx.toml import tables_in
 from ctx.tools.base import NAME
-from ctx.types import JSON
+from ctx.types import JSON, as_table
 
 KINDS = {"tools": "tool", "connectors": "connector", "agents": "agent"}
 """Folder, and table of the manifest -> the kind of script."""
@@ -88,8 +89,7 @@ def contents(manifest: bytes | None, entries: Mapping[str, Entry]) -> Contents:
                 _words(table.get("required_config")),
                 files,
             )
-    about = tables.get("registry")
-    description = about.get("description") if isinstance(about, dict) else None
+    description = as_table(tables.get("registry")).get("description")
     ordered = sorted(offers.values(), key=attrgetter("kind", "name"))
     return Contents(one_line(str(description or ""), 300), tuple(ordered), tuple(problems[:MAX_PROBLEMS]))
 
@@ -112,7 +112,7 @@ def _declared(
         yield from ((kind, name, path, {}) for kind, name, path in _lying(entries))
     for folder, section in sections.items():
         for name, entry in section.items():
-            table = entry if isinstance(entry, dict) else {}
+            table = as_table(entry)
             yield KINDS[folder], name, _script_path(folder, name, table), table
 
 
@@ -201,14 +201,9 @@ def _files_fault(files: Mapping[str, str], entries: Mapping[str, Entry]) -> str 
             return f"'{one_line(name, 100)}' is there twice, but for upper and lower case"
         names.add(name.lower())
     # A file in the place of a folder, where case does not count: `Data` beside `data/table.json`.
-    if any(folder in names for name in names for folder in _folders(name)):
+    if any(folder in names for name in names for folder in accumulate(name.split("/")[:-1], posixpath.join)):
         return "a file and a folder of it have the same name, but for upper and lower case"
     return None
-
-
-def _folders(name: str) -> Sequence[str]:
-    parts = name.split("/")
-    return ["/".join(parts[:count]) for count in range(1, len(parts))]
 
 
 def _words(value: JSON) -> tuple[str, ...]:

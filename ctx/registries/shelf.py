@@ -63,10 +63,7 @@ class Shelf:
         """Raises `NotFound`."""
         installed = {registry.name: registry for registry in self.every()}
         if name not in installed:
-            mend = (
-                did_you_mean(name, installed) if installed else f"`ctx registry install {name} URL` brings it"
-            )
-            raise NotFound(f"no registry called '{name}' is installed; {mend}")
+            raise NotFound(f"no registry called '{name}' is installed; {did_you_mean(name, installed)}")
         return installed[name]
 
     def scripts(self, reference: str) -> Sequence[RegistryScript]:
@@ -79,15 +76,15 @@ class Shelf:
             return self.registry(words[0]).scripts
         registries = self.every() if len(words) == 2 else (self.registry(words[0]),)
         every = [script for registry in registries for script in registry.scripts]
-        matches = [script for script in every if script.inner.split("/") == words[-2:]]
+        inner = "/".join(words[-2:])
+        matches = [script for script in every if script.inner == inner]
         if not matches or len(words) > 3:
-            hint = did_you_mean("/".join(words[-2:]), [script.inner for script in every]) if every else ""
-            raise NotFound(
-                f"no script '{reference}' is installed; {hint or '`ctx registry list` lists what is'}"
-            )
+            names = [script.inner for script in every]
+            hint = did_you_mean(inner, names) if names else "`ctx registry list` lists what is"
+            raise NotFound(f"no script '{reference}' is installed; {hint}")
         if len(matches) > 1:
-            names = " or ".join(script.reference for script in matches)
-            raise BadRequest(f"several registries have '{reference}': write {names}")
+            references = " or ".join(script.reference for script in matches)
+            raise BadRequest(f"several registries have '{reference}': write {references}")
         return matches
 
     def trusted(self, script: RegistryScript) -> bool:
@@ -113,17 +110,15 @@ class Shelf:
         """Whether it is trusted, and still what was installed."""
         return self.trusted(script) and self.change(script) is None
 
-    def absence(self, reference: str, registry: str) -> str:
+    def absence(self, reference: str) -> str:
         """What to say of a script that the record does not have, behind its name."""
-        inner = reference.split("/", 1)[1]
+        registry, inner = reference.removeprefix(REGISTRY_PREFIX).split("/", 1)
         record = next((row for row in self.every() if row.name == registry), None)
         if record is None:
             return f"is not installed; `ctx registry install {registry} URL` brings it"
         names = [script.inner for script in record.scripts]
-        hint = did_you_mean(inner, names) if names else ""
-        return (
-            f"is not in that registry (any more); {hint or f'`ctx registry list {registry}` lists what is'}"
-        )
+        hint = did_you_mean(inner, names) if names else f"`ctx registry list {registry}` lists what is"
+        return f"is not in that registry (any more); {hint}"
 
     def _trusted_digests(self) -> Mapping[str, str]:
         stamp = self.trust.stamp()
@@ -162,7 +157,7 @@ class Shelf:
             path = shipped_path(matches[0]) if matches else f"there is no {reference}"
             return ScriptFile(name, path, shown=reference, named=False)
         path = os.path.join(self.folder, registry, folder, script, f"{KINDS[folder]}.lua")
-        vouched_by = _Installed(self, reference, registry)
+        vouched_by = _Installed(self, reference)
         return ScriptFile(name, path, trust="untrusted", shown=reference, vouched_by=vouched_by, named=False)
 
     def recorded(self, reference: str) -> RegistryScript | None:
@@ -225,27 +220,27 @@ class Shelf:
 class _Installed:
     """Vouches for one script of a registry, by the record and the user's trust as they are when asked."""
 
-    def __init__(self, shelf: Shelf, reference: str, registry: str) -> None:
+    def __init__(self, shelf: Shelf, reference: str) -> None:
         self._shelf = shelf
         self._reference = reference
-        self._registry = registry
 
     @property
     def mend(self) -> str:
         """What to do where the file is not there, behind what is said of it."""
-        if self._shelf.recorded(self._reference) is not None:
-            return f"; `ctx registry install {self._registry}` puts it back"
-        return f": it {self._shelf.absence(self._reference, self._registry)}"
+        script = self._shelf.recorded(self._reference)
+        if script is not None:
+            return f"; `ctx registry install {script.registry}` puts it back"
+        return f": it {self._shelf.absence(self._reference)}"
 
     def refusal(self, path: str, text: bytes, where: str) -> str | None:
         script = self._shelf.recorded(self._reference)
         if script is None:
-            return f"{where} {self._shelf.absence(self._reference, self._registry)}"
+            return f"{where} {self._shelf.absence(self._reference)}"
         change = self._shelf.change(script)
-        if change is None and script.files[os.path.basename(path)] != digest_of(text):
-            return f"{where} changes while it is read; try again"
         if change is not None:
             return change
+        if script.files[os.path.basename(path)] != digest_of(text):
+            return f"{where} changes while it is read; try again"
         if not self._shelf.trusted(script):
             return f"{where} is not trusted and does not run; look at it, then `ctx trust {where}`"
         return None

@@ -145,11 +145,6 @@ class Registry(Generic[Entry]):
         with self._lock:
             return {*self._entries, *self._failed}
 
-    def failed(self) -> dict[str, CtxError]:
-        """What could not be loaded, and why."""
-        with self._lock:
-            return dict(self._failed)
-
     def before_use(self, look: Callable[[str], None]) -> None:
         """`look` is told of every use before its entry is looked up, in the caller's thread: a changed script
         is loaded anew there.

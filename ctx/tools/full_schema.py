@@ -17,7 +17,7 @@ import jsonschema
 from ctx.errors import BadRequest, ConfigError
 from ctx.text import cut
 from ctx.tools.schema import MAX_DEPTH
-from ctx.tools.schema_patterns import SearchPattern, compile_patterns
+from ctx.tools.schema_patterns import SearchPattern
 from ctx.types import JSON
 
 MAX_NODES = 20_000
@@ -31,17 +31,8 @@ _MESSAGE_CHARS = 50  # of an error's message that cost as much as a step
 
 _ONE = frozenset(
     [
-        "additionalProperties",
-        "contains",
-        "contentSchema",
-        "else",
-        "if",
-        "items",
-        "not",
-        "propertyNames",
-        "then",
-        "unevaluatedItems",
-        "unevaluatedProperties",
+        *("additionalProperties", "contains", "contentSchema", "else", "if", "items", "not", "propertyNames"),
+        *("then", "unevaluatedItems", "unevaluatedProperties"),
     ]
 )
 _LIST = frozenset(["allOf", "anyOf", "oneOf", "prefixItems"])
@@ -68,9 +59,9 @@ class FullCheck:
         if not isinstance(schema, dict) or schema.get("type") != "object":
             raise ConfigError("parameters must be a JSON Schema of type 'object'")
         schema = deepcopy(schema)
-        patterns = _Outline(schema).patterns
+        engines = {pattern: SearchPattern(pattern) for pattern in sorted(_Outline(schema).patterns)}
         self._steps = _Steps()
-        words = _keywords(compile_patterns(patterns), self._steps)
+        words = _keywords(engines, self._steps)
         self._validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, words)(schema)
         self.required: list[str] = schema.get("required", [])
         self.defaults = dict(self._fitting_defaults(schema.get("properties", {})))

@@ -25,20 +25,14 @@ _ROOT_KEYS = frozenset(
 )
 _FLAT_KEYS = frozenset(
     [
-        "type",
-        "enum",
-        "default",
-        "description",
-        "title",
-        "minimum",
-        "maximum",
-        "minLength",
-        "maxLength",
-        "examples",
-        "format",
+        *("type", "enum", "default", "description", "title", "minimum", "maximum", "minLength", "maxLength"),
+        *("examples", "format"),
     ]
 )
-_FLAT_TYPES = ("string", "integer", "number", "boolean")  # looked up with what may be no text, so no set
+_CLASSES: dict[str, type | tuple[type, ...]] = {
+    "string": str, "integer": int, "number": (int, float), "boolean": bool
+}  # fmt: skip
+_FLAT_TYPES = tuple(_CLASSES)  # looked up with what may be no text, so no set
 
 
 def compile_check(schema: JSON) -> Check:
@@ -48,7 +42,11 @@ def compile_check(schema: JSON) -> Check:
     `null` for an optional parameter counts as absent. Whole floats are integers, as JSON Schema has it.
     Raises `ConfigError` where the schema itself is wrong or refers outside itself.
     """
-    return flat_check(schema) if is_flat(schema) else _compile_full(schema)
+    if is_flat(schema):
+        return flat_check(schema)
+    from ctx.tools.full_schema import FullCheck  # 100 ms, and most tools never need it
+
+    return partial(_check_full, FullCheck(schema), schema)
 
 
 def flat_check(schema: JSON) -> Check:
@@ -264,13 +262,9 @@ def _check_length(name: str, rule: JSON, length: int) -> None:
 
 
 def _has_type(kind: str, value: JSON) -> bool:
-    if kind == "string":
-        return isinstance(value, str)
-    if kind == "boolean":
-        return isinstance(value, bool)
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, int) if kind == "integer" else isinstance(value, int | float)
+    if isinstance(value, bool):  # to Python a number, too
+        return kind == "boolean"
+    return isinstance(value, _CLASSES[kind])
 
 
 _TYPE_NAMES = {
@@ -290,13 +284,6 @@ def type_name(value: JSON) -> str:
 
 def _short(value: JSON) -> str:
     return cut(f'"{value}"' if isinstance(value, str) else str(value), 80, "...")
-
-
-def _compile_full(schema: JSON) -> Check:
-    from ctx.tools.full_schema import FullCheck  # 100 ms, and most tools never need it
-
-    full = FullCheck(schema)
-    return partial(_check_full, full, schema)
 
 
 def _check_full(full: "FullCheck", schema: JSON, arguments: dict[str, JSON]) -> dict[str, JSON]:

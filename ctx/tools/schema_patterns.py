@@ -6,7 +6,7 @@ schema with a pattern does).
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from ctx.errors import ConfigError
 from ctx.text import one_line, sound
@@ -40,26 +40,7 @@ _INSIDE = {
     "[]": r"\[]",
     "[^]": r"\[^]",
 }
-_KEPT = frozenset(
-    [
-        r"\d",
-        r"\D",
-        r"\w",
-        r"\W",
-        r"\b",
-        r"\B",
-        r"\n",
-        r"\r",
-        r"\t",
-        r"\f",
-        r"\v",
-        r"\A",
-        r"\z",
-        r"\x",
-        r"\p",
-        r"\P",
-    ]
-)
+_KEPT = frozenset("\\" + letter for letter in "dDwWbBnrtfvAzxpP")
 
 
 class SearchPattern:
@@ -136,8 +117,3 @@ def _escape(atom: str, within: bool, pattern: str) -> str:
         f"the pattern '{one_line(pattern, 80)}': {atom} means nothing in JSON Schema; write the character "
         "alone"
     )
-
-
-def compile_patterns(patterns: set[str]) -> Mapping[str, SearchPattern]:
-    """An engine for each expression."""
-    return {pattern: SearchPattern(pattern) for pattern in sorted(patterns)}

@@ -9,9 +9,6 @@ from ctx.errors import ToolError
 from ctx.memory import MemoryBank, MemoryStore
 from ctx.packs.context import CallContext
 from ctx.packs.sessions import FileSessions
-from ctx.types import Caller
-
-CALLER = Caller("rest")
 
 
 @pytest.fixture
@@ -29,8 +26,8 @@ def test_a_call_that_fails_takes_back_what_it_wrote_and_nothing_else(
     bank: MemoryBank, context: CallContext
 ) -> None:
     bank.put("the lighthouse is white")
-    context.answer("memory.put", ["the harbour is closed"], CALLER)
-    context.answer("memory.put_many", [[{"text": "one"}, {"text": "two"}]], CALLER)
+    context.answer("memory.put", ["the harbour is closed"])
+    context.answer("memory.put_many", [[{"text": "one"}, {"text": "two"}]])
     context.take_back()
     assert [record["text"] for record in bank.browse()["items"]] == ["the lighthouse is white"]
 
@@ -38,23 +35,23 @@ def test_a_call_that_fails_takes_back_what_it_wrote_and_nothing_else(
 def test_what_comes_after_the_end_of_a_call_writes_nothing(bank: MemoryBank, context: CallContext) -> None:
     context.take_back()
     with pytest.raises(ToolError, match="the call has ended"):
-        context.answer("memory.put", ["too late"], CALLER)
+        context.answer("memory.put", ["too late"])
     assert bank.count() == 0
-    assert context.answer("memory.count", [], CALLER) == 0
+    assert context.answer("memory.count", []) == 0
 
 
 def test_a_call_that_fails_leaves_what_another_wrote_for_the_same_request(
     bank: MemoryBank, context: CallContext
 ) -> None:
     request = {"text": "the lighthouse is white", "idempotency_key": "k"}
-    first = context.answer("memory.put", [request], CALLER)
+    first = context.answer("memory.put", [request])
     later = CallContext("diary", bank, "session", FileSessions(None), lambda session: {})
-    assert later.answer("memory.put", [request], CALLER)["id"] == first["id"]
+    assert later.answer("memory.put", [request])["id"] == first["id"]
     later.take_back()
     assert bank.count() == 1
     context.take_back()
     assert bank.count() == 0
-    assert context.answer("memory.count", [], CALLER) == 0
+    assert context.answer("memory.count", []) == 0
     assert bank.put(**request)["created"], "what was taken back is stored when it is asked for again"
     assert bank.count() == 1
 
@@ -63,10 +60,10 @@ def test_all_that_a_call_wrote_is_taken_back_in_one_operation(bank: MemoryBank, 
     id = bank.put("the lighthouse is white")["id"]
     before = bank.get(id)
     for text in ("the lighthouse is red", "the lighthouse is green"):
-        context.answer("memory.update", [id, {"text": text}], CALLER)
-    made = context.answer("memory.put", ["the harbour is closed"], CALLER)["id"]
-    context.answer("memory.update", [made, {"text": "the harbour is open"}], CALLER)
-    context.answer("memory.delete", [id], CALLER)
+        context.answer("memory.update", [id, {"text": text}])
+    made = context.answer("memory.put", ["the harbour is closed"])["id"]
+    context.answer("memory.update", [made, {"text": "the harbour is open"}])
+    context.answer("memory.delete", [id])
     context.take_back()
     assert [line["op"] for line in bank.journal()[-2:]] == ["delete", "undo"]
     [record] = bank.browse()["items"]

@@ -80,7 +80,7 @@ def test_a_tool_that_was_mended_is_served_and_its_old_error_is_gone_for_good() -
     box.add_failed("broken", ToolError("the script did not load"))
     box.add(tool("broken"))
     assert box.call("broken", {"n": 2}, CALLER) == {"n": 2}
-    assert box.failed() == {}
+    assert box.names() == {"broken"}
     box.remove("broken")  # the file was deleted: not found, and no word of what once was wrong with it
     with pytest.raises(NotFound):
         box.call("broken", {}, CALLER)
@@ -90,6 +90,6 @@ def test_a_tool_that_failed_and_whose_file_is_gone_is_not_found() -> None:
     box = Toolbox()
     box.add_failed("broken", ToolError("the script did not load"))
     box.remove("broken")
-    assert box.failed() == {}
+    assert box.names() == set()
     with pytest.raises(NotFound):
         box.call("broken", {}, CALLER)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from ctx.errors import BadRequest, Conflict, NotFound
@@ -50,13 +51,8 @@ class Moving(BankView):
         number of a line that is not of an export.
         """
         counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "conflicts": []}
-        batch: list[_Line] = []
-        for line in _read(lines):
-            batch.append(self._admitted(line))
-            if len(batch) == _BATCH:
-                self._take_in(batch, counts)
-                batch = []
-        if batch:
+        admitted = map(self._admitted, _read(lines))
+        while batch := list(islice(admitted, _BATCH)):
             self._take_in(batch, counts)
         return counts
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ctx.clock import DAY_MS
 from ctx.errors import BadRequest
-from ctx.memory.bank.base import MAX_LIMIT, BankView, check_id
+from ctx.memory.bank.base import MAX_LIMIT, BankView
 from ctx.memory.columns import ORDERS, Memory, canonical, number, order_key, order_value, whole
 from ctx.memory.filters import Condition, compile_filter
 from ctx.memory.reader import FORGOTTEN, SCALAR, TAG, visible
@@ -49,8 +49,6 @@ class Reading(BankView):
     def get_many(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[JSON | None]:
         """The records in the order asked, None for those that are not there."""
         _check_few(ids)
-        for id in ids:
-            check_id(id)
         with self._view() as view:
             memories = [self._find(view, id, deleted=include_deleted) for id in ids]
             records = iter(self._records(view, [memory for memory in memories if memory]))

@@ -28,6 +28,9 @@ NEIGHBOURS = 20  # of a text, among which what says almost the same is looked fo
 CHARS_PER_TOKEN = 4
 
 
+_DATED = Condition("m.event_ms IS NOT NULL OR m.said_ms IS NOT NULL", ())
+
+
 class Question(NamedTuple):
     """What is asked of a bank, checked."""
 
@@ -125,7 +128,7 @@ class Searching(BankView):
                 hits.sort(key=lambda hit: -hit.score)  # stable: equal scores keep the order of rank
             page = _within_tokens(hits[offset : offset + limit], max_tokens)
             results = self._results(view, page, explain=explain)
-        if touch and page:
+        if touch:
             self._count_reading([hit.memory.no for hit in page])
         return {"results": results, "total": len(hits), "answered": answer.plain, "degraded": degraded}
 
@@ -145,11 +148,9 @@ class Searching(BankView):
         `disposition` ({"mission", "skepticism", "literalism", "empathy"}) replaces what the bank configures.
         The same memories, query and clock give the same bytes.
         """
-        if budget not in DEPTHS:
-            raise BadRequest(f"budget: one of {', '.join(DEPTHS)}")
         if context is not None and not isinstance(context, str):
             raise BadRequest("context: a text is needed")
-        query = Question(query).check().query
+        query = Question(query, budget=budget).check().query
         with self._view() as view:
             manner = Disposition.of({**view.bank.config, **(disposition or {})})
 
@@ -235,7 +236,7 @@ class Searching(BankView):
     ) -> list[MemoryHit]:
         """What happened, or was dated, in the window and no leg found."""
         nos = view.numbers(
-            [*conditions, _dated(), _in_window(span)],
+            [*conditions, _DATED, _in_window(span)],
             order="coalesce(m.event_ms, m.said_ms), m.no",
             limit=depth,
         )
@@ -254,13 +255,14 @@ class Searching(BankView):
         self, view: Reader, hits: Sequence[MemoryHit], conditions: Sequence[Condition]
     ) -> dict[str, Candidate | None]:
         """The last successor of every replaced hit; None where that is not to be shown."""
-        successor = {hit.memory.id: hit.memory.superseded_by for hit in hits if hit.memory.superseded_by}
-        step: dict[str, str] = {}
-        pending = set(successor)
+        step = {hit.memory.id: hit.memory.superseded_by for hit in hits if hit.memory.superseded_by}
+        ids = tuple(step)
+        pending = set(step.values()) - step.keys()
         while pending:
-            step |= view.successors(pending)
-            pending = {step[id] for id in pending if id in step} - set(step)
-        ends = {id: _end(id, step) for id in successor}
+            following = view.successors(pending)
+            step |= following
+            pending = set(following.values()) - step.keys()
+        ends = {id: _end(id, step) for id in ids}
         heads = {row.id: row for id in set(ends.values()) if (row := view.row(id)) is not None}
         passing = set(view.numbers(conditions, [row.no for row in heads.values()]))
         candidates = view.candidates(passing)
@@ -328,10 +330,6 @@ def _in_window(admitted: Window) -> Condition:
     ends = ((f"{last} >= ?", admitted.first_ms), (f"{first} <= ?", admitted.last_ms))
     bounds = [(sql, ms) for sql, ms in ends if ms is not None]
     return Condition(" AND ".join(sql for sql, _ in bounds) or "TRUE", tuple(ms for _, ms in bounds))
-
-
-def _dated() -> Condition:
-    return Condition("m.event_ms IS NOT NULL OR m.said_ms IS NOT NULL", ())
 
 
 def _check_order(order: str) -> None:

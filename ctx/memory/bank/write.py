@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from ctx.clock import DAY_MS, ahead_of_utc_ms
 from ctx.errors import BadRequest, Conflict
-from ctx.memory.bank.base import BankView
 from ctx.memory.bank.search import Searching
 from ctx.memory.columns import MAX_TAGS, UPDATABLE, Memory, check_json, checked, fits_metadata, short_text
 from ctx.memory.dates import happened
@@ -63,7 +62,7 @@ class Request(NamedTuple):
             writer.keep_reply(self.key, self.digest, reply)
 
 
-class Writing(Searching, BankView):
+class Writing(Searching):
     """What changes a bank."""
 
     def ensure(self) -> None:
@@ -262,8 +261,7 @@ class Writing(Searching, BankView):
             return self.purge(ids, reason=reason)
         with self._writing("delete") as writer:
             nos = {self._must_find(writer, id).no for id in ids}
-            if reason is not None:
-                writer.detail(reason=short_text("reason", reason))
+            writer.detail(reason=short_text("reason", reason))
             chosen = Condition(f"m.no {IN_NUMBERS}", (listed(list(nos)),))
             return {"count": writer.delete_under([chosen], writer.at_ms), "op_id": writer.op_id}
 
@@ -277,8 +275,7 @@ class Writing(Searching, BankView):
                 for id in ids
                 for member in writer.with_contents(self._must_find(writer, id, deleted=True))
             }
-            if reason is not None:
-                writer.detail(reason=short_text("reason", reason))
+            writer.detail(reason=short_text("reason", reason))
             writer.engine.note_erasure()
             writer.detail(erased=[member.id for member in doomed.values()])
             for member in doomed.values():
@@ -318,8 +315,7 @@ class Writing(Searching, BankView):
                 doomed = _contained_nos(view, view.select(conditions), deleted=False)
                 return {"count": len(doomed), "op_id": None}
         with self._writing("delete_where") as writer:
-            if reason is not None:
-                writer.detail(reason=short_text("reason", reason))
+            writer.detail(reason=short_text("reason", reason))
             count = writer.delete_under(conditions, writer.at_ms)
             reply = {"count": count, "op_id": writer.op_id if count else None}
             if anew:
@@ -350,9 +346,7 @@ class Writing(Searching, BankView):
             return view.following_ms(self._now())
 
     def _draft(self, fields: dict[str, JSON], now_ms: int) -> Memory:
-        columns, flags = self._screened(checked(fields))
-        if "text" not in columns:
-            raise BadRequest("text: a text with at least one character is needed")
+        columns, flags = self._screened(checked({**fields, "text": fields.get("text")}))
         columns = _said_by_now(columns, now_ms)
         said_ms = columns.get("said_ms")
         if columns.get("event_ms") is None:
@@ -498,9 +492,7 @@ def _following_times(memory: Memory, changes: dict[str, JSON], timestamp: JSON) 
     ahead_ms = _zone_of(memory)
     if ahead_ms is None:
         return {}
-    corrected_memory = memory._replace(
-        **{name: changes[name] for name in ("text", "said_ms") if name in changes}
-    )
+    corrected_memory = memory._replace(**changes)
     named_ms = _ahead_ms(timestamp)
     if named_ms or changes.get("said_ms", memory.uttered_ms) != memory.uttered_ms:
         ahead_ms = named_ms
@@ -553,14 +545,13 @@ def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
     """The memory that is there, with what a second saying adds: a context, tags, metadata, a longer life, a
     later day.
     """
-    changes: dict[str, JSON] = {}
     known_contexts = all_contexts(twin)
-    if added_contexts := [context for context in all_contexts(memory) if context not in known_contexts]:
-        changes["contexts"] = [*twin.contexts, *added_contexts]
-    if added_tags := [tag for tag in memory.tags if tag not in twin.tags]:
-        changes["tags"] = [*twin.tags, *added_tags]
-    changes["metadata"] = {**twin.metadata, **memory.metadata}
-    changes["flags"] = sorted({*twin.flags, *memory.flags})
+    changes: dict[str, JSON] = {
+        "contexts": [*twin.contexts, *(name for name in all_contexts(memory) if name not in known_contexts)],
+        "tags": [*twin.tags, *(tag for tag in memory.tags if tag not in twin.tags)],
+        "metadata": {**twin.metadata, **memory.metadata},
+        "flags": sorted({*twin.flags, *memory.flags}),
+    }
     if twin.expires_ms is not None and (memory.expires_ms is None or memory.expires_ms > twin.expires_ms):
         changes["expires_ms"] = memory.expires_ms
     repeated = writer.bank.seq != twin.seq  # else nothing was said in between, and within a day it is a retry

@@ -79,13 +79,12 @@ def _note_of_file(path: str, content: bytes) -> Iterator[Item | Unread]:
     front = read_front_matter(text)
     begin, metadata = front
     stem = os.path.splitext(os.path.basename(path))[0]
-    tags = metadata.get("tags") or []
     note = _Note(
         path,
         front_title(front) or stem,
         str(metadata.get("permalink") or os.path.splitext(path)[0]),
         str(metadata.get("type") or "note"),
-        tuple(_tags(tags)),
+        tuple(_tags(metadata.get("tags"))),
         _moment(metadata),
     )
     first_line = text.count("\n", 0, begin) + 1

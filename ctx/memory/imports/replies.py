@@ -7,11 +7,12 @@ https://docs.mem0.ai/cookbooks/essentials/exporting-memories and `get_all` (2026
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from ctx.errors import BadRequest
 from ctx.memory.imports.item import Item, Source, Unread, present
-from ctx.types import JSON
+from ctx.types import JSON, as_table
 
 _LISTS = ("memories", "results", "items")  # the keys under which a reply lists what is in it
 Convert = Callable[[dict[str, JSON]], Item | Unread]
@@ -22,37 +23,26 @@ class _Entry(NamedTuple):
     value: JSON
 
 
-def read_claude_recall(source: Source) -> Iterator[Item | Unread]:
-    return _converted(source, "claude-recall", _claude_recall)
-
-
-def read_hindsight(source: Source) -> Iterator[Item | Unread]:
-    return _converted(source, "hindsight", _hindsight)
-
-
-def read_sekha(source: Source) -> Iterator[Item | Unread]:
-    return _converted(source, "sekha", _sekha)
-
-
 def read_mem0(source: Source) -> Iterator[Item | Unread]:
     """Raises `BadRequest` where there are several people's memories and none was chosen: one bank is one
     person's."""
     entries = list(_entries(source, "mem0"))
-    values = [entry.value for entry in entries if isinstance(entry, _Entry) and isinstance(entry.value, dict)]
-    users = sorted({str(value["user_id"]) for value in values if value.get("user_id")})
+    users = sorted({str(user) for entry in entries if (user := _user(entry))})
     if len(users) > 1 and source.user is None:
         raise BadRequest(
             f"the memories of {len(users)} users: {', '.join(users[:10])}; --user NAME chooses one, --bank "
             "the bank for them"
         )
-    chosen = [
-        entry
+    return (
+        _item(entry, "mem0", _mem0)
         for entry in entries
-        if isinstance(entry, Unread)
-        or source.user is None
-        or (isinstance(entry.value, dict) and entry.value.get("user_id") == source.user)
-    ]
-    return (_item(entry, "mem0", _mem0) for entry in chosen)
+        if isinstance(entry, Unread) or source.user in (None, _user(entry))
+    )
+
+
+def _user(entry: "_Entry | Unread") -> JSON:
+    """Whose memory an entry is."""
+    return None if isinstance(entry, Unread) else as_table(entry.value).get("user_id")
 
 
 def _converted(source: Source, product: str, convert: Convert) -> Iterator[Item | Unread]:
@@ -190,3 +180,11 @@ def _mem0(entry: dict[str, JSON]) -> Item:
     }
     text = entry["memory"] if "memory" in entry else entry["text"]
     return Item("", str(entry["id"]), {"text": text, "type": "world", **present(optional)})
+
+
+READERS: dict[str, Callable[[Source], Iterator[Item | Unread]]] = {
+    "claude-recall": partial(_converted, product="claude-recall", convert=_claude_recall),
+    "hindsight": partial(_converted, product="hindsight", convert=_hindsight),
+    "mem0": read_mem0,
+    "sekha": partial(_converted, product="sekha", convert=_sekha),
+}
