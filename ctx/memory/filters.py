@@ -301,6 +301,13 @@ def _boolean(key: str, operand: JSON) -> bool:
     return operand
 
 
+def _text_operand(key: str, value: JSON) -> str:
+    if not isinstance(value, str):
+        raise BadRequest(f"filter: '{key}' is compared with texts")
+    check_unicode(f"filter: '{key}'", value)
+    return value
+
+
 def _operand(key: str, kind: str, operator: str, value: JSON) -> JSON:
     if value is None:
         return None
@@ -310,10 +317,7 @@ def _operand(key: str, kind: str, operator: str, value: JSON) -> JSON:
         except ValueError:
             raise no_time(f"filter: '{key}'", value) from None
     if kind == TEXT:
-        if not isinstance(value, str):
-            raise BadRequest(f"filter: '{key}' is compared with texts")
-        check_unicode(f"filter: '{key}'", value)
-        return value
+        return _text_operand(key, value)
     if not is_number(value):
         raise BadRequest(f"filter: '{key}' is compared with {'times' if kind == TIME else 'numbers'}")
     check_number(f"filter: '{key}'", value)

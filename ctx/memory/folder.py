@@ -187,11 +187,14 @@ class Folder:
             return note.id
         _check_current(note, record)
         if not reply["dry_run"]:
-            updated = self._bank.update(record["id"], patch, expect_version=record["version"])
-            reply["op_ids"] += [updated["op_id"]] if updated["op_id"] else []
-            self._write(entry.path, to_note(updated["record"]), False)
+            self._store_edit(entry.path, record, patch, reply)
         reply["changed"] += 1
         return note.id
+
+    def _store_edit(self, path: str, record: JSON, patch: JSON, reply: dict[str, JSON]) -> None:
+        updated = self._bank.update(record["id"], patch, expect_version=record["version"])
+        reply["op_ids"] += [updated["op_id"]] if updated["op_id"] else []
+        self._write(path, to_note(updated["record"]), False)
 
     def _store_new(self, entry: Entry, reply: dict[str, JSON], ids: set[str | None]) -> str | None:
         bank = self._bank.with_id(entry.note.id) if entry.note.id else self._bank

@@ -93,13 +93,16 @@ def news_of(
         if later.signals["cosine"] is None or later.memory.uttered_ms <= earlier.memory.uttered_ms:
             continue
         cosine = cosine_of(vectors, earlier.memory.no, later.memory.no)
-        if cosine is None:
-            continue
         nearer = later.signals["cosine"] - earlier.signals["cosine"]
-        if cosine < LEAST_COSINE or FITTED.likelihood(Signals(cosine, True, nearer, 1.0)) < likeliest:
-            continue  # whatever the two say
+        if cosine is None or not _may_be_news(cosine, nearer, likeliest):
+            continue
         newer = Statement.of(later.memory.text)
         likelihood = FITTED.likelihood(signals_of(question, older, newer, cosine, nearer))
         if likelihood >= likeliest and not apart(question, older, newer):
             likeliest, news = likelihood, index
     return news
+
+
+def _may_be_news(cosine: float, nearer: float, least: float) -> bool:
+    """Whether two texts of that cosine can be as likely, whatever they say."""
+    return cosine >= LEAST_COSINE and FITTED.likelihood(Signals(cosine, True, nearer, 1.0)) >= least

@@ -141,13 +141,14 @@ def _id(value: JSON) -> str | None:
 def _fields(metadata: dict[str, JSON]) -> dict[str, JSON]:
     """The front matter's part of a memory; keys of other programs are passed over."""
     fields = {name: metadata[name] for name in _FIELDS if name in metadata}
-    for name in ("contexts", "tags"):
-        value = fields.get(name)
-        if isinstance(value, str):
-            fields[name] = [part.strip() for part in value.split(",") if part.strip()]
-        elif name in fields and value is None:
-            fields[name] = []
-    return fields
+    return fields | {name: _listed(fields[name]) for name in ("contexts", "tags") if name in fields}
+
+
+def _listed(names: JSON) -> JSON:
+    """Names as a list, which a person may have left empty or written with commas."""
+    if isinstance(names, str):
+        return [part.strip() for part in names.split(",") if part.strip()]
+    return [] if names is None else names
 
 
 def _comparable(name: str, value: JSON) -> JSON:

@@ -137,8 +137,11 @@ OPS: dict[str, Op] = {
 }
 
 
-def _check_names(op: str, operation: Op, arguments: dict[str, JSON]) -> None:
-    """Raises `BadRequest` for an unknown argument, or a missing one."""
+def _arguments(op: str, operation: Op, args: JSON) -> dict[str, JSON]:
+    """What is given that is not `null`. Raises `BadRequest` for an unknown argument, or a missing one."""
+    if not isinstance(args, dict | None):
+        raise BadRequest(f"memory.{op}: an object of arguments is needed")
+    arguments = {name: value for name, value in (args or {}).items() if value is not None}
     allowed = (*operation.required, *operation.optional)
     for name in arguments:
         if name not in allowed:
@@ -148,6 +151,7 @@ def _check_names(op: str, operation: Op, arguments: dict[str, JSON]) -> None:
     for name in operation.required:
         if name not in arguments:
             raise BadRequest(f"memory.{op}: missing argument '{name}'")
+    return arguments
 
 
 def call(bank: MemoryBank, op: str, args: JSON) -> JSON:
@@ -159,12 +163,7 @@ def call(bank: MemoryBank, op: str, args: JSON) -> JSON:
     operation = OPS.get(op)
     if operation is None:
         raise BadRequest(f"memory: unknown operation '{str(op)[:40]}' (known: {', '.join(OPS)})")
-    if args is None:
-        args = {}
-    if not isinstance(args, dict):
-        raise BadRequest(f"memory.{op}: an object of arguments is needed")
-    arguments = {name: value for name, value in args.items() if value is not None}
-    _check_names(op, operation, arguments)
+    arguments = _arguments(op, operation, args)
     try:
         return operation.run(bank, **arguments)
     except StoreError as error:

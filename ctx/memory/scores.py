@@ -156,6 +156,10 @@ def bm25(query: WordQuery, segments: Sequence[Sequence[str]]) -> float:
     )
 
 
+def _share_in(terms: set[str], words: Sequence[QueryWord]) -> float:
+    return sum(word.share * _held(word, terms) for word in words)
+
+
 def coverage(query: WordQuery, segments: Sequence[Sequence[str]], text: str) -> float:
     """The weighed share of the query's words in the memory's best passage (its label, context and tags count
     with each).
@@ -163,11 +167,7 @@ def coverage(query: WordQuery, segments: Sequence[Sequence[str]], text: str) -> 
     if not query.words:
         return 0.0
     about, *passages = segments or ((),)
-    labels = set(about)
-    best = 0.0
-    for part in passages or [()]:
-        terms_of_part = labels.union(part)
-        best = max(best, sum(word.share * _held(word, terms_of_part) for word in query.words))
+    best = max(_share_in({*about, *part}, query.words) for part in passages or [()])
     if best < SUBSTRING_FLOOR and len(query.text) >= 4 and _stands_in(query.text, folded(text)):
         best = SUBSTRING_FLOOR
     return min(best, 1.0)

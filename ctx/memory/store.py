@@ -174,15 +174,11 @@ class MemoryStore:
             )
             if not all(packed):
                 break
-            for bank in {bank for bank, _ in batch}:
-                self._embed(
-                    bank,
-                    [
-                        (memory, vectors)
-                        for (owner, memory), vectors in zip(batch, packed, strict=True)
-                        if owner == bank
-                    ],
-                )
+            of_bank: dict[str, list[tuple[Memory, list[bytes]]]] = {}
+            for (bank, memory), vectors in zip(batch, packed, strict=True):
+                of_bank.setdefault(bank, []).append((memory, vectors))
+            for bank, pairs in of_bank.items():
+                self._embed(bank, pairs)
             count += len(batch)
         return count
 

@@ -93,15 +93,18 @@ class BankVectors:
                 self._catch_up(reader, model_no)
             self._seq, self._purges = bank.seq, bank.purges
 
+    def _drop(self, owners: list[int]) -> None:
+        rows = self._rows
+        replaced = np.flatnonzero(np.isin(rows.owners[: rows.filled], owners))
+        rows.alive[replaced] = False
+        rows.current[replaced] = False
+        self._dead += len(replaced)
+
     def _catch_up(self, reader: Reader, model_no: int) -> None:
         changed = reader.changed_since(self._seq)
         reread = [no for no, _, _ in changed if no <= self._last_owner]
         if reread:
-            rows = self._rows
-            replaced = np.flatnonzero(np.isin(rows.owners[: rows.filled], reread))
-            rows.alive[replaced] = False
-            rows.current[replaced] = False
-            self._dead += len(replaced)
+            self._drop(reread)
         withdrawn = {no: deleted for no, deleted, superseded in changed if deleted or superseded}
         undeleted = [no for no, deleted, _ in changed if not deleted]
         if undeleted:

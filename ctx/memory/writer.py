@@ -79,6 +79,17 @@ class Writer(Reader):
             self.join_session(memory.no, memory.session)
         return memory
 
+    def _write_columns(self, memory: Memory, columns: Sequence[str]) -> None:
+        values = [
+            canonical(getattr(memory, name)) if name in JSON_COLUMNS else getattr(memory, name)
+            for name in columns
+        ]
+        assignments = ", ".join(f"{name} = ?" for name in columns)
+        self.connection.execute(
+            f"UPDATE memories SET {assignments} WHERE no = ? AND bank_no = ?",
+            (*values, memory.no, self.bank_no),
+        )
+
     def patch(self, memory: Memory, changes: dict[str, JSON]) -> Memory:
         """Writes columns (by their names, JSON columns as values) as the next version; the words follow."""
         changes = {name: value for name, value in changes.items() if getattr(memory, name) != value}
@@ -87,16 +98,7 @@ class Writer(Reader):
         changed = memory._replace(**changes, seq=self.op_no, version=memory.version + 1)
         parts = segments(changed)
         changed = changed._replace(term_count=weighed_length(parts))
-        columns = (*changes, "seq", "version", "term_count")
-        values = [
-            canonical(getattr(changed, name)) if name in JSON_COLUMNS else getattr(changed, name)
-            for name in columns
-        ]
-        self.connection.execute(
-            f"UPDATE memories SET {', '.join(f'{name} = ?' for name in columns)} WHERE no = ? AND bank_no = "
-            "?",
-            (*values, memory.no, self.bank_no),
-        )
+        self._write_columns(changed, (*changes, "seq", "version", "term_count"))
         if memory.deleted_ms is None:
             self._drop_words(memory)
         if changed.deleted_ms is None:

@@ -143,6 +143,11 @@ class Writing(Searching):
         self._embedding.stored([vectors])
         return reply
 
+    def _drafts(self, items: Sequence[JSON], container: JSON, now_ms: int) -> list[Memory]:
+        if container is None:
+            return [self._draft(item, now_ms) for item in items]
+        return self._contained(items, container, now_ms)
+
     def put_many(
         self, items: Sequence[JSON], container: JSON = None, *, idempotency_key: str | None = None
     ) -> JSON:
@@ -156,12 +161,7 @@ class Writing(Searching):
         request = Request.of(idempotency_key, "put_many", {"items": list(items), "container": container})
         if (reply := self._answered(request)) is not None:
             return reply
-        now_ms = self._following_ms()
-        drafts = (
-            [self._draft(item, now_ms) for item in items]
-            if container is None
-            else self._contained(items, container, now_ms)
-        )
+        drafts = self._drafts(items, container, self._following_ms())
         vectors = self._embedding.packed([memory.text for memory in drafts])
         with self._writing("put_many") as writer:
             if (reply := request.answered(writer)) is not None:
@@ -205,11 +205,7 @@ class Writing(Searching):
             if not changes.keys().isdisjoint(SCREENED):
                 changes["flags"] = self._flags_of(memory._replace(**changes))
             changes = _followed(memory, _said_by_now(changes, writer.at_ms), patch.get("timestamp"))
-            changed = sorted(
-                public_name(name)
-                for name, value in changes.items()
-                if name != "flags" and getattr(memory, name) != value
-            )
+            changed = _changed_names(memory, changes)
             if changed:
                 memory = self._patched(writer, memory, changes, vectors)
             aliases = writer.aliases([memory.no]).get(memory.no, [])
@@ -468,6 +464,12 @@ def _check_version(memory: Memory, expected: int | None) -> None:
             f"the memory has version {memory.version}, not {expected}: read it again",
             data={"version": memory.version},
         )
+
+
+def _changed_names(memory: Memory, changes: dict[str, JSON]) -> list[str]:
+    """The fields that a change makes other than they are, as callers know them."""
+    differing = [name for name, value in changes.items() if getattr(memory, name) != value]
+    return sorted(public_name(name) for name in differing if name != "flags")
 
 
 def _followed(memory: Memory, changes: dict[str, JSON], timestamp: JSON) -> dict[str, JSON]:

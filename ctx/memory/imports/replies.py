@@ -100,7 +100,7 @@ def _listed(document: JSON, place: str, product: str) -> Iterator["_Entry | Unre
     if isinstance(document, dict):
         listed = next((document[name] for name in _LISTS if isinstance(document.get(name), list)), [document])
         total = document.get("total", document.get("count"))
-        if listed is not document and isinstance(total, int) and total > len(listed) and "offset" in document:
+        if "offset" in document and isinstance(total, int) and total > len(listed):
             yield Unread(
                 "the end", f"the list holds {len(listed):,} of {total:,}: import its other pages too"
             )
