@@ -184,6 +184,17 @@ def _close(descriptor: int) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
+def _open_streams() -> None:
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
+
+
 def _mend_streams() -> None:
     """Gives the standard streams that are closed (`>&-`) somewhere to go.
 
@@ -191,14 +202,7 @@ def _mend_streams() -> None:
     be written over.
     """
     if None in (sys.stdin, sys.stdout, sys.stderr):
-        for number in range(3):
-            try:
-                os.fstat(number)
-            except OSError:
-                os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
-        sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
-        sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
-        sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
+        _open_streams()
     if sys.stdout.encoding.lower() != "utf-8":
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # Latin-1 lacks letters
 

@@ -50,12 +50,7 @@ def run(command: str, argv: list[str]) -> int:
         return _list(name, _root(location, args), args.json)
     if args.all:
         return _connect_all(location, name, args)
-    if args.memory:
-        outcome = connect_memory(location, args)
-    elif args.remove:
-        outcome = _remove(args.client, location, name, args)
-    else:
-        outcome = _connect(args.client, location, name, args)
+    outcome = _of_one(location, name, args)
     if args.json:
         print_json({"name": name, **outcome.row()})
     else:
@@ -110,6 +105,14 @@ def _options() -> Any:
     )
     options.add_argument("--dry-run", action="store_true", help="show the change as a diff; write nothing")
     return options
+
+
+def _of_one(location: Location | None, name: str, args: Any) -> Outcome:
+    if args.memory:
+        return connect_memory(location, args)
+    if args.remove:
+        return _remove(args.client, location, name, args)
+    return _connect(args.client, location, name, args)
 
 
 def _check_client(args: Any) -> None:
@@ -350,18 +353,14 @@ def _twins(present: dict[str, JSON], entry: Entry, name: str) -> list[str]:
 def _connect_all(location: Location | None, name: str, args: Any) -> int:
     """Connects every client that is installed; one that fails does not keep the others."""
     chosen = [key for key, client in CLIENTS.items() if installed(client)]
-    outcomes = [
-        _one_of_all(key, location, name, args)
-        for key in chosen
-        if args.remove or args.scope != "project" or CLIENTS[key].project
-    ]
+    written = [key for key in chosen if args.remove or args.scope != "project" or CLIENTS[key].project]
+    outcomes = [_one_of_all(key, location, name, args) for key in written]
     if args.json:
         print_json({"name": name, "clients": [outcome.row() for outcome in outcomes]})
-    else:
-        if not chosen:
-            print("No client is installed here that ctx knows; `ctx connect --list` lists them.")
-        for outcome in outcomes:
-            outcome.show()
+    elif not chosen:
+        print("No client is installed here that ctx knows; `ctx connect --list` lists them.")
+    for outcome in [] if args.json else outcomes:
+        outcome.show()
     return max((outcome.code for outcome in outcomes), default=0)
 
 
@@ -399,17 +398,21 @@ def _shortened(path: str) -> str:
     return f"~{path[len(home) :]}" if path.startswith(f"{home}{os.sep}") else path
 
 
-def _client_row(key: str, client: Client, name: str, root: str | None) -> dict[str, JSON]:
-    """What is here of a client. Where its file cannot be read, a note says so."""
-    path = _path(client, client.user, name) if client.user else None
-    present: dict[str, JSON] = {}
+def _present(client: Client, path: str | None) -> tuple[dict[str, JSON], str | None]:
+    """The entries of a client's file, and why there may be more."""
     try:
         content = read_text(path) if path else None
         present = entries(client.form, client.key, content)
         why = illegibility(client.form, content)
-        note = f"{path} {why}" if why else None
+        return present, f"{path} {why}" if why else None
     except ConfigError as error:
-        note = error.message
+        return {}, error.message
+
+
+def _client_row(key: str, client: Client, name: str, root: str | None) -> dict[str, JSON]:
+    """What is here of a client. Where its file cannot be read, a note says so."""
+    path = _path(client, client.user, name) if client.user else None
+    present, note = _present(client, path)
     if note is not None:
         print(f"Note: {plain(note)}", file=sys.stderr)
     return {

@@ -2,6 +2,7 @@
 terminal.
 """
 
+import argparse
 import http.server
 import os
 import sys
@@ -18,7 +19,7 @@ from ctx.text import did_you_mean
 LOOPBACK = "127.0.0.1"
 
 
-def run(command: str, argv: list[str]) -> int:
+def _options(argv: list[str]) -> argparse.Namespace:
     options = parser(
         "docs", "Read the documentation of this version, offline: in the browser, or here.", json=True
     )
@@ -32,9 +33,14 @@ def run(command: str, argv: list[str]) -> int:
     )
     options.add_argument("--no-open", action="store_true", help="serve the site and open no browser")
     args = options.parse_args(argv)
-    texts = pages(bundled_path("docs"))
     if args.json and not args.list:
         raise BadRequest("--json is of --list: a page is Markdown (--print)")
+    return args
+
+
+def run(command: str, argv: list[str]) -> int:
+    args = _options(argv)
+    texts = pages(bundled_path("docs"))
     if args.list:
         return tell(args.json, {"pages": list(texts)}, *texts)
     page = (args.page or "index").removesuffix(".md").strip("/")

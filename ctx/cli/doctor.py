@@ -2,6 +2,7 @@
 itself.
 """
 
+import argparse
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ from ctx.cli.serve import page_access
 from ctx.config import Config
 from ctx.errors import CtxError, StoreError
 from ctx.hosts import is_loopback
+from ctx.items import SourceStatus
 from ctx.pruning import replaced_models
 from ctx.replies import Boundless, read_reply
 from ctx.server.address import local
@@ -49,7 +51,7 @@ class Finding(NamedTuple):
     detail: str
 
 
-def run(command: str, argv: list[str]) -> int:
+def _options(argv: list[str]) -> argparse.Namespace:
     options = parser(
         "doctor", "Check the installation, the store, the sources, the sandbox and the server.", json=True
     )
@@ -58,13 +60,22 @@ def run(command: str, argv: list[str]) -> int:
         action="store_true",
         help="mend what can be mended: rebuild the index; set a damaged catalog aside",
     )
-    args = options.parse_args(argv)
+    return options.parse_args(argv)
+
+
+def _marks() -> dict[str, str]:
+    if styled():
+        return {
+            OK: "\x1b[32mok\x1b[0m     ",
+            WARNING: "\x1b[33mwarning\x1b[0m",
+            FAILED: "\x1b[31mfailed\x1b[0m ",
+        }
+    return {state: f"{state:<7}" for state in (OK, WARNING, FAILED)}
+
+
+def run(command: str, argv: list[str]) -> int:
+    args, marks = _options(argv), _marks()
     findings: list[Finding] = []
-    marks = (
-        {OK: "\x1b[32mok\x1b[0m     ", WARNING: "\x1b[33mwarning\x1b[0m", FAILED: "\x1b[31mfailed\x1b[0m "}
-        if styled()
-        else {s: f"{s:<7}" for s in (OK, WARNING, FAILED)}
-    )
     for row in examine(args.config, fix=args.fix):
         findings.append(row)
         if not args.json:
@@ -171,6 +182,15 @@ def _search_engine(workspace: Workspace) -> Iterator[Finding]:
         yield Finding("search engine", OK if healthy else WARNING, line)
 
 
+def _set_aside(path: str) -> str:
+    """Moves a damaged catalog with what belongs to it; where it is now."""
+    aside = f"{path}.damaged-{time.strftime('%Y%m%d-%H%M%S')}"
+    for suffix in ("", *COMPANIONS):
+        if os.path.lexists(path + suffix):
+            os.replace(path + suffix, aside + suffix)
+    return aside
+
+
 def _catalog(config: Config, *, fix: bool) -> Finding:
     """Whether every page of the catalog is sound; `fix` sets a damaged one aside."""
     try:
@@ -182,11 +202,9 @@ def _catalog(config: Config, *, fix: bool) -> Finding:
             return Finding("catalog", FAILED, error.message)
         problems, stats = [error.message], {}
     if not problems:
-        size = (
-            f"{counted(stats['documents'], 'document')}, {counted(stats['chunks'], 'chunk')}, "
-            f"{stats['size_bytes'] / 1e6:,.1f} MB"
-        )
-        return Finding("catalog", OK, f"{size}, every page sound")
+        documents, chunks = counted(stats["documents"], "document"), counted(stats["chunks"], "chunk")
+        size = f"{stats['size_bytes'] / 1e6:,.1f} MB"
+        return Finding("catalog", OK, f"{documents}, {chunks}, {size}, every page sound")
     if config.store.url:
         return Finding("catalog", FAILED, problems[0])
     if not fix:
@@ -196,11 +214,7 @@ def _catalog(config: Config, *, fix: bool) -> Finding:
             f"{problems[0]}. `ctx doctor --fix` sets the file aside and `ctx index` builds it anew; "
             "memories in it have to come from a backup",
         )
-    path = config.db.path
-    aside = f"{path}.damaged-{time.strftime('%Y%m%d-%H%M%S')}"
-    for suffix in ("", *COMPANIONS):
-        if os.path.lexists(path + suffix):
-            os.replace(path + suffix, aside + suffix)
+    aside = _set_aside(config.db.path)
     return Finding(
         "catalog",
         WARNING,
@@ -293,22 +307,28 @@ def _sources(workspace: Workspace, fix: bool) -> Iterator[Finding]:
             "sources", WARNING, "none is configured; add a [connectors.filesystem.NAME] to ctx.toml"
         )
     for status in statuses:
-        if not status.configured:
-            detail = f"{status.name}: not configured, {counted(status.doc_count, 'document')} kept"
-            if workspace.config.store.url:
-                detail += f", for it may be another machine's (`ctx index --prune {status.name}` drops them)"
-                yield Finding("source", OK, detail)
-            else:
-                yield Finding("source", WARNING, f"{detail}; `ctx index --prune` drops them")
-        elif not status.healthy:
-            yield Finding("source", FAILED, f"{status.name}: {status.note or 'never indexed'}")
+        if status.configured:
+            yield _source(status)
         else:
-            yield Finding(
-                "source",
-                WARNING if status.note else OK,
-                f"{status.name}: {counted(status.doc_count, 'document')}"
-                + (f"; {status.note}" if status.note else ""),
-            )
+            yield _stray(status, shared=bool(workspace.config.store.url))
+
+
+def _source(status: SourceStatus) -> Finding:
+    if not status.healthy:
+        return Finding("source", FAILED, f"{status.name}: {status.note or 'never indexed'}")
+    detail = f"{status.name}: {counted(status.doc_count, 'document')}"
+    if status.note:
+        return Finding("source", WARNING, f"{detail}; {status.note}")
+    return Finding("source", OK, detail)
+
+
+def _stray(status: SourceStatus, *, shared: bool) -> Finding:
+    """Of a source that no configuration here names."""
+    detail = f"{status.name}: not configured, {counted(status.doc_count, 'document')} kept"
+    if not shared:
+        return Finding("source", WARNING, f"{detail}; `ctx index --prune` drops them")
+    detail += f", for it may be another machine's (`ctx index --prune {status.name}` drops them)"
+    return Finding("source", OK, detail)
 
 
 def _memory(workspace: Workspace, fix: bool) -> Iterator[Finding]:
@@ -357,17 +377,12 @@ def _server_keys(workspace: Workspace) -> int:
 def _extensions(workspace: Workspace, fix: bool) -> Iterator[Finding]:
     scripts = workspace.scripts.statuses()
     yield from _sandbox(workspace, bool(scripts or workspace.config.script_connectors))
-    for script in scripts:
-        if script.error is None:
-            continue
+    failed = [script for script in scripts if script.error is not None]
+    for script in failed:
         remark = "; the last version that worked answers" if script.serving else ""
-        trusting = script.error.endswith("`ctx trust`")
-        yield Finding(
-            script.kind,
-            WARNING if trusting else FAILED,
-            f"{script.name} ({script.where}): {script.error}{remark}",
-        )
-    if scripts and all(script.error is None for script in scripts):
+        state = WARNING if str(script.error).endswith("`ctx trust`") else FAILED
+        yield Finding(script.kind, state, f"{script.name} ({script.where}): {script.error}{remark}")
+    if scripts and not failed:
         yield Finding("scripts", OK, f"{len(scripts)} loaded")
     for doubt in workspace.doubts():
         yield Finding("setting", WARNING, doubt)

@@ -125,6 +125,12 @@ def summary(mode: str, outcomes: Iterable[Outcome]) -> Summary:
     return Summary(mode, first / count, in_5 / count, in_12 / count, mrr)
 
 
+def _missed_paths(by_mode: Mapping[str, Sequence[Outcome]]) -> set[str]:
+    """What was expected where nothing of it came."""
+    misses = [miss for outcomes in by_mode.values() for miss in outcomes if miss.rank is None]
+    return {path for miss in misses for path in miss.question.expect}
+
+
 def _options(argv: list[str]) -> argparse.Namespace:
     options = parser("eval", "Ask your own questions, and see what is missed and why.", json=True)
     options.add_argument(
@@ -151,9 +157,7 @@ def run(command: str, argv: list[str]) -> int:
             mode: [outcome(question, ask(workspace.toolbox, question, mode)) for question in questions]
             for mode in modes
         }
-        misses = [miss for outcomes in by_mode.values() for miss in outcomes if miss.rank is None]
-        expected = {path for miss in misses for path in miss.question.expect}
-        absent = sorted(_absent(workspace.catalog, expected))
+        absent = sorted(_absent(workspace.catalog, _missed_paths(by_mode)))
     rows = [_mode_json(mode, outcomes, args.within) for mode, outcomes in by_mode.items()]
     return tell(
         args.json,

@@ -28,7 +28,7 @@ from ctx.served_settings import SHIPPED_PACKS
 from ctx.sources import script_file
 from ctx.text import did_you_mean
 from ctx.tools.agents import Agents
-from ctx.tools.base import NAME, RESERVED, Toolbox
+from ctx.tools.base import NAME, NAME_RULE, RESERVED, Toolbox
 from ctx.tools.schema import compile_check
 from ctx.types import JSON, Caller
 from ctx.workspace import Workspace, open_workspace
@@ -164,23 +164,26 @@ def _script(
     `--source` names an entry of its `kind` (tool, connector, agent), else it is the one that names the
     script. Raises `BadRequest`.
     """
-    path, timeout_s = _path(kind, args.script), args.timeout
+    path = _path(kind, args.script)
     entries: Sequence[Script] = getattr(workspace.config, f"script_{kind}s")
     if args.source is None:
         entry = next((row for row in entries if os.path.realpath(row.path) == os.path.realpath(path)), None)
     else:
         entry = _entry(args.source, entries)
-    if entry is not None:
-        script = script_file(entry, workspace.config.root)
-        if script.calls:
-            workspace.load_extensions()  # the tools that it may call
-        if args.source is not None:  # the settings are the entry's, the script need not be
-            script = script._replace(path=os.path.abspath(path), shown=path)
-        return script if timeout_s is None else script._replace(timeout_s=timeout_s)
-    name = os.path.splitext(os.path.basename(path))[0]
-    return ScriptFile(
-        name, os.path.abspath(path), timeout_s=kind_timeout_s if timeout_s is None else timeout_s
-    )
+    if entry is None:
+        name = os.path.splitext(os.path.basename(path))[0]
+        script = ScriptFile(name, os.path.abspath(path), timeout_s=kind_timeout_s)
+    else:
+        script = _script_of(workspace, entry, path if args.source is not None else None)
+    return script if args.timeout is None else script._replace(timeout_s=args.timeout)
+
+
+def _script_of(workspace: Workspace, entry: Script, path: str | None) -> ScriptFile:
+    """The script of an entry, or another with its settings."""
+    script = script_file(entry, workspace.config.root)
+    if script.calls:
+        workspace.load_extensions()  # the tools that it may call
+    return script if path is None else script._replace(path=os.path.abspath(path), shown=path)
 
 
 def _entry(name: str, entries: Sequence[Script]) -> Script:
@@ -499,14 +502,19 @@ def _fits(value: JSON, types: set[str]) -> bool:
     return bool(types & {"number", "integer"}) and isinstance(value, int | float)
 
 
+def _check_name(name: str, *, tool: bool) -> None:
+    """Raises `BadRequest` for what a script cannot be called."""
+    if not NAME.fullmatch(name):
+        raise BadRequest(f"'{name}': {NAME_RULE}")
+    if tool and name.replace("_", "-") in RESERVED:
+        raise BadRequest(f"'{name}' is what ctx calls a tool of its own: give yours another name")
+
+
 def _write(scaffold: str, folder: str, args: argparse.Namespace) -> int:
     name: str = args.name
     file_name = name.replace("_", "-")
     path: str = args.path or os.path.join(folder, f"{file_name}.lua")
-    if not NAME.fullmatch(name):
-        raise BadRequest(f"'{name}': a name has 1 to 64 of A-Z a-z 0-9 _ -")
-    if folder == "tools" and file_name in RESERVED:
-        raise BadRequest(f"'{name}' is what ctx calls a tool of its own: give yours another name")
+    _check_name(name, tool=folder == "tools")
     if args.path is None:
         file_at(path, shared=True)
     if os.path.exists(path):

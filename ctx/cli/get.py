@@ -161,9 +161,7 @@ def _at_path(workspace: Workspace, text: str, file: str, source: str | None) -> 
 
     names = workspace.catalog.complete("source", "", None, 10_000)
     roots = {folder.name: folder.root for folder in workspace.config.filesystems}
-    for name in names:
-        if source is not None and source not in (name, source_kind(name)):
-            continue
+    for name in names if source is None else [name for name in names if source in (name, source_kind(name))]:
         paths = [] if text.startswith(("./", "../")) else [text]
         if name in roots:
             inside = os.path.relpath(os.path.realpath(file), os.path.realpath(roots[name]))

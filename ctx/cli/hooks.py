@@ -170,9 +170,8 @@ def _remove(client: Hooked, path: str, content: str | None, args: Any) -> Outcom
 # -- entries -------------------------------------------------------------------------------------------------
 
 
-def _entry(client: Hooked, hook: Hook, args: Any, location: Location | None) -> JSON:
-    """A hook as the client writes it. What a project shares works in any checkout; a user's own names its
-    project."""
+def _words(hook: Hook, args: Any, location: Location | None) -> list[str]:
+    """The command that a hook runs."""
     shared = args.scope == "project"
     words = ["ctx" if shared else own_command(), "memory", hook.action, "--hook", args.client]
     if hook.action == "recall":
@@ -181,6 +180,13 @@ def _entry(client: Hooked, hook: Hook, args: Any, location: Location | None) -> 
         words += ["--bank", args.bank]
     if location is not None and not shared:
         words += ["--config", os.path.abspath(location.path)]
+    return words
+
+
+def _entry(client: Hooked, hook: Hook, args: Any, location: Location | None) -> JSON:
+    """A hook as the client writes it. What a project shares works in any checkout; a user's own names its
+    project."""
+    words = _words(hook, args, location)
     command: dict[str, JSON] = {"command": f"{shlex.join(words)} || true", "timeout": hook.timeout_s}
     if not client.grouped:
         return command

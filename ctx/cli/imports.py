@@ -52,17 +52,23 @@ def _parquet(args: Any) -> int:
     return tell(args.json, {"embeddings": count, "pending": pending}, line)
 
 
+def _output(base: str, args: Any) -> str:
+    """The file to be written. Raises `BadRequest` where there is one."""
+    output = os.path.join(base, "ctx.toml") if args.output is None else os.path.abspath(args.output)
+    if os.path.lexists(output) and not args.dry_run:
+        raise BadRequest(
+            f"{shown_path(output)} is there already; nothing was written (--output names another file)"
+        )
+    return output
+
+
 def _context_harness(args: Any) -> int:
     path = os.path.abspath(os.path.expanduser(args.file))
     if not os.path.isfile(path):
         raise BadRequest(f"no such file: {args.file}")
     tables = read_toml(path, shown_path(path), os.environ)
     base = base_folder(tables, project_root(path))
-    output = os.path.join(base, "ctx.toml") if args.output is None else os.path.abspath(args.output)
-    if os.path.lexists(output) and not args.dry_run:
-        raise BadRequest(
-            f"{shown_path(output)} is there already; nothing was written (--output names another file)"
-        )
+    output = _output(base, args)
     conversion = converted(tables, Paths(base, project_root(output)), _script_text)
     problems = _problems(conversion, output)
     requests: list[str] = []

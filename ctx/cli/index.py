@@ -93,17 +93,22 @@ def _parsed(command: str, argv: list[str]) -> _Options:
     return options.parse_args(argv, namespace=_Options())
 
 
-def run(command: str, argv: list[str]) -> int:
-    args = _options(command, argv)
-    window = _window(args)
+def _check(args: _Options, window: Window | None, *, shared: bool) -> None:
+    """Raises `BadRequest` for options that contradict each other."""
     if window is not None and (args.watch or args.prune):
         raise BadRequest(
             "--since, --until and --limit take a part of a source; --watch and --prune need all of it"
         )
+    if args.prune and args.sources and not shared:
+        raise BadRequest("--prune looks at the whole configuration; leave the names of sources out")
+
+
+def run(command: str, argv: list[str]) -> int:
+    args = _options(command, argv)
+    window = _window(args)
     stop = threading.Event()
     config = configuration(args.config, remember=True)
-    if args.prune and args.sources and not config.store.url:
-        raise BadRequest("--prune looks at the whole configuration; leave the names of sources out")
+    _check(args, window, shared=bool(config.store.url))
     with open_workspace(config) as workspace:
         try:
             with without_the_reported():

@@ -15,6 +15,15 @@ from ctx.text import one_line, sound
 from ctx.toml import toml_value
 
 
+def _check_root(root: str) -> None:
+    """Raises `ConfigError` for what cannot be indexed."""
+    if not os.path.isdir(root):
+        absence = "a file, not a folder" if os.path.exists(root) else "no such folder"
+        raise ConfigError(f"--root: {absence}: {root}")
+    if sound(root) != root:
+        raise ConfigError(f"--root: a name that is not UTF-8 has no place in TOML: {one_line(root)}")
+
+
 def run(command: str, argv: list[str]) -> int:
     options = parser(
         "init",
@@ -30,11 +39,7 @@ def run(command: str, argv: list[str]) -> int:
     if os.path.exists(path) and not args.force:
         print(f"{path} is there already; nothing was written (--force replaces it).", file=sys.stderr)
         return tell(args.json, {"file": os.path.abspath(path), "written": False})
-    if not os.path.isdir(args.root):
-        absence = "a file, not a folder" if os.path.exists(args.root) else "no such folder"
-        raise ConfigError(f"--root: {absence}: {args.root}")
-    if sound(args.root) != args.root:
-        raise ConfigError(f"--root: a name that is not UTF-8 has no place in TOML: {one_line(args.root)}")
+    _check_root(args.root)
     with open(bundled_path("config", "ctx.toml"), encoding="utf-8") as file:
         text = file.read()
     text = text.replace('root = "./docs"', f"root = {toml_value(os.path.normpath(args.root))}", 1)

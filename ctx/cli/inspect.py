@@ -3,7 +3,7 @@
 import argparse
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TextIO
 from urllib.parse import quote
 
@@ -19,7 +19,7 @@ from ctx.items import SourceStatus, oldest_pending_ms
 from ctx.pruning import replaced_models
 from ctx.store.rows import ModelShare, StoredDocument
 from ctx.text import counted
-from ctx.types import Caller
+from ctx.types import JSON, Caller
 from ctx.workspace import Workspace, open_workspace
 
 
@@ -27,23 +27,25 @@ def run(command: str, argv: list[str]) -> int:
     return {"sources": _sources, "stats": _stats, "export": _export}[command](argv)
 
 
+def _source_row(source: JSON) -> tuple[str, ...]:
+    indexed_at = source["last_indexed_at"]
+    return (
+        source["name"],
+        ("ok" if source["healthy"] else "FAILED") if source["configured"] else "not configured",
+        f"{source['doc_count']:,}",
+        f"{source['chunk_count']:,}",
+        f"{source['pending']:,}",
+        ago(parse_ms(indexed_at) if indexed_at else None),
+        source["note"] or "",
+    )
+
+
 def _sources(argv: list[str]) -> int:
     options = parser("sources", "List the sources, their health and how much of each is indexed.", json=True)
     args = options.parse_args(argv)
     with open_workspace(configuration(args.config), reading=True, projecting=False) as workspace:
         reply = workspace.toolbox.call("sources", {}, Caller("cli"))
-    rows = [
-        (
-            source["name"],
-            ("ok" if source["healthy"] else "FAILED") if source["configured"] else "not configured",
-            f"{source['doc_count']:,}",
-            f"{source['chunk_count']:,}",
-            f"{source['pending']:,}",
-            ago(parse_ms(last) if (last := source["last_indexed_at"]) else None),
-            source["note"] or "",
-        )
-        for source in reply["sources"]
-    ]
+    rows = list(map(_source_row, reply["sources"]))
     headers = ("SOURCE", "HEALTH", "DOCUMENTS", "CHUNKS", "PENDING", "LAST INDEXED", "NOTE")
     columns = len(headers) if any(row[-1] for row in rows) else len(headers) - 1
     listing = table([row[:columns] for row in rows], headers[:columns])
@@ -69,22 +71,26 @@ def _stats(argv: list[str]) -> int:
         "replaced_models": shares_json(replaced),
         "sources": [shapes.row(status) for status in statuses],
     }
-    chunks = stats["chunks"]
-    covered = 100.0 * (chunks - pending) / chunks if chunks else 100.0
-    lines = [
-        f"documents   {stats['documents']:,}",
-        f"chunks      {chunks:,}",
-        f"embedded    {chunks - pending:,} / {chunks:,} ({covered:.0f} %)",
-    ]
-    if pending:
-        lines.append(f"pending     {pending:,}, the oldest since {ago(oldest)}")
-    lines.append(f"size        {stats['size_bytes'] / 1e6:,.1f} MB")
+    lines = _count_lines(stats, pending, oldest)
     lines += [f"replaced    {described(share)}; `ctx embed prune` drops them" for share in replaced]
     if away:
         lines.append(f"index       {away}")
     elif behind:
         lines.append(f"index       {behind:,} writes behind the catalog; `ctx index` catches up")
     return tell(args.json, answer, *lines, *_source_lines(statuses))
+
+
+def _count_lines(stats: Mapping[str, int], pending: int, oldest: int | None) -> list[str]:
+    chunks = stats["chunks"]
+    covered = 100.0 * (chunks - pending) / chunks if chunks else 100.0
+    waiting = [f"pending     {pending:,}, the oldest since {ago(oldest)}"] if pending else []
+    return [
+        f"documents   {stats['documents']:,}",
+        f"chunks      {chunks:,}",
+        f"embedded    {chunks - pending:,} / {chunks:,} ({covered:.0f} %)",
+        *waiting,
+        f"size        {stats['size_bytes'] / 1e6:,.1f} MB",
+    ]
 
 
 def _source_lines(statuses: Sequence[SourceStatus]) -> list[str]:

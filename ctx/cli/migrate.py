@@ -1,5 +1,6 @@
 """`ctx migrate`: moves a store to a database, or back to a file."""
 
+import argparse
 import os
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from ctx.store.lock import WriterLock
 from ctx.text import counted
 
 
-def run(command: str, argv: list[str]) -> int:
+def _options(argv: list[str]) -> argparse.Namespace:
     options = parser(
         "migrate",
         "Copy a store (documents, embeddings, memories, keys, sessions, what scripts keep) to another one "
@@ -33,6 +34,11 @@ def run(command: str, argv: list[str]) -> int:
         raise BadRequest(
             "name where the store goes (--to) or comes from (--from): postgresql://..., or a file"
         )
+    return args
+
+
+def run(command: str, argv: list[str]) -> int:
+    args = _options(argv)
     config = configuration(args.config)
     own_place = config.store.url or config.db.path
     origin_place = _place("--from", args.origin) if args.origin else own_place

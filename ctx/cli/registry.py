@@ -226,6 +226,16 @@ def _update(shelf: Shelf, args: argparse.Namespace) -> int:
     return tell(args.json, {"registries": reports}, *lines)
 
 
+def _print_update(registry: Registry, newest: Registry, changes: Mapping[str, str], verb: str) -> None:
+    if registry.commit == newest.commit:
+        print(f"{registry.name}: up to date at {registry.commit[:12]}")
+    else:
+        print(f"{registry.name}: {verb} from {registry.commit[:12]} to {newest.commit[:12]}")
+    for reference, change in changes.items():
+        trust = " (no longer trusted: look at it, then `ctx trust`)" if change == "changed" else ""
+        print(f"  {change:<8} {reference}{trust}")
+
+
 def _update_one(shelf: Shelf, registry: Registry, args: argparse.Namespace) -> JSON:
     newest, contents, problems, follows = _fetched(registry, registry.branch)
     if follows is False and not args.rewritten:
@@ -238,16 +248,7 @@ def _update_one(shelf: Shelf, registry: Registry, args: argparse.Namespace) -> J
     if not args.dry_run:
         shelf.install(newest, contents)
     if not args.json:
-        verb = "would change" if args.dry_run else "updated"
-        moved = registry.commit != newest.commit
-        print(
-            f"{registry.name}: {verb} from {registry.commit[:12]} to {newest.commit[:12]}"
-            if moved
-            else f"{registry.name}: up to date at {registry.commit[:12]}"
-        )
-        for reference, change in changes.items():
-            trust = " (no longer trusted: look at it, then `ctx trust`)" if change == "changed" else ""
-            print(f"  {change:<8} {reference}{trust}")
+        _print_update(registry, newest, changes, "would change" if args.dry_run else "updated")
         _print_left_out(problems)
     return {
         "name": registry.name,

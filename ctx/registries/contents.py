@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ctx.errors import ConfigError, SourceError
 from ctx.text import one_line
 from ctx.toml import tables_in
-from ctx.tools.base import NAME
+from ctx.tools.base import NAME, NAME_RULE
 from ctx.types import JSON, as_table
 
 KINDS = {"tools": "tool", "connectors": "connector", "agents": "agent"}
@@ -139,7 +139,7 @@ def _lying(entries: Mapping[str, Entry]) -> Iterator[tuple[str, str, str]]:
 
 def _name_fault(name: str, taken: bool) -> str | None:
     if not NAME.fullmatch(name):
-        return "a name has 1 to 64 of A-Z a-z 0-9 _ -"
+        return NAME_RULE
     return "another has this name, but for upper and lower case" if taken else None
 
 

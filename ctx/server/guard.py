@@ -196,15 +196,8 @@ class Guard:
             exchange.share_with = origin
         else:
             exchange.share_with = self._policy.shared_with(origin, foreign=access.foreign)
-        reply = {
-            "access-control-allow-methods": "GET, POST, DELETE, OPTIONS" if private else "GET, POST, OPTIONS",
-            "access-control-max-age": str(PREFLIGHT_MAX_AGE_S),
-        }
-        if names:
-            reply["access-control-allow-headers"] = names
-        if not private and headers.get("access-control-request-private-network") == "true":
-            reply["access-control-allow-private-network"] = "true"  # asked by older Chromium forks only
-        await exchange.reply(204, b"", reply)
+        network = not private and headers.get("access-control-request-private-network") == "true"
+        await exchange.reply(204, b"", _preflight_headers(names, private=private, network=network))
 
     def _identify(self, scope: Scope, access: Access, match: Match, headers: Headers) -> None:
         """Notes who asks and for what. Raises where they may not come in."""
@@ -254,6 +247,19 @@ def _intended_method(method: str, headers: Headers) -> str | None:
     if method != "OPTIONS" or "origin" not in headers:
         return None
     return headers.get("access-control-request-method")
+
+
+def _preflight_headers(names: str, *, private: bool, network: bool) -> dict[str, str]:
+    """What a preflight is told. `names`: the headers that the page announces."""
+    reply = {
+        "access-control-allow-methods": "GET, POST, DELETE, OPTIONS" if private else "GET, POST, OPTIONS",
+        "access-control-max-age": str(PREFLIGHT_MAX_AGE_S),
+    }
+    if names:
+        reply["access-control-allow-headers"] = names
+    if network:
+        reply["access-control-allow-private-network"] = "true"  # asked by older Chromium forks only
+    return reply
 
 
 def _bearer(authorization: str) -> str:

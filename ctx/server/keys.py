@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
@@ -79,6 +79,12 @@ def match(key: str, candidates: Iterable[tuple[bytes, Grant]]) -> Grant | None:
 
 
 _Records = list[KeyRecord]  # the class below has a method of that name
+
+
+def _check_name(record: KeyRecord, names: Container[str]) -> None:
+    """Raises `BadRequest` where a key in force has one of these names."""
+    if record.revoked_ms is None and record.name in names:
+        raise BadRequest(f"another key called '{record.name}' is there: revoke one of the two")
 
 
 def _check_bank(bank: str) -> None:
@@ -185,10 +191,7 @@ class Keys:
             for record in records:
                 position = positions.get(record.id)
                 if position is None:
-                    if record.revoked_ms is None and record.name in names:
-                        raise BadRequest(
-                            f"another key called '{record.name}' is there: revoke one of the two"
-                        )
+                    _check_name(record, names)
                     present.append(record)
                 elif record.revoked_ms is not None and present[position].revoked_ms is None:
                     present[position] = record
@@ -264,8 +267,10 @@ class KeyRing(Keys):
                 logger.error("keys file=missing path=%s kept=%d", self.path, len(self._records))
                 self._stamp = None
             return
-        if stamp == self._stamp:
-            return
+        if stamp != self._stamp:
+            self._reread(status, stamp, first=first)
+
+    def _reread(self, status: os.stat_result, stamp: tuple[int, int, int], *, first: bool) -> None:
         with self._lock:
             try:
                 # Who pulls a file of keys has let nobody in.

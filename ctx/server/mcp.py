@@ -124,6 +124,12 @@ class Visit(NamedTuple):
         return self.profile.documents and self.entrance.shows(None)
 
 
+def _prompt_message(message: Mapping[str, str]) -> types.PromptMessage:
+    content = types.TextContent(type="text", text=str(message.get("content", "")))
+    role: Any = "assistant" if message.get("role") == "assistant" else "user"
+    return types.PromptMessage(role=role, content=content)
+
+
 def whole_toolbox(toolbox: Toolbox) -> Profile:
     """Everything, under its own name."""
 
@@ -440,16 +446,8 @@ class McpServer:
             code = errors.row(error).rpc or types.INVALID_PARAMS
             raise MCPError(code=code, message=error.message, data={"code": error.word}) from error
         # MCP has no system role: the system text is the first thing the user says.
-        messages = [
-            types.PromptMessage(role="user", content=types.TextContent(type="text", text=prompt.system))
-        ]
-        for message in prompt.messages:
-            role: Any = "assistant" if message.get("role") == "assistant" else "user"
-            messages.append(
-                types.PromptMessage(
-                    role=role, content=types.TextContent(type="text", text=str(message.get("content", "")))
-                )
-            )
+        messages = [_prompt_message({"role": "user", "content": prompt.system})]
+        messages += map(_prompt_message, prompt.messages)
         return types.GetPromptResult(description=agent.description, messages=messages)
 
     async def _complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:

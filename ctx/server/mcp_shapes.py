@@ -78,13 +78,18 @@ def tool_result(
             return own_shape
         field = text_field(tool)
         if field is not None and isinstance(result.get(field), str):
-            omitted = {field} if chunks else {field, "chunks"}
-            fields = {key: value for key, value in result.items() if key not in omitted}
-            return _answer(sound(result[field]), fields)
+            return _document(result, field, chunks=chunks)
     result, text = _told(result, orjson.OPT_INDENT_2 if pretty else None)
     if isinstance(result, str):
         return _answer(result, {"result": result})
     return _answer(text, result if isinstance(result, dict) else {"result": result})
+
+
+def _document(result: dict[str, JSON], field: str, *, chunks: bool) -> types.CallToolResult:
+    """A result whose field is the text of a document."""
+    omitted = {field} if chunks else {field, "chunks"}
+    fields = {key: value for key, value in result.items() if key not in omitted}
+    return _answer(sound(result[field]), fields)
 
 
 def _told(result: JSON, option: int | None) -> tuple[JSON, str]:

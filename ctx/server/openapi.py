@@ -95,11 +95,16 @@ class Description:
         packs = frozenset(filter(shows, {tool.pack for tool in tools} | {agent.pack for agent in agents}))
         rendered = self._rendered.get(packs)
         if rendered is None or rendered[0] != version:
-            listed = [self._advice.listed(tool) for tool in tools if tool.pack in packs]
-            prompted = [agent for agent in agents if agent.pack in packs]
-            described = Described(listed, prompted, self._fixed, key_needed=self._key_needed)
+            described = self._described(
+                [tool for tool in tools if tool.pack in packs],
+                [agent for agent in agents if agent.pack in packs],
+            )
             rendered = self._rendered[packs] = (version, errors.encode(describe(described)))
         return rendered[1]
+
+    def _described(self, tools: Sequence[Tool], agents: Sequence[Agent]) -> Described:
+        listed = [self._advice.listed(tool) for tool in tools]
+        return Described(listed, agents, self._fixed, key_needed=self._key_needed)
 
 
 def describe(described: Described) -> dict[str, JSON]:
@@ -175,6 +180,11 @@ def example(schema: JSON) -> JSON:
     return _smallest(schema)
 
 
+def _smallest_list(schema: dict[str, JSON]) -> list[JSON]:
+    item, count = example(schema.get("items", {})), max(1, int(schema.get("minItems", 1)))
+    return [item] * (count if count * len(repr(item)) <= EXAMPLE_CHARACTERS else 1)
+
+
 def _smallest(schema: dict[str, JSON]) -> JSON:
     """The smallest instance of a schema that gives no example of its own."""
     kind = schema.get("type")
@@ -182,12 +192,10 @@ def _smallest(schema: dict[str, JSON]) -> JSON:
         kind = kind[0]
     if kind == "object" or "properties" in schema:
         required = schema.get("required", ())
-        return {
-            name: example(rule) for name, rule in schema.get("properties", {}).items() if name in required
-        }
+        rules = schema.get("properties", {})
+        return {name: example(rule) for name, rule in rules.items() if name in required}
     if kind == "array":
-        item, count = example(schema.get("items", {})), max(1, int(schema.get("minItems", 1)))
-        return [item] * (count if count * len(repr(item)) <= EXAMPLE_CHARACTERS else 1)
+        return _smallest_list(schema)
     if kind == "string":
         least, most = schema.get("minLength", 0), schema.get("maxLength", EXAMPLE_CHARACTERS)
         return "text".ljust(min(int(least), EXAMPLE_CHARACTERS), ".")[: int(most)]  # 5.0 is a count, too
@@ -292,6 +300,12 @@ def _choices(alternatives: Sequence[Sequence[str]]) -> dict[str, JSON]:
     return {"anyOf": sets} if sets else {}
 
 
+def _or_null(rule: dict[str, JSON]) -> dict[str, JSON]:
+    notes: dict[str, JSON] = {key: rule[key] for key in ("title", "description", "default") if key in rule}
+    rules = {key: value for key, value in rule.items() if key not in notes}
+    return {**notes, "anyOf": [rules, {"type": "null"}]}
+
+
 def _with_nulls(parameters: JSON) -> JSON:
     # Null for an optional parameter counts as absent, and what is accepted is described.
     required = parameters.get("required", ())
@@ -299,12 +313,7 @@ def _with_nulls(parameters: JSON) -> JSON:
     properties: dict[str, JSON] = {}
     for name, rule in parameters.get("properties", {}).items():
         inner = _with_nulls(rule) if flat and rule.get("type") == "object" else rule
-        if name in required or not isinstance(inner, dict):
-            properties[name] = inner
-            continue
-        notes = {key: inner[key] for key in ("title", "description", "default") if key in inner}
-        rules = {key: value for key, value in inner.items() if key not in notes}
-        properties[name] = {**notes, "anyOf": [rules, {"type": "null"}]}
+        properties[name] = inner if name in required or not isinstance(inner, dict) else _or_null(inner)
     return {**parameters, "properties": properties} if properties else parameters
 
 

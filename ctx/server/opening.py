@@ -211,16 +211,15 @@ def _plain_capabilities(capabilities: JSON) -> bool:
     """Whether a client says what it can in objects all through, but where the protocol has something else."""
     if not isinstance(capabilities, dict):
         return False
-    for name, capability in capabilities.items():
-        if name in ("experimental", "extensions"):  # whose settings are their own
-            plain = isinstance(capability, dict) and all(isinstance(row, dict) for row in capability.values())
-        elif name == "roots":
-            plain = capability in ({}, {"listChanged": True}, {"listChanged": False})
-        else:
-            plain = _plain_tree(capability, _CAPABILITY_DEPTH)
-        if not plain:
-            return False
-    return True
+    return all(_plain_capability(name, capability) for name, capability in capabilities.items())
+
+
+def _plain_capability(name: str, capability: JSON) -> bool:
+    if name in ("experimental", "extensions"):  # whose settings are their own
+        return isinstance(capability, dict) and all(isinstance(row, dict) for row in capability.values())
+    if name == "roots":
+        return capability in ({}, {"listChanged": True}, {"listChanged": False})
+    return _plain_tree(capability, _CAPABILITY_DEPTH)
 
 
 def _plain_tree(value: JSON, depth: int) -> bool:
@@ -254,8 +253,9 @@ class Early:
             request = json.loads(message)
         except (ValueError, RecursionError):
             return False
-        if not isinstance(request, dict):
-            return False
+        return isinstance(request, dict) and self._answer(frames, opening, request)
+
+    def _answer(self, frames: Frames, opening: Opening, request: dict[str, JSON]) -> bool:
         if "id" not in request:  # nobody waits for an answer
             return str(request.get("method")).startswith("notifications/")
         key = self._requests.key(request)

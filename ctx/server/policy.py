@@ -366,17 +366,17 @@ def setting_doubts(
         for host in allowed_hosts
         if not host_name(host)
     ]
+    if "*" in allowed_origins:
+        lines.append(
+            "[server] allowed_origins: '*' names no origin; list those that may call MCP and the "
+            "memory packs, or give them a key"
+        )
     for key, entries in (("cors_origins", cors_origins), ("allowed_origins", allowed_origins)):
-        for entry in entries:
-            if entry == "*" and key == "allowed_origins":
-                lines.append(
-                    "[server] allowed_origins: '*' names no origin; list those that may call MCP and the "
-                    "memory packs, or give them a key"
-                )
-            elif entry not in ("*", "null") and not _ANY_ORIGIN.fullmatch(_plain_origin(entry)):
-                lines.append(
-                    f"[server] {key}: '{one_line(entry)}' is not an origin (write it as https://example.org)"
-                )
+        lines += [
+            f"[server] {key}: '{one_line(entry)}' is not an origin (write it as https://example.org)"
+            for entry in entries
+            if entry not in ("*", "null") and not _ANY_ORIGIN.fullmatch(_plain_origin(entry))
+        ]
     return lines
 
 

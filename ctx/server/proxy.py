@@ -46,6 +46,11 @@ class _Unreadable(ValueError):
     """A reply that is not read to its end."""
 
 
+def _mirrors(tool: dict[str, Any]) -> bool:
+    """Whether some arguments of a tool go as headers too."""
+    return "x-mcp-header" in str(tool) and find_invalid_x_mcp_header(tool.get("inputSchema", {})) is None
+
+
 class Proxy:
     """One client on a `Wire`, the ctx at `url` (see address.py). `run` lasts until the client closes its
     end.
@@ -197,12 +202,9 @@ class Proxy:
         if isinstance(result, dict):
             if isinstance(result.get("protocolVersion"), str) and self._session:
                 self._session = {**self._session, MCP_PROTOCOL_VERSION_HEADER: result["protocolVersion"]}
-            for tool in result.get("tools") or ():
-                if (
-                    "x-mcp-header" in str(tool)
-                    and find_invalid_x_mcp_header(tool.get("inputSchema", {})) is None
-                ):
-                    self._schemas[tool["name"]] = tool["inputSchema"]
+            self._schemas |= {
+                tool["name"]: tool["inputSchema"] for tool in result.get("tools") or () if _mirrors(tool)
+            }
         if not silent:
             await self._say(message)
 
@@ -249,14 +251,19 @@ class Proxy:
         else:
             return
         if forgotten:
-            # Nobody has called since the server was started anew; the news must go on all the same.
-            async with self._opening:
-                if self._session.get("Mcp-Session-Id") == session.get("Mcp-Session-Id"):
-                    self._listener = None  # this task: `_open_again` must not cancel what it runs in
-                    try:
-                        await self._open_again()
-                    except (httpx.HTTPError, *_ODD) as error:
-                        logger.warning("no new session at %s: %s", self._url, error)
+            await self._open_unasked(session)
+
+    async def _open_unasked(self, session: dict[str, str]) -> None:
+        """A session in place of one that was forgotten: nobody has called since the server was started anew,
+        and the news must go on all the same.
+        """
+        async with self._opening:
+            if self._session.get("Mcp-Session-Id") == session.get("Mcp-Session-Id"):
+                self._listener = None  # this task: `_open_again` must not cancel what it runs in
+                try:
+                    await self._open_again()
+                except (httpx.HTTPError, *_ODD) as error:
+                    logger.warning("no new session at %s: %s", self._url, error)
 
     # -- to the client ---------------------------------------------------------------------------------------
 

@@ -73,23 +73,9 @@ class Request:
         kind = (header(self.scope, b"content-type") or "").partition(";")[0].strip().lower()
         # A form or text/plain body may be sent by any web page without asking first: it must never run a
         # tool.
-        if (
-            (body or kind)
-            and kind != "application/json"
-            and not (kind.startswith("application/") and kind.endswith("+json"))
-        ):
+        if (body or kind) and not _is_json(kind):
             raise BadRequest("send the arguments as JSON, with 'Content-Type: application/json'")
-        if not body:
-            return {}
-        try:
-            value = orjson.loads(body)
-        except orjson.JSONDecodeError as error:
-            raise BadRequest(f"the body is not JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise BadRequest("the body must be a JSON object")
-        if _deeper_than(value, MAX_DEPTH):
-            raise BadRequest(f"the body is nested more than {MAX_DEPTH} deep")
-        return value
+        return _object_in(body) if body else {}
 
     async def while_connected(self, lane: Lane, answer: Awaitable[T]) -> T:
         """The answer. In a crowded lane the call is given up when its client goes away, so that it costs no
@@ -170,6 +156,16 @@ def agent_routes(agents: Agents, work: Work) -> list[Route]:
     return [Route("/agents/{name}/prompt", Resource(post=prompt))]
 
 
+def _check_alone(route: PackRoute, others: Iterable[PackRoute]) -> None:
+    """Raises `ConfigError` where another pack answers there too."""
+    for other in others:
+        if other.pack != route.pack and other.method == route.method and meet(other.path, route.path):
+            raise ConfigError(
+                f"the packs '{other.pack}' and '{route.pack}' both answer {route.method} {route.path}: "
+                "take one of them out of [packs] enabled"
+            )
+
+
 def pack_entries(routes: Iterable[PackRoute], work: Work) -> list[Entry]:
     """The routes of packs, those of one path together. Raises `ConfigError` for one that is ours or another
     pack's.
@@ -177,12 +173,7 @@ def pack_entries(routes: Iterable[PackRoute], work: Work) -> list[Entry]:
     by_path: dict[str, list[PackRoute]] = {}
     for route in routes:
         check_free(route.path, route.pack)
-        for other in chain.from_iterable(by_path.values()):
-            if other.pack != route.pack and other.method == route.method and meet(other.path, route.path):
-                raise ConfigError(
-                    f"the packs '{other.pack}' and '{route.pack}' both answer {route.method} {route.path}: "
-                    "take one of them out of [packs] enabled"
-                )
+        _check_alone(route, chain.from_iterable(by_path.values()))
         by_path.setdefault(route.path, []).append(route)
     return [
         Entry(
@@ -206,6 +197,23 @@ def _pack_handler(route: PackRoute, work: Work) -> Handler:
         return reply(await work.scripts.run(lambda: route.answer(texts, arguments, caller), share))
 
     return answer
+
+
+def _is_json(kind: str) -> bool:
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
+
+
+def _object_in(body: bytes) -> dict[str, JSON]:
+    """The JSON object of a body. Raises `BadRequest`."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(f"the body is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise BadRequest("the body must be a JSON object")
+    if _deeper_than(value, MAX_DEPTH):
+        raise BadRequest(f"the body is nested more than {MAX_DEPTH} deep")
+    return value
 
 
 def _deeper_than(value: JSON, depth: int) -> bool:

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from types import FrameType
 
@@ -147,7 +147,7 @@ class HttpProtocol(HttpToolsProtocol):
         if len(self.connections) <= min(PEER_CONNECTIONS, MAX_CONNECTIONS):
             return True
         peer = self.client and self.client[0]
-        crowd = [each for each in self._others() if each.client and each.client[0] == peer]
+        crowd = _of_peer(self._others(), peer)
         if len(crowd) < PEER_CONNECTIONS:
             crowd = self._others()
             if len(crowd) < MAX_CONNECTIONS:
@@ -365,7 +365,11 @@ def _excess(crowd: list[HttpProtocol], peer: str | None) -> list[HttpProtocol]:
     largest, count = shares.most_common(1)[0]
     if largest == peer or count <= shares[peer] + 1:
         return []
-    return [each for each in crowd if each.client and each.client[0] == largest]
+    return _of_peer(crowd, largest)
+
+
+def _of_peer(connections: Iterable[HttpProtocol], peer: str | None) -> list[HttpProtocol]:
+    return [each for each in connections if each.client and each.client[0] == peer]
 
 
 class HttpServer(uvicorn.Server):

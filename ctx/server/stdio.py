@@ -20,7 +20,7 @@ from ctx.server.frames import MAX_LINE_BYTES, TOO_LONG, Frames
 from ctx.server.mcp import Context, Entrance, McpServer
 from ctx.server.mcp_shapes import NAMELESS, has_no_name, params_fault
 from ctx.server.opening import CHANGES, Early, Opening, Requests
-from ctx.types import JSON, Caller
+from ctx.types import JSON, Caller, as_table
 
 logger = logging.getLogger(__name__)
 
@@ -187,15 +187,16 @@ class Wire:
             await self._all_answered.wait()
         return request["id"] in self._in_use
 
+    def _call_off(self, request: JSON) -> None:
+        if isinstance(request, str | int):
+            self._in_use.discard(request)
+            self._recorded.pop(request, None)
+        self._answered(request)
+
     def _expect(self, message: dict[str, JSON]) -> None:
         method, id = message.get("method"), message.get("id")
         if method == "notifications/cancelled":  # what was called off is not answered
-            params = message.get("params")
-            request = params.get("requestId") if isinstance(params, dict) else None
-            if isinstance(request, str | int):
-                self._in_use.discard(request)
-                self._recorded.pop(request, None)
-            self._answered(request)
+            self._call_off(as_table(message.get("params")).get("requestId"))
         elif isinstance(id, str | int) and method not in (None, "subscriptions/listen"):
             # A subscription ends with the client.
             key = None if self._opening is None else self._requests.key(message)
@@ -212,14 +213,8 @@ class Wire:
         request_id = id if isinstance(id, str | int) and not isinstance(id, bool) else None
         if has_no_name(message):
             raise _Fault(None, types.INVALID_REQUEST, NAMELESS)
-        params = message.get("params") or {}
-        if self._lenient and message.get("method") == "initialize" and isinstance(params, dict):
-            message["params"] = {
-                "protocolVersion": "2024-11-05",
-                "capabilities": {},
-                "clientInfo": {"name": "unknown", "version": "0"},
-                **params,
-            }
+        if self._lenient and message.get("method") == "initialize":
+            _complete(message)
         fault = params_fault(message)
         if fault is not None:
             raise _Fault(request_id, types.INVALID_PARAMS, fault)
@@ -230,6 +225,18 @@ class Wire:
             reason = 'a request has "jsonrpc": "2.0", an id and a method'
             raise _Fault(request_id, types.INVALID_REQUEST, reason) from error
         return text
+
+
+def _complete(handshake: dict[str, JSON]) -> None:
+    """Adds what a handshake leaves out."""
+    params = handshake.get("params") or {}
+    if isinstance(params, dict):
+        handshake["params"] = {
+            "protocolVersion": "2024-11-05",
+            "capabilities": {},
+            "clientInfo": {"name": "unknown", "version": "0"},
+            **params,
+        }
 
 
 def _parsed(line: bytes) -> dict[str, JSON]:

@@ -15,6 +15,7 @@ from ctx.types import JSON, Caller
 
 NAME = pattern(r"[A-Za-z0-9_-]{1,64}")  # what every model's function-calling interface accepts
 # Routes of /tools/ and the built-in tools.
+NAME_RULE = "a name has 1 to 64 of A-Z a-z 0-9 _ -"
 RESERVED = frozenset({"list", "search", "get", "sources", "refresh"})
 IGNORED = "ignored_arguments"  # in a reply: what was sent and means nothing to the tool
 
@@ -22,7 +23,7 @@ IGNORED = "ignored_arguments"  # in a reply: what was sent and means nothing to 
 def name_fault(noun: str, name: str, origin: str) -> str | None:
     """Why no tool or agent, by its noun, may have this name; None where one may."""
     if not NAME.fullmatch(name):
-        fault = "a name has 1 to 64 of A-Z a-z 0-9 _ -"
+        fault = NAME_RULE
     elif noun == "tool" and name in RESERVED:
         fault = "the name is reserved; rename the tool"
     else:
