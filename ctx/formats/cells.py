@@ -105,11 +105,14 @@ def _is_form(table: Sequence[Sequence[str]]) -> bool:
     if any(not cells[0] or len(_filled(cells)) > 2 for cells in table):
         return False
     pairs = [(cells[0], cells[1]) for cells in table if any(cells[1:2])]
-    names = [name for name, _ in pairs]
     if len(pairs) < _LEAST_PAIRS:
         return False
-    if all(name.endswith(":") for name in names):
-        return True
+    return all(name.endswith(":") for name, _ in pairs) or _are_mixed(pairs)
+
+
+def _are_mixed(pairs: Sequence[tuple[str, str]]) -> bool:
+    """Whether some values of a few names are words, and others numbers or addresses."""
+    names = [name for name, _ in pairs]
     if len(pairs) > _MAX_PAIRS or len(set(names)) < len(names) or not _are_words(names):
         return False
     codes = sum(bool(_NUMBER.fullmatch(value) or _ADDRESS.fullmatch(value)) for _, value in pairs)
@@ -182,9 +185,9 @@ def _numeric(table: Sequence[Sequence[str]], index: int) -> set[int]:
     any.
     """
     below = table[index + 1 : index + 1 + _SAMPLE_ROWS]
-    columns = set()
-    for column, name in enumerate(table[index]):
-        cells = [row[column] for row in below if column < len(row) and row[column]]
-        if name and cells and all(map(_NUMBER.fullmatch, cells)):
-            columns.add(column)
-    return columns
+    return {column for column, name in enumerate(table[index]) if name and _are_numbers(below, column)}
+
+
+def _are_numbers(rows: Sequence[Sequence[str]], column: int) -> bool:
+    cells = [row[column] for row in rows if column < len(row) and row[column]]
+    return bool(cells) and all(map(_NUMBER.fullmatch, cells))

@@ -148,7 +148,10 @@ class _Reader:
         self._end_list()
         if level is None:
             self.manuscript.paragraph(text)
-            return
+        else:
+            self._heading(level, text)
+
+    def _heading(self, level: int, text: str) -> None:
         if level == 0:
             self.title = self.title or " ".join(text.split())
         else:

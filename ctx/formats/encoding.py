@@ -2,7 +2,7 @@
 
 import codecs
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from ctx.lean import pattern
 
@@ -72,10 +72,8 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
     from a sample. Bytes that fit no reading become U+FFFD, never an error.
     """
     head = data[:SNIFF_BYTES]
-    if data[:1] in _BOM_BYTES:
-        for mark, name in _BOMS:
-            if data.startswith(mark):
-                return data[len(mark) :].decode(name, "replace")
+    if data[:1] in _BOM_BYTES and (text := _by_mark(data)) is not None:
+        return text
     if b"\0" in head:
         wide = _wide_encoding(head)
         return data.decode(wide, "replace") if wide else None
@@ -84,7 +82,19 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
     try:
         return _jis(data) if b"\x1b$" in head and data.isascii() else data.decode("utf-8")
     except UnicodeDecodeError as error:
-        first_bad = error.start
+        return _otherwise(data, declared, error.start)
+
+
+def _by_mark(data: bytes) -> str | None:
+    """A text that begins with a byte order mark; None where it has none."""
+    for mark, name in _BOMS:
+        if data.startswith(mark):
+            return data[len(mark) :].decode(name, "replace")
+    return None
+
+
+def _otherwise(data: bytes, declared: str | None, first_bad: int) -> str:
+    """A text that is not UTF-8, or not whole: as it was declared, else as it is likeliest."""
     text = _as_declared(data, declared)
     if text is not None:
         return text
@@ -223,6 +233,10 @@ def _is_cyrillic(text: str) -> bool:
     return letters >= max(_FEW_LETTERS, beyond * _CYRILLIC_SHARE) and vowels >= letters * _VOWEL_SHARE
 
 
+def _are_mostly(letters: Container[str], text: Sequence[str]) -> bool:
+    return sum(char in letters for char in text) >= len(text) * _LETTERS_SHARE
+
+
 def _by_letters(text: str, beyond: Sequence[str], latin: bool) -> str | None:
     """The encoding of a text whose letters beyond ASCII, read as cp1252, are those of a language we know."""
     western = sum(char in _WESTERN for char in beyond) - len(_NOT_WESTERN.findall(text))
@@ -230,7 +244,7 @@ def _by_letters(text: str, beyond: Sequence[str], latin: bool) -> str | None:
         return "cp1252"
     if not _RUNIC.isdisjoint(beyond) or beyond.count("ý") >= _MANY:
         for letters, encoding in ((_TURKISH, "cp1254"), (_ICELANDIC, "cp1252")):
-            if sum(char in letters for char in beyond) >= len(beyond) * _LETTERS_SHARE:
+            if _are_mostly(letters, beyond):
                 return encoding
     hebrew = sum(char in _HEBREW for char in beyond)
     if not latin and hebrew >= max(_FEW, len(beyond) * _HEBREW_SHARE) and not _FINAL_WITHIN.search(text):

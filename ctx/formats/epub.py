@@ -16,9 +16,7 @@ MAX_CHAPTERS = 5000
 def parse(data: bytes) -> Parsed:
     """An e-book's text and title. A book whose chapters are encrypted is refused."""
     with Package(data) as package:
-        container = package.xml("META-INF/container.xml")
-        rootfile = next(container.iter("rootfile"), None)
-        main = rootfile.get("full-path", "") if rootfile is not None else ""
+        main = _main_part(package)
         book = package.xml(main)
         chapters = [package.spelled(name) for name in _chapters(book, posixpath.dirname(main))]
         if not _encrypted(package).isdisjoint(chapters):
@@ -52,6 +50,11 @@ def _add_chapter(manuscript: Manuscript, text: str, name: str, book_title: str |
     if declared and declared != book_title and not page.headings and page.body.strip():
         manuscript.heading(1, declared)
     manuscript.insert(page, 0)
+
+
+def _main_part(package: Package) -> str:
+    rootfile = next(package.xml("META-INF/container.xml").iter("rootfile"), None)
+    return rootfile.get("full-path", "") if rootfile is not None else ""
 
 
 def _chapters(book: Element, folder: str) -> list[str]:

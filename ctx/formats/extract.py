@@ -47,11 +47,7 @@ def extract(content: Content, source_id: str) -> Extracted | None:
     body has "\\n" for every line end, and "…" for the bytes of a `data:` URI. Raises `SourceError` for a
     document (PDF, Office, mail) or a compressed file that cannot be read.
     """
-    name = source_id.rsplit("/", 1)[-1]
-    data = content.data
-    if isinstance(data, bytes) and data[:2] == b"\x1f\x8b" and name.endswith(".gz"):
-        data = _unzipped(data)
-        name = name[:-3]
+    name, data = _plain(source_id.rsplit("/", 1)[-1], content.data)
     declared, charset = declared_type(content.media_type)
     if name.startswith(_OWNER_PREFIX) and len(data) <= _MAX_OWNER:
         return None
@@ -86,6 +82,13 @@ def _read_text(
     return READER.read_text(text, sound(data).encode() if isinstance(data, str) else data)
 
 
+def _plain(name: str, data: bytes | str) -> tuple[str, bytes | str]:
+    """A name and its bytes without compression."""
+    if isinstance(data, bytes) and data[:2] == b"\x1f\x8b" and name.endswith(".gz"):
+        return name[:-3], _unzipped(data)
+    return name, data
+
+
 def _document(declared: str | None, name: str, data: bytes | str) -> Format | None:
     """The format of what is read from its bytes; None of a text. Raises `SourceError` for what no reader
     takes.
@@ -96,17 +99,21 @@ def _document(declared: str | None, name: str, data: bytes | str) -> Format | No
     row = BY_MEDIA_TYPE.get(declared or "") or BY_SUFFIX.get(suffix_of(name))
     if isinstance(data, str):  # decoded by who read it: only mail is made of text
         return row if row is not None and row.reader == "mail" and row.media_type == declared else None
-    head = data[:_HEAD]
-    if head.startswith(_PDF_MARK):
-        return PDF
-    if head.startswith(_RTF_MARK):
-        raise SourceError(_RTF)
-    package = document_format(data)
+    package = _told_by_bytes(data)
     if package and not (row and (row.reader, row.paged) == (package.reader, package.paged)):
         return package
-    if declared is None and _UNTOLD.match(name) and (mail := _mail(head)):
+    if declared is None and _UNTOLD.match(name) and (mail := _mail(data[:_HEAD])):
         return mail
     return row if row is not None and _is_sound(row, name, data) else None
+
+
+def _told_by_bytes(data: bytes) -> Format | None:
+    """The format of a file by how it begins. Raises `SourceError` for rich text, which is not read."""
+    if data.startswith(_PDF_MARK):
+        return PDF
+    if data.startswith(_RTF_MARK):
+        raise SourceError(_RTF)
+    return document_format(data)
 
 
 def _is_sound(row: Format, name: str, data: bytes) -> bool:

@@ -150,6 +150,15 @@ def elements(text: str, names: Collection[str]) -> Iterator[tuple[str, dict[str,
             yield tag.name, _attributes(tag.attributes)
 
 
+def _titles(declared: str, headings: list[Heading]) -> tuple[str | None, str]:
+    """A page's title, and what is put before its body: the title it declares, where its top heading says
+    something else.
+    """
+    top = first_title([heading for heading in headings if heading.level == 1])
+    lead = f"{declared}\n\n" if top and declared and _differ(top, declared) else ""
+    return top or declared or first_title(headings), lead
+
+
 class _Page:
     """The text of a page as it grows."""
 
@@ -232,15 +241,17 @@ class _Page:
             self.never_closed.add(name)
             return
         if name in _RAW:
-            if name == "title" and "title" not in self.metadata:
-                self.metadata["title"] = clipped(
-                    _unescaped(source[tag.end : min(close.start(), tag.end + 2000)])
-                )
-            elif name in ("textarea", "xmp"):
-                self.text(source[tag.end : close.start()])
+            self._raw(name, source[tag.end : close.start()])
             self.skip_to = close.start()
         else:
             self.dropped, self.dropped_depth = name, 1
+
+    def _raw(self, name: str, text: str) -> None:
+        """What stands in an element whose tags are none."""
+        if name == "title" and "title" not in self.metadata:
+            self.metadata["title"] = clipped(_unescaped(text[:2000]))
+        elif name in ("textarea", "xmp"):
+            self.text(text)
 
     def _is_main(self, tag: _Tag) -> bool:
         return tag.name in ("div", "section", "article") and (
@@ -370,12 +381,9 @@ class _Page:
         if self.tables:
             self.line.append(" ")
             return
-        joined = "".join(self.line)
+        # Each line of it with single blanks.
+        text = "\n".join(" ".join(line.split()) for line in "".join(self.line).split("\0")).strip()
         self.line = []
-        if "\0" in joined:
-            text = "\n".join(" ".join(line.split()) for line in joined.split("\0")).strip()
-        else:
-            text = " ".join(joined.split())
         if text:
             self._put_heading(text) if self.heading else self._put_block(text)
 
@@ -430,11 +438,7 @@ class _Page:
         start, end = self._main_span(body)
         headings = [heading for heading in self.headings if start <= heading.start < end]
         atoms = [(first, last) for first, last in self.atoms if start <= first and last <= end]
-        declared = str(self.metadata.get("title") or "")
-        by_nearness = [*headings, *self.headings]
-        top = first_title([heading for heading in by_nearness if heading.level == 1])
-        title = top or declared or first_title(by_nearness)
-        lead = f"{declared}\n\n" if top and declared and _differ(top, declared) else ""
+        title, lead = _titles(str(self.metadata.get("title") or ""), [*headings, *self.headings])
         headings, atoms = _moved(headings, atoms, len(lead) - start)
         return Parsed(lead + body[start:end], tuple(headings), tuple(atoms), title, self.metadata)
 

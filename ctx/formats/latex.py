@@ -28,6 +28,13 @@ _MARKS = {
 }  # fmt: skip
 
 
+def _listing_end(lines: str, begin: re.Match[str]) -> int:
+    """Where the listing ends that begins there; of one left open its first line."""
+    ending = f"\\end{{{begin[3]}{begin[4]}}}"
+    end = lines.find(ending, begin.end())
+    return end + len(ending) if end >= 0 else begin.end()
+
+
 def parse(text: str) -> Parsed:
     """A LaTeX source; its title is that of `\\title`, else the first section's."""
     lines = "\n" + text  # offsets in it are one more than in `text`
@@ -38,10 +45,8 @@ def parse(text: str) -> Parsed:
     while match:
         stop = match.end()
         if match[3]:  # what looks like a section within a listing is none
-            ending = f"\\end{{{match[3]}{match[4]}}}"
-            end = lines.find(ending, stop)
-            if end >= 0:
-                stop = end + len(ending)
+            stop = _listing_end(lines, match)
+            if stop > match.end():
                 atoms.append((match.start(), stop - 1))
         else:
             words = _words(_braced(lines, stop))

@@ -142,14 +142,17 @@ class _Parts:
         elif depth and (name := part.get_filename()):
             self._name(name)
         elif children:
-            chosen = _chosen(children) if kind == "multipart/alternative" else None
-            for child in children:
-                if chosen in (None, child):
-                    self._add(child, depth + 1)
-                else:
-                    self._pass_over(child)
+            self._add_all(children, depth + 1, _chosen(children) if kind == "multipart/alternative" else None)
         elif kind.startswith(("text/", "multipart/")):  # of several parts, whose border is nowhere: one text
             self.texts.append(part)
+
+    def _add_all(self, parts: list[Message], depth: int, chosen: Message | None) -> None:
+        """Adds parts; of several forms of one text the chosen."""
+        for part in parts:
+            if chosen in (None, part):
+                self._add(part, depth)
+            else:
+                self._pass_over(part)
 
     def _pass_over(self, part: Message) -> None:
         """Another form of a text that is read already: what is attached to it is told all the same."""
@@ -183,10 +186,14 @@ def _chosen(alternatives: list[Message]) -> Message:
     """The form of a text to be read: the plain one where it has words, else the page."""
     for kind in ("text/plain", "text/html"):
         for form in alternatives:
-            leaves = [each for each in islice(form.walk(), MAX_PARTS) if each.get_content_type() == kind]
-            if any(_content(leaf).strip() for leaf in leaves if not leaf.get_filename()):
+            if _has_words(form, kind):
                 return form
     return alternatives[-1]
+
+
+def _has_words(part: Message, kind: str) -> bool:
+    leaves = [leaf for leaf in islice(part.walk(), MAX_PARTS) if leaf.get_content_type() == kind]
+    return any(_content(leaf).strip() for leaf in leaves if not leaf.get_filename())
 
 
 def _subject(message: Message) -> str:
@@ -195,6 +202,13 @@ def _subject(message: Message) -> str:
 
 def _about(message: Message) -> dict[str, str]:
     return {name.lower(): _header(message, name) for name in _SHOWN}
+
+
+def _write_text(text: Message, level: int, manuscript: Manuscript) -> None:
+    if text.get_content_subtype() == "html":
+        manuscript.insert(html.parse(_content(text)), level)
+    else:
+        manuscript.paragraph(_content(text))
 
 
 def _write(message: Message, level: int, manuscript: Manuscript) -> bool:
@@ -207,10 +221,7 @@ def _write(message: Message, level: int, manuscript: Manuscript) -> bool:
     parts = _Parts(message)
     texts = [text for text in parts.texts if text.get_content_subtype() in ("plain", "html")]
     for text in texts or parts.texts[:1]:
-        if text.get_content_subtype() == "html":
-            manuscript.insert(html.parse(_content(text)), level)
-        else:
-            manuscript.paragraph(_content(text))
+        _write_text(text, level, manuscript)
     for invitation in parts.invitations:
         manuscript.paragraph(_event(_content(invitation)))
     if parts.attachments:

@@ -140,6 +140,10 @@ def _fence(lines: str, position: int, line_end: int) -> _Fence | None:
     return _Fence(start, line_end, mark, info.strip(), len(prefix.expandtabs(4)) > 3)
 
 
+def _closes(fence: _Fence, opened: _Fence) -> bool:
+    return fence.mark[0] == opened.mark[0] and len(fence.mark) >= len(opened.mark) and not fence.info
+
+
 class _Blocks:
     """Code blocks, opened and closed as the reading passes their fences."""
 
@@ -156,9 +160,8 @@ class _Blocks:
             self._next += 1
             opened = self._open
             if opened is None:
-                if fence.at >= skip_to:
-                    self._open = fence
-            elif fence.mark[0] == opened.mark[0] and len(fence.mark) >= len(opened.mark) and not fence.info:
+                self._open = fence if fence.at >= skip_to else None
+            elif _closes(fence, opened):
                 self.atoms.append((opened.at, fence.end - 1))
                 self._open = None
         if self._open is not None and self._open.deep and is_heading:
@@ -198,16 +201,19 @@ def plain_inline(words: str) -> str:
     if len(words) <= MAX_HEADING_CHARS and not _MARKUP.search(words):
         return words.replace("`", "")
     words = " ".join(words[:1000].split())
-    code: list[str] = []
     if "{" in words:
         words = _ATTRIBUTES.sub("", words)
-    if "`" in words:  # code keeps its own characters
-        parts = words.split("`")
-        if len(parts) % 2:
-            words, code = "\0".join(parts[::2]), parts[1::2]
+    parts = words.split("`")
+    if len(parts) % 2 == 0:
+        return clipped(html.unescape(_without_marks(words)))
+    words = _without_marks("\0".join(parts[::2]))
+    for code in parts[1::2]:  # which keeps its own characters
+        words = words.replace("\0", code, 1)
+    return clipped(html.unescape(words))
+
+
+def _without_marks(words: str) -> str:
     for marks, pattern, remainder in _INLINE:
         if any(mark in words for mark in marks):
             words = pattern.sub(remainder, words)
-    for part in code:
-        words = words.replace("\0", part, 1)
-    return clipped(html.unescape(words))
+    return words

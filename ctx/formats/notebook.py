@@ -71,23 +71,23 @@ def _joined(source: JSON) -> str:
     return source if isinstance(source, str) else ""
 
 
+def _printed(output: dict[str, JSON]) -> str:
+    if output.get("output_type") == "error":
+        return f"{output.get('ename', '')}: {output.get('evalue', '')}"
+    return _joined(output.get("text")) or _joined(as_table(output.get("data", output)).get("text/plain"))
+
+
 def _outputs(outputs: JSON) -> str:
     """The text of a cell's outputs; pictures, widgets and tracebacks are left out."""
     parts: list[str] = []
     for output in outputs if isinstance(outputs, list) else []:
         if not isinstance(output, dict):
             continue
-        data = output.get("data", output)
-        text = _joined(output.get("text")) or (
-            _joined(data.get("text/plain")) if isinstance(data, dict) else ""
-        )
-        if output.get("output_type") == "error":
-            text = f"{output.get('ename', '')}: {output.get('evalue', '')}"
-        text = text.strip("\n")
+        text = _printed(output).strip("\n")
+        if len(text) > MAX_OUTPUT_CHARS:
+            text = text[:MAX_OUTPUT_CHARS].rsplit("\n", 1)[0] + "\n…"
         if text.strip():
-            parts.append(
-                text if len(text) <= MAX_OUTPUT_CHARS else text[:MAX_OUTPUT_CHARS].rsplit("\n", 1)[0] + "\n…"
-            )
+            parts.append(text)
         if sum(map(len, parts)) > MAX_CELL_OUTPUT_CHARS:
             break
     return "\n".join(parts)

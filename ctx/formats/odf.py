@@ -20,14 +20,18 @@ _MAX_ROWS = 1 << 20  # of a sheet
 _MAX_REPEATS = 50  # of an equal cell or row: sheets fill themselves up with a million blank ones
 
 
+def _refuse_locked(package: Package) -> None:
+    manifest = package.optional_xml("META-INF/manifest.xml")
+    if manifest is not None and next(manifest.iter("encryption-data"), None) is not None:
+        raise SourceError(LOCKED)
+
+
 def parse(data: bytes) -> Parsed:
     """A text's or a presentation's words; its title is the one of its properties, else the first heading's or
     slide's.
     """
     with Package(data) as package:
-        manifest = package.optional_xml("META-INF/manifest.xml")
-        if manifest is not None and next(manifest.iter("encryption-data"), None) is not None:
-            raise SourceError(LOCKED)
+        _refuse_locked(package)
         content = package.read("content.xml")
         root = parse_xml(content, _LEFT_OUT)
         title, author = properties(package.optional_xml("meta.xml"))
@@ -184,12 +188,16 @@ def _text(element: Element) -> str:
     return "".join(_pieces(element))
 
 
-def _pieces(element: Element) -> Iterator[str]:
+def _blanks(element: Element) -> str:
+    """What an element stands for that is nothing but room."""
     if element.tag == "s":
         count = element.get(":c", "1")
-        yield " " * (min(int(count), _MAX_BLANKS) if count.isdigit() else 1)
-    elif element.tag in ("tab", "line-break"):
-        yield "\t" if element.tag == "tab" else "\n"
+        return " " * (min(int(count), _MAX_BLANKS) if count.isdigit() else 1)
+    return {"tab": "\t", "line-break": "\n"}.get(element.tag, "")
+
+
+def _pieces(element: Element) -> Iterator[str]:
+    yield _blanks(element)
     yield element.text or ""
     for child in element:
         if child.tag == "note":

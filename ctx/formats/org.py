@@ -16,6 +16,15 @@ _TAGS = re.compile(r"[ \t]+:[\w@#%:]+:[ \t]*\Z")
 _LINK = re.compile(r"\[\[[^\]\n]{1,500}\]\[([^\]\n]{1,500})\]\]")
 
 
+def _block_end(low: str, begin: re.Match[str]) -> int:
+    """Where the block ends that begins there; of one left open its first line. `low`: in small letters."""
+    end = low.find(f"\n#+end_{begin[4].lower()}", begin.end())
+    if end < 0:
+        return begin.end()
+    line_end = low.find("\n", end + 1)
+    return line_end if line_end >= 0 else len(low)
+
+
 def parse(text: str) -> Parsed:
     """An Org document; without `#+TITLE:` its first heading is the title."""
     lines = "\n" + text  # offsets in it are one more than in `text`
@@ -33,10 +42,8 @@ def parse(text: str) -> Parsed:
         elif match[3]:
             title = title or clipped(match[3]) or None
         else:  # stars within a block are no headings
-            end = low.find(f"\n#+end_{match[4].lower()}", stop)
-            if end >= 0:
-                stop = low.find("\n", end + 1)
-                stop = stop if stop >= 0 else len(lines)
+            stop = _block_end(low, match)
+            if stop > match.end():
                 atoms.append((match.start(), stop - 1))
         match = _LINE.search(lines, stop)
     return Parsed(text, tuple(headings), tuple(atoms), title or first_title(headings))

@@ -31,15 +31,21 @@ def parse(text: str) -> Parsed:
     lines = "\n" + text  # offsets in it are one more than in `text`
     headings: list[Heading] = []
     for match in _LINE.finditer(lines):
-        position = match.start()
-        if match[2]:
-            heading = _underlined(lines, position, match.end() - position - 1, 1 if match[2] in "=*#" else 2)
-            if heading and not (headings and headings[-1].start >= heading.start):
-                headings.append(heading)
-        elif _stands_alone(lines, position, match.end()) and _LETTERS.search(match[1]):
-            headings.append(Heading(position, 1, clipped(match[1].rstrip(" :"))))
+        heading = _heading(lines, match)
+        if heading and not (headings and headings[-1].start >= heading.start):
+            headings.append(heading)
     begins = headings and not text[: headings[0].start].strip()
     return Parsed(text, tuple(headings), (), first_title(headings) if begins else None)
+
+
+def _heading(lines: str, match: re.Match[str]) -> Heading | None:
+    """The heading that a line is, or underlines."""
+    start, end = match.span()
+    if match[2]:
+        return _underlined(lines, start, end - start - 1, 1 if match[2] in "=*#" else 2)
+    if _stands_alone(lines, start, end) and _LETTERS.search(match[1]):
+        return Heading(start, 1, clipped(match[1].rstrip(" :")))
+    return None
 
 
 def _stands_alone(lines: str, at: int, end: int) -> bool:

@@ -107,15 +107,19 @@ def _name(record: dict[str, JSON]) -> str | None:
     return None
 
 
+def _entry_lines(table: dict[str, JSON], depth: int, indent: str) -> Iterator[str]:
+    for key, entry in table.items():
+        if _flat(entry):
+            yield f"{indent}{key}: {_shown(entry, indent)}"
+        elif entry:
+            yield f"{indent}{key}:"
+            yield from _lines(entry, depth + 1)
+
+
 def _lines(value: JSON, depth: int) -> Iterator[str]:
     indent = "  " * min(depth, MAX_INDENT)
     if isinstance(value, dict):
-        for key, entry in value.items():
-            if _flat(entry):
-                yield f"{indent}{key}: {_shown(entry, indent)}"
-            elif entry:
-                yield f"{indent}{key}:"
-                yield from _lines(entry, depth + 1)
+        yield from _entry_lines(value, depth, indent)
     elif isinstance(value, list) and not _flat(value):
         for entry in value:
             for number, line in enumerate(_lines(entry, depth + 1)):

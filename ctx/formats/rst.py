@@ -59,15 +59,21 @@ def _section(lines: str, underline: re.Match[str], floor: int) -> tuple[int, str
     width = underline.end() - position - 1
     if width < 4 and width < _columns(title.rstrip()):
         return None
-    over = lines.rfind("\n", max(floor, line_start - 1000), line_start)
-    above = lines[over + 1 : line_start].rstrip() if over >= 0 else ""
-    style, start = mark, line_start
-    if len(above) > 1 and above == mark * len(above):
-        style, start = mark * 2, over
-    elif above and not above.startswith(".."):
-        return None  # the last line of a paragraph or a table
+    above = _line_above(lines, line_start, floor)
     words = plain_inline(title)
-    return (start, style, words) if words else None
+    if not words:
+        return None
+    if len(above) > 1 and above == mark * len(above):
+        return lines.rfind("\n", floor, line_start), mark * 2, words
+    if above and not above.startswith(".."):
+        return None  # the last line of a paragraph or a table
+    return line_start, mark, words
+
+
+def _line_above(lines: str, start: int, floor: int) -> str:
+    """The line that ends at `start`; of one longer than a thousand characters nothing."""
+    over = lines.rfind("\n", max(floor, start - 1000), start)
+    return lines[over + 1 : start].rstrip() if over >= 0 else ""
 
 
 def _columns(title: str) -> int:

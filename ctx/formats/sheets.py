@@ -19,6 +19,15 @@ _EXACT_BELOW = 2.0**53  # whole numbers, of which a cell keeps every digit; of o
 _META = ("docProps/core.xml", "meta.xml")
 
 
+def _opened(data: bytes) -> calamine.CalamineWorkbook:
+    try:
+        return calamine.CalamineWorkbook.from_filelike(io.BytesIO(data))
+    except calamine.PasswordError as error:
+        raise SourceError(LOCKED) from error
+    except (calamine.CalamineError, OSError) as error:
+        raise SourceError("is damaged: no workbook that can be opened") from error
+
+
 def parse(data: bytes) -> Parsed:
     """A workbook's text: what its cells show; of a formula its last value."""
     with Package(data) as package:
@@ -26,12 +35,7 @@ def parse(data: bytes) -> Parsed:
         meta = next((name for name in _META if name in package), "")
         title, author = properties(package.optional_xml(meta))
         tall = _tall_cells(package)
-    try:
-        workbook = calamine.CalamineWorkbook.from_filelike(io.BytesIO(data))
-    except calamine.PasswordError as error:
-        raise SourceError(LOCKED) from error
-    except (calamine.CalamineError, OSError) as error:
-        raise SourceError("is damaged: no workbook that can be opened") from error
+    workbook = _opened(data)
     manuscript = Manuscript()
     for sheet in workbook.sheets_metadata:
         name = sheet.name

@@ -74,6 +74,13 @@ def suffix_of(name: str) -> str:
     return match[1].lower() if match else ""
 
 
+def _code(suffix: str, name: str, text: str) -> tuple[str, Callable[[str], Parsed]] | None:
+    from ctx.formats.code import kind_of, reader  # 1 ms; its patterns are compiled when a language is met
+
+    language = kind_of(suffix, name, text)
+    return None if language is None else (language, reader(language))
+
+
 def _reader(media_type: str | None, name: str, text: str) -> tuple[str, Callable[[str], Parsed]]:
     """The media type of a text and what reads it.
 
@@ -83,12 +90,8 @@ def _reader(media_type: str | None, name: str, text: str) -> tuple[str, Callable
     row = BY_MEDIA_TYPE.get(media_type or "") or BY_SUFFIX.get(suffix)
     if row is not None and row.document:  # its bytes are a text all the same
         row, suffix = None, ""
-    if row is None:
-        from ctx.formats.code import kind_of, reader  # 1 ms; its patterns are compiled when a language is met
-
-        language = kind_of(suffix, name, text)
-        if language is not None:
-            return language, reader(language)
+    if row is None and (code := _code(suffix, name, text)) is not None:
+        return code
     if row is None or (row is PLAIN and suffix in ("", "txt", "text")):
         row = _by_head(text)
     # Each reader compiles its patterns when first met: a run over Markdown need not pay for HTML.
