@@ -114,12 +114,9 @@ def search_json(
     """A reply in the shape of seed 003, with what is additive; without the results for which `max_tokens` has
     no room.
     """
-    results = []
-    for position, result in enumerate(reply.results):
-        row = shapes.row(result, omit=() if result.passages else ("passages",))
-        if reply.explain is not None:
-            row["explain"] = reply.explain[position]
-        results.append(row)
+    results = [shapes.row(result, omit=() if result.passages else ("passages",)) for result in reply.results]
+    for row, explained in zip(results, reply.explain or (), strict=False):
+        row["explain"] = explained
     count = _fitting(results, max_tokens)
     answer: dict[str, JSON] = {"results": results[:count]}
     if count < len(results):

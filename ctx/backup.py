@@ -238,14 +238,19 @@ def _keys(archive: zipfile.ZipFile, contents: Contents, path: str) -> bytes | No
         records = {str(record["id"]): record for record in document["keys"]}
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         raise _damaged(KEYS) from error
+    records |= _revoked(path)
+    return json.dumps({**document, "keys": list(records.values())}, indent=1).encode()
+
+
+def _revoked(path: str) -> dict[str, JSON]:
+    """The keys in a file that were revoked, by id; none where there is no file."""
     try:
         present = json.loads(files.read_file(path, beneath=os.path.dirname(path)))["keys"]
-        records |= {str(record["id"]): record for record in present if record["revoked_ms"] is not None}
+        return {str(record["id"]): record for record in present if record["revoked_ms"] is not None}
     except FileNotFoundError:
-        pass
+        return {}
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise StoreError(f"the keys that are here cannot be read: move {path} away first") from error
-    return json.dumps({**document, "keys": list(records.values())}, indent=1).encode()
 
 
 def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str) -> None:

@@ -147,6 +147,23 @@ def default_config(root: str) -> Config:
     return parse_config({}, shown="the defaults", path=None, root=root, environ={})
 
 
+def _reader(
+    tables: dict[str, JSON], shown: str, root: str, environ: Mapping[str, str], *, chosen: bool
+) -> "_Reader":
+    """What reads the tables of a configuration, and takes its paths from where they are meant from."""
+    base = root
+    if chosen:
+        from ctx.harness import base_folder  # what Context Harness means asks few configurations
+
+        base = base_folder(tables, root)
+    reader = _Reader(shown, base, environ)
+    if base != root:
+        reader.warnings.append(
+            f"{shown}: paths are taken from {base}, where what they name is; in {root} it is not"
+        )
+    return reader
+
+
 def parse_config(
     tables: dict[str, JSON],
     *,
@@ -160,16 +177,7 @@ def parse_config(
 
     `chosen`: the user named the file, so that its paths may begin in a folder above it (`base_folder`).
     """
-    base = root
-    if chosen:
-        from ctx.harness import base_folder  # what Context Harness means asks few configurations
-
-        base = base_folder(tables, root)
-    reader = _Reader(shown, base, environ)
-    if base != root:
-        reader.warnings.append(
-            f"{shown}: paths are taken from {base}, where what they name is; in {root} it is not"
-        )
+    reader = _reader(tables, shown, root, environ, chosen=chosen)
     reader.only(tables, "", (*SECTIONS, *SERVED, "connectors", "tools", "agents"))
     sections: dict[str, Any] = {
         name: section(**reader.values(reader.table(tables.get(name, {}), name), section, name))
@@ -184,7 +192,7 @@ def parse_config(
     agents = reader.group(tables, "agents", ("inline", "script"))
     config = Config(
         path=path,
-        root=base,
+        root=reader.root,
         filesystems=tuple(_filesystems(reader, connectors)),
         **_besides_folders(reader, connectors, tools, agents),
         warnings=tuple(reader.warnings),
@@ -270,6 +278,14 @@ class _Reader:
         self.report(f"[{table}.{name}]", "a name has 1 to 64 of A-Z a-z 0-9 _ . -")
         return False
 
+    def _script_path(self, written: JSON, path: JSON, label: str) -> JSON:
+        """Where a script is; one of a registry may be installed later, and is no file of this project."""
+        if isinstance(written, str) and written.startswith(REGISTRY_PREFIX):
+            return written
+        if path and not os.path.isfile(path):
+            self.report(f"[{label}] path", f"no such file: {written}")
+        return path
+
     def scripts(self, group: dict[str, dict[str, JSON]], table: str, prefix: str = "") -> list[Any]:
         """The scripts of a kind; every key that is not ours is the script's own."""
         from ctx.named_settings import NAMED_SECTIONS, ScriptConnector
@@ -279,11 +295,7 @@ class _Reader:
         for name, entries in self.named(group, table):
             full = f"{table}.{name}"
             ours = self.values({key: entries[key] for key in entries if key in section.keys}, section, full)
-            path = entries.get("path")
-            if isinstance(path, str) and path.startswith(REGISTRY_PREFIX):
-                ours["path"] = path  # of a registry that may be installed later: no file of this project
-            elif ours["path"] and not os.path.isfile(ours["path"]):
-                self.report(f"[{full}] path", f"no such file: {entries['path']}")
+            ours["path"] = self._script_path(entries.get("path"), ours["path"], full)
             ours["fs"] = tuple(self.absolute(path) for path in ours["fs"] or ())
             extras = {key: value for key, value in entries.items() if key not in section.keys}
             expanded = self.extras(extras, full, lenient=section is not ScriptConnector)
@@ -334,13 +346,14 @@ class _Reader:
             return None
         else:
             value = rule.default
-        if value is None:
-            return None
-        if rule.kind == "path":
+        return None if value is None else self._as_kind(value, rule.kind)
+
+    def _as_kind(self, value: Any, kind: str) -> JSON:
+        if kind == "path":
             return self.absolute(value)
-        if rule.kind in ("strs", "glob"):
+        if kind in ("strs", "glob"):
             return tuple(value)
-        return float(value) if rule.kind == "float" else value
+        return float(value) if kind == "float" else value
 
     def absolute(self, path: str) -> str:
         return os.path.normpath(os.path.join(self.root, os.path.expanduser(path)))
@@ -389,13 +402,9 @@ def _section(reader: _Reader, tables: dict[str, JSON], name: str, section: type[
     table = reader.table(tables.get(name, {}), name)
     if section is Memory:
         llm = table.get("llm")
-        entries = {key: value for key, value in table.items() if key != "llm"}
-        values = reader.values(entries, section, name)
-        if llm is not None:
-            values["llm"] = Llm(**reader.values(reader.table(llm, "memory.llm"), Llm, "memory.llm"))
-        else:
-            values["llm"] = None
-        return values
+        values = reader.values({key: value for key, value in table.items() if key != "llm"}, section, name)
+        inner = None if llm is None else reader.values(reader.table(llm, "memory.llm"), Llm, "memory.llm")
+        return {**values, "llm": None if inner is None else Llm(**inner)}
     if section is Packs:
         entries = plain_entries(table)
         settings = {key: value for key, value in table.items() if isinstance(value, dict)}
@@ -476,21 +485,25 @@ def _besides_folders(reader: _Reader, connectors: _Tables, tools: _Tables, agent
     }
 
 
+def _git_url(reader: _Reader, url: str, label: str) -> JSON:
+    """An address, or a path: relative to the project, as every path is."""
+    from ctx.connectors.forges import is_path  # 10 ms, for a git source alone
+
+    if not url.strip():
+        reader.report(f"[{label}] url", "must not be empty")
+        return url
+    local = os.path.expanduser(url)
+    return reader.absolute(local) if is_path(local) else url
+
+
 def _gits(reader: _Reader, connectors: _Tables) -> "list[Git]":
     from ctx.named_settings import Git
 
     gits = []
     for name, table, label in reader.instances(connectors, "connectors.git"):
         values = reader.values(table, Git, label)
-        url = values["url"]
-        if url is not None and not url.strip():
-            reader.report(f"[{label}] url", "must not be empty")
-        elif url is not None:
-            from ctx.connectors.forges import is_path  # 10 ms, for a git source alone
-
-            local = os.path.expanduser(url)
-            if is_path(local):  # relative to the project, as every path is
-                values["url"] = reader.absolute(local)
+        if values["url"] is not None:
+            values["url"] = _git_url(reader, values["url"], label)
         if values["since"] is not None and not _is_day(values["since"]):
             reader.report(f"[{label}] since", f"must be a day such as 2026-01-01, got '{values['since']}'")
         gits.append(Git(name=name, **values))
@@ -507,9 +520,7 @@ def _is_day(text: str) -> bool:
     return True
 
 
-def _check_together(reader: _Reader, config: Config) -> None:
-    """What no key can tell alone."""
-    embedding = config.embedding
+def _check_embedding(reader: _Reader, embedding: Embedding) -> None:
     if embedding.provider in ("ollama", "openai") and not (embedding.model and embedding.dims):
         reader.report("[embedding]", f"provider '{embedding.provider}' needs model and dims")
     if embedding.provider in ("local", "disabled"):
@@ -517,6 +528,11 @@ def _check_together(reader: _Reader, config: Config) -> None:
             if getattr(embedding, key):
                 mend = f"does nothing with provider '{embedding.provider}'; delete it or set provider"
                 reader.report(f"[embedding] {key}", mend)
+
+
+def _check_together(reader: _Reader, config: Config) -> None:
+    """What no key can tell alone."""
+    _check_embedding(reader, config.embedding)
     _check_index(reader, config.index)
     if config.store.url is not None and not is_database(config.store.url):
         # Not an empty one either, of a variable that is not set say: memories would go to a file.

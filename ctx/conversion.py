@@ -206,14 +206,17 @@ class _Writer:
         entries.setdefault("include_globs", _ITS_GLOBS)
         for key in ("include_globs", "exclude_globs"):
             globs = entries.get(key)
-            if not isinstance(globs, list) or not all(isinstance(glob, str) for glob in globs):
-                continue
-            entries[key] = [_crossing(glob) for glob in globs]
-            if entries[key] != globs:
+            entries |= {} if globs is None else {key: _all_crossing(globs)}
+            if entries.get(key) != globs:
                 self.notes.append(f"[{label}] {key}: a `*` crossed folders there; here `**/` says so")
         return entries
 
     # -- scripts and agents ----------------------------------------------------------------------------------
+
+    def _variables(self, path: str) -> list[str]:
+        """The environment variables that a script reads."""
+        text = self._read_script(os.path.join(self._paths.base, os.path.expanduser(path)))
+        return sorted(set(_VARIABLE_READ.findall(text)))
 
     def scripts(self) -> None:
         for group in ("connectors", "tools", "agents"):
@@ -223,8 +226,7 @@ class _Writer:
                 path = table.get("path")
                 if isinstance(path, str):
                     entries["path"] = self._paths.moved(path)
-                    text = self._read_script(os.path.join(self._paths.base, os.path.expanduser(path)))
-                    variables = sorted(set(_VARIABLE_READ.findall(text)))
+                    variables = self._variables(path)
                     if variables and "env" not in table:
                         entries["env"] = variables
                         self.notes.append(f"[{label}] may read {', '.join(variables)} and no other variable")
@@ -267,6 +269,13 @@ class _Writer:
         if entries:
             lines = [f"{toml_key(key)} = {toml_value(value)}" for key, value in entries.items()]
             self.blocks.append("\n".join([f"[{name}]", *lines, ""]))
+
+
+def _all_crossing(globs: JSON) -> JSON:
+    """Globs as they were meant; what is no list of texts as it is."""
+    if not isinstance(globs, list) or not all(isinstance(glob, str) for glob in globs):
+        return globs
+    return [_crossing(glob) for glob in globs]
 
 
 def _crossing(glob: str) -> str:

@@ -144,10 +144,12 @@ def _number_problem(value: JSON, rule: Key) -> str | None:
     whole = rule.kind == "int"
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         return f"must be {'a whole number' if whole else 'a number'}, got {kind_of(value)}"
+    return None if _is_within(value, rule) else f"must be between {rule.low:g} and {rule.high:g}, got {value}"
+
+
+def _is_within(value: float, rule: Key) -> bool:
     # Not `value < low`: that lets NaN through.
-    if (rule.low is not None and not value >= rule.low) or (rule.high is not None and not value <= rule.high):
-        return f"must be between {rule.low:g} and {rule.high:g}, got {value}"
-    return None
+    return (rule.low is None or value >= rule.low) and (rule.high is None or value <= rule.high)
 
 
 CHECKS: Mapping[str, Callable[[JSON, Key], str | None]] = {

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ctx import files
 from ctx.types import JSON, as_table
@@ -33,14 +33,12 @@ def _context_harness_file(path: str) -> bool:
     if not header.startswith(_SQLITE) or any(header[_APPLICATION_ID]):
         return False
     import sqlite3  # a file of another program is rare; `ctx search` has it loaded soon anyway
+    from contextlib import closing
 
     # Immutable: neither a lock nor a log is laid beside a file that is not ours.
     try:
-        connection = sqlite3.connect(files.sqlite_address(path, "immutable=1"), uri=True)
-        try:
+        with closing(sqlite3.connect(files.sqlite_address(path, "immutable=1"), uri=True)) as connection:
             rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        finally:
-            connection.close()
     except sqlite3.Error:
         return False
     names = {name for (name,) in rows}
@@ -56,14 +54,19 @@ def base_folder(tables: dict[str, JSON], root: str) -> str:
     folder that everybody may write in, such as /tmp: what lies there is anyone's.
     """
     paths = [path for path in _needed_paths(tables) if not os.path.isabs(path) and path[:1] not in ("~", "$")]
-    if not paths or any(os.path.exists(os.path.join(root, path)) for path in paths):
+    if not paths or any(_present(root, paths)):
         return root
     folder = os.path.dirname(root)
     while folder != os.path.dirname(folder) and not _is_everybodys(folder):
-        if all(os.path.exists(os.path.join(folder, path)) for path in paths):
+        if all(_present(folder, paths)):
             return folder
         folder = os.path.dirname(folder)
     return root
+
+
+def _present(folder: str, paths: Iterable[str]) -> Iterator[bool]:
+    """Whether each of these is in a folder."""
+    return (os.path.exists(os.path.join(folder, path)) for path in paths)
 
 
 def _is_everybodys(folder: str) -> bool:

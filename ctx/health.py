@@ -32,12 +32,7 @@ def health(workspace: Workspace) -> dict[str, JSON]:
     except StoreError as error:
         ailments.append(f"catalog: {error.message}")
     try:
-        if seq is not None:
-            workspace.index.reach()
-            answer["index_behind"] = max(0, seq - workspace.index.applied_seq())
-        answering = workspace.succession.answering() if answer["pending"] else None
-        if answering is not None and answering.model != workspace.model:
-            answer["answering"] = answering.model  # until the configured one has read as much
+        answer |= _of_index(workspace, seq, bool(answer["pending"]))
     except StoreError as error:
         ailments.append(f"index: {error.message}")
     answer["uptime_s"] = round(time.monotonic() - workspace.started_s, 1)
@@ -47,6 +42,18 @@ def health(workspace: Workspace) -> dict[str, JSON]:
         ailments = list(dict.fromkeys((*ailments, *indexer.activity.degraded)))
     if indexer is not None or ailments:
         answer["degraded"] = ailments
+    return answer
+
+
+def _of_index(workspace: Workspace, seq: int | None, pending: bool) -> dict[str, JSON]:
+    """How far the index is behind, and which model answers until the configured one has read as much."""
+    answer: dict[str, JSON] = {}
+    if seq is not None:
+        workspace.index.reach()
+        answer["index_behind"] = max(0, seq - workspace.index.applied_seq())
+    answering = workspace.succession.answering() if pending else None
+    if answering is not None and answering.model != workspace.model:
+        answer["answering"] = answering.model
     return answer
 
 

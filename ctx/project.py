@@ -35,10 +35,9 @@ def find_config(explicit: str | None, environ: Mapping[str, str], folder: str) -
                 raise ConfigError(f"{origin}: {_absence(name, path)}")
             return Location(os.path.normpath(path), True)
     for ancestor in _upward(folder, environ.get("HOME")):
-        for name in PLACES:
-            path = os.path.join(ancestor, name)
-            if os.path.isfile(path):
-                return Location(os.path.normpath(path), False)
+        places = [os.path.join(ancestor, name) for name in PLACES]
+        if place := next(filter(os.path.isfile, places), None):
+            return Location(os.path.normpath(place), False)
     folder_of_user = user_folder(environ)
     path = os.path.join(folder_of_user, "config.toml") if folder_of_user is not None else ""
     return Location(path, True) if os.path.isfile(path) else None

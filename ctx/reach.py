@@ -57,14 +57,17 @@ def led_out(tables: Table, root: str) -> list[str]:
     """
     lines = []
     for text in sorted(set(_texts(tables))):
-        if not text or "\0" in text:
-            continue  # no path
         path = os.path.normpath(os.path.join(root, os.path.expanduser(text)))
-        if len(path) <= _MAX_PATH and os.path.lexists(path) and not inside(text, root, CLOSED):
+        if _is_there(text, path) and not inside(text, root, CLOSED):
             target = os.path.realpath(path)
             if target != path:
                 lines.append(f"follows the link {text} to {target}")
     return lines
+
+
+def _is_there(text: str, path: str) -> bool:
+    """Whether a text is a path, and that of something."""
+    return bool(text) and "\0" not in text and len(path) <= _MAX_PATH and os.path.lexists(path)
 
 
 def _texts(value: JSON) -> Iterator[str]:

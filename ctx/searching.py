@@ -183,10 +183,9 @@ class SearchWorkspace:
         if not self._all_indexed:
             never_indexed = [name for name in self.source_names() if self.catalog.last_run(name) is None]
             if never_indexed:
-                return (
-                    f"{', '.join(never_indexed)} {'has' if len(never_indexed) == 1 else 'have'} not been "
-                    "indexed to the end yet: there may be more"
-                )
+                have = "has" if len(never_indexed) == 1 else "have"
+                names = ", ".join(never_indexed)
+                return f"{names} {have} not been indexed to the end yet: there may be more"
             self._all_indexed = True
         if self.behind():
             indexer = self.indexer_at_work

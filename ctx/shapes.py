@@ -69,16 +69,13 @@ def _shown(value: Any) -> JSON:
 def schema(record: Any, omit: Container[str] = ()) -> dict[str, JSON]:
     """The JSON Schema of `row(record, omit)`."""
     properties: dict[str, JSON] = {}
-    for field, annotation in record.__annotations__.items():
-        if field in omit:
-            continue
-        shape = _schema_of(annotation)
-        if field.endswith("_ms"):
-            shape = _schema_of(str if annotation is int else str | None)
-        properties[_name(field)] = {**shape, **_BOUNDS.get(field, {})}
-    required = [
-        _name(field) for field in record._fields if field not in omit and field not in record._field_defaults
-    ]
+    fields = [field for field in record._fields if field not in omit]
+    for field in fields:
+        annotation = record.__annotations__[field]
+        if field.endswith("_ms"):  # told as a time
+            annotation = str if annotation is int else str | None
+        properties[_name(field)] = {**_schema_of(annotation), **_BOUNDS.get(field, {})}
+    required = [_name(field) for field in fields if field not in record._field_defaults]
     return {"type": "object", "properties": properties, "required": required}
 
 

@@ -54,6 +54,16 @@ class Configuration:
             return b""
 
 
+_CHANGED = (
+    "its file was changed since the start: restart ctx to take it up (`ctx doctor` says whether it can be "
+    "read)"
+)
+_REPLACED = (
+    "its files were deleted or replaced at %s, and were made anew or taken up as they are: stop ctx before "
+    "that"
+)
+
+
 def look_after_files(
     catalog: "SqliteCatalog | PostgresCatalog",
     indexer: "Indexer",
@@ -66,11 +76,7 @@ def look_after_files(
     """
     returned_ms = catalog.returned_ms
     while not stopping.wait(STORE_LOOK_S):
-        reason = (
-            "its file was changed since the start: restart ctx to take it up (`ctx doctor` says whether it "
-            "can be read)"
-        )
-        if indexer.degrade("configuration", reason if configuration.differs() else None):
+        if indexer.degrade("configuration", _CHANGED if configuration.differs() else None):
             logger.warning("configuration file=%s changed=%s", configuration.path, configuration.differs())
         try:
             catalog.attach()
@@ -80,12 +86,7 @@ def look_after_files(
         if catalog.returned_ms != returned_ms:
             returned_ms = catalog.returned_ms
             assert returned_ms is not None
-            since = iso_utc(returned_ms)
-            indexer.degrade(
-                "store",
-                f"its files were deleted or replaced at {since}, and were made anew or taken up as they are: "
-                "stop ctx before that",
-            )
+            indexer.degrade("store", _REPLACED % iso_utc(returned_ms))
             on_return()
         elif returned_ms is None or now_ms() - returned_ms > _STORE_TOLD_MS:
             indexer.degrade("store", None)

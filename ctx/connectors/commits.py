@@ -34,6 +34,18 @@ class _Commit(NamedTuple):
     message: str
 
 
+def _listed(git: Git, tip: str, root: str, since_ms: int | None, timeout_s: float) -> list[_Commit]:
+    """The newest commits, one more than are read. Raises `SourceError`."""
+    arguments = ["log", "-z", "--format=format:%H%x00%ct%x00%an%x00%B", f"--max-count={MAX_COMMITS + 1}"]
+    arguments += [f"--since={iso_utc(since_ms)}"] if since_ms is not None else []
+    arguments += [tip, *(["--", f":(top,literal){root}"] if root else [])]
+    try:
+        listing = git.run(arguments, timeout_s=timeout_s)
+    except GitFailed as error:
+        raise SourceError(f"the history cannot be read: {error.words}") from error
+    return list(_commits(listing.split(b"\0")))
+
+
 def commit_items(
     git: Git,
     remote: Remote,
@@ -49,14 +61,7 @@ def commit_items(
 
     Its id is `@commits/` and the commit's; it never changes. Raises `SourceError`.
     """
-    arguments = ["log", "-z", "--format=format:%H%x00%ct%x00%an%x00%B", f"--max-count={MAX_COMMITS + 1}"]
-    arguments += [f"--since={iso_utc(since_ms)}"] if since_ms is not None else []
-    arguments += [tip, *(["--", f":(top,literal){root}"] if root else [])]
-    try:
-        listing = git.run(arguments, timeout_s=timeout_s)
-    except GitFailed as error:
-        raise SourceError(f"the history cannot be read: {error.words}") from error
-    commits = list(_commits(listing.split(b"\0")))
+    commits = _listed(git, tip, root, since_ms, timeout_s)
     if len(commits) > MAX_COMMITS:
         log.note("", f"of the commits the newest {MAX_COMMITS:,} are read; `since` narrows them")
     for commit in commits[:MAX_COMMITS]:

@@ -262,6 +262,10 @@ def _fits(entry: os.DirEntry[str], folder: str) -> bool:
     return entry.is_file(follow_symlinks=False)
 
 
+def _is_own(status: os.stat_result) -> bool:
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o077 and status.st_nlink == 1
+
+
 def _read(path: str, *, private: bool = False) -> bytes | None:
     """A small plain file's content, no link followed; None where it is anything else, or is to be `private`
     and is not the user's alone.
@@ -272,9 +276,7 @@ def _read(path: str, *, private: bool = False) -> bytes | None:
         return None
     try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return None
-        if private and (status.st_uid != os.geteuid() or status.st_mode & 0o077 or status.st_nlink != 1):
+        if not stat.S_ISREG(status.st_mode) or (private and not _is_own(status)):
             return None
         return os.read(descriptor, 1 << 16)
     except OSError:

@@ -366,12 +366,11 @@ def _rules_of(path: str) -> list[Pattern]:
             return []
         raise _Unreadable(f"{os.path.basename(path)} cannot be read: {error.strerror}") from error
     with open(fd, "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            if ours:
-                raise _Unreadable(f"{os.path.basename(path)} is no file")
-            return []
+        is_file = stat.S_ISREG(os.fstat(fd).st_mode)
+        if not is_file and ours:
+            raise _Unreadable(f"{os.path.basename(path)} is no file")
         try:
-            data = read_most(file.read, MAX_RULE_FILE_BYTES + 1)
+            data = read_most(file.read, MAX_RULE_FILE_BYTES + 1) if is_file else b""
         except OSError as error:
             raise _Unreadable(f"{os.path.basename(path)} cannot be read: {error.strerror}") from error
     return read_ignore_file(data)
@@ -547,6 +546,12 @@ class _Walk:
         prints = list(map(hex, map(hash, map(STAMP, stats))))
         return (prints if not tag else [mark + tag for mark in prints]) == marks
 
+    def _holds(self, target: str) -> bool:
+        """Whether a file is below the root, and in no folder that is never read."""
+        if not target.startswith(self._root.rstrip("/") + "/"):
+            return False
+        return SKIPPED_FOLDERS.isdisjoint(target[self._from_root :].split("/"))
+
     def _link(
         self,
         folder: str,
@@ -565,9 +570,7 @@ class _Walk:
             st = os.lstat(target)
         except OSError:
             return
-        if not target.startswith(self._root.rstrip("/") + "/") or not SKIPPED_FOLDERS.isdisjoint(
-            target[self._from_root :].split("/")
-        ):
+        if not self._holds(target):
             return
         if stat.S_ISREG(st.st_mode) and scope.takes(name):
             item = self.compare(source_id, target[self._from_root :], st, now_ns, scope.tag)

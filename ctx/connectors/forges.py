@@ -91,8 +91,7 @@ def is_path(url: str) -> bool:
     return "://" not in url and (url.startswith(("/", ".", "~")) or _SCP.fullmatch(url) is None)
 
 
-def parse_remote(url: str) -> Remote:
-    """Raises `ValueError` with a sentence for what git must not be given: options, commands and the like."""
+def _check(url: str) -> None:
     if not url.strip():
         raise ValueError("url is empty")
     if url.startswith("-"):
@@ -104,6 +103,11 @@ def parse_remote(url: str) -> Remote:
             f"url: remote helpers ({url.split('::', 1)[0]}::) can run commands and are refused; "
             "use https, ssh or a path"
         )
+
+
+def parse_remote(url: str) -> Remote:
+    """Raises `ValueError` with a sentence for what git must not be given: options, commands and the like."""
+    _check(url)
     if "://" in url:
         return _parse_url(url)
     scp = None if is_path(url) else _SCP.fullmatch(url)
@@ -119,6 +123,17 @@ def _of_scp(match: re.Match[str]) -> Remote:
     if _SHELL.search(match["host"]) or _SHELL.search(match["user"] or ""):
         raise ValueError(_ODD_NAME)
     return Remote(match[0], "ssh", match["host"].strip("[]").lower(), None, match["path"], match[0], ())
+
+
+def _user(parts: SplitResult, host: str, transport: str) -> str:
+    """Whom ssh logs in as, "" where nobody is named. Raises `ValueError` for names that are none."""
+    name = parts.username or ""
+    if host.startswith("-") or name.startswith("-"):
+        raise ValueError("url: neither host nor user may begin with a dash")
+    name = name if transport == "ssh" else ""
+    if any(map(_SHELL.search, (host, unquote(host), unquote(name)))):
+        raise ValueError(_ODD_NAME)
+    return name
 
 
 def _parse_url(url: str) -> Remote:
@@ -138,12 +153,7 @@ def _parse_url(url: str) -> Remote:
         return Remote(url, "file", None, None, path, os.path.basename(path.rstrip("/")) or "file", ())
     if not host:
         raise ValueError("url names no host")
-    name = parts.username or ""
-    if host.startswith("-") or name.startswith("-"):
-        raise ValueError("url: neither host nor user may begin with a dash")
-    name = name if transport == "ssh" else ""
-    if any(map(_SHELL.search, (host, unquote(host), unquote(name)))):
-        raise ValueError(_ODD_NAME)
+    name = _user(parts, host, transport)
     user = f"{name}@" if name else ""
     display = f"{parts.scheme}://{user}{url_host(host)}{f':{port}' if port else ''}{parts.path}"
     return Remote(url, transport, host, port, unquote(parts.path), display, _secrets(parts, transport))

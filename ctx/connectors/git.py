@@ -217,10 +217,9 @@ class GitConnector:
 
     # -- what is there -----------------------------------------------------------------------------
 
-    def _changed(self, tip: Tip, known: Mapping[str, str], log: ScanLog, lock: int) -> list[_Entry]:
-        """The files that the globs take and that are not known as they are. Fills `log.unchanged`."""
+    def _listing(self, tip: Tip) -> bytes:
         try:
-            listing = self._repository.git.run(
+            return self._repository.git.run(
                 ["ls-tree", "-r", "-z", "--full-tree", f"{tip.oid}:{self.root}"], timeout_s=QUICK_TIMEOUT_S
             )
         except GitFailed as error:
@@ -228,7 +227,10 @@ class GitConnector:
                 f"{self.name}: `root` names no folder of {tip.branch or 'the repository'}: {self.root!r} "
                 f"({error.words}). {KEPT}"
             ) from error
-        files, rules, links = _files(listing)
+
+    def _changed(self, tip: Tip, known: Mapping[str, str], log: ScanLog, lock: int) -> list[_Entry]:
+        """The files that the globs take and that are not known as they are. Fills `log.unchanged`."""
+        files, rules, links = _files(self._listing(tip))
         top = self._within or Scope.top(self.include_globs, self.exclude_globs)
         scopes = Scopes(top, _RuleFiles(self._rule_files(rules, lock), log).ruled)
         self._submodules = self._linked(tip, links, scopes, lock, log)

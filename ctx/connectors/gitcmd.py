@@ -98,6 +98,20 @@ class Git:
             "GIT_ALLOC_LIMIT": env.get("GIT_ALLOC_LIMIT") or ALLOC_LIMIT,
             "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",
         }
+        ssh = env.get("GIT_SSH_COMMAND") or env.get("GIT_SSH")
+        if self._remote.transport == "ssh" and not ssh and not self._ssh_configured(env):
+            env["GIT_SSH_COMMAND"] = _SSH
+        count = env.get("GIT_CONFIG_COUNT") or "0"
+        start = int(count) if re.fullmatch("[0-9]{1,6}", count) else 0
+        settings = self._settings()
+        for number, (key, value) in enumerate(settings, start=start):
+            env[f"GIT_CONFIG_KEY_{number}"] = key
+            env[f"GIT_CONFIG_VALUE_{number}"] = value
+        env["GIT_CONFIG_COUNT"] = str(start + len(settings))
+        return env
+
+    def _settings(self) -> list[tuple[str, str]]:
+        """What git is told beside its command, by key."""
         settings = [
             (f"remote.{REMOTE}.url", self._remote.url),
             ("core.hooksPath", os.devnull),
@@ -116,16 +130,7 @@ class Git:
         ]
         if self._remote.transport in ("local", "file"):
             settings.append((f"remote.{REMOTE}.uploadpack", _upload_pack(self._remote.path)))
-        ssh = env.get("GIT_SSH_COMMAND") or env.get("GIT_SSH")
-        if self._remote.transport == "ssh" and not ssh and not self._ssh_configured(env):
-            env["GIT_SSH_COMMAND"] = _SSH
-        count = env.get("GIT_CONFIG_COUNT") or "0"
-        start = int(count) if re.fullmatch("[0-9]{1,6}", count) else 0
-        for number, (key, value) in enumerate(settings, start=start):
-            env[f"GIT_CONFIG_KEY_{number}"] = key
-            env[f"GIT_CONFIG_VALUE_{number}"] = value
-        env["GIT_CONFIG_COUNT"] = str(start + len(settings))
-        return env
+        return settings
 
     def _ssh_configured(self, env: dict[str, str]) -> bool:
         command = subprocess.run(
@@ -409,9 +414,15 @@ class Blobs:
         if self._process is None:
             batch = self._git.started(["cat-file", "--batch"], talk=True, quiet=True)
             self._process = self._running.enter_context(batch)
-        process = self._process
+        size = self._size(self._process, oid, deadline_s)
+        if most is not None and size > most:
+            raise SourceError(f"is larger than {most:,} bytes")
+        data = self._exactly(size + 1, deadline_s)
+        return data[:size]
+
+    def _size(self, process: "subprocess.Popen[bytes]", oid: str, deadline_s: float) -> int:
+        """Asks for a blob; how many bytes come."""
         assert process.stdin is not None
-        assert process.stdout is not None
         try:
             process.stdin.write(f"{oid}\n".encode())
         except OSError as error:
@@ -419,11 +430,7 @@ class Blobs:
         header = self._until(b"\n", deadline_s).split()
         if len(header) != 3:
             raise SourceError("is missing from the local copy of the repository")
-        size = int(header[2])
-        if most is not None and size > most:
-            raise SourceError(f"is larger than {most:,} bytes")
-        data = self._exactly(size + 1, deadline_s)
-        return data[:size]
+        return int(header[2])
 
     def _until(self, end: bytes, deadline_s: float) -> bytes:
         while end not in self._buffer:

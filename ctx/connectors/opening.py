@@ -106,11 +106,8 @@ def _read(fd: int, name: str, max_bytes: int, whole: bool) -> bytes:
             expected = before.st_size - len(head)
             data += read_most(partial(os.read, fd), max_bytes + 1 - len(head), expected + 1)
         after = os.fstat(fd)
-        if (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == (
-            after.st_mtime_ns,
-            after.st_ctime_ns,
-            len(data),
-        ):
+        times = (after.st_mtime_ns, after.st_ctime_ns, len(data))
+        if (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == times:
             break
     if len(data) > max_bytes:
         raise SourceError(too_large(len(data), max_bytes))

@@ -534,12 +534,13 @@ def _groups(finals: Iterable[Pattern]) -> tuple[Group, ...]:
         if not runs or runs[-1][0] != pattern.negated:
             runs.append((pattern.negated, []))
         runs[-1][1].append(pattern)
-    groups = []
-    for negated, run in reversed(runs):
-        folders = tuple(dict.fromkeys(pattern.segments[-1] for pattern in run))
-        files = tuple(dict.fromkeys(pattern.segments[-1] for pattern in run if not pattern.folder_only))
-        groups.append(Group(negated, files, name_test(files), name_test(folders)))
-    return tuple(groups)
+    return tuple(_group(*run) for run in reversed(runs))
+
+
+def _group(negated: bool, patterns: Sequence[Pattern]) -> Group:
+    folders = tuple(dict.fromkeys(pattern.segments[-1] for pattern in patterns))
+    files = tuple(dict.fromkeys(pattern.segments[-1] for pattern in patterns if not pattern.folder_only))
+    return Group(negated, files, name_test(files), name_test(folders))
 
 
 class Rules:

@@ -118,9 +118,7 @@ class Repository:
         for ref in refs:
             oid, default = _advertised(reply, ref)
             if oid is not None:
-                branch = self.branch if ref.startswith("refs/heads/") else default
-                full = f"refs/heads/{default}" if default and not self.branch else ref.removesuffix("^{}")
-                return Tip(branch, oid, filters, full)
+                return self._tip(ref, oid, default, filters)
         if self.branch and _COMMIT.fullmatch(self.branch):
             return Tip(None, self.branch.lower(), filters, self.branch.lower())
         heads = self._heads()
@@ -130,6 +128,11 @@ class Repository:
             name, oid = next(iter(heads.items()))
             return Tip(name, oid, filters, f"refs/heads/{name}")
         raise self._lacking(heads)
+
+    def _tip(self, ref: str, oid: str, default: str | None, filters: bool) -> Tip:
+        branch = self.branch if ref.startswith("refs/heads/") else default
+        full = f"refs/heads/{default}" if default and not self.branch else ref.removesuffix("^{}")
+        return Tip(branch, oid, filters, full)
 
     def _lacking(self, heads: Iterable[str]) -> SourceError:
         """What says that the remote has no such branch, and which it has."""
@@ -177,16 +180,19 @@ class Repository:
             return None
         return oid.decode().strip()
 
+    def _depth(self, tip: Tip) -> list[str]:
+        """How much of it is fetched, as git is told."""
+        # A cut one lacks the commits that git would look for, before it asks for them without an end.
+        if not self.partial or self.remote.is_cut:
+            return []
+        if tip.filters:
+            return [f"--filter={self.partial}"]
+        by_network = self.remote.transport not in ("local", "file")
+        return ["--depth=1"] if by_network and self._have(tip) is None else []
+
     def _fetch(self, tip: Tip, lock: int, progress: Progress | None) -> None:
         """Brings the branch over; its commits and folders come whole where the remote allows it."""
-        refspec = f"+{tip.ref}:{tip.copied}"
-        depth: list[str] = []
-        if self.remote.is_cut:
-            pass  # it lacks the commits that git would look for, before it asks for them without an end
-        elif self.partial and tip.filters:
-            depth = [f"--filter={self.partial}"]
-        elif self.partial and self.remote.transport not in ("local", "file") and self._have(tip) is None:
-            depth = ["--depth=1"]
+        refspec, depth = f"+{tip.ref}:{tip.copied}", self._depth(tip)
         self._tidy(lock)
         self._drop_refs_in_the_way(tip)
         try:

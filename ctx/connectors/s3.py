@@ -310,11 +310,11 @@ def _listing(body: bytes) -> tuple[list[_Object], str | None]:
     """(objects, what to ask for the next ones with) of a page of a listing. Raises `SourceError`."""
     try:
         root = parse_xml(body)
+        if root.tag != "ListBucketResult":
+            raise ValueError(root.tag)
         objects = [_object(element) for element in root.iter("Contents")]
     except (SourceError, ValueError, LookupError) as error:
         raise SourceError("the endpoint answers something that is no listing") from error
-    if root.tag != "ListBucketResult":
-        raise SourceError("the endpoint answers something that is no listing")
     values = {element.tag: element.text or "" for element in root}
     if values.get("IsTruncated", "").lower() != "true":
         return objects, None
@@ -344,13 +344,20 @@ _MENDS = {
 }
 
 
+_CODE = re.compile(rb"<Code>([A-Za-z0-9]{1,60})</Code>")
+_REGION_THERE = re.compile(rb"<Region>([A-Za-z0-9-]{1,40})</Region>")
+
+
+def _element(form: re.Pattern[bytes], reply: Reply) -> str:
+    match = form.search(reply.body[:10_000])
+    return match[1].decode() if match else ""
+
+
 def _refused(reply: Reply, region: str) -> SourceError:
     """What an answer other than 200 means. The store's own words are not repeated: they may hold what was
     signed."""
-    match = re.search(rb"<Code>([A-Za-z0-9]{1,60})</Code>", reply.body[:10_000])
-    code = match[1].decode() if match else ""
-    region_line = re.search(rb"<Region>([A-Za-z0-9-]{1,40})</Region>", reply.body[:10_000])
-    actual = reply.headers.get("x-amz-bucket-region") or (region_line[1].decode() if region_line else "")
+    code = _element(_CODE, reply)
+    actual = reply.headers.get("x-amz-bucket-region") or _element(_REGION_THERE, reply)
     if _REGION.fullmatch(actual) and actual != region:
         return SourceError(f'the bucket is in another region: set region = "{actual}"')
     if reply.status == 403 and not code:

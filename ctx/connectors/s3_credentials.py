@@ -53,6 +53,17 @@ def find_region(environ: Mapping[str, str], profile: str | None) -> str:
     return named or _profile(environ, profile).get("region", "us-east-1")
 
 
+def _parsed(path: str) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read(path, encoding="utf-8")
+    except (configparser.Error, OSError, ValueError) as error:
+        raise SourceError(
+            f"the shared AWS file `{os.path.basename(path)}` cannot be read ({type(error).__name__})"
+        ) from None  # whose words may quote a line of it
+    return parser
+
+
 def _profile(environ: Mapping[str, str], profile: str | None) -> dict[str, str]:
     """The values of a profile in the two shared files, the first of which wins."""
     name = profile or environ.get("AWS_PROFILE") or "default"
@@ -62,14 +73,7 @@ def _profile(environ: Mapping[str, str], profile: str | None) -> dict[str, str]:
         ("AWS_CONFIG_FILE", "config", name if name == "default" else f"profile {name}"),
         ("AWS_SHARED_CREDENTIALS_FILE", "credentials", name),
     ):
-        path = os.path.expanduser(environ.get(variable) or os.path.join(home, file))
-        parser = configparser.ConfigParser(interpolation=None, strict=False)
-        try:
-            parser.read(path, encoding="utf-8")
-        except (configparser.Error, OSError, ValueError) as error:
-            raise SourceError(
-                f"the shared AWS file `{os.path.basename(path)}` cannot be read ({type(error).__name__})"
-            ) from None  # whose words may quote a line of it
+        parser = _parsed(os.path.expanduser(environ.get(variable) or os.path.join(home, file)))
         if parser.has_section(section):
             values |= dict(parser.items(section))
     return values

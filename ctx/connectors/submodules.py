@@ -50,7 +50,10 @@ def address_of(submodule: Submodule, outer: Remote) -> str:
         raise ValueError("`.gitmodules` has no address for it")
     if url.startswith(("./", "../")):
         return _beside(url, outer)
-    remote = parse_remote(url)
+    return _of_same_host(url, parse_remote(url), outer)
+
+
+def _of_same_host(url: str, remote: Remote, outer: Remote) -> str:
     if remote.host is None or remote.host != outer.host:
         raise ValueError("it is not on the host of the repository itself; a source of its own reads it")
     # What listens at another port is another's: the user's password for this host is not for them.

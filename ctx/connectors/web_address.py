@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from urllib.parse import parse_qsl, quote, urljoin, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urljoin, urlsplit, urlunsplit
 
 from ctx.connectors.patterns import Rules, parse_globs
 from ctx.hosts import url_host
@@ -18,6 +18,19 @@ _TRACKING = re.compile(r"utm_\w+|fbclid|gclid|dclid|msclkid|mc_[ce]id|igshid|_ga
 _PAGE_NAME = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,7}\Z")
 
 
+def _netloc(parts: SplitResult) -> str | None:
+    """The host of an address, with its port where that is another than usual; None of what is no page's on
+    the web. Raises `ValueError` for what cannot be a host's name.
+    """
+    host, port = parts.hostname or "", parts.port
+    host = host.rstrip(".").encode("idna").decode("ascii").lower()
+    if parts.scheme not in PORTS or not host or "%" in host or parts.username is not None:
+        return None
+    if "[" in parts.netloc and ":" not in host:  # an address of a kind yet to be invented
+        return None
+    return url_host(host) if port in (None, PORTS[parts.scheme]) else f"{url_host(host)}:{port}"
+
+
 def canonical(reference: str, base: str = "", *, queries: bool = True) -> str | None:
     """The one spelling of the address that a page at `base` refers to; None where it is no page's on the web.
 
@@ -29,17 +42,11 @@ def canonical(reference: str, base: str = "", *, queries: bool = True) -> str | 
         return None
     try:
         parts = urlsplit(urljoin(base, reference))
-        host, port = parts.hostname or "", parts.port
-        host = host.rstrip(".").encode("idna").decode("ascii").lower()
+        netloc = _netloc(parts)
     except ValueError:  # among them what cannot be a host's name
         return None
-    if parts.scheme not in PORTS or not host or "%" in host or parts.username is not None:
+    if netloc is None:
         return None
-    if "[" in parts.netloc and ":" not in host:  # an address of a kind yet to be invented
-        return None
-    netloc = url_host(host)
-    if port is not None and port != PORTS[parts.scheme]:
-        netloc += f":{port}"
     query = _query(parts.query) if queries else ""
     address = urlunsplit((parts.scheme, netloc, _path(parts.path), query, ""))
     return address if len(address) <= MAX_ADDRESS else None

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import orjson
 
 from ctx import file_writing, files
+from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +61,12 @@ class Links:
         return shared
 
 
+def _visit(row: list[JSON], addresses: list[str]) -> Visit:
+    _, etag, modified, digest, stored, links, *own = row
+    linked = tuple(addresses[number] for number in links)
+    return Visit(etag, modified, digest, stored, linked, *(addresses[number] for number in own))
+
+
 class Journal:
     """The visits of one source by address. `folder` None: nothing is kept between two crawls."""
 
@@ -79,14 +86,7 @@ class Journal:
             record = orjson.loads(files.read_file(self._path, beneath=self._folder))
             if record["version"] == VERSION:
                 addresses = record["addresses"]
-                self.visits = {
-                    addresses[number]: Visit(
-                        *(etag, modified, digest, stored),
-                        tuple(addresses[n] for n in links),
-                        *(addresses[n] for n in own),
-                    )
-                    for number, etag, modified, digest, stored, links, *own in record["visits"]
-                }
+                self.visits = {addresses[row[0]]: _visit(row, addresses) for row in record["visits"]}
                 self.asked = frozenset(addresses[number] for number in record.get("asked", ()))
         except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
             logger.warning("crawl journal unreadable reason=%s: all pages are asked for again", error)

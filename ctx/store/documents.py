@@ -38,6 +38,19 @@ _DOCUMENT = (
 )
 
 
+def _moved(connection: "Statements", batch: Sequence[tuple[int | None, str, int]]) -> list[tuple[int, int]]:
+    """(updated_ms, number) of the documents (source_no, source_id, updated_ms) that have another time."""
+    moved = []
+    for source_no, source_id, updated_ms in batch:
+        row = connection.execute(
+            "SELECT no, updated_ms FROM document WHERE source_no = ? AND source_id = ?",
+            (source_no, source_id),
+        ).fetchone()
+        if row is not None and row[1] != updated_ms:
+            moved.append((updated_ms, row[0]))
+    return moved
+
+
 class Documents(Record):
     """What is put in, taken out and noted of documents."""
 
@@ -104,14 +117,7 @@ class Documents(Record):
         with self._writing() as write:
             connection = write.connection
             sources = {name: write.source(name) for name in sorted({entry[0] for entry in batch})}
-            moved = []
-            for source, source_id, _, updated_ms in batch:
-                row = connection.execute(
-                    "SELECT no, updated_ms FROM document WHERE source_no = ? AND source_id = ?",
-                    (sources[source], source_id),
-                ).fetchone()
-                if row is not None and row[1] != updated_ms:
-                    moved.append((updated_ms, row[0]))
+            moved = _moved(connection, [(sources[entry[0]], entry[1], entry[3]) for entry in batch])
             connection.executemany(
                 "UPDATE document SET fingerprint = ? WHERE source_no = ? AND source_id = ?",
                 [(fingerprint, sources[source], source_id) for source, source_id, fingerprint, _ in batch],

@@ -31,6 +31,21 @@ _ROW_BYTES = 130
 UNIT_TOLERANCE = 0.01  # an embedder's own float16 output is off by 0.001
 
 
+_COLUMNS = "c.no, d.no, s.name, d.updated_ms, e.vector"  # of a vector
+
+
+def _stored(connection: "Statements", model_no: int, hashes: list[bytes]) -> set[bytes]:
+    """Those of some texts that a model has read."""
+    return {
+        bytes(row[0])
+        for some in slices(hashes)
+        for row in connection.execute(
+            f"SELECT text_hash FROM embedding WHERE model_no = ? AND text_hash IN ({marks(some)})",
+            (model_no, *some),
+        )
+    }
+
+
 class Embeddings(Record):
     """What awaits an embedding, what has one, and their vectors."""
 
@@ -135,16 +150,7 @@ class Embeddings(Record):
             connection = write.connection
             write.take_turn()
             model_no = write.ensure_model(model, dim)
-            stored: set[bytes] = set()
-            for hashes in slices(list(blobs)):
-                stored.update(
-                    bytes(row[0])
-                    for row in connection.execute(
-                        "SELECT text_hash FROM embedding WHERE model_no = ? AND text_hash IN "
-                        f"({marks(hashes)})",
-                        (model_no, *hashes),
-                    )
-                )
+            stored = _stored(connection, model_no, list(blobs))
             inserts = [(text_hash, blob) for text_hash, blob in blobs.items() if text_hash not in stored]
             if not inserts:
                 return write.seq()
@@ -188,17 +194,26 @@ class Embeddings(Record):
     def _vector_rows(
         self, model_no: int, seq: int, after: "VectorPosition"
     ) -> "Iterator[tuple[VectorPosition, list[tuple[int, int, str, int, bytes]]]]":
-        """Rows, and the position behind them."""
+        """Rows, and the position behind them: those of documents that were written, then those of texts that
+        were embedded.
+        """
+        if not after.embedded:
+            yield from self._vectors_of_documents(model_no, (after.seq, after.no))
+        if seq:  # else every document came above
+            position = (after.seq, after.no) if after.embedded else (seq, EVERY)
+            yield from self._vectors_of_texts(model_no, seq, position)
+
+    def _vectors_of_documents(
+        self, model_no: int, cursor: tuple[int, int]
+    ) -> "Iterator[tuple[VectorPosition, list[tuple[int, int, str, int, bytes]]]]":
         from ctx.store.rows import VectorPosition
 
-        columns = "c.no, d.no, s.name, d.updated_ms, e.vector"
-        cursor = (after.seq, after.no)
-        while not after.embedded:
+        while True:
             with self._reading() as connection:
                 page = documents_after(connection, cursor, PAGE)
                 for row_seq, no, first, count in page:
                     rows = connection.execute(
-                        f"SELECT {columns} FROM document d CROSS JOIN source s CROSS JOIN chunk c CROSS "
+                        f"SELECT {_COLUMNS} FROM document d CROSS JOIN source s CROSS JOIN chunk c CROSS "
                         "JOIN embedding e "
                         "WHERE s.no = d.source_no AND e.model_no = ? AND e.text_hash = c.text_hash "
                         "AND d.no = ? AND c.no BETWEEN ? AND ?",
@@ -206,11 +221,14 @@ class Embeddings(Record):
                     ).fetchall()
                     yield VectorPosition(False, row_seq, no), rows
             if not page:
-                break
+                return
             cursor = page[-1][:2]
-        if not seq:
-            return  # every document came above
-        embedded = cursor if after.embedded else (seq, EVERY)
+
+    def _vectors_of_texts(
+        self, model_no: int, seq: int, embedded: tuple[int, int]
+    ) -> "Iterator[tuple[VectorPosition, list[tuple[int, int, str, int, bytes]]]]":
+        from ctx.store.rows import VectorPosition
+
         while True:
             with self._reading() as connection:
                 embeddings = rows_after(
@@ -223,10 +241,10 @@ class Embeddings(Record):
                 if not embeddings:
                     return
                 embedded = (embeddings[-1][0], embeddings[-1][1])
-                rows = []
+                rows: list[tuple[int, int, str, int, bytes]] = []
                 for nos in slices([no for _, no in embeddings]):
                     rows += connection.execute(
-                        f"SELECT {columns} FROM embedding e CROSS JOIN chunk c CROSS JOIN document d CROSS "
+                        f"SELECT {_COLUMNS} FROM embedding e CROSS JOIN chunk c CROSS JOIN document d CROSS "
                         "JOIN source s "
                         "WHERE c.text_hash = e.text_hash AND d.no = c.document_no AND s.no = d.source_no "
                         f"AND e.no IN ({marks(nos)}) AND d.seq <= ?",  # the others came above

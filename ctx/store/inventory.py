@@ -16,8 +16,15 @@ from ctx.store.statefile import (
     meta_sum,
     stamp,
 )
+from ctx.types import JSON
 
 _MANAGED = ".managed.json"
+
+
+def _deletes(segment: JSON) -> str | None:
+    """The kind of the file that says which of a segment's passages are gone."""
+    deletes = segment.get("deletes")
+    return f"{deletes['opstamp']}.del" if deletes else None
 
 
 def inventory(folder: str) -> dict[str, str]:
@@ -30,12 +37,10 @@ def inventory(folder: str) -> dict[str, str]:
 
     for _ in range(OPEN_TRIES):
         data = meta_of(folder)
-        live_files = {}
-        for segment in json.loads(data)["segments"]:
-            deletes = segment.get("deletes")
-            live_files[segment["segment_id"].replace("-", "")] = (
-                f"{deletes['opstamp']}.del" if deletes else None
-            )
+        live_files = {
+            segment["segment_id"].replace("-", ""): _deletes(segment)
+            for segment in json.loads(data)["segments"]
+        }
         names = []
         for name in sorted(os.listdir(folder)):
             segment_id, _, kind = name.partition(".")

@@ -61,6 +61,18 @@ _FORMER_S = 60.0  # a question that was asked of the model before has its answer
 BESIDE_PASSAGES = 10_000
 
 
+def _retain(catalog: "Catalog", writer: "VectorWriter", applied: int) -> None:
+    """Drops the vectors of chunks that are gone since."""
+    writer.retain({document_no: () for _, document_no in catalog.deletions_since(applied)})
+    retained: dict[int, tuple[int, ...]] = {}
+    for _, document_no, chunk_nos in catalog.chunks_since(applied):
+        retained[document_no] = chunk_nos
+        if len(retained) >= _RETAINED:
+            writer.retain(retained)
+            retained = {}
+    writer.retain(retained)
+
+
 class LocalIndex:
     """The `SearchIndex` in a folder. Readers follow what a writer publishes, in this process or another.
 
@@ -341,6 +353,10 @@ class LocalIndex:
             return False
         if not complete_files(os.path.join(self._path, words["folder"]), words):
             return False
+        return self._are_vectors_up_to_date(expected)
+
+    def _are_vectors_up_to_date(self, expected: dict[str, str]) -> bool:
+        model = expected["model"]
         vectors = read_state(os.path.join(self._vectors_path, "state"))
         if vectors is None or not model:
             return vectors is None and not model
@@ -412,14 +428,7 @@ class LocalIndex:
             return target
         published_s = time.monotonic()
         if writer.row_count:
-            writer.retain({document_no: () for _, document_no in catalog.deletions_since(applied)})
-            retained: dict[int, tuple[int, ...]] = {}
-            for _, document_no, chunk_nos in catalog.chunks_since(applied):
-                retained[document_no] = chunk_nos
-                if len(retained) >= _RETAINED:
-                    writer.retain(retained)
-                    retained = {}
-            writer.retain(retained)
+            _retain(catalog, writer, applied)
         for batch in catalog.vectors_since(model, applied):
             writer.put(batch)
             if not writer.replaces and time.monotonic() - published_s > PUBLISH_EVERY_S:

@@ -307,11 +307,8 @@ class OpenSearchIndex:
         )
         line = f"OpenSearch {self._client.version()}, {counted(nodes, 'node')}, {shards} shards"
         if unassigned:
-            mend = (
-                "a copy needs a node of its own ([index] replicas)"
-                if health["status"] == "yellow"
-                else "nodes are missing"
-            )
+            yellow = health["status"] == "yellow"
+            mend = "a copy needs a node of its own ([index] replicas)" if yellow else "nodes are missing"
             line += f", {unassigned} more on no node: {mend}"
         words = self._read_states().words
         ours = words is not None and words.owner == self._owner  # another's is told by `check`
@@ -360,18 +357,22 @@ class OpenSearchIndex:
         return State(name, FORMAT, 0, "", self._owner, model, fingerprint(), 0)
 
     def _usable(self, state: State, catalog: Catalog, model: str, part: Part) -> bool:
-        reason = None
-        if state.format != FORMAT:
-            reason = "it is of another format" if state.format else "it was never finished"
-        elif catalog.history(state.applied) != state.history or state.owner != self._owner:
-            reason = "it is of another catalog, or of one that was restored"
-        elif part is self._vectors and state.model != model:
-            reason = "it is of another model"
-        elif state.unfinished and catalog.history(state.unfinished.target) != state.unfinished.history:
-            reason = "what it has of the last writes is of others"
+        reason = self._fault(state, catalog, model if part is self._vectors else state.model)
         if reason is not None:
             logger.warning("index is built anew part=%s reason=%s", part.alias, reason)
         return reason is None
+
+    def _fault(self, state: State, catalog: Catalog, model: str) -> str | None:
+        """Why a half cannot be gone on with; None: it can."""
+        if state.format != FORMAT:
+            return "it is of another format" if state.format else "it was never finished"
+        if catalog.history(state.applied) != state.history or state.owner != self._owner:
+            return "it is of another catalog, or of one that was restored"
+        if state.model != model:
+            return "it is of another model"
+        if state.unfinished and catalog.history(state.unfinished.target) != state.unfinished.history:
+            return "what it has of the last writes is of others"
+        return None
 
     def _follow_words(self, catalog: Catalog, model: str | None) -> int:
         part = self._words

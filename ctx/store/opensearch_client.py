@@ -354,6 +354,13 @@ def _read(reply: httpcore.Response, within_s: float) -> bytes:
     return bytes(body)
 
 
+_MEANINGS = {
+    401: "OpenSearch refuses the credentials: set [index] api_key, or user and password in its url",
+    403: "OpenSearch refuses this to the user of [index]: grant it its indices (`NAME-*`)",
+    **dict.fromkeys((502, 503, 504), "OpenSearch cannot answer just now: shards or nodes of it are missing"),
+}
+
+
 def _parsed(status: int, data: bytes) -> JSON:
     try:
         return json.loads(data) if data else None
@@ -381,19 +388,15 @@ def refusal(status: int, error: JSON) -> StoreError:
     """An error of the server as ours, with the mend."""
     details: dict[str, JSON] = error if isinstance(error, dict) else {"reason": str(error)}
     kind, reason = str(details.get("type") or ""), _told_reason(details)
-    if status == 401:
-        message = "OpenSearch refuses the credentials: set [index] api_key, or user and password in its url"
-    elif _read_only(status, kind):
+    if _read_only(status, kind):
         message = (
             "OpenSearch has made the index read only, most often for want of room on a disk: free some, "
             "then lift the block (index.blocks.read_only_allow_delete)"
         )
-    elif status == 403:
-        message = "OpenSearch refuses this to the user of [index]: grant it its indices (`NAME-*`)"
     elif status == 429:
         return Busy("OpenSearch has too much to do: try again")
-    elif status in (502, 503, 504):
-        message = "OpenSearch cannot answer just now: shards or nodes of it are missing"
+    elif status in _MEANINGS:
+        message = _MEANINGS[status]
     else:
         message = "OpenSearch could not answer: see the log"
         logger.warning("search engine refuses status=%d kind=%s reason=%s", status, kind, reason)

@@ -58,27 +58,33 @@ T = TypeVar("T")
 LOST = "the database broke off, and whether this was stored is not known: look, and try again"
 
 
+_WRITTEN = "the catalog is being written by another process: try again"
+_PASSING: dict[type[psycopg.Error], str] = {
+    **dict.fromkeys(
+        (errors.LockNotAvailable, errors.DeadlockDetected, errors.SerializationFailure), _WRITTEN
+    ),
+    errors.QueryCanceled: "the database took too long to answer: try again",
+    # `PostgresWrite.next_seq` has it where its number is taken back.
+    errors.DivisionByZero: "this process was held up for long, and nothing was stored: try again",
+    errors.ReadOnlySqlTransaction: "the database takes no writes just now (it is a standby): try again",
+}
+_FINAL: dict[type[psycopg.Error], str] = {
+    **dict.fromkeys((errors.NumericValueOutOfRange, errors.ProgramLimitExceeded), TOO_LARGE),
+    errors.DiskFull: "the disk of the database is full, and nothing was changed: free some space and try "
+    "again",
+    errors.InsufficientPrivilege: "the database refuses this to the user of [store] url: grant it, or name "
+    "its owner",
+    **dict.fromkeys((errors.DuplicatePreparedStatement, errors.InvalidSqlStatementName), POOLED),
+}
+
+
 def store_error(error: psycopg.Error) -> StoreError:
     """Our error for one of PostgreSQL's; raise it `from` that one. No address and no statement is in it."""
-    if isinstance(error, errors.LockNotAvailable | errors.DeadlockDetected | errors.SerializationFailure):
-        return Busy("the catalog is being written by another process: try again")
-    if isinstance(error, errors.QueryCanceled):
-        return Busy("the database took too long to answer: try again")
-    # `PostgresWrite.next_seq` has it where its number is taken back.
-    if isinstance(error, errors.DivisionByZero):
-        return Busy("this process was held up for long, and nothing was stored: try again")
-    if isinstance(error, errors.ReadOnlySqlTransaction):
-        return Busy("the database takes no writes just now (it is a standby): try again")
-    if isinstance(error, errors.NumericValueOutOfRange | errors.ProgramLimitExceeded):
-        return StoreError(TOO_LARGE)
-    if isinstance(error, errors.DiskFull):
-        return StoreError(
-            "the disk of the database is full, and nothing was changed: free some space and try again"
-        )
-    if isinstance(error, errors.InsufficientPrivilege):
-        return StoreError("the database refuses this to the user of [store] url: grant it, or name its owner")
-    if isinstance(error, errors.DuplicatePreparedStatement | errors.InvalidSqlStatementName):
-        return StoreError(POOLED)
+    for kind in type(error).__mro__:
+        if kind in _PASSING:
+            return Busy(_PASSING[kind])
+        if kind in _FINAL:
+            return StoreError(_FINAL[kind])
     if isinstance(error, psycopg.OperationalError):
         return StoreError(not_connected(error)[0])
     return StoreError("the database could not answer: see the log")

@@ -101,6 +101,13 @@ _NOT_CONNECTED = (
 )
 
 
+def _is_misread(parameters: dict[str, Any]) -> bool:
+    """Whether what stands behind an @ or a / of a password was taken for a host or a database."""
+    if "user" not in parameters and "@" in str(parameters.get("dbname")):
+        return True
+    return any("@" in host[1:] for host in str(parameters.get("host")).split(","))
+
+
 def address_of(url: str) -> str:
     """What psycopg connects to: the URL, and what ctx asks of every connection unless the URL says otherwise.
     Raises `StoreError`.
@@ -112,9 +119,7 @@ def address_of(url: str) -> str:
         # Its own words may hold a piece of the password.
         unknown = "query parameter" in str(error)
         raise StoreError(UNKNOWN_PARAMETER if unknown else NO_ADDRESS) from error
-    # What stands behind an @ or a / of a password is taken for a host or a database then.
-    misread = "user" not in parameters and "@" in str(parameters.get("dbname"))
-    if misread or any("@" in host[1:] for host in str(parameters.get("host")).split(",")):
+    if _is_misread(parameters):
         raise StoreError(NO_ADDRESS)
     limits = [f"-c {name}={limit}" for name, limit in LIMITS_MS.items()]
     options = " ".join([*limits, str(parameters.get("options") or "")])
