@@ -33,6 +33,12 @@ MAX_MESSAGE = 200  # characters of a report of progress
 _FILTERS = ("source", "since", "until")
 Memory = Callable[[str, JSON], JSON]
 """`memory(operation, arguments)`: what a pack's `context.memory`, `bank`, `session` and `health` do."""
+_OF_HOST: dict[str, Callable[[host.Policy, bytes], bytes]] = {
+    "log": host.log,
+    "fs.read": host.fs_read,
+    "fs.list": host.fs_list,
+    "env.get": lambda policy, payload: host.env_get(policy, payload, os.environ),
+}
 # What a script's own store does, and the names of its arguments.
 _STORE_ACTS: dict[str, tuple[Callable[..., JSON], tuple[str, ...]]] = {
     "context.store.get": (ScriptStore.get, ("key",)),
@@ -92,17 +98,10 @@ class _RunningCall:
         }
 
     def answer(self, operation: str, payload: bytes, deadline_s: float) -> bytes:
-        policy = self._policy
-        if operation == "log":
-            return host.log(policy, payload)
         if operation == "http":
-            return host.http(policy, payload, deadline_s)
-        if operation == "fs.read":
-            return host.fs_read(policy, payload)
-        if operation == "fs.list":
-            return host.fs_list(policy, payload)
-        if operation == "env.get":
-            return host.env_get(policy, payload, os.environ)
+            return host.http(self._policy, payload, deadline_s)
+        if operation in _OF_HOST:
+            return _OF_HOST[operation](self._policy, payload)
         arguments = json.loads(payload) if payload else {}
         act = self._contexts.get(operation)
         if act is not None:

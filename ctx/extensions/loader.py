@@ -186,9 +186,8 @@ class Scripts:
             if os.path.realpath(script.path) not in self._named_files:
                 yield Candidate("tool", script)
         yield from self._in_project()
-        for folder, kind in FOLDERS.items() if self._user is not None else ():
-            for script in _scripts_of(os.path.join(self._user or "", folder), f"your own {folder}"):
-                yield Candidate(kind, script, USER_RANK)
+        if self._user is not None:
+            yield from _of_user(self._user)
         yield from self._in_registries()
 
     def _in_registries(self) -> list[Candidate]:
@@ -225,6 +224,9 @@ class Scripts:
             if reason is not None:
                 status = ScriptStatus(kind, one_line(script.name), one_line(script.where), False, reason)
                 refused[f"{kind} {script.name} {script.path}"] = status
+        self._note_refused(refused)
+
+    def _note_refused(self, refused: dict[str, ScriptStatus]) -> None:
         with self._lock:
             news = [status for key, status in refused.items() if self._refused.get(key) != status]
             self._refused = refused
@@ -299,24 +301,31 @@ class Scripts:
                 return False  # another caller has just loaded it
             if stamp is None and entry.error is not None:
                 return False  # gone, and said so already
-            timed_out = False
             try:
-                self._load(entry)
+                failure = self._try(entry)
             except Busy:
                 return False  # says nothing of the script; the next look tries again
-            except CtxError as error:
-                timed_out = isinstance(error, ScriptTimeout)
-                self._refuse(entry, error)
-            except Exception as error:
-                # Whatever a script can declare that our own code is not ready for must not take the others
-                # along.
-                logger.debug("%s %s", entry.kind, entry.script.name, exc_info=True)
-                reason = one_line(f"what it declares makes no sense ({type(error).__name__}: {error})")
-                self._refuse(entry, ToolError(reason))
-            else:
-                entry.note_loaded()
             entry.stamp = stamp  # of before it was read: an edit meanwhile is seen by the next look
-            return timed_out
+            return isinstance(failure, ScriptTimeout)
+
+    def _try(self, entry: _Loaded) -> CtxError | None:
+        """Loads the script, and notes the outcome; why it does not load. Raises `Busy`."""
+        try:
+            self._load(entry)
+        except Busy:
+            raise
+        except CtxError as error:
+            failure = error
+        except Exception as error:
+            # Whatever a script can declare that our own code is not ready for must not take the others along.
+            logger.debug("%s %s", entry.kind, entry.script.name, exc_info=True)
+            reason = one_line(f"what it declares makes no sense ({type(error).__name__}: {error})")
+            failure = ToolError(reason)
+        else:
+            entry.note_loaded()
+            return None
+        self._refuse(entry, failure)
+        return failure
 
     def _load(self, entry: _Loaded) -> None:
         if entry.kind == "tool":
@@ -347,6 +356,12 @@ class Scripts:
             error.message,
             remark,
         )
+
+
+def _of_user(folder: str) -> Iterator[Candidate]:
+    for inner, kind in FOLDERS.items():
+        for script in _scripts_of(os.path.join(folder, inner), f"your own {inner}"):
+            yield Candidate(kind, script, USER_RANK)
 
 
 def _scripts_of(folder: str | None, shown: str) -> list[ScriptFile]:

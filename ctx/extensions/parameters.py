@@ -39,6 +39,15 @@ def parameters_schema(declared: JSON, where: str) -> JSON:
     return _listed_schema(declared, where)
 
 
+def _of_fields(demand: JSON, what: str) -> dict[str, JSON]:
+    """What `required` says of an object's own fields, as JSON Schema has it."""
+    if isinstance(demand, list):
+        return {"required": demand}
+    if demand not in (None, True, False, {}):
+        raise ToolError(f"{what}: required is true or false, or a list of fields")
+    return {}
+
+
 def _listed_schema(declared: Sequence[JSON], where: str) -> JSON:
     properties: dict[str, JSON] = {}
     required: list[str] = []
@@ -48,14 +57,9 @@ def _listed_schema(declared: Sequence[JSON], where: str) -> JSON:
         name = entry["name"]
         if name in properties:
             raise ToolError(f"{where}: two parameters are called '{name}'")
-        properties[name] = _rule(entry, f"{where}: parameter '{name}'")
-        demand = entry.get("required")
-        if isinstance(demand, list):  # as JSON Schema has it, of an object's own fields
-            properties[name]["required"] = demand
-        elif demand is True:
-            required.append(name)
-        elif demand not in (None, False, {}):
-            raise ToolError(f"{where}: parameter '{name}': required is true or false, or a list of fields")
+        what = f"{where}: parameter '{name}'"
+        properties[name] = _rule(entry, what) | _of_fields(entry.get("required"), what)
+        required += [name] if entry.get("required") is True else []
     return {"type": "object", "properties": properties, "required": required}
 
 

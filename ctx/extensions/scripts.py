@@ -77,16 +77,19 @@ class ScriptFile(NamedTuple):
             f"{self.name} ({self.where})",
         )
 
-    def source(self) -> bytes:
-        """The script's text. Raises `ToolError`; `NotTrusted` where the user has not trusted it."""
+    def _text(self) -> bytes:
         if files.irregular(self.path):
             raise ToolError(f"{self.where} is no file: put one there")
         try:
             with open(self.path, "rb") as file:
-                text = file.read(MAX_SCRIPT_BYTES + 1)
+                return file.read(MAX_SCRIPT_BYTES + 1)
         except OSError as error:
             mend = "" if self.vouched_by is None else self.vouched_by.mend
             raise ToolError(f"{self.where} cannot be read: {error.strerror}{mend}") from error
+
+    def source(self) -> bytes:
+        """The script's text. Raises `ToolError`; `NotTrusted` where the user has not trusted it."""
+        text = self._text()
         if len(text) > MAX_SCRIPT_BYTES:
             raise ToolError(f"{self.where} is larger than {MAX_SCRIPT_BYTES:,} bytes")
         if self.vouched_by is not None:
@@ -360,21 +363,12 @@ def _note_odd_texts(item: dict[str, JSON], source_id: str, log: ScanLog) -> None
 
 def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> SourceItem | None:
     """An item of a scan, or a line of the report where it is none."""
-    from ctx.lua.conversation import ItemProblem
-
-    if isinstance(item, ItemProblem):
-        _nameless(number, item.message.removeprefix(f"item {number}: "), log)
+    fault = _identity_fault(item, number)
+    if fault is not None:
+        log.problem(f"item {number}", fault)
+        log.withheld.append("")  # it may be any of those that seem to be missing: none is deleted this time
         return None
-    if not isinstance(item, dict):
-        _nameless(number, "is not a table", log)
-        return None
-    source_id, body = _source_id(item.get("source_id")), item.get("body")
-    if source_id is None:
-        _nameless(number, "has no source_id", log)
-        return None
-    if len(source_id) > _MAX_TEXT:
-        _nameless(number, f"its source_id is longer than {_MAX_TEXT:,} characters", log)
-        return None
+    source_id, body = str(item["source_id"]), item.get("body")
     if source_id in source_ids:
         log.problem(source_id, "comes twice; the first one is kept")
         return None
@@ -405,10 +399,18 @@ def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> Source
     return SourceItem(source_id, fingerprint, now_ms() if updated_ms is None else updated_ms, lambda: content)
 
 
-def _nameless(number: int, problem: str, log: ScanLog) -> None:
-    """Tells of an item of which nobody can say which it is."""
-    log.problem(f"item {number}", problem)
-    log.withheld.append("")  # it may be any of those that seem to be missing: none is deleted this time
+def _identity_fault(item: JSON, number: int) -> str | None:
+    """Why nobody can say which item of a scan this is; None: it says so itself."""
+    from ctx.lua.conversation import ItemProblem
+
+    if isinstance(item, ItemProblem):
+        return item.message.removeprefix(f"item {number}: ")
+    if not isinstance(item, dict):
+        return "is not a table"
+    source_id = _source_id(item.get("source_id"))
+    if source_id is None:
+        return "has no source_id"
+    return f"its source_id is longer than {_MAX_TEXT:,} characters" if len(source_id) > _MAX_TEXT else None
 
 
 def _source_id(value: JSON) -> str | None:

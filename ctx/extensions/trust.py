@@ -110,6 +110,16 @@ def digest_of(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
+def _entries(folder: str) -> list[str]:
+    """What is in a folder of `.ctx`; nothing where one of the two is a link, or it is not there."""
+    if os.path.islink(folder) or os.path.islink(os.path.dirname(folder)):
+        return []
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
 def project_files(root: str) -> Iterator[tuple[str, str, str]]:
     """(kind, name, path) of the scripts in a project's `.ctx/tools` and `.ctx/agents`.
 
@@ -119,13 +129,7 @@ def project_files(root: str) -> Iterator[tuple[str, str, str]]:
     """
     for name, kind in FOLDERS.items():
         folder = os.path.join(os.path.realpath(root), ".ctx", name)
-        if os.path.islink(folder) or os.path.islink(os.path.dirname(folder)):
-            continue
-        try:
-            entries = sorted(os.listdir(folder))
-        except OSError:
-            continue
-        for entry in entries:
+        for entry in _entries(folder):
             path = os.path.join(folder, entry)
             if entry.endswith(".lua") and not os.path.islink(path) and os.path.isfile(path):
                 yield kind, entry.removesuffix(".lua"), path

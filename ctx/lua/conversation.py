@@ -231,9 +231,12 @@ def _failure(failure: dict[str, JSON], talk: Talk) -> CtxError:
         logger.debug("script=%s %s", talk.label, one_line(str(traceback), 2 * MAX_MESSAGE))
     kind = failure.get("kind")
     if THROWING in talk.grants and isinstance(kind, str) and kind in KINDS:
-        data = failure.get("data")
-        return KINDS[kind](
-            message[:MAX_MESSAGE],
-            data={"kind": kind, **(data if isinstance(data, dict) else {"detail": data} if data else {})},
-        )
+        return KINDS[kind](message[:MAX_MESSAGE], data={"kind": kind, **_details(failure.get("data"))})
     return ToolError(message)
+
+
+def _details(data: JSON) -> dict[str, JSON]:
+    """What a script says of its failure beside the message."""
+    if isinstance(data, dict):
+        return data
+    return {"detail": data} if data else {}

@@ -14,7 +14,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 import httpcore
 
@@ -86,13 +86,17 @@ def _split(url: str) -> tuple[str, str, int]:
         host = (parts.hostname or "").rstrip(".")
     except ValueError as error:
         raise ToolError("http: that is not a URL") from error
+    _check_parts(parts, host)
+    return parts.scheme, host, PORTS[parts.scheme] if port is None else port
+
+
+def _check_parts(parts: SplitResult, host: str) -> None:
     if parts.scheme not in PORTS:
         raise ToolError("http: only http:// and https:// URLs")
     if parts.username is not None or parts.password is not None:
         raise ToolError("http: no user or password in the URL; send an Authorization header")
     if not host or "%" in host:
         raise ToolError("http: the URL names no host")
-    return parts.scheme, host, PORTS[parts.scheme] if port is None else port
 
 
 def joined(url: str, location: str) -> str:
@@ -182,6 +186,12 @@ class _Backend(httpcore.NetworkBackend):
                 "http: the host is on this machine or its private network; name it in allow_hosts to allow "
                 "it (no redirect of a host that is not named there leads to it)"
             )
+        return self._first_of(addresses, socket_options)
+
+    def _first_of(
+        self, addresses: Iterable[str], socket_options: Iterable[httpcore.SOCKET_OPTION] | None
+    ) -> httpcore.NetworkStream:
+        """A connection to the first address that takes one."""
         failure: Exception | None = None
         for address in addresses:
             try:
@@ -277,15 +287,20 @@ def _header_fields(reply: httpcore.Response) -> dict[str, str]:
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reply.headers}
 
 
-def unpacked(chunks: Iterator[bytes], encoding: str, limit: int) -> bytes:
-    """The decoded body. What unpacks to more than `limit` bytes is refused before it is in memory."""
+def _is_packed(encoding: str) -> bool:
+    """Whether a reply is compressed. Raises `ToolError` for what it may not be."""
     names = [name for part in encoding.lower().split(",") if (name := part.strip()) not in ("", "identity")]
     if len(names) > 1 or not {"gzip", "x-gzip", "deflate"}.issuperset(names):
         raise ToolError(
             f"http: the reply is encoded as '{encoding[:40]}', which ctx does not ask for; leave out "
             "Accept-Encoding"
         )
-    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if names else None
+    return bool(names)
+
+
+def unpacked(chunks: Iterator[bytes], encoding: str, limit: int) -> bytes:
+    """The decoded body. What unpacks to more than `limit` bytes is refused before it is in memory."""
+    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if _is_packed(encoding) else None
     parts: list[bytes] = []
     size = received = 0
     for chunk in chunks:

@@ -118,6 +118,15 @@ def _check_host(method: str, target: Target, following: Target) -> None:
         )
 
 
+def _for_redirect(headers: list[tuple[str, str]], *, same_origin: bool, anew: bool) -> list[tuple[str, str]]:
+    """The headers that go along to where a reply leads. `anew`: without the body."""
+    if not same_origin:
+        headers = [pair for pair in headers if pair[0].lower() in CROSS_ORIGIN_HEADERS]
+    if anew:
+        headers = [pair for pair in headers if not pair[0].lower().startswith("content-")]
+    return headers
+
+
 def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = resolve_host) -> bytes:
     """One request with its redirects: JSON {status, ok, headers} NUL body."""
     head, _, body = payload.partition(b"\0")
@@ -135,11 +144,10 @@ def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = r
                 answer = {"status": reply.status, "ok": 200 <= reply.status < 300, "headers": reply.headers}
                 return orjson.dumps(answer) + b"\0" + reply.body
             following = redirected(target, reply.location, policy.allow_hosts)
-            if following.origin != target.origin:
-                headers = [pair for pair in headers if pair[0].lower() in CROSS_ORIGIN_HEADERS]
-            if _asks_anew(reply.status, method):
+            anew = _asks_anew(reply.status, method)
+            headers = _for_redirect(headers, same_origin=following.origin == target.origin, anew=anew)
+            if anew:
                 method, body = "HEAD" if method == "HEAD" else "GET", b""
-                headers = [pair for pair in headers if not pair[0].lower().startswith("content-")]
             elif body:
                 _check_host(method, target, following)
             target = following
@@ -280,6 +288,16 @@ def _glob_test(glob: JSON) -> Callable[[str], object]:
     return re.compile(fnmatch.translate(glob)).match
 
 
+def _steps(root: str, below: str, operation: str) -> list[str]:
+    """The parts of a path below a root. Raises `ToolError` if it leads out, or into what is withheld."""
+    parts = [part for part in below.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise ToolError(f"{operation}: the path leads out of the script's folders")
+    if ".git" in map(str.lower, parts) or _in_store([*root.split("/"), *parts]):
+        raise _withheld(operation)
+    return parts
+
+
 def _open_beneath(policy: Policy, payload: bytes, *, folder: bool) -> int:
     """A descriptor of a path below a root, component by component: a link put there leads nowhere."""
     operation = "fs.list" if folder else "fs.read"
@@ -287,11 +305,7 @@ def _open_beneath(policy: Policy, payload: bytes, *, folder: bool) -> int:
         raise ToolError(f"{operation}: that is not a path")
     path = os.fsdecode(payload)
     root, below = _root_of(policy, path, operation)
-    parts = [part for part in below.split("/") if part not in ("", ".")]
-    if ".." in parts:
-        raise ToolError(f"{operation}: the path leads out of the script's folders")
-    if ".git" in map(str.lower, parts) or _in_store([*root.split("/"), *parts]):
-        raise _withheld(operation)
+    parts = _steps(root, below, operation)
     try:
         return _descend(policy, root, parts, operation)
     except OSError as error:

@@ -225,12 +225,8 @@ class Nursery:
         hello = _line_of(ours)
         assert process.stderr is not None
         if not hello.endswith(b"\n"):
-            process.kill()
-            message = process.stderr.read().decode("utf-8", "replace").strip()
-            process.stderr.close()
-            process.wait()
             ours.close()
-            logger.error("the sandbox's zygote did not start: %s", message or "it said nothing")
+            logger.error("the sandbox's zygote did not start: %s", _last_words(process) or "it said nothing")
             raise ToolError("the Lua sandbox did not start; the server's log says why")
         process.stderr.close()
         ours.settimeout(None)
@@ -268,12 +264,19 @@ class Nursery:
             for worker in self._live.values():
                 worker.ended.set()
             self._live.clear()
+        self._start_another()
+        with self._changed:
+            self._refill()
+            self._changed.notify_all()
+
+    def _start_another(self) -> None:
+        """Tries until a zygote starts, or this is closed."""
         attempts = 0
         while not self._closed:
             try:
                 self._start_zygote()
                 self._failed = None
-                break
+                return
             except (ToolError, OSError) as error:
                 self._failed = str(error)
                 logger.error("the sandbox's zygote did not start: %s", error)
@@ -281,9 +284,6 @@ class Nursery:
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._closed, _BACKOFF_S[min(attempts, len(_BACKOFF_S) - 1)])
             attempts += 1
-        with self._changed:
-            self._refill()
-            self._changed.notify_all()
 
     def _forked(self, pid: int, pidfd: int | None) -> None:
         with self._changed:
@@ -384,6 +384,16 @@ def _is_stopped(pid: int) -> bool:
             return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
     except (OSError, IndexError):
         return False
+
+
+def _last_words(process: subprocess.Popen[bytes]) -> str:
+    """What a process that is ended here has said on stderr."""
+    assert process.stderr is not None
+    process.kill()
+    with process.stderr:
+        message = process.stderr.read().decode("utf-8", "replace").strip()
+    process.wait()
+    return message
 
 
 def _line_of(control: socket.socket) -> bytes:

@@ -201,6 +201,9 @@ class Pool:
             self._nursery = nursery
             self._strict = is_strict(self._layers)
             self._started = True
+        self._log_layers()
+
+    def _log_layers(self) -> None:
         layers = [layer.name for layer in self._layers if layer.held]
         gaps = [f"{layer.name} ({layer.detail})" for layer in self._layers if not layer.held]
         logger.info("the Lua sandbox is up: level=%s layers=%s", self.level, ", ".join(layers))

@@ -107,9 +107,8 @@ class _Zygote:
         gc.disable()
         gc.freeze()  # or each worker's first collection would copy every page
         waiting = select.poll()
-        for fd in self.own_fds:
-            if fd != waker:
-                waiting.register(fd, select.POLLIN)
+        for fd in {*self.own_fds} - {waker}:
+            waiting.register(fd, select.POLLIN)
         while True:
             for fd, _ in waiting.poll():
                 if fd == bell:
@@ -132,10 +131,7 @@ class _Zygote:
             if number in self.children:  # ours and not yet waited for: the pid is nobody else's
                 os.kill(number, signal.SIGKILL)
             return
-        try:
-            pid = os.fork()
-        except OSError:  # no room for a process: a worker less, and the others live on
-            pid = -1
+        pid = _forked()
         if pid == 0:
             self.become_worker(fds[0], None if letter == b"F" else number)
         for fd in fds:
@@ -204,6 +200,13 @@ def _pidfd(pid: int) -> int | None:
     except OSError:
         # A kernel before 5.3, or the process is gone: `K` and the end of the socket serve instead.
         return None
+
+
+def _forked() -> int:
+    try:
+        return os.fork()
+    except OSError:  # no room for a process: a worker less, and the others live on
+        return -1
 
 
 def main(argument: str) -> NoReturn:

@@ -44,6 +44,11 @@ class CallContext:
             return self._memory(name, values)
         if room == "bank":
             return call(self._bank, name, {})
+        if operation == "health":
+            return self._snapshot(self._session)
+        return self._of_session(operation, values)
+
+    def _of_session(self, operation: str, values: list[JSON]) -> JSON:
         if operation == "session.count":
             return call(self._bank, "count", {"filter": {"session": self._session}})
         key = str(values[0] if values else "")
@@ -52,8 +57,6 @@ class CallContext:
         if operation == "session.kv.set":
             self._sessions.set(self._session, key, values[1] if len(values) > 1 else None)
             return None
-        if operation == "health":
-            return self._snapshot(self._session)
         raise ToolError(f"{operation} is not available to this script")
 
     def _memory(self, name: str, values: list[JSON]) -> JSON:

@@ -201,17 +201,18 @@ def _values(table: JSON, keys: _Keys, prefix: str) -> dict[str, JSON]:
     for key in table:
         if key not in keys:
             raise ConfigError(f"{prefix}{key}: unknown key (known: {', '.join(sorted(keys))})")
-    values: dict[str, JSON] = {}
-    for key, (kind, default) in keys.items():
-        value = table.get(key, default)
-        if value is ...:
-            raise ConfigError(f"{prefix}{key}: is required")
-        if kind is float and type(value) is int:
-            value = float(value)
-        if key in table and type(value) is not kind:
-            raise ConfigError(f"{prefix}{key}: must be {_KINDS[kind]}")
-        values[key] = value
-    return values
+    return {key: _value(table, key, kind, default, prefix) for key, (kind, default) in keys.items()}
+
+
+def _value(table: dict[str, JSON], key: str, kind: type, default: JSON, prefix: str) -> JSON:
+    value = table.get(key, default)
+    if value is ...:
+        raise ConfigError(f"{prefix}{key}: is required")
+    if kind is float and type(value) is int:
+        value = float(value)
+    if key in table and type(value) is not kind:
+        raise ConfigError(f"{prefix}{key}: must be {_KINDS[kind]}")
+    return value
 
 
 def _check(values: Mapping[str, JSON], label: str) -> None:
@@ -237,16 +238,15 @@ def _check(values: Mapping[str, JSON], label: str) -> None:
         raise ConfigError(f"{label}: sessions_file: must be a file in {folder}")
 
 
+def _are_texts(values: JSON) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+
+
 def _environ(table: Mapping[str, JSON], label: str) -> dict[str, tuple[str, ...]]:
     variables = {}
     for purpose, names in table.items():
         named = [names] if isinstance(names, str) else names
-        if (
-            purpose not in _ENVIRON
-            or not isinstance(named, list)
-            or not named
-            or not all(isinstance(name, str) for name in named)
-        ):
+        if purpose not in _ENVIRON or not named or not _are_texts(named):
             raise ConfigError(
                 f"{label}: environ.{purpose}: one of {', '.join(_ENVIRON)}, with the name of a variable or "
                 "a list of names"

@@ -390,12 +390,9 @@ class Pack:
         """What it is and may do, for `ctx pack list`."""
         manifest = self.manifest
         mcp = ["/mcp/BANK", "/mcp with X-Bank-Id"] if manifest.at_banks else []
-        if self.keys:
-            auth = "a key, which is set"
-        elif manifest.key_required:
-            auth = "a key: closed until there is one"
-        else:
-            auth = "open on this machine until a key is made"
+        closed = "a key, which is set" if self.keys else "a key: closed until there is one"
+        opened = "open on this machine until a key is made"
+        auth = closed if self.keys or manifest.key_required else opened
         return {
             "name": self.name,
             "description": manifest.description,

@@ -7,7 +7,7 @@ plain file of a plain name below the repository is left out, with a line that sa
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
@@ -62,6 +62,13 @@ class Contents(NamedTuple):
     problems: tuple[str, ...]
 
 
+def _offer(kind: str, name: str, table: Mapping[str, JSON], files: Mapping[str, str]) -> Offer:
+    description = one_line(str(table.get("description") or ""), 300)
+    return Offer(
+        kind, name, description, _words(table.get("tags")), _words(table.get("required_config")), files
+    )
+
+
 def contents(manifest: bytes | None, entries: Mapping[str, Entry]) -> Contents:
     """What the files of a repository (path -> entry) offer.
     Raises `SourceError` for a manifest that is none.
@@ -81,14 +88,7 @@ def contents(manifest: bytes | None, entries: Mapping[str, Entry]) -> Contents:
         if fault:
             problems.append(f"{label}: {fault}; it is left out")
         else:
-            offers[kind, name.lower()] = Offer(
-                kind,
-                name,
-                one_line(str(table.get("description") or ""), 300),
-                _words(table.get("tags")),
-                _words(table.get("required_config")),
-                files,
-            )
+            offers[kind, name.lower()] = _offer(kind, name, table, files)
     description = as_table(tables.get("registry")).get("description")
     ordered = sorted(offers.values(), key=attrgetter("kind", "name"))
     return Contents(one_line(str(description or ""), 300), tuple(ordered), tuple(problems[:MAX_PROBLEMS]))
@@ -187,18 +187,22 @@ def _files(kind: str, path: str, entries: Mapping[str, Entry]) -> dict[str, str]
     return {name[len(prefix) :]: name for name in sorted(entries) if name.startswith(prefix)}
 
 
+def _file_fault(name: str, mode: str, names: Container[str]) -> str | None:
+    if mode not in _FILE_MODES:
+        return _MODES.get(mode, "no plain file")
+    if not _plain(name):
+        return "no plain name"
+    return "there twice, but for upper and lower case" if name.lower() in names else None
+
+
 def _files_fault(files: Mapping[str, str], entries: Mapping[str, Entry]) -> str | None:
     if len(files) > MAX_SCRIPT_FILES:
         return f"it consists of {len(files):,} files, more than {MAX_SCRIPT_FILES}"
     names: set[str] = set()
     for name, path in files.items():
-        mode = entries[path].mode
-        if mode not in _FILE_MODES:
-            return f"'{one_line(name, 100)}' is {_MODES.get(mode, 'no plain file')}"
-        if not _plain(name):
-            return f"'{one_line(name, 100)}' is no plain name"
-        if name.lower() in names:
-            return f"'{one_line(name, 100)}' is there twice, but for upper and lower case"
+        fault = _file_fault(name, entries[path].mode, names)
+        if fault is not None:
+            return f"'{one_line(name, 100)}' is {fault}"
         names.add(name.lower())
     # A file in the place of a folder, where case does not count: `Data` beside `data/table.json`.
     if any(folder in names for name in names for folder in accumulate(name.split("/")[:-1], posixpath.join)):

@@ -95,17 +95,19 @@ def _listing(repository: Repository, commit: str) -> dict[str, Entry]:
 
 def _read(repository: Repository, listing: Mapping[str, Entry]) -> tuple[Contents, dict[str, bytes]]:
     with closing(Blobs(repository.git, repository.name)) as blobs:
-        manifest = listing.get(MANIFEST)
-        text = None
-        if manifest is not None:
-            if not manifest.mode.startswith("100") or not _sizes(repository, [manifest.oid]):
-                raise SourceError(f"its {MANIFEST} is larger than {MAX_FILE_BYTES:,} bytes, or no plain file")
-            text = blobs.read(manifest.oid, QUICK_TIMEOUT_S)
-        offered = contents(text, listing)
+        offered = contents(_manifest(repository, blobs, listing.get(MANIFEST)), listing)
         paths = _paths(offered)
         sizes = _sizes(repository, [listing[path].oid for path in paths])
         offered = _within_bounds(offered, {path: sizes.get(listing[path].oid) for path in paths})
         return offered, {path: blobs.read(listing[path].oid, QUICK_TIMEOUT_S) for path in _paths(offered)}
+
+
+def _manifest(repository: Repository, blobs: Blobs, entry: Entry | None) -> bytes | None:
+    if entry is None:
+        return None
+    if not entry.mode.startswith("100") or not _sizes(repository, [entry.oid]):
+        raise SourceError(f"its {MANIFEST} is larger than {MAX_FILE_BYTES:,} bytes, or no plain file")
+    return blobs.read(entry.oid, QUICK_TIMEOUT_S)
 
 
 def _sizes(repository: Repository, oids: Sequence[str]) -> dict[str, int]:

@@ -77,8 +77,8 @@ class Shelf:
         registries = self.every() if len(words) == 2 else (self.registry(words[0]),)
         every = [script for registry in registries for script in registry.scripts]
         inner = "/".join(words[-2:])
-        matches = [script for script in every if script.inner == inner]
-        if not matches or len(words) > 3:
+        matches = [script for script in every if script.inner == inner] if len(words) <= 3 else []
+        if not matches:
             names = [script.inner for script in every]
             hint = did_you_mean(inner, names) if names else "`ctx registry list` lists what is"
             raise NotFound(f"no script '{reference}' is installed; {hint}")
@@ -184,12 +184,7 @@ class Shelf:
         partial, former = f"{target}.{mark}.new", f"{target}.{mark}.old"
         try:
             with file_writing.Writing(self.folder, ConfigError), file_writing.Locked(self._record):
-                for inner, data in contents.items():
-                    for name, content in data.items():
-                        path = os.path.join(partial, inner, name)
-                        files.make_folder(os.path.dirname(path))
-                        file_writing.replace(path, content)
-                files.make_folder(partial)
+                _lay_out(partial, contents)
                 if os.path.lexists(target):
                     os.rename(target, former)
                 os.rename(partial, target)
@@ -254,13 +249,28 @@ class _Installed:
         return tuple(number for stamp in stamps for number in stamp)
 
 
-def _change(folder: str, hashes: Mapping[str, str]) -> str | None:
-    """What is not as it was installed; None where all is."""
+def _names_below(folder: str) -> set[str]:
+    """The files and links below a folder, by their paths in it."""
     names = set()
     for parent, folders, entries in os.walk(folder):
         inside = os.path.relpath(parent, folder)
         linked = [name for name in folders if os.path.islink(os.path.join(parent, name))]
         names |= {os.path.normpath(os.path.join(inside, name)) for name in (*entries, *linked)}
+    return names
+
+
+def _lay_out(folder: str, contents: Mapping[str, Mapping[str, bytes]]) -> None:
+    for inner, data in contents.items():
+        for name, content in data.items():
+            path = os.path.join(folder, inner, name)
+            files.make_folder(os.path.dirname(path))
+            file_writing.replace(path, content)
+    files.make_folder(folder)
+
+
+def _change(folder: str, hashes: Mapping[str, str]) -> str | None:
+    """What is not as it was installed; None where all is."""
+    names = _names_below(folder)
     strange = sorted(names ^ hashes.keys())
     if strange:
         return f"{strange[0]} is {'new' if strange[0] in names else 'gone'}"

@@ -6,7 +6,7 @@ Only tools of packs and their routes are so lenient: a cold search needs none of
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ctx.errors import BadRequest
 from ctx.text import did_you_mean, nearest
@@ -28,14 +28,18 @@ def put_right(
     properties: dict[str, JSON] = schema.get("properties", {})
     names = (*properties, *also)
     unknown = [name for name, value in arguments.items() if name not in names and value is not None]
-    for name in unknown:
-        match = nearest(name, names, cutoff=_MEANT)
-        if match is not None:
-            raise BadRequest(f"unknown parameter '{name[:80]}'; did you mean '{match}'?")
+    _refuse_misspelt(unknown, names)
     passed = {
         name: _parsed(properties.get(name), value) for name, value in arguments.items() if name in names
     }
     return passed, unknown
+
+
+def _refuse_misspelt(unknown: Iterable[str], names: tuple[str, ...]) -> None:
+    for name in unknown:
+        match = nearest(name, names, cutoff=_MEANT)
+        if match is not None:
+            raise BadRequest(f"unknown parameter '{name[:80]}'; did you mean '{match}'?")
 
 
 def refuse_unknown(schema: JSON, arguments: dict[str, JSON]) -> None:
@@ -83,13 +87,16 @@ def _typed(rule: JSON, values: list[str]) -> JSON:
     text = values[-1]
     if kind == "boolean":
         return {"true": True, "false": False}.get(text.lower(), text)
-    if kind in ("integer", "number"):
-        try:
-            number = int(text) if kind == "integer" else float(text)
-            return number if math.isfinite(number) else text
-        except (ValueError, OverflowError):  # some hundred digits are more than a number can be
-            return text
-    return text
+    return _as_number(text, int if kind == "integer" else float) if kind in ("integer", "number") else text
+
+
+def _as_number(text: str, kind: type[int] | type[float]) -> JSON:
+    """The number that a text says; the text where it says none."""
+    try:
+        number = kind(text)
+        return number if math.isfinite(number) else text
+    except (ValueError, OverflowError):  # some hundred digits are more than a number can be
+        return text
 
 
 def _parsed(rule: JSON, value: JSON) -> JSON:

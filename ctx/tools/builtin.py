@@ -109,11 +109,13 @@ def _stored(arguments: dict[str, JSON], library: "Library") -> StoredDocument:
         stored = catalog.document(document_id(source, spelling))
         if stored is not None:
             return stored
-    sources = library.searched_names()
+    raise _absence(source, source_id, library.searched_names())
+
+
+def _absence(source: str, source_id: str, sources: Sequence[str]) -> NotFound:
     if source not in sources:
-        known = ", ".join(sources) or "none"
-        raise NotFound(f"no source is called '{source[:80]}' (known: {known})")
-    raise NotFound(f"no document '{source_id[:200]}' in source '{source[:80]}'")
+        return NotFound(f"no source is called '{source[:80]}' (known: {', '.join(sources) or 'none'})")
+    return NotFound(f"no document '{source_id[:200]}' in source '{source[:80]}'")
 
 
 # What is shown of a document, and as what; the rest of `Document` is nobody's business.

@@ -172,6 +172,14 @@ class _Outline:
             self.patterns.add(rule["pattern"])
         self.patterns.update(rule.get("patternProperties", ()))
 
+    def _applied(self, pointer: str) -> Iterator[str]:
+        """The schemas that apply to a value because this one does."""
+        rule = self._schemas[pointer]
+        if isinstance(rule, dict):
+            yield from (child for child, _ in _children(pointer, rule, _SAME_VALUE))
+            if "$ref" in rule:
+                yield self._target(rule["$ref"])
+
     def _weigh(self, pointer: str, depth: int = 0) -> int:
         """How many schemas apply to a value where this one does."""
         if depth > MAX_DEPTH:
@@ -182,13 +190,7 @@ class _Outline:
                 raise ConfigError(f"parameters refer to themselves without end at '#{pointer}'")
             return weight
         self._weights[pointer] = None
-        rule = self._schemas[pointer]
-        weight = 1
-        if isinstance(rule, dict):
-            for child, _ in _children(pointer, rule, _SAME_VALUE):
-                weight += self._weigh(child, depth + 1)
-            if "$ref" in rule:
-                weight += self._weigh(self._target(rule["$ref"]), depth + 1)
+        weight = 1 + sum(self._weigh(inner, depth + 1) for inner in self._applied(pointer))
         if weight > MAX_AT_ONCE:
             raise ConfigError(f"more than {MAX_AT_ONCE:,} schemas apply to one value at '#{pointer}'")
         self._weights[pointer] = weight
