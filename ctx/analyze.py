@@ -363,12 +363,11 @@ def one_letter_off(word: str) -> list[str]:
     seldom the first.
     """
     cuts = [(word[:i], word[i:]) for i in range(len(word) + 1)]
-    changed = [before + after[1] + after[0] + after[2:] for before, after in cuts if len(after) > 1]
-    changed += [before + after[1:] for before, after in cuts if before and after]
-    changed += [
-        before + letter + after[1:] for before, after in cuts if before and after for letter in _LETTERS
-    ]
-    changed += [before + letter + after for before, after in cuts if before for letter in _LETTERS]
+    inner = cuts[1:-1]
+    changed = [before + after[1] + after[0] + after[2:] for before, after in cuts[:-2]]
+    changed += [before + after[1:] for before, after in inner]
+    changed += [before + letter + after[1:] for before, after in inner for letter in _LETTERS]
+    changed += [before + letter + after for before, after in cuts[1:] for letter in _LETTERS]
     return [change for change in dict.fromkeys(changed) if change != word]
 
 

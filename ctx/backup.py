@@ -146,7 +146,7 @@ def restore(path: str, database: str, *, replace: bool = False) -> Contents:
         if os.path.lexists(database) and not replace:
             raise BadRequest(_IS_THERE)
         own_folder(database)
-        with WriterLock(os.path.join(folder, "lock")):
+        with WriterLock(os.path.join(folder, "lock")), file_writing.Writing("the store", StoreError):
             try:
                 _extract(archive, CATALOG, contents, partial)
                 _check_catalog(partial)
@@ -156,8 +156,6 @@ def restore(path: str, database: str, *, replace: bool = False) -> Contents:
                 _put_in_place(partial, database, replace=replace)
                 _lay_keys(keys, folder)
                 _clear_backups(folder)
-            except OSError as error:
-                raise StoreError(f"the store cannot be written: {error.strerror or error}") from error
             finally:
                 if os.path.lexists(partial):
                     os.unlink(partial)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PATIENT = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe without a reader would keep `open` waiting
 _WRITING = os.O_WRONLY | os.O_RDWR
-_OTHERS = 0o077
+_PRIVATE, _OTHERS = 0o600, 0o077
 _PRIME = 2**61 - 1
 _CACHE_SLOTS = 64  # files of a kind at most
 
@@ -27,20 +27,20 @@ Identity = tuple[int, int]
 """Which file this is, wherever its name went: device and inode."""
 
 
-def open_file(path: str, flags: int, mode: int = 0o600, *, beneath: str | None = None) -> int:
-    """A descriptor of a regular file. To be written it must be this user's, and is given `mode` if others
-    might read it.
+def open_file(path: str, flags: int, *, beneath: str | None = None) -> int:
+    """A descriptor of a regular file. To be written it must be this user's, and is given 0600 if others might
+    read it.
 
     `flags` are those of `os.open`; O_TRUNC takes effect once the file is known to be ours. Raises `OSError`.
     """
     folder, name = enter(path, beneath)
     try:
         try:
-            descriptor = os.open(name, flags & ~os.O_TRUNC | PATIENT, mode, dir_fd=folder)
+            descriptor = os.open(name, flags & ~os.O_TRUNC | PATIENT, _PRIVATE, dir_fd=folder)
         except OSError as error:
             raise _said(error, name, folder) from None
         try:
-            _check_file(descriptor, name, flags, mode)
+            _check_file(descriptor, name, flags)
         except BaseException:
             os.close(descriptor)
             raise
@@ -89,12 +89,12 @@ def check_folder(path: str, *, beneath: str, writing: bool = False) -> None:
     os.close(_open_folder(path, beneath, writing=writing))
 
 
-def check_file(path: str, *, beneath: str, mode: int | None = None, own: bool = False) -> Identity | None:
+def check_file(path: str, *, beneath: str, own: bool = False, private: bool = False) -> Identity | None:
     """Which regular file stands at `path`; None where none does. Raises `OSError` for a link, a folder, a
     pipe, a device.
 
-    `own`: it must be this user's; with a `mode` too, and it is given that if others might read it. Nothing is
-    opened: closing a file would release the locks that SQLite has on it in this process.
+    `own`: it must be this user's; `private`: that too, and it is given 0600 if others might read it. Nothing
+    is opened: closing a file would release the locks that SQLite has on it in this process.
     """
     folder, name = enter(path, beneath)
     try:
@@ -103,10 +103,10 @@ def check_file(path: str, *, beneath: str, mode: int | None = None, own: bool = 
             raise OSError(errno.ELOOP, _LINK % name)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, _NO_FILE % name)
-        if own or mode is not None:
+        if own or private:
             _check_owner(status, name)
-        if mode is not None and _too_open(status, mode):
-            os.chmod(name, mode, dir_fd=folder)
+        if private and _too_open(status):
+            os.chmod(name, _PRIVATE, dir_fd=folder)
         return (status.st_dev, status.st_ino)
     except FileNotFoundError:
         return None
@@ -131,6 +131,16 @@ def irregular(path: str) -> bool:
     an end.
     """
     return os.path.exists(path) and not os.path.isfile(path)
+
+
+def work_tree(folder: str) -> str | None:
+    """The nearest folder from here upward that is the top of a git work tree."""
+    while not os.path.lexists(os.path.join(folder, ".git")):
+        above = os.path.dirname(folder)
+        if above == folder:
+            return None
+        folder = above
+    return folder
 
 
 def identity(path: str) -> Identity | None:
@@ -187,7 +197,7 @@ def read_private(path: str, most: int) -> bytes | None:
         return None
     try:
         status = os.fstat(descriptor)
-        if status.st_uid != os.geteuid() or status.st_mode & 0o077 or status.st_size > most:
+        if status.st_uid != os.geteuid() or status.st_mode & _OTHERS or status.st_size > most:
             return None
         return os.read(descriptor, status.st_size)
     except OSError:
@@ -225,25 +235,21 @@ def _open_folder(path: str, beneath: str, *, writing: bool) -> int:
     steps = [] if inside == "." else inside.split(os.sep)
     if ".." in steps:
         raise OSError(errno.EXDEV, "a path leads out of the folder of the store")
-    folder = -1
-    try:
-        for step in [beneath or ".", *steps]:
+    folder = _step(beneath or ".", None, writing=writing)
+    for step in steps:
+        try:
             below = _step(step, folder, writing=writing)
-            if folder >= 0:
-                os.close(folder)
-            folder = below
-    except BaseException:
-        if folder >= 0:
+        finally:
             os.close(folder)
-        raise
+        folder = below
     return folder
 
 
-def _step(name: str, folder: int, *, writing: bool) -> int:
+def _step(name: str, folder: int | None, *, writing: bool) -> int:
     try:
-        below = os.open(name, _FOLDER, dir_fd=folder) if folder >= 0 else os.open(name, _FOLDER)
+        below = os.open(name, _FOLDER, dir_fd=folder)
     except OSError as error:
-        raise _said(error, name, folder if folder >= 0 else None) from None
+        raise _said(error, name, folder) from None
     if writing:
         try:
             _check_owner(os.fstat(below), os.path.basename(name) or name)
@@ -253,24 +259,24 @@ def _step(name: str, folder: int, *, writing: bool) -> int:
     return below
 
 
-def _check_file(descriptor: int, name: str, flags: int, mode: int) -> None:
+def _check_file(descriptor: int, name: str, flags: int) -> None:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, _NO_FILE % name)
     if not flags & _WRITING:
         return
     _check_owner(status, name)
-    if _too_open(status, mode):
-        os.fchmod(descriptor, mode)
+    if _too_open(status):
+        os.fchmod(descriptor, _PRIVATE)
     if flags & os.O_TRUNC:
         os.ftruncate(descriptor, 0)
 
 
-def _too_open(status: os.stat_result, mode: int) -> bool:
-    """Whether a file of this user's lets others do what `mode` does not, or (made under a hard umask) not
-    even its owner read.
+def _too_open(status: os.stat_result) -> bool:
+    """Whether a file of this user's lets others do anything, or (made under a hard umask) not even its owner
+    read.
     """
-    exposed = status.st_mode & _OTHERS & ~mode
+    exposed = status.st_mode & _OTHERS
     return status.st_uid == os.geteuid() and bool(exposed or not status.st_mode & stat.S_IRUSR)
 
 

@@ -4,7 +4,6 @@ sessions, what scripts keep.
 
 import os
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import NamedTuple
 
@@ -12,8 +11,8 @@ from ctx.assemble import open_keys
 from ctx.config import Config
 from ctx.errors import BadRequest, ConfigError, StoreError
 from ctx.extensions.store import FileScriptStore, ScriptStore
+from ctx.memory.moving import Progress, move_memories
 from ctx.memory.moving import check_target as check_banks
-from ctx.memory.moving import move_memories
 from ctx.memory.store import open_rows
 from ctx.packs.packs import session_files
 from ctx.packs.sessions import FileSessions, Sessions
@@ -23,8 +22,6 @@ from ctx.types import JSON
 
 SAME = "both are the same store; name another one with --to or --from"
 _PATIENCE_S = 60.0
-Progress = Callable[[str, int, int], None]
-"""`progress(step, count, total)`"""
 
 
 class Report(NamedTuple):

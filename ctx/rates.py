@@ -12,7 +12,7 @@ CALLERS = 10_000  # remembered; beyond it the one longest silent is forgotten
 
 
 class SlidingWindow:
-    """At most `limit` calls in any `window_s` for each caller; 0: no limit. Safe from several threads.
+    """At most `limit` calls in any `WINDOW_S` for each caller; 0: no limit. Safe from several threads.
 
     `refusal` is what whoever calls too often is told, in place of the figures.
     """
@@ -20,14 +20,12 @@ class SlidingWindow:
     def __init__(
         self,
         limit: int,
-        window_s: float = WINDOW_S,
         *,
         refusal: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limit = limit
-        self._window_s = window_s
-        self._refusal = refusal or f"more than {limit} calls in {window_s:g} s"
+        self._refusal = refusal or f"more than {limit} calls in {WINDOW_S:g} s"
         self._clock = clock
         self._lock = threading.Lock()
         self._calls: OrderedDict[str, deque[float]] = OrderedDict()
@@ -40,7 +38,7 @@ class SlidingWindow:
             now_s = self._clock()
             calls = self._recent(caller, now_s)
             if len(calls) >= self.limit:
-                wait_s = calls[0] + self._window_s - now_s
+                wait_s = calls[0] + WINDOW_S - now_s
                 raise RateLimited(self._refusal, retry_after_s=wait_s, data={"limit": self.limit})
             calls.append(now_s)
 
@@ -54,6 +52,6 @@ class SlidingWindow:
         self._calls.move_to_end(caller)
         if len(self._calls) > CALLERS:
             self._calls.popitem(last=False)
-        while calls and calls[0] <= now_s - self._window_s:
+        while calls and calls[0] <= now_s - WINDOW_S:
             calls.popleft()
         return calls

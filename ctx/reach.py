@@ -9,7 +9,7 @@ is looked up and no path opened before the answer.
 import os
 from collections.abc import Callable, Iterator
 
-from ctx.settings import LOOPBACK_HOSTS, SECTIONS, WITHOUT_EFFECT, Filesystem
+from ctx.settings import LOOPBACK_HOSTS, SECTIONS, WITHOUT_EFFECT, Filesystem, is_shipped_model
 from ctx.types import JSON, as_table, plain_entries
 
 Table = dict[str, JSON]
@@ -19,7 +19,6 @@ _ALSO_HARMLESS: dict[str, tuple[str, ...]] = {  # beside what the sections decla
     "pack": ("default_bank", "profile", "rate_limit_per_minute"),  # a pack's own settings
 }
 
-BUNDLED_MODEL = "all-minilm-l6-v2"
 CLOSED = (".git", ".ctx")  # folders of a project that are no documents: they hold keys
 _MAX_PATH = 4096  # characters
 _READABLE = 200  # characters; what asks shows twice as many of a line
@@ -197,15 +196,10 @@ def _embedding(table: Table, root: str) -> Iterator[str]:
         yield f"sends the text of documents to {_shown(table['url'])}"
     elif provider not in ("local", "ollama", "disabled"):
         yield f"sends the text of documents to the service of {provider}"
-    if provider == "local" and model and _bare(model) != BUNDLED_MODEL:
+    if provider == "local" and model and not is_shipped_model(str(model)):
         yield f"loads the model {model}"
     yield from _key(table)
     yield from _others("embedding", table, ("provider", "model", "url", "api_key_env"))
-
-
-def _bare(model: JSON) -> str:
-    """A model's name without its family, as the local embedder compares it."""
-    return str(model).lower().removeprefix("sentence-transformers/")
 
 
 def _key(table: Table) -> Iterator[str]:

@@ -15,7 +15,14 @@ REGISTRY_PREFIX = "registry:"
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")  # as an address names this machine alone
 
+SHIPPED_MODEL = "all-MiniLM-L6-v2"  # what embeds where no other is named
+
 MAX_FILE_BYTES = 10_000_000  # a larger text file is a log or a dump: a hundred thousand chunks of noise
+
+
+def is_shipped_model(name: str) -> bool:
+    """Whether a model of that name is the one that ctx brings along; its family may stand before it."""
+    return name.lower().removeprefix("sentence-transformers/") == SHIPPED_MODEL.lower()
 
 
 class Db(Section):
@@ -106,8 +113,8 @@ class Embedding(Section):
         "str",
         None,
         "for `local`: the bundled model, any fastembed model by name, or a folder",
-        shown="all-MiniLM-L6-v2",
-        unset="`all-MiniLM-L6-v2`",
+        shown=SHIPPED_MODEL,
+        unset=f"`{SHIPPED_MODEL}`",
     )
     dims: int | None = key(
         "int",

@@ -146,6 +146,4 @@ def embed_memories(store: "MemoryStore", stopping: "threading.Event") -> None:
         while not stopping.is_set() and store.embed_pending(_EMBED_AT_ONCE):
             pass
     except CtxError as error:
-        import logging  # 8 ms, and only a failure needs it
-
-        logging.getLogger(__name__).warning("memories are not embedded yet: %s", error.message)
+        logger.warning("memories are not embedded yet: %s", error.message)

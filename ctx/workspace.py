@@ -372,7 +372,7 @@ class Workspace(SearchWorkspace):
         self._in_background("ctx-files", look)
         look = partial(upkeep.look_after_index, self.catalog, self.index, self.catch_up)
         self._in_background("ctx-behind", look)
-        self._in_background("ctx-names", partial(upkeep.learn_names, self._learn))
+        self._in_background("ctx-names", partial(upkeep.learn_names, lambda rest: self.searcher.learn(rest)))
         if self.config.store.url:
             self._in_background("ctx-follow", partial(upkeep.follow_catalog, self.catalog, self.indexer))
         if self.packs and self.embedder is not None:
@@ -404,9 +404,6 @@ class Workspace(SearchWorkspace):
     def _mend_after(self, call: "Call") -> None:
         if call.outcome == StoreError.word and self._watcher is not None:
             self._watcher.look_soon()
-
-    def _learn(self, rest: "Callable[[], bool]") -> None:
-        self.searcher.learn(rest)
 
     def _read_anew(self) -> None:
         """Has every source looked at: the index went with the store, and with it what numbers of documents

@@ -8,7 +8,7 @@ from ctx.refusals import RateLimited
 
 def test_the_window_slides_and_a_refused_call_does_not_count() -> None:
     present = [0.0]
-    window = SlidingWindow(3, 60.0, clock=lambda: present[0])
+    window = SlidingWindow(3, clock=lambda: present[0])
     for moment in (0.0, 20.0, 40.0):
         present[0] = moment
         window.spend("a")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from functools import partial
 
+from ctx import files
 from ctx.clock import told_ms
 from ctx.connectors.base import EMPTY_IS_SUSPECT, KEPT, ScanLog
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, EXPECTED_KINDS, SKIPPED_FOLDERS
@@ -264,7 +265,7 @@ class FilesystemConnector:
 
         None where they ignore the root itself: whoever names an ignored folder as a source means it.
         """
-        folder = _working_tree(root)
+        folder = files.work_tree(root)
         if folder is None:
             return ()
         levels: list[Level] = []
@@ -326,17 +327,6 @@ def _known_below(known: Iterable[str], tops: set[str]) -> set[str]:
         return verdict
 
     return {source_id for source_id in known if source_id in tops or within(source_id.rpartition("/")[0])}
-
-
-def _working_tree(root: str) -> str | None:
-    """The top of the working tree of git that a folder is a part of."""
-    folder = root
-    while not os.path.lexists(f"{folder}/.git"):
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return None
-        folder = parent
-    return folder
 
 
 def is_build(name: str, beside: Container[str]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ctx.embed.base import Embedder
 from ctx.errors import ConfigError
-from ctx.settings import Embedding
+from ctx.settings import SHIPPED_MODEL, Embedding
 
 __all__ = ["Embedder", "open_embedder"]
 
@@ -21,9 +21,9 @@ def open_embedder(settings: Embedding, environ: Mapping[str, str]) -> Embedder |
         return None
     # Imported here: numpy costs 70 ms and httpx 90 ms, and only one of the two rooms is entered.
     if provider == "local":
-        from ctx.embed.local import SHIPPED, LocalEmbedder
+        from ctx.embed.local import LocalEmbedder
 
-        return LocalEmbedder(model or SHIPPED, dims=settings.dims, threads=settings.threads or None)
+        return LocalEmbedder(model or SHIPPED_MODEL, dims=settings.dims, threads=settings.threads or None)
     from ctx.embed.remote import OllamaEmbedder, OpenAIEmbedder
 
     services = {"ollama": OllamaEmbedder, "openai": OpenAIEmbedder}

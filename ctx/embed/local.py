@@ -6,10 +6,13 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 
 from ctx.embed.base import catalog_key, prefixes, until_stopped
 from ctx.errors import ConfigError, CtxError, EmbedderError
 from ctx.lean import TYPE_CHECKING
+from ctx.settings import SHIPPED_MODEL, is_shipped_model
 from ctx.text import sound
 
 if TYPE_CHECKING:  # the engines bring numpy (70 ms), and opening an embedder needs none of it
@@ -17,8 +20,8 @@ if TYPE_CHECKING:  # the engines bring numpy (70 ms), and opening an embedder ne
 
 logger = logging.getLogger(__name__)
 
-SHIPPED = "all-MiniLM-L6-v2"
-_SHIPPED_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "models", SHIPPED)
+_MODELS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "models")
+_SHIPPED_FOLDER = os.path.join(_MODELS, SHIPPED_MODEL)
 
 # all-MiniLM was trained on texts of at most 256 tokens. Windows of 256 rank no worse than windows of 128
 # (cranfield NDCG@10 0.3905 to 0.3819, cosqa 0.7193 to 0.7162), and a chunk of usual size is then one window.
@@ -59,7 +62,7 @@ class LocalEmbedder:
 
     def __init__(
         self,
-        model: str = SHIPPED,
+        model: str = SHIPPED_MODEL,
         *,
         dims: int | None = None,
         threads: int | None = None,
@@ -69,11 +72,11 @@ class LocalEmbedder:
         if not os.path.isdir(os.path.expanduser(model)):
             model = FULL_NAMES.get(model.lower(), model)
         folder = os.path.expanduser(model)
-        self._shipped = model.lower().removeprefix("sentence-transformers/") == SHIPPED.lower()
+        self._shipped = is_shipped_model(model)
         self._folder: str | None = None
         self._name = model
         if self._shipped:
-            self._folder, self._name = _SHIPPED_FOLDER, SHIPPED
+            self._folder, self._name = _SHIPPED_FOLDER, SHIPPED_MODEL
         elif os.path.isdir(folder) or model.startswith(("/", "./", "../", "~")):
             self._folder = os.path.abspath(folder)
             self._name = os.path.basename(self._folder)
@@ -189,27 +192,29 @@ class LocalEmbedder:
         """The unit vector of a text, None once `stopped`."""
         from ctx.embed.engines import cut_windows, unit
 
-        try:
+        with self._telling(f"failed on a text of {len(text)} characters"):
             room = self._max_tokens - (len(tokenizer.encode(prefix).ids) if prefix else 0)  # type: ignore[attr-defined]
-            vector, weight, total = None, 0, None
-            for number, window in enumerate(cut_windows(tokenizer, sound(text), room)):
+            weighted: list[tuple[Vector, int]] = []
+            for window in islice(cut_windows(tokenizer, sound(text), room), most_windows):
                 if stopped():
                     return None
-                if number == most_windows:
-                    break
-                if vector is not None:
-                    total = vector * weight if total is None else total + vector * weight
-                vector, weight = unit(run(prefix + window.text)), window.weight
-            assert vector is not None  # there is always one window
-            return vector if total is None else unit(total + vector * weight)
+                weighted.append((unit(run(prefix + window.text)), window.weight))
+            (vector, weight), *others = weighted  # there is always one window
+            if not others:
+                return vector
+            return unit(sum((other * of_it for other, of_it in others), start=vector * weight))
+
+    @contextmanager
+    def _telling(self, fault: str) -> Iterator[None]:
+        """A block in which what the engines raise is told as ours: neither onnxruntime nor tokenizers has a
+        base class for its errors; tokenizers raises `Exception` itself.
+        """
+        try:
+            yield
         except CtxError:
             raise
-        # Neither onnxruntime nor tokenizers has a base class for its errors; tokenizers raises `Exception`
-        # itself.
         except Exception as error:
-            raise EmbedderError(
-                f"the embedding model '{self._name}' failed on a text of {len(text)} characters"
-            ) from error
+            raise EmbedderError(f"the embedding model '{self._name}' {fault}") from error
 
     def _documents(self, *, download: bool) -> "FastembedEngine":
         """The engine that embeds documents, loaded at the first call."""
@@ -238,22 +243,16 @@ class LocalEmbedder:
         from ctx.embed import engines
 
         dim = self.dim if self._folder is None or self._dim is not None else 0  # 0: told by the first vector
-        try:
+        with self._telling("could not be loaded"):
             if self._folder is None:
                 return engines.load_named(self._name, self._cache_dir, download=download)
             return engines.load_folder(self._folder, self._model_file, f"ctx/{self.model}", dim)
-        except CtxError:
-            raise
-        except Exception as error:  # as in `_vector`
-            raise EmbedderError(f"the embedding model '{self._name}' could not be loaded") from error
 
     def _load_direct(self) -> "DirectEngine":
         from ctx.embed.engines import DirectEngine
 
-        try:
+        with self._telling("could not be loaded"):
             return DirectEngine.load(_SHIPPED_FOLDER)
-        except Exception as error:  # as in `_vector`
-            raise EmbedderError(f"the embedding model '{self._name}' could not be loaded") from error
 
     def _check_dims(self, dim: int) -> None:
         if self._dims is not None and self._dims != dim:

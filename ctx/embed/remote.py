@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ctx.embed.base import catalog_key, cut_text, prefixes, until_stopped
 from ctx.errors import ConfigError, EmbedderError
 from ctx.replies import MAX_REPLY_BYTES, Boundless, read_reply
-from ctx.text import sound
+from ctx.text import counted, sound
 from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
@@ -61,10 +61,6 @@ def _host_in(url: str, service: str) -> str:
             f"[embedding] url: must begin with http:// or https:// and name a host, for {service}"
         )
     return host
-
-
-def _tries(count: int) -> str:
-    return f"{count} {'try' if count == 1 else 'tries'}"
 
 
 class _HttpEmbedder:
@@ -176,13 +172,8 @@ class _HttpEmbedder:
                 # A little over the half, so that cutting behind a word does not leave a third piece.
                 halves = list(cut_text(texts[0], len(texts[0]) * 5 // 9))
                 vectors = self._ask(halves, prefix, patience)
-                return [
-                    self._unit(
-                        np.sum(
-                            [vector * len(half) for vector, half in zip(vectors, halves, strict=True)], axis=0
-                        )
-                    )
-                ]
+                weighted = [vector * len(half) for vector, half in zip(vectors, halves, strict=True)]
+                return [self._unit(np.sum(weighted, axis=0))]
             raise EmbedderError(self._refusal(error.status)) from error
 
     def _request(self, texts: list[str], patience: _Patience) -> list[Vector]:
@@ -214,7 +205,7 @@ class _HttpEmbedder:
                 )
             if attempt == patience.retries:
                 mend = self._start_it if cause is not None else ""
-                raise EmbedderError(f"{problem}, after {_tries(attempt + 1)}{mend}") from cause
+                raise EmbedderError(f"{problem}, after {counted(attempt + 1, 'try')}{mend}") from cause
             logger.info(
                 "embedding retry service=%s attempt=%d pause_s=%.1f problem=%s",
                 self._service,

@@ -16,9 +16,8 @@ from ctx.store.record import (
     Statements,
     chunk_total,
     chunks_between,
-    marks,
     metadata_of,
-    slices,
+    rows_among,
     source_no_of,
 )
 from ctx.types import NO_METADATA, Run
@@ -79,18 +78,9 @@ class Documents(Record):
         return fingerprints
 
     def content_hashes(self, source: str, source_ids: Sequence[str]) -> dict[str, bytes]:
-        digests: dict[str, bytes] = {}
+        sql = "SELECT source_id, content_hash FROM document WHERE source_no = ? AND source_id IN ({})"
         with self._reading() as connection:
-            source_no = source_no_of(connection, source)
-            for ids in slices(source_ids):
-                digests.update(
-                    connection.execute(
-                        "SELECT source_id, content_hash FROM document WHERE source_no = ? AND source_id IN "
-                        f"({marks(ids)})",
-                        (source_no, *ids),
-                    )
-                )
-        return digests
+            return dict(rows_among(connection, sql, (source_no_of(connection, source),), source_ids))
 
     def put_documents(self, batch: "Sequence[tuple[Document, Sequence[Chunk]]]") -> int:
         """As the protocol has it. Chunks that are the same as before keep their numbers, if all of a document
@@ -131,16 +121,10 @@ class Documents(Record):
         return seq
 
     def delete_documents(self, source: str, source_ids: Sequence[str]) -> int:
+        sql = "SELECT no, chunk_first, chunk_count FROM document WHERE source_no = ? AND source_id IN ({})"
         with self._writing() as write:
-            source_no = write.source(source)
-            spans: list[tuple[int, int, int]] = []
-            for ids in slices(source_ids):
-                spans += write.connection.execute(
-                    "SELECT no, chunk_first, chunk_count FROM document WHERE source_no = ? AND source_id "
-                    f"IN ({marks(ids)})",
-                    (source_no, *ids),
-                )
-            return write.drop_documents(spans)
+            spans = rows_among(write.connection, sql, (write.source(source),), source_ids)
+            return write.drop_documents(list(spans))
 
     def delete_source(self, source: str) -> int:
         with self._writing() as write:
@@ -335,7 +319,7 @@ def _stored(connection: Statements, row: tuple[Any, ...]) -> "StoredDocument":
 
 def rows_after(
     connection: Statements, select: str, values: tuple[object, ...], seen: tuple[int, int], limit: int
-) -> list[tuple[int, ...]]:
+) -> list[Any]:
     """Rows of a table with (seq, no, …) after `seen`, in that order.
 
     Two queries, since one over the pair would walk all rows of a seq again for each page.
@@ -354,13 +338,5 @@ def documents_after(
     connection: Statements, seen: tuple[int, int], limit: int
 ) -> list[tuple[int, int, int, int]]:
     """(seq, no, chunk_first, chunk_count) of the documents written after `seen`, a pair (seq, no)."""
-    rows = rows_after(
-        connection, "SELECT seq, no, chunk_first, chunk_count FROM document WHERE", (), seen, limit
-    )
-    return [(row[0], row[1], row[2], row[3]) for row in rows]
-
-
-def body_of(connection: Statements, document_no: int) -> str:
-    return str(
-        connection.execute("SELECT text FROM body WHERE document_no = ?", (document_no,)).fetchone()[0]
-    )
+    select = "SELECT seq, no, chunk_first, chunk_count FROM document WHERE"
+    return rows_after(connection, select, (), seen, limit)

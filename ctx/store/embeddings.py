@@ -10,13 +10,14 @@ from collections.abc import Collection, Iterator, Sequence
 
 from ctx.errors import StoreError
 from ctx.lean import TYPE_CHECKING
-from ctx.store.documents import EVERY, PAGE, body_of, documents_after, rows_after
+from ctx.store.documents import EVERY, PAGE, documents_after, rows_after
 from ctx.store.record import (
     Record,
     Statements,
     chunk_total,
     marks,
     model_no_of,
+    rows_among,
     slices,
 )
 
@@ -31,19 +32,14 @@ _ROW_BYTES = 130
 UNIT_TOLERANCE = 0.01  # an embedder's own float16 output is off by 0.001
 
 
+_TEXT = "SELECT d.title, b.text FROM document d JOIN body b ON b.document_no = d.no WHERE d.no = ?"
 _COLUMNS = "c.no, d.no, s.name, d.updated_ms, e.vector"  # of a vector
 
 
 def _stored(connection: "Statements", model_no: int, hashes: list[bytes]) -> set[bytes]:
     """Those of some texts that a model has read."""
-    return {
-        bytes(row[0])
-        for some in slices(hashes)
-        for row in connection.execute(
-            f"SELECT text_hash FROM embedding WHERE model_no = ? AND text_hash IN ({marks(some)})",
-            (model_no, *some),
-        )
-    }
+    sql = "SELECT text_hash FROM embedding WHERE model_no = ? AND text_hash IN ({})"
+    return {bytes(row[0]) for row in rows_among(connection, sql, (model_no,), hashes)}
 
 
 class Embeddings(Record):
@@ -67,10 +63,8 @@ class Embeddings(Record):
                 if text_hash in texts:
                     continue
                 if last != document_no:
-                    row = connection.execute(
-                        "SELECT title FROM document WHERE no = ?", (document_no,)
-                    ).fetchone()
-                    last, title, body = document_no, row[0], body_of(connection, document_no)
+                    title, body = connection.execute(_TEXT, (document_no,)).fetchone()
+                    last = document_no
                 texts[text_hash] = embedding_text(title, heading, body[start:end])
             del rows  # or its statement would be open at the transaction's end
         return list(texts.items())
@@ -255,17 +249,12 @@ class Embeddings(Record):
     def vectors_of(self, model: str, hashes: Sequence[bytes]) -> "dict[bytes, np.ndarray]":
         import numpy as np  # 70 ms; whoever asks for vectors has it already
 
-        vectors = {}
+        sql = "SELECT text_hash, vector FROM embedding WHERE model_no = ? AND text_hash IN ({})"
         with self._reading() as connection:
-            model_no = model_no_of(connection, model)
-            for part in slices(list(dict.fromkeys(hashes))):
-                for text_hash, blob in connection.execute(
-                    "SELECT text_hash, vector FROM embedding WHERE model_no = ? AND text_hash IN "
-                    f"({marks(part)})",
-                    (model_no, *part),
-                ):
-                    vectors[text_hash] = np.frombuffer(blob, dtype="<f2").astype(np.float32)
-        return vectors
+            rows = rows_among(connection, sql, (model_no_of(connection, model),), list(dict.fromkeys(hashes)))
+            return {
+                text_hash: np.frombuffer(blob, dtype="<f2").astype(np.float32) for text_hash, blob in rows
+            }
 
     def forget_embeddings(self, model: str) -> int:
         with self._writing() as write:

@@ -106,7 +106,7 @@ def check_untracked(path: str, *, exchanged: bool = False) -> None:
     lays files first, and writes down at the end that they are its own.
     """
     folder, name = os.path.split(os.path.abspath(path))
-    top = _work_tree(folder)
+    top = files.work_tree(folder)
     if top is not None:
         if exchanged and os.path.lexists(os.path.join(_git_folder(top), "index.lock")):
             raise Busy("git is changing files here, and may have laid one in the store: try again")
@@ -120,17 +120,6 @@ def check_untracked(path: str, *, exchanged: bool = False) -> None:
                 f"git tracks `{tracked}` in the folder of the store, so it may be somebody else's: "
                 "`git rm -r --cached` it and delete the file, or set [db] path to another folder"
             )
-
-
-def _work_tree(folder: str) -> str | None:
-    """The nearest folder from here upward that is the top of a git work tree."""
-    while True:
-        if os.path.lexists(os.path.join(folder, ".git")):
-            return folder
-        above = os.path.dirname(folder)
-        if above == folder:
-            return None
-        folder = above
 
 
 def _git_folder(top: str) -> str:

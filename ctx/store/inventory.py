@@ -2,7 +2,9 @@
 written. A search reads what was noted of it (statefile.py).
 """
 
+import json
 import os
+import zlib
 
 from ctx import files
 from ctx.errors import StoreError
@@ -33,8 +35,6 @@ def inventory(folder: str) -> dict[str, str]:
 
     Tantivy itself does without some of its files: one whose positions are gone answers phrases wrongly.
     """
-    import json  # 2 ms; whoever writes has the time
-
     for _ in range(OPEN_TRIES):
         data = meta_of(folder)
         live_files = {
@@ -60,8 +60,6 @@ def keeps_to_itself(folder: str) -> bool:
     """Whether tantivy's list of its files names none elsewhere: whoever writes has it delete what stands
     there and belongs to no commit, and a list that came with an archive may name any file of the user's.
     """
-    import json  # 2 ms; whoever writes has the time
-
     path = os.path.join(folder, _MANAGED)
     try:
         names = json.loads(files.read_file(path, most=MAX_LIST_BYTES))
@@ -111,9 +109,6 @@ def sound_files(folder: str) -> bool:
 
 
 def _footer_holds(path: str) -> bool:
-    import json  # 2 ms; whoever writes has the time
-    import zlib
-
     with open(path, "rb") as file:
         data = file.read()
     if data[-4:] != _FOOTER_MAGIC:

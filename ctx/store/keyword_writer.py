@@ -90,7 +90,6 @@ class KeywordWriter:
         target = catalog.seq()
         folder, applied = self._usable(catalog)
         if folder is None:
-            self._fed = None
             folder, applied = self._fresh_folder(), 0
         elif applied == target and self._model == model:
             self._fed = folder, target
@@ -113,7 +112,10 @@ class KeywordWriter:
         self._fed = None
         writer, self._writer = self._writer, None
         if writer is not None:
-            _close_quietly(writer)
+            try:
+                writer.close()
+            except StoreError as error:
+                logger.warning("keyword writer did not close reason=%s", error.message)
 
     def _room(self) -> bool:
         """Whether the disk has room, and the index may be written: then an error of the writer has another
@@ -148,9 +150,7 @@ class KeywordWriter:
         return fields["folder"], applied
 
     def _fresh_folder(self) -> str:
-        if self._writer is not None:
-            _close_quietly(self._writer)
-            self._writer = None
+        self._forget_writer()
         self._defining = False
         numbers = [
             int(number) for name in self._folders() if (number := name.removeprefix(FOLDER)).isdecimal()
@@ -161,19 +161,15 @@ class KeywordWriter:
         """The folders of tantivy's that are there.
         Raises `StoreError` where the index was deleted meanwhile.
         """
-        try:
+        with file_writing.Writing("the index", StoreError):
             return [name for name in os.listdir(self._path) if name.startswith(FOLDER)]
-        except OSError as error:
-            raise StoreError(f"the index cannot be written: {error.strerror}") from error
 
     def _writer_of(self, folder: str) -> KeywordIndex:
         """The writer of a folder; it stays open until `close`, so that merges run between two calls."""
         if self._writer is None or self._writer_folder != folder:
             path = os.path.join(self._path, folder)
-            try:
+            with file_writing.Writing("the keyword index", StoreError):
                 files.make_folder(path, beneath=self._beneath)
-            except OSError as error:
-                raise StoreError(f"the keyword index cannot be written: {error.strerror}") from error
             self._writer = KeywordIndex(path, writable=True)
             self._writer_folder = folder
         return self._writer
@@ -293,10 +289,3 @@ def _written_since(catalog: Catalog, applied: int) -> Iterator[StoredDocument]:
         yield from batch
         applied += 1
     yield from catalog.documents_since(applied)
-
-
-def _close_quietly(writer: KeywordIndex) -> None:
-    try:
-        writer.close()
-    except StoreError as error:
-        logger.warning("keyword writer did not close reason=%s", error.message)

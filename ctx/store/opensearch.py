@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -193,10 +193,8 @@ class OpenSearchIndex:
         question = None if filters.closed or min(depths) <= 0 else self._word_query(query, prefix)
         if (
             question is not None
-            and words is not None
-            and vectors is not None
-            and words.format == vectors.format == FORMAT
-            and words.owner == vectors.owner == self._owner
+            and self._is_ours(words)
+            and self._is_ours(vectors)
             and vectors.size
             and vectors.model == (model or self._embedding()[0])
         ):
@@ -223,8 +221,11 @@ class OpenSearchIndex:
     def published_model(self) -> str | None:
         """The model whose vectors answer; None where there are none."""
         vectors = self._states().vectors
-        ours = vectors and vectors.format == FORMAT and vectors.owner == self._owner
-        return vectors.model if vectors and ours else None
+        return vectors.model if self._is_ours(vectors) else None
+
+    def _is_ours(self, state: State | None) -> TypeGuard[State]:
+        """Whether a half is of this catalog, and as this version reads it."""
+        return state is not None and state.format == FORMAT and state.owner == self._owner
 
     def adopt(self) -> None:
         """As the protocol has it."""
@@ -351,16 +352,13 @@ class OpenSearchIndex:
         """
         for building in (False, True):
             state = part.state(building=building)
-            if state is not None and not self._suspect and self._usable(state, catalog, model, part):
-                return state
+            if state is not None and not self._suspect:
+                reason = self._fault(state, catalog, model if part is self._vectors else state.model)
+                if reason is None:
+                    return state
+                logger.warning("index is built anew part=%s reason=%s", part.alias, reason)
         name = part.create(mappings, settings)
         return State(name, FORMAT, 0, "", self._owner, model, fingerprint(), 0)
-
-    def _usable(self, state: State, catalog: Catalog, model: str, part: Part) -> bool:
-        reason = self._fault(state, catalog, model if part is self._vectors else state.model)
-        if reason is not None:
-            logger.warning("index is built anew part=%s reason=%s", part.alias, reason)
-        return reason is None
 
     def _fault(self, state: State, catalog: Catalog, model: str) -> str | None:
         """Why a half cannot be gone on with; None: it can."""
@@ -379,9 +377,6 @@ class OpenSearchIndex:
         state = self._begin(part, catalog, model or "", {}, queries.word_mappings())
         target = catalog.seq()
         writing = Writing(part, state._replace(model=model or ""), catalog)
-        if state.applied:
-            for seq, document_no in catalog.deletions_since(state.applied):
-                writing.keep(document_no, seq, ())
         for stored in catalog.documents_since(state.applied):
             if stored.seq > target:
                 break  # written meanwhile: the next call has it
@@ -426,8 +421,6 @@ class OpenSearchIndex:
         part = self._vectors
         writing = Writing(part, state, catalog)
         if state.applied:
-            for seq, document_no in catalog.deletions_since(state.applied):
-                writing.keep(document_no, seq, ())
             for seq, document_no, chunk_nos in catalog.chunks_since(state.applied):
                 writing.keep(document_no, seq, chunk_nos)
         after = state.unfinished.position if state.unfinished else None
@@ -546,12 +539,7 @@ def _word_body(query: JSON, filters: Filters, k: int) -> JSON:
 @reading()
 def _word_hits(reply: JSON) -> list[Hit]:
     return [
-        Hit(
-            _number(hit, "chunk_no"),
-            _number(hit, "document_no"),
-            score(hit) * SCALE,
-            _number(hit, "span"),
-        )
+        Hit(_number(hit, "chunk_no"), _number(hit, "document_no"), score(hit) * SCALE, _number(hit, "span"))
         for hit in reply["hits"]["hits"]
     ]
 

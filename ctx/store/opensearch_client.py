@@ -163,15 +163,12 @@ class Client:
         *,
         missing: bool = False,
         slow: bool = False,
-        hurried: bool = False,
     ) -> JSON:
         """The reply to a request. `missing`: None where there is no such index, alias or document. `slow`: it
-        may take its time. `hurried`: each node is asked once, and not waited for.
+        may take its time.
         """
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
-        return self._answer(
-            method, path, content, "application/json", missing=missing, slow=slow, hurried=hurried
-        )
+        return self._answer(method, path, content, "application/json", missing=missing, slow=slow)
 
     def send(self, path: str, lines: str) -> JSON:
         """The reply to a request of many lines of JSON (`_bulk`)."""
@@ -278,6 +275,7 @@ class Client:
         headers = [*self._headers]
         if content is not None:
             headers.append((b"Content-Type", kind.encode()))
+        limits = {**dict.fromkeys(_PHASES, timeout_s), "connect": min(timeout_s, self._access.timeout_s)}
         pause_s = _PAUSE_S
         end_s = time.monotonic() + timeout_s
         tried_urls: set[str] = set()
@@ -285,14 +283,8 @@ class Client:
             url = self._node(tried_urls)
             tried_urls.add(url)
             try:
-                extensions = {
-                    "timeout": {
-                        **dict.fromkeys(_PHASES, timeout_s),
-                        "connect": min(timeout_s, self._access.timeout_s),
-                    }
-                }
                 with self._open_pool().stream(
-                    method, url + path, headers=headers, content=content, extensions=extensions
+                    method, url + path, headers=headers, content=content, extensions={"timeout": limits}
                 ) as reply:
                     data = _read(reply, _PATIENCE * timeout_s)
                 if not _passing(reply.status, data) or not tries_left:
@@ -419,13 +411,11 @@ def check_items(reply: JSON) -> list[int]:
     refused: list[int] = []
     for position, item in enumerate(reply["items"] if reply.get("errors") else ()):
         entry = next(iter(item.values()))
-        status = entry["status"]
-        if status in _AGAIN and not _read_only(status, (entry.get("error") or {}).get("type")):
+        status, error = entry["status"], entry.get("error")
+        if status in _AGAIN and not _read_only(status, (error or {}).get("type")):
             refused.append(position)
-        elif status >= 400 and status not in (404, 409):
-            raise refusal(status, entry.get("error"))
-        elif status == 404 and entry.get("error"):
-            raise refusal(status, entry["error"])  # not the document is missing, but the index
+        elif status >= 400 and status != 409 and (error or status != 404):
+            raise refusal(status, error)  # of 404: not the document is missing, but the index
     return refused
 
 

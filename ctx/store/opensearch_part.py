@@ -126,13 +126,13 @@ class Part:
         reply = self._client.ask("GET", f"/{alias}/_doc/{STATE}", missing=True)
         if reply is not None and reply.get("found"):
             return State.of(reply["_index"], reply["_source"].get(STATE) or {})
-        name = self._index_of(alias)
-        return None if name is None else State(name, 0, 0, "", "", "", "", 0)
+        names = self._names_behind(alias)
+        return State(names[0], 0, 0, "", "", "", "", 0) if names else None
 
     @reading()
-    def _index_of(self, alias: str) -> str | None:
-        reply = self._client.ask("GET", f"/_alias/{alias}", missing=True)
-        return next(iter(reply), None) if reply else None
+    def _names_behind(self, alias: str) -> list[str]:
+        """The indices that an alias leads to."""
+        return list(self._client.ask("GET", f"/_alias/{alias}", missing=True) or ())
 
     @reading()
     def count(self, index: str) -> int:
@@ -149,7 +149,7 @@ class Part:
         Its name.
         """
         self.drop_building()
-        answers = self._index_of(self.alias) is not None
+        answers = bool(self._names_behind(self.alias))
         name = f"{self.alias}-{os.urandom(4).hex()}"
         body = {
             "settings": {
@@ -182,13 +182,12 @@ class Part:
         """Adds fields to an index; nothing where it has them."""
         self._client.ask("PUT", f"/{index}/_mapping", {"properties": fields})
 
-    @reading()
     def take_place(self, name: str) -> None:
         """Has an index answer in place of the one that did, in one step, and deletes that. Nothing where it
         does already.
         """
-        former = self._client.ask("GET", f"/_alias/{self.alias}", missing=True) or {}
-        if list(former) == [name]:
+        former = self._names_behind(self.alias)
+        if former == [name]:
             return
         actions: list[JSON] = [
             *({"remove": {"index": index, "alias": self.alias}} for index in former if index != name),
@@ -196,22 +195,20 @@ class Part:
             {"add": {"index": name, "alias": self.alias}},
         ]
         self._client.ask("POST", "/_aliases", {"actions": actions}, slow=True)
-        for index in former:
-            if index != name:
-                self._client.ask("DELETE", f"/{index}", missing=True)
+        self._delete(index for index in former if index != name)
 
-    @reading()
     def drop_building(self) -> None:
         """Deletes what was begun and will not be finished."""
-        for index in self._client.ask("GET", f"/_alias/{self.building_alias}", missing=True) or {}:
-            self._client.ask("DELETE", f"/{index}", missing=True)
+        self._delete(self._names_behind(self.building_alias))
 
-    @reading()
     def drop(self) -> None:
         """Deletes all of this half."""
         self.drop_building()
-        for index in self._client.ask("GET", f"/_alias/{self.alias}", missing=True) or {}:
-            self._client.ask("DELETE", f"/{index}", missing=True)
+        self._delete(self._names_behind(self.alias))
+
+    def _delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._client.ask("DELETE", f"/{name}", missing=True)
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -320,6 +317,9 @@ class Writing:
         self._catalog = catalog
         self._anew = state.applied == 0
         self._kept: dict[int, tuple[int, Sequence[int]]] = {}
+        if not self._anew:
+            for seq, document_no in catalog.deletions_since(state.applied):
+                self.keep(document_no, seq, ())
         self._entries: list[Entry] = []
         self._written = self._anew or state.unfinished is not None
         self._published_s = time.monotonic()

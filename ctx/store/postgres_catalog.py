@@ -18,7 +18,7 @@ from ctx.store.embeddings import Embeddings
 from ctx.store.leases import turn, turn_or_done
 from ctx.store.postgres import Connection, Database, asked_again
 from ctx.store.postgres_coordination import PostgresCoordination
-from ctx.store.record import Statements, marks, model_no_of, slices
+from ctx.store.record import Statements, marks, model_no_of, rows_among, slices
 from ctx.store.rows import StoredDocument
 from ctx.store.write import Write
 from ctx.types import source_kind
@@ -152,30 +152,11 @@ SEEN_ALIKE = ("git", "web", "s3")  # types of sources that are the same from eve
 
 # What only reads, and is asked again where the connection broke: after a failover by whoever took over.
 _READS = (
-    *(
-        "seq",
-        "given_seq",
-        "history",
-        "fingerprints",
-        "content_hashes",
-        "document",
-        "chunk_rows",
-        "span_rows",
-        "places",
-        "matching",
-    ),
-    *(
-        "list_documents",
-        "complete",
-        "chunks_of",
-        "deletions_since",
-        "pending_texts",
-        "awaiting",
-        "pending_count",
-        "model_shares",
-    ),
-    *("vectors_of", "elsewhere", "last_run", "statuses", "ages", "stats"),
-)
+    "seq", "given_seq", "history", "fingerprints", "content_hashes", "document", "chunk_rows", "span_rows",
+    "places", "matching", "list_documents", "complete", "chunks_of", "deletions_since", "pending_texts",
+    "awaiting", "pending_count", "model_shares", "vectors_of", "elsewhere", "last_run", "statuses", "ages",
+    "stats",
+)  # fmt: skip
 
 
 def _of_standbys(standbys: Sequence[tuple[str | None, float]], names: str, commit: str) -> tuple[bool, str]:
@@ -312,16 +293,12 @@ class PostgresCatalog(Documents, Embeddings):
                 del self._epochs[source]
 
     def elsewhere(self, source: str, source_ids: Sequence[str]) -> Mapping[str, str]:
-        machines: dict[str, str] = {}
+        sql = (
+            "SELECT d.source_id, d.machine FROM document d JOIN source s ON s.no = d.source_no "
+            "WHERE s.name = ? AND d.machine NOT IN ('', ?) AND d.source_id IN ({})"
+        )
         with self._reading() as connection:
-            for ids in slices(source_ids):
-                rows = connection.execute(
-                    "SELECT d.source_id, d.machine FROM document d JOIN source s ON s.no = d.source_no "
-                    f"WHERE s.name = ? AND d.source_id IN ({marks(ids)}) AND d.machine NOT IN ('', ?)",
-                    (source, *ids, self.machine),
-                )
-                machines.update((str(row[0]), str(row[1])) for row in rows)
-        return machines
+            return dict(rows_among(connection, sql, (source, self.machine), source_ids))
 
     def take_over(self, source: str) -> int:
         super().take_over(source)
@@ -350,15 +327,11 @@ class PostgresCatalog(Documents, Embeddings):
     def _note_sights(self, batch: Sequence[tuple[str, str, str, int]]) -> None:
         with self._writing() as write:
             numbers: dict[tuple[str, str], int] = {}
+            sql = "SELECT source_id, no FROM document WHERE source_no = ? AND source_id IN ({})"
             for source in sorted({entry[0] for entry in batch}):
-                source_no = write.source(source)
-                for ids in slices([entry[1] for entry in batch if entry[0] == source]):
-                    rows = write.connection.execute(
-                        "SELECT source_id, no FROM document WHERE source_no = ? AND source_id IN "
-                        f"({marks(ids)})",
-                        (source_no, *ids),
-                    )
-                    numbers.update(((source, source_id), no) for source_id, no in rows)
+                ids = [entry[1] for entry in batch if entry[0] == source]
+                rows = rows_among(write.connection, sql, (write.source(source),), ids)
+                numbers.update(((source, source_id), no) for source_id, no in rows)
             write.connection.executemany(
                 "INSERT INTO sight (document_no, machine, fingerprint) VALUES (?, ?, ?) "
                 "ON CONFLICT (document_no, machine) DO UPDATE SET fingerprint = excluded.fingerprint",
@@ -370,17 +343,15 @@ class PostgresCatalog(Documents, Embeddings):
             model_no = model_no_of(connection, model)
         if model_no is None:
             return list(chunk_nos)  # two may begin with the same ones, once
-        claimed: set[int] = set()
+        sql = (
+            "UPDATE pending SET claimed_until = clock_timestamp() + make_interval(secs => ?) "
+            "WHERE model_no = ? AND chunk_no IN (SELECT p.chunk_no FROM pending p "
+            f"WHERE p.model_no = ? AND p.chunk_no IN ({{}}){self._unclaimed} "
+            "FOR UPDATE SKIP LOCKED) RETURNING chunk_no"
+        )
         with self._writing() as write:
-            for nos in slices(chunk_nos):
-                rows = write.connection.execute(
-                    "UPDATE pending SET claimed_until = clock_timestamp() + make_interval(secs => ?) "
-                    "WHERE model_no = ? AND chunk_no IN (SELECT p.chunk_no FROM pending p "
-                    f"WHERE p.model_no = ? AND p.chunk_no IN ({marks(nos)}){self._unclaimed} "
-                    "FOR UPDATE SKIP LOCKED) RETURNING chunk_no",
-                    (for_s, model_no, model_no, *nos),
-                )
-                claimed.update(row[0] for row in rows)
+            rows = rows_among(write.connection, sql, (for_s, model_no, model_no), chunk_nos)
+            claimed = {row[0] for row in rows}
         return [no for no in chunk_nos if no in claimed]
 
     def _stream(self, statements: Statements, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:

@@ -165,25 +165,16 @@ class Record:
             model_no = model_no_of(connection, model)
             if model_no is None:
                 return chunk_total(connection)
-            return int(
-                connection.execute("SELECT count(*) FROM pending WHERE model_no = ?", (model_no,)).fetchone()[
-                    0
-                ]
-            )
+            sql = "SELECT count(*) FROM pending WHERE model_no = ?"
+            return int(connection.execute(sql, (model_no,)).fetchone()[0])
 
     def awaiting(self, model: str, chunk_nos: Sequence[int]) -> frozenset[int]:
-        waiting: set[int] = set()
+        sql = "SELECT chunk_no FROM pending WHERE model_no = ? AND chunk_no IN ({})"
         with self._reading() as connection:
             model_no = model_no_of(connection, model)
             if model_no is None:
                 return frozenset(chunk_nos)
-            for nos in slices(chunk_nos):
-                rows = connection.execute(
-                    f"SELECT chunk_no FROM pending WHERE model_no = ? AND chunk_no IN ({marks(nos)})",
-                    (model_no, *nos),
-                )
-                waiting.update(row[0] for row in rows)
-        return frozenset(waiting)
+            return frozenset(row[0] for row in rows_among(connection, sql, (model_no,), chunk_nos))
 
     # -- documents -------------------------------------------------------------------------------------------
 
@@ -225,13 +216,9 @@ class Record:
         return chunk_rows
 
     def places(self, document_nos: Sequence[int]) -> list[tuple[int, str, str]]:
-        places: list[tuple[int, str, str]] = []
+        sql = "SELECT no, source_id, media_type FROM document WHERE no IN ({})"
         with self._glance() as connection:
-            for nos in slices(document_nos):
-                places += connection.execute(
-                    f"SELECT no, source_id, media_type FROM document WHERE no IN ({marks(nos)})", nos
-                )
-        return places
+            return list(rows_among(connection, sql, (), document_nos))
 
     def matching(self, media_type: Callable[[str], bool], path: Callable[[str], bool]) -> frozenset[int]:
         with self._reading() as connection:
@@ -323,6 +310,14 @@ def slices(values: Sequence[object]) -> Iterator[Sequence[object]]:
     for start in range(0, len(values), _BOUND):
         run = [*values[start : start + _BOUND]]
         yield run + run[-1:] * (-len(run) % _STRIDE)
+
+
+def rows_among(
+    connection: Statements, sql: str, values: tuple[object, ...], chosen: Sequence[object]
+) -> Iterator[Any]:
+    """The rows of a statement that ends in `IN ({})`, which is filled with what is chosen, in runs."""
+    for run in slices(chosen):
+        yield from connection.execute(sql.format(marks(run)), (*values, *run))
 
 
 def runs(numbers: Sequence[int]) -> Iterator[tuple[str, list[int]]]:

@@ -167,8 +167,6 @@ def connect(
     the process but may lose the last transactions with the power (the file stays whole); "FULL" loses nothing
     that was committed. Raises `StoreError`.
     """
-    if synchronous not in ("NORMAL", "FULL"):
-        raise ValueError(synchronous)
     address = files.sqlite_address(path, "mode=rw")
     try:
         if not read_only:
@@ -203,7 +201,8 @@ def connect(
                 if connection.execute("PRAGMA page_count").fetchone()[0] <= _SMALL_PAGES:
                     connection.execute(f"PRAGMA cache_size = -{_SMALL_CACHE_KB}")
             else:
-                _check_ours(connection)  # before anything of a file changes that is another program's
+                _marked_ours(connection)  # before anything of a file changes that is another program's
+                _check_statements(connection)
                 _close_to_others(path)
                 _prepare_writing(connection)
             connection.log = files.identity(f"{path}-wal")
@@ -250,7 +249,7 @@ def _close_to_others(path: str) -> None:
     folder = os.path.dirname(os.path.abspath(path))
     try:
         for suffix in ("", *COMPANIONS):
-            files.check_file(path + suffix, beneath=folder, mode=0o600)
+            files.check_file(path + suffix, beneath=folder, private=True)
     except OSError as error:
         raise StoreError(f"the catalog cannot be made or opened: {error.strerror}") from error
 
@@ -416,12 +415,6 @@ def migrate(connection: Connection, component: str, migrations: Sequence[str]) -
             connection.execute(
                 "INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"schema.{component}", len(migrations))
             )
-
-
-def _check_ours(connection: sqlite3.Connection) -> None:
-    """Raises `StoreError` for another program's file, and for one with a stranger's statements in it."""
-    _marked_ours(connection)
-    _check_statements(connection)
 
 
 def _check_statements(connection: sqlite3.Connection) -> None:

@@ -1,5 +1,6 @@
 """The one writing transaction on a catalog's file."""
 
+import os
 import sqlite3
 
 from ctx.errors import Busy, StoreError
@@ -61,7 +62,8 @@ class SqliteWrite(Write):
         self.numbered = True
         if not self._epoch_begun:
             self._epoch_begun = True
-            self._begin_epoch(seq)
+            self.connection.execute("INSERT INTO epoch VALUES (?, ?)", (seq, os.urandom(8).hex()))
+            self._drop_epochs()
         return seq
 
     def numbers(self, documents: int, chunks: int) -> tuple[int, int]:

@@ -48,7 +48,7 @@ def read_state(path: str) -> dict[str, str] | None:
     lines = body.decode("utf-8").split("\n")
     if lines[0] != _HEAD:
         return {}
-    return dict(_pair(line) for line in lines[1:])
+    return dict(line.partition(" ")[::2] for line in lines[1:])
 
 
 def write_state(path: str, fields: Mapping[str, str | int]) -> None:
@@ -65,11 +65,6 @@ def former_sum(data: bytes) -> str:
     import zlib  # which a search of a store that was written since does without
 
     return f"{zlib.crc32(data):08x}"
-
-
-def _pair(line: str) -> tuple[str, str]:
-    key, _, value = line.partition(" ")
-    return key, value
 
 
 # -- the state of the words ----------------------------------------------------------------------------------

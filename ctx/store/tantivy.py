@@ -13,7 +13,7 @@ import tantivy
 from ctx import analyze, files
 from ctx.errors import Busy, StoreError
 from ctx.lean import TYPE_CHECKING, Any, Lock, records
-from ctx.store.statefile import DAMAGED
+from ctx.store.statefile import DAMAGED, Stamp, stamp
 from ctx.types import Filters, Hit, best_first
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class KeywordIndex:
             try:
                 self._writer = self._index.writer(heap_mb << 20, _THREADS)
             except ValueError as error:
-                if "LockBusy" in str(error) or "lock" in str(error).lower():
+                if "lock" in str(error).lower():
                     raise Busy(
                         "another process is writing the index: try again when it has finished"
                     ) from error
@@ -270,12 +270,9 @@ class KeywordIndex:
         if links is not None:
             links.cleanup()
 
-    def _stamp(self) -> tuple[int, int, int]:
-        try:
-            stat = os.stat(os.path.join(self._path, _META))
-        except OSError:
-            return (0, 0, 0)  # between two commits there is always one; a folder just deleted has none
-        return (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+    def _stamp(self) -> Stamp | None:
+        """None of a folder just deleted: between two commits there is always one."""
+        return stamp(os.path.join(self._path, _META))
 
     def _reload(self) -> None:
         with self._lock:
@@ -309,9 +306,12 @@ class KeywordIndex:
         either = [tantivy.Query.boolean_query([(_SHOULD, part) for part in fields]) for fields in parts]
         return either[0] if len(either) == 1 else tantivy.Query.boolean_query([(_MUST, q) for q in either])
 
+    def _term(self, field: str, term: str) -> Any:
+        return tantivy.Query.term_query(self._schema, field, term, "freq")
+
     def _side_by_side(self, field: str, words: list[str]) -> Any:
         if len(words) == 1:
-            return tantivy.Query.term_query(self._schema, field, words[0], "freq")
+            return self._term(field, words[0])
         return tantivy.Query.phrase_query(self._schema, field, list(words))
 
     def _unfinished(self, searcher: Any, query: str) -> list[str]:
@@ -337,41 +337,27 @@ class KeywordIndex:
         side by side. That all words are in the text is asked alone, for an intersection of what text and head
         have reads nearly as much as the first.
         """
-        term_query = tantivy.Query.term_query
-        boosted = tantivy.Query.boost_query
-        both = tantivy.Query.boolean_query
-        texts = {term: term_query(self._schema, "text", term, "freq") for term in counts}
+        boosted, both = tantivy.Query.boost_query, tantivy.Query.boolean_query
+        texts = {term: self._term("text", term) for term in counts}
         for term, count in counts.items():
             if count > 1:
                 texts[term] = boosted(texts[term], float(count))
         heads = {
-            term: boosted(term_query(self._schema, "head", term, "freq"), HEAD_BOOST * count)
-            for term, count in counts.items()
+            term: boosted(self._term("head", term), HEAD_BOOST * count) for term, count in counts.items()
         }
         any_word = [(_SHOULD, part) for fields in (texts, heads) for part in fields.values()]
         if unfinished:
-            beginning = both(
-                [(_SHOULD, term_query(self._schema, "text", term, "freq")) for term in unfinished]
-            )
+            beginning = both([(_SHOULD, self._term("text", term)) for term in unfinished])
             any_word.append((_SHOULD, tantivy.Query.const_score_query(beginning, PREFIX_BOOST)))
         yield both(any_word), 1.0
         if 1 < len(counts) <= ALL_WORDS_TERMS:
-            yield (
-                both(
-                    [
-                        *[(_MUST, part) for part in texts.values()],
-                        *[(_SHOULD, part) for part in heads.values()],
-                    ]
-                ),
-                ALL_WORDS_BONUS,
-            )
+            every_word = [(_MUST, part) for part in texts.values()]
+            every_word += [(_SHOULD, part) for part in heads.values()]
+            yield both(every_word), ALL_WORDS_BONUS
         phrases = analyze.query_phrases(query)[:MAX_PHRASES]
         if phrases:
             side_by_side = [
-                (
-                    _SHOULD,
-                    boosted(tantivy.Query.phrase_query(self._schema, field, list(phrase)), PHRASE_BOOST),
-                )
+                (_SHOULD, boosted(self._side_by_side(field, phrase), PHRASE_BOOST))
                 for phrase in phrases
                 for field in ("text", "head")
             ]

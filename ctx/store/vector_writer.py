@@ -3,7 +3,8 @@
 import logging
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -50,6 +51,17 @@ Others' changes show in the stamp.
 """
 
 
+@contextmanager
+def _writing() -> Iterator[None]:
+    """A block, or a method, whose `OSError` is raised as ours."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"the vector index cannot be written: {error.strerror}; what was published stays as it is"
+        ) from error
+
+
 class VectorWriter:
     """Changes the matrix. One at a time (`WriterLock`); nothing is seen by readers before `publish`.
 
@@ -64,29 +76,30 @@ class VectorWriter:
         self._model = model
         self._rows_fd = self._vectors_fd = self._codes_fd = self._patches_fd = self._leads_fd = -1
         try:
-            files.make_folder(folder, beneath=self._beneath)
-            snapshot = None
-            try:
-                snapshot = open_snapshot(folder, model)
-                if snapshot is not None and (
-                    suspect or _verified.get(folder) != self._mark(snapshot.state.generation)
-                ):
-                    snapshot.check()
-            except VectorsDamaged as error:
-                logger.warning("vectors are built anew reason=%s", error.message)
-                snapshot = None
-            # Readers keep what another model has published until this one's vectors are whole.
-            self.replaces = snapshot is None and published_model(folder) not in (None, model)
-            if snapshot is None:
-                self._begin()
-            else:
-                self._resume(snapshot)
-        except OSError as error:
-            self.close()
-            raise _unwritable(error) from error
+            self._open(suspect=suspect)
         except BaseException:
             self.close()
             raise
+
+    @_writing()
+    def _open(self, *, suspect: bool) -> None:
+        files.make_folder(self._folder, beneath=self._beneath)
+        snapshot = None
+        try:
+            snapshot = open_snapshot(self._folder, self._model)
+            if snapshot is not None and (
+                suspect or _verified.get(self._folder) != self._mark(snapshot.state.generation)
+            ):
+                snapshot.check()
+        except VectorsDamaged as error:
+            logger.warning("vectors are built anew reason=%s", error.message)
+            snapshot = None
+        # Readers keep what another model has published until this one's vectors are whole.
+        self.replaces = snapshot is None and published_model(self._folder) not in (None, self._model)
+        if snapshot is None:
+            self._begin()
+        else:
+            self._resume(snapshot)
 
     def _mark(self, generation: int) -> tuple[int, Stamp | None]:
         return generation, stamp(paths_of(self._folder, generation).vectors)
@@ -161,13 +174,12 @@ class VectorWriter:
         return self._rows_fd, self._vectors_fd, self._codes_fd, self._patches_fd, self._leads_fd
 
     # -- changes ---------------------------------------------------------------------------------------------
+    @_writing()
     def start_over(self) -> None:
         """Empties the matrix. Readers keep what is published until the next `publish`."""
-        try:
-            self._begin()
-        except OSError as error:
-            raise _unwritable(error) from error
+        self._begin()
 
+    @_writing()
     def retain(self, documents: Mapping[int, Sequence[int]]) -> None:
         """Of each document (by number) keeps the rows of the given chunks only: none of them where it was
         deleted.
@@ -182,11 +194,9 @@ class VectorWriter:
                 [no for chunk_nos in documents.values() for no in chunk_nos], dtype=np.int64
             )
             rows = rows[~np.isin(self._chunk_nos[rows], chunk_numbers)]
-            try:
-                self._patch(rows, np.full(len(rows), DEAD, dtype=np.int64))
-            except OSError as error:
-                raise _unwritable(error) from error
+            self._patch(rows, np.full(len(rows), DEAD, dtype=np.int64))
 
+    @_writing()
     def put(self, batch: VectorBatch) -> None:
         """Adds chunks, in place of rows with their numbers.
         Raises `VectorsDamaged` where the dimensions are others now.
@@ -198,17 +208,14 @@ class VectorWriter:
             # Nothing here compares with them.
             raise VectorsDamaged(f"the embeddings have {dim} dimensions now, the index {self.dim}")
         self.dim = dim
-        try:
-            added = self._new_rows(batch)
-            self._append(
-                batch.vectors[added],
-                batch.chunk_nos[added],
-                batch.document_nos[added],
-                batch.updated_ms[added],
-                np.array([self._code(batch.sources[i]) for i in added.tolist()], dtype=np.int32),
-            )
-        except OSError as error:
-            raise _unwritable(error) from error
+        added = self._new_rows(batch)
+        self._append(
+            batch.vectors[added],
+            batch.chunk_nos[added],
+            batch.document_nos[added],
+            batch.updated_ms[added],
+            np.array([self._code(batch.sources[i]) for i in added.tolist()], dtype=np.int32),
+        )
 
     def _new_rows(self, batch: VectorBatch) -> Ints:
         """Which of a batch are to be appended.
@@ -359,26 +366,24 @@ class VectorWriter:
         }
         return fields | {f"source.{code}": name for name, code in self._sources.items()}
 
+    @_writing()
     def publish(self, applied: int, history: str) -> None:
         """Makes all changes durable and visible at once, as the state of the catalog's `applied`.
         Nothing where none is new.
         """
         if not self._changed and (applied, history) == (self.applied, self.history):
             return
-        try:
-            dead_count = self.row_count - self.alive_count
-            if dead_count >= COMPACT_MIN_DEAD and dead_count > COMPACT_DEAD_SHARE * self.row_count:
-                self._compact()
-            if self._lacks_leads():
-                self._renew_leads()
-            if self._changed:
-                for descriptor in self._descriptors():
-                    if descriptor >= 0:
-                        os.fsync(descriptor)
-            write_state(os.path.join(self._folder, "state"), self._state_fields(applied, history))
-            self._delete_other_generations()
-        except OSError as error:
-            raise _unwritable(error) from error
+        dead_count = self.row_count - self.alive_count
+        if dead_count >= COMPACT_MIN_DEAD and dead_count > COMPACT_DEAD_SHARE * self.row_count:
+            self._compact()
+        if self._lacks_leads():
+            self._renew_leads()
+        if self._changed:
+            for descriptor in self._descriptors():
+                if descriptor >= 0:
+                    os.fsync(descriptor)
+        write_state(os.path.join(self._folder, "state"), self._state_fields(applied, history))
+        self._delete_other_generations()
         self.applied, self.history = applied, history
         self._changed = False
         _verified[self._folder] = self._mark(self._generation)
@@ -475,9 +480,3 @@ def _write_all(descriptor: int, data: npt.NDArray[np.generic], offset: int) -> N
     while view:
         count = os.pwrite(descriptor, view, offset)
         view, offset = view[count:], offset + count
-
-
-def _unwritable(error: OSError) -> StoreError:
-    return StoreError(
-        f"the vector index cannot be written: {error.strerror}; what was published stays as it is"
-    )

@@ -289,7 +289,7 @@ class Snapshot:
         return mask
 
     def search(self, query: Floats, filters: Filters, k: int) -> list[Hit]:
-        if k <= 0 or not self.state.rows:
+        if k <= 0:
             return []
         self._check_sizes()
         mask = self.wanted(filters)
@@ -471,10 +471,7 @@ def _best(scores: Floats, k: int) -> Ints:
     """
     if k >= len(scores):
         return np.arange(len(scores))
-    threshold = np.partition(scores - _NEAR, len(scores) - k)[len(scores) - k]
-    if not np.isfinite(threshold):
-        raise VectorsDamaged(_DAMAGED)
-    return np.flatnonzero(scores + _NEAR >= threshold)
+    return np.flatnonzero(scores + _NEAR >= _nth_highest(scores - _NEAR, k))
 
 
 def _both(one: Mask | None, other: Mask) -> Mask:
@@ -566,9 +563,9 @@ class VectorReader:
 
     def _current(self) -> Snapshot | None:
         current_stamp = stamp(self._state_path)
-        if current_stamp != self._seen or current_stamp is None:
+        if current_stamp != self._seen:
             with self._lock:
-                if current_stamp != self._seen or current_stamp is None:
+                if current_stamp != self._seen:
                     self._snapshot = (
                         None
                         if current_stamp is None

@@ -4,7 +4,6 @@ What SQLite and PostgreSQL do not share is a method of `Write`. A search from th
 this.
 """
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from ctx.errors import StoreError
@@ -16,7 +15,7 @@ from ctx.store.record import (
     current_seq,
     marks,
     metadata_of,
-    slices,
+    rows_among,
     source_no_of,
 )
 from ctx.store.rows import StoredDocument
@@ -90,11 +89,6 @@ class Write:
         no = self.source(name)
         assert no is not None
         return no
-
-    def _begin_epoch(self, seq: int) -> None:
-        """Names the writes from `seq` on."""
-        self.connection.execute("INSERT INTO epoch VALUES (?, ?)", (seq, os.urandom(8).hex()))
-        self._drop_epochs()
 
     def _drop_epochs(self) -> None:
         self.connection.execute(
@@ -180,14 +174,9 @@ class BatchRows:
         self._present_ms = present_ms
         documents = list(batch)
         self._sources = write.sources({document.source for document, _ in documents})
-        rows: dict[str, tuple[int, int, int, int]] = {}
-        for ids in slices([document.id for document, _ in documents]):
-            for id, *row in self._connection.execute(
-                "SELECT id, no, chunk_first, chunk_count, stored_ms FROM document WHERE id IN "
-                f"({marks(ids)})",
-                ids,
-            ):
-                rows[id] = (row[0], row[1], row[2], row[3])
+        sql = "SELECT id, no, chunk_first, chunk_count, stored_ms FROM document WHERE id IN ({})"
+        ids = [document.id for document, _ in documents]
+        rows = {row[0]: row[1:] for row in rows_among(self._connection, sql, (), ids)}
         self._entries = [
             self._entry(document, chunks, rows.get(document.id)) for document, chunks in documents
         ]
