@@ -26,7 +26,7 @@ from ctx.memory.answer_kinds import (
 from ctx.memory.calendar_words import MONTHS
 from ctx.memory.language import language
 from ctx.memory.persons import kin_of, relations_of
-from ctx.memory.question import NAME, SPEAKER, Asked
+from ctx.memory.question import CALENDAR, NAME, SPEAKER, Asked
 from ctx.memory.slots import PERSON_TITLE
 from ctx.memory.statement import MAX_STATEMENT_CHARS, Statement
 
@@ -58,7 +58,7 @@ _MEASURE = re.compile(
     r"(?i)(?<![\d.,])[\d.,]*\d\s*(?:%|[a-zäöü]+s\b|percent|cm|km|kg|°)|\b(?:in|until|till|since|by|from|of|to)\s+(?:19|20)\d\d\b"
 )
 _IN_A_PLACE = re.compile(r"\bin\s+(?:the\s+)?[A-ZÄÖÜ][\w-]+")
-_CALENDAR = re.compile(rf"\b(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days?|{'|'.join(MONTHS).title()})\b")
+_CALENDAR = re.compile(CALENDAR)
 _HUMPED = re.compile(r"\b[a-z]+[A-Z]\w*")  # eLife
 _NAMING = re.compile(r"(?i)\b(?:named|called)\s+\w")
 
@@ -116,10 +116,7 @@ _UNIT = (
 )
 # How a question asks, and what a statement that answers it has.
 _SIGNS = (
-    (
-        re.compile(r"(?i)\bhow\s+old\b"),
-        re.compile(rf"(?i){_AGE}|\bborn\b|birthday|\b(?:19|20)\d\d\b"),
-    ),
+    (re.compile(r"(?i)\bhow\s+old\b"), re.compile(rf"(?i){_AGE}|\bborn\b|birthday|\b(?:19|20)\d\d\b")),
     (
         re.compile(
             r"(?i)^\W*(?:for\s+)?how\s+long\s+(?:is|are|was|were|does|do|did|will|can|may|must|should)\b"
@@ -252,9 +249,9 @@ class Wanted(NamedTuple):
         is married".
         """
         question = Asked.of(self.query)
-        if question.relatives and not told.others:
-            return self._asks_for_relative(told, alike)
-        if not told.others or question.relatives or question.of_somebody:
+        if not told.others:
+            return bool(question.relatives) and self._asks_for_relative(told, alike)
+        if question.relatives or question.of_somebody:
             return False
         return self._is_of_relative_alone(told, question, alike)
 

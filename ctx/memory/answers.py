@@ -62,12 +62,11 @@ def answer_of(hits: Sequence[MemoryHit], query: str, alike: Callable[[str, str],
     """
     if any(hit.signals.get("in_window") or hit.signals.get("of_facet") for hit in hits):
         return Answer(True, True)
-    read = alike is not None and not foreign(query)
     # A quarter of the words of a question; of a whole paragraph as many as of a question.
     floor = FLOOR_BY_WORDS * min(1.0, SHORT_QUESTION / (len(set(query_terms(query))) or 1))
     best = [(hit, Statement.of(hit.memory.text)) for hit in hits[:ANSWERING_HITS]]
     if alike is not None:
-        likelihoods = [_likelihood(hit, statement, read=read) for hit, statement in best]
+        likelihoods = [_likelihood(hit, statement, query) for hit, statement in best]
     else:
         likelihoods = [PLAINLY if hit.score >= floor else 0.0 for hit, _ in best]
     plain = any(
@@ -81,12 +80,11 @@ def doubted(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
     """The hits, of which none that does not plainly answer is called likelier than not. What was raised for
     another reason, its time or what it ends, stays as it is.
     """
-    read = not foreign(query)
     return [
         hit._replace(score=DOUBTFUL)
         if hit.score > DOUBTFUL
         and hit.signals.keys().isdisjoint(_RAISED)
-        and _likelihood(hit, Statement.of(hit.memory.text), read=read) < PLAINLY
+        and _likelihood(hit, Statement.of(hit.memory.text), query) < PLAINLY
         else hit
         for hit in hits
     ]
@@ -104,11 +102,7 @@ def of_kind_first(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:
         if not hit.signals.get("in_window") and lacks_answer(Statement.of(hit.memory.text), query)
     }
     lacking -= {hit.signals.get("outdated") for hit in best if hit.memory.id not in lacking}
-    return [
-        *(hit for hit in best if hit.memory.id not in lacking),
-        *(hit for hit in best if hit.memory.id in lacking),
-        *hits[ANSWERING_HITS:],
-    ]
+    return [*sorted(best, key=lambda hit: hit.memory.id in lacking), *hits[ANSWERING_HITS:]]
 
 
 def _answers_another(query: str, statement: Statement, alike: Callable[[str, str], float] | None) -> bool:
@@ -128,11 +122,11 @@ def _answers_another(query: str, statement: Statement, alike: Callable[[str, str
     )
 
 
-def _likelihood(hit: MemoryHit, statement: Statement, *, read: bool) -> float:
+def _likelihood(hit: MemoryHit, statement: Statement, query: str) -> float:
     """How likely a hit answers; by its score where its meaning is not known, or says little: in a language
-    that the model does not `read`, and of a long text, of which some part is near to any question.
+    that the model does not read, and of a long text, of which some part is near to any question.
     """
     cosine, matter, lexical = (hit.signals[name] for name in ("cosine", "matter", "lexical"))
-    if cosine is not None and read and statement.short:
+    if cosine is not None and statement.short and not foreign(query):
         return FITTED.likelihood(cosine, matter, lexical)
     return PLAINLY if hit.score >= PLAIN_BY_SCORE else PERHAPS if hit.score >= PERHAPS_BY_SCORE else 0.0

@@ -75,8 +75,7 @@ _SPELT_DAY = re.compile(
 _ENGLISH_OF = {
     "vorgestern": "the day before yesterday", "gestern": "yesterday", "heute": "today",
     "übermorgen": "the day after tomorrow",
-    "januar": "january", "februar": "february", "märz": "march", "mai": "may", "juni": "june", "juli": "july",
-    "oktober": "october", "dezember": "december",
+    **dict(zip(GERMAN_MONTHS, MONTHS, strict=True)),
     "montag": "monday", "dienstag": "tuesday", "mittwoch": "wednesday", "donnerstag": "thursday",
     "freitag": "friday", "samstag": "saturday", "sonntag": "sunday",
     "letzten": "last", "letzte": "last", "letzter": "last", "letztes": "last", "vorigen": "last",

@@ -127,7 +127,7 @@ def _lasting_sentence(sentence: str) -> str | None:
     request = _REMEMBER.match(sentence)
     if request is not None:
         statement = request["what"].strip().rstrip("?")
-        return _capital(statement) if _telling(statement) else None
+        return statement[:1].upper() + statement[1:] if _telling(statement) else None
     if _ASKED.search(sentence) or not _telling(sentence):
         return None
     return sentence if _lasts(sentence) else None
@@ -153,7 +153,3 @@ def _holds(sentence: str) -> bool:
         return False
     attribute = slot(first_person(sentence))
     return attribute is not None and (attribute.lasting or Statement.of(sentence).changes)
-
-
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]

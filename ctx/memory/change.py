@@ -13,20 +13,14 @@ from typing import NamedTuple
 from ctx.analyze import STOP_WORDS, terms
 from ctx.memory.contrast import (
     begins_with_another,
+    kinds_apart,
     labelled_apart,
     of_another,
     of_another_time,
-    of_one_kind_apart,
     scoped_otherwise,
 )
 from ctx.memory.language import inflected, language
-from ctx.memory.slots import (
-    STATES,
-    Slot,
-    named_clues,
-    same_slot,
-    told_by_slot,
-)
+from ctx.memory.slots import STATES, Slot, named_clues, same_slot, told_by_slot
 from ctx.memory.statement import Statement
 
 PLAIN_COSINE = 0.5  # of two texts of which the later says that something changed
@@ -141,9 +135,9 @@ def _beside(earlier: Statement, later: Statement) -> bool:
     return (
         begins_with_another(*texts)
         or labelled_apart(*texts)
-        or of_another(*texts)
+        or bool(of_another(*texts))
         or scoped_otherwise(*texts)
-        or of_one_kind_apart(earlier.things, earlier.terms, later.things, later.terms)
+        or any(kinds_apart(earlier.things, earlier.terms, later.things, later.terms))
         or of_another_time(earlier.terms, later.terms)
         or not earlier.ending_words.isdisjoint(later.ending_words)
         or bool(later.ending - earlier.terms - earlier.content and earlier.content - later.terms)

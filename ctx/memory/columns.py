@@ -36,23 +36,18 @@ def canonical(value: JSON) -> str:
 # -- what a caller may give ----------------------------------------------------------------------------------
 
 
-def no_time(name: str, value: str) -> BadRequest:
-    """What is answered to a text that is no time: `name` is what it was given for."""
-    return BadRequest(
-        f"{name}: '{value[:40]}' is not an ISO 8601 date or time of the years 1 to 9999"
-        " (write 2026-05-03 or 2026-05-03T14:30:00Z)"
-    )
-
-
-def moment_ms(name: str, value: JSON) -> int | None:
-    """Milliseconds of a time given as such or in ISO 8601."""
+def moment_ms(name: str, value: JSON, *, end_of_day: bool = False) -> int | None:
+    """Milliseconds of a time given as such or in ISO 8601; a bare date is its first one, or its last."""
     if value is None:
         return None
     if isinstance(value, str):
         try:
-            return parse_ms(value)
+            return parse_ms(value, end_of_day=end_of_day)
         except ValueError:
-            raise no_time(name, value) from None
+            raise BadRequest(
+                f"{name}: '{value[:40]}' is not an ISO 8601 date or time of the years 1 to 9999"
+                " (write 2026-05-03 or 2026-05-03T14:30:00Z)"
+            ) from None
     value = plain_number(value)
     if not is_whole(value) or abs(value) >= 2**53:
         raise BadRequest(f"{name}: give milliseconds since the epoch or an ISO 8601 text")
@@ -61,12 +56,7 @@ def moment_ms(name: str, value: JSON) -> int | None:
 
 def last_moment(name: str, value: JSON) -> int | None:
     """The same, where a bare date stands for its last moment."""
-    if isinstance(value, str):
-        try:
-            return parse_ms(value, end_of_day=True)
-        except ValueError:
-            pass
-    return moment_ms(name, value)
+    return moment_ms(name, value, end_of_day=True)
 
 
 def check_unicode(name: str, value: str) -> None:
@@ -129,9 +119,7 @@ def _importance(name: str, value: JSON) -> float | None:
 def _ordinal(name: str, value: JSON) -> int | None:
     if value is None:
         return None
-    if not is_number(value):
-        raise BadRequest(f"{name}: a whole number from 0")
-    if not 0 <= value < 2**53 or value != int(value):
+    if not is_number(value) or not 0 <= value < 2**53 or value != int(value):
         raise BadRequest(f"{name}: a whole number from 0")
     return int(value)
 
@@ -301,8 +289,7 @@ class Memory(NamedTuple):
     source: Annotated[JSON, Column("TEXT NOT NULL", "source", compared=OBJECT)] = None
     flags: Annotated[list[str], Column("TEXT NOT NULL", "flags", compared=LIST)] = None  # type: ignore[assignment]
     event_ms: Annotated[
-        int | None,
-        Column("INTEGER", "event_date", moment_ms, compared=TIME, identity=True, order=-(2**53)),
+        int | None, Column("INTEGER", "event_date", moment_ms, compared=TIME, identity=True, order=-(2**53))
     ] = None
     created_ms: Annotated[int, Column("INTEGER NOT NULL", "created", compared=TIME, order=_REQUIRED)] = 0
     updated_ms: Annotated[int, Column("INTEGER NOT NULL", "updated", compared=TIME, order=_REQUIRED)] = 0
@@ -356,11 +343,8 @@ ORDERS = {PUBLIC[name]: name for name, column in COLUMNS.items() if column.order
 
 def order_key(name: str) -> str:
     """The SQL of the value that a public name sorts by; never NULL, so that a page can go on behind it."""
-    column = ORDERS[name]
-    stand_in = COLUMNS[column].order
-    if column == "said_ms":
-        return "coalesce(m.said_ms, m.created_ms)"
-    return f"m.{column}" if stand_in is _REQUIRED else f"coalesce(m.{column}, {_sql_literal(stand_in)})"
+    value, stand_in = column_sql("m", ORDERS[name]), COLUMNS[ORDERS[name]].order
+    return value if stand_in is _REQUIRED else f"coalesce({value}, {stand_in!r})"
 
 
 def order_value(name: str, memory: Memory) -> JSON:
@@ -372,8 +356,9 @@ def order_value(name: str, memory: Memory) -> JSON:
     return memory.created_ms if column == "said_ms" else COLUMNS[column].order
 
 
-def _sql_literal(value: JSON) -> str:
-    return f"'{value}'" if isinstance(value, str) else str(value)
+def column_sql(alias: str, column: str) -> str:
+    """The SQL of a column's value; of when something was said, where nobody knows, when it was stored."""
+    return f"coalesce({alias}.said_ms, {alias}.created_ms)" if column == "said_ms" else f"{alias}.{column}"
 
 
 def table_sql(version: int) -> str:

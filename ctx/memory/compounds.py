@@ -31,10 +31,7 @@ def compounds(words: Sequence[str], frequencies: Callable[[Iterable[str]], Mappi
     joints = _joints(words)
     candidates = {part for pairs in splits.values() for pair in pairs for part in pair}
     held_terms = frequencies(candidates.union(*joints.values()))
-    parts: dict[str, tuple[str, ...]] = {}
-    for word, pairs in splits.items():
-        if longest := _longest(pairs, held_terms):
-            parts[word] = longest
+    parts = {word: longest for word, pairs in splits.items() if (longest := _longest(pairs, held_terms))}
     for pair, joined_terms in joints.items():
         for joint in filter(held_terms.__contains__, joined_terms):
             parts |= {word: (*parts.get(word, ()), joint) for word in pair}

@@ -21,7 +21,7 @@ def conflicts(evidence: Sequence[Evidence], vectors: Sequence[Vector]) -> list[J
     number.
     """
     pairs = [
-        _pair("changed", "replaced", (id, text, uttered_ms, None), _side(entry, number))
+        _pair("changed", "replaced", _side(id, text, uttered_ms, None), _cited(entry, number))
         for number, entry in enumerate(evidence, 1)
         for id, text, uttered_ms in entry.replaced[:1]
     ]
@@ -32,7 +32,7 @@ def conflicts(evidence: Sequence[Evidence], vectors: Sequence[Vector]) -> list[J
         reason = _disagreement(statements[earlier], statements[later], terms_of[earlier], terms_of[later])
         if reason is not None:
             ordered = evidence[earlier].when_ms < evidence[later].when_ms
-            sides = (_side(evidence[index], index + 1) for index in (earlier, later))
+            sides = (_cited(evidence[index], index + 1) for index in (earlier, later))
             pairs.append(_pair("changed" if ordered else "conflict", reason, *sides))
     return pairs[:MAX_CONFLICTS]
 
@@ -46,27 +46,23 @@ def successions(pairs: Sequence[JSON]) -> dict[int, int]:
     }
 
 
-def _side(entry: Evidence, number: int | None) -> tuple[str, str, int, int | None]:
-    return entry.id, entry.text, entry.when_ms, number
+def _side(id: str, text: str, ms: int, number: int | None) -> JSON:
+    return {"id": id, "text": shortened(text), "date": day(ms), "n": number}
 
 
-def _pair(
-    kind: str, reason: str, older: tuple[str, str, int, int | None], newer: tuple[str, str, int, int | None]
-) -> JSON:
-    texts_of_sides = [
-        {"id": id, "text": shortened(text), "date": day(ms), "n": number}
-        for id, text, ms, number in (older, newer)
-    ]
-    return {"kind": kind, "why": reason, "older": texts_of_sides[0], "newer": texts_of_sides[1]}
+def _cited(entry: Evidence, number: int) -> JSON:
+    return _side(entry.id, entry.text, entry.when_ms, number)
+
+
+def _pair(kind: str, reason: str, older: JSON, newer: JSON) -> JSON:
+    return {"kind": kind, "why": reason, "older": older, "newer": newer}
 
 
 def _disagreement(
     earlier: Statement, later: Statement, earlier_terms: set[str], later_terms: set[str]
 ) -> str | None:
     """Why two statements cannot both hold; None where they can."""
-    if earlier.text == later.text or earlier.others != later.others:
-        return None
-    if contrasted(earlier.text, later.text):
+    if earlier.text == later.text or earlier.others != later.others or contrasted(earlier.text, later.text):
         return None
     common, shorter = len(earlier_terms & later_terms), min(len(earlier_terms), len(later_terms))
     shared = common / (shorter or 1)

@@ -10,7 +10,6 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Set
 from functools import cache, lru_cache
-from itertools import pairwise
 
 from ctx.analyze import STOP_WORDS, terms
 from ctx.memory.gist import first_person
@@ -32,20 +31,7 @@ _POSSESSIVE = "s"  # what is left of "API's" where an apostrophe parts words
 _UNNAMING = (STOP_WORDS | {_POSSESSIVE}) - _SPEAKERS  # what no name of a thing ends with
 # Who prefers a thing likes it, or wants it.
 _LIKING = frozenset(
-    (
-        "like",
-        "likes",
-        "love",
-        "loves",
-        "prefer",
-        "prefers",
-        "favour",
-        "favours",
-        "want",
-        "wants",
-        "enjoy",
-        "enjoys",
-    )
+    verb + ending for verb in ("like", "love", "prefer", "favour", "want", "enjoy") for ending in ("", "s")
 )
 # Where speakers are left out, a deed begins with its auxiliary: "Han aplazado el informe".
 _AUXILIARIES = frozenset(("he", "ha", "hemos", "han"))
@@ -159,7 +145,7 @@ def contrasted(earlier: str, later: str) -> frozenset[str]:
     """The terms by which the earlier of two statements put alike about two things can be told from the later
     one; none where they are not such.
     """
-    if parted_terms := _of_another(earlier, later):
+    if parted_terms := of_another(earlier, later):
         return parted_terms
     earlier_words, later_words = (_plain_words(first_person(text)) for text in (earlier, later))
     start = _shared(earlier_words, later_words)
@@ -188,8 +174,10 @@ def _are_things(words: list[str], other_words: list[str]) -> bool:
     return not _LIKING.issuperset((*words, *other_words))
 
 
-def _of_another(earlier: str, later: str) -> frozenset[str]:
-    """The terms of what something in the earlier text is of, where the later one has it of something else."""
+def of_another(earlier: str, later: str) -> frozenset[str]:
+    """The terms of what something in the earlier text is of, where the later one has it of something else:
+    the password of the office, and that of the guests.
+    """
     heads = {match[1].casefold(): match[2] for match in _COMPLEMENT.finditer(later)}
     complements = [
         match[2]
@@ -253,7 +241,7 @@ def kinds(text: str) -> frozenset[tuple[str, str]]:
     silent = silent_terms(text)
     for phrase in _PHRASE_END.split(_DEED.sub(", ", text)):
         words = [word if (word := _telling(name)) not in silent else "" for name in _WORD.findall(phrase)]
-        pairs.update((modifier, head) for modifier, head in pairwise(words) if modifier and head)
+        pairs.update((modifier, head) for modifier, head in itertools.pairwise(words) if modifier and head)
     return frozenset(pairs)
 
 
@@ -319,13 +307,6 @@ def limited(text: str) -> bool:
 def wishes(text: str) -> bool:
     """Whether somebody says in a text what they weigh, would like or tried."""
     return _WISH.search(text) is not None
-
-
-def of_another(earlier: str, later: str) -> bool:
-    """Whether the later text has something of one thing that the earlier one has of another: the password of
-    the office, and that of the guests.
-    """
-    return bool(_of_another(earlier, later))
 
 
 def of_another_time(earlier_terms: Set[str], later_terms: Set[str]) -> bool:
@@ -411,16 +392,6 @@ def of_other_kinds(
         and any(later_head == head and later not in earlier_terms for later, later_head in later_kinds)
         for modifier, head in asked_kinds
     )
-
-
-def of_one_kind_apart(
-    earlier_kinds: Set[tuple[str, str]],
-    earlier_terms: Set[str],
-    later_kinds: Set[tuple[str, str]],
-    later_terms: Set[str],
-) -> bool:
-    """Whether two texts speak of different things of a kind: of the users table, and of the orders table."""
-    return any(True for _ in kinds_apart(earlier_kinds, earlier_terms, later_kinds, later_terms))
 
 
 def kinds_apart(

@@ -10,6 +10,7 @@ import re
 from calendar import monthrange
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import NamedTuple
 
 from ctx.clock import DAY_MS, parse_ms
@@ -28,6 +29,7 @@ class Window(NamedTuple):
     last_ms: int | None
 
 
+_Read = Callable[[re.Match[str], int], Window | None]
 _month = (
     r"(?P<month>" + "|".join(f"{name}|{name[:3]}\\.?" for name in MONTHS if name != "may") + "|may|sept\\.?)"
 )
@@ -44,12 +46,9 @@ _POINT = (
 def window(text: str, now_ms: int) -> Window | None:
     """The first window that the text names, seen from `now_ms`; None where it names none."""
     text = in_english(text[:MAX_TEXT].lower())
-    for pattern, read in _RANGES:
-        for match in pattern.finditer(text):
-            span = _guarded(read, match, now_ms)
-            if span is not None:
-                return span
-    return _single(text, now_ms)
+    readings = (_reading(pattern, read, text, now_ms) for pattern, read in _RANGES)
+    first = next(filter(None, readings), None)
+    return _single(text, now_ms) if first is None else first[1]
 
 
 def happened(text: str, said_ms: int, ahead_of_utc_ms: int = 0) -> Window | None:
@@ -70,7 +69,7 @@ def asked(question: str, now_ms: int) -> Window | None:
     span = window(question, now_ms)
     if span is None or span.last_ms is None or span.last_ms >= now_ms:
         return span
-    return _to_come(question, span, now_ms) or span
+    return _to_come(question, now_ms) or span
 
 
 def _closed(text: str, said_ms: int) -> Window | None:
@@ -84,21 +83,21 @@ def _of_days(span: Window) -> bool:
     return all(end_ms % DAY_MS == 0 for end_ms in ends)
 
 
-def _to_come(text: str, span: Window, said_ms: int) -> Window | None:
+def _to_come(text: str, said_ms: int) -> Window | None:
     """The same day a year or a week later, where a text that names no year speaks of what is ahead: "due on 9
     January", said in November, or "on Friday". None where it does not.
     """
-    lowered = in_english(text[:MAX_TEXT].lower())
     text = text[:MAX_TEXT]
     if not (_AHEAD.search(text) or _of_present(text)) or _BEHIND.search(text):
         return None
+    lowered = in_english(text.lower())
     if _MONTH_NAMED.search(lowered):
         later = window(text, said_ms + _YEAR_MS)
     elif _WEEKDAY_NAMED.search(lowered):
         later = window(text, said_ms + 7 * DAY_MS)
     else:
         return None
-    ahead = later is not None and later != span and later.last_ms is not None and later.last_ms >= said_ms
+    ahead = later is not None and later.last_ms is not None and later.last_ms >= said_ms
     return later if ahead else None
 
 
@@ -108,25 +107,22 @@ def _of_present(text: str) -> bool:
     return _PRESENT.search(text) is not None and not over
 
 
-def _guarded(
-    read: "Callable[[re.Match[str], int], Window | None]", match: re.Match[str], now_ms: int
-) -> Window | None:
-    try:
-        return read(match, now_ms)
-    except (ValueError, OverflowError):
-        return None  # the 31st of February, the year 0: not a time
+def _reading(pattern: re.Pattern[str], read: _Read, text: str, now_ms: int) -> tuple[int, Window] | None:
+    """Where a pattern first finds a time in a text, and that time."""
+    for match in pattern.finditer(text):
+        try:
+            span = read(match, now_ms)
+        except (ValueError, OverflowError):
+            continue  # the 31st of February, the year 0: not a time
+        if span is not None:
+            return match.start(), span
+    return None
 
 
 def _single(text: str, now_ms: int) -> Window | None:
-    first: tuple[int, Window] | None = None
-    for pattern, read in _SINGLES:
-        for match in pattern.finditer(text):
-            span = _guarded(read, match, now_ms)
-            if span is not None:
-                if first is None or match.start() < first[0]:
-                    first = (match.start(), span)
-                break
-    return first[1] if first else None
+    """The first time in a text that is no range."""
+    readings = [_reading(pattern, read, text, now_ms) for pattern, read in _SINGLES]
+    return min(filter(None, readings), key=itemgetter(0), default=(0, None))[1]
 
 
 def _moment(ms: int) -> datetime:
@@ -271,10 +267,7 @@ def _quarter(match: re.Match[str], now_ms: int) -> Window:
 def _ahead(match: re.Match[str], now_ms: int) -> Window:
     count, unit = _count(match), match["unit"]
     if unit in ("month", "year"):
-        first = _month_after(
-            _moment(now_ms).replace(day=1, hour=0, minute=0, second=0, microsecond=0),
-            count * (12 if unit == "year" else 1),
-        )
+        first = _units_after(_day(now_ms), unit, count)
         return _span(first, _month_after(first))
     first = _day(now_ms) + timedelta(**{f"{unit}s": count})
     return _span(first, first + timedelta(days=1))
@@ -282,7 +275,7 @@ def _ahead(match: re.Match[str], now_ms: int) -> Window:
 
 def _back(moment: datetime, count: int, unit: str) -> datetime:
     if unit in ("month", "year"):
-        first = _month_after(moment, -count * (12 if unit == "year" else 1))
+        first = _units_after(moment, unit, -count)
         for day in range(moment.day, 0, -1):  # the 31st of a month that has 30 days is its last
             try:
                 return first.replace(day=day)
@@ -297,13 +290,11 @@ def _ago(match: re.Match[str], now_ms: int) -> Window:
     if unit == "hour":
         hour = moment.replace(minute=0, second=0, microsecond=0)
         return _span(hour, hour + timedelta(hours=1))
-    first = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-    if unit == "day":
-        return _span(first, first + timedelta(days=1))
     if unit == "week":  # "two weeks ago" is a guess of a few days
+        first = _day(_ms(moment))
         return _span(first - timedelta(days=3), first + timedelta(days=4))
-    first = first.replace(day=1) if unit == "month" else first.replace(month=1, day=1)
-    return _span(first, _month_after(first, 1 if unit == "month" else 12))
+    first = _unit_start(unit, _ms(moment))
+    return _span(first, first + timedelta(days=1) if unit == "day" else _units_after(first, unit, 1))
 
 
 def _days_ago(match: re.Match[str], now_ms: int) -> Window:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ctx.analyze import STOP_WORDS, beginning, folded, query_terms, terms
-from ctx.clock import iso_utc
+from ctx.memory.calendar_words import MONTHS
 from ctx.memory.language import silent_terms
+from ctx.memory.records import iso
 from ctx.types import JSON
 
 MAX_CLAIM_CHARS = 240
@@ -25,7 +26,6 @@ _SENTENCE = re.compile(
     r"(?<=[.!?。！？])(?<!\b\d\.)(?<!\b\d\d\.)(?<!\b(?:Dr|Mr|Ms|St|Hr|Fr|Nr)\.)(?<!\b(?:Mrs)\.)(?<!\bProf\.)\s+"
     r"|\n+"
 )
-_MONTHS = "January February March April May June July August September October November December".split()  # noqa: SIM905
 
 Vector = dict[str, float]
 
@@ -122,22 +122,15 @@ def shortened(text: str) -> str:
 
 def day(ms: int) -> str:
     """A day in ISO 8601."""
-    try:
-        return iso_utc(ms)[:10]
-    except OverflowError:
-        return "an unknown date"
-
-
-def day_in_words(ms: int) -> str:
-    """A day as one says it: `3 May 2026`."""
-    return in_words(day(ms))
+    moment = iso(ms)
+    return "an unknown date" if moment is None else moment[:10]
 
 
 def in_words(iso_day: str) -> str:
-    """A day in ISO 8601 as one says it; what is none is given back."""
+    """A day in ISO 8601 as one says it, `3 May 2026`; what is none is given back."""
     year, _, month_and_day = iso_day.partition("-")
     month, _, number = month_and_day.partition("-")
-    return f"{int(number)} {_MONTHS[int(month) - 1]} {year}" if number else iso_day
+    return f"{int(number)} {MONTHS[int(month) - 1].capitalize()} {year}" if number else iso_day
 
 
 def weighed(texts: Sequence[str]) -> list[Vector]:

@@ -310,7 +310,7 @@ def facets(text: str, content: frozenset[str]) -> frozenset[str]:
     if limited(text) or wishes(text) or _OF_A_PART.search(text):
         return frozenset()
     sentence = first_person(text)
-    names = {name for name, form, _ in _DEEDS if form is not None and form.search(sentence)}
+    names = {name for name, form, _ in _DEEDS if form.search(sentence)}
     if denies(_INSTEAD.sub("", text)):
         return frozenset(names & {"diet"})
     product = next((product for product in _products() if _is_of_product(text, content, product)), None)
@@ -343,7 +343,7 @@ def facet_clues(name: str) -> frozenset[str]:
     for product in _products():
         if product.name == name:
             return product.clues
-    return frozenset(terms(_CLUES.get(name, ""))) - STOP_WORDS
+    return frozenset(terms(_CLUES[name])) - STOP_WORDS
 
 
 _CLUES = {

@@ -19,7 +19,6 @@ Comparisons with something absent are false, also below `none`. Times are millis
 import re
 from typing import NamedTuple
 
-from ctx.clock import parse_ms
 from ctx.errors import BadRequest
 from ctx.memory.columns import (
     COMPARED,
@@ -30,7 +29,8 @@ from ctx.memory.columns import (
     TIME,
     check_number,
     check_unicode,
-    no_time,
+    column_sql,
+    moment_ms,
 )
 from ctx.text import did_you_mean
 from ctx.types import JSON, is_number
@@ -43,6 +43,7 @@ FIELDS = {name: entry for name, entry in COMPARED.items() if entry[0] not in (LI
 LISTS = tuple(name for name, entry in COMPARED.items() if entry[0] == LIST)
 OBJECTS = tuple(name for name, entry in COMPARED.items() if entry[0] == OBJECT)
 GROUPS = ("all", "any", "none")
+_KNOWN_KEYS = (*FIELDS, *LISTS, "metadata.KEY", "source.KEY", "parent.FIELD", *GROUPS)
 _COMPARE = {"eq": "=", "ne": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 OPERATORS = (*_COMPARE, "in", "not_in", "exists", "contains", "starts", "under")
 LIST_OPERATORS = ("has", "has_any", "has_all", "has_only", "exists")
@@ -94,14 +95,14 @@ class _Compiler:
             condition = self.context(key, alias, value)
         elif name in FIELDS:
             kind, column = FIELDS[name]
-            condition = self.field(key, kind, _column(alias, column), value)
+            condition = self.field(key, kind, column_sql(alias, column), value)
         elif name in LISTS:
             condition = self.listed(key, f"{alias}.{name}", value)
         elif name.startswith(tuple(f"{object}." for object in OBJECTS)):
             object, _, path = name.partition(".")
             condition = self.keyed(key, f"{alias}.{object}", path, value)
         else:
-            raise BadRequest(f"filter: unknown key '{key[:80]}'; {did_you_mean(name, _known_keys())}")
+            raise BadRequest(f"filter: unknown key '{key[:80]}'; {did_you_mean(name, _KNOWN_KEYS)}")
         if alias == "p":
             # The container stands in the same bank as the row: the subquery takes its number, never one from
             # the filter.
@@ -120,12 +121,10 @@ class _Compiler:
         return _join("any", [first, self.listed(key, f"{alias}.contexts", value)])
 
     def operators(self, key: str, value: JSON, known: tuple[str, ...]) -> list[tuple[str, JSON]]:
-        if not isinstance(value, dict):
-            entries: list[tuple[str, JSON]] = [("in", value)] if isinstance(value, list) else [("eq", value)]
-        else:
-            entries = list(value.items())
-            if not entries:
-                raise BadRequest(f"filter: '{key}' has no operator (known: {', '.join(known)})")
+        bare = ("in" if isinstance(value, list) else "eq", value)
+        entries: list[tuple[str, JSON]] = list(value.items()) if isinstance(value, dict) else [bare]
+        if not entries:
+            raise BadRequest(f"filter: '{key}' has no operator (known: {', '.join(known)})")
         for operator, _ in entries:
             if operator not in known:
                 raise BadRequest(
@@ -235,18 +234,15 @@ def _json_part(key: str, column: str, json_path: str, operator: str, operand: JS
 
 
 def _join(group: str, parts: list[Condition]) -> Condition:
-    values = tuple(value for part in parts for value in part.values)
     if group == "none":
         # A comparison with NULL is unknown, and NOT unknown would drop the row.
-        negations = [f"NOT coalesce(({part.sql}), FALSE)" for part in parts]
-        return Condition(" AND ".join(negations), values) if parts else EVERYTHING
+        parts = [Condition(f"NOT coalesce(({part.sql}), FALSE)", part.values) for part in parts]
+    if not parts:
+        return _NOTHING if group == "any" else EVERYTHING
     if len(parts) == 1:
         return parts[0]
-    if not parts:
-        return EVERYTHING if group == "all" else _NOTHING
-    return Condition(
-        "(" + (" AND " if group == "all" else " OR ").join(part.sql for part in parts) + ")", values
-    )
+    sql = (" OR " if group == "any" else " AND ").join(part.sql for part in parts)
+    return Condition(f"({sql})", tuple(value for part in parts for value in part.values))
 
 
 def _part_of(column: str, operator: str, value: JSON) -> Condition:
@@ -312,23 +308,10 @@ def _operand(key: str, kind: str, operator: str, value: JSON) -> JSON:
     if value is None:
         return None
     if kind == TIME and isinstance(value, str):
-        try:
-            return parse_ms(value, end_of_day=operator in ("lte", "gt"))
-        except ValueError:
-            raise no_time(f"filter: '{key}'", value) from None
+        return moment_ms(f"filter: '{key}'", value, end_of_day=operator in ("lte", "gt"))
     if kind == TEXT:
         return _text_operand(key, value)
     if not is_number(value):
         raise BadRequest(f"filter: '{key}' is compared with {'times' if kind == TIME else 'numbers'}")
     check_number(f"filter: '{key}'", value)
     return value
-
-
-def _column(alias: str, column: str) -> str:
-    if column == "said_ms":  # absent where it is the moment of storing
-        return f"coalesce({alias}.said_ms, {alias}.created_ms)"
-    return f"{alias}.{column}"
-
-
-def _known_keys() -> tuple[str, ...]:
-    return (*FIELDS, *LISTS, "metadata.KEY", "source.KEY", "parent.FIELD", *GROUPS)

@@ -33,8 +33,6 @@ class Disposition(NamedTuple):
     @classmethod
     def of(cls, config: JSON) -> "Disposition":
         """From a bank's configuration; other keys are passed over. Raises `BadRequest`."""
-        if not isinstance(config, dict):
-            raise BadRequest("disposition: an object is needed")
         mission = config.get("mission")
         if mission is not None and not isinstance(mission, str):
             raise BadRequest("disposition: 'mission' is a text")
@@ -43,9 +41,6 @@ class Disposition(NamedTuple):
             for trait in ("skepticism", "literalism", "empathy")
         }
         return cls(mission, **traits)
-
-
-EVEN = Disposition()
 
 
 class Group(NamedTuple):
@@ -159,7 +154,7 @@ def recommendation(
     query: str, groups: Sequence[Group], evidence: Sequence[Evidence], disposition: Disposition
 ) -> JSON:
     """Where a question asks for one: what leads the evidence, and how much of it stands behind."""
-    if not _ADVICE.search(query) or not groups:
+    if not _ADVICE.search(query):
         return None
     lead = groups[0]
     if disposition.skepticism >= 4 and len(lead.members) < 2:

@@ -195,12 +195,7 @@ def unranked(memory: Candidate) -> MemoryHit:
 
 
 def neighbours(
-    reader: Reader,
-    embedding: Embedding,
-    text: str,
-    mode: str,
-    conditions: Sequence[Condition],
-    count: int,
+    reader: Reader, embedding: Embedding, text: str, mode: str, conditions: Sequence[Condition], count: int
 ) -> list[tuple[Candidate, float | None]]:
     """The memories nearest to a text under the conditions, best first, with the cosine."""
     legs = search_legs(reader, embedding, text[:MAX_CHARS], mode, conditions, count, superseded=False)

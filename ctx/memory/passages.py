@@ -33,8 +33,7 @@ def passages(text: str, size: int = MAX_PASSAGE_CHARS) -> list[str]:
     start = 0
     while len(text) - start > size and len(pieces) < MAX_PASSAGES - 1:
         end = _break(text, start, size)
-        piece = text[start:end].strip()
-        if piece:
+        if piece := text[start:end].strip():
             pieces.append(piece)
         start = end
     if tail := text[start:].strip():
@@ -46,9 +45,7 @@ def _break(text: str, start: int, size: int) -> int:
     stop = start + size
     window = text[start:stop]
     for pattern in _BREAKS:
-        last = 0
-        for match in pattern.finditer(window):
-            last = match.end()
+        last = max((match.end() for match in pattern.finditer(window)), default=0)
         if last > size // 3:  # an earlier break would leave a crumb
             return start + last
     return stop
@@ -69,7 +66,7 @@ def segments(memory: Memory) -> list[list[str]]:
 
 def weighed_length(parts: Sequence[Sequence[str]]) -> int:
     """How many terms a memory counts for in BM25: what it is about weighs `ABOUT_WEIGHT` times."""
-    return sum(map(len, parts)) + (ABOUT_WEIGHT - 1) * len(parts[0]) if parts else 0
+    return sum(map(len, parts)) + (ABOUT_WEIGHT - 1) * len(parts[0])
 
 
 def embedding_texts(text: str) -> list[str]:

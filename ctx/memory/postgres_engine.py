@@ -160,7 +160,6 @@ class PostgresRows(MemoryRows):
         """`own`: closing this closes the database too."""
         self._database = database
         self._own = own
-        self._closed = False
         try:
             database.migrate(COMPONENT, MIGRATIONS)
         except BaseException:
@@ -185,10 +184,6 @@ class PostgresRows(MemoryRows):
             if not durable:
                 connection.execute("SET LOCAL synchronous_commit = off")
             yield PostgresEngine(connection)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreError("the memory store is closed")
 
     def broken(self, error: StoreError) -> bool:
         return broken(error)
@@ -271,7 +266,10 @@ class PostgresEngine(Engine):
             [(bank_no, no, entries) for no, entries in terms.items()],
         )
         self.connection.execute(f"DELETE FROM memory_words WHERE memory_no {IN_NUMBERS}", (listed(nos),))
-        self._count_words(bank_no, -sum(len(part) for parts in words.values() for part in parts))
+        count = sum(len(part) for parts in words.values() for part in parts)
+        self.connection.execute(
+            "UPDATE memory_banks SET words = words - ? WHERE bank_no = ?", (count, bank_no)
+        )
 
     def empty_words(self, bank_no: int) -> None:
         self.connection.execute("DELETE FROM memory_postings WHERE bank_no = ?", (bank_no,))
@@ -283,11 +281,6 @@ class PostgresEngine(Engine):
         self.drop_words(origin_no, nos)
         for no, parts in words.items():
             self.put_words(home_no, no, parts)
-
-    def _count_words(self, bank_no: int, count: int) -> None:
-        self.connection.execute(
-            "UPDATE memory_banks SET words = words + ? WHERE bank_no = ?", (count, bank_no)
-        )
 
     def words(self, bank_no: int, nos: Iterable[int]) -> dict[int, list[list[str]]]:
         cursor = self.connection.execute(

@@ -15,7 +15,7 @@ import math
 import os
 import stat
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from ctx.errors import BadRequest, Conflict, CtxError
 from ctx.memory.bank import MemoryBank
@@ -32,11 +32,6 @@ PRODUCTS = tuple(_READERS)
 MAX_SOURCE_BYTES = 1 << 30  # of what is read whole; a database file too, of which only the head is looked at
 
 
-class _Stored(NamedTuple):
-    created: bool
-    id: str
-
-
 def import_from(bank: MemoryBank, product: str, source: Source) -> JSON:
     """`{"imported", "skipped", "unread": [{"where", "reason"}]}`. Raises `BadRequest` for what is not that
     product's at all."""
@@ -51,15 +46,15 @@ def import_from(bank: MemoryBank, product: str, source: Source) -> JSON:
     ids: dict[str, str] = {}  # of what was stored, by the product's own names: a later one may take its place
     for item in _oldest_first(read(source), counts["unread"]):
         try:
-            stored = _store(bank, product, item, ids)
+            created, id = _store(bank, product, item, ids)
         except Conflict:
             counts["skipped"] += 1
             continue
         except CtxError as error:
             counts["unread"].append(Unread(item.where, error.message)._asdict())
             continue
-        counts["imported" if stored.created else "skipped"] += 1
-        ids[item.key] = stored.id
+        counts["imported" if created else "skipped"] += 1
+        ids[item.key] = id
     return counts
 
 
@@ -83,23 +78,24 @@ def _said_ms(item: Item) -> float:
     return math.inf if ms is None else ms
 
 
-def _store(bank: MemoryBank, product: str, item: Item, ids: dict[str, str]) -> _Stored:
-    """Stores one memory, or one conversation. Raises `Conflict` where it was imported before and is not the
-    same any more."""
+def _store(bank: MemoryBank, product: str, item: Item, ids: dict[str, str]) -> tuple[bool, str]:
+    """Stores one memory, or one conversation: whether it is new, and its id. Raises `Conflict` where it was
+    imported before and is not the same any more.
+    """
     request = f"import:{product}:{item.key}"
     if item.messages:
         before = bank.count()
         reply = bank.put_many(list(item.messages), item.fields, idempotency_key=request)
-        return _Stored(bank.count() > before, reply["id"])
+        return bank.count() > before, reply["id"]
     present = bank.get(item.key, include_deleted=True)
     if present is not None:
-        return _Stored(False, present["id"])
+        return False, present["id"]
     outdated = [ids[key] for key in item.replaces if key in ids]
     current = [id for id in outdated if (record := bank.get(id)) and record["superseded_by"] is None]
     reply = bank.put(
         **item.fields, alias=item.key, dedupe="exact", supersedes=current, idempotency_key=request
     )
-    return _Stored(bool(reply["created"]), reply["id"])
+    return bool(reply["created"]), reply["id"]
 
 
 def read_source(path: str) -> Source:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ctx.analyze import STOP_WORDS, terms
+from ctx.memory.calendar_words import MONTHS
 from ctx.memory.contrast import (
     choices,
     contrasted,
@@ -55,10 +56,8 @@ _PLACE = re.compile(
 )
 SPEAKER = re.compile(r"(?i)\b(?:i|me|my|mine|we|us|our|ours|user)\b")
 # What is spelt as a name and is nobody's: a day, a month, and where somebody is from.
-_WHEN_OR_WHERE = re.compile(
-    r"\b(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days?|January|February|March|April|May|June|July|August"
-    r"|September|October|November|December)\b|\bfrom\s+[A-ZÄÖÜ][\w-]+(?=\W*$)"
-)
+CALENDAR = rf"\b(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days?|{'|'.join(MONTHS).title()})\b"
+_WHEN_OR_WHERE = re.compile(rf"{CALENDAR}|\bfrom\s+[A-ZÄÖÜ][\w-]+(?=\W*$)")
 # Nor a deed that a note begins with, nor, asked who, where something is.
 _DEED = re.compile(
     r"^(?!(?:Al|Wil|Mani|Wini)?[Ff]red\b|(?:Jar|Ahm|Ham|Mohamm?|N|T|J)ed\b)\w+ed\s+"
@@ -253,12 +252,8 @@ class Asked(NamedTuple):
         if not self.of_somebody:
             # "Our repository is called shipyard", in small letters; and not by the name that the question has
             return all(self.terms.issuperset(terms(word)) for word in _CALLED.findall(told.text))
-        by_speaker = SPEAKER.search(told.text) is not None and not self._names_speaker
+        by_speaker = SPEAKER.search(told.text) is not None and not SPEAKER.search(" ".join(self.words))
         return not (by_speaker or told.others - self.relatives or _SOMEBODY.search(told.text))
-
-    @property
-    def _names_speaker(self) -> bool:
-        return SPEAKER.search(" ".join(self.words)) is not None
 
     def _numbers_apart(self, told: Statement) -> Iterator[tuple[str, str]]:
         """A number of which nothing else is said is one to ring."""

@@ -267,8 +267,7 @@ class Reader:
 
     def count(self, conditions: Sequence[Condition]) -> int:
         clause, values = self._where(conditions)
-        row = self.connection.execute(f"SELECT count(*) FROM memories m WHERE {clause}", values).fetchone()
-        return int(row[0])
+        return int(self.scalar(f"SELECT count(*) FROM memories m WHERE {clause}", *values))
 
     def summary(
         self, conditions: Sequence[Condition], group: str | None, group_values: Sequence[JSON] = ()
@@ -393,11 +392,12 @@ class Reader:
         terms = {word: frequencies[word] for word in chosen}
         if entries <= MAX_POSTINGS:
             return Posting(terms, 0)
-        newest = self.connection.execute(
+        first_no = self.scalar(
             "SELECT no FROM memories WHERE bank_no = ? ORDER BY created_ms DESC, no DESC LIMIT 1 OFFSET ?",
-            (self.bank_no, MAX_POSTINGS),
-        ).fetchone()
-        return Posting(terms, newest[0] if newest else 0)
+            self.bank_no,
+            MAX_POSTINGS,
+        )
+        return Posting(terms, first_no or 0)
 
     def words(self, nos: Iterable[int]) -> dict[int, list[list[str]]]:
         """The terms stored for these memories, as `segments` gave them."""
@@ -405,10 +405,8 @@ class Reader:
 
     # -- vectors ---------------------------------------------------------------------------------------------
     def model_no(self, model: str) -> int | None:
-        row = self.connection.execute(
-            "SELECT model_no FROM memory_models WHERE model = ?", (model,)
-        ).fetchone()
-        return row[0] if row else None
+        model_no: int | None = self.scalar("SELECT model_no FROM memory_models WHERE model = ?", model)
+        return model_no
 
     def vectors(self, model_no: int, nos: Sequence[int] | None = None) -> Iterator[tuple[int, bytes]]:
         """(memory number, vector) of every passage of the bank, or of these memories, in order of both."""
@@ -455,10 +453,9 @@ class Reader:
         """The number of a journal line of this bank, or of one that was merged into it."""
         if not isinstance(op_id, str):
             return None
-        row = self.connection.execute(
-            f"SELECT no FROM memory_journal WHERE bank_no IN {LINEAGE} AND op_id = ?", (self.bank_no, op_id)
-        ).fetchone()
-        return row[0] if row else None
+        select = f"SELECT no FROM memory_journal WHERE bank_no IN {LINEAGE} AND op_id = ?"
+        op_no: int | None = self.scalar(select, self.bank_no, op_id)
+        return op_no
 
     def erased_ids(self) -> set[str]:
         """The ids of what was purged from this bank, or from one that was merged into it."""

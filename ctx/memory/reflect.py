@@ -9,14 +9,13 @@ checked, and whatever fails gives the extractive answer with the reason in `degr
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from ctx.analyze import query_terms
 from ctx.memory.answers import FLOOR_BY_WORDS, Answer
 from ctx.memory.conflicts import conflicts, successions
 from ctx.memory.entities import entities
 from ctx.memory.evidence import Evidence, day, shortened, unspoken, weighed
-from ctx.memory.findings import EVEN, Disposition, grouped, recommendation
+from ctx.memory.findings import Disposition, grouped, recommendation
 from ctx.memory.wording import LanguageModel, compose, worded
 from ctx.types import JSON
 
@@ -32,23 +31,15 @@ Find = Callable[[str, int], tuple[list[Evidence], Answer]]
 """`find(query, count)`: up to so many memories, best first, and whether any of them answers the query."""
 
 
-class Gathered(NamedTuple):
-    """The evidence, best first; where there is none, what came nearest, and whether it may be the answer."""
-
-    evidence: list[Evidence]
-    nearest: list[Evidence]
-    possible: bool
-
-
 def reflect(
     query: str,
     find: Find,
     *,
     now_ms: int,
-    budget: str = "low",
-    context: str | None = None,
-    disposition: Disposition = EVEN,
-    language_model: LanguageModel | None = None,
+    budget: str,
+    context: str | None,
+    disposition: Disposition,
+    language_model: LanguageModel | None,
 ) -> JSON:
     """`{"text", "based_on", "findings", "conflicts", "timeline", "gaps", "recommendation", "budget", "mode",
     "degraded"}`.
@@ -102,18 +93,21 @@ def _silence(nearest: Sequence[Evidence], possible: bool) -> str:
     return "No memory speaks to this."
 
 
-def _gather(query: str, find: Find, budget: str, context: str | None) -> Gathered:
+def _gather(
+    query: str, find: Find, budget: str, context: str | None
+) -> tuple[list[Evidence], list[Evidence], bool]:
+    """The evidence, best first; where there is none, what came nearest, and whether it may be the answer."""
     limit = MEMORIES[budget]
     hits, answer = find(query, limit)
     if context and context.strip() and not answer.plain:
         further, answer = find(f"{query} {context}", limit)
         hits = list({entry.id: entry for entry in (*hits, *further)}.values())
     if not answer.plain:
-        return Gathered([], hits[:3], answer.possible)
+        return [], hits[:3], answer.possible
     best = max(entry.score for entry in hits)
     evidence = [entry for entry in hits if entry.score >= max(FLOOR_BY_WORDS, BEARING * best)]
     _follow(query, find, budget, evidence)
-    return Gathered(evidence[:limit], [], True)
+    return evidence[:limit], [], True
 
 
 def _follow(query: str, find: Find, budget: str, evidence: list[Evidence]) -> None:
@@ -138,18 +132,10 @@ def _names_of(evidence: Sequence[Evidence]) -> list[str]:
 
 def _timeline(evidence: Sequence[Evidence]) -> list[JSON]:
     """The evidence in order of time, where it is of several days."""
-    best = sorted(
-        range(min(len(evidence), MAX_TIMELINE)),
-        key=lambda index: (evidence[index].when_ms, evidence[index].id),
-    )
-    if len({day(evidence[index].when_ms) for index in best}) < 2:
+    best = sorted(enumerate(evidence[:MAX_TIMELINE], 1), key=lambda pair: (pair[1].when_ms, pair[1].id))
+    if len({day(entry.when_ms) for _, entry in best}) < 2:
         return []
     return [
-        {
-            "date": day(evidence[index].when_ms),
-            "text": shortened(evidence[index].text),
-            "id": evidence[index].id,
-            "n": index + 1,
-        }
-        for index in best
+        {"date": day(entry.when_ms), "text": shortened(entry.text), "id": entry.id, "n": number}
+        for number, entry in best
     ]

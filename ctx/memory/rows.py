@@ -41,6 +41,12 @@ class MemoryRows:
     Raises `StoreError` where the engine fails and `Busy` where another writer is in the way for too long.
     """
 
+    _closed = False
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError("the memory store is closed")
+
     def view(self) -> AbstractContextManager[Engine]:
         """One snapshot of the tables."""
         raise NotImplementedError
@@ -209,7 +215,6 @@ class SqliteRows(MemoryRows):
         self._lock = threading.Lock()
         self._lock_of_idle = threading.Lock()
         self._idle: list[Connection] = []
-        self._closed = False
         self._log_holds_erased = False
         self._bare = False  # no tables are there, and none may be made: what reads finds nothing
         if is_locked(path):
@@ -225,10 +230,6 @@ class SqliteRows(MemoryRows):
             self._closed = True
             self._writer.close()
             self._close_idle()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreError("the memory store is closed")
 
     def _close_idle(self) -> None:
         while self._idle:

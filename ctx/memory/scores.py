@@ -16,7 +16,6 @@ from ctx.analyze import MAX_QUERY_CHARS, composed, query_terms, words
 from ctx.memory.passages import ABOUT_WEIGHT, weighed_length
 from ctx.ranking import of_model
 
-NO_TERMS: Mapping[str, tuple[str, ...]] = {}
 SUBSTRING_FLOOR = 0.95  # of a memory that holds the query word for word
 PART_CREDIT = 0.5  # of a query's identifier whose parts are there and which is not there whole
 PRIOR_HOLDERS = (
@@ -115,8 +114,8 @@ def word_query(
     frequencies: Mapping[str, int],
     memories: int,
     mean_terms: float,
-    compounds: Mapping[str, tuple[str, ...]] = NO_TERMS,
-    forms: Mapping[str, tuple[str, ...]] = NO_TERMS,
+    compounds: Mapping[str, tuple[str, ...]],
+    forms: Mapping[str, tuple[str, ...]],
 ) -> WordQuery:
     """Weighs the query's words by their frequency among the bank's memories; `counts` are its terms
     (`analyze.query_counts`). `compounds`: the terms that stand for a word where it is put apart or together;

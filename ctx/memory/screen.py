@@ -5,7 +5,6 @@ flags tell the one who recalls it to take care.
 """
 
 import re
-from typing import NamedTuple
 
 from ctx.errors import BadRequest
 from ctx.types import JSON
@@ -46,13 +45,8 @@ _COMMANDS = re.compile(
 )
 
 
-class Screened(NamedTuple):
-    text: str
-    flags: tuple[str, ...]
-
-
-def screen(text: str, policy: str) -> Screened:
-    """The text to keep and its flags (`secret:<kind>`, `instruction_like`), sorted.
+def screen(text: str, policy: str) -> tuple[str, set[str]]:
+    """The text to keep and its flags (`secret:<kind>`, `instruction_like`).
 
     `redact` puts `[redacted:<kind>]` in a secret's place; `refuse` raises `BadRequest` that names the kind,
     not the secret.
@@ -71,20 +65,18 @@ def screen(text: str, policy: str) -> Screened:
         flags |= {f"secret:{match[1]}" for match in _REDACTED.finditer(text)}
     if _COMMANDS.search(text):
         flags.add(INSTRUCTION)
-    return Screened(text, tuple(sorted(flags)))
+    return text, flags
 
 
 def screen_json(value: JSON, policy: str) -> tuple[JSON, set[str]]:
     """The same for every text inside a value."""
     if isinstance(value, str):
-        text, flags = screen(value, policy)
-        return text, set(flags)
+        return screen(value, policy)
     if isinstance(value, list):
         pairs = [screen_json(entry, policy) for entry in value]
         return [entry for entry, _ in pairs], set().union(*(flags for _, flags in pairs))
     if isinstance(value, dict):
-        names = [screen(key, policy) for key in value]
-        entries = [screen_json(entry, policy) for entry in value.values()]
-        noticed = {flag for name in names for flag in name.flags}.union(*(flags for _, flags in entries))
-        return {name.text: entry for name, (entry, _) in zip(names, entries, strict=True)}, noticed
+        names, flags_of_names = screen_json(list(value), policy)
+        entries, flags = screen_json(list(value.values()), policy)
+        return dict(zip(names, entries, strict=True)), flags_of_names | flags
     return value, set()

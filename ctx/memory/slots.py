@@ -14,18 +14,18 @@ from ctx.memory.language import language, sexless, silent_terms
 from ctx.memory.persons import one_of_a_kind, several
 
 PERSON_TITLE = re.compile(r"\b(?:Frau|Herrn?|Dr|Prof|Mrs?|Ms|Sra?|Mme|(?i:do[ck]t(?:or|ora|eur|eure)))\b")
-VALUE_TYPES = (
-    ("time", re.compile(r"\b\d{1,2}(?::\d{2}|\s?(?:am|pm|uhr))\b|\b(?:noon|midnight)\b", re.I)),
-    ("day", re.compile(r"\b(?:(?:mon|diens|donners|frei|sams|sonn)tags?|mittwochs?|lunes|martes|miércoles"
+VALUE_TYPES = {
+    "time": re.compile(r"\b\d{1,2}(?::\d{2}|\s?(?:am|pm|uhr))\b|\b(?:noon|midnight)\b", re.I),
+    "day": re.compile(r"\b(?:(?:mon|diens|donners|frei|sams|sonn)tags?|mittwochs?|lunes|martes|miércoles"
                        r"|jueves|viernes|sábado|domingo|(?:lun|mar|mercre|jeu|vendre|same)di|dimanche)\b"
                        r"|\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b\d{4}-\d{2}-\d{2}\b"
                        r"|\b\d{1,2}(?:st|nd|rd|th)?\s+(?:of\s+)?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct"
-                       r"|nov|dec)|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*\s+\d", re.I)),
-    ("number", re.compile(r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty"
-                          r"|fifty|hundred|thousand)\b", re.I)),
-    ("name", re.compile(r"(?<!^)\b[A-ZÄÖÜ]\w")),
-    ("person", PERSON_TITLE),
-)  # fmt: skip
+                       r"|nov|dec)|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*\s+\d", re.I),
+    "number": re.compile(r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty"
+                          r"|fifty|hundred|thousand)\b", re.I),
+    "name": re.compile(r"(?<!^)\b[A-ZÄÖÜ]\w"),
+    "person": PERSON_TITLE,
+}  # fmt: skip
 _ATTRIBUTE_WORDS = {
     "en": """
         colour color name number address email mail birthday date time deadline budget limit price cost rate
@@ -148,7 +148,7 @@ _CIRCUMSTANCE = re.compile(
 )
 _PURPOSES = frozenset(("for", "für", "pour", "para"))
 _OPPOSED = frozenset(("before", "after", "with", "without", "vor", "nach", "mit", "ohne", "avant", "après"))
-_MEASURES = frozenset(("number", "time", "day"))
+MEASURES = frozenset(("number", "time", "day"))
 _BARE_NUMBER = re.compile(r"\d[\d.,:]*(?![\w-])")
 _DEFINITE = re.compile(r"(?i)(?:the|der|die|das|dem|den|el|la|los|las|le|les)\s+|l['’]")
 _INDEFINITE = re.compile(
@@ -208,7 +208,7 @@ def _filled(number: int, match: re.Match[str], sentence: str, text: str) -> Slot
         return Slot((name,), value, frozenset(), True, shared=shared)
     tongue = language(sentence)
     key = _key(match, sentence, tongue)
-    types = frozenset(name for name, form in VALUE_TYPES if form.search(" " + value))
+    types = frozenset(name for name, form in VALUE_TYPES.items() if form.search(" " + value))
     if tongue == "de":  # where all nouns have a capital
         types -= {"name"}
     of_attribute = not attributes(tongue).isdisjoint(key)
@@ -288,7 +288,7 @@ def _for_another(earlier: Slot, later: Slot) -> bool:
         return False
     if later_manner in _PURPOSES and manner not in _PURPOSES:
         return True  # of a part only: "with N26 for travel"
-    measured = later_manner in _PURPOSES or bool(earlier.types & later.types & _MEASURES)
+    measured = later_manner in _PURPOSES or bool(earlier.types & later.types & MEASURES)
     if not manner or not measured:
         return False
     if manner != later_manner and {manner, later_manner} <= _OPPOSED:
@@ -301,8 +301,9 @@ def _for_another(earlier: Slot, later: Slot) -> bool:
 
 
 def _timed(text: str) -> bool:
-    forms = [form for name, form in VALUE_TYPES if name in ("time", "day")]
-    return _BARE_NUMBER.match(text) is not None or any(form.search(text) for form in forms)
+    return any(form.search(text) for form in (VALUE_TYPES["time"], VALUE_TYPES["day"])) or (
+        _BARE_NUMBER.match(text) is not None
+    )
 
 
 def _content(how: str, what: str) -> frozenset[str]:
@@ -313,9 +314,7 @@ def told_by_slot(earlier: Slot | None, later: Slot | None) -> bool:
     """Whether two statements fill one slot so plainly that the rest of their words need not be alike."""
     if earlier is None or later is None or not same_slot(earlier, later):
         return False
-    return "state" in earlier.types or bool(
-        earlier.of_attribute and earlier.types & later.types & {"number", "time", "day"}
-    )
+    return "state" in earlier.types or bool(earlier.of_attribute and earlier.types & later.types & MEASURES)
 
 
 @cache

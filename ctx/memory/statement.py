@@ -9,28 +9,13 @@ from functools import cached_property, lru_cache
 
 from ctx.analyze import STOP_WORDS, terms
 from ctx.analyze import words as whole_terms
-from ctx.memory.contrast import (
-    denies,
-    determined,
-    frame,
-    kinds,
-    limited,
-    spellings,
-    subject,
-    wishes,
-)
+from ctx.memory.contrast import denies, determined, frame, kinds, limited, spellings, subject, wishes
 from ctx.memory.facets import facets
 from ctx.memory.gist import first_person, normal_words
 from ctx.memory.language import foreign, inflected, language, sexless, silent_terms
 from ctx.memory.persons import owners, relatives
 from ctx.memory.places import places
-from ctx.memory.slots import (
-    PERSON_TITLE,
-    PREFACE,
-    VALUE_TYPES,
-    Slot,
-    slot,
-)
+from ctx.memory.slots import MEASURES, PERSON_TITLE, PREFACE, VALUE_TYPES, Slot, slot
 from ctx.text import lowered
 
 # Patterns of small letters are matched with a text in lower case: `(?i)` would try each of a hundred words at
@@ -326,10 +311,8 @@ class Statement:
     @cached_property
     def measured(self) -> bool:
         """Whether it says when, how often or how much."""
-        forms = [form for name, form in VALUE_TYPES if name in ("time", "day", "number")]
-        return _OFTEN.search(self._low) is not None or any(
-            form.search(self.text) for form in (*forms, _HOURS)
-        )
+        forms = (_HOURS, *(VALUE_TYPES[name] for name in MEASURES))
+        return _OFTEN.search(self._low) is not None or any(form.search(self.text) for form in forms)
 
     @cached_property
     def terms(self) -> frozenset[str]:

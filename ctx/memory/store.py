@@ -156,8 +156,19 @@ class MemoryStore:
         return count
 
     def check(self, *, deep: bool = False) -> list[str]:
-        """What is wrong with the store, a sentence each; [] is health. `deep` reads every memory's text."""
-        return _problems(self.rows, deep=deep)
+        """What is wrong with the store, a sentence each; [] is health. `deep` also reads every memory's text
+        and compares its terms with those stored.
+        """
+        with self.rows.reading() as reader:
+            sentences = reader.engine.damage()
+            for sql, sentence in (*reader.engine.strays, *_STRAYS):
+                if count := reader.scalar(sql):
+                    sentences.append(sentence.format(count))
+            banks = reader.banks()
+        for bank in banks:
+            with self.rows.reading(bank) as reader:
+                sentences += _of_bank(reader, deep=deep)
+        return sentences
 
     def pending(self) -> int:
         """How many memories the embedder has not read (they are found by their words); 0 without an
@@ -222,21 +233,6 @@ class MemoryStore:
                 stored = writer.row(memory.id)
                 if stored is not None and stored.text == memory.text and self.embedding.model:
                     writer.embed(stored, self.embedding.model, vectors)
-
-
-def _problems(rows: MemoryRows, *, deep: bool = False) -> list[str]:
-    """What does not agree, a sentence each; `deep` also reads every memory's text and compares its terms with
-    those stored."""
-    with rows.reading() as reader:
-        sentences = reader.engine.damage()
-        for sql, sentence in (*reader.engine.strays, *_STRAYS):
-            if count := reader.scalar(sql):
-                sentences.append(sentence.format(count))
-        banks = reader.banks()
-    for bank in banks:
-        with rows.reading(bank) as reader:
-            sentences += _of_bank(reader, deep=deep)
-    return sentences
 
 
 def _of_bank(reader: Reader, *, deep: bool) -> list[str]:

@@ -128,10 +128,7 @@ def _latest_of_facets(view: Reader, facets: Set[str], conditions: Sequence[Condi
 
 
 def _holders(
-    view: Reader,
-    naming: Sequence[MemoryHit],
-    conditions: Sequence[Condition],
-    asked_terms: frozenset[str],
+    view: Reader, naming: Sequence[MemoryHit], conditions: Sequence[Condition], asked_terms: frozenset[str]
 ) -> list[Candidate]:
     """The memories that hold a name of these, but for what the question names."""
     names = frozenset[str]().union(*(Statement.of(hit.memory.text).names for hit in naming)) - asked_terms

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,13 +114,8 @@ class BankVectors:
     def _append(
         self, reader: Reader, model_no: int, nos: list[int] | None, withdrawn: dict[int, bool]
     ) -> None:
-        batch: list[tuple[int, bytes]] = []
-        for entry in reader.vectors(model_no, nos):
-            batch.append(entry)
-            if len(batch) == _LOAD_ROWS:
-                self._append_batch(batch, withdrawn)
-                batch = []
-        if batch:
+        entries = reader.vectors(model_no, nos)
+        while batch := list(islice(entries, _LOAD_ROWS)):
             self._append_batch(batch, withdrawn)
 
     def _append_batch(self, batch: list[tuple[int, bytes]], withdrawn: dict[int, bool]) -> None:
@@ -150,7 +146,7 @@ class BankVectors:
             rows = self._rows
             visible = (rows.alive if superseded else rows.current)[: rows.filled].copy()
         count = rows.filled
-        if count == 0 or k <= 0 or rows.columns.shape[0] != len(query):
+        if count == 0 or rows.columns.shape[0] != len(query):
             return []
         cosines = _scan(rows, query)
         owners = rows.owners[:count]

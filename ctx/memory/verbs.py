@@ -3,7 +3,7 @@ is answered by "Invoices are sent by Olga". Forms that are nouns of their own be
 are left out.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 from ctx.analyze import terms
@@ -24,10 +24,9 @@ _VERBS = """
 """
 
 
-def _verbs() -> Iterator[str]:
+def _verbs() -> list[str]:
     """The forms of each verb, with spaces between."""
-    for line in _VERBS.strip().splitlines():
-        yield from line.split("|")
+    return _VERBS.strip().replace("\n", "|").split("|")
 
 
 @cache

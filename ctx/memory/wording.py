@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Protocol
 
-from ctx.clock import iso_utc
 from ctx.errors import CtxError
-from ctx.memory.evidence import Evidence, day_in_words, in_words, sentences
+from ctx.memory.evidence import Evidence, day, in_words, sentences
 from ctx.memory.findings import Disposition, Group
+from ctx.memory.records import iso
 from ctx.memory.screen import INSTRUCTION
 from ctx.text import cut
 from ctx.types import JSON
@@ -40,15 +40,12 @@ class LanguageModel(Protocol):
     def complete(self, messages: Sequence[dict[str, str]]) -> str: ...
 
 
-def _lead(
-    groups: Sequence[Group], evidence: Sequence[Evidence], recommended: JSON, disposition: Disposition
-) -> tuple[Group, str]:
-    """The group that leads, and the line that says it."""
+def _lead(lead: Group, evidence: Sequence[Evidence], recommended: JSON, disposition: Disposition) -> str:
+    """The line of the group that leads."""
     if recommended is None:
-        return groups[0], f"{_claim(groups[0], evidence, disposition)} {_marks(groups[0].members)}"
-    lead = next((group for group in groups if _ids(group, evidence) == recommended["ids"]), groups[0])
+        return f"{_claim(lead, evidence, disposition)} {_marks(lead.members)}"
     of_all = f"({recommended['support']} of {recommended['of']})"
-    return lead, f"Past memories point to: “{recommended['claim']}” {of_all} {_marks(lead.members)}"
+    return f"Past memories point to: “{recommended['claim']}” {of_all} {_marks(lead.members)}"
 
 
 def compose(
@@ -61,22 +58,14 @@ def compose(
     """The answer: what leads, then further findings, what changed, and the order of things where the question
     asks for it.
     """
-    lead, line = _lead(groups, evidence, reply["recommendation"], disposition)
-    lines = [line]
-    findings = [
-        f"- {_claim(group, evidence, disposition)} {_marks(group.members)}"
-        for group in groups
-        if group is not lead
-    ]
+    lines = [_lead(groups[0], evidence, reply["recommendation"], disposition)]
+    findings = [f"- {_claim(group, evidence, disposition)} {_marks(group.members)}" for group in groups[1:]]
     changes = [_conflict_line(conflict) for conflict in reply["conflicts"]]
-    timeline = [
-        f"- {day_in_words(evidence[entry['n'] - 1].when_ms)}: “{entry['text']}” [{entry['n']}]"
-        for entry in reply["timeline"]
-    ]
+    timeline = [f"- {in_words(when['date'])}: “{when['text']}” [{when['n']}]" for when in reply["timeline"]]
     sections = [
         ("Findings", findings),
         ("Conflicts", changes),
-        ("Timeline", timeline if len(timeline) > 1 and _ABOUT_TIME.search(query) else []),
+        ("Timeline", timeline if _ABOUT_TIME.search(query) else []),
     ]
     if disposition.skepticism >= 4:
         sections = [sections[1], sections[0], sections[2]]
@@ -89,13 +78,9 @@ def compose(
     return "\n".join(lines)
 
 
-def _ids(group: Group, evidence: Sequence[Evidence]) -> list[str]:
-    return [evidence[index].id for index in group.members]
-
-
 def _claim(group: Group, evidence: Sequence[Evidence], disposition: Disposition) -> str:
     speaker, count = evidence[group.speaker], len(group.members)
-    notes = [day_in_words(speaker.when_ms)]
+    notes = [in_words(day(speaker.when_ms))]
     if count > 1 and disposition.literalism < 4:
         notes.append(f"{count} memories")
     if count == 1 and disposition.skepticism >= 4:
@@ -168,10 +153,8 @@ def worded(
 
 
 def _moment(ms: int) -> str:
-    try:
-        return iso_utc(ms)[:16].replace("T", " ")
-    except OverflowError:
-        return "unknown"
+    moment = iso(ms)
+    return "unknown" if moment is None else moment[:16].replace("T", " ")
 
 
 def _for_model(text: str) -> str:
@@ -192,14 +175,12 @@ def tidied(answer: str) -> str:
 def _without_uncited(answer: str) -> str:
     lines = []
     for line in _with_citations_within(answer).split("\n"):
-        cited = [
-            sentence for sentence in sentences(line) if _CITATION.search(sentence) or not _claims(sentence)
-        ]
+        cited = [sentence for sentence in sentences(line) if not _is_uncited(sentence)]
         if cited or not line.strip():
             lines.append(" ".join(cited))
     cited_lines = "\n".join(lines).strip()
-    uncited = cited_lines != answer and not _CITATION.search(cited_lines)
-    return answer if uncited or not _dropped(answer, cited_lines) else cited_lines
+    is_better = _CITATION.search(cited_lines) is not None and _dropped(answer, cited_lines)
+    return cited_lines if is_better else answer
 
 
 def _with_citations_within(answer: str) -> str:
@@ -207,10 +188,11 @@ def _with_citations_within(answer: str) -> str:
     return _CITED_BEHIND.sub(r" \2\1 ", answer)
 
 
-def _claims(sentence: str) -> bool:
-    """Whether a sentence says something that wants a citation; a heading does not."""
-    words = _CITATION.sub("", sentence).strip(" -*#:.!?").split()
-    return len(words) >= 3 and not sentence.rstrip().endswith(":") and not sentence.startswith("#")
+def _is_uncited(sentence: str) -> bool:
+    """Whether a sentence says something that wants a citation, and has none; a heading wants none."""
+    if _CITATION.search(sentence) or sentence.rstrip().endswith(":") or sentence.startswith("#"):
+        return False
+    return len(sentence.strip(" -*#:.!?").split()) >= 3
 
 
 def _dropped(answer: str, cited_lines: str) -> bool:
@@ -227,6 +209,6 @@ def check_answer(answer: str, memories: int) -> str | None:
     if stray := [number for number in numbers if not 1 <= number <= memories]:
         return f"it cites [{stray[0]}], which does not exist"
     joined = _with_citations_within(answer)
-    if any(_claims(sentence) and not _CITATION.search(sentence) for sentence in sentences(joined)):
+    if any(map(_is_uncited, sentences(joined))):
         return "a sentence without a citation"
     return None

@@ -63,7 +63,7 @@ class Writer(Reader):
         self._live = self._live_terms = 0  # how many more there are
 
     # -- rows ------------------------------------------------------------------------------------------------
-    def insert(self, memory: Memory, model: str | None = None, vectors: Sequence[bytes] = ()) -> Memory:
+    def insert(self, memory: Memory, model: str | None, vectors: Sequence[bytes]) -> Memory:
         """Stores a new memory with its words and vectors; `no`, `seq` and `term_count` are set here."""
         parts = segments(memory)
         memory = memory._replace(seq=self.op_no, term_count=weighed_length(parts))

@@ -227,6 +227,8 @@ def test_dispositions_change_what_is_said_and_in_which_order(bank: MemoryBank) -
     assert bank.synthesize(WIDE)["text"] == sceptical
     with pytest.raises(BadRequest, match="empathy"):
         bank.synthesize("x", disposition={"empathy": 0})
+    with pytest.raises(BadRequest, match="an object is needed"):
+        bank.synthesize("x", disposition="loud")
 
 
 def test_a_single_source_is_no_recommendation_for_a_sceptic(bank: MemoryBank) -> None:

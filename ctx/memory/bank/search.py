@@ -150,6 +150,8 @@ class Searching(BankView):
         """
         if context is not None and not isinstance(context, str):
             raise BadRequest("context: a text is needed")
+        if disposition is not None and not isinstance(disposition, dict):
+            raise BadRequest("disposition: an object is needed")
         query = Question(query, budget=budget).check().query
         with self._view() as view:
             manner = Disposition.of({**view.bank.config, **(disposition or {})})
