@@ -9,7 +9,7 @@ from ctx.clock import parse_ms
 from ctx.errors import BadParameter
 from ctx.kinds import FAMILIES
 from ctx.lean import TYPE_CHECKING, Protocol
-from ctx.search import Searcher, SearchReply, resolve_sources
+from ctx.search import Searcher, SearchReply, resolve_sources, unknown_source
 from ctx.types import JSON, Filters
 
 if TYPE_CHECKING:  # a shape, and a class less that a search makes
@@ -71,9 +71,7 @@ def _sources(arguments: Mapping[str, JSON], workspace: "Searched") -> tuple[froz
     narrowed: frozenset[str] | None = None
     notes: list[str] = []
     for names in wanted:
-        for name in names:
-            if not resolve_sources([name], sources):
-                notes.append(f"no source is called '{name[:80]}' (known: {', '.join(sources) or 'none'})")
+        notes += [unknown_source(name, sources) for name in names if not resolve_sources([name], sources)]
         chosen = resolve_sources(names, sources)
         if chosen is not None:
             narrowed = chosen if narrowed is None else narrowed & chosen
@@ -126,9 +124,8 @@ def search_json(
         )
     if reply.partial:
         answer["partial"] = reply.partial
-    notes = [*notes, *([reply.note] if reply.note else ())]
-    if notes:
-        answer["note"] = "; ".join(notes)
+    if note := "; ".join(filter(None, [*notes, reply.note])):
+        answer["note"] = note
     return answer
 
 

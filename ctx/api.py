@@ -11,7 +11,7 @@ from ctx.indexing.run import IndexReport
 from ctx.items import Document, SourceStatus
 from ctx.project import find_config, shown_path, trusted_as
 from ctx.reach import asked, requests
-from ctx.search import SearchReply, resolve_sources
+from ctx.search import SearchReply, resolve_sources, unknown_source
 from ctx.types import Filters, SearchResult
 from ctx.workspace import Workspace, open_workspace
 
@@ -65,8 +65,7 @@ class Project:
         chosen = resolve_sources([source] if source else [], names)
         reply = self._workspace.searcher.search(query, mode, limit, Filters(sources=chosen))
         if source and not chosen:
-            listed = ", ".join(names) or "none"
-            reply = reply._replace(note=f"no source is called '{source[:80]}' (known: {listed})")
+            reply = reply._replace(note=unknown_source(source, names))
         return reply
 
     def get(self, id: str) -> Document:

@@ -397,14 +397,12 @@ def _served(reader: _Reader, tables: dict[str, JSON]) -> dict[str, Any]:
 
 def _section(reader: _Reader, tables: dict[str, JSON], name: str, section: type[Section]) -> dict[str, JSON]:
     """The attributes of a table that stands once, with the tables within it."""
-    from ctx.served_settings import Llm, Memory, Packs
+    from ctx.served_settings import Memory, Packs
 
     table = reader.table(tables.get(name, {}), name)
     if section is Memory:
-        llm = table.get("llm")
-        values = reader.values({key: value for key, value in table.items() if key != "llm"}, section, name)
-        inner = None if llm is None else reader.values(reader.table(llm, "memory.llm"), Llm, "memory.llm")
-        return {**values, "llm": None if inner is None else Llm(**inner)}
+        plain = {key: value for key, value in table.items() if key != "llm"}
+        return {**reader.values(plain, section, name), "llm": _llm(reader, table.get("llm"))}
     if section is Packs:
         entries = plain_entries(table)
         settings = {key: value for key, value in table.items() if isinstance(value, dict)}
@@ -413,22 +411,32 @@ def _section(reader: _Reader, tables: dict[str, JSON], name: str, section: type[
     return reader.values(table, section, name)
 
 
-def _pack_settings(reader: _Reader, settings: dict[str, JSON], enabled: tuple[str, ...]) -> dict[str, JSON]:
-    from ctx.served_settings import SHIPPED_PACKS
+def _llm(reader: _Reader, table: JSON) -> Any:
+    from ctx.served_settings import Llm
 
+    if table is None:
+        return None
+    return Llm(**reader.values(reader.table(table, "memory.llm"), Llm, "memory.llm"))
+
+
+def _pack_settings(reader: _Reader, settings: dict[str, JSON], enabled: tuple[str, ...]) -> dict[str, JSON]:
     for name in settings:
         if name not in enabled:
             reader.report(f"[packs.{name}]", f'the pack is not enabled; add it: [packs] enabled = ["{name}"]')
     for name in enabled:
-        if name[:1] == "-" or not _named_with(_PACK_LETTERS, name):
-            reader.report("[packs] enabled", f"'{name}' is not a pack's name (a-z 0-9 -)")
-        elif name not in SHIPPED_PACKS and not isinstance(settings.get(name, {}).get("path"), str):
-            shipped = ", ".join(SHIPPED_PACKS)
-            mend = f'name its folder: [packs.{name}] path = "..."'
-            reader.report(
-                "[packs] enabled", f"'{name}' is not a pack that ships with ctx ({shipped}); {mend}"
-            )
+        _check_pack(reader, name, settings.get(name, {}))
     return {name: _json_only(reader.expand(table, f"[packs.{name}]")) for name, table in settings.items()}
+
+
+def _check_pack(reader: _Reader, name: str, table: dict[str, JSON]) -> None:
+    from ctx.served_settings import SHIPPED_PACKS
+
+    if name[:1] == "-" or not _named_with(_PACK_LETTERS, name):
+        reader.report("[packs] enabled", f"'{name}' is not a pack's name (a-z 0-9 -)")
+    elif name not in SHIPPED_PACKS and not isinstance(table.get("path"), str):
+        shipped = ", ".join(SHIPPED_PACKS)
+        mend = f'name its folder: [packs.{name}] path = "..."'
+        reader.report("[packs] enabled", f"'{name}' is not a pack that ships with ctx ({shipped}); {mend}")
 
 
 def _own_database(reader: _Reader, db: Db) -> Db:

@@ -179,17 +179,20 @@ class _Writer:
 
     def repositories(self) -> None:
         for name, table in self._named("connectors", "git"):
-            label = f"connectors.git.{name}"
-            entries = self._source(label, table) | {"branch": table.get("branch", "main")}
-            url = table.get("url")
-            if isinstance(url, str) and "${" in url:
-                self.notes.append(f"[{label}] url: its ${{VARIABLE}} is replaced here; there it stayed text")
-            elif isinstance(url, str) and "://" not in url and ":" not in url:
-                entries["url"] = self._paths.moved(url)
-            if "cache_dir" in entries:
-                del entries["cache_dir"]
-                self.notes.append(f"[{label}] cache_dir is left out: copies are kept in your own cache")
-            self._block(f"connectors.git.{toml_key(name)}", entries)
+            self._repository(name, table)
+
+    def _repository(self, name: str, table: Table) -> None:
+        label = f"connectors.git.{name}"
+        entries = self._source(label, table) | {"branch": table.get("branch", "main")}
+        url = table.get("url")
+        if isinstance(url, str) and "${" in url:
+            self.notes.append(f"[{label}] url: its ${{VARIABLE}} is replaced here; there it stayed text")
+        elif isinstance(url, str) and "://" not in url and ":" not in url:
+            entries["url"] = self._paths.moved(url)
+        if "cache_dir" in entries:
+            del entries["cache_dir"]
+            self.notes.append(f"[{label}] cache_dir is left out: copies are kept in your own cache")
+        self._block(f"connectors.git.{toml_key(name)}", entries)
 
     def further_sources(self) -> None:
         """Kinds of sources that both have under one name, with the keys that both have."""
@@ -213,6 +216,19 @@ class _Writer:
 
     # -- scripts and agents ----------------------------------------------------------------------------------
 
+    def _script(self, group: str, name: str, table: Table) -> None:
+        entries = dict(table)
+        path = table.get("path")
+        if isinstance(path, str):
+            entries["path"] = self._paths.moved(path)
+            variables = self._variables(path)
+            if variables and "env" not in table:
+                entries["env"] = variables
+                self.notes.append(
+                    f"[{group}.script.{name}] may read {', '.join(variables)} and no other variable"
+                )
+        self._block(f"{group}.script.{toml_key(name)}", entries)
+
     def _variables(self, path: str) -> list[str]:
         """The environment variables that a script reads."""
         text = self._read_script(os.path.join(self._paths.base, os.path.expanduser(path)))
@@ -221,16 +237,7 @@ class _Writer:
     def scripts(self) -> None:
         for group in ("connectors", "tools", "agents"):
             for name, table in self._named(group, "script"):
-                label = f"{group}.script.{name}"
-                entries = dict(table)
-                path = table.get("path")
-                if isinstance(path, str):
-                    entries["path"] = self._paths.moved(path)
-                    variables = self._variables(path)
-                    if variables and "env" not in table:
-                        entries["env"] = variables
-                        self.notes.append(f"[{label}] may read {', '.join(variables)} and no other variable")
-                self._block(f"{group}.script.{toml_key(name)}", entries)
+                self._script(group, name, table)
         if any(
             as_table(self._tables.get(group)).get("script") for group in ("connectors", "tools", "agents")
         ):

@@ -32,6 +32,12 @@ def _context_harness_file(path: str) -> bool:
         return False  # none, or none that may be read: whoever opens it says so
     if not header.startswith(_SQLITE) or any(header[_APPLICATION_ID]):
         return False
+    names = _tables_of(path)
+    return names >= _TABLES and "meta" not in names  # `meta` is ours, before its first checkpoint
+
+
+def _tables_of(path: str) -> set[str]:
+    """The names of a database's tables; none of a file that SQLite cannot read."""
     import sqlite3  # a file of another program is rare; `ctx search` has it loaded soon anyway
     from contextlib import closing
 
@@ -40,9 +46,8 @@ def _context_harness_file(path: str) -> bool:
         with closing(sqlite3.connect(files.sqlite_address(path, "immutable=1"), uri=True)) as connection:
             rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     except sqlite3.Error:
-        return False
-    names = {name for (name,) in rows}
-    return names >= _TABLES and "meta" not in names  # `meta` is ours, before its first checkpoint
+        return set()
+    return {name for (name,) in rows}
 
 
 def base_folder(tables: dict[str, JSON], root: str) -> str:

@@ -465,6 +465,11 @@ def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str
     return frozenset(full for full in known for name in names if full == name or full.startswith(f"{name}:"))
 
 
+def unknown_source(name: str, known: Sequence[str]) -> str:
+    """What to tell of a name that no source has."""
+    return f"no source is called '{name[:80]}' (known: {', '.join(known) or 'none'})"
+
+
 def _semantic_leg(hits: list[Hit], k: int) -> Leg:
     groups = ranking.by_document(hits)
     return Leg(groups, ranking.per_document(groups), len(hits) < k or k == MAX_CANDIDATES)

@@ -39,6 +39,11 @@ def check_stored(config: Config) -> None:
         )
 
 
+def _not_indexed(names: Sequence[str]) -> str:
+    have = "has" if len(names) == 1 else "have"
+    return f"{', '.join(names)} {have} not been indexed to the end yet: there may be more"
+
+
 class SearchWorkspace:
     """What answers searches from a catalog in a file; a context manager."""
 
@@ -183,9 +188,7 @@ class SearchWorkspace:
         if not self._all_indexed:
             never_indexed = [name for name in self.source_names() if self.catalog.last_run(name) is None]
             if never_indexed:
-                have = "has" if len(never_indexed) == 1 else "have"
-                names = ", ".join(never_indexed)
-                return f"{names} {have} not been indexed to the end yet: there may be more"
+                return _not_indexed(never_indexed)
             self._all_indexed = True
         if self.behind():
             indexer = self.indexer_at_work

@@ -129,10 +129,7 @@ def _check_client(args: Any) -> None:
 def _check(args: Any) -> None:
     """Raises `BadRequest` for options that make no sense, before anything is written."""
     _check_client(args)
-    if args.name and not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", args.name):
-        raise BadRequest("--name has letters, digits, '-' and '_', at most 64")
-    if args.key_env and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", args.key_env):
-        raise BadRequest("--key-env takes the name of an environment variable, not the key itself")
+    _check_names(args)
     if args.memory and not args.client:
         raise BadRequest("--memory wants a client's name")
     if args.budget_tokens is not None and not (args.memory and 50 <= args.budget_tokens <= 20_000):
@@ -348,6 +345,13 @@ def _twins(present: dict[str, JSON], entry: Entry, name: str) -> list[str]:
     runs.
     """
     return [label for label, row in present.items() if label != name and target(row) == target(entry)]
+
+
+def _check_names(args: Any) -> None:
+    if args.name and not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", args.name):
+        raise BadRequest("--name has letters, digits, '-' and '_', at most 64")
+    if args.key_env and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", args.key_env):
+        raise BadRequest("--key-env takes the name of an environment variable, not the key itself")
 
 
 def _connect_all(location: Location | None, name: str, args: Any) -> int:

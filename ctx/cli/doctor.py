@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +22,7 @@ from ctx.cli.running import at_address, of_project, servers, state_folder
 from ctx.cli.serve import page_access
 from ctx.config import Config
 from ctx.errors import CtxError, StoreError
+from ctx.extensions.loader import ScriptStatus
 from ctx.hosts import is_loopback
 from ctx.items import SourceStatus
 from ctx.pruning import replaced_models
@@ -110,13 +111,18 @@ def examine(explicit: str | None, *, fix: bool) -> Iterator[Finding]:
     try:
         with open_workspace(config) as workspace:
             for look in (*looks, _extensions, _doors):
-                for row in _guarded(look, workspace, fix):
-                    if row.state != FAILED or row.detail not in faults:
-                        faults.add(row.detail)
-                        yield row
+                yield from _unlike(faults, _guarded(look, workspace, fix))
     except CtxError as error:
         yield Finding("workspace", FAILED, error.message)
     yield from _server(config)
+
+
+def _unlike(faults: set[str], findings: Iterable[Finding]) -> Iterator[Finding]:
+    """The findings without failures that were told already; they are told now."""
+    for row in findings:
+        if row.state != FAILED or row.detail not in faults:
+            faults.add(row.detail)
+            yield row
 
 
 def _guarded(
@@ -270,11 +276,16 @@ def _index(workspace: Workspace, fix: bool) -> Iterator[Finding]:
             f"{behind:,} writes behind the catalog; `ctx index` (or `ctx doctor --fix`) catches up",
         )
     else:
-        stored = next(iter(workspace.catalog.export()))
-        title = stored.document.title or stored.document.source_id
-        workspace.toolbox.call("search", {"query": title[:200]}, Caller("cli"))
+        _search_for_one(workspace)
         was = f"was not well ({'; '.join(problems)}) and has been built anew; " if problems else ""
         yield Finding("index", OK, was + "has applied everything, every file sound, and answers")
+
+
+def _search_for_one(workspace: Workspace) -> None:
+    """Searches for a document that is there. Raises a `CtxError` where that fails."""
+    stored = next(iter(workspace.catalog.export()))
+    title = stored.document.title or stored.document.source_id
+    workspace.toolbox.call("search", {"query": title[:200]}, Caller("cli"))
 
 
 def _embedder(workspace: Workspace, fix: bool) -> Iterator[Finding]:
@@ -374,14 +385,17 @@ def _server_keys(workspace: Workspace) -> int:
         return len(ring.candidates())
 
 
+def _failure(script: ScriptStatus) -> Finding:
+    remark = "; the last version that worked answers" if script.serving else ""
+    state = WARNING if str(script.error).endswith("`ctx trust`") else FAILED
+    return Finding(script.kind, state, f"{script.name} ({script.where}): {script.error}{remark}")
+
+
 def _extensions(workspace: Workspace, fix: bool) -> Iterator[Finding]:
     scripts = workspace.scripts.statuses()
     yield from _sandbox(workspace, bool(scripts or workspace.config.script_connectors))
     failed = [script for script in scripts if script.error is not None]
-    for script in failed:
-        remark = "; the last version that worked answers" if script.serving else ""
-        state = WARNING if str(script.error).endswith("`ctx trust`") else FAILED
-        yield Finding(script.kind, state, f"{script.name} ({script.where}): {script.error}{remark}")
+    yield from map(_failure, failed)
     if scripts and not failed:
         yield Finding("scripts", OK, f"{len(scripts)} loaded")
     for doubt in workspace.doubts():
@@ -396,11 +410,8 @@ def _sandbox(workspace: Workspace, needed: bool) -> Iterator[Finding]:
         yield Finding("lua sandbox", FAILED if needed else WARNING, error.message)
         return
     for layer in layers:
-        yield Finding(
-            "sandbox layer",
-            OK if layer.held else WARNING,
-            f"{layer.name}: {'holds' if layer.held else 'missing'} ({layer.detail})",
-        )
+        state, word = (OK, "holds") if layer.held else (WARNING, "missing")
+        yield Finding("sandbox layer", state, f"{layer.name}: {word} ({layer.detail})")
     strict = workspace.pool.level == "strict"
     refused = "" if strict else "; scripts from .ctx/ and packs do not run"
     yield Finding("lua sandbox", OK if strict else WARNING, f"level {workspace.pool.level}{refused}")

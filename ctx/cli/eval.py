@@ -76,6 +76,10 @@ def _question(line: str) -> Question | None:
     if not line.lstrip().startswith("{"):
         query, _, path = line.rpartition("\t")
         return Question(query.strip(), (path.strip(),)) if query.strip() and path.strip() else None
+    return _of_json(line)
+
+
+def _of_json(line: str) -> Question | None:
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):

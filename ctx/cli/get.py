@@ -155,6 +155,15 @@ def _beginning_so(workspace: Workspace, prefix: str) -> list[Match]:
     return [Match(document.id, document.source, document.source_id) for document in documents]
 
 
+def _paths(text: str, file: str, root: str | None) -> list[str]:
+    """What may be meant, as a source names it; `root` is that of a folder."""
+    paths = [] if text.startswith(("./", "../")) else [text]
+    if root is not None:
+        inside = os.path.relpath(os.path.realpath(file), os.path.realpath(root))
+        paths.append(encode_name(inside.replace(os.sep, "/")))
+    return paths
+
+
 def _at_path(workspace: Workspace, text: str, file: str, source: str | None) -> Iterator[Match]:
     """The documents of that path: `text` as a source names it, or `file` of this machine."""
     from ctx.identity import document_id  # loads OpenSSL, which an id does not need
@@ -162,12 +171,8 @@ def _at_path(workspace: Workspace, text: str, file: str, source: str | None) -> 
     names = workspace.catalog.complete("source", "", None, 10_000)
     roots = {folder.name: folder.root for folder in workspace.config.filesystems}
     for name in names if source is None else [name for name in names if source in (name, source_kind(name))]:
-        paths = [] if text.startswith(("./", "../")) else [text]
-        if name in roots:
-            inside = os.path.relpath(os.path.realpath(file), os.path.realpath(roots[name]))
-            paths.append(encode_name(inside.replace(os.sep, "/")))
         ids: set[str] = set()
-        for path in paths:
+        for path in _paths(text, file, roots.get(name)):
             for spelling in spellings(path):
                 id = document_id(name, spelling)
                 if id not in ids and workspace.catalog.document(id) is not None:

@@ -194,16 +194,22 @@ def _outcome(workspace: Workspace, args: _Options, window: Window | None, stop: 
     return _Outcome(reports, embedded, failure, dropped, prunable)
 
 
-def _print_outcome(
-    config: Config, args: _Options, outcome: _Outcome, strays: list[SourceStatus], *, whole: bool
+def _print_unconfigured(
+    config: Config, args: _Options, outcome: _Outcome, strays: list[SourceStatus]
 ) -> None:
-    _print_reports(config, outcome.reports, dry_run=args.dry_run, whole=whole)
     for name, count in outcome.dropped:
         print(f"{name}: not configured, {counted(count, 'document')} dropped")
     if args.dry_run and outcome.prunable:
         _print_strays(outcome.prunable, "would be dropped")
     elif not config.store.url:  # else they are other machines'
         _print_strays(strays, "kept (`ctx index --prune` drops them)")
+
+
+def _print_outcome(
+    config: Config, args: _Options, outcome: _Outcome, strays: list[SourceStatus], *, whole: bool
+) -> None:
+    _print_reports(config, outcome.reports, dry_run=args.dry_run, whole=whole)
+    _print_unconfigured(config, args, outcome, strays)
     if not outcome.reports:
         print(NO_SOURCES)
     embedded = outcome.embedded
@@ -307,16 +313,16 @@ def _print_reports(config: Config, reports: Sequence[IndexReport], *, dry_run: b
             _print_place(config, report.source)
 
 
+def _changes(report: IndexReport, would: str) -> list[str]:
+    counts = (report.added, "added"), (report.updated, "updated"), (report.deleted, "deleted")
+    return [f"{count:,} {would}{name}" for count, name in counts if count]
+
+
 def _print_report(report: IndexReport, *, dry_run: bool, vacant: bool) -> None:
     if not report.ok:
         print(f"{plain(report.source)}: FAILED: {plain(report.note or 'unknown reason')}", file=sys.stderr)
         return
-    would = "would be " if dry_run else ""
-    parts = [
-        f"{count:,} {would}{name}"
-        for count, name in ((report.added, "added"), (report.updated, "updated"), (report.deleted, "deleted"))
-        if count
-    ]
+    parts = _changes(report, "would be " if dry_run else "")
     parts.append("no documents" if vacant else f"{report.unchanged:,} unchanged")
     misses = [skip for skip in report.skips if skip.message != EMPTY]
     if report.skipped:

@@ -12,6 +12,7 @@ from ctx.cli.sessions import run_session, session_options
 from ctx.cli.tables import table
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, NotFound
+from ctx.memory.bank import MemoryBank
 from ctx.memory.records import MOMENTS, iso
 from ctx.text import counted, cut
 from ctx.types import JSON
@@ -264,17 +265,18 @@ def _edit(workspace: Workspace, args: argparse.Namespace) -> int:
     return _report(args, reply, f"Changed {changed}; version {reply['record']['version']}.", reply["op_id"])
 
 
+def _deleted(bank: MemoryBank, filter: JSON, args: argparse.Namespace) -> JSON:
+    ids = args.id or (bank.ids_of(filter) if args.purge else [])
+    if ids or args.purge:
+        return bank.delete_all(ids, hard=args.purge, dry_run=args.dry_run, reason="ctx memory")
+    return bank.delete_where(filter, dry_run=args.dry_run, reason="ctx memory")
+
+
 def _forget(workspace: Workspace, args: argparse.Namespace) -> int:
     bank, filter = bank_there(workspace.memory, args.bank), _filter(args)
     if bool(args.id) == (filter is not None):
         raise BadRequest("forget: give ids, or options that choose (--tag, --context, --until ...), not both")
-    ids = args.id
-    if args.purge and not ids:
-        ids = bank.ids_of(filter)
-    if ids or args.purge:
-        deletion = bank.delete_all(ids, hard=args.purge, dry_run=args.dry_run, reason="ctx memory")
-    else:
-        deletion = bank.delete_where(filter, dry_run=args.dry_run, reason="ctx memory")
+    deletion = _deleted(bank, filter, args)
     op_ids = [deletion["op_id"]] if deletion["op_id"] else []
     would, did = ("Would erase", "Erased") if args.purge else ("Would forget", "Forgot")
     reply: JSON = {

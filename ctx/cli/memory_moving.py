@@ -128,6 +128,11 @@ def _sync(workspace: Workspace, args: argparse.Namespace) -> int:
 _COUNTED = ("new", "changed", "written", "removed", "unchanged", "missing", "forgotten")
 
 
+def _summary(name: str, reply: JSON) -> str:
+    counts = ", ".join(f"{reply[key]:,} {key}" for key in _COUNTED if reply.get(key))
+    return f"{name}{' (dry run)' if reply['dry_run'] else ''}: {counts or 'nothing to do'}"
+
+
 def _told(args: argparse.Namespace, replies: dict[str, JSON]) -> int:
     """Prints what was done to a folder; 1 where something was left because both sides had changed it."""
     conflicts: dict[str, str] = {}
@@ -137,8 +142,7 @@ def _told(args: argparse.Namespace, replies: dict[str, JSON]) -> int:
         print_json({"bank": bank_of(args), **replies})
         return 1 if conflicts else 0
     for name, reply in replies.items():
-        counts = [f"{reply[key]:,} {key}" for key in _COUNTED if reply.get(key)]
-        print(f"{name}{' (dry run)' if reply['dry_run'] else ''}: {', '.join(counts) or 'nothing to do'}")
+        print(_summary(name, reply))
     _say_what_stays(replies.get("import", {}), args.prune)
     for path, reason in list(conflicts.items())[:_NAMED]:
         print(f"  {plain(path)}: {plain(reason)}", file=sys.stderr)
@@ -168,15 +172,19 @@ def _take_in(bank: MemoryBank, source: Source, args: argparse.Namespace) -> JSON
         raise BadRequest(f"{name}: {error.message}{mend}") from error
 
 
-def _import(workspace: Workspace, args: argparse.Namespace) -> int:
-    if _check_folder(args):
-        return _import_folder(workspace, args)
-    source = piped_source(sys.stdin.buffer) if args.file == "-" else read_source(args.file)
+def _check_content(source: Source, args: argparse.Namespace) -> None:
     if source.path is not None and args.product is None and not source.content:
         raise BadRequest(
             f"{plain(args.file)} is empty, or a folder: --folder reads a folder of memories, --from NAME "
             "another product's"
         )
+
+
+def _import(workspace: Workspace, args: argparse.Namespace) -> int:
+    if _check_folder(args):
+        return _import_folder(workspace, args)
+    source = piped_source(sys.stdin.buffer) if args.file == "-" else read_source(args.file)
+    _check_content(source, args)
     origin = Provenance(pack=args.product, transport="cli", tool="import")
     bank = workspace.memory.bank(_target_of(workspace, args), origin)
     counts = _take_in(bank, source, args)

@@ -73,12 +73,11 @@ def run(command: str, argv: list[str]) -> int:
     if args.pack and args.pack not in config.packs.enabled:
         config = _with_pack(config, args.pack)
     bank = args.bank or os.environ.get("CTX_BANK")
-    opening = beginning = None
-    if not config.packs.enabled:  # whose introductions follow from more than can be looked at beforehand
-        opening = opening_of(config, bank)
-        beginning = answer_early(frames, opening, lambda: import_module(SERVER)) if opening else None
-        if beginning is not None and beginning.ended:
-            return 0
+    # The introductions of packs follow from more than can be looked at beforehand.
+    opening = None if config.packs.enabled else opening_of(config, bank)
+    beginning = answer_early(frames, opening, lambda: import_module(SERVER)) if opening else None
+    if beginning is not None and beginning.ended:
+        return 0
     from ctx.cli.pipe_server import serve
 
     return serve(config, frames, pack=args.pack, bank=bank, early=beginning, opening=opening)

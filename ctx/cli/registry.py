@@ -350,11 +350,7 @@ def _override(shelf: Shelf, args: argparse.Namespace) -> int:
     if discovered:
         lines.append(f"It comes before the registry's. After each change: ctx trust {script.name}")
     else:
-        instead = f"  # in the place of {script.reference}" if named else ""
-        lines += [
-            f'In ctx.toml:\n[{script.kind}s.script.{toml_key(name)}]\npath = "./{target}"{instead}'
-            for name in named or [script.name]
-        ]
+        lines += _configured_lines(script, target, named)
     return tell(args.json, {"copied": script.reference, "to": target}, *lines)
 
 
@@ -394,6 +390,14 @@ def _init(shelf: Shelf, args: argparse.Namespace) -> int:
 # -- trust ---------------------------------------------------------------------------------------------------
 
 
+def _configured_lines(script: RegistryScript, target: str, named: list[str]) -> list[str]:
+    instead = f"  # in the place of {script.reference}" if named else ""
+    return [
+        f'In ctx.toml:\n[{script.kind}s.script.{toml_key(name)}]\npath = "./{target}"{instead}'
+        for name in named or [script.name]
+    ]
+
+
 def trust_scripts(args: argparse.Namespace) -> int:
     """Trusts scripts of installed registries, each shown before."""
     shelf = shelf_of(os.environ)
@@ -401,13 +405,8 @@ def trust_scripts(args: argparse.Namespace) -> int:
     if strangers:
         raise BadRequest(f"{', '.join(strangers)}: trust what is in registries by a command of its own")
     scripts = [script for name in args.names for script in shelf.scripts(name)]
-    changes = {script.reference: None if args.revoke else script.digest for script in scripts}
     if not args.list:
-        if not args.revoke:
-            _refuse_damaged(shelf, scripts)
-        for script in [] if args.json else scripts:
-            print("\n".join(script_lines(shelf, script)), flush=True)
-        shelf.trust.record(changes)
+        _record(shelf, scripts, args)
     rows = [(script, shelf.trusted(script)) for script in scripts]
     states = [
         (script.kind, script.reference, "trusted" if trusted else "NOT trusted", script.digest[:16])
@@ -415,6 +414,14 @@ def trust_scripts(args: argparse.Namespace) -> int:
     ]
     listed = [{"script": row.reference, "sha256": row.digest, "trusted": trusted} for row, trusted in rows]
     return tell(args.json, {"scripts": listed}, table(states, ("KIND", "NAME", "STATE", "SHA-256")))
+
+
+def _record(shelf: Shelf, scripts: list[RegistryScript], args: argparse.Namespace) -> None:
+    if not args.revoke:
+        _refuse_damaged(shelf, scripts)
+    for script in [] if args.json else scripts:
+        print("\n".join(script_lines(shelf, script)), flush=True)
+    shelf.trust.record({script.reference: None if args.revoke else script.digest for script in scripts})
 
 
 def _refuse_damaged(shelf: Shelf, scripts: Sequence[RegistryScript]) -> None:

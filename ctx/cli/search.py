@@ -113,16 +113,21 @@ def run(command: str, argv: list[str]) -> int:
         reply = _reply(workspace, _arguments(options))
         if not (reply["results"] or reply.get("note") or options.json):
             reply["note"] = _advice(options, workspace, bool(reply.get("partial")))
-    for remark in ("partial", "note", "cut"):
-        if reply.get(remark) and not options.json:
-            print(f"Note: {plain(reply[remark])}", file=sys.stderr)
     if options.json:
         print_json(reply)
-    elif not reply["results"]:
-        print("No results.")
     else:
-        _show(reply["results"], explain=options.explain)
+        _print(reply, explain=options.explain)
     return 0
+
+
+def _print(reply: dict[str, JSON], *, explain: bool) -> None:
+    for remark in ("partial", "note", "cut"):
+        if reply.get(remark):
+            print(f"Note: {plain(reply[remark])}", file=sys.stderr)
+    if reply["results"]:
+        _show(reply["results"], explain=explain)
+    else:
+        print("No results.")
 
 
 def _reply(workspace: SearchWorkspace, arguments: dict[str, JSON]) -> dict[str, JSON]:

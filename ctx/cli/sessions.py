@@ -115,15 +115,9 @@ def recalled(bank: MemoryBank, query: str, budget_tokens: int) -> list[str]:
     What looks like a secret or like an instruction is left out: nobody asked for it, and the reader does what
     it is told.
     """
-    if query.strip():
-        reply = bank.search(sound(query), filter={"kind": "fact"}, window="auto", limit=50)
-        records = [match["record"] for match in reply["results"]] if reply["answered"] else []
-    else:
-        records = bank.browse({"kind": "fact"}, order="-importance", limit=MAX_RECALLED)["items"]
-        records.sort(key=lambda record: (-(record["importance"] or 0), -record["timestamp"]))
     room = budget_tokens * CHARS_PER_TOKEN - len(_HEADING)
     lines = []
-    for record in records:
+    for record in _answering(bank, query) if query.strip() else _weightiest(bank):
         line = f"- {(record['said'] or '')[:10]}: {one_line(' '.join(record['text'].split()), _LINE_CHARS)}"
         if record["flags"]:
             continue
@@ -225,6 +219,16 @@ def _transcript(path: str) -> Iterator[Message]:
             yield message
 
 
+def _answering(bank: MemoryBank, query: str) -> list[JSON]:
+    reply = bank.search(sound(query), filter={"kind": "fact"}, window="auto", limit=50)
+    return [match["record"] for match in reply["results"]] if reply["answered"] else []
+
+
+def _weightiest(bank: MemoryBank) -> list[JSON]:
+    records: list[JSON] = bank.browse({"kind": "fact"}, order="-importance", limit=MAX_RECALLED)["items"]
+    return sorted(records, key=lambda record: (-(record["importance"] or 0), -record["timestamp"]))
+
+
 def _message(row: JSON) -> Message | None:
     """A line of a transcript as a person's message, in any of the three clients' forms; None for all other
     lines.
@@ -237,17 +241,21 @@ def _message(row: JSON) -> Message | None:
     origin = row.get("origin")
     if isinstance(origin, dict) and origin.get("kind", "human") != "human":
         return None
-    inner = row.get("payload")
-    if isinstance(inner, dict):
-        text = _codex_text(inner)
-    elif "user" in (row.get("role"), row.get("type")):
-        message = row.get("message")
-        text = _text(message.get("content") if isinstance(message, dict) else row.get("content"))
-    else:
-        return None
+    text = _typed(row)
     if not isinstance(text, str) or not text.strip():
         return None
     return Message(sound(text), _moment(row.get("timestamp")))
+
+
+def _typed(row: dict[str, JSON]) -> str | None:
+    inner = row.get("payload")
+    if isinstance(inner, dict):
+        text: str | None = _codex_text(inner)
+        return text
+    if "user" not in (row.get("role"), row.get("type")):
+        return None
+    message = row.get("message")
+    return _text(message.get("content") if isinstance(message, dict) else row.get("content"))
 
 
 def _codex_text(payload: JSON) -> JSON:
@@ -275,15 +283,16 @@ def _moment(value: JSON) -> str | None:
 
 def _text(content: JSON) -> str | None:
     """The text of a message's content: what a person typed, not what a tool answered."""
-    texts = (
-        [content]
-        if isinstance(content, str)
-        else [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
-        if isinstance(content, list)
-        else []
-    )
-    parts = [text for text in texts if isinstance(text, str) and not text.lstrip().startswith(_PRINTED)]
-    return "\n".join(parts) or None
+    parts = [text for text in _parts(content) if isinstance(text, str)]
+    return "\n".join(text for text in parts if not text.lstrip().startswith(_PRINTED)) or None
+
+
+def _parts(content: JSON) -> list[JSON]:
+    if isinstance(content, str):
+        return [content]
+    if not isinstance(content, list):
+        return []
+    return [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
 
 
 def session_options(options: argparse.ArgumentParser, *, recalling: bool) -> None:

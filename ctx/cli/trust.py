@@ -50,14 +50,19 @@ def require_trust(path: str, content: bytes, lines: Sequence[str]) -> None:
         if sys.stdin.readline().strip().lower() in ("y", "yes"):
             file.record({trusted_as(path): digest_of(content)})
             return
-    excess = len(lines) - SHOWN_REQUESTS
-    excess_line = [f"and {excess} more"] if excess > 0 else []
-    look = "Look at it (`ctx trust --list`)" if excess > 0 else "Look at it"
-    summary = "; ".join([*(one_line(line) for line in lines[:SHOWN_REQUESTS]), *excess_line])
+    summary, look = _summary(lines)
     raise ConfigError(
         f"{name} was found, not named, and asks for more than reading its own folder: it {summary}. "
         f"{look}, then `{_command(path)}` trusts it as it is now"
     )
+
+
+def _summary(lines: Sequence[str]) -> tuple[str, str]:
+    """What is asked for, in one line, and how to look at all of it."""
+    excess = len(lines) - SHOWN_REQUESTS
+    excess_line = [f"and {excess} more"] if excess > 0 else []
+    look = "Look at it (`ctx trust --list`)" if excess > 0 else "Look at it"
+    return "; ".join([*(one_line(line) for line in lines[:SHOWN_REQUESTS]), *excess_line]), look
 
 
 def trust_as_written(path: str) -> list[str]:
@@ -166,9 +171,8 @@ def _trust_project(args: Any) -> int:
     picked = [script for script in scripts if script.name in names]
     configured_too = configured.name in names
     trusted = digests.get(trusted_as(configured.path)) == configured.digest
-    if not args.json and configured_too and configured.requests:
-        print(f"{one_line(configured.name)} asks for more than reading its own folder:")
-        print(bullets(configured.requests), flush=True)
+    if not args.json and configured_too:
+        _show_requests(configured)
     if not args.list:
         asking = configured if configured_too and (args.revoke or configured.requests) else None
         _record(file, asking, picked, revoke=args.revoke)
@@ -176,6 +180,12 @@ def _trust_project(args: Any) -> int:
         picked = [script._replace(trusted=not args.revoke) for script in picked]
     lines = _state_lines(configured if configured_too else None, trusted, picked)
     return tell(args.json, _as_json(configured, trusted, picked), *lines)
+
+
+def _show_requests(configured: _Configured) -> None:
+    if configured.requests:
+        print(f"{one_line(configured.name)} asks for more than reading its own folder:")
+        print(bullets(configured.requests), flush=True)
 
 
 def _check_names(names: Sequence[str], configured: _Configured, scripts: Sequence[ProjectScript]) -> None:

@@ -251,12 +251,13 @@ class GitConnector:
         self, tip: Tip, links: Mapping[str, str], scopes: Scopes, lock: int, log: ScanLog
     ) -> list[tuple[Submodule, Scope]]:
         """The submodules that the globs reach into, where they are to be read."""
-        if links and not self.submodules:
+        if not links:
+            return []
+        if not self.submodules:
             names = ", ".join(map(encode_name, list(links)[:3])) + (", ..." if len(links) > 3 else "")
             log.note(
                 "", f"submodules are not read ({names}); `submodules = true` reads those of the same host"
             )
-        if not links or not self.submodules:
             return []
         if len(links) > MAX_SUBMODULES:
             log.note("", f"only the first {MAX_SUBMODULES} of {len(links)} submodules are read")
@@ -301,26 +302,20 @@ class GitConnector:
                 readable.append(entry)
         return readable
 
+    def _log_of(self, tip: Tip, bound: bytes) -> list[str]:
+        form = f"--format=format:{bound.decode()}%x00%H%x00%ct%x00%an%x00"
+        arguments = ["log", "-z", "--no-renames", "-c", "--name-only", form, tip.oid]
+        return [*arguments, "--", f":(top,literal){self.root}"] if self.root else arguments
+
     def _history(self, tip: Tip, entries: Sequence[_Entry], log: ScanLog) -> dict[bytes, Change]:
         """The last commit of each file, by one walk from the newest down that ends when all are found."""
         prefix = os.fsencode(self._prefix)
         paths = {entry.path for entry in entries}
         changes: dict[bytes, Change] = {}
         bound = secrets.token_hex(12).encode()  # no path can look like it
-        arguments = [
-            "log",
-            "-z",
-            "--no-renames",
-            "-c",
-            "--name-only",
-            f"--format=format:{bound.decode()}%x00%H%x00%ct%x00%an%x00",
-            tip.oid,
-        ]
-        if self.root:
-            arguments += ["--", f":(top,literal){self.root}"]
         deadline_s = time.monotonic() + self.timeout_s
         change = Change(tip.oid, 0, "")
-        with self._repository.git.started(arguments, quiet=True) as process:
+        with self._repository.git.started(self._log_of(tip, bound), quiet=True) as process:
             assert process.stdout is not None
             for change, path in log_rows(process.stdout.fileno(), bound, deadline_s):
                 inner = path.removeprefix(prefix)

@@ -101,13 +101,15 @@ class Git:
         ssh = env.get("GIT_SSH_COMMAND") or env.get("GIT_SSH")
         if self._remote.transport == "ssh" and not ssh and not self._ssh_configured(env):
             env["GIT_SSH_COMMAND"] = _SSH
-        count = env.get("GIT_CONFIG_COUNT") or "0"
+        return env | self._added_settings(env.get("GIT_CONFIG_COUNT") or "0")
+
+    def _added_settings(self, count: str) -> dict[str, str]:
+        """Our settings behind those, so many, that the environment has."""
         start = int(count) if re.fullmatch("[0-9]{1,6}", count) else 0
         settings = self._settings()
+        env = {"GIT_CONFIG_COUNT": str(start + len(settings))}
         for number, (key, value) in enumerate(settings, start=start):
-            env[f"GIT_CONFIG_KEY_{number}"] = key
-            env[f"GIT_CONFIG_VALUE_{number}"] = value
-        env["GIT_CONFIG_COUNT"] = str(start + len(settings))
+            env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
         return env
 
     def _settings(self) -> list[tuple[str, str]]:

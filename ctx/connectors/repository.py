@@ -121,6 +121,9 @@ class Repository:
                 return self._tip(ref, oid, default, filters)
         if self.branch and _COMMIT.fullmatch(self.branch):
             return Tip(None, self.branch.lower(), filters, self.branch.lower())
+        return self._only_branch(filters)
+
+    def _only_branch(self, filters: bool) -> Tip | None:
         heads = self._heads()
         if not heads:
             return None

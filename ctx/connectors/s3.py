@@ -292,18 +292,20 @@ class _Store:
 
 
 def _endpoint(url: str | None, section: str) -> str | None:
-    if url is None:
-        return None
+    if url is not None and not _is_endpoint(url):
+        raise ConfigError(
+            f"{section} endpoint_url: must be an address such as https://minio.example.com:9000"
+        )
+    return url and url.rstrip("/")
+
+
+def _is_endpoint(url: str) -> bool:
     try:
         parts = urlsplit(url)
         reachable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
-        reachable = False
-    if not reachable or parts.query or parts.fragment or parts.username is not None:
-        raise ConfigError(
-            f"{section} endpoint_url: must be an address such as https://minio.example.com:9000"
-        )
-    return url.rstrip("/")
+        return False
+    return reachable and not (parts.query or parts.fragment or parts.username is not None)
 
 
 def _listing(body: bytes) -> tuple[list[_Object], str | None]:

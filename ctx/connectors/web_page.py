@@ -65,13 +65,16 @@ class _Head:
         if name == "meta":
             self._meta(attributes)
         elif name == "base":
-            if href and self.base == self.address:
-                self.base = canonical(href, self.address) or self.address
+            self._set_base(href)
         elif name == "link":
             if "canonical" in rel:
                 self.declared = self.declared or href
         elif href and "nofollow" not in rel and len(self.hrefs) < MAX_LINKS:
             self.hrefs.append(href)
+
+    def _set_base(self, href: str) -> None:
+        if href and self.base == self.address:
+            self.base = canonical(href, self.address) or self.address
 
     def _meta(self, attributes: dict[str, str]) -> None:
         if attributes.get("name", "").lower() in _ROBOTS:

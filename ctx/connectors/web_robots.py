@@ -60,18 +60,22 @@ class Robots(NamedTuple):
 ALL_ALLOWED = Robots()
 
 
-def read_robots(data: bytes, agent: str) -> Robots:
-    """The rules of a robots.txt for a robot of this name, else those for all (`*`). Never fails."""
+def _lines_for(agent: str, text: str) -> list[tuple[str, str]]:
     ours: list[tuple[str, str]] = []
     everybodys: list[tuple[str, str]] = []
     named = False
-    for agents, lines in _groups(data[:MAX_ROBOTS_BYTES].decode("utf-8", "replace")):
+    for agents, lines in _groups(text):
         if agent in agents:
             named = True
             ours += lines
         elif "*" in agents:
             everybodys += lines
-    lines = ours if named else everybodys
+    return ours if named else everybodys
+
+
+def read_robots(data: bytes, agent: str) -> Robots:
+    """The rules of a robots.txt for a robot of this name, else those for all (`*`). Never fails."""
+    lines = _lines_for(agent, data[:MAX_ROBOTS_BYTES].decode("utf-8", "replace"))
     rules = [rule for key, value in lines[:MAX_RULES] if (rule := _rule(key, value)) is not None]
     # The longest first; of two equally long ones the one that allows.
     rules.sort(key=lambda rule: (-rule.weight, not rule.allowed))

@@ -47,19 +47,22 @@ def cut_windows(tokenizer: Any, text: str, max_tokens: int) -> Iterator[Window]:
         if len(encoding.ids) <= max_tokens and not encoding.overflowing:
             yield Window(block, max(1, len(encoding.ids) - 2))
             continue
-        starts, words = [], []
-        for part in (encoding, *encoding.overflowing):
-            for (start, _), word, special in zip(
-                part.offsets, part.word_ids, part.special_tokens_mask, strict=True
-            ):
-                if not special:
-                    starts.append(start)
-                    words.append(word)
-        cuts = _even_cuts(words, max(1, max_tokens - 2 - SLACK_TOKENS))
+        tokens = list(_tokens(encoding))
+        cuts = _even_cuts([word for _, word in tokens], max(1, max_tokens - 2 - SLACK_TOKENS))
         # The first window also has what stands before the first token, and the last what follows the last.
-        places = [0, *(starts[border] for border in cuts[1:-1]), len(block)]
+        places = [0, *(tokens[border][0] for border in cuts[1:-1]), len(block)]
         for i in range(len(cuts) - 1):
             yield Window(block[places[i] : places[i + 1]], cuts[i + 1] - cuts[i])
+
+
+def _tokens(encoding: Any) -> Iterator[tuple[int, int | None]]:
+    """Where each token of a text begins, and of which word it is."""
+    for part in (encoding, *encoding.overflowing):
+        for (start, _), word, special in zip(
+            part.offsets, part.word_ids, part.special_tokens_mask, strict=True
+        ):
+            if not special:
+                yield start, word
 
 
 def _even_cuts(words: list[int | None], most: int) -> list[int]:
@@ -279,12 +282,18 @@ def _pooling(folder: str, model_file: str) -> tuple[Any, str | None]:
         pooled = outputs[0]
     if pooled is not None:
         return PoolingType.DISABLED, pooled.name
-    path = os.path.join(folder, "1_Pooling", "config.json")
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            config = json.load(file)
-        if config.get("pooling_mode_cls_token"):
-            return PoolingType.CLS, None
-        if config.get("pooling_mode_lasttoken"):
-            return PoolingType.LAST_TOKEN, None
+    config = _pooling_settings(folder)
+    if config.get("pooling_mode_cls_token"):
+        return PoolingType.CLS, None
+    if config.get("pooling_mode_lasttoken"):
+        return PoolingType.LAST_TOKEN, None
     return PoolingType.MEAN, None
+
+
+def _pooling_settings(folder: str) -> dict[str, Any]:
+    path = os.path.join(folder, "1_Pooling", "config.json")
+    if not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        settings: dict[str, Any] = json.load(file)
+    return settings

@@ -169,12 +169,16 @@ class _HttpEmbedder:
             if error.status in TOO_LONG and len(texts) > 1:
                 return [vector for text in texts for vector in self._ask([text], prefix, patience)]
             if error.status in TOO_LONG and len(texts[0]) > LEAST_WINDOW_CHARS:
-                # A little over the half, so that cutting behind a word does not leave a third piece.
-                halves = list(cut_text(texts[0], len(texts[0]) * 5 // 9))
-                vectors = self._ask(halves, prefix, patience)
-                weighted = [vector * len(half) for vector, half in zip(vectors, halves, strict=True)]
-                return [self._unit(np.sum(weighted, axis=0))]
+                return [self._halved(texts[0], prefix, patience)]
             raise EmbedderError(self._refusal(error.status)) from error
+
+    def _halved(self, text: str, prefix: str, patience: _Patience) -> Vector:
+        """The unit vector of a text by those of its halves."""
+        # A little over the half, so that cutting behind a word does not leave a third piece.
+        halves = list(cut_text(text, len(text) * 5 // 9))
+        vectors = self._ask(halves, prefix, patience)
+        weighted = [vector * len(half) for vector, half in zip(vectors, halves, strict=True)]
+        return self._unit(np.sum(weighted, axis=0))
 
     def _request(self, texts: list[str], patience: _Patience) -> list[Vector]:
         """One exchange, tried again while that may help. Raises `_Refused`, `_Stopped`, `EmbedderError`."""

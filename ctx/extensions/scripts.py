@@ -329,7 +329,7 @@ class ScriptConnector:
             job = runner.job(self.script, source, "connector", "scan", dict(self.script.config), context)
             host = bridge.host_for(self.script.policy(), NO_CALLER)
             for number, item in enumerate(runner.pool.scan(job, host, self.script.timeout_s), 1):
-                if isinstance(item, dict) and item.get("partial") is True and "source_id" not in item:
+                if _tells_partial(item):
                     log.news = True
                     log.withheld.append("")
                     continue
@@ -359,6 +359,11 @@ def _note_odd_texts(item: dict[str, JSON], source_id: str, log: ScanLog) -> None
             log.note(source_id, f"{name} is no text, and is left out")
         elif name != "title" and len(item.get(name) or "") > _MAX_TEXT:
             log.note(source_id, f"{name} is longer than {_MAX_TEXT:,} characters, and is left out")
+
+
+def _tells_partial(item: JSON) -> bool:
+    """Whether a script says, in the place of an item, that it does not tell all."""
+    return isinstance(item, dict) and item.get("partial") is True and "source_id" not in item
 
 
 def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> SourceItem | None:

@@ -5,7 +5,7 @@ attachments are named, not read.
 import re
 from base64 import b64decode
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from email import message_from_bytes
 from email.errors import HeaderParseError
 from email.header import decode_header, make_header
@@ -211,13 +211,14 @@ def _write_text(text: Message, level: int, manuscript: Manuscript) -> None:
         manuscript.paragraph(_content(text))
 
 
+def _shown_head(about: Mapping[str, str]) -> str:
+    return "\n".join(f"{name}: {about[name.lower()]}" for name in _SHOWN if about[name.lower()])
+
+
 def _write(message: Message, level: int, manuscript: Manuscript) -> bool:
     """Adds a message and what it forwards; whether that is all of it."""
     manuscript.heading(level, _subject(message))
-    about = _about(message)
-    manuscript.paragraph(
-        "\n".join(f"{name}: {about[name.lower()]}" for name in _SHOWN if about[name.lower()])
-    )
+    manuscript.paragraph(_shown_head(_about(message)))
     parts = _Parts(message)
     texts = [text for text in parts.texts if text.get_content_subtype() in ("plain", "html")]
     for text in texts or parts.texts[:1]:

@@ -33,14 +33,18 @@ def _parts(cell: dict[str, JSON], language: str) -> Iterator[str]:
     """A cell as Markdown: its words, or its code and what that printed."""
     source = _joined(cell.get("source", cell.get("input", ""))).strip("\n")
     kind = cell.get("cell_type")
-    if kind == "code":
-        if source.strip():
+    if source.strip():
+        if kind == "code":
             yield fenced(source, language)
-        if outputs := _outputs(cell.get("outputs")):
-            yield fenced(outputs)
-    elif source.strip():
-        level = cell.get("level") if kind == "heading" else None  # nbformat 3
-        yield f"{'#' * min(level, 6)} {source}" if isinstance(level, int) and level > 0 else source
+        else:
+            yield _words(source, cell.get("level") if kind == "heading" else None)
+    if kind == "code" and (outputs := _outputs(cell.get("outputs"))):
+        yield fenced(outputs)
+
+
+def _words(source: str, level: JSON) -> str:
+    """A cell of words; one with a level is a heading, as nbformat 3 had them."""
+    return f"{'#' * min(level, 6)} {source}" if isinstance(level, int) and level > 0 else source
 
 
 def _cells(notebook: JSON) -> list[JSON] | None:
@@ -50,8 +54,11 @@ def _cells(notebook: JSON) -> list[JSON] | None:
     if isinstance(cells, list):
         return cells
     sheets = notebook.get("worksheets")
-    if not isinstance(sheets, list):
-        return None
+    return _cells_of_sheets(sheets) if isinstance(sheets, list) else None
+
+
+def _cells_of_sheets(sheets: list[JSON]) -> list[JSON]:
+    """As nbformat 3 has them."""
     lists = [sheet.get("cells") for sheet in sheets if isinstance(sheet, dict)]
     return [cell for cells in lists if isinstance(cells, list) for cell in cells]
 

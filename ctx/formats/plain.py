@@ -66,8 +66,11 @@ def _underlined(lines: str, at: int, width: int, level: int) -> Heading | None:
         return None
     if start and lines[start - 1] != "\n":
         before = lines.rfind("\n", 0, start)
-        over = lines[before + 1 : start].strip()
-        if len(set(over)) != 1 or over[0].isalnum():
+        if not _is_rule(lines[before + 1 : start].strip()):
             return None
         start = before
     return Heading(start, level, clipped(words))
+
+
+def _is_rule(line: str) -> bool:
+    return len(set(line)) == 1 and not line[0].isalnum()

@@ -22,30 +22,37 @@ OUT_OF_MEMORY = 3  # the exit code where a reader needed more than it may have
 _MAX_OPEN_FILES = 64
 
 
+def _request(channel: socket.socket, idle_s: int) -> tuple[bytes, bytes] | None:
+    """The next reader's name and what it is to read; None where nobody asks any more."""
+    channel.settimeout(idle_s)
+    try:
+        head = received(channel, REQUEST.size)
+    except TimeoutError:
+        return None
+    if head is None:
+        return None
+    channel.settimeout(None)
+    name_length, size = REQUEST.unpack(head)
+    name, data = received(channel, name_length), received(channel, size)
+    return None if name is None or data is None else (name, data)
+
+
 def main(cpu_s: int, memory_mb: int, idle_s: int) -> None:
     """Answers requests until the other end closes, or nobody asks for `idle_s` seconds."""
     channel = socket.socket(fileno=0)
     _give_up_rights(memory_mb)
     while True:
-        channel.settimeout(idle_s)
-        try:
-            head = received(channel, REQUEST.size)
-        except TimeoutError:
+        request = _request(channel, idle_s)
+        if request is None:
             return
-        if head is None:
-            return
-        channel.settimeout(None)
-        name_length, size = REQUEST.unpack(head)
-        name, data = received(channel, name_length), received(channel, size)
-        if name is None or data is None:
-            return
+        name, data = request
         _limit_cpu(cpu_s)
         try:
             answer = _answer(name.decode("ascii"), data)
         except MemoryError:
             sys.exit(OUT_OF_MEMORY)
         channel.sendall(REPLY.pack(len(answer)) + answer)
-        del data, answer
+        del request, data, answer
         gc.collect()
         if _peak_mb() > memory_mb // 2:
             return  # a fresh process costs less than a document refused for what others left behind

@@ -163,16 +163,19 @@ class Indexer:
             return list(self.connectors.values())
         chosen: list[Connector] = []
         for name in names:
-            matches = [
-                connector
-                for full, connector in self.connectors.items()
-                if name in (full, source_kind(connector.name))
-            ]
-            if not matches:
-                sources = ", ".join(self.connectors) or "none is configured"
-                raise NotFound(f"unknown source '{name}' (known: {sources})")
-            chosen += [connector for connector in matches if connector not in chosen]
+            chosen += [connector for connector in self._named(name) if connector not in chosen]
         return chosen
+
+    def _named(self, name: str) -> list[Connector]:
+        matches = [
+            connector
+            for full, connector in self.connectors.items()
+            if name in (full, source_kind(connector.name))
+        ]
+        if not matches:
+            sources = ", ".join(self.connectors) or "none is configured"
+            raise NotFound(f"unknown source '{name}' (known: {sources})")
+        return matches
 
     def run(
         self,

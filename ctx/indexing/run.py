@@ -233,16 +233,7 @@ class IndexRun:
         for source_id in departed:
             self._changed("deleted", source_id)
         if not self._dry_run:
-            news = bool(self._batch.put or self._batch.touch or departed)
-            with self._writing():
-                self._store()
-                if departed:
-                    self._catalog.delete_documents(self._source, departed)
-                self._record(note, departed)
-                if news and self._published:
-                    self._published()
-            if self._log.stored and not self._partial:  # of a part, much that was yielded is not stored
-                self._log.stored()
+            self._end(note, departed)
         return IndexReport(
             source=self._source,
             ok=note is None,
@@ -421,6 +412,19 @@ class IndexRun:
                 "index there, or `ctx index --take-over` where it is gone for good",
             )
         return [source_id for source_id in departed if source_id not in machines]
+
+    def _end(self, note: str | None, departed: list[str]) -> None:
+        """Writes what is left of a run that is no trial."""
+        news = bool(self._batch.put or self._batch.touch or departed)
+        with self._writing():
+            self._store()
+            if departed:
+                self._catalog.delete_documents(self._source, departed)
+            self._record(note, departed)
+            if news and self._published:
+                self._published()
+        if self._log.stored and not self._partial:  # of a part, much that was yielded is not stored
+            self._log.stored()
 
     def _record(self, note: str | None, departed: list[str]) -> None:
         log, last = self._log, self._last

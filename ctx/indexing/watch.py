@@ -192,13 +192,17 @@ class Watcher:
 
     # -- indexing --------------------------------------------------------------------------------------------
 
+    def _look_before(self) -> None:
+        if self._before is None or self._stop.is_set():
+            return
+        try:
+            self._before()
+        except CtxError as error:
+            logger.warning("the sources that are stored could not be looked at reason=%s", error.message)
+
     def _index_loop(self) -> None:
         self._begun.wait(self._patience_s)
-        if self._before is not None and not self._stop.is_set():
-            try:
-                self._before()
-            except CtxError as error:
-                logger.warning("the sources that are stored could not be looked at reason=%s", error.message)
+        self._look_before()
         while not self._stop.is_set():
             if self._look_due and not self._due:
                 # A changed byte in the index would else be found with the first edit only, and answers be
@@ -238,15 +242,18 @@ class Watcher:
                 self._next_s[name] = now_s + self._interval_s(name)
                 self._due[name] = None
 
+    def _run(self, connector: Connector, paths: _Paths) -> IndexReport:
+        if paths is None or not isinstance(connector, Watchable):
+            report = self._indexer.run_source(connector, stop=self._stop)
+            self._slowest_scan_s = max(report.duration_s, self._slowest_scan_s * 0.9)
+            return report
+        items = partial(connector.scan_paths, paths)
+        return self._indexer.run_source(connector, stop=self._stop, items=items)
+
     def _index(self, connector: Connector, paths: _Paths) -> None:
         ailment = self._indexer.ailment(connector.name)
         try:
-            if paths is None or not isinstance(connector, Watchable):
-                report = self._indexer.run_source(connector, stop=self._stop)
-                self._slowest_scan_s = max(report.duration_s, self._slowest_scan_s * 0.9)
-            else:
-                items = partial(connector.scan_paths, paths)
-                report = self._indexer.run_source(connector, stop=self._stop, items=items)
+            report = self._run(connector, paths)
             if report.ok and ailment is not None:
                 logger.info("source healthy again source=%s", connector.name)
             elif not report.ok and self._indexer.ailment(connector.name) != ailment:
@@ -325,12 +332,12 @@ class Watcher:
 
     # -- listening -------------------------------------------------------------------------------------------
 
+    def _roots(self) -> dict[str, str]:
+        connectors = self._indexer.connectors.values()
+        return {c.name: os.path.realpath(c.root) for c in connectors if isinstance(c, Watchable)}
+
     def _watch_loop(self) -> None:
-        watched = {
-            c.name: os.path.realpath(c.root)
-            for c in self._indexer.connectors.values()
-            if isinstance(c, Watchable)
-        }
+        watched = self._roots()
         self._begun.wait(self._patience_s)
         if not self._polling and any(_is_remote(root) for root in watched.values()):
             self._poll_because("of a network file system only this machine's own changes are told")
@@ -351,15 +358,17 @@ class Watcher:
                 if "decode path" not in str(error):
                     self._poll_because(f"the system cannot watch so many folders ({_shortly(error)})")
                     continue
-                # A change at a name that is not UTF-8, which the watcher cannot say; what else changed with
-                # it is not told either. The next listening begins with a whole scan, so that nothing is lost.
-                # The look into a folder of such a name is told too: while there is one, this comes again.
-                if not self._unsayable:
-                    logger.info(
-                        "a changed name is not UTF-8: the sources are scanned whole, also from now on"
-                    )
-                self._unsayable = True
-                self._stop.wait(max(POLL_S, POLL_SHARE * self._slowest_scan_s))
+                self._scan_whole()
+
+    def _scan_whole(self) -> None:
+        """After a change at a name that is not UTF-8, which the watcher cannot say; what else changed with it
+        is not told either. The next listening begins with a whole scan, so that nothing is lost. The look
+        into a folder of such a name is told too: while there is one, this comes again.
+        """
+        if not self._unsayable:
+            logger.info("a changed name is not UTF-8: the sources are scanned whole, also from now on")
+        self._unsayable = True
+        self._stop.wait(max(POLL_S, POLL_SHARE * self._slowest_scan_s))
 
     def _poll_because(self, reason: str) -> None:
         self._polling = True

@@ -80,13 +80,18 @@ class Worker:
             self.work(stop)
             stop.wait(LOOK_EVERY_S)
 
+    def _scan_due(self, stop: threading.Event) -> bool:
+        whole = True
+        for name in list(self._next_s):
+            if self._next_s[name] <= time.monotonic() and not stop.is_set():
+                whole = self._scan(name, stop) and whole
+        return whole
+
     def work(self, stop: threading.Event) -> bool:
         """Runs what is due and embeds what is pending, once; whether nothing failed."""
         whole = True
         if "scan" in self._roles:
-            for name in list(self._next_s):
-                if self._next_s[name] <= time.monotonic() and not stop.is_set():
-                    whole = self._scan(name, stop) and whole
+            whole = self._scan_due(stop)
         if "embed" in self._roles and not stop.is_set():
             whole = self._embed(stop) and whole
         if "pump" in self._roles and not stop.is_set():

@@ -204,6 +204,18 @@ class Nursery:
             os.path.dirname(os.path.dirname(lupa.origin)),
         ]
 
+    def _spawn(self, settings: str, channel: socket.socket) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            self._command(settings),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=[channel.fileno()],
+            env={name: os.environ[name] for name in _LOADER if name in os.environ},
+            cwd="/",
+            start_new_session=True,  # Ctrl-C on the terminal is the server's to answer
+        )
+
     def _start_zygote(self) -> None:
         kind = socket.SOCK_SEQPACKET if _SEQUENCED else socket.SOCK_STREAM
         ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
@@ -211,16 +223,7 @@ class Nursery:
             [theirs.fileno(), self._memory_bytes, _CPU_S, {name: _text(name) for name in _PARTS}]
         )
         with theirs:
-            process = subprocess.Popen(
-                self._command(settings),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                pass_fds=[theirs.fileno()],
-                env={name: os.environ[name] for name in _LOADER if name in os.environ},
-                cwd="/",
-                start_new_session=True,  # Ctrl-C on the terminal is the server's to answer
-            )
+            process = self._spawn(settings, theirs)
         ours.settimeout(_START_TIMEOUT_S)
         hello = _line_of(ours)
         assert process.stderr is not None

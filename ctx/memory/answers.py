@@ -62,18 +62,22 @@ def answer_of(hits: Sequence[MemoryHit], query: str, alike: Callable[[str, str],
     """
     if any(hit.signals.get("in_window") or hit.signals.get("of_facet") for hit in hits):
         return Answer(True, True)
-    # A quarter of the words of a question; of a whole paragraph as many as of a question.
-    floor = FLOOR_BY_WORDS * min(1.0, SHORT_QUESTION / (len(set(query_terms(query))) or 1))
     best = [(hit, Statement.of(hit.memory.text)) for hit in hits[:ANSWERING_HITS]]
     if alike is not None:
         likelihoods = [_likelihood(hit, statement, query) for hit, statement in best]
     else:
-        likelihoods = [PLAINLY if hit.score >= floor else 0.0 for hit, _ in best]
+        likelihoods = _likelihoods_by_words(hits[:ANSWERING_HITS], query)
     plain = any(
         likelihood >= PLAINLY and not (statement.short and _answers_another(query, statement, alike))
         for likelihood, (_, statement) in zip(likelihoods, best, strict=True)
     )
     return Answer(plain, max(likelihoods, default=0.0) >= PERHAPS)
+
+
+def _likelihoods_by_words(hits: Sequence[MemoryHit], query: str) -> list[float]:
+    # A quarter of the words of a question; of a whole paragraph as many as of a question.
+    floor = FLOOR_BY_WORDS * min(1.0, SHORT_QUESTION / (len(set(query_terms(query))) or 1))
+    return [PLAINLY if hit.score >= floor else 0.0 for hit in hits]
 
 
 def doubted(hits: Sequence[MemoryHit], query: str) -> list[MemoryHit]:

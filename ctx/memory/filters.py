@@ -193,7 +193,11 @@ def _compared(key: str, kind: str, column: str, operator: str, operand: JSON) ->
         if kind != TEXT or not isinstance(operand, str):
             raise BadRequest(f"filter: '{key}': '{operator}' compares texts")
         return _part_of(column, operator, _operand(key, kind, operator, operand))
-    bound = _operand(key, kind, operator, operand)
+    return _ordered(key, column, operator, _operand(key, kind, operator, operand))
+
+
+def _ordered(key: str, column: str, operator: str, bound: JSON) -> Condition:
+    """A column that is, or is not, before, at or behind a value."""
     if bound is None and operator not in ("eq", "ne"):
         raise BadRequest(f"filter: '{key}': '{operator}' needs a value")
     if bound is None:

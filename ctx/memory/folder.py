@@ -136,7 +136,7 @@ class Folder:
             except CtxError as error:
                 reply["conflicts"].append(_conflict(entry.path, error.message))
         absent = sorted(set(self._ledger.get("ids", ())) - ids)
-        doomed = [id for id in absent if (record := self._bank.get(id)) and not record["superseded_by"]]
+        doomed = list(filter(self._is_current, absent))
         # A file that could not be read is not a file that is gone.
         reply["missing"] = len(doomed) if not reply["conflicts"] else 0
         if prune and reply["missing"]:
@@ -144,6 +144,10 @@ class Folder:
         if not dry_run and not reply["conflicts"]:
             self._write_ledger([id for id in ids if id] + ([] if prune else absent))
         return reply
+
+    def _is_current(self, id: str) -> bool:
+        record = self._bank.get(id)
+        return record is not None and not record["superseded_by"]
 
     def _lay_out(self, record: JSON, entry: Entry | None, reply: dict[str, JSON]) -> None:
         """Writes a memory's file, unless it says the same, or what was not imported yet."""
@@ -210,6 +214,14 @@ class Folder:
         return str(stored["id"])
 
     # -- files --
+    def _note_at(self, path: str, paths: dict[str, str]) -> tuple[str, Note]:
+        """A file's text, and what it says; `paths` are those of the notes before it, by their ids."""
+        text = self._read(path)
+        note = from_note(text)
+        if note.id is not None and note.id in paths:
+            raise Conflict(f"it has the id of {paths[note.id]}; a new memory has none")
+        return text, note
+
     def _entries(self, conflicts: list[JSON]) -> Iterator[Entry]:
         """The files that are memories, by path; what cannot be read is named among the conflicts."""
         paths: dict[str, str] = {}
@@ -218,10 +230,7 @@ class Folder:
             if os.path.basename(path).lower() in _NOT_MEMORIES:
                 continue
             try:
-                text = self._read(path)
-                note = from_note(text)
-                if note.id is not None and note.id in paths:
-                    raise Conflict(f"it has the id of {paths[note.id]}; a new memory has none")
+                text, note = self._note_at(path, paths)
             except UnicodeDecodeError:
                 conflicts.append(_conflict(path, "it is not UTF-8: save it as UTF-8"))
                 continue

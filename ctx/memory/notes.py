@@ -96,11 +96,14 @@ def settings(fields: dict[str, JSON]) -> dict[str, JSON]:
     if "said" in fields:
         columns["timestamp"] = fields["said"]
     if "happened" in fields:
-        first, _, last = str(fields["happened"] or "").partition("/")
-        columns["event_date"] = first.strip() or None
-        # A day is from its first moment to its last; a moment is no span.
-        columns["event_end"] = last.strip() or (first.strip() if _DAY.fullmatch(first.strip()) else None)
+        columns["event_date"], columns["event_end"] = _span(str(fields["happened"] or ""))
     return columns
+
+
+def _span(text: str) -> tuple[str | None, str | None]:
+    first, _, last = map(str.strip, text.partition("/"))
+    # A day is from its first moment to its last; a moment is no span.
+    return first or None, last or (first if _DAY.fullmatch(first) else None)
 
 
 def file_name(record: JSON) -> str:

@@ -237,13 +237,10 @@ class Pack:
         counts = self._store().bank_counts()
         if private is None or self._shared:
             return {bank: count for bank, count in counts.items() if not bank.startswith(OWN_BANK)}
-        prefix = OWN_BANK + private
-        named = {
-            bank.removeprefix(f"{prefix}:"): count
-            for bank, count in counts.items()
-            if bank.startswith(f"{prefix}:")
-        }
-        return {self.default_bank: counts[prefix], **named} if prefix in counts else named
+        whole = OWN_BANK + private
+        prefix = f"{whole}:"
+        named = {name.removeprefix(prefix): counts[name] for name in counts if name.startswith(prefix)}
+        return {self.default_bank: counts[whole], **named} if whole in counts else named
 
     def _execute(
         self,

@@ -151,15 +151,9 @@ class Keys:
         """A new key and its record. The key is shown this once. Raises `BadRequest` for a bad name or bank,
         or a name in use.
         """
-        chosen = tuple(sorted(set(banks)))
         if not NAME.fullmatch(name):
             raise BadRequest("a key's name has 1 to 64 of A-Z a-z 0-9 _ . @ : + -")
-        if not chosen:
-            raise BadRequest("a key needs at least one bank, or '*' for every bank")
-        for bank in chosen:
-            _check_bank(bank)
-        if EVERY_BANK in chosen:
-            chosen = (EVERY_BANK,)
+        chosen = _checked_banks(banks)
         with self._writing() as records:
             if any(record.name == name and record.revoked_ms is None for record in records):
                 raise BadRequest(f"a key called '{name}' exists; revoke it first or choose another name")
@@ -295,23 +289,35 @@ def _grant(record: KeyRecord) -> Grant:
     return Grant(f"key:{record.name}", None if EVERY_BANK in record.banks else frozenset(record.banks))
 
 
+def _checked_banks(banks: Iterable[str]) -> tuple[str, ...]:
+    """The banks that a key opens, in order. Raises `BadRequest` for none, or for a bad name."""
+    chosen = tuple(sorted(set(banks)))
+    if not chosen:
+        raise BadRequest("a key needs at least one bank, or '*' for every bank")
+    for bank in chosen:
+        _check_bank(bank)
+    return (EVERY_BANK,) if EVERY_BANK in chosen else chosen
+
+
 def _record(entry: JSON) -> KeyRecord:
     """A key as the file has it. Raises `ValueError`, `KeyError`, `TypeError` or `OverflowError` for what no
     ctx has written.
     """
     record = KeyRecord(**{**entry, "banks": tuple(entry["banks"])})
-    sound = (
-        isinstance(entry["banks"], list)
-        and all(bank == EVERY_BANK or BANK.fullmatch(bank) for bank in record.banks)
-        and isinstance(record.id, str)
-        and NAME.fullmatch(record.name)
-        and len(bytes.fromhex(record.sha256)) == 32
-    )
-    if not sound:
+    if not (isinstance(entry["banks"], list) and _is_sound(record)):
         raise ValueError("not a key")
     for time_ms in (record.created_ms, record.revoked_ms or 0):
         iso_utc(time_ms)
     return record
+
+
+def _is_sound(record: KeyRecord) -> bool:
+    return (
+        all(bank == EVERY_BANK or BANK.fullmatch(bank) for bank in record.banks)
+        and isinstance(record.id, str)
+        and NAME.fullmatch(record.name) is not None
+        and len(bytes.fromhex(record.sha256)) == 32
+    )
 
 
 def records_of(content: JSON) -> list[KeyRecord]:

@@ -191,9 +191,7 @@ def _smallest(schema: dict[str, JSON]) -> JSON:
     if isinstance(kind, list):
         kind = kind[0]
     if kind == "object" or "properties" in schema:
-        required = schema.get("required", ())
-        rules = schema.get("properties", {})
-        return {name: example(rule) for name, rule in rules.items() if name in required}
+        return _smallest_object(schema)
     if kind == "array":
         return _smallest_list(schema)
     if kind == "string":
@@ -202,6 +200,11 @@ def _smallest(schema: dict[str, JSON]) -> JSON:
     if kind in ("integer", "number"):
         return schema.get("minimum", 1)
     return True if kind == "boolean" else None
+
+
+def _smallest_object(schema: dict[str, JSON]) -> JSON:
+    required, rules = schema.get("required", ()), schema.get("properties", {})
+    return {name: example(rule) for name, rule in rules.items() if name in required}
 
 
 def _answer(tool: Tool, schemas: dict[str, JSON]) -> JSON:

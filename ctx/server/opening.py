@@ -144,10 +144,7 @@ class Requests:
 
     def key(self, message: Mapping[str, JSON]) -> str | None:
         """The key of a request in the record; None where its reply is not one to be recorded."""
-        if message.get("method") not in RECORDED or message.keys() - {"jsonrpc", "id", "method", "params"}:
-            return None
-        id = message.get("id")
-        if message.get("jsonrpc") != "2.0" or not isinstance(id, str | int) or isinstance(id, bool):
+        if message.get("method") not in RECORDED or not _is_plain_request(message):
             return None
         text = json.dumps([message["method"], *anonymous(message.get("params"))], sort_keys=True)
         if len(text) > _MAX_KEY_CHARS:
@@ -166,6 +163,13 @@ _INTRODUCTIONS = (
     ("clientInfo", "capabilities", True),
     ("io.modelcontextprotocol/clientInfo", "io.modelcontextprotocol/clientCapabilities", False),
 )
+
+
+def _is_plain_request(message: Mapping[str, JSON]) -> bool:
+    id = message.get("id")
+    has_id = isinstance(id, str | int) and not isinstance(id, bool)
+    others = message.keys() - {"jsonrpc", "id", "method", "params"}
+    return has_id and message.get("jsonrpc") == "2.0" and not others
 
 
 def anonymous(params: JSON) -> tuple[JSON, ...]:

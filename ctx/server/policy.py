@@ -371,13 +371,17 @@ def setting_doubts(
             "[server] allowed_origins: '*' names no origin; list those that may call MCP and the "
             "memory packs, or give them a key"
         )
-    for key, entries in (("cors_origins", cors_origins), ("allowed_origins", allowed_origins)):
-        lines += [
-            f"[server] {key}: '{one_line(entry)}' is not an origin (write it as https://example.org)"
-            for entry in entries
-            if entry not in ("*", "null") and not _ANY_ORIGIN.fullmatch(_plain_origin(entry))
-        ]
+    lines += _origin_doubts("cors_origins", cors_origins)
+    lines += _origin_doubts("allowed_origins", allowed_origins)
     return lines
+
+
+def _origin_doubts(key: str, entries: Sequence[str]) -> list[str]:
+    return [
+        f"[server] {key}: '{one_line(entry)}' is not an origin (write it as https://example.org)"
+        for entry in entries
+        if entry not in ("*", "null") and not _ANY_ORIGIN.fullmatch(_plain_origin(entry))
+    ]
 
 
 def host_name(host: str) -> str:

@@ -156,11 +156,14 @@ class Proxy:
             if reply.status_code == 404 and self._session and not opening:
                 return True
             if opening and reply.status_code == 200:
-                id = reply.headers.get("mcp-session-id")
-                self._session = {"Mcp-Session-Id": id} if id else {}
+                self._begin_session(reply)
             if reply.status_code not in (202, 204):
                 await self._take_reply(reply, message, silent=silent)
         return False
+
+    def _begin_session(self, reply: httpx.Response) -> None:
+        id = reply.headers.get("mcp-session-id")
+        self._session = {"Mcp-Session-Id": id} if id else {}
 
     async def _take_reply(self, reply: httpx.Response, message: dict[str, Any], *, silent: bool) -> None:
         if reply.headers.get("content-type", "").startswith("text/event-stream"):
@@ -191,22 +194,31 @@ class Proxy:
         name = params.get(NAME_BEARING_METHODS.get(method, ""))
         if isinstance(name, str):
             headers[MCP_NAME_HEADER] = encode_header_value(name)
-            if method == "tools/call" and name in self._schemas:
-                mirrored = x_mcp_header_map(self._schemas[name])
-                headers.update(mcp_param_headers(mirrored, params.get("arguments") or {}))
+            if method == "tools/call":
+                headers |= self._mirrored(name, params.get("arguments") or {})
         return headers
+
+    def _mirrored(self, tool: str, arguments: dict[str, Any]) -> dict[str, str]:
+        """The arguments that a tool's schema wants in headers too."""
+        if tool not in self._schemas:
+            return {}
+        return dict(mcp_param_headers(x_mcp_header_map(self._schemas[tool]), arguments))
 
     async def _hand_over(self, data: bytes, *, silent: bool) -> None:
         message = json.loads(data)
         result = message.get("result") if isinstance(message, dict) else None
         if isinstance(result, dict):
-            if isinstance(result.get("protocolVersion"), str) and self._session:
-                self._session = {**self._session, MCP_PROTOCOL_VERSION_HEADER: result["protocolVersion"]}
-            self._schemas |= {
-                tool["name"]: tool["inputSchema"] for tool in result.get("tools") or () if _mirrors(tool)
-            }
+            self._learn(result)
         if not silent:
             await self._say(message)
+
+    def _learn(self, result: dict[str, Any]) -> None:
+        """Notes what later requests have to say in their headers."""
+        if isinstance(result.get("protocolVersion"), str) and self._session:
+            self._session = {**self._session, MCP_PROTOCOL_VERSION_HEADER: result["protocolVersion"]}
+        self._schemas |= {
+            tool["name"]: tool["inputSchema"] for tool in result.get("tools") or () if _mirrors(tool)
+        }
 
     async def _open_again(self) -> None:
         if self._handshake is None:

@@ -123,9 +123,12 @@ class Wire:
         if self._opening is not None and reply is not None:
             self._opening.note(key, reply)
         if early_reply is not None and early_reply != reply:
-            logger.warning("%s was answered from a record that no longer holds", method)
-            if method in CHANGES and not key.startswith("\n"):  # after a handshake, which announces such news
-                self._frames.send(CHANGES[method])
+            self._announce(method, key)
+
+    def _announce(self, method: str, key: str) -> None:
+        logger.warning("%s was answered from a record that no longer holds", method)
+        if method in CHANGES and not key.startswith("\n"):  # after a handshake, which announces such news
+            self._frames.send(CHANGES[method])
 
     def _answered(self, id: JSON) -> None:
         if isinstance(id, str | int):

@@ -180,15 +180,20 @@ def note(access: Access, match: Match, headers: Headers) -> None:
     """
     access.door = match.zone.door
     access.pack = match.parameters.get("pack") if match.zone is PACK_MCP else None
-    fixed = match.parameters.get("bank") if match.zone is MCP else None
-    access.bank = fixed or headers.get("x-bank-id")
-    if access.bank == "":
-        raise BadRequest("X-Bank-Id is empty: name a bank, or leave the header out for the default one")
+    access.bank = _bank(match, headers)
     access.bank_fixed = access.bank is not None  # a connection with a bank is bound to it for every tool
-    if access.bank is not None and not BANK.fullmatch(access.bank):
-        raise BadRequest(f"a bank's name has {BANK_RULE}")
     session_id = headers.get("mcp-session-id") if access.door == "mcp" else None
     access.session_id = session_id or headers.get("x-session-id", "")[:128] or None
+
+
+def _bank(match: Match, headers: Headers) -> str | None:
+    fixed = match.parameters.get("bank") if match.zone is MCP else None
+    bank = fixed or headers.get("x-bank-id")
+    if bank == "":
+        raise BadRequest("X-Bank-Id is empty: name a bank, or leave the header out for the default one")
+    if bank is not None and not BANK.fullmatch(bank):
+        raise BadRequest(f"a bank's name has {BANK_RULE}")
+    return bank
 
 
 def error_body(match: Match, method: str) -> ErrorBody:

@@ -18,7 +18,7 @@ halves before it.
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ctx import files
 from ctx.errors import EmbeddingsDisabled, StoreError
@@ -257,6 +257,12 @@ class LocalIndex:
         self._keyword_folder = folder
         return keyword
 
+    def _check_format(self, fields: Mapping[str, str]) -> None:
+        if (fault := format_fault(fields)) is not None:
+            building = self._catching_up.locked()
+            mend = "it is being built anew" if building else "run `ctx index`, which builds it anew"
+            raise StoreError(f"the keyword index {fault}: {mend}")
+
     def _current_keyword(self) -> "KeywordIndex | None":
         """What is published now, opened. None where nothing is."""
         current_stamp = stamp(self._state_path)
@@ -269,10 +275,7 @@ class LocalIndex:
                 fields = keyword_state(self._state_path)
                 if fields is None:
                     return None
-                if (fault := format_fault(fields)) is not None:
-                    building = self._catching_up.locked()
-                    mend = "it is being built anew" if building else "run `ctx index`, which builds it anew"
-                    raise StoreError(f"the keyword index {fault}: {mend}")
+                self._check_format(fields)
                 try:
                     self._keyword = self._opened(fields)
                     self._defining = has_definitions(fields)

@@ -364,12 +364,15 @@ def _parsed(status: int, data: bytes) -> JSON:
         ) from error
 
 
-def _told_reason(details: dict[str, JSON]) -> str:
-    """Why, in the server's words: its first cause, and what that was caused by."""
+def _first_cause(details: dict[str, JSON]) -> JSON:
     causes = details.get("root_cause")
     cause: JSON = causes[0] if isinstance(causes, list) and causes else details
-    reason = cause.get("reason") if isinstance(cause, dict) else cause
-    reason = str(reason or details.get("reason") or "")[:_TOLD_CHARS]
+    return cause.get("reason") if isinstance(cause, dict) else cause
+
+
+def _told_reason(details: dict[str, JSON]) -> str:
+    """Why, in the server's words: its first cause, and what that was caused by."""
+    reason = str(_first_cause(details) or details.get("reason") or "")[:_TOLD_CHARS]
     nested = details.get("caused_by")
     if isinstance(nested, dict) and nested.get("reason"):
         reason += f" ({nested['reason']})"[:_TOLD_CHARS]

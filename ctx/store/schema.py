@@ -167,16 +167,7 @@ def connect(
     the process but may lose the last transactions with the power (the file stays whole); "FULL" loses nothing
     that was committed. Raises `StoreError`.
     """
-    address = files.sqlite_address(path, "mode=rw")
-    try:
-        if not read_only:
-            _create(path)
-        elif _check_readable(path):
-            # SQLite would want to lay a log beside the file; where nobody can write, nobody changes the file
-            # either.
-            address += "&immutable=1"
-    except OSError as error:
-        raise StoreError(f"the catalog cannot be made or opened: {error.strerror}") from error
+    address = _address(path, read_only=read_only)
     if os.path.lexists(path + JOURNAL):
         from ctx.store.folder import check_journal  # what no sound store needs
 
@@ -196,10 +187,7 @@ def connect(
             connection.path, connection.mark = path, mark
             connection.synchronous, connection.timeout_s = synchronous, timeout_s
             if read_only:
-                connection.execute("PRAGMA query_only = 1")
-                _check_statements(connection)  # a view in a table's place is asked by whoever reads the table
-                if connection.execute("PRAGMA page_count").fetchone()[0] <= _SMALL_PAGES:
-                    connection.execute(f"PRAGMA cache_size = -{_SMALL_CACHE_KB}")
+                _prepare_reading(connection)
             else:
                 _marked_ours(connection)  # before anything of a file changes that is another program's
                 _check_statements(connection)
@@ -210,6 +198,28 @@ def connect(
             connection.close()
             raise
     return connection
+
+
+def _address(path: str, *, read_only: bool) -> str:
+    """What SQLite opens; a file that is to be written is made, one to be read must be there."""
+    address = files.sqlite_address(path, "mode=rw")
+    try:
+        if not read_only:
+            _create(path)
+        elif _check_readable(path):
+            # SQLite would want to lay a log beside the file; where nobody can write, nobody changes the file
+            # either.
+            return address + "&immutable=1"
+    except OSError as error:
+        raise StoreError(f"the catalog cannot be made or opened: {error.strerror}") from error
+    return address
+
+
+def _prepare_reading(connection: Connection) -> None:
+    connection.execute("PRAGMA query_only = 1")
+    _check_statements(connection)  # a view in a table's place is asked by whoever reads the table
+    if connection.execute("PRAGMA page_count").fetchone()[0] <= _SMALL_PAGES:
+        connection.execute(f"PRAGMA cache_size = -{_SMALL_CACHE_KB}")
 
 
 def is_locked(path: str) -> bool:

@@ -99,21 +99,22 @@ class KeywordIndex:
             ) from error
         self._checked_s = time.monotonic()
         if writable:
-            try:
-                self._writer = self._index.writer(heap_mb << 20, _THREADS)
-            except ValueError as error:
-                if "lock" in str(error).lower():
-                    raise Busy(
-                        "another process is writing the index: try again when it has finished"
-                    ) from error
-                raise StoreError("the keyword index cannot be written: see the log") from error
-            # A writer that was killed may have left the file of deletions that our commit would make, by the
-            # same name.
-            self._write(self._writer.garbage_collect_files)
-            # The first operation of a writer is given the number of the last commit. A merge that begins
-            # before the next commit takes a deletion of that number for applied where it is not, and the
-            # document stays: let it be one that nobody needs.
-            self.delete(_NO_DOCUMENT)
+            self._begin_writing(heap_mb)
+
+    def _begin_writing(self, heap_mb: int) -> None:
+        try:
+            self._writer = self._index.writer(heap_mb << 20, _THREADS)
+        except ValueError as error:
+            if "lock" in str(error).lower():
+                raise Busy("another process is writing the index: try again when it has finished") from error
+            raise StoreError("the keyword index cannot be written: see the log") from error
+        # A writer that was killed may have left the file of deletions that our commit would make, by the same
+        # name.
+        self._write(self._writer.garbage_collect_files)
+        # The first operation of a writer is given the number of the last commit. A merge that begins before
+        # the next commit takes a deletion of that number for applied where it is not, and the document stays:
+        # let it be one that nobody needs.
+        self.delete(_NO_DOCUMENT)
 
     def add(self, stored: "StoredDocument") -> bool:
         """Puts a document in place of what the index has of it; visible after `commit`.
@@ -365,24 +366,21 @@ class KeywordIndex:
 
     def _narrowed(self, query: Any, filters: Filters) -> Any:
         """The query with its filters, which add nothing to a score."""
-        parts = []
+        silent = [(_MUST, tantivy.Query.const_score_query(part, 0.0)) for part in self._conditions(filters)]
+        return tantivy.Query.boolean_query([(_MUST, query), *silent]) if silent else query
+
+    def _conditions(self, filters: Filters) -> Iterator[Any]:
         if filters.sources is not None:
             names = [
                 (_SHOULD, tantivy.Query.term_query(self._schema, "source", name, "basic"))
                 for name in sorted(filters.sources)
             ]
-            parts.append(tantivy.Query.boolean_query(names))
+            yield tantivy.Query.boolean_query(names)
         if filters.since_ms is not None or filters.until_ms is not None:
             low, high = filters.since_ms, filters.until_ms
-            parts.append(
-                tantivy.Query.range_query(self._schema, "updated_ms", tantivy.FieldType.Integer, low, high)
-            )
+            yield tantivy.Query.range_query(self._schema, "updated_ms", tantivy.FieldType.Integer, low, high)
         if filters.documents is not None:
-            parts.append(tantivy.Query.term_set_query(self._schema, "document_no", sorted(filters.documents)))
-        if not parts:
-            return query
-        silent = [(_MUST, tantivy.Query.const_score_query(part, 0.0)) for part in parts]
-        return tantivy.Query.boolean_query([(_MUST, query), *silent])
+            yield tantivy.Query.term_set_query(self._schema, "document_no", sorted(filters.documents))
 
 
 class _Part:

@@ -8,6 +8,7 @@ from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
 from ctx.items import Document, SourceStatus
 from ctx.lean import TYPE_CHECKING, Protocol
+from ctx.search import unknown_source
 from ctx.store.rows import StoredDocument
 from ctx.text import spellings
 from ctx.tools.base import Annotations, Tool
@@ -99,14 +100,17 @@ def _stored(arguments: dict[str, JSON], library: "Library") -> StoredDocument:
     id, source, source_id = (arguments.get(name, "") for name in ("id", "source", "source_id"))
     if not id and not (source and source_id):
         raise BadRequest("missing required parameter: id (or source and source_id)")
-    catalog = library.catalog
     if id:
-        stored = catalog.document(id.strip().lower())
+        stored = library.catalog.document(id.strip().lower())
         if stored is None or not _is_of(stored, source, source_id):
             raise NotFound(f"no document with id: {id[:80]}")
         return stored
+    return _at_place(library, source, source_id)
+
+
+def _at_place(library: "Library", source: str, source_id: str) -> StoredDocument:
     for spelling in spellings(source_id):
-        stored = catalog.document(document_id(source, spelling))
+        stored = library.catalog.document(document_id(source, spelling))
         if stored is not None:
             return stored
     raise _absence(source, source_id, library.searched_names())
@@ -114,7 +118,7 @@ def _stored(arguments: dict[str, JSON], library: "Library") -> StoredDocument:
 
 def _absence(source: str, source_id: str, sources: Sequence[str]) -> NotFound:
     if source not in sources:
-        return NotFound(f"no source is called '{source[:80]}' (known: {', '.join(sources) or 'none'})")
+        return NotFound(unknown_source(source, sources))
     return NotFound(f"no document '{source_id[:200]}' in source '{source[:80]}'")
 
 
