@@ -209,8 +209,8 @@ class _Writer:
         entries.setdefault("include_globs", _ITS_GLOBS)
         for key in ("include_globs", "exclude_globs"):
             globs = entries.get(key)
-            entries |= {} if globs is None else {key: _all_crossing(globs)}
-            if entries.get(key) != globs:
+            if (crossing := _all_crossing(globs)) != globs:
+                entries[key] = crossing
                 self.notes.append(f"[{label}] {key}: a `*` crossed folders there; here `**/` says so")
         return entries
 
