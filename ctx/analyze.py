@@ -10,13 +10,12 @@ Python could. An engine with another tokenizer is given `terms(text)` to store a
 for.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
 import tantivy
-
-from ctx.lean import pattern
 
 # Words that stand before the name that code defines.
 DEFINING = (
@@ -41,13 +40,13 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 # Compiled when first needed: a plain query from the command line needs none. Each can begin at the start of a
 # word only: tried at every letter, a word of 4000 would take a second.
-_SURROGATE = pattern("[\ud800-\udfff]")
-_SNAKE = pattern(r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+")
-_QUOTED = pattern(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」')
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SNAKE = re.compile(r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+")
+_QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」')
 # `don't` and the `'s` of `it's`; what follows must end a word for every reading of Unicode.
-_CRUMB = pattern(r"(?:\b[A-Za-z]+n['’]t|(?<=[A-Za-z])['’](?:s|re|ve|ll|d|m))(?![A-Za-z0-9]|[^\x00-\x7f])")
-_JOINED = pattern(r"(?<![^\W_])[^\W_]++(?:[_.:/\\@#]++[^\W_]++)+")  # foo_bar, os.path, std::vec, a/b
-_OPTION = pattern(r"(?<!\S)--[A-Za-z0-9]+(?:-[A-Za-z0-9]+)+")  # --no-verify
+_CRUMB = re.compile(r"(?:\b[A-Za-z]+n['’]t|(?<=[A-Za-z])['’](?:s|re|ve|ll|d|m))(?![A-Za-z0-9]|[^\x00-\x7f])")
+_JOINED = re.compile(r"(?<![^\W_])[^\W_]++(?:[_.:/\\@#]++[^\W_]++)+")  # foo_bar, os.path, std::vec, a/b
+_OPTION = re.compile(r"(?<!\S)--[A-Za-z0-9]+(?:-[A-Za-z0-9]+)+")  # --no-verify
 _JOINTS = frozenset("_.:/\\@#")
 _OPENING_QUOTES = '"“„«「'
 _PUNCTUATION = "()[]{}<>,;:.!?\"'`"  # around a name in a sentence
@@ -67,7 +66,7 @@ _HUMPS = (b"aA", b"0A", b"AAaa")
 _PLURAL = b"AAa "  # how the plural of an acronym ends: `JWTs`
 # Runs of Thai, Lao, Myanmar, Khmer, kana, Han and Hangul: letters only, since a tone mark ends a word in the
 # tokenizer.
-_UNSPACED = pattern(
+_UNSPACED = re.compile(
     "[\u0e01-\u0e3a\u0e40-\u0e46\u0e81-\u0eb9\u0ebb-\u0ec6\u1000-\u1036\u1038\u103b-\u103f\u1780-\u17b3"
     "\u17b6-\u17c8"
     "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-"

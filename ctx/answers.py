@@ -3,12 +3,12 @@ that fit it.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from ctx import shapes
 from ctx.clock import parse_ms
 from ctx.errors import BadParameter
 from ctx.kinds import FAMILIES
-from ctx.lean import TYPE_CHECKING, Protocol
 from ctx.search import Searcher, SearchReply, resolve_sources, unknown_source
 from ctx.types import JSON, Filters
 

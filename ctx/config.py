@@ -6,12 +6,13 @@ in ctx/settings.py. Only the wiring and the CLI import this module.
 """
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ctx.declaration import CHECKS, Key, Section, kind_of
 from ctx.errors import ConfigError, StoreError
-from ctx.lean import TYPE_CHECKING, Any, NamedTuple, pattern
 from ctx.project import project_root, shown_path
 from ctx.settings import (
     REGISTRY_PREFIX,
@@ -44,7 +45,7 @@ _Tables = dict[str, dict[str, JSON]]
 _BESIDES_FOLDERS = (
     "gits", "webs", "buckets", "script_connectors", "script_tools", "script_agents", "inline_agents",
 )  # fmt: skip
-_VARIABLE = pattern(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
+_VARIABLE = re.compile(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 
 
 class Config(Section):

@@ -3,8 +3,8 @@ made of such (ctx/settings.py and ctx/named_settings.py declare them all).
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any, Self, dataclass_transform
 
-from ctx.lean import Any, Self, dataclass_transform
 from ctx.types import JSON
 
 

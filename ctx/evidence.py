@@ -5,9 +5,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 from ctx import analyze, ranking, rules
-from ctx.lean import TYPE_CHECKING, NamedTuple, records
 from ctx.markup import is_bare
 from ctx.snippet import Matcher, Terms
 from ctx.types import JSON, ChunkRow, Filters, Hit, Passage, SearchResult, Span
@@ -237,7 +237,7 @@ def _weighed(number: int, contents: Iterable[Content], stage: Stage, request: Re
             worth += _OPENING_SHARE
         choices.append((row, worth, terms, text_terms))
     choices.sort(key=_second, reverse=True)
-    return records(Choice, choices)
+    return list(map(Choice._make, choices))
 
 
 def _opened(

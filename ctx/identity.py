@@ -3,12 +3,11 @@
 `hashlib` is imported where it is used: it loads OpenSSL, two milliseconds that a search does not need.
 """
 
+import re
 import sys
 
-from ctx.lean import pattern
-
 # The name of a memory bank: an e-mail address is one, a path step is not.
-BANK = pattern(r"(?!\.{1,2}\Z)[A-Za-z0-9_.@:+-]{1,128}")
+BANK = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.@:+-]{1,128}")
 BANK_RULE = "1 to 128 of A-Z a-z 0-9 _ . @ : + -"
 OWN_BANK = "pack:"  # how the banks of packs begin that have their own; no caller can name one
 RESERVED_BANKS = frozenset({"tools", "sse", "messages"})  # steps of other systems' paths below /mcp

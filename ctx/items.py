@@ -5,8 +5,8 @@ A search has no use for these, and of the other values (ctx/types.py) for nearly
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
-from ctx.lean import NamedTuple
 from ctx.types import JSON, NO_METADATA
 
 

@@ -7,8 +7,7 @@ has the reasons).
 
 from collections.abc import Sequence
 from functools import lru_cache
-
-from ctx.lean import NamedTuple
+from typing import NamedTuple
 
 # Of the formats that are read (ctx/formats/table.py, which a search would wait for). A long text of these is
 # cut at sentences, not at statements.

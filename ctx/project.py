@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from ctx.errors import ConfigError
-from ctx.lean import NamedTuple
 
 PLACES = ("ctx.toml", ".ctx/config.toml", "config/ctx.toml")
 _MAX_CLIENT_NAME = 32  # characters: clients put it before every tool's name, which models allow 64

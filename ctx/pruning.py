@@ -5,10 +5,10 @@ Nothing goes unasked: the model may come back, the documents may be another conf
 """
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from ctx.errors import BadRequest, NotFound
 from ctx.items import SourceStatus
-from ctx.lean import TypeVar
 from ctx.store.rows import ModelShare
 from ctx.workspace import Workspace
 

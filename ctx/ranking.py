@@ -5,11 +5,12 @@ comes out has the same form with scores in [0, 1], comparable within one list an
 docs/ranking.md has the figures behind the constants.
 """
 
+import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import groupby
 from math import sqrt
+from typing import TypeVar
 
-from ctx.lean import TypeVar, pattern
 from ctx.types import Hit
 
 Leg = list[tuple[int, float]]
@@ -39,8 +40,8 @@ KEYWORD_FLOOR, SEMANTIC_FLOOR = 0.5, 1.0
 # The share of brackets and operators: of prose nearly all is below the first, of code most above the second.
 _PROSE_MARKS, _CODE_MARKS = 0.015, 0.045
 _FIRST_UNSPACED = "\u0e00"  # scripts that put no spaces between words: a run of theirs may be a sentence
-_SYMBOL = pattern(r"\w+(?:(?:\.|::|/|->|#|-)\w+)*(?:\(\))?")
-_NAMELIKE = pattern(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]|_|\.|::|->|#|/|\(\)|[A-Za-z][0-9]")
+_SYMBOL = re.compile(r"\w+(?:(?:\.|::|/|->|#|-)\w+)*(?:\(\))?")
+_NAMELIKE = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]|_|\.|::|->|#|/|\(\)|[A-Za-z][0-9]")
 
 
 def by_document(hits: Iterable[Hit]) -> dict[int, list[Hit]]:

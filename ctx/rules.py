@@ -11,10 +11,10 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from operator import attrgetter, itemgetter
+from typing import NamedTuple
 
 from ctx import kinds
 from ctx.analyze import beginning
-from ctx.lean import NamedTuple, records
 from ctx.ranking import Leg
 from ctx.text import Joined, lowered
 
@@ -201,7 +201,7 @@ def _profiles(places: Iterable[Place]) -> list[tuple[int, Profile]]:
         low = named if low == named else low  # a hundred thousand are kept, and most are of small letters
         numbers.append(number)
         rows.append((named, low, kinds.role(stem, siblings), siblings))
-    return list(zip(numbers, records(Profile, rows), strict=True))
+    return list(zip(numbers, map(Profile._make, rows), strict=True))
 
 
 def files_named(query: str) -> list[File]:

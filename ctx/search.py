@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ctx import analyze, kinds, ranking, rules
 from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
@@ -23,7 +25,6 @@ from ctx.evidence import (
     share_of_best,
     spans_to_read,
 )
-from ctx.lean import TYPE_CHECKING, Lock, NamedTuple, Protocol
 from ctx.settings import Retrieval
 from ctx.snippet import Matcher
 from ctx.text import counted, cut

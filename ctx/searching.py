@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from math import inf
+from threading import RLock
+from typing import TYPE_CHECKING, Self
 
 from ctx.config import Config
 from ctx.errors import StoreError
-from ctx.lean import TYPE_CHECKING, RLock, Self
 from ctx.store.plane import Plane, check_whole, file_record
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ A field `updated_ms` is shown as `updated_at`, a time in ISO 8601. A field witho
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from types import UnionType
+from typing import Any
 
 from ctx.clock import iso_utc
-from ctx.lean import Any
 from ctx.types import JSON
 
 _KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}

@@ -3,10 +3,10 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ctx.clock import parse_ms
 from ctx.config import Config
-from ctx.lean import TYPE_CHECKING
 from ctx.named_settings import S3, Git, Script, Web
 from ctx.reach import CLOSED, inside
 from ctx.settings import REGISTRY_PREFIX, Filesystem

@@ -9,10 +9,11 @@ in the project, where a stranger could lay down whom questions are sent to.
 
 import os
 from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import TYPE_CHECKING
 
 from ctx import file_writing, files
 from ctx.errors import CtxError
-from ctx.lean import TYPE_CHECKING, Lock
 from ctx.settings import Embedding
 from ctx.store.statefile import Stamp, read_state, stamp
 from ctx.types import JSON, as_table

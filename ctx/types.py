@@ -7,9 +7,9 @@ milliseconds). Times are integers: milliseconds since the epoch, UTC.
 
 from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ctx.kinds import is_prose
-from ctx.lean import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from typing import TypeGuard

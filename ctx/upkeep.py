@@ -4,11 +4,11 @@ import logging
 import os
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ctx import files
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import CtxError
-from ctx.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import threading

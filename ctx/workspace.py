@@ -6,11 +6,11 @@ Everything heavy is made when first used. What searches stands in ctx/searching.
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from ctx.config import Config
 from ctx.errors import Busy, EmbeddingsDisabled, StoreError
 from ctx.items import SourceStatus
-from ctx.lean import TYPE_CHECKING
 from ctx.project import user_folder
 from ctx.searching import SearchWorkspace, check_stored
 from ctx.store.plane import check_whole, file_catalog, postgres_catalog

@@ -7,10 +7,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
 
 from ctx.cli.common import plain, styled
 from ctx.indexing.run import Progress
-from ctx.lean import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import argparse

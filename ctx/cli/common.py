@@ -3,10 +3,10 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ctx.config import Config, default_config, read_config
 from ctx.errors import BadParameter, BadRequest, ConfigError
-from ctx.lean import TYPE_CHECKING
 from ctx.project import Location, find_config
 from ctx.reach import asked, requests, variables
 from ctx.types import JSON, Caller

@@ -3,12 +3,12 @@
 import os
 import sys
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from ctx.cli.common import configuration, plain, print_json, prose, reply_of
 from ctx.cli.options import parser
 from ctx.connectors.names import encode_name
 from ctx.errors import BadRequest, NotFound
-from ctx.lean import TYPE_CHECKING, NamedTuple
 from ctx.text import nfc, sound, spellings
 from ctx.types import COMMITS, JSON, source_kind
 from ctx.workspace import Workspace, open_workspace

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from ctx.cli.bars import FORMS, add_options, json_line, shown_progress
 from ctx.cli.common import NO_SOURCES, configuration, json_printable, plain, print_json
@@ -20,7 +21,6 @@ from ctx.indexing.indexer import EmbedReport
 from ctx.indexing.run import EMPTY, IndexReport, Progress
 from ctx.indexing.window import Window
 from ctx.items import SourceStatus
-from ctx.lean import NamedTuple
 from ctx.pruning import drop_sources, prunable_sources
 from ctx.text import counted
 from ctx.types import JSON

@@ -7,9 +7,9 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from ctx.cli.common import json_printable
-from ctx.lean import TYPE_CHECKING
 from ctx.text import one_line
 
 if TYPE_CHECKING:

@@ -1,10 +1,10 @@
 """What a command's options are: its parser, and the kinds of their values."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from ctx.cli.common import plain
 from ctx.errors import BadRequest
-from ctx.lean import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import argparse

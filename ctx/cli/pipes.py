@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from typing import Any
 
 from ctx.cli.common import configuration, memory_configuration
 from ctx.cli.logs import log_option, log_to_stderr
@@ -15,7 +16,6 @@ from ctx.cli.recording import opening_slot
 from ctx.config import Config
 from ctx.errors import BadRequest
 from ctx.extensions.trust import FOLDERS, trust_path
-from ctx.lean import Any
 from ctx.project import user_folder
 from ctx.registries import shelf_folder
 from ctx.served_settings import SHIPPED_PACKS

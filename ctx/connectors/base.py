@@ -1,9 +1,9 @@
 """The seam between a source and the index."""
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, Protocol
 
 from ctx.items import SourceItem
-from ctx.lean import NamedTuple, Protocol
 
 Progress = Callable[[str, int, int | None], None]
 """`progress(step, count, total)`: how far a source, or a step of it, has come; the total if it is known."""

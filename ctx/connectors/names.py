@@ -1,12 +1,13 @@
 """File names as parts of a source id, and sources as parts of a configuration."""
 
-from ctx.lean import TYPE_CHECKING, pattern
+import re
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import re
 
-_AMBIGUOUS = pattern(r"%(?=25|[89A-F][0-9A-F])")
-_UNDECODABLE = pattern("[\udc80-\udcff]")
+_AMBIGUOUS = re.compile(r"%(?=25|[89A-F][0-9A-F])")
+_UNDECODABLE = re.compile("[\udc80-\udcff]")
 
 
 def section_of(source: str) -> str:

@@ -15,10 +15,9 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from ctx.errors import ConfigError, SourceError
-from ctx.lean import NamedTuple
-from ctx.lean import pattern as lazy_pattern
 from ctx.text import nfc
 
 MAX_BRACE_PATTERNS = 1000  # `{a,b}{a,b}...` doubles with each pair
@@ -248,7 +247,7 @@ def _any_segment(tokens: Sequence[Token]) -> Segment:
     return _ANY_DEPTH
 
 
-_STARS_WITHIN = lazy_pattern(r"([^*?\[\\]*[^*?\[\\/])\*\*+(?:/\*\*+)*(?:/(?=[^/])|$)")
+_STARS_WITHIN = re.compile(r"([^*?\[\\]*[^*?\[\\/])\*\*+(?:/\*\*+)*(?:/(?=[^/])|$)")
 
 
 def _spelled_out(body: str) -> list[str]:

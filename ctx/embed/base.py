@@ -3,9 +3,9 @@
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from ctx.identity import digest
-from ctx.lean import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and naming the seam needs none of it
     import numpy as np

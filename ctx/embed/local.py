@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from ctx.embed.base import catalog_key, prefixes, until_stopped
 from ctx.errors import ConfigError, CtxError, EmbedderError
-from ctx.lean import TYPE_CHECKING
 from ctx.settings import SHIPPED_MODEL, is_shipped_model
 from ctx.text import sound
 

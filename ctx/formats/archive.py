@@ -5,16 +5,16 @@ Asked of every zip where files are sorted, which no cap of time or memory watche
 object of each of a million entries first.
 """
 
+import re
 import struct
 
 from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, Format
-from ctx.lean import pattern
 
 _END_MARK = b"PK\x05\x06"
 ZIP_MARKS = (b"PK\x03\x04", _END_MARK)
 
 # OpenDocument 1.3 part 2, 3.3, and EPUB OCF 3.3, 4.3.3: the first part is called so, and is stored as it is.
-_TYPE = pattern(rb"(?s)PK\x03\x04.{4}\0\0.{20}mimetype([a-z]+/[a-z0-9.+-]{1,100})")
+_TYPE = re.compile(rb"(?s)PK\x03\x04.{4}\0\0.{20}mimetype([a-z]+/[a-z0-9.+-]{1,100})")
 _TEMPLATE = "-template"
 _OFFICE_PARTS = ((b"word/document", "docx"), (b"xl/workbook", "xlsx"), (b"ppt/presentation", "pptx"))
 _END = struct.Struct("<4s4H2LH")  # APPNOTE.TXT 4.3.16: behind it stands a comment of 64 KiB at most

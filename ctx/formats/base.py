@@ -1,9 +1,9 @@
 """What a format's reader gives."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from ctx.items import Heading
-from ctx.lean import NamedTuple
 from ctx.types import JSON, NO_METADATA
 
 LOCKED = "is encrypted: it opens only with a password"

@@ -5,8 +5,7 @@ of thousands.
 import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby, zip_longest
-
-from ctx.lean import NamedTuple
+from typing import NamedTuple
 
 MAX_GROWTH_CHARS = 8_000_000  # what the names of columns may add to a table; without them above that
 

@@ -4,8 +4,6 @@ import codecs
 import re
 from collections.abc import Container, Sequence
 
-from ctx.lean import pattern
-
 SNIFF_BYTES = 8192  # looked at to tell text from binary
 _SAMPLE = 16_384  # bytes from which an encoding is guessed: 10 ms at worst
 
@@ -28,7 +26,7 @@ _BINARY_HEADS = (
 _TEXT_BYTES = bytes([7, 8, 9, 10, 11, 12, 13, 27, *range(32, 127), *range(128, 256)])
 _MAX_CONTROL_SHARE = 0.05
 _MAX_BROKEN, _MAX_BROKEN_SHARE = 8, 0.1  # what a text that was cut, or has a few letters of Latin-1, may have
-_DECLARED = pattern(
+_DECLARED = re.compile(
     rb"(?:coding[:=]|charset=|<\?xml[^>]{0,200}?encoding=)[ \t]*[\"']?([A-Za-z0-9_.:-]{2,40})", re.IGNORECASE
 )
 # What is ruled out by now, and codecs of Python's that no text is written in.
@@ -38,7 +36,7 @@ _NOT_DECLARED = ("utf", "ascii", "us-ascii", "idna", "punycode", "unicode", "raw
 _WESTERN = frozenset("éèêàçâîôûùëïüöäßñóíáúåæøãõÉÈÀÇÖÄÜÅÆØÑÓÍÁÚ¿¡ªº‘’“”–—…•«»°§©®™£€·×±µ¼½¾²³\xa0")
 _WESTERN_SHARE = 0.9
 # Signs within words are letters of another encoding.
-_NOT_WESTERN = pattern(r"[²³±¼½¾·×¶][^\W\d_]|[^\W\d_][¿¡¶±]")
+_NOT_WESTERN = re.compile(r"[²³±¼½¾·×¶][^\W\d_]|[^\W\d_][¿¡¶±]")
 # Of Turkish and Icelandic as cp1252 reads them: few other languages have the first, or several times the
 # second.
 _RUNIC, _MANY = frozenset("þðÞÐ"), 3
@@ -48,21 +46,21 @@ _LETTERS_SHARE = 0.95
 # The letters of Hebrew. Cyrillic and Greek have some more, and set within words what are Hebrew's final
 # letters.
 _HEBREW = frozenset(bytes(range(0xE0, 0xFB)).decode("cp1252"))
-_FINAL_WITHIN = pattern("[êíïóõ][à-ú]")
+_FINAL_WITHIN = re.compile("[êíïóõ][à-ú]")
 _HEBREW_SHARE, _FEW = 0.985, 8
 # Words of cp1251, the commonest encoding of Cyrillic, which the detector takes for that of old Macs, or of a
 # short text for a Latin one: no capital within, and nearly half of the letters vowels. Other encodings of
 # Cyrillic, Greek (whose vowels with an accent are capitals there) and Arabic have capitals within. A letter
 # alone may be the Italian `è`.
-_LETTERS = pattern(r"[^\W\d_]+")
-_CYRILLIC = pattern("[\u0400-\u045f\u0490\u0491][\u0430-\u045f\u0491]+")
+_LETTERS = re.compile(r"[^\W\d_]+")
+_CYRILLIC = re.compile("[\u0400-\u045f\u0490\u0491][\u0430-\u045f\u0491]+")
 _CYRILLIC_VOWELS = frozenset("аеёиоуыэюяіїє")
 _CYRILLIC_SHARE, _VOWEL_SHARE, _FEW_LETTERS = 0.85, 0.3, 5
 _FINAL_SHARE = 0.05  # of the letters; a fifth of those of Cyrillic look like Hebrew's final ones
 _LATIN = ["cp1250", "iso8859_2", "cp1252", "cp1254", "cp1257"]
 _MIXED_SHARE = 0.1  # of bytes beyond ASCII at most, where lines are told apart
 _ASCII = bytes(range(128))
-_KATAKANA_HALF = pattern("[\uff61-\uff9f]")
+_KATAKANA_HALF = re.compile("[\uff61-\uff9f]")
 
 
 def decode(data: bytes, declared: str | None = None) -> str | None:

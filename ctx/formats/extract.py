@@ -6,6 +6,7 @@ indexed as such. Documents that are no text (PDF, Office, mail) are read in a pr
 large texts; what cannot be read there is refused with the reason.
 """
 
+import re
 import zlib
 
 from ctx.errors import SourceError
@@ -15,7 +16,6 @@ from ctx.formats.encoding import decode
 from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, EML, MBOX, PDF, Format
 from ctx.formats.texts import SUFFIX, Text, declared_type, read_text, suffix_of
 from ctx.items import Content, Extracted
-from ctx.lean import pattern
 from ctx.text import sound
 
 # Bytes or characters that are read here. A reader may take 2 s for each million of odd ones, and a
@@ -32,8 +32,8 @@ _OWNER_PREFIX = "~$"  # the file by which Office says who has a document open
 _MAX_OWNER = 512  # bytes; it has 162 or 165
 _OLE_MARK = b"\xd0\xcf\x11\xe0"  # the old Office formats; the new ones, encrypted
 # A mailbox of Thunderbird's is a file without an ending, a message in a Maildir one named by its second.
-_UNTOLD = pattern(r"(?:.*/)?(?:[^./]+|\d{9,11}\.[^/]+)\Z")
-_HEADERS = pattern(rb"(From [^\n]*\n)?((?:[!-9;-~]{1,100}:[^\n]*\n(?:[ \t][^\n]*\n)*)+)(?:\r?\n|[^\n]*\Z)")
+_UNTOLD = re.compile(r"(?:.*/)?(?:[^./]+|\d{9,11}\.[^/]+)\Z")
+_HEADERS = re.compile(rb"(From [^\n]*\n)?((?:[!-9;-~]{1,100}:[^\n]*\n(?:[ \t][^\n]*\n)*)+)(?:\r?\n|[^\n]*\Z)")
 _OF_MAIL = frozenset(
     (b"received", b"return-path", b"message-id", b"from", b"date", b"subject", b"delivered-to")
 )

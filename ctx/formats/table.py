@@ -4,8 +4,7 @@ Which of them are prose is said in ctx/kinds.py.
 
 import zlib
 from collections.abc import Mapping
-
-from ctx.lean import NamedTuple
+from typing import NamedTuple
 
 
 class Format(NamedTuple):

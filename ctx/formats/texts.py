@@ -4,22 +4,24 @@ import json
 import re
 from collections.abc import Callable
 from importlib import import_module
+from typing import NamedTuple
 
 from ctx.formats.base import Parsed
 from ctx.formats.encoding import decode
 from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, HTML, MARKDOWN, PLAIN, Format
-from ctx.lean import NamedTuple, pattern
 from ctx.text import sound
 
-_HTML_HEAD = pattern(
+_HTML_HEAD = re.compile(
     r"\s{0,100}(?:<\?xml[^>]{0,200}>\s{0,100})?(?:<!--.{0,2000}?-->\s{0,100})?<(?:!doctype\s+html|html|head"
     r"|body)\b",
     re.I | re.S,
 )
-_MARKDOWN_SIGN = pattern(r"(?:\A|\n)(?:#{1,3} \S|```|- \[[ x]\] |\[[^\]\n]{1,100}\]: )")
+_MARKDOWN_SIGN = re.compile(r"(?:\A|\n)(?:#{1,3} \S|```|- \[[ x]\] |\[[^\]\n]{1,100}\]: )")
 # A picture or a font that a text carries in itself. Its bytes in letters are nothing that anybody looks for.
-_CARRIED = pattern(r"(data:[\w.+-]{1,60}/[\w.+-]{1,80}(?:;[\w.=-]{1,60}){0,5};base64,)[A-Za-z0-9+/=_-]{100,}")
-SUFFIX = pattern(r"(?<=[^/])\.([A-Za-z][A-Za-z0-9_+-]{0,14})\Z")
+_CARRIED = re.compile(
+    r"(data:[\w.+-]{1,60}/[\w.+-]{1,80}(?:;[\w.=-]{1,60}){0,5};base64,)[A-Za-z0-9+/=_-]{100,}"
+)
+SUFFIX = re.compile(r"(?<=[^/])\.([A-Za-z][A-Za-z0-9_+-]{0,14})\Z")
 
 
 class Text(NamedTuple):

@@ -5,18 +5,19 @@ are joined; what does not fit is cut at the best border near the point that make
 estimates in wordpieces: the real tokenizer reads 3 MB/s, and the estimate 300.
 """
 
+import re
 import string
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from ctx.formats.table import PAGED
 from ctx.identity import embedding_text, text_hash
 from ctx.items import Chunk, Extracted, Heading
 from ctx.kinds import is_prose
-from ctx.lean import NamedTuple, pattern
 
 MAX_TOKENS = 200  # title, heading path and text; MiniLM reads 256, and an estimate may be a fifth too low
 SMALL_SHARE = 0.4  # a piece below this share of a chunk is joined with its neighbour where it can be
@@ -35,11 +36,11 @@ _UNIT = 100
 _LOWER, _UPPER, _DIGIT, _MARK, _BLANK, _OTHER, _HANGUL = 24, 30, 60, 120, 1, 100, 250
 _HEAD_CHAR, _HEAD_WIDE_CHAR = 30, 100  # a title or path, by its length alone: it is mostly words
 
-_SENTENCE = pattern(r"[.!?…][\"'’”)\]]*\s|[。！？]")
-_ITEM = pattern(r"\n(?=[ \t]{0,40}(?:[-*+|•]|\d{1,3}[.)])[ \t])")
-_INDENT = pattern(r"\n+([ \t]*)")
-_LINE_WITH_LETTERS = pattern(r"[^\W_][^\n]*")
-_NON_BLANK = pattern(r"\S")
+_SENTENCE = re.compile(r"[.!?…][\"'’”)\]]*\s|[。！？]")
+_ITEM = re.compile(r"\n(?=[ \t]{0,40}(?:[-*+|•]|\d{1,3}[.)])[ \t])")
+_INDENT = re.compile(r"\n+([ \t]*)")
+_LINE_WITH_LETTERS = re.compile(r"[^\W_][^\n]*")
+_NON_BLANK = re.compile(r"\S")
 
 
 def _costs() -> bytes:

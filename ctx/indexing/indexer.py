@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ctx.connectors.base import FETCHED_KINDS, SLOW_KINDS, Connector, ScanLog
 from ctx.embed import Embedder
@@ -19,7 +20,6 @@ from ctx.indexing.run import ConfigurationFile, IndexReport, IndexRun, Progress
 from ctx.indexing.status import IDLE, Activity, Pace
 from ctx.indexing.window import Window
 from ctx.items import SourceItem, SourceStatus
-from ctx.lean import TYPE_CHECKING, NamedTuple, Protocol
 from ctx.store.base import Catalog, Projection
 from ctx.types import source_kind
 

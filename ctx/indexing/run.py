@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
 
 from ctx.clock import now_ms
 from ctx.connectors.base import Connector, Problem, ScanLog
@@ -19,7 +20,6 @@ from ctx.formats.table import TEXT_FORMAT
 from ctx.identity import document_id
 from ctx.indexing.chunk import chunk
 from ctx.items import Chunk, Content, Document, Extracted, SourceItem
-from ctx.lean import NamedTuple
 from ctx.store.base import Catalog
 from ctx.text import counted
 from ctx.types import JSON, Run

@@ -1,8 +1,8 @@
 """What the indexer is doing, for whoever asks: one snapshot, no locks to hold."""
 
 from collections import deque
+from typing import NamedTuple
 
-from ctx.lean import NamedTuple
 from ctx.types import JSON
 
 # A rate is of the last minute: long enough to be steady, short enough to follow the machine's load.

@@ -1,10 +1,10 @@
 """A part of a source: the items of some days, or the first so many. What lies outside stays as it is."""
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from ctx.connectors.base import Connector, ScanLog
 from ctx.items import SourceItem
-from ctx.lean import NamedTuple
 
 
 class Window(NamedTuple):

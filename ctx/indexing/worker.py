@@ -9,10 +9,10 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from ctx.errors import Busy, CtxError
 from ctx.indexing.indexer import Indexer
-from ctx.lean import NamedTuple
 from ctx.store.base import Catalog
 
 logger = logging.getLogger(__name__)

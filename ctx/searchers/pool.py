@@ -4,9 +4,9 @@ import logging
 import threading
 import time
 from collections import deque
+from typing import TYPE_CHECKING
 
 from ctx.config import Config
-from ctx.lean import TYPE_CHECKING
 from ctx.tools.base import Tool
 from ctx.types import JSON, Caller
 

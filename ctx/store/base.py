@@ -6,9 +6,9 @@ command line needs neither these shapes, which are for the type checker there, n
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from ctx.items import Chunk, Document, SourceStatus
-from ctx.lean import TYPE_CHECKING, Protocol
 from ctx.store.rows import Listing, ModelShare, PendingChunk, StoredDocument, VectorBatch, VectorPosition
 from ctx.types import ChunkRow, Filters, Hit, Run, Span
 

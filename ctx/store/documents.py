@@ -7,9 +7,9 @@ number is never used again, nor is a document's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ctx.clock import now_ms
-from ctx.lean import TYPE_CHECKING, Any
 from ctx.store.record import (
     MOVING,
     Record,

@@ -7,9 +7,9 @@ table (`pending`) for every model that has any, since asking a million chunks ta
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ctx.errors import StoreError
-from ctx.lean import TYPE_CHECKING
 from ctx.store.documents import EVERY, PAGE, documents_after, rows_after
 from ctx.store.record import (
     Record,

@@ -19,10 +19,11 @@ halves before it.
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING
 
 from ctx import files
 from ctx.errors import EmbeddingsDisabled, StoreError
-from ctx.lean import TYPE_CHECKING, Lock
 from ctx.store.statefile import (
     DAMAGED,
     KEYWORD_FORMAT,

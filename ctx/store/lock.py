@@ -5,11 +5,11 @@ import os
 import sys
 import time
 import zlib
+from typing import NamedTuple
 
 from ctx import files
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import Busy, StoreError
-from ctx.lean import NamedTuple
 
 _RETRY_S = 0.02  # flock has no timeout of its own
 

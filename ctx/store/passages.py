@@ -5,10 +5,10 @@ stand in one paragraph (docs/ranking.md has the figures).
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ctx import analyze, kinds
 from ctx.items import Document
-from ctx.lean import NamedTuple
 from ctx.store.rows import StoredDocument
 
 # About three chunks; of 1000 to 3500 the best on code and on pages, and none the worse elsewhere.

@@ -6,9 +6,9 @@ the search engine that `[index]` names.
 
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ctx.errors import ConfigError, StoreError
-from ctx.lean import TYPE_CHECKING, Any, Protocol
 from ctx.settings import Index
 from ctx.store.local import LocalIndex
 from ctx.store.schema import is_locked

@@ -9,9 +9,9 @@ go no further.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ctx.errors import StoreError
-from ctx.lean import TYPE_CHECKING, Any, Protocol, records
 from ctx.types import ChunkRow, Run, Span
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class Record:
                     )
                 }
                 fields = _joined(chunks, documents)
-                chunk_rows.update(zip(map(_first, fields), records(ChunkRow, fields), strict=True))
+                chunk_rows.update(zip(map(_first, fields), map(ChunkRow._make, fields), strict=True))
         return chunk_rows
 
     def places(self, document_nos: Sequence[int]) -> list[tuple[int, str, str]]:

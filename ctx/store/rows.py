@@ -2,8 +2,9 @@
 What a search reads is in ctx/types.py.
 """
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from ctx.items import Chunk, Document
-from ctx.lean import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and who lists documents needs none of it
     import numpy as np

@@ -9,10 +9,10 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from ctx import files
 from ctx.errors import Busy, StoreError
-from ctx.lean import TYPE_CHECKING
 from ctx.store.record import unfit
 
 if TYPE_CHECKING:

@@ -4,10 +4,11 @@ replaced.
 
 import os
 from collections.abc import Iterator, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Self
 
 from ctx.clock import now_ms
 from ctx.errors import Busy, StoreError
-from ctx.lean import TYPE_CHECKING, Any, Lock, Self
 from ctx.store.record import Record, Statements, current_seq
 from ctx.store.schema import (
     BUSY_TIMEOUT_S,

@@ -2,9 +2,9 @@
 
 import os
 import sqlite3
+from typing import TYPE_CHECKING
 
 from ctx.errors import Busy, StoreError
-from ctx.lean import TYPE_CHECKING
 from ctx.store.schema import READ_ONLY, transaction
 from ctx.store.write import Write
 

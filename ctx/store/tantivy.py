@@ -7,12 +7,13 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf, log
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 import tantivy
 
 from ctx import analyze, files
 from ctx.errors import Busy, StoreError
-from ctx.lean import TYPE_CHECKING, Any, Lock, records
 from ctx.store.statefile import DAMAGED, Stamp, stamp
 from ctx.types import Filters, Hit, best_first
 
@@ -239,7 +240,7 @@ class KeywordIndex:
             last = fields[k - 1][2]
             if all(part.below < last for part in parts):
                 break
-        return records(Hit, fields[:k])
+        return list(map(Hit._make, fields[:k]))
 
     def close(self) -> None:
         """Waits for merges and lets the folder go. What was not committed is lost."""

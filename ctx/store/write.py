@@ -5,10 +5,10 @@ this.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from ctx.errors import StoreError
 from ctx.items import Chunk, Document
-from ctx.lean import TYPE_CHECKING, NamedTuple, Self
 from ctx.store.record import (
     Statements,
     chunks_between,

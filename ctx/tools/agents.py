@@ -4,9 +4,9 @@ REST lists them under `/agents`, MCP as prompts; both resolve them here.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ctx.errors import BadRequest
-from ctx.lean import NamedTuple
 from ctx.tools.base import Registry
 from ctx.types import JSON, Caller
 

@@ -4,16 +4,18 @@ REST, MCP, CLI and Lua all enter by `Toolbox.call`: found once, checked once, de
 once, one error model.
 """
 
+import re
 import time
 from collections.abc import Callable
+from threading import Lock
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
-from ctx.lean import TYPE_CHECKING, Generic, Lock, NamedTuple, Protocol, TypeVar, pattern
 from ctx.text import one_line
 from ctx.tools.schema import Check, compile_check, flat_check
 from ctx.types import JSON, Caller
 
-NAME = pattern(r"[A-Za-z0-9_-]{1,64}")  # what every model's function-calling interface accepts
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every model's function-calling interface accepts
 # Routes of /tools/ and the built-in tools.
 NAME_RULE = "a name has 1 to 64 of A-Z a-z 0-9 _ -"
 RESERVED = frozenset({"list", "search", "get", "sources", "refresh"})

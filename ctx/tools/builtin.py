@@ -1,13 +1,13 @@
 """The built-in tools: search (in a module of its own), get, sources, refresh (seed 003; docs/http-api.md)."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from ctx import shapes
 from ctx.answers import TOKEN_CHARS
 from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
 from ctx.items import Document, SourceStatus
-from ctx.lean import TYPE_CHECKING, Protocol
 from ctx.search import unknown_source
 from ctx.store.rows import StoredDocument
 from ctx.text import spellings

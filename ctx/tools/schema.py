@@ -7,9 +7,9 @@ imported when first needed.
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ctx.errors import BadParameter, BadRequest
-from ctx.lean import TYPE_CHECKING
 from ctx.text import cut
 from ctx.types import JSON, is_number, is_whole
 

@@ -1,8 +1,9 @@
 """The built-in tool that searches (seed 003; docs/http-api.md)."""
 
+from typing import TYPE_CHECKING
+
 from ctx import shapes
 from ctx.answers import MAX_QUERY_CHARACTERS, answer
-from ctx.lean import TYPE_CHECKING
 from ctx.tools.base import Annotations, Tool
 from ctx.types import JSON, MODES, SearchResult
 
