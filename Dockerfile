@@ -6,8 +6,8 @@
 FROM python:3.12-slim AS build
 WORKDIR /src
 RUN python -m venv /opt/ctx
-COPY requirements.lock ./
-RUN /opt/ctx/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
+COPY requirements/runtime.txt ./
+RUN /opt/ctx/bin/pip install --no-cache-dir --require-hashes -r runtime.txt
 COPY . .
 # EXTRAS=cluster: the client of PostgreSQL too, for [store] url (docs/deploy/compose.yaml).
 ARG EXTRAS=

@@ -7,7 +7,7 @@ the search by meaning finds of what looking at every vector finds.
 Texts are the pages of `_common`, cut as `ctx index` cuts them; vectors and questions those of million.py,
 whose `--texts`, `--real` and `--cache` they take. One catalog, in a file, is followed by both planes; with
 `--work` it is kept, and a plane that is up to date is only asked. Without `--url` a node of the tests'
-OpenSearch is started (`make cluster`), with 2 GB of heap: one shard, no replica.
+OpenSearch is started (`bash .ci/setup ci .venv`), with 2 GB of heap: one shard, no replica.
 
 Figures are of the planes alone: `keyword` to 100 hits, `semantic` to 300, and both one after the other, as a
 hybrid search asks them. Embedding the question and reading what is shown come on top, and are the same for

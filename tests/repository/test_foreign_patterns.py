@@ -34,7 +34,6 @@ ALLOWED = {
     "ctx/memory/rows.py re.compile": "a bank's number behind a space: nothing in it repeats",
     "ctx/formats/code.py re.compile": "a number of spaces, put into a pattern of ours",
     "ctx/formats/html.py re.compile": "an element's name, escaped: a literal",
-    "ctx/lean.py re.compile": "what a literal of ours would compile to, later",
     "ctx/lua/conversation.py re.compile": "the names of the machine's top folders, escaped: literals",
     "ctx/lua/host.py re.compile": "fnmatch's translation: atomic stars; at most 256 characters",
 }

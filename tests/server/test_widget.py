@@ -54,6 +54,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     for option, name in (("-o", "ctx-index.json"), ("--widget", "ctx-widget.js")):
         run = ctx("export", option, str(assets / name), cwd=config.parent)
         assert run.returncode == 0, run.stderr
+    (folder / "public" / "favicon.ico").touch()  # browsers ask for it on their own
     (folder / "public" / "index.html").write_text(PAGE % "")
     (folder / "public" / "button.html").write_text(PAGE % "<button data-ctx-search>Find</button>")
     (folder / "public" / "broken.html").write_text((PAGE % "").replace("ctx-index", "ctx-none"))
