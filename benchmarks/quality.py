@@ -3,7 +3,7 @@
 
 A set is a folder with corpus.jsonl (`id`, `text`, and `title` or `path`, and `source`), queries.jsonl (`id`,
 `text`, and `source`, where only that one is to be searched, and `kind`) and qrels.tsv (query, document,
-grade). `path_set.py` makes one with paths.
+grade). `history_set.py` makes two with paths.
 
 Each document becomes a file, the files are indexed as any folder is, and each query is asked as `ctx eval`
 asks. NDCG@10 has linear gain (as trec_eval's ndcg_cut); only documents judged above 0 count. The yardstick is

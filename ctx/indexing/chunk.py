@@ -28,7 +28,7 @@ LONG_LINE = 5000  # characters; longer lines are minified code, one-line data or
 MAX_LONG_LINE_CHUNKS = 200
 
 # Hundredths of a wordpiece by character, fitted by least squares to 4350 samples of Markdown,
-# reStructuredText, Python, Go, C, JavaScript and plain text (`benchmarks/chunking.py` shows how well they
+# reStructuredText, Python, Go, C, JavaScript and plain text (measured how well they
 # hold). WordPiece makes a token of every punctuation mark and, in this vocabulary, of every character outside
 # Latin. A blank costs a little so that a desert of them is cut too.
 _UNIT = 100
