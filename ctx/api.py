@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from ctx.config import Config, load_config, parse_config, read_config
+from ctx.config.trust import asked, requests
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.extensions.trust import TrustFile, trust_path
 from ctx.indexing.run import IndexReport
 from ctx.items import Document, SourceStatus
 from ctx.project import find_config, shown_path, trusted_as
-from ctx.reach import asked, requests
 from ctx.search import SearchReply, resolve_sources, unknown_source
 from ctx.types import Filters, SearchResult
 from ctx.workspace import Workspace, open_workspace
@@ -121,7 +121,7 @@ def _check_type(name: str, value: object, kind: type) -> None:
 
 def _found_configuration(path: str) -> Config:
     """The configuration in a file that nobody named. Raises `ConfigError`, also where it is not trusted."""
-    file = read_config(path, os.environ)
+    file = read_config(path)
     if requests(file.tables, file.root) and not TrustFile(trust_path(os.environ)).vouches(
         trusted_as(path), asked(file.content, file.tables, file.root)
     ):

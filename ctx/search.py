@@ -7,6 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ctx import analyze, kinds, ranking, rules
+from ctx.config.settings import Retrieval
 from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
 from ctx.evidence import (
     NO_LEG,
@@ -25,7 +26,6 @@ from ctx.evidence import (
     share_of_best,
     spans_to_read,
 )
-from ctx.settings import Retrieval
 from ctx.snippet import Matcher
 from ctx.text import counted, cut
 from ctx.types import COMMITS, JSON, MODES, Filters, Hit, SearchResult

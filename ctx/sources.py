@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from ctx.clock import parse_ms
 from ctx.config import Config
-from ctx.named_settings import S3, Git, Script, Web
-from ctx.reach import CLOSED, inside
-from ctx.settings import REGISTRY_PREFIX, Filesystem
+from ctx.config.settings import REGISTRY_PREFIX, S3, Filesystem, Git, Script, Web
+from ctx.config.trust import CLOSED, inside
 
 if TYPE_CHECKING:  # each kind of source brings its own weight: only what is configured is imported
     from ctx.connectors.base import Connector

@@ -9,12 +9,13 @@ in the project, where a stranger could lay down whom questions are sent to.
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from ctx import file_writing, files
+from ctx.config.settings import Embedding
 from ctx.errors import CtxError
-from ctx.settings import Embedding
 from ctx.store.statefile import Stamp, read_state, stamp
 from ctx.types import JSON, as_table
 
@@ -131,7 +132,7 @@ class Succession:
         from ctx.embed import open_embedder  # 2 ms, and few stores had another model
 
         try:
-            embedder = open_embedder(self._settings.replaced(**entry), os.environ)
+            embedder = open_embedder(replace(self._settings, **entry), os.environ)
             if embedder is not None and embedder.model != name:
                 embedder.close()
                 return None

@@ -1,37 +1,25 @@
-"""A TOML file as its tables, remembered, so that reading the same file again needs no parser.
+"""TOML files: read with messages that name the file, and values written as TOML."""
 
-Importing `tomli` takes 3 ms of CPU, a tenth of `ctx search`. What is remembered stands beside the very bytes
-that it was read from and counts only for the same bytes, so it cannot be out of date. It is in the user's own
-cache, where no project can lay it, and is left out of account unless it is the user's alone. Commands that
-write remember; those that only read do not.
-"""
+import json
 
-import marshal
-import os
-import sys
-from collections.abc import Mapping
+import tomli
 
-from ctx import files
 from ctx.errors import ConfigError
 from ctx.types import JSON
 
-_KIND = f"ctx-toml 2 {sys.implementation.cache_tag}\n".encode()  # another Python may marshal otherwise
-_SUM_BYTES = 8
 MAX_BYTES = 1_000_000  # of a file; those that people write are a hundredth of that
 
 
-def read_toml(
-    path: str, shown: str, environ: Mapping[str, str], *, remember: bool = False
-) -> dict[str, JSON]:
+def read_toml(path: str, shown: str) -> dict[str, JSON]:
     """The tables of a file, called `shown` in messages. Raises `ConfigError`."""
-    return tables_of(read_text(path, shown), path, shown, environ, remember=remember)
+    return tables_in(read_text(path, shown), shown)
 
 
 def read_text(path: str, shown: str) -> bytes:
     """The bytes of a file, called `shown` in messages. Raises `ConfigError`.
 
-    A few million keys that a clone brings would take every command a minute and a gigabyte, to name what is
-    wrong with each.
+    The limit is for files from a clone: a few million keys would take every command a minute and a gigabyte,
+    to name what is wrong with each.
     """
     try:
         with open(path, "rb") as file:
@@ -39,28 +27,12 @@ def read_text(path: str, shown: str) -> bytes:
     except OSError as error:
         raise ConfigError(f"{shown}: cannot be read: {error.strerror}") from error
     if len(data) > MAX_BYTES:
-        raise ConfigError(f"{shown}: is larger than {MAX_BYTES:,} bytes; none is read that is")
+        raise ConfigError(f"{shown}: is larger than {MAX_BYTES:,} bytes, the most that is read")
     return data
-
-
-def tables_of(
-    data: bytes, path: str, shown: str, environ: Mapping[str, str], *, remember: bool = False
-) -> dict[str, JSON]:
-    """The tables of these bytes, which were read from `path`. Raises `ConfigError`."""
-    slot = files.cache_slot("toml", path, environ)
-    remembered = None if slot is None else _remembered(slot, data)
-    if remembered is not None:
-        return remembered
-    tables = tables_in(data, shown)
-    if remember and slot is not None:
-        _remember(slot, data, tables)
-    return tables
 
 
 def tables_in(data: bytes, shown: str) -> dict[str, JSON]:
     """The tables of a text, called `shown` in messages. Raises `ConfigError`."""
-    import tomli  # 3 ms, see above
-
     try:
         tables = tomli.loads(data.decode("utf-8-sig"))
         repr(tables)  # no message could name a hexadecimal number of more digits than Python writes
@@ -83,53 +55,15 @@ def toml_value(value: JSON) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(toml_value, value)) + "]"
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return str(value)  # `inf` and `nan`, which JSON has not
+        return str(value)  # `inf` and `nan`, which JSON does not have
     if isinstance(value, str | bool | int | float):
-        import json  # 3 ms, and `ctx search` writes no TOML
-
-        # A JSON string is a TOML string but for one character.
+        # A JSON string is a TOML string, except for one character.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     text: str = value.isoformat()
     return text
 
 
 def toml_key(name: str) -> str:
-    """A key as TOML writes it: bare where it may be."""
-    return (
-        name
-        if name and all(char.isascii() and (char.isalnum() or char in "_-") for char in name)
-        else toml_value(name)
-    )
-
-
-def _remembered(slot: str, data: bytes) -> dict[str, JSON] | None:
-    content = files.read_private(slot, 2 * MAX_BYTES)
-    if content is None:
-        return None
-    record, checksum = content[:-_SUM_BYTES], content[-_SUM_BYTES:]
-    if not record.startswith(_KIND) or _sum(record) != checksum:
-        return None  # of another version, or cut short
-    source, tables = marshal.loads(record[len(_KIND) :])  # noqa: S302 - only the user can have written it, as with a .pyc
-    return tables if source == data else None
-
-
-def _sum(record: bytes) -> bytes:
-    return files.checksum(record).to_bytes(_SUM_BYTES, "big")
-
-
-def _remember(slot: str, data: bytes, tables: dict[str, JSON]) -> None:
-    from ctx import file_writing  # what reads does without
-
-    try:
-        record = _KIND + marshal.dumps((data, tables))
-    except ValueError:
-        return  # a date, which marshal does not know
-    if len(record) > 2 * MAX_BYTES - _SUM_BYTES:
-        return
-    try:
-        files.make_folder(os.path.dirname(slot))
-        file_writing.replace(slot, record + _sum(record))
-    except OSError:
-        # A home that cannot be written (a container, a full disk) costs the three milliseconds and nothing
-        # else.
-        pass
+    """A key as TOML writes it: without quotes where possible."""
+    bare = name.isascii() and name.replace("-", "").replace("_", "a").isalnum()
+    return name if bare else toml_value(name)

@@ -8,14 +8,13 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from ctx.declaration import Key, Section  # noqa: E402
-from ctx.named_settings import NAMED_SECTIONS  # noqa: E402
-from ctx.served_settings import SERVED_SECTIONS, Llm  # noqa: E402
-from ctx.settings import SECTIONS  # noqa: E402
+from ctx.config.keys import Key, keys_of  # noqa: E402
+from ctx.config.settings import NAMED_SECTIONS, SECTIONS, Llm  # noqa: E402
 from ctx.types import JSON  # noqa: E402
 
 REFERENCE = ROOT / "docs" / "configuration.md"
@@ -23,8 +22,7 @@ EXAMPLE = ROOT / "config" / "ctx.toml"
 SCHEMA = ROOT / "config" / "ctx.schema.json"
 COLUMN = 36  # where the comments of the example begin
 
-ONCE: dict[str, type[Section]] = {**SECTIONS, **SERVED_SECTIONS}
-TABLES: dict[str, type[Section]] = {**ONCE, "memory.llm": Llm, **NAMED_SECTIONS}
+TABLES: dict[str, type[Any]] = {**SECTIONS, "memory.llm": Llm, **NAMED_SECTIONS}
 SAMPLES = {
     "connectors.filesystem": "docs",
     "connectors.git": "platform",
@@ -56,7 +54,12 @@ GROUPS = {
     "Memory": ("packs", "memory", "memory.llm"),
 }
 PATHS = {"connectors.script": "./connectors/tickets.lua", "agents.script": "./agents/planner.lua"}
-JSON_TYPES = {"str": "string", "path": "string", "int": "integer", "float": "number", "bool": "boolean"}
+JSON_TYPES = {
+    **dict.fromkeys(("str", "path", "url", "urls"), "string"),
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+}
 
 
 def toml_value(value: JSON) -> str:
@@ -81,13 +84,13 @@ def default_cell(rule: Key) -> str:
 
 
 def bounds(rule: Key) -> str:
-    return "" if rule.low is None else f" ({rule.low:g} to {rule.high:.15g})"
+    return "" if rule.within is None else f" ({rule.within[0]:g} to {rule.within[1]:.15g})"
 
 
 def reference_table(table: str) -> str:
     rows = [
         f"| `{name}` | {default_cell(rule)} | {rule.note}{bounds(rule)} |"
-        for name, (_, rule) in TABLES[table].keys.items()
+        for name, rule in keys_of(TABLES[table]).items()
     ]
     return "\n".join(["| key | default | |", "|---|---|---|", *rows])
 
@@ -106,7 +109,7 @@ def commented(line: str, comment: str) -> str:
 def example_lines(table: str) -> list[str]:
     name = f"{table}.{SAMPLES[table]}" if table in SAMPLES else table
     lines = [f"[{name}]"]
-    for key, (_, rule) in TABLES[table].keys.items():
+    for key, rule in keys_of(TABLES[table]).items():
         value = rule.default if rule.shown is None or rule.default not in (None, (), "") else rule.shown
         if key == "path" and table in PATHS:
             value = PATHS[table]
@@ -132,26 +135,26 @@ def example() -> str:
     return "\n".join(parts)
 
 
-def schema_of(section: type[Section]) -> dict[str, JSON]:
+def schema_of(section: type[Any]) -> dict[str, JSON]:
     properties: dict[str, JSON] = {}
-    for name, (_, rule) in section.keys.items():
+    for name, rule in keys_of(section).items():
         kind = JSON_TYPES.get(rule.kind)
         entry: dict[str, JSON] = {"type": kind} if kind else {"type": "array", "items": {"type": "string"}}
         entry["description"] = plain(rule.note)
         if rule.choices:
             entry["enum"] = list(rule.choices)
-        if rule.low is not None:
-            entry |= {"minimum": rule.low, "maximum": rule.high}
+        if rule.within is not None:
+            entry |= {"minimum": rule.within[0], "maximum": rule.within[1]}
         if rule.default is not None:
             entry["default"] = list(rule.default) if isinstance(rule.default, tuple) else rule.default
         properties[name] = entry
-    required = [name for name, (_, rule) in section.keys.items() if rule.required]
+    required = [name for name, rule in keys_of(section).items() if rule.required]
     return {"type": "object", "properties": properties, **({"required": required} if required else {})}
 
 
 def schema() -> str:
     tables: dict[str, JSON] = {
-        name: schema_of(section) | {"additionalProperties": False} for name, section in ONCE.items()
+        name: schema_of(section) | {"additionalProperties": False} for name, section in SECTIONS.items()
     }
     tables["packs"]["additionalProperties"] = {"type": "object"}  # each pack's own settings
     tables["memory"]["properties"]["llm"] = schema_of(Llm) | {"additionalProperties": False}

@@ -2,6 +2,7 @@
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def complaint(folder: Path, text: str, environ: dict[str, str] | None = None) ->
 
 def test_an_empty_file_is_a_whole_configuration(tmp_path: Path) -> None:
     config = loaded(tmp_path, "")
-    assert config.replaced(path=None) == default_config(str(tmp_path))
+    assert replace(config, path=None) == default_config(str(tmp_path))
     assert config.db.path == str(tmp_path / ".ctx" / "ctx.db")
     assert config.server.bind == "127.0.0.1:7331"
 
@@ -92,13 +93,50 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
         "[server]\nbnid = 'x'\nmetrics = 1\n[connectors.git.x]\n[connectors.filesystem.d]\nroot = "
         "'${GONE}'\n[agent]\na = 1",
     )
-    assert sorted(line.split("ctx.toml: ")[1].split(": ")[0] for line in message.splitlines()) == [
+    assert sorted(re.split(r"ctx\.toml:\d+: ", line)[1].split(": ")[0] for line in message.splitlines()) == [
         "[agent]",
         "[connectors.filesystem.d] root",
         "[connectors.git.x] url",
         "[server] bnid",
         "[server] metrics",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("# bind\n\n[server]\n# bind = 1\nbind = 1", "ctx.toml:5: [server] bind"),
+        (
+            "[agents.inline.a]\nsystem_prompt = '''\ntools = 3\n'''\ntools = 3",
+            "ctx.toml:5: [agents.inline.a] tools",
+        ),
+        ("x = 1\n[server]\nbind = 1", "ctx.toml:1: [x]: unknown key"),
+        ("[ server ]\n'bind' = 1 # [x]", "ctx.toml:2: [server] bind"),
+        ("server.bind = 1", "ctx.toml:1: [server] bind"),
+        ('server = {"bind" = 1}', "ctx.toml:1: [server] bind"),
+        ("[connectors.git.\"a.b\"]\nbranch = 'x'", "ctx.toml:1: [connectors.git.a.b] url: is required"),
+        ("[agents.inline.a]\ntools = [\n  \"'''\",\n  '#', 3]", "ctx.toml:2: [agents.inline.a] tools"),
+    ],
+)
+def test_a_mistake_names_its_line(tmp_path: Path, text: str, place: str) -> None:
+    assert place in complaint(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "[connectors.filesystem.notes]\nroot = '.'\nbind = '127.0.0.1:1'",
+            "ctx.toml:3: `bind` belongs to [server]; it stands in [connectors.filesystem.notes]",
+        ),
+        ("[db]\nenabled = true", "`enabled` belongs to [mcp] or [watch] or [packs]; it stands in [db]"),
+        ("[server]\nbranch = 'main'", "`branch` belongs to [connectors.git.NAME]; it stands in [server]"),
+        ("final_limit = 3", "`final_limit` belongs to [retrieval]; it stands above all tables"),
+        ("[filesystem.docs]\nroot = '.'", "[filesystem]: unknown key; did you mean [connectors.filesystem]?"),
+    ],
+)
+def test_a_key_in_the_wrong_table_is_told_where_it_belongs(tmp_path: Path, text: str, words: str) -> None:
+    assert words in complaint(tmp_path, text)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +179,7 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
 def test_wrong_values_are_named(tmp_path: Path, text: str, complaint_words: str) -> None:
     message = complaint(tmp_path, text)
     assert complaint_words in message
-    assert "ctx.toml: " in message
+    assert re.search(r"ctx\.toml(:\d)?: ", message)
 
 
 def test_variables_are_replaced_once(tmp_path: Path) -> None:

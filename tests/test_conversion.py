@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from ctx.conversion import Conversion, Paths, converted
+from ctx.config.compat import Conversion, Paths, converted
 from ctx.toml import toml_key, toml_value
 from ctx.types import JSON
 

@@ -3,6 +3,7 @@
 import itertools
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -100,7 +101,7 @@ class Store:
 
     def searcher(self, embedder: TopicEmbedder | None = None, **settings: object) -> Searcher:
         around = Around(embedder or TopicEmbedder())
-        return Searcher(self.catalog, self.index, RETRIEVAL.replaced(**settings), around)
+        return Searcher(self.catalog, self.index, replace(RETRIEVAL, **settings), around)
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ctx.config import Config, default_config, read_config
+from ctx.config.trust import asked, requests, variables
 from ctx.errors import BadParameter, BadRequest, ConfigError
 from ctx.project import Location, find_config
-from ctx.reach import asked, requests, variables
 from ctx.types import JSON, Caller
 
 if TYPE_CHECKING:
@@ -21,16 +21,16 @@ NO_PROJECT = (
 NO_SOURCES = "No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml."
 
 
-def configuration(explicit: str | None, *, required: bool = True, remember: bool = False) -> Config:
+def configuration(explicit: str | None, *, required: bool = True) -> Config:
     """The configuration that counts here. Raises `ConfigError` where there is none and one is `required`.
 
     One that was found, and not named, is read only as far as it stays in its own folder, or as the user has
-    trusted it. A command that writes anyway asks to `remember`, and the next `ctx search` starts quicker.
+    trusted it.
     """
     folder = os.getcwd()
     location = find_config(explicit, os.environ, folder)
     if location is not None:
-        return configuration_at(location, remember=remember)
+        return configuration_at(location)
     if required:
         raise ConfigError(NO_PROJECT)
     return default_config(folder)
@@ -44,9 +44,9 @@ def project_location(explicit: str | None) -> Location:
     return location
 
 
-def configuration_at(location: Location, *, remember: bool = False) -> Config:
+def configuration_at(location: Location) -> Config:
     """The configuration there. Raises `ConfigError`, also where it asks for what the user has not granted."""
-    file = read_config(location.path, os.environ, remember=remember)
+    file = read_config(location.path)
     if not location.chosen and (lines := requests(file.tables, file.root)):
         # A mistake is told before a question is asked, if that takes no variable's value.
         if not any(variables(file.tables)):

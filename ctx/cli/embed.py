@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ctx import shapes
 from ctx.cli.bars import add_options, shown_progress
@@ -24,7 +25,7 @@ def run(command: str, argv: list[str]) -> int:
         raise BadRequest(f"`ctx embed {args.what}` takes no names of models")
     config = configuration(args.config)
     if args.batch_size is not None:
-        config = config.replaced(embedding=config.embedding.replaced(batch_size=args.batch_size))
+        config = replace(config, embedding=replace(config.embedding, batch_size=args.batch_size))
     with open_workspace(config) as workspace:
         workspace.require_embeddings()
         if args.what == "prune":

@@ -18,13 +18,12 @@ from ctx.cli.foreign import file_at
 from ctx.cli.logs import log_to_stderr
 from ctx.cli.options import action, parser
 from ctx.cli.tables import table
+from ctx.config.settings import SHIPPED_PACKS, Script
 from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.extensions.loader import ScriptStatus
 from ctx.extensions.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
-from ctx.named_settings import Script
 from ctx.registries.shelf import shelf_of
-from ctx.served_settings import SHIPPED_PACKS
 from ctx.sources import script_file
 from ctx.text import did_you_mean
 from ctx.tools.agents import Agents

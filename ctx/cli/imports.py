@@ -10,13 +10,12 @@ from ctx.cli.init import next_steps
 from ctx.cli.options import action, parser
 from ctx.cli.trust import bullets, trust_as_written
 from ctx.config import parse_config
-from ctx.conversion import Conversion, Paths, converted
+from ctx.config.compat import Conversion, Paths, base_folder, converted
+from ctx.config.trust import variables
 from ctx.errors import BadRequest, ConfigError
-from ctx.harness import base_folder
 from ctx.project import project_root, shown_path
-from ctx.reach import variables
 from ctx.text import counted
-from ctx.toml import read_toml, tables_of
+from ctx.toml import read_toml, tables_in
 from ctx.workspace import open_workspace
 
 
@@ -66,7 +65,7 @@ def _context_harness(args: Any) -> int:
     path = os.path.abspath(os.path.expanduser(args.file))
     if not os.path.isfile(path):
         raise BadRequest(f"no such file: {args.file}")
-    tables = read_toml(path, shown_path(path), os.environ)
+    tables = read_toml(path, shown_path(path))
     base = base_folder(tables, project_root(path))
     output = _output(base, args)
     conversion = converted(tables, Paths(base, project_root(output)), _script_text)
@@ -109,7 +108,7 @@ def _script_text(path: str) -> str:
 def _problems(conversion: Conversion, output: str) -> list[str]:
     """What keeps the new configuration from starting, a line each. Variables count as set."""
     name, root = shown_path(output), project_root(output)
-    tables = tables_of(conversion.text.encode(), output, name, {})
+    tables = tables_in(conversion.text.encode(), name)
     environ = dict.fromkeys(variables(tables), "set")
     try:
         parse_config(tables, shown=name, path=output, root=root, environ=environ)

@@ -107,7 +107,7 @@ def run(command: str, argv: list[str]) -> int:
     args = _options(command, argv)
     window = _window(args)
     stop = threading.Event()
-    config = configuration(args.config, remember=True)
+    config = configuration(args.config)
     _check(args, window, shared=bool(config.store.url))
     with open_workspace(config) as workspace:
         try:

@@ -10,13 +10,13 @@ from ctx.cli.common import plain, print_json
 from ctx.cli.options import action
 from ctx.cli.output import Output, output_path, written
 from ctx.cli.sessions import DEFAULT_BANK, bank_of
+from ctx.config.settings import SHIPPED_PACKS
 from ctx.errors import BadRequest, NotFound
 from ctx.identity import OWN_BANK
 from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.folder import Folder
 from ctx.memory.imports.item import Source
 from ctx.memory.products import PRODUCTS, import_from, piped_source, read_source
-from ctx.served_settings import SHIPPED_PACKS
 from ctx.text import counted
 from ctx.types import JSON
 from ctx.workspace import Workspace

@@ -6,6 +6,7 @@ the web server is.
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -14,11 +15,11 @@ from ctx.cli.logs import log_option, log_to_stderr
 from ctx.cli.options import parser
 from ctx.cli.recording import opening_slot
 from ctx.config import Config
+from ctx.config.settings import SHIPPED_PACKS
 from ctx.errors import BadRequest
 from ctx.extensions.trust import FOLDERS, trust_path
 from ctx.project import user_folder
 from ctx.registries import shelf_folder
-from ctx.served_settings import SHIPPED_PACKS
 from ctx.server.frames import Frames, take_wire
 from ctx.server.opening import Opening, answer_early, fingerprint
 
@@ -54,7 +55,7 @@ def _with_pack(config: Config, pack: str) -> Config:
         from ctx.text import did_you_mean  # 5 ms, and only a mistake needs it
 
         raise BadRequest(f"--pack: no memory pack '{pack}'; {did_you_mean(pack, SHIPPED_PACKS)}")
-    return config.replaced(packs=config.packs.replaced(enabled=(*config.packs.enabled, pack)))
+    return replace(config, packs=replace(config.packs, enabled=(*config.packs.enabled, pack)))
 
 
 def run(command: str, argv: list[str]) -> int:

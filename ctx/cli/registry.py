@@ -13,12 +13,12 @@ from ctx.cli.logs import without_the_reported
 from ctx.cli.options import action, parser
 from ctx.cli.tables import table
 from ctx.cli.trust import trust_after_own_change
+from ctx.config.settings import REGISTRY_PREFIX
 from ctx.errors import BadRequest, ConfigError
 from ctx.project import project_root
 from ctx.registries.contents import MANIFEST
 from ctx.registries.records import Registry, RegistryScript, blank_registry, offered_script
 from ctx.registries.shelf import Shelf, shelf_of
-from ctx.settings import REGISTRY_PREFIX
 from ctx.text import counted, one_line
 from ctx.toml import read_toml, toml_key
 from ctx.types import JSON, as_table
@@ -317,7 +317,7 @@ def _add(shelf: Shelf, args: argparse.Namespace) -> int:
 
 def _sections(path: str, kind: str) -> Mapping[str, JSON]:
     """What the configuration at `path` names of this kind of script: name -> table."""
-    tables = read_toml(path, os.path.basename(path), os.environ)
+    tables = read_toml(path, os.path.basename(path))
     return as_table(as_table(tables.get(f"{kind}s")).get("script"))
 
 

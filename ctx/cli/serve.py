@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from dataclasses import replace
 
 from ctx.assemble import server_advice, server_settings, services
 from ctx.cli import pipes
@@ -57,9 +58,9 @@ def _serve(argv: list[str]) -> int:
     if args.stdio:
         return pipes.run("mcp", ["--config", args.config] if args.config else [])
     log_to_stderr(args.log_level, args.log_format)
-    config = configuration(args.config, remember=True)
+    config = configuration(args.config)
     if args.bind:
-        config = config.replaced(server=config.server.replaced(bind=args.bind))
+        config = replace(config, server=replace(config.server, bind=args.bind))
     _check_vacant(config.server.bind, config.root)
     with open_workspace(config) as workspace:
         workspace.load_extensions()  # what is wrong with a pack ends the start here, not the first call

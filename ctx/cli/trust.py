@@ -12,6 +12,8 @@ from ctx.cli.common import project_location, tell
 from ctx.cli.options import parser
 from ctx.cli.tables import table
 from ctx.config import read_config
+from ctx.config.settings import REGISTRY_PREFIX
+from ctx.config.trust import asked, requests
 from ctx.errors import BadRequest, ConfigError
 from ctx.extensions.trust import (
     ProjectScript,
@@ -21,8 +23,6 @@ from ctx.extensions.trust import (
     trust_path,
 )
 from ctx.project import Location, project_root, shown_path, trusted_as
-from ctx.reach import asked, requests
-from ctx.settings import REGISTRY_PREFIX
 from ctx.text import one_line
 from ctx.types import JSON
 
@@ -119,7 +119,7 @@ class _Configured(NamedTuple):
 
 
 def _read(location: Location) -> _Configured:
-    file = read_config(location.path, os.environ)
+    file = read_config(location.path)
     digest = digest_of(asked(file.content, file.tables, file.root))
     return _Configured(file.path, location.chosen, digest, requests(file.tables, file.root))
 

@@ -14,6 +14,7 @@ from functools import partial
 
 from ctx import files
 from ctx.clock import told_ms
+from ctx.config.settings import MAX_FILE_BYTES
 from ctx.connectors.base import EMPTY_IS_SUSPECT, KEPT, ScanLog
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, EXPECTED_KINDS, SKIPPED_FOLDERS
 from ctx.connectors.names import encode_name, section_of
@@ -41,7 +42,6 @@ from ctx.connectors.scope import Scope, misplaced
 from ctx.errors import SourceError
 from ctx.identity import outline
 from ctx.items import Content, SourceItem
-from ctx.settings import MAX_FILE_BYTES
 
 # Of one folder, in this order: ours can take back what git's ignores.
 RULE_FILES = (".gitignore", OWN_RULES)

@@ -16,6 +16,7 @@ from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
+from ctx.config.settings import MAX_FILE_BYTES
 from ctx.connectors.base import KEPT, ScanLog
 from ctx.connectors.commits import Change, commit_items, log_rows
 from ctx.connectors.copies import share
@@ -40,7 +41,6 @@ from ctx.connectors.submodules import (
 from ctx.errors import ConfigError, SourceError
 from ctx.identity import outline
 from ctx.items import Content, SourceItem
-from ctx.settings import MAX_FILE_BYTES
 
 SCAN_FORMAT = 2  # raised when a new version would take or read other files under the same configuration
 

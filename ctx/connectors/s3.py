@@ -17,6 +17,7 @@ from urllib.parse import unquote_plus, urlsplit
 from xml.etree.ElementTree import Element
 
 from ctx.clock import parse_ms
+from ctx.config.settings import MAX_FILE_BYTES
 from ctx.connectors.base import EMPTY_IS_SUSPECT, GOES_ON, KEPT, ScanLog
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
 from ctx.connectors.names import encode_name, section_of
@@ -30,7 +31,6 @@ from ctx.formats.package import parse_xml
 from ctx.identity import outline
 from ctx.items import Content, SourceItem
 from ctx.lua.fetch import Reply
-from ctx.settings import MAX_FILE_BYTES
 
 SCAN_FORMAT = 2  # raised when a new version would take or read other objects under the same configuration
 MAX_LISTING_BYTES = 20_000_000  # of a thousand keys

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from ctx.clock import now_ms
+from ctx.config.settings import MAX_FILE_BYTES
 from ctx.connectors.base import KEPT, ScanLog
 from ctx.connectors.names import section_of
 from ctx.connectors.session import Session, Unanswered
@@ -37,7 +38,6 @@ from ctx.formats.texts import declared_type
 from ctx.identity import outline
 from ctx.items import Content, SourceItem
 from ctx.lua.fetch import MAX_REDIRECTS, Reply, Resolve, resolve_host, shown
-from ctx.settings import MAX_FILE_BYTES
 
 SCAN_FORMAT = 2  # raised when a new version would take or read other pages under the same configuration
 DEPTH = 8  # links from the start address; a list of pages (sitemap, llms.txt) is taken as it is

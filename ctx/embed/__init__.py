@@ -4,9 +4,9 @@ OpenAI-compatible API).
 
 from collections.abc import Mapping
 
+from ctx.config.settings import SHIPPED_MODEL, Embedding
 from ctx.embed.base import Embedder
 from ctx.errors import ConfigError
-from ctx.settings import SHIPPED_MODEL, Embedding
 
 __all__ = ["Embedder", "open_embedder"]
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ctx.config.settings import FULL_NAMES, SHIPPED_MODEL, is_shipped_model
 from ctx.embed.base import catalog_key, prefixes, until_stopped
 from ctx.errors import ConfigError, CtxError, EmbedderError
-from ctx.settings import SHIPPED_MODEL, is_shipped_model
 from ctx.text import sound
 
 if TYPE_CHECKING:  # the engines bring numpy (70 ms), and opening an embedder needs none of it
@@ -28,18 +28,6 @@ _SHIPPED_FOLDER = os.path.join(_MODELS, SHIPPED_MODEL)
 SHIPPED_MAX_TOKENS = 256
 MAX_TOKENS = 512  # of other models: attention over 8192 tokens takes 3 GB
 QUERY_WINDOWS = 8  # 2000 words: a longer question is cut there, since someone waits for the answer
-
-FULL_NAMES = {
-    "bge-small-en-v1.5": "BAAI/bge-small-en-v1.5",
-    "bge-base-en-v1.5": "BAAI/bge-base-en-v1.5",
-    "bge-large-en-v1.5": "BAAI/bge-large-en-v1.5",
-    "nomic-embed-text-v1": "nomic-ai/nomic-embed-text-v1",
-    "nomic-embed-text-v1.5": "nomic-ai/nomic-embed-text-v1.5",
-    "multilingual-e5-small": "intfloat/multilingual-e5-small",
-    "multilingual-e5-base": "intfloat/multilingual-e5-base",
-    "multilingual-e5-large": "intfloat/multilingual-e5-large",
-}
-"""The short names that Context Harness has for models of the list; its ninth is the shipped model's."""
 
 _MODEL_FILES = (
     "model.onnx",

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ctx.config.settings import REGISTRY_PREFIX
 from ctx.errors import BadRequest
 from ctx.extensions.trust import digest_of
 from ctx.registries.contents import Offer
-from ctx.settings import REGISTRY_PREFIX
 from ctx.types import JSON
 
 SHIPPED = "ctx"  # the registry of what ships

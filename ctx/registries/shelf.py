@@ -13,13 +13,13 @@ from functools import cache
 
 from ctx import __version__, file_writing, files
 from ctx.bundled import bundled_path
+from ctx.config.settings import REGISTRY_PREFIX
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.extensions.scripts import ScriptFile
 from ctx.extensions.trust import TrustFile, digest_of, trust_path
 from ctx.registries import shelf_folder
 from ctx.registries.contents import KINDS, MANIFEST, Entry, contents
 from ctx.registries.records import SHIPPED, Registry, RegistryScript, offered_script, registry_of, row_of
-from ctx.settings import REGISTRY_PREFIX
 from ctx.text import did_you_mean
 
 _RECORD = "registries.json"

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ctx.config.settings import LOOPBACK_HOSTS
 from ctx.errors import ConfigError, CtxError
 from ctx.hosts import is_everywhere, is_loopback, url_host
 from ctx.rates import SlidingWindow
@@ -17,7 +18,6 @@ from ctx.refusals import OriginNotAllowed, Unauthorized
 from ctx.server import errors
 from ctx.server.keys import Grant, Keys, digest
 from ctx.server.keys import match as match_key
-from ctx.settings import LOOPBACK_HOSTS
 from ctx.text import host_and_port, one_line
 from ctx.tools.agents import Agent
 from ctx.tools.base import Tool

@@ -8,8 +8,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ctx.config.settings import Index
 from ctx.errors import ConfigError, StoreError
-from ctx.settings import Index
 from ctx.store.local import LocalIndex
 from ctx.store.schema import is_locked
 from ctx.store.sqlite import SqliteRecord

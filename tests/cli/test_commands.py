@@ -155,7 +155,7 @@ def test_a_broken_configuration_is_named_with_its_key(tmp_path: Path, config: st
     user = named(project(tmp_path, config=config))
     for command in (["search", "x"], ["index"], ["serve"], ["stats"]):
         reply = one_line(ctx(*command, cwd=tmp_path, env=user), 2)
-        assert reply.startswith("ctx.toml: ")
+        assert reply.startswith("ctx.toml:")
         assert words in reply
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -35,7 +36,7 @@ def written(folder: Path, name: str, text: str) -> Path:
 def warned(reply: subprocess.CompletedProcess[str]) -> list[str]:
     """The keys that the warnings are about."""
     lines = [line for line in reply.stderr.splitlines() if line.startswith("Warning: ")]
-    return [line.split("ctx.toml: ", 1)[-1].split(" has no effect")[0] for line in lines]
+    return [re.split(r"ctx\.toml(?::\d+)?: ", line)[-1].split(" has no effect")[0] for line in lines]
 
 
 def upstream(folder: Path) -> None:
@@ -215,7 +216,7 @@ api_token = "${JIRA_API_TOKEN}"
         "[retrieval] max_chunks_per_doc is left out: it did nothing there",
         "[registries] is left out",
         "[tools.script.jira] may read JIRA_KEY and no other variable",
-        "ids of documents are other ones",
+        "documents have other ids",
         "Trusted from now on, as it is written here",
         "  - it runs the script ./tools/jira.lua",
     ):

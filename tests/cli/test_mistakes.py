@@ -144,7 +144,7 @@ def test_a_mistaken_command_is_told_what_is_wrong_and_what_mends_it(
 
 
 CONFIGURATIONS = [
-    ("[server]\nport = 80\n", ("ctx.toml: [server] port: unknown key; did you mean 'bind'?",)),
+    ("[server]\nport = 80\n", ("ctx.toml:2: [server] port: unknown key; did you mean 'bind'?",)),
     ("[connectors.filesystem.docs]\nroot = docs\n", ("ctx.toml: is not TOML", "text stands in quotes")),
     (
         '[connectors.filesystem.docs]\npath = "docs"\n',
@@ -390,8 +390,9 @@ def test_each_mistake_of_a_configuration_has_a_line(
     )
     assert main(["--config", str(config), "search", "x"]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith(f"Error: {config}: [serch]: unknown key")
-    assert all(line.startswith(f"       {config}: [connectors.filesystem.docs] ro") for line in lines[1:])
+    assert lines[0].startswith(f"Error: {config}:4: [serch]: unknown key")
+    assert lines[1].startswith(f"       {config}:2: [connectors.filesystem.docs] rot: ")
+    assert lines[2].startswith(f"       {config}:1: [connectors.filesystem.docs] root: ")
     assert len(lines) == 3
     config.write_text('["a\\nError: forged"]\nx = 1\n')
     assert main(["--config", str(config), "search", "x"]) == 2

@@ -12,8 +12,8 @@ import pytest
 from real_clients import node, peer
 from web_kit import Crawl, Page, Site, connector, serving
 
+from ctx.config.settings import Web
 from ctx.formats.extract import extract
-from ctx.named_settings import Web
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]
 PAGES = {

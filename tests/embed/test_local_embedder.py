@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -273,12 +274,13 @@ def test_opening_loads_neither_numpy_nor_a_model() -> None:
     code = "\n".join(
         (
             "import sys",
+            "from dataclasses import replace",
             "from ctx.config import default_config",
             "from ctx.embed import open_embedder",
             "settings = default_config('/').embedding",
             "embedder = open_embedder(settings, {})",
             "assert embedder.model.startswith('all-MiniLM') and embedder.dim == 384",
-            "assert open_embedder(settings.replaced(provider='disabled'), {}) is None",
+            "assert open_embedder(replace(settings, provider='disabled'), {}) is None",
             "print([name for name in ('numpy', 'httpx', 'onnxruntime', 'fastembed') if name in sys.modules])",
             "embedder.embed_query('hello')",
             "print('fastembed' in sys.modules)",
@@ -419,7 +421,7 @@ def test_a_folder_that_lacks_files_is_an_error_that_names_them(tmp_path: Path) -
 
 def test_dims_that_are_not_the_models_are_an_error() -> None:
     with pytest.raises(ConfigError, match=r"gives vectors of 384, not 512; delete the key"):
-        open_embedder(default_config("/").embedding.replaced(dims=512), {})
+        open_embedder(replace(default_config("/").embedding, dims=512), {})
 
 
 def test_a_damaged_model_is_our_error(tmp_path: Path) -> None:

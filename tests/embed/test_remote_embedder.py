@@ -3,6 +3,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -154,8 +155,13 @@ def test_ollama_is_told_not_to_truncate_and_given_the_models_prefixes(
 
 
 def test_a_key_is_sent_to_an_ollama_that_wants_one(service: Service) -> None:
-    settings = DEFAULTS.replaced(
-        provider="ollama", model="nomic-embed-text", dims=3, url=service.url, api_key_env="OLLAMA_KEY"
+    settings = replace(
+        DEFAULTS,
+        provider="ollama",
+        model="nomic-embed-text",
+        dims=3,
+        url=service.url,
+        api_key_env="OLLAMA_KEY",
     )
     embedder = open_embedder(settings, {"OLLAMA_KEY": KEY})
     assert embedder is not None
@@ -194,8 +200,8 @@ def test_a_question_is_tried_twice_at_most(service: Service, openai: OpenAIEmbed
 
 
 def test_nobody_listening_is_our_error() -> None:
-    settings = DEFAULTS.replaced(provider="ollama", model="some-model", dims=3, url="http://127.0.0.1:9")
-    embedder = open_embedder(settings.replaced(max_retries=0), {})
+    settings = replace(DEFAULTS, provider="ollama", model="some-model", dims=3, url="http://127.0.0.1:9")
+    embedder = open_embedder(replace(settings, max_retries=0), {})
     assert embedder is not None
     with pytest.raises(EmbedderError, match=r"ollama at 127\.0\.0\.1:9 did not answer \(ConnectError\)"):
         embedder.embed_query("one")
@@ -461,9 +467,9 @@ def test_a_key_with_a_line_break_is_a_configuration_error_that_does_not_show_it(
 
 def test_opening_wants_a_model_and_its_size_and_a_known_provider() -> None:
     with pytest.raises(ConfigError, match="provider 'ollama' needs model and dims"):
-        open_embedder(DEFAULTS.replaced(provider="ollama", model="m"), {})
+        open_embedder(replace(DEFAULTS, provider="ollama", model="m"), {})
     with pytest.raises(ConfigError, match="unknown 'cohere'"):
-        open_embedder(DEFAULTS.replaced(provider="cohere", model="m", dims=3), {})
+        open_embedder(replace(DEFAULTS, provider="cohere", model="m", dims=3), {})
 
 
 def test_a_service_that_is_down_costs_a_rebuild_nothing(service: Service, tmp_path: Path) -> None:

@@ -14,10 +14,9 @@ from jsonschema import Draft202012Validator
 from kit import ROOT, ctx
 
 from ctx.cli import COMMANDS
+from ctx.config.settings import NAMED_SECTIONS, SECTIONS
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, SKIPPED_FOLDERS
 from ctx.connectors.filesystem import BUILD_FOLDERS, CACHE_MARKERS
-from ctx.named_settings import NAMED_SECTIONS
-from ctx.settings import SECTIONS, SERVED
 
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
@@ -34,7 +33,7 @@ def test_the_reference_the_example_and_the_schema_follow_from_the_declared_keys(
     assert check.returncode == 0, check.stderr
 
 
-@pytest.mark.parametrize("table", [*SECTIONS, *SERVED, *NAMED_SECTIONS, "memory.llm"])
+@pytest.mark.parametrize("table", [*SECTIONS, *NAMED_SECTIONS, "memory.llm"])
 def test_every_table_has_its_place_in_the_reference(table: str) -> None:
     heading = "tools.script" if table == "agents.script" else table
     assert f"<!-- keys: {heading} -->" in CONFIGURATION

@@ -1,6 +1,6 @@
 """Any ctx.toml is read or refused in our words, and whatever asks for more than its own folder is told.
 
-The oracle is written from docs/configuration.md and SECURITY.md, without the tables of ctx/reach.py.
+The oracle is written from docs/configuration.md and SECURITY.md, without the tables of ctx/config/trust.py.
 `CTX_FUZZ_SECONDS=600` for ten minutes of it.
 """
 
@@ -15,18 +15,15 @@ from fuzz import fuzz, patient
 from hypothesis import given
 from hypothesis import strategies as st
 from kit import ROOT
-from test_reach import HOSTILE
+from test_trust_requests import HOSTILE
 
 from ctx.config import Config, parse_config
-from ctx.declaration import Key, Section
+from ctx.config.keys import Key, keys_of
+from ctx.config.settings import NAMED_SECTIONS, SECTIONS
+from ctx.config.trust import requests
 from ctx.errors import ConfigError
-from ctx.named_settings import NAMED_SECTIONS
-from ctx.reach import requests
-from ctx.served_settings import SERVED_SECTIONS
-from ctx.settings import SECTIONS
-from ctx.toml import tables_of
+from ctx.toml import tables_in
 
-ONCE = {**SECTIONS, **SERVED_SECTIONS}
 EXAMPLE = (ROOT / "config" / "ctx.toml").read_bytes()
 ENVIRON = {"HOME": "/home/you", "TOKEN": "t0ken"}
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -129,8 +126,8 @@ def _fitting(rule: Key) -> Any:
     return st.one_of(*[kinds.get(rule.kind, TEXT)] * 4, *[st.sampled_from(rule.choices or ("x",))] * 4, VALUE)
 
 
-def _section(section: type[Section]) -> Any:
-    keys = {key: _fitting(rule) for key, (_, rule) in section.keys.items()}
+def _section(section: type[Any]) -> Any:
+    keys = {key: _fitting(rule) for key, rule in keys_of(section).items()}
     table = st.fixed_dictionaries({}, optional=keys)
     return st.one_of(table, table, table, st.builds(_merged, table, STRANGE), VALUE)
 
@@ -146,13 +143,13 @@ def _group(name: str) -> Any:
 
 TABLES: Any = st.builds(
     _merged,
-    st.fixed_dictionaries({}, optional={name: _section(section) for name, section in ONCE.items()}),
+    st.fixed_dictionaries({}, optional={name: _section(section) for name, section in SECTIONS.items()}),
     st.fixed_dictionaries(
         {}, optional={name: _group(name) for name in ("connectors", "tools", "agents")} | {"hooks": VALUE}
     ),
 )
 ALONE: Any = st.sampled_from(
-    [(name, key, rule) for name, section in ONCE.items() for key, (_, rule) in section.keys.items()]
+    [(name, key, rule) for name, section in SECTIONS.items() for key, rule in keys_of(section).items()]
 ).flatmap(
     lambda entry: st.builds(lambda value: {entry[0]: {entry[1]: value}}, _fitting(entry[2]))
 )  # one key by itself: what is checked only where nothing else is wrong
@@ -196,7 +193,7 @@ def _dangers(tables: dict[str, Any], root: str) -> Iterator[str]:
     if any("${TOKEN}" in text and "$${" not in text for text in _texts(tables)):
         yield "a variable"
     tables = {name: value for name, value in tables.items() if isinstance(value, dict)}
-    for name in tables.keys() - set(ONCE) - {"connectors", "tools", "agents"}:
+    for name in tables.keys() - set(SECTIONS) - {"connectors", "tools", "agents"}:
         if tables[name]:
             yield f"an unknown section: {name}"
     for name, keys in _PLAIN_KEYS.items():
@@ -241,26 +238,28 @@ def _foreign_sources(tables: dict[str, Any], root: str) -> Iterator[str]:
 def _read(data: bytes) -> Config | None:
     """The configuration these bytes are; None where they are refused as they should be."""
     try:
-        return _parsed(tables_of(data, "/srv/clone/ctx.toml", "ctx.toml", ENVIRON))
+        return _parsed(tables_in(data, "ctx.toml"), data)
     except ConfigError:
         return None
 
 
-def _parsed(tables: dict[str, Any]) -> Config | None:
+def _parsed(tables: dict[str, Any], content: bytes = b"") -> Config | None:
     path = "/srv/clone/ctx.toml"
     try:
-        return parse_config(tables, shown="ctx.toml", path=path, root="/srv/clone", environ=ENVIRON)
+        return parse_config(
+            tables, shown="ctx.toml", path=path, root="/srv/clone", environ=ENVIRON, content=content
+        )
     except ConfigError:
         return None
 
 
-@pytest.mark.parametrize("name", [*ONCE, *NAMED_SECTIONS])
+@pytest.mark.parametrize("name", [*SECTIONS, *NAMED_SECTIONS])
 def test_no_odd_value_of_a_key_is_more_than_a_mistake(name: str) -> None:
-    section = ONCE.get(name) or NAMED_SECTIONS[name]
-    for key in section.keys:
+    section = SECTIONS.get(name) or NAMED_SECTIONS[name]
+    for key in keys_of(section):
         for value in (*ODD_TEXT, *ODD_NUMBERS, [], ["\0"], {}, {"a": {}}, True):
             tables: dict[str, Any] = {key: value}
-            for step in reversed(name.split(".") if name in ONCE else [*name.split("."), "a"]):
+            for step in reversed(name.split(".") if name in SECTIONS else [*name.split("."), "a"]):
                 tables = {step: tables}
             config = _parsed(tables)
             assert config is None or (value not in ("\0", "a\0b", float("inf")) and value == value)

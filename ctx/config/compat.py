@@ -1,0 +1,344 @@
+"""Context Harness's configurations: what its keys and files mean here, and one converted to ours."""
+
+import os
+import re
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import NamedTuple
+
+from ctx import files
+from ctx.config.keys import keys_of
+from ctx.config.settings import FULL_NAMES, LOOPBACK_HOSTS, NAMED_SECTIONS, SECTIONS
+from ctx.toml import toml_key, toml_value
+from ctx.types import JSON, as_table, plain_entries
+
+Table = dict[str, JSON]
+
+# Keys of Context Harness v0.8 that do nothing here: the user is told why, and ctx starts.
+WITHOUT_EFFECT = {
+    "vector_index": "the vector index needs no settings; delete the section",
+    "registries": "`ctx registry install NAME URL` installs a registry; delete the section",
+    "retrieval.group_by": "results are always grouped by document; delete the key",
+    "retrieval.doc_agg": "the best chunk of a document decides; delete the key",
+}
+RENAMED = {"connectors.filesystem.max_extract_bytes": "max_file_bytes"}
+
+_ITS_TABLES = frozenset({"documents", "chunks"})
+_APPLICATION_ID = slice(68, 72)  # of SQLite's header: zero in Context Harness's files, not in ours
+
+# Its defaults. Its example writes them out, so a value equal to these is no choice of the user's.
+_ITS_DEFAULTS: Mapping[str, Mapping[str, JSON]] = {
+    "chunking": {"max_tokens": 700},
+    "retrieval": {
+        "final_limit": 12,
+        "hybrid_alpha": 0.6,
+        "candidate_k_keyword": 80,
+        "candidate_k_vector": 80,
+    },
+}
+_ITS_GLOBS = ["**/*.md", "**/*.txt"]
+_DEAD = {"chunking.overlap_tokens", "retrieval.max_chunks_per_doc"}  # it reads them and uses them nowhere
+_SERVICE_KEYS = ("model", "dims", "batch_size", "url", "max_retries", "timeout_secs")
+_VARIABLE_READ = re.compile(r"""\benv\s*\.\s*get\s*\(?\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
+
+GENERAL = (
+    "documents have other ids, which stay the same from now on",
+    "every run notices deleted, renamed and re-dated files; files named by .gitignore are left out",
+    "a search matches any of its words and ranks the results; there every word had to be in one passage",
+    "a server follows its folders; no timer needs to start `ctx sync`",
+)
+"""The differences that no key decides."""
+
+
+# -- its files -----------------------------------------------------------------------------------------------
+
+
+def own_database(path: str) -> str:
+    """The place of the catalog that `[db] path` names: there, or `PATH.ctx` where Context Harness's own
+    database is at `path`.
+
+    A catalog at `PATH.ctx` stays there, also when the other file is gone. Nothing is written.
+    """
+    neighbour = f"{path}.ctx"
+    return neighbour if os.path.isfile(neighbour) or _is_its_database(path) else path
+
+
+def _is_its_database(path: str) -> bool:
+    if files.irregular(path):
+        return False  # a pipe that an archive brought would block; whoever opens it reports it
+    try:
+        with open(path, "rb") as file:
+            header = file.read(100)
+    except OSError:
+        return False  # missing or unreadable: whoever opens it reports it
+    if not header.startswith(b"SQLite format 3\0") or any(header[_APPLICATION_ID]):
+        return False
+    try:  # immutable: creates neither a lock nor a log next to a file that is not ours
+        with closing(sqlite3.connect(files.sqlite_address(path, "immutable=1"), uri=True)) as connection:
+            rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    except sqlite3.Error:
+        return False
+    tables = {name for (name,) in rows}
+    return tables >= _ITS_TABLES and "meta" not in tables  # `meta` is ours, before its first checkpoint
+
+
+def base_folder(tables: Table, root: str) -> str:
+    """The folder where the relative paths of a configuration begin, whose project is at `root`.
+
+    That is `root`, unless nothing that it names is there and all of it is in one of the folders above (the
+    nearest counts): Context Harness takes paths from the folder it was started in. Only for a file that the
+    user chose: a stranger's must not reach above its project by naming what is there. And no folder that
+    everybody may write to, such as /tmp.
+    """
+    paths = [path for path in _needed_paths(tables) if not os.path.isabs(path) and path[:1] not in ("~", "$")]
+    if not paths or any(os.path.exists(os.path.join(root, path)) for path in paths):
+        return root
+    folder = os.path.dirname(root)
+    while folder != os.path.dirname(folder) and not _is_everybodys(folder):
+        if all(os.path.exists(os.path.join(folder, path)) for path in paths):
+            return folder
+        folder = os.path.dirname(folder)
+    return root
+
+
+def _is_everybodys(folder: str) -> bool:
+    try:
+        return bool(os.stat(folder).st_mode & stat.S_IWOTH)
+    except OSError:
+        return True
+
+
+def _needed_paths(tables: Table) -> Iterator[str]:
+    """The paths that a configuration reads from: folders of documents, and scripts."""
+    for group, kind, key in (
+        ("connectors", "filesystem", "root"),
+        ("connectors", "script", "path"),
+        ("tools", "script", "path"),
+        ("agents", "script", "path"),
+    ):
+        table = as_table(as_table(tables.get(group)).get(kind))
+        for entries in (table, *table.values()):
+            path = as_table(entries).get(key)
+            if isinstance(path, str) and path and "\0" not in path:
+                yield path
+
+
+# -- conversion ----------------------------------------------------------------------------------------------
+
+
+class Conversion(NamedTuple):
+    """A configuration of ours as text, and a sentence for each thing that changes meaning or is left out."""
+
+    text: str
+    notes: list[str]
+
+
+class Paths(NamedTuple):
+    """Where relative paths begin: in the file that is read (`base`), in the one that is written (`root`)."""
+
+    base: str
+    root: str
+
+    def moved(self, path: JSON) -> JSON:
+        """A path of the old file as the new one writes it."""
+        if not isinstance(path, str) or self.base == self.root:
+            return path
+        if os.path.isabs(path) or path[:1] in ("~", "$"):
+            return path
+        relative = os.path.relpath(os.path.join(self.base, path), self.root)
+        return relative if relative.startswith("..") else f"./{relative}"
+
+
+def converted(tables: Table, paths: Paths, read_script: Callable[[str], str]) -> Conversion:
+    """The configuration that these tables of Context Harness make here.
+
+    `read_script(path)` returns the text of a script, "" where it cannot be read: the variables that it reads
+    are granted by name.
+    """
+    writer = _Writer(tables, paths, read_script)
+    writer.once()
+    writer.sources()
+    writer.scripts()
+    for name, reason in WITHOUT_EFFECT.items():
+        outer, _, inner = name.partition(".")
+        if outer in tables and (not inner or inner in as_table(tables[outer])):
+            label = f"[{outer}] {inner}" if inner else f"[{outer}]"
+            writer.notes.append(f"{label} is left out: {reason.partition(';')[0]}")
+    return Conversion("\n".join(writer.blocks), [*writer.notes, *GENERAL])
+
+
+class _Writer:
+    """Writes table by table. `notes` collects what the user should know."""
+
+    def __init__(self, tables: Table, paths: Paths, read_script: Callable[[str], str]) -> None:
+        self._tables = tables
+        self._paths = paths
+        self._read_script = read_script
+        self.blocks = ["# Made by `ctx import context-harness`; every key: docs/configuration.md\n"]
+        self.notes: list[str] = []
+
+    def _block(self, name: str, entries: Table) -> None:
+        if entries:
+            lines = [f"{toml_key(key)} = {toml_value(value)}" for key, value in entries.items()]
+            self.blocks.append("\n".join([f"[{name}]", *lines, ""]))
+
+    def _named(self, group: str, kind: str) -> Iterator[tuple[str, Table]]:
+        """The named tables of a kind; one without a name is called by its kind."""
+        table = as_table(as_table(self._tables.get(group)).get(kind))
+        if unnamed := plain_entries(table):
+            yield kind, unnamed
+        yield from ((key, value) for key, value in table.items() if isinstance(value, dict))
+
+    # -- tables that appear once -----------------------------------------------------------------------------
+
+    def once(self) -> None:
+        if path := as_table(self._tables.get("db")).get("path"):
+            self.notes.append(
+                f"[db] path: {path} is not read and stays; ctx makes .ctx/ctx.db from the sources"
+            )
+        self._chunking(self._chosen("chunking"))
+        self._retrieval(self._chosen("retrieval"))
+        self._embedding(as_table(self._tables.get("embedding")))
+        bind = as_table(self._tables.get("server")).get("bind")
+        if isinstance(bind, str):
+            self._block("server", {"bind": bind})
+            if bind.rpartition(":")[0] not in LOOPBACK_HOSTS:
+                self.notes.append(
+                    f"[server] bind: {bind} serves other machines, which needs a key: [server] api_key_env"
+                )
+
+    def _chosen(self, name: str) -> Table:
+        """The keys of a section that exist here and differ from Context Harness's defaults."""
+        chosen = {}
+        for key, value in as_table(self._tables.get(name)).items():
+            if f"{name}.{key}" in _DEAD:
+                self.notes.append(
+                    f"[{name}] {key} is left out: it did nothing there, and would do something here"
+                )
+            elif key in keys_of(SECTIONS[name]) and value != _ITS_DEFAULTS[name].get(key):
+                chosen[key] = value
+        return chosen
+
+    def _chunking(self, chosen: Table) -> None:
+        if "max_tokens" in chosen:
+            self.notes.append(
+                "[chunking] max_tokens counts the model's tokens here; there one was four bytes"
+            )
+        elif "chunking" in self._tables:
+            default = keys_of(SECTIONS["chunking"])["max_tokens"].default
+            self.notes.append(
+                f"[chunking] is left out: passages have {default} tokens, because ctx's own model reads 256"
+            )
+        self._block("chunking", chosen)
+
+    def _retrieval(self, chosen: Table) -> None:
+        limit = chosen.get("final_limit")
+        if isinstance(limit, int) and limit > 100:
+            chosen["final_limit"] = 100
+            self.notes.append(f"[retrieval] final_limit: {limit} becomes 100, the most there is here")
+        if "hybrid_alpha" not in chosen and "retrieval" in self._tables:
+            self.notes.append(
+                "[retrieval] hybrid_alpha is left out: the kind of query decides the weight here"
+            )
+        self._block("retrieval", chosen)
+
+    def _embedding(self, table: Table) -> None:
+        provider = table.get("provider", "disabled")  # its default, and not ours
+        entries: Table = {"provider": provider}
+        if provider == "local" and isinstance(table.get("model"), str):
+            entries["model"] = FULL_NAMES.get(table["model"].lower(), table["model"])
+        elif provider in ("ollama", "openai"):
+            entries |= {key: table[key] for key in _SERVICE_KEYS if key in table}
+        if provider == "disabled":
+            self.notes.append(
+                '[embedding] stays disabled; provider = "local" uses a model that ships with ctx'
+            )
+        elif provider == "openai":
+            entries.setdefault("api_key_env", "OPENAI_API_KEY")
+        self._block("embedding", entries)
+
+    # -- sources ---------------------------------------------------------------------------------------------
+
+    def sources(self) -> None:
+        for full in NAMED_SECTIONS:
+            group, _, kind = full.partition(".")
+            if group == "connectors" and kind != "script":
+                for name, table in self._named(group, kind):
+                    self._block(f"{full}.{toml_key(name)}", self._source(full, name, table))
+
+    def _source(self, full: str, name: str, table: Table) -> Table:
+        """The keys of a source that exist here, with the globs meaning what they meant."""
+        label = f"{full}.{name}"
+        entries = {key: value for key, value in table.items() if key in keys_of(NAMED_SECTIONS[full])}
+        entries.setdefault("include_globs", _ITS_GLOBS)
+        for key in ("include_globs", "exclude_globs"):
+            globs = entries.get(key)
+            if (crossing := _all_crossing(globs)) != globs:
+                entries[key] = crossing
+                self.notes.append(f"[{label}] {key}: a `*` crossed folders there; here `**/` says so")
+        if full == "connectors.filesystem":
+            if "root" in entries:
+                entries["root"] = self._paths.moved(entries["root"])
+            if isinstance(size := table.get("max_extract_bytes"), int):
+                entries["max_file_bytes"] = size
+        if full == "connectors.git":
+            self._repository(label, entries)
+        return entries
+
+    def _repository(self, label: str, entries: Table) -> None:
+        entries.setdefault("branch", "main")
+        url = entries.get("url")
+        if isinstance(url, str) and "${" in url:
+            self.notes.append(f"[{label}] url: its ${{VARIABLE}} is replaced here; there it stayed text")
+        elif isinstance(url, str) and ":" not in url:
+            entries["url"] = self._paths.moved(url)
+        if entries.pop("cache_dir", None) is not None:
+            self.notes.append(f"[{label}] cache_dir is left out: copies are kept in your own cache")
+
+    # -- scripts and agents ----------------------------------------------------------------------------------
+
+    def scripts(self) -> None:
+        groups = ("connectors", "tools", "agents")
+        for group in groups:
+            for name, table in self._named(group, "script"):
+                self._script(group, name, table)
+        if any(as_table(self._tables.get(group)).get("script") for group in groups):
+            self.notes.append(
+                "scripts run in a sandbox: no os, io or require of files; HTTP reaches the public internet, "
+                "and `allow_hosts` names what else"
+            )
+        keys = keys_of(NAMED_SECTIONS["agents.inline"])
+        for name, table in self._named("agents", "inline"):
+            entries = {key: value for key, value in table.items() if key in keys}
+            self._block(f"agents.inline.{toml_key(name)}", entries)
+
+    def _script(self, group: str, name: str, table: Table) -> None:
+        entries = dict(table)
+        path = table.get("path")
+        if isinstance(path, str):
+            entries["path"] = self._paths.moved(path)
+            text = self._read_script(os.path.join(self._paths.base, os.path.expanduser(path)))
+            variables = sorted(set(_VARIABLE_READ.findall(text)))
+            if variables and "env" not in table:
+                entries["env"] = variables
+                self.notes.append(
+                    f"[{group}.script.{name}] may read {', '.join(variables)} and no other variable"
+                )
+        self._block(f"{group}.script.{toml_key(name)}", entries)
+
+
+def _all_crossing(globs: JSON) -> JSON:
+    """Globs as they were meant; anything but a list of strings unchanged."""
+    if not isinstance(globs, list) or not all(isinstance(glob, str) for glob in globs):
+        return globs
+    return [_crossing(glob) for glob in globs]
+
+
+def _crossing(glob: str) -> str:
+    """A glob whose last `*` may cross folders, as Context Harness's may: `docs/**/*.md` for `docs/*.md`."""
+    folder, slash, name = glob.rpartition("/")
+    if not slash or "*" not in name or name == "**" or folder.endswith("**"):
+        return glob
+    return f"{folder}/**/{name}"

@@ -1,0 +1,92 @@
+"""What helps to correct a configuration: the key that was meant, and the line of a mistake."""
+
+import re
+from collections.abc import Collection, Mapping
+
+from ctx.config.keys import keys_of
+from ctx.config.settings import NAMED_SECTIONS, SECTIONS, Llm
+from ctx.text import did_you_mean, nearest
+from ctx.types import JSON
+
+# What a key is called in other programs. Of several candidates the first counts that the table has and the
+# user has not written yet: a git source's `path` may be meant for its url, or for its root.
+_SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("sources", "source"), ("connectors",)),
+    "search": ("retrieval",),
+    "database": ("db",),
+    **dict.fromkeys(("http", "https", "sites", "website", "crawl"), ("web", "server")),
+    **dict.fromkeys(("file", "files"), ("filesystem", "include_globs")),
+    **dict.fromkeys(("local", "folders"), ("filesystem",)),
+    **dict.fromkeys(("github", "gitlab", "repos", "repositories"), ("git",)),
+    **dict.fromkeys(("aws", "minio", "buckets"), ("s3",)),
+    "lua": ("script",),
+    **dict.fromkeys(("path", "paths"), ("url", "root", "bucket")),
+    **dict.fromkeys(("dir", "directory", "folder", "base"), ("root", "prefix", "tools_dir", "path")),
+    **dict.fromkeys(("remote", "repo", "repository", "uri", "address", "site"), ("url", "bind")),
+    **dict.fromkeys(("ref", "tag", "commit", "revision"), ("branch",)),
+    **dict.fromkeys(("include", "includes", "glob", "globs", "patterns"), ("include_globs",)),
+    **dict.fromkeys(("exclude", "excludes", "ignore", "ignored"), ("exclude_globs",)),
+    **dict.fromkeys(("port", "host", "listen"), ("bind",)),
+    "endpoint": ("endpoint_url", "url", "base_url"),
+    "base_url": ("url",),
+    **dict.fromkeys(("api_key", "key", "token"), ("api_key_env",)),
+    **dict.fromkeys(("limit", "top_k", "k"), ("final_limit",)),
+    "alpha": ("hybrid_alpha",),
+    **dict.fromkeys(("dimensions", "dimension"), ("dims",)),
+    **dict.fromkeys(("timeout", "timeout_s", "timeout_seconds"), ("timeout_s", "timeout_secs", "timeout")),
+    **dict.fromkeys(("chunk_size", "size"), ("max_tokens",)),
+    **dict.fromkeys(("overlap", "chunk_overlap"), ("overlap_tokens",)),
+}
+_MOST_TABLES = 3  # a key that more tables have is no hint
+
+
+def key_hint(key: str, table: Mapping[str, JSON], section: str, choices: Collection[str]) -> str:
+    """How to correct an unknown key of a table: the key, or the whole table, that was meant."""
+    candidates = (name for name in _SYNONYMS.get(key.lower(), ()) if name in choices and name not in table)
+    match = next(candidates, None)
+    if not isinstance(table[key], dict):
+        return f"did you mean '{match}'?" if match else did_you_mean(key, choices)
+    if match:
+        inner = [name for name, value in table[key].items() if isinstance(value, dict)] if section else []
+        return f"did you mean [{'.'.join((*filter(None, (section,)), match, *inner[:1]))}]?"
+    groups = [] if section else [name for name in NAMED_SECTIONS if name.endswith(f".{key}")]
+    return f"did you mean [{'] or ['.join(groups)}]?" if groups else did_you_mean(key, choices)
+
+
+def tables_with(key: str, table: Mapping[str, JSON], choices: Collection[str]) -> list[str]:
+    """The other tables that an unknown key belongs to; none where it looks like a misspelling."""
+    if isinstance(table[key], dict) or key == "name" or key.lower() in _SYNONYMS or nearest(key, choices):
+        return []
+    tables = [
+        *(name for name, section in {**SECTIONS, "memory.llm": Llm}.items() if key in keys_of(section)),
+        *(f"{name}.NAME" for name, section in NAMED_SECTIONS.items() if key in keys_of(section)),
+    ]
+    return tables if len(tables) <= _MOST_TABLES else []
+
+
+_NAME = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
+_DOTTED = rf"{_NAME}(?:[ \t]*\.[ \t]*{_NAME})*"
+_STRING_OR_COMMENT = re.compile(
+    r'"""(?:\\.|[^\\])*?"""|"(?:\\.|[^"\\\n])*"|' + r"'''.*?'''|'[^'\n]*'|#[^\n]*", re.DOTALL
+)
+_LINE = re.compile(rf"[ \t]*(?:\[\[?[ \t]*({_DOTTED})[ \t]*\]|({_DOTTED})[ \t]*=)")
+
+
+def key_lines(text: str) -> dict[str, int]:
+    """The line of each table and key by its dotted name. Keys of inline tables have none of their own."""
+    # Nothing inside a long string or a comment passes for a key. A short string may be one.
+    blanked = _STRING_OR_COMMENT.sub(
+        lambda match: "\n" * match[0].count("\n") if match[0].startswith(('"""', "'''", "#")) else match[0],
+        text,
+    )
+    lines: dict[str, int] = {}
+    header = ""
+    for number, line in enumerate(blanked.split("\n"), 1):
+        if match := _LINE.match(line):
+            name = ".".join(part.strip("\"'") for part in re.findall(_NAME, match[1] or match[2]))
+            if match[1]:
+                header = name
+            else:
+                name = f"{header}.{name}" if header else name
+            lines.setdefault(name, number)
+    return lines

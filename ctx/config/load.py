@@ -1,0 +1,500 @@
+"""`ctx.toml` read once and checked whole.
+
+Nothing is parsed and ignored: an unknown key, a wrong type, an unset `${VAR}` or a missing path is a
+`ConfigError` that names the file, the line, the key and the correction. All mistakes are reported at once.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from ctx.clock import parse_ms
+from ctx.config import settings
+from ctx.config.compat import RENAMED, WITHOUT_EFFECT, base_folder, own_database
+from ctx.config.hints import key_hint, key_lines, tables_with
+from ctx.config.keys import Key, keys_of, kind_of, problem_with
+from ctx.config.settings import (
+    NAMED_SECTIONS,
+    REGISTRY_PREFIX,
+    SECTIONS,
+    SHIPPED_PACKS,
+    Db,
+    Embedding,
+    Filesystem,
+    Git,
+    Index,
+    Llm,
+    Memory,
+    Packs,
+    Script,
+    ScriptConnector,
+)
+from ctx.connectors.forges import is_path
+from ctx.errors import ConfigError, StoreError
+from ctx.project import project_root, shown_path
+from ctx.text import host_and_port, is_address
+from ctx.toml import read_text, tables_in
+from ctx.types import JSON, plain_entries
+
+Table = dict[str, JSON]
+
+_GROUPS = {
+    group: [name.partition(".")[2] for name in NAMED_SECTIONS if name.startswith(f"{group}.")]
+    for group in ("connectors", "tools", "agents")
+}
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_PACK_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_INDEX_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_VARIABLE = re.compile(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A whole configuration, every path absolute. `path` is None for the built-in defaults; `warnings` name
+    known keys that have no effect.
+    """
+
+    path: str | None
+    root: str
+    db: settings.Db
+    store: settings.Store
+    index: settings.Index
+    chunking: settings.Chunking
+    embedding: settings.Embedding
+    retrieval: settings.Retrieval
+    server: settings.Server
+    watch: settings.Watch
+    mcp: settings.Mcp
+    lua: settings.Lua
+    memory: settings.Memory
+    packs: settings.Packs
+    filesystems: tuple[settings.Filesystem, ...]
+    gits: tuple[settings.Git, ...]
+    webs: tuple[settings.Web, ...]
+    buckets: tuple[settings.S3, ...]
+    script_connectors: tuple[settings.ScriptConnector, ...]
+    script_tools: tuple[settings.Script, ...]
+    script_agents: tuple[settings.Script, ...]
+    inline_agents: tuple[settings.InlineAgent, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def folder(self) -> str:
+        """The folder that holds the catalog, the index, the caches and the keys."""
+        return os.path.dirname(self.db.path)
+
+    @property
+    def stored(self) -> bool:
+        """Whether there is a catalog to read: a file, or a configured database. Raises `StoreError` where the
+        file cannot be looked at.
+        """
+        if self.store.url is not None:
+            return True
+        try:
+            os.stat(self.db.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise StoreError(
+                f"the store in {shown_path(self.folder)} cannot be read: {error.strerror}; check the "
+                "permissions of that folder"
+            ) from error
+        return True
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A configuration as it is written: what it asks for may have to be trusted before it counts."""
+
+    path: str
+    label: str  # its name in messages
+    root: str
+    content: bytes
+    tables: Table
+
+    def config(self, environ: Mapping[str, str], *, chosen: bool) -> Config:
+        """Its values, as `parse_config`. Raises `ConfigError`."""
+        return parse_config(
+            self.tables,
+            shown=self.label,
+            path=os.path.abspath(self.path),
+            root=self.root,
+            environ=environ,
+            chosen=chosen,
+            content=self.content,
+        )
+
+
+def read_config(path: str) -> ConfigFile:
+    """The text and the tables of a configuration. Raises `ConfigError`."""
+    label = shown_path(path)
+    content = read_text(path, label)
+    return ConfigFile(path, label, project_root(path), content, tables_in(content, label))
+
+
+def load_config(path: str, environ: Mapping[str, str]) -> Config:
+    """The configuration in a file that the user named. Raises `ConfigError`."""
+    return read_config(path).config(environ, chosen=True)
+
+
+def default_config(root: str) -> Config:
+    """The configuration of a folder that has none."""
+    return parse_config({}, shown="the defaults", path=None, root=root, environ={})
+
+
+def parse_config(
+    tables: Table,
+    *,
+    shown: str,
+    path: str | None,
+    root: str,
+    environ: Mapping[str, str],
+    chosen: bool = False,
+    content: bytes = b"",
+) -> Config:
+    """A configuration from its tables. Raises a `ConfigError` with a line for every mistake.
+
+    `chosen`: the user named the file, so that its paths may begin in a folder above it (`base_folder`).
+    `content` is the file's text, for the line numbers.
+    """
+    base = base_folder(tables, root) if chosen else root
+    reader = _Reader(shown, base, environ, content)
+    if base != root:
+        reader.warnings.append(
+            f"{shown}: paths are taken from {base}: what they name is there, and not in {root}"
+        )
+    reader.check_keys(tables, "", (*SECTIONS, *_GROUPS))
+    sections = {name: reader.section(tables, name) for name in SECTIONS}
+    if "db" in tables:
+        sections["db"] = reader.own_database(sections["db"])
+    groups = {name: reader.group(tables, name, kinds) for name, kinds in _GROUPS.items()}
+    named = {name: tuple(reader.named_sections(groups, name)) for name in NAMED_SECTIONS}
+    config = Config(
+        path=path,
+        root=base,
+        filesystems=named["connectors.filesystem"],
+        gits=named["connectors.git"],
+        webs=named["connectors.web"],
+        buckets=named["connectors.s3"],
+        script_connectors=named["connectors.script"],
+        script_tools=named["tools.script"],
+        script_agents=named["agents.script"],
+        inline_agents=named["agents.inline"],
+        warnings=tuple(reader.warnings),
+        **sections,
+    )
+    if not reader.problems:
+        _check_together(reader, config)
+    if reader.problems:
+        raise ConfigError("\n".join(reader.problems))
+    return config
+
+
+class _Reader:
+    """Reads one file's tables. Collects its mistakes, each a line that begins with the place."""
+
+    def __init__(self, shown: str, root: str, environ: Mapping[str, str], content: bytes) -> None:
+        self.shown = shown
+        self.root = root
+        self.environ = environ
+        self.content = content
+        self.problems: list[str] = []
+        self.warnings: list[str] = []
+
+    @cached_property
+    def _lines(self) -> dict[str, int]:
+        return key_lines(self.content.decode("utf-8-sig"))
+
+    def place(self, table: str, key: str = "") -> str:
+        """The file and the line of a key, or else of the table around it."""
+        name = ".".join(filter(None, (table, key)))
+        while name and name not in self._lines:
+            name = name.rpartition(".")[0]
+        return f"{self.shown}:{self._lines[name]}" if name else self.shown
+
+    def report(self, table: str, key: str, message: str) -> None:
+        label = f"[{table}] {key}" if table and key else f"[{table or key}]"
+        self._add(table, key, f"{label}: {message}")
+
+    def _add(self, table: str, key: str, message: str) -> None:
+        # A key may hold a line break; a mistake is one line.
+        self.problems.append(f"{self.place(table, key)}: {message}".replace("\n", "\\n"))
+
+    # -- tables ----------------------------------------------------------------------------------------------
+
+    def table(self, value: JSON, name: str) -> Table:
+        if isinstance(value, dict):
+            return value
+        self.report(name, "", f"must be a table, got {kind_of(value)}")
+        return {}
+
+    def group(self, tables: Table, name: str, kinds: Iterable[str]) -> dict[str, Table]:
+        """The tables of a group by kind: `connectors.git` under `git`."""
+        group = self.table(tables.get(name, {}), name)
+        self.check_keys(group, name, kinds)
+        return {kind: self.table(group[kind], f"{name}.{kind}") for kind in kinds if kind in group}
+
+    def check_keys(self, table: Table, name: str, choices: Iterable[str]) -> None:
+        """Reports the unknown keys of a table; warns of those that only Context Harness uses."""
+        choices = list(choices)
+        for key in (key for key in table if key not in choices):
+            full = f"{name}.{key}" if name else key
+            if full in WITHOUT_EFFECT:
+                label = f"[{name}] {key}" if name else f"[{key}]"
+                reason = WITHOUT_EFFECT[full]
+                self.warnings.append(f"{self.place(name, key)}: {label} has no effect: {reason}")
+            elif others := tables_with(key, table, choices):
+                place = f"it stands in [{name}]" if name else "it stands above all tables"
+                self._add(name, key, f"`{key}` belongs to [{'] or ['.join(others)}]; {place}")
+            else:
+                self.report(name, key, f"unknown key; {key_hint(key, table, name, choices)}")
+
+    def section(self, tables: Table, name: str) -> Any:
+        """A table that appears once, with the tables inside it."""
+        table = self.table(tables.get(name, {}), name)
+        if name == "memory":
+            llm = self.table(table.get("llm", {}), "memory.llm")
+            values = self.values({key: table[key] for key in table if key != "llm"}, Memory, name)
+            return Memory(
+                **values, llm=Llm(**self.values(llm, Llm, "memory.llm")) if "llm" in table else None
+            )
+        if name == "packs":
+            values = self.values(plain_entries(table), Packs, name)
+            own = {key: value for key, value in table.items() if isinstance(value, dict)}
+            return Packs(**values, settings=self.pack_settings(own, values["enabled"] or ()))
+        return SECTIONS[name](**self.values(table, SECTIONS[name], name))
+
+    def pack_settings(self, tables: dict[str, Table], enabled: tuple[str, ...]) -> dict[str, JSON]:
+        for name in (name for name in tables if name not in enabled):
+            self.report(f"packs.{name}", "", f'the pack is not enabled; add it: [packs] enabled = ["{name}"]')
+        for name in enabled:
+            if not _PACK_NAME.fullmatch(name):
+                self.report("packs", "enabled", f"'{name}' is not a pack's name (a-z 0-9 -)")
+            elif name not in SHIPPED_PACKS and not isinstance(tables.get(name, {}).get("path"), str):
+                self.report(
+                    "packs",
+                    "enabled",
+                    f"'{name}' is not a pack that ships with ctx ({', '.join(SHIPPED_PACKS)}); "
+                    f'name its folder: [packs.{name}] path = "..."',
+                )
+        return {name: _json_only(self.expand(table, "packs", name)) for name, table in tables.items()}
+
+    def own_database(self, db: Db) -> Db:
+        path = own_database(db.path) if db.path else db.path
+        if path != db.path:
+            name, foreign = os.path.basename(path), os.path.basename(db.path)
+            message = f"{foreign} is Context Harness's and stays as it is; ctx uses {name} next to it"
+            self.warnings.append(f"{self.place('db', 'path')}: [db] path: {message}")
+        return replace(db, path=path)
+
+    # -- named tables ----------------------------------------------------------------------------------------
+
+    def named_sections(self, groups: dict[str, dict[str, Table]], full: str) -> Iterator[Any]:
+        """The sources, tools or agents of a kind."""
+        section = NAMED_SECTIONS[full]
+        read = self.script if issubclass(section, Script) else self.values
+        for name, entries, label in self.instances(groups, full):
+            table = {RENAMED.get(f"{full}.{key}", key): value for key, value in entries.items()}
+            values = read(table, section, label)
+            if check := _CHECKS_OF_TABLES.get(section):
+                check(self, values, label)
+            yield section(name=name, **values)
+
+    def instances(self, groups: dict[str, dict[str, Table]], full: str) -> Iterator[tuple[str, Table, str]]:
+        """The named tables of a kind, and for a source the one without a name: (full name, table, label)."""
+        group, _, kind = full.partition(".")
+        table = groups[group].get(kind)
+        if table is None:
+            return
+        plain: Table = {}
+        if group == "connectors" and kind != "script":  # no key of a source is a table
+            plain = plain_entries(table)
+            if plain or not table:
+                yield kind, plain, full
+        for name, value in table.items():
+            if name in plain:
+                continue
+            if not _NAME.fullmatch(name):
+                self.report(f"{full}.{name}", "", "a name has 1 to 64 of A-Z a-z 0-9 _ . -")
+                continue
+            label = f"{full}.{name}"
+            yield f"{kind}:{name}" if group == "connectors" else name, self.table(value, label), label
+
+    def script(self, table: Table, section: type[Any], label: str) -> dict[str, Any]:
+        """The attributes of a script; every key that is not ours goes to the script itself."""
+        keys = keys_of(section)
+        values = self.values({key: table[key] for key in table if key in keys}, section, label)
+        written = table.get("path")
+        if isinstance(written, str) and written.startswith(REGISTRY_PREFIX):
+            values["path"] = written  # it may be installed later
+        elif values["path"] and not os.path.isfile(values["path"]):
+            self.report(label, "path", f"no such file: {written}")
+        values["fs"] = tuple(self.absolute(path) for path in values["fs"] or ())
+        extras = {key: value for key, value in table.items() if key not in keys}
+        values["config"] = _json_only(self.extras(extras, label, lenient=section is not ScriptConnector))
+        return values
+
+    def extras(self, table: Table, label: str, *, lenient: bool) -> Table:
+        """A script's own keys. `lenient`: one that needs an unset variable is left out with a warning.
+
+        A connector is not lenient: with half of its settings it might see half of its items, and the others
+        would be deleted.
+        """
+        values = {}
+        for key, entry in table.items():
+            count = len(self.problems)
+            value = self.expand(entry, label, key)
+            if lenient and len(self.problems) > count:
+                self.warnings += [
+                    f"{line}; the script goes without the key" for line in self.problems[count:]
+                ]
+                del self.problems[count:]
+            else:
+                values[key] = value
+        return values
+
+    # -- values ----------------------------------------------------------------------------------------------
+
+    def values(self, table: Table, section: type[Any], label: str) -> dict[str, Any]:
+        """A section's attributes, checked, with their defaults."""
+        keys = keys_of(section)
+        self.check_keys(table, label, keys)
+        return {rule.attribute: self.value(table, rule, label) for rule in keys.values()}
+
+    def value(self, table: Table, rule: Key, label: str) -> Any:
+        value = rule.default
+        if rule.name in table:
+            value = self.expand(table[rule.name], label, rule.name)
+            if problem := problem_with(value, rule):
+                self.report(label, rule.name, problem)
+                return None
+        elif rule.required:
+            self.report(label, rule.name, "is required")
+        if value is None:
+            return None
+        if rule.kind == "path":
+            return self.absolute(value)
+        if isinstance(value, list):
+            return tuple(value)
+        return float(value) if rule.kind == "float" else value
+
+    def absolute(self, path: str) -> str:
+        return os.path.normpath(os.path.join(self.root, os.path.expanduser(path)))
+
+    def expand(self, value: JSON, label: str, key: str) -> JSON:
+        """`${VAR}` replaced once (the value is not expanded again); `$${` stands for a literal `${`."""
+        if isinstance(value, list):
+            return [self.expand(entry, label, key) for entry in value]
+        if isinstance(value, dict):
+            return {name: self.expand(entry, label, key) for name, entry in value.items()}
+        if not isinstance(value, str):
+            return value
+
+        def variable(match: re.Match[str]) -> str:
+            name = match[2]
+            if name is None:
+                return "${"
+            if name not in self.environ:
+                self.report(
+                    label,
+                    key,
+                    f"the environment variable {name} is not set; export it, or write $${{{name}}} to mean "
+                    "the text",
+                )
+            return self.environ.get(name, match[0])
+
+        return _VARIABLE.sub(variable, value)
+
+
+def _json_only(value: JSON) -> JSON:
+    """TOML dates as ISO text: scripts read JSON."""
+    if isinstance(value, dict):
+        return {key: _json_only(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_json_only(entry) for entry in value]
+    return value if isinstance(value, bool | int | float | str) else value.isoformat()
+
+
+# -- checks of tables ----------------------------------------------------------------------------------------
+
+
+def _check_folder(reader: _Reader, values: dict[str, Any], label: str) -> None:
+    link = values["link"]
+    if link is not None and link != "file" and not ("{path}" in link and is_address(link)):
+        reader.report(
+            label,
+            "link",
+            'must be "file", or an address that holds {path}, such as https://wiki.example.com/{path}',
+        )
+
+
+def _check_git(reader: _Reader, values: dict[str, Any], label: str) -> None:
+    """Also makes a path in the place of an address absolute."""
+    url, since = values["url"], values["since"]
+    if url is not None and not url.strip():
+        reader.report(label, "url", "must not be empty")
+    elif url is not None and is_path(os.path.expanduser(url)):
+        values["url"] = reader.absolute(url)
+    if since is not None:
+        try:
+            parse_ms(since)
+        except (ValueError, OverflowError):
+            reader.report(label, "since", f"must be a day such as 2026-01-01, got '{since}'")
+
+
+_CHECKS_OF_TABLES: Mapping[type[Any], Callable[[_Reader, dict[str, Any], str], None]] = {
+    Filesystem: _check_folder,
+    Git: _check_git,
+}
+
+
+def _check_together(reader: _Reader, config: Config) -> None:
+    """What depends on several keys."""
+    _check_embedding(reader, config.embedding)
+    _check_index(reader, config.index)
+    if config.store.url is not None and not is_database(config.store.url):
+        # Also an empty one, of an empty variable for example: memories would go to a file.
+        reader.report("store", "url", "must be postgresql://user@host/database")
+    if config.chunking.overlap_tokens * 2 > config.chunking.max_tokens:
+        reader.report("chunking", "overlap_tokens", "must be at most half of max_tokens")
+    if host_and_port(config.server.bind) is None:
+        example = "127.0.0.1:7331 or [::1]:7331"
+        reader.report("server", "bind", f"must be HOST:PORT such as {example}, got '{config.server.bind}'")
+
+
+def _check_embedding(reader: _Reader, embedding: Embedding) -> None:
+    provider = embedding.provider
+    if provider in ("ollama", "openai"):
+        if not (embedding.model and embedding.dims):
+            reader.report("embedding", "", f"provider '{provider}' needs model and dims")
+        return
+    for key in ("url", "api_key_env"):
+        if getattr(embedding, key):
+            hint = "delete it or set provider"
+            reader.report("embedding", key, f"does nothing with provider '{provider}'; {hint}")
+
+
+def _check_index(reader: _Reader, index: Index) -> None:
+    if index.engine == "local":
+        for key in ("url", "api_key", "ca_file"):
+            if getattr(index, key):
+                hint = 'does nothing with the local engine; set engine = "opensearch"'
+                reader.report("index", key, hint)
+        return
+    if not index.url:
+        reader.report("index", "url", "is required for the engine 'opensearch'")
+    elif not all(url.strip().startswith(("https://", "http://")) for url in index.url.split(",")):
+        reader.report("index", "url", "write https://host:9200, several with commas between")
+    if not _INDEX_NAME.fullmatch(index.name):
+        reader.report("index", "name", "has 1 to 64 of a-z 0-9 - _ and begins with a letter or digit")
+    if index.api_key and "@" in (index.url or ""):
+        hint = "stands in place of the user and password in url: delete one of them"
+        reader.report("index", "api_key", hint)
+
+
+def is_database(place: str) -> bool:
+    """Whether a store is in a PostgreSQL, named by its address; else its place is the path of a file."""
+    return place.startswith(("postgresql://", "postgres://"))

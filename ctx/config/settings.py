@@ -1,0 +1,472 @@
+"""Every key of `ctx.toml`, declared once: type, default, range, what it is for, and whether it needs trust.
+
+The checks (load.py), the question of trust (trust.py) and what `python scripts/configuration.py` writes
+follow from here: the reference (docs/configuration.md), the example (config/ctx.toml) and the JSON Schema.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ctx.config.keys import REQUIRED, Globs, Path, Strings, Url, Urls, guarded, safe
+from ctx.types import JSON
+
+REGISTRY_PREFIX = "registry:"
+"""Begins the path of a script from an installed registry: `registry:NAME/tools/SCRIPT`."""
+
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")  # as they are written in an address
+
+SHIPPED_MODEL = "all-MiniLM-L6-v2"
+FULL_NAMES = {
+    "bge-small-en-v1.5": "BAAI/bge-small-en-v1.5",
+    "bge-base-en-v1.5": "BAAI/bge-base-en-v1.5",
+    "bge-large-en-v1.5": "BAAI/bge-large-en-v1.5",
+    "nomic-embed-text-v1": "nomic-ai/nomic-embed-text-v1",
+    "nomic-embed-text-v1.5": "nomic-ai/nomic-embed-text-v1.5",
+    "multilingual-e5-small": "intfloat/multilingual-e5-small",
+    "multilingual-e5-base": "intfloat/multilingual-e5-base",
+    "multilingual-e5-large": "intfloat/multilingual-e5-large",
+}
+"""Short names of models that can be fetched, as Context Harness has them."""
+
+SHIPPED_PACKS = ("hindsight", "claude-recall", "sekha")
+
+MAX_FILE_BYTES = 10_000_000  # a larger text file is a log or a dump: a hundred thousand chunks of noise
+_SIZE = (1, 1_000_000_000)
+_DAY_S, _WEEK_S, _YEAR_S = 86_400, 604_800, 31_536_000
+
+
+def is_shipped_model(name: str) -> bool:
+    """Whether a model of that name is the one that ships with ctx, with or without its family in front."""
+    return name.lower().removeprefix("sentence-transformers/") == SHIPPED_MODEL.lower()
+
+
+# -- tables that appear once ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Db:
+    path: Path = guarded(
+        "./.ctx/ctx.db",
+        "the catalog; the index (`index/`), the caches and the keys are kept in the same folder",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Store:
+    url: Url | None = guarded(
+        None,
+        "a PostgreSQL database that holds everything for several machines; `[db] path` is then where this "
+        "one keeps what it derives from it",
+        shown="postgresql://ctx@db.example.com/ctx",
+        unset="the file of `[db] path`",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Index:
+    engine: str = safe(
+        "local",
+        "the search engine: `local`, an index in the store's folder, or [`opensearch`](operations.md)",
+        choices=("local", "opensearch"),
+    )
+    url: Urls | None = guarded(
+        None,
+        "the nodes of an OpenSearch 3 or newer, separated by commas; it receives all words and vectors",
+        shown="https://os1.example.com:9200,https://os2.example.com:9200",
+        unset="needed for `opensearch`",
+    )
+    name: str = safe("ctx", "prefix of its indices; use another for each catalog")
+    shards: int = safe(1, "shards of a new index: one per 10 to 30 GB", within=(1, 1024))
+    replicas: int = safe(1, "copies of each shard in a new index", within=(0, 10))
+    api_key: str | None = safe(
+        None, "an API key, instead of a user and password in the `url`", shown="${CTX_SEARCH_KEY}"
+    )
+    ca_file: Path | None = guarded(
+        None,
+        "the certificate of the authority that signed the nodes' certificates",
+        shown="./ca.pem",
+        unset="the system's",
+    )
+    timeout_secs: float = safe(10.0, "how long a node may take to answer", within=(0.1, 3600))
+    max_retries: int = safe(
+        5, "further tries, each on the next node; about 15 seconds in all", within=(0, 20)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunking:
+    max_tokens: int = safe(
+        180,
+        "longest passage; the bundled model reads 256 tokens and scores best on short ones",
+        within=(32, 8192),
+    )
+    overlap_tokens: int = safe(0, "tokens that neighbouring passages share", within=(0, 4096))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embedding:
+    provider: str = guarded(
+        "local",
+        "`local` (in this process, offline), `ollama`, `openai` (any compatible server) or `disabled`",
+        choices=("local", "ollama", "openai", "disabled"),
+    )
+    model: str | None = guarded(
+        None,
+        "for `local`: the bundled model, any fastembed model by name, or a folder",
+        shown=SHIPPED_MODEL,
+        unset=f"`{SHIPPED_MODEL}`",
+    )
+    dims: int | None = safe(
+        None, "required for `ollama` and `openai`", within=(1, 65536), shown=384, unset="the model's"
+    )
+    batch_size: int = safe(32, "texts per request, for `ollama` and `openai`", within=(1, 2048))
+    url: Url | None = guarded(
+        None, "address of the server", shown="http://localhost:11434", unset="the provider's own"
+    )
+    api_key_env: str | None = guarded(
+        None,
+        "the environment variable that holds the provider's key",
+        shown="OPENAI_API_KEY",
+        unset="`OPENAI_API_KEY` for `openai` without a `url`",
+    )
+    timeout_secs: float = safe(30.0, "for `ollama` and `openai`", within=(0.1, 3600))
+    max_retries: int = safe(5, "for `ollama` and `openai`", within=(0, 20))
+    threads: int = safe(0, "threads that embed; 0: one per core", within=(0, 256))
+
+    @property
+    def key_variable(self) -> str | None:
+        """The environment variable with the key. OpenAI's own is only ever sent to OpenAI itself."""
+        if self.api_key_env is None and self.provider == "openai" and self.url is None:
+            return "OPENAI_API_KEY"
+        return self.api_key_env
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retrieval:
+    final_limit: int = safe(12, "results when a search names no limit", within=(1, 100))
+    fusion: str = safe(
+        "minmax",
+        "how hybrid search fuses its two rankings: `rrf`, `minmax` or `dbsf` ([ranking](ranking.md))",
+        choices=("rrf", "minmax", "dbsf"),
+    )
+    hybrid_alpha: float | None = safe(
+        None,
+        "weight of the semantic ranking; unset: chosen by the kind of query",
+        within=(0, 1),
+        shown=0.5,
+        unset="by query",
+    )
+    candidate_k_keyword: int = safe(
+        100, "passages taken from the keyword search, whatever the `limit`", within=(1, 10_000)
+    )
+    candidate_k_vector: int = safe(
+        300, "chunks taken from the semantic search, whatever the `limit`", within=(1, 10_000)
+    )
+    max_chunks_per_doc: int = safe(5, "passages of one document that count", within=(1, 100))
+    snippet_chars: int = safe(240, "approximate length of a snippet", within=(80, 2000))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    bind: str = guarded("127.0.0.1:7331", "where it listens; any other host than this machine needs a key")
+    allowed_hosts: Strings = guarded(
+        (), "further names of the server; a request with any other `Host` gets 421"
+    )
+    cors_origins: Strings = safe(
+        ("*",), "which web pages may call the document tools and the tools named in this file"
+    )
+    cross_site_tools: str = safe(
+        "all",
+        '`"read_only"`: pages of other sites may not call tools that write',
+        choices=("all", "read_only"),
+    )
+    allowed_origins: Strings = guarded((), "which web pages may call MCP and the memory packs")
+    api_key_env: str | None = guarded(
+        None,
+        "the environment variable that holds a key for every interface; required to bind beyond this machine",
+        shown="CTX_API_KEY",
+    )
+    rate_limit_per_minute: int = safe(0, "requests per minute and client; 0: no limit", within=(0, 1_000_000))
+    max_body_bytes: int = safe(1_048_576, "a larger request gets 413", within=(1024, 1_073_741_824))
+    metrics: bool = safe(False, "Prometheus metrics at `/metrics`")
+    search_processes: int = safe(
+        1,
+        "processes that answer searches for the server under load; no more than there are spare cores",
+        within=(0, 16),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mcp:
+    enabled: bool = safe(True, "MCP at `/`, `/mcp` and `/mcp/BANK`")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    enabled: bool = safe(True, "a server follows changes in its sources")
+    debounce_ms: int = safe(
+        50,
+        "shortest time that a burst of changes is collected; a single change waits half of it to all of it",
+        within=(0, 60_000),
+    )
+    git_interval_s: float = safe(300.0, "how often git sources are fetched", within=(1, _WEEK_S))
+    script_interval_s: float = safe(900.0, "how often script sources are run", within=(1, _WEEK_S))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lua:
+    tools_dir: Path | None = guarded(None, "every `*.lua` in it is a tool", shown="./tools")
+    sandbox: str = safe(
+        "auto",
+        '`"strict"`: refuse to run scripts where the strongest layers are missing',
+        choices=("auto", "strict"),
+    )
+    workers: int = safe(4, "worker processes kept ready", within=(1, 64))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packs:
+    enabled: Strings = safe(
+        (), "`hindsight`, `claude-recall`, `sekha` ([packs](packs.md))", shown=SHIPPED_PACKS
+    )
+    settings: Mapping[str, Mapping[str, JSON]] = field(default_factory=dict)  # the tables [packs.NAME]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Llm:
+    """An OpenAI-compatible completion for `reflect`, which quotes and counts without it."""
+
+    base_url: Url = guarded(REQUIRED, "an OpenAI-compatible server", shown="http://localhost:11434/v1")
+    model: str = guarded(REQUIRED, "the server's name for the model", shown="llama3.2")
+    api_key_env: str | None = guarded(None, "the environment variable that holds its key")
+    timeout_s: float = guarded(30.0, "seconds for an answer", within=(0.1, 600), name="timeout")
+    allow_remote: bool = guarded(
+        False, "`true`: the server may be another machine, which then receives memories"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    shared: bool = safe(False, "the packs share one bank ([packs](packs.md))")
+    secrets: str = safe(
+        "flag",
+        "what a write does with passwords and keys: `flag`, `redact`, `refuse`, `off`",
+        choices=("flag", "redact", "refuse", "off"),
+    )
+    llm: Llm | None = None
+
+
+# -- sources -------------------------------------------------------------------------------------------------
+
+
+def _globs(note: str, *shown: str, unset: str) -> Any:
+    return safe(None, note, shown=shown, unset=unset)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filesystem:
+    """`name` is the full name, as in every source: `filesystem` or `filesystem:NAME`."""
+
+    name: str
+    root: Path = guarded(REQUIRED, "the folder", shown="./docs")
+    include_globs: Globs | None = _globs(
+        "which files; `**` crosses folders, a pattern without `/` matches in any folder",
+        "**/*.md",
+        "**/*.py",
+        unset="prose, documents (PDF, Office, mail), notebooks, source code: `docs/formats.md`",
+    )
+    exclude_globs: Globs = safe(
+        (),
+        "files to leave out, besides `.gitignore`, `.ctxignore` and folders such as `.git`, `node_modules`",
+    )
+    follow_symlinks: bool = safe(False, "follow links that stay below `root`")
+    max_file_bytes: int = safe(MAX_FILE_BYTES, "larger files are reported and left out", within=_SIZE)
+    link: str | None = safe(
+        None,
+        "address of a result: one with `{path}` for its path below `root`, or `file` for the file itself",
+        shown="https://wiki.example.com/{path}",
+    )
+    gitignore: bool = safe(True, "obey `.gitignore` and `.ctxignore` files")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Git:
+    name: str
+    url: str = guarded(
+        REQUIRED,
+        "anything `git clone` takes, also a local path; your own git credentials and SSH keys are used",
+        shown="https://github.com/acme/platform.git",
+    )
+    branch: str | None = safe(
+        None, "one branch, tag, or commit by its full id", shown="main", unset="the remote's default"
+    )
+    root: str = safe(".", "a folder inside the repository")
+    include_globs: Globs | None = _globs("as for a folder", "**/*.md", unset="as for a folder")
+    exclude_globs: Globs = safe((), "as for a folder")
+    shallow: bool = safe(True, "fetch as little history as the dates of the files need")
+    commits: bool = safe(False, "index commit messages too, as `@commits/ID`")
+    since: str | None = safe(None, "only commits from this day on", shown="2026-01-01", unset="all commits")
+    submodules: bool = guarded(
+        False, "index the files of submodules too, if they are on the repository's own host"
+    )
+    lfs: bool = guarded(False, "index files kept in Git LFS too, if `git lfs` is installed")
+    cache_dir: Path | None = guarded(
+        None,
+        "where the bare clones are kept; a clone that ctx did not make for this user is refused",
+        shown="./clones",
+        unset="`ctx/git` in `$XDG_CACHE_HOME` or `~/.cache`",
+    )
+    max_file_bytes: int = safe(MAX_FILE_BYTES, "as for a folder", within=_SIZE)
+    timeout_s: float = safe(600.0, "seconds for each git command", within=(1, _DAY_S))
+    interval_s: float | None = safe(
+        None,
+        "how often a server fetches the remote",
+        within=(1, _WEEK_S),
+        shown=300,
+        unset="`[watch] git_interval_s`",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Web:
+    name: str
+    url: Url = guarded(
+        REQUIRED,
+        "where to start: a page whose links are followed, a sitemap, or an llms.txt",
+        shown="https://docs.example.com/",
+    )
+    scope: Strings = safe(
+        (),
+        "only addresses that begin with one of these; empty: the folder of `url`",
+        shown=("https://docs.example.com/en/",),
+    )
+    include_globs: Globs | None = _globs("which paths of the site", "/en/**", unset="all within `scope`")
+    exclude_globs: Globs = safe(
+        ("_sources/", "_modules/", "genindex*.html", "py-modindex.html", "search.html"),
+        "paths to leave out; the default leaves out the pages that documentation builders generate",
+    )
+    depth: int | None = safe(
+        None, "links to follow from `url`", within=(0, 100), shown=3, unset="8 from a page, 0 from a list"
+    )
+    max_pages: int = safe(5000, "largest number of pages", within=(1, 1_000_000))
+    requests_per_second: float = safe(
+        5.0, "highest rate; a site's `Crawl-delay` is obeyed too", within=(0.01, 1000)
+    )
+    robots: bool = guarded(True, "obey `robots.txt`; `false` is for your own sites")
+    queries: bool = safe(False, "keep the part of an address after `?`")
+    allow_hosts: Strings = guarded(
+        (), "hosts it may reach besides the public internet", shown=("wiki.internal:8080",)
+    )
+    max_file_bytes: int = safe(MAX_FILE_BYTES, "larger pages are reported and left out", within=_SIZE)
+    timeout_s: float = safe(3600.0, "seconds for a whole crawl; the next one continues", within=(1, _DAY_S))
+    interval_s: float = safe(86_400.0, "how often a server crawls the site", within=(60, _YEAR_S))
+
+
+@dataclass(frozen=True, kw_only=True)
+class S3:
+    name: str
+    bucket: str = guarded(REQUIRED, "its name", shown="acme-handbook")
+    prefix: str = guarded("", "prefix of the keys; one that ends with `/` is left out of ids")
+    region: str | None = guarded(
+        None,
+        "the bucket's region",
+        shown="eu-central-1",
+        unset="of the environment or the profile, else `us-east-1`",
+    )
+    endpoint_url: Url | None = guarded(
+        None,
+        "address of a store other than AWS (MinIO, R2, Ceph, ...)",
+        shown="https://minio.example.com:9000",
+        unset="AWS",
+    )
+    include_globs: Globs | None = _globs(
+        "as for a folder, matched against keys", "**/*.md", unset="as for a folder"
+    )
+    exclude_globs: Globs = safe((), "as for a folder")
+    profile: str | None = guarded(
+        None,
+        "a profile of `~/.aws` whose keys are used",
+        shown="docs-reader",
+        unset="the usual chain: the environment, `$AWS_PROFILE`, the role of the container or machine",
+    )
+    anonymous: bool = safe(False, "do not sign requests: a public bucket")
+    max_file_bytes: int = safe(MAX_FILE_BYTES, "as for a folder", within=_SIZE)
+    timeout_s: float = safe(3600.0, "seconds for a whole scan; the next one continues", within=(1, _DAY_S))
+    interval_s: float = safe(3600.0, "how often a server lists the bucket", within=(10, _YEAR_S))
+
+
+# -- scripts and agents --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """A Lua file that the operator named. `config` holds the keys that are not ours, for the script."""
+
+    name: str
+    path: Path = guarded(
+        REQUIRED,
+        "a Lua file, or `registry:NAME/tools/SCRIPT`; see [the Lua API](lua-api.md), "
+        "[registries](registries.md)",
+        shown="./tools/create-ticket.lua",
+    )
+    timeout_s: float = guarded(30.0, "seconds for a call", within=(0.01, _DAY_S), name="timeout")
+    reuse: bool = guarded(False, "keep the worker process for the next call (faster, for scripts you trust)")
+    env: Strings = guarded((), "environment variables the script may read", shown=("TICKET_TOKEN",))
+    allow_hosts: Strings = guarded(
+        (), "hosts it may reach besides the public internet", shown=("tickets.internal",)
+    )
+    fs: Strings = guarded((), "folders it may read besides its own", shown=("./templates",))
+    calls: Strings = guarded((), "other tools it may call with `context.call`", shown=("refresh",))
+    config: Mapping[str, JSON]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptConnector(Script):
+    timeout_s: float = guarded(300.0, "seconds for a whole scan", within=(0.01, _DAY_S), name="timeout")
+    interval_s: float | None = guarded(
+        None,
+        "how often a server runs it",
+        within=(1, _WEEK_S),
+        shown=900,
+        unset="`[watch] script_interval_s`",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InlineAgent:
+    name: str
+    description: str = safe("", "what it is for", shown="Reviews code against the team's documents")
+    tools: Strings = safe((), "the tools it wants", shown=("search", "get"))
+    system_prompt: str = safe(
+        REQUIRED, "its system prompt", shown="You review code. Search the documents first."
+    )
+
+
+SECTIONS: Mapping[str, type[Any]] = {
+    "db": Db,
+    "store": Store,
+    "index": Index,
+    "chunking": Chunking,
+    "embedding": Embedding,
+    "retrieval": Retrieval,
+    "server": Server,
+    "mcp": Mcp,
+    "watch": Watch,
+    "lua": Lua,
+    "packs": Packs,
+    "memory": Memory,
+}
+"""The tables that appear once, by name."""
+
+NAMED_SECTIONS: Mapping[str, type[Any]] = {
+    "connectors.filesystem": Filesystem,
+    "connectors.git": Git,
+    "connectors.web": Web,
+    "connectors.s3": S3,
+    "connectors.script": ScriptConnector,
+    "tools.script": Script,
+    "agents.inline": InlineAgent,
+    "agents.script": Script,
+}
+"""The tables that may appear many times, as `[connectors.git.NAME]`."""
