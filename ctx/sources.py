@@ -1,4 +1,4 @@
-"""What a configuration names: the connectors of its sources, and its scripts as the extensions take them."""
+"""Makes what a configuration names: a connector for each source, and a `ScriptFile` for each script."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -9,12 +9,14 @@ from ctx.clock import parse_ms
 from ctx.config import Config
 from ctx.config.settings import REGISTRY_PREFIX, S3, Filesystem, Git, Script, Web
 from ctx.config.trust import CLOSED, inside
+from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
+from ctx.connectors.filesystem import FilesystemConnector
+from ctx.connectors.git import GitConnector
 
-if TYPE_CHECKING:  # each kind of source brings its own weight: only what is configured is imported
+if TYPE_CHECKING:  # sites, buckets and scripts import an HTTP client, 60 ms: only if they are configured
     from ctx.connectors.base import Connector
     from ctx.extensions.scripts import Runner, ScriptFile
 
-# Of a script, whatever file it is in.
 _SETTINGS = ("timeout_s", "reuse", "env", "allow_hosts", "fs", "calls", "config")
 
 
@@ -30,7 +32,7 @@ def configured_connectors(config: Config, runner: "Callable[[], Runner]") -> "li
 
 
 def intervals_s(config: Config) -> dict[str, float]:
-    """How often the sources are looked at that tell nobody of their changes, by name."""
+    """Seconds between two looks at each source that does not report its changes, by its name."""
     by_source = {git.name: git.interval_s or config.watch.git_interval_s for git in config.gits}
     by_source |= {site.name: site.interval_s for site in config.webs}
     by_source |= {bucket.name: bucket.interval_s for bucket in config.buckets}
@@ -42,12 +44,12 @@ def intervals_s(config: Config) -> dict[str, float]:
 
 
 def script_file(script: Script, root: str) -> "ScriptFile":
-    """A configured script as the extensions take it. Messages name its file from the project's root."""
+    """A configured script for `ctx.extensions`. Messages name its file from the project's root."""
     from ctx.extensions.scripts import ScriptFile
 
     settings = {name: getattr(script, name) for name in _SETTINGS}
     if script.path.startswith(REGISTRY_PREFIX):
-        # The settings are the operator's; file, trust and sandbox those of a registry's script.
+        # The settings are the operator's; file, trust and sandbox are those of the registry's script.
         from ctx.registries.shelf import shelf_of
 
         shelf = shelf_of(os.environ)
@@ -58,8 +60,6 @@ def script_file(script: Script, root: str) -> "ScriptFile":
 
 
 def _folders(folders: Sequence[Filesystem], config_path: str | None, project: str) -> "Iterator[Connector]":
-    from ctx.connectors.filesystem import FilesystemConnector
-
     for folder in folders:
         yield FilesystemConnector(
             folder.name,
@@ -70,8 +70,7 @@ def _folders(folders: Sequence[Filesystem], config_path: str | None, project: st
             max_file_bytes=folder.max_file_bytes,
             respect_gitignore=folder.gitignore,
             link=folder.link,
-            # A folder of the project is not to become a link out of it while a server runs (a pull can do
-            # that).
+            # While a server runs, a pull may turn a folder of the project into a link out of it.
             stays=partial(inside, root=project, closed=CLOSED)
             if inside(folder.root, project, CLOSED)
             else None,
@@ -80,8 +79,6 @@ def _folders(folders: Sequence[Filesystem], config_path: str | None, project: st
 
 def _repositories(repositories: Sequence[Git]) -> "Iterator[Connector]":
     for repository in repositories:
-        from ctx.connectors.git import GitConnector  # 10 ms
-
         yield GitConnector(
             repository.name,
             repository.url,
@@ -102,7 +99,7 @@ def _repositories(repositories: Sequence[Git]) -> "Iterator[Connector]":
 
 def _sites(sites: Sequence[Web], folder: str) -> "Iterator[Connector]":
     for site in sites:
-        from ctx.connectors.web import WebConnector  # 60 ms: an HTTP client
+        from ctx.connectors.web import WebConnector
 
         yield WebConnector(
             site.name,
@@ -124,7 +121,7 @@ def _sites(sites: Sequence[Web], folder: str) -> "Iterator[Connector]":
 
 def _buckets(buckets: Sequence[S3]) -> "Iterator[Connector]":
     for bucket in buckets:
-        from ctx.connectors.s3 import S3Connector  # 60 ms: an HTTP client
+        from ctx.connectors.s3 import S3Connector
 
         yield S3Connector(
             bucket.name,
@@ -143,21 +140,18 @@ def _buckets(buckets: Sequence[S3]) -> "Iterator[Connector]":
 
 def _scripts(scripts: Sequence[Script], root: str, runner: "Callable[[], Runner]") -> "Iterator[Connector]":
     for script in scripts:
-        # 50 ms: the bridge of scripts brings an HTTP client.
         from ctx.extensions.scripts import ScriptConnector
 
         yield ScriptConnector(script_file(script, root), runner)
 
 
 def _included(globs: Sequence[str] | None) -> Sequence[str]:
-    from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
-
     return DEFAULT_INCLUDE_GLOBS if globs is None else globs
 
 
 def _own_file(config_path: str | None, root: str) -> tuple[str, ...]:
-    """The configuration as a pattern to exclude, where it lies below `root`: it is about the documents, and
-    may hold a key.
+    """A pattern that excludes the configuration if it is below `root`: it is no document, and may hold a
+    key.
     """
     inside = "" if config_path is None else os.path.relpath(config_path, root)
     if not inside or inside.startswith(".."):

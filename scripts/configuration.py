@@ -161,7 +161,7 @@ def schema() -> str:
     for table, section in NAMED_SECTIONS.items():
         group, _, kind = table.partition(".")
         entry = schema_of(section) | ({} if kind == "script" else {"additionalProperties": False})
-        if table in ("connectors.filesystem", "connectors.git"):  # the table itself may be the one source
+        if group == "connectors" and kind != "script":  # the table itself may be the one source
             shape: JSON = {"anyOf": [entry, {"type": "object", "additionalProperties": entry}]}
         else:
             shape = {"type": "object", "additionalProperties": entry}

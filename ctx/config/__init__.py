@@ -2,22 +2,6 @@
 the rest of ctx it imports `project`, `toml`, `text`, `files` and the types.
 """
 
-from ctx.config.load import (
-    Config,
-    ConfigFile,
-    default_config,
-    is_database,
-    load_config,
-    parse_config,
-    read_config,
-)
+from ctx.config.load import Config, default_config, is_database, load_config, parse_config, read_config
 
-__all__ = (
-    "Config",
-    "ConfigFile",
-    "default_config",
-    "is_database",
-    "load_config",
-    "parse_config",
-    "read_config",
-)
+__all__ = ("Config", "default_config", "is_database", "load_config", "parse_config", "read_config")

@@ -4,7 +4,7 @@ import os
 import re
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import NamedTuple
 
@@ -29,14 +29,12 @@ _ITS_TABLES = frozenset({"documents", "chunks"})
 _APPLICATION_ID = slice(68, 72)  # of SQLite's header: zero in Context Harness's files, not in ours
 
 # Its defaults. Its example writes them out, so a value equal to these is no choice of the user's.
-_ITS_DEFAULTS: Mapping[str, Mapping[str, JSON]] = {
-    "chunking": {"max_tokens": 700},
-    "retrieval": {
-        "final_limit": 12,
-        "hybrid_alpha": 0.6,
-        "candidate_k_keyword": 80,
-        "candidate_k_vector": 80,
-    },
+_ITS_DEFAULTS = {
+    "chunking.max_tokens": 700,
+    "retrieval.final_limit": 12,
+    "retrieval.hybrid_alpha": 0.6,
+    "retrieval.candidate_k_keyword": 80,
+    "retrieval.candidate_k_vector": 80,
 }
 _ITS_GLOBS = ["**/*.md", "**/*.txt"]
 _DEAD = {"chunking.overlap_tokens", "retrieval.max_chunks_per_doc"}  # it reads them and uses them nowhere
@@ -217,7 +215,7 @@ class _Writer:
                 self.notes.append(
                     f"[{name}] {key} is left out: it did nothing there, and would do something here"
                 )
-            elif key in keys_of(SECTIONS[name]) and value != _ITS_DEFAULTS[name].get(key):
+            elif key in keys_of(SECTIONS[name]) and value != _ITS_DEFAULTS.get(f"{name}.{key}"):
                 chosen[key] = value
         return chosen
 

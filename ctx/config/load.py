@@ -6,7 +6,7 @@ Nothing is parsed and ignored: an unknown key, a wrong type, an unset `${VAR}` o
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -299,8 +299,10 @@ class _Reader:
         for name, entries, label in self.instances(groups, full):
             table = {RENAMED.get(f"{full}.{key}", key): value for key, value in entries.items()}
             values = read(table, section, label)
-            if check := _CHECKS_OF_TABLES.get(section):
-                check(self, values, label)
+            if section is Filesystem:
+                _check_folder(self, values, label)
+            if section is Git:
+                _check_git(self, values, label)
             yield section(name=name, **values)
 
     def instances(self, groups: dict[str, dict[str, Table]], full: str) -> Iterator[tuple[str, Table, str]]:
@@ -443,12 +445,6 @@ def _check_git(reader: _Reader, values: dict[str, Any], label: str) -> None:
             parse_ms(since)
         except (ValueError, OverflowError):
             reader.report(label, "since", f"must be a day such as 2026-01-01, got '{since}'")
-
-
-_CHECKS_OF_TABLES: Mapping[type[Any], Callable[[_Reader, dict[str, Any], str], None]] = {
-    Filesystem: _check_folder,
-    Git: _check_git,
-}
 
 
 def _check_together(reader: _Reader, config: Config) -> None:

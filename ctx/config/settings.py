@@ -46,10 +46,7 @@ def is_shipped_model(name: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Db:
-    path: Path = guarded(
-        "./.ctx/ctx.db",
-        "the catalog; the index (`index/`), the caches and the keys are kept in the same folder",
-    )
+    path: Path = guarded("./.ctx/ctx.db", "the catalog; index, caches and keys are in the same folder")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,27 +76,16 @@ class Index:
     name: str = safe("ctx", "prefix of its indices; use another for each catalog")
     shards: int = safe(1, "shards of a new index: one per 10 to 30 GB", within=(1, 1024))
     replicas: int = safe(1, "copies of each shard in a new index", within=(0, 10))
-    api_key: str | None = safe(
-        None, "an API key, instead of a user and password in the `url`", shown="${CTX_SEARCH_KEY}"
-    )
-    ca_file: Path | None = guarded(
-        None,
-        "the certificate of the authority that signed the nodes' certificates",
-        shown="./ca.pem",
-        unset="the system's",
-    )
+    api_key: str | None = safe(None, "instead of a user and password in the `url`", shown="${CTX_SEARCH_KEY}")
+    ca_file: Path | None = guarded(None, "CA certificate", shown="./ca.pem", unset="the system's")
     timeout_secs: float = safe(10.0, "how long a node may take to answer", within=(0.1, 3600))
-    max_retries: int = safe(
-        5, "further tries, each on the next node; about 15 seconds in all", within=(0, 20)
-    )
+    max_retries: int = safe(5, "further tries, each on the next node; about 15 s in all", within=(0, 20))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chunking:
     max_tokens: int = safe(
-        180,
-        "longest passage; the bundled model reads 256 tokens and scores best on short ones",
-        within=(32, 8192),
+        180, "longest passage; the bundled model reads 256 and prefers short ones", within=(32, 8192)
     )
     overlap_tokens: int = safe(0, "tokens that neighbouring passages share", within=(0, 4096))
 
@@ -151,11 +137,7 @@ class Retrieval:
         choices=("rrf", "minmax", "dbsf"),
     )
     hybrid_alpha: float | None = safe(
-        None,
-        "weight of the semantic ranking; unset: chosen by the kind of query",
-        within=(0, 1),
-        shown=0.5,
-        unset="by query",
+        None, "weight of the semantic ranking", within=(0, 1), shown=0.5, unset="by the kind of query"
     )
     candidate_k_keyword: int = safe(
         100, "passages taken from the keyword search, whatever the `limit`", within=(1, 10_000)
@@ -170,16 +152,12 @@ class Retrieval:
 @dataclass(frozen=True, kw_only=True)
 class Server:
     bind: str = guarded("127.0.0.1:7331", "where it listens; any other host than this machine needs a key")
-    allowed_hosts: Strings = guarded(
-        (), "further names of the server; a request with any other `Host` gets 421"
-    )
+    allowed_hosts: Strings = guarded((), "further names of the server; any other `Host` gets 421")
     cors_origins: Strings = safe(
         ("*",), "which web pages may call the document tools and the tools named in this file"
     )
     cross_site_tools: str = safe(
-        "all",
-        '`"read_only"`: pages of other sites may not call tools that write',
-        choices=("all", "read_only"),
+        "all", "`read_only`: no tools that write for pages of other sites", choices=("all", "read_only")
     )
     allowed_origins: Strings = guarded((), "which web pages may call MCP and the memory packs")
     api_key_env: str | None = guarded(
@@ -210,18 +188,14 @@ class Watch:
         "shortest time that a burst of changes is collected; a single change waits half of it to all of it",
         within=(0, 60_000),
     )
-    git_interval_s: float = safe(300.0, "how often git sources are fetched", within=(1, _WEEK_S))
-    script_interval_s: float = safe(900.0, "how often script sources are run", within=(1, _WEEK_S))
+    git_interval_s: float = safe(300.0, "seconds between fetches of git sources", within=(1, _WEEK_S))
+    script_interval_s: float = safe(900.0, "seconds between runs of script sources", within=(1, _WEEK_S))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lua:
     tools_dir: Path | None = guarded(None, "every `*.lua` in it is a tool", shown="./tools")
-    sandbox: str = safe(
-        "auto",
-        '`"strict"`: refuse to run scripts where the strongest layers are missing',
-        choices=("auto", "strict"),
-    )
+    sandbox: str = safe("auto", "`strict`: scripts need the strongest layers", choices=("auto", "strict"))
     workers: int = safe(4, "worker processes kept ready", within=(1, 64))
 
 
@@ -241,9 +215,7 @@ class Llm:
     model: str = guarded(REQUIRED, "the server's name for the model", shown="llama3.2")
     api_key_env: str | None = guarded(None, "the environment variable that holds its key")
     timeout_s: float = guarded(30.0, "seconds for an answer", within=(0.1, 600), name="timeout")
-    allow_remote: bool = guarded(
-        False, "`true`: the server may be another machine, which then receives memories"
-    )
+    allow_remote: bool = guarded(False, "`true`: the server, which receives memories, may be remote")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,9 +279,7 @@ class Git:
     shallow: bool = safe(True, "fetch as little history as the dates of the files need")
     commits: bool = safe(False, "index commit messages too, as `@commits/ID`")
     since: str | None = safe(None, "only commits from this day on", shown="2026-01-01", unset="all commits")
-    submodules: bool = guarded(
-        False, "index the files of submodules too, if they are on the repository's own host"
-    )
+    submodules: bool = guarded(False, "index submodules too, if they are on the repository's own host")
     lfs: bool = guarded(False, "index files kept in Git LFS too, if `git lfs` is installed")
     cache_dir: Path | None = guarded(
         None,
@@ -320,26 +290,16 @@ class Git:
     max_file_bytes: int = safe(MAX_FILE_BYTES, "as for a folder", within=_SIZE)
     timeout_s: float = safe(600.0, "seconds for each git command", within=(1, _DAY_S))
     interval_s: float | None = safe(
-        None,
-        "how often a server fetches the remote",
-        within=(1, _WEEK_S),
-        shown=300,
-        unset="`[watch] git_interval_s`",
+        None, "seconds between fetches", within=(1, _WEEK_S), shown=300, unset="`[watch] git_interval_s`"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Web:
     name: str
-    url: Url = guarded(
-        REQUIRED,
-        "where to start: a page whose links are followed, a sitemap, or an llms.txt",
-        shown="https://docs.example.com/",
-    )
+    url: Url = guarded(REQUIRED, "first page, a sitemap, or an llms.txt", shown="https://docs.example.com/")
     scope: Strings = safe(
-        (),
-        "only addresses that begin with one of these; empty: the folder of `url`",
-        shown=("https://docs.example.com/en/",),
+        (), "allowed prefixes; empty: the folder of `url`", shown=("https://docs.example.com/en/",)
     )
     include_globs: Globs | None = _globs("which paths of the site", "/en/**", unset="all within `scope`")
     exclude_globs: Globs = safe(
@@ -350,17 +310,13 @@ class Web:
         None, "links to follow from `url`", within=(0, 100), shown=3, unset="8 from a page, 0 from a list"
     )
     max_pages: int = safe(5000, "largest number of pages", within=(1, 1_000_000))
-    requests_per_second: float = safe(
-        5.0, "highest rate; a site's `Crawl-delay` is obeyed too", within=(0.01, 1000)
-    )
+    requests_per_second: float = safe(5.0, "at most, and no faster than `Crawl-delay`", within=(0.01, 1000))
     robots: bool = guarded(True, "obey `robots.txt`; `false` is for your own sites")
     queries: bool = safe(False, "keep the part of an address after `?`")
-    allow_hosts: Strings = guarded(
-        (), "hosts it may reach besides the public internet", shown=("wiki.internal:8080",)
-    )
+    allow_hosts: Strings = guarded((), "hosts besides the public internet", shown=("wiki.internal:8080",))
     max_file_bytes: int = safe(MAX_FILE_BYTES, "larger pages are reported and left out", within=_SIZE)
     timeout_s: float = safe(3600.0, "seconds for a whole crawl; the next one continues", within=(1, _DAY_S))
-    interval_s: float = safe(86_400.0, "how often a server crawls the site", within=(60, _YEAR_S))
+    interval_s: float = safe(86_400.0, "seconds between crawls", within=(60, _YEAR_S))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,9 +336,7 @@ class S3:
         shown="https://minio.example.com:9000",
         unset="AWS",
     )
-    include_globs: Globs | None = _globs(
-        "as for a folder, matched against keys", "**/*.md", unset="as for a folder"
-    )
+    include_globs: Globs | None = _globs("as for a folder, on keys", "**/*.md", unset="as for a folder")
     exclude_globs: Globs = safe((), "as for a folder")
     profile: str | None = guarded(
         None,
@@ -393,7 +347,7 @@ class S3:
     anonymous: bool = safe(False, "do not sign requests: a public bucket")
     max_file_bytes: int = safe(MAX_FILE_BYTES, "as for a folder", within=_SIZE)
     timeout_s: float = safe(3600.0, "seconds for a whole scan; the next one continues", within=(1, _DAY_S))
-    interval_s: float = safe(3600.0, "how often a server lists the bucket", within=(10, _YEAR_S))
+    interval_s: float = safe(3600.0, "seconds between listings", within=(10, _YEAR_S))
 
 
 # -- scripts and agents --------------------------------------------------------------------------------------
@@ -413,9 +367,7 @@ class Script:
     timeout_s: float = guarded(30.0, "seconds for a call", within=(0.01, _DAY_S), name="timeout")
     reuse: bool = guarded(False, "keep the worker process for the next call (faster, for scripts you trust)")
     env: Strings = guarded((), "environment variables the script may read", shown=("TICKET_TOKEN",))
-    allow_hosts: Strings = guarded(
-        (), "hosts it may reach besides the public internet", shown=("tickets.internal",)
-    )
+    allow_hosts: Strings = guarded((), "hosts besides the public internet", shown=("tickets.internal",))
     fs: Strings = guarded((), "folders it may read besides its own", shown=("./templates",))
     calls: Strings = guarded((), "other tools it may call with `context.call`", shown=("refresh",))
     config: Mapping[str, JSON]
@@ -425,11 +377,7 @@ class Script:
 class ScriptConnector(Script):
     timeout_s: float = guarded(300.0, "seconds for a whole scan", within=(0.01, _DAY_S), name="timeout")
     interval_s: float | None = guarded(
-        None,
-        "how often a server runs it",
-        within=(1, _WEEK_S),
-        shown=900,
-        unset="`[watch] script_interval_s`",
+        None, "seconds between runs", within=(1, _WEEK_S), shown=900, unset="`[watch] script_interval_s`"
     )
 
 
@@ -438,9 +386,7 @@ class InlineAgent:
     name: str
     description: str = safe("", "what it is for", shown="Reviews code against the team's documents")
     tools: Strings = safe((), "the tools it wants", shown=("search", "get"))
-    system_prompt: str = safe(
-        REQUIRED, "its system prompt", shown="You review code. Search the documents first."
-    )
+    system_prompt: str = safe(REQUIRED, "system prompt", shown="You review code. Search the documents first.")
 
 
 SECTIONS: Mapping[str, type[Any]] = {

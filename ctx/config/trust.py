@@ -21,8 +21,7 @@ _MAX_PATH = 4096  # characters
 _READABLE = 200  # characters; the question shows twice as many of a line
 
 # What a guarded key asks for, after "it": `{0}` is its value, `{url}` the table's `url`, `{who}` the script.
-# A guarded key that is not here asks as "sets [table] key". None: another key of the table asks for it.
-_WORDS: dict[str, str | None] = {
+_WORDS = {
     "db.path": "keeps its database at {0}",
     "store.url": "keeps the documents in the database {0}",
     "index.url": "gives the words and vectors of documents to the search engine {0}",
@@ -37,7 +36,6 @@ _WORDS: dict[str, str | None] = {
     "server.api_key_env": "reads the environment variable {0}",
     "lua.tools_dir": "runs every script in the folder {0}",
     "memory.llm.api_key_env": "reads the environment variable {0}",
-    **dict.fromkeys((f"memory.llm.{key}" for key in ("base_url", "model", "timeout", "allow_remote")), None),
     "connectors.filesystem.root": "reads the folder {0}",
     "connectors.git.url": "reads the repository {0}",
     "connectors.git.cache_dir": "keeps copies of repositories in {0}",
@@ -46,15 +44,13 @@ _WORDS: dict[str, str | None] = {
     "connectors.web.url": "reads the site {0}",
     "connectors.web.allow_hosts": "reaches {0}",
     "connectors.web.robots": "does not ask {url} what it forbids robots",
-    **dict.fromkeys(
-        (f"connectors.s3.{key}" for key in ("bucket", "prefix", "region", "endpoint_url", "profile")), None
-    ),
     "script.env": "reads the variables {0} (as the {who})",
     "script.allow_hosts": "reaches {0} (as the {who})",
     "script.fs": "reads the folders {0} (as the {who})",
     "script.calls": "calls the tools {0} (as the {who})",
-    **dict.fromkeys((f"script.{key}" for key in ("path", "timeout", "reuse")), None),
 }
+# These tables ask as a whole (`_memory`, `_bucket`, `_script`); their guarded keys without words do not ask.
+_WHOLE = ("memory.llm", "connectors.s3", "script")
 _ONLY_OUTSIDE = {  # a path asks only outside the project, or in a folder of these names
     "db.path": (".git",),
     "index.ca_file": (".git",),
@@ -150,12 +146,10 @@ def _keys(name: str, table: Table, keys: dict[str, Key], root: str, who: str = "
         rule = keys.get(RENAMED.get(full, key))
         if full in WITHOUT_EFFECT or (rule and rule.safe):
             continue
-        words = _WORDS.get(full, f"sets [{name}] {key}")
-        if rule is None or words is None:
-            yield from [] if words is None else [words]
-        elif value not in ([], rule.default) and _matters(full, value, table, root):
-            url = table.get("url")
-            yield words.format(_readable(value, rule, root), url=_shown(url), who=who)
+        if rule is None or (full not in _WORDS and name not in _WHOLE):
+            yield f"sets [{name}] {key}"
+        elif full in _WORDS and value not in ([], rule.default) and _matters(full, value, table, root):
+            yield _WORDS[full].format(_readable(value, rule, root), url=_shown(table.get("url")), who=who)
 
 
 def _matters(full: str, value: JSON, table: Table, root: str) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from real_clients import node, peer
 from web_kit import Crawl, Page, Site, connector, serving
 
+from ctx.config.keys import keys_of
 from ctx.config.settings import Web
 from ctx.formats.extract import extract
 
@@ -140,7 +141,7 @@ def site(built: Path) -> Iterator[Site]:
 
 
 def test_a_built_site_gives_each_page_once_without_its_chrome(site: Site, tmp_path: Path) -> None:
-    globs = Web.keys["exclude_globs"][1].default
+    globs = keys_of(Web)["exclude_globs"].default
     source = connector(site, folder=str(tmp_path / "store"), exclude_globs=globs)
     first = Crawl(source)
     texts = {}

@@ -43,6 +43,8 @@ def test_the_schema_takes_the_example_and_refuses_what_the_code_refuses() -> Non
     validator = Draft202012Validator(json.loads((ROOT / "config" / "ctx.schema.json").read_text()))
     example = (ROOT / "config" / "ctx.toml").read_text()
     assert list(validator.iter_errors(tomli.loads(example))) == []
+    unnamed = "[connectors.web]\nurl = 'https://docs.example'\n[connectors.s3]\nbucket = 'b'"
+    assert list(validator.iter_errors(tomli.loads(unnamed))) == []
     for text in ("[server]\nbnid = 1", "[retrieval]\nfinal_limit = 0", "[connectors.git.x]\nbranch = 'main'"):
         assert list(validator.iter_errors(tomli.loads(text))), text
 
