@@ -1,68 +1,102 @@
-"""The only wiring: a configuration becomes a catalog, an index, a toolbox and whatever keeps them fresh.
+"""The wiring: a configuration becomes a catalog, an index, a toolbox and what keeps them up to date.
 
-Everything heavy is made when first used. What searches stands in ctx/searching.py.
+Everything is opened when first used. The indexer, scripts, packs and memory are imported there too: 50 to
+500 ms each that `ctx search` does without.
 """
 
+import logging
 import os
+import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from math import inf
+from threading import RLock
+from typing import TYPE_CHECKING, Self
 
+from ctx.background import Background
 from ctx.config import Config
+from ctx.embed import Embedder, open_embedder
 from ctx.errors import Busy, EmbeddingsDisabled, StoreError
 from ctx.items import SourceStatus
 from ctx.project import user_folder
-from ctx.searching import SearchWorkspace, check_stored
-from ctx.store.plane import check_whole, file_catalog, postgres_catalog
+from ctx.search import Searcher
+from ctx.sources import configured_connectors, script_file
+from ctx.store.lock import WriterLock, work_lock
+from ctx.store.plane import Plane, check_whole, file_catalog, postgres_catalog
 from ctx.store.sqlite_catalog import SqliteCatalog
+from ctx.succession import Succession, key_of, notes_path
+from ctx.tools.agents import Agents, inline_agent
+from ctx.tools.base import Toolbox
+from ctx.tools.builtin import builtin_tools
 from ctx.types import JSON, CallProgress
 
-# Whatever a search by words does not need is imported where it is used: the indexer alone brings numpy, git
-# and the file formats with it, 150 ms.
 if TYPE_CHECKING:
-    import threading
-
     from ctx.extensions.loader import Scripts
     from ctx.extensions.scripts import Runner
     from ctx.extensions.store import ScriptStore
     from ctx.indexing.indexer import Indexer
-    from ctx.indexing.run import IndexReport
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
     from ctx.memory.rows import MemoryRows
     from ctx.memory.wording import LanguageModel
     from ctx.packs.packs import Pack
     from ctx.packs.sessions import Sessions
-    from ctx.store.base import Projection
+    from ctx.store.base import Projection, SearchIndex
     from ctx.store.postgres import Database
     from ctx.store.postgres_catalog import PostgresCatalog
-    from ctx.tools.agents import Agents
-    from ctx.tools.base import Call, Toolbox
+
+logger = logging.getLogger(__name__)
+
+COMPLETE_S = 0.02  # how long "the index is up to date" stays true without asking again
+_HOLD_TRIES = 3  # models do not change more often while one question is answered
 
 
 def open_workspace(config: Config, *, reading: bool = False, projecting: bool = True) -> "Workspace":
-    """The workspace of a configuration. `reading`: nothing is created; raises `StoreError` where nothing is
+    """The workspace of a configuration. `reading`: nothing is created; raises `StoreError` if nothing is
     indexed yet.
 
-    Not `projecting`: it keeps no index of its own, and answers nothing.
+    Without `projecting` it has no index and cannot search.
     """
-    if reading:
-        check_stored(config)
+    if reading and not config.stored:
+        raise StoreError(
+            "nothing is indexed yet; run `ctx index` first (or `ctx serve mcp`, which does it by itself)"
+        )
     workspace = Workspace(config, reading=reading, projecting=projecting)
     if reading and projecting and config.store.url:
         workspace.catch_up()
     return workspace
 
 
-class Workspace(SearchWorkspace):
-    """A running ctx without its doors: what searches, and what indexes, serves scripts, remembers and stays
-    fresh. `reading`: its catalog takes no writes.
+class Workspace:
+    """An opened project: everything behind REST, MCP, the command line and Lua. A context manager.
+
+    `reading`: the catalog is opened for reading only.
     """
 
     def __init__(self, config: Config, *, reading: bool = False, projecting: bool = True) -> None:
-        super().__init__(config)
+        self.config = config
+        self.started_s = time.monotonic()
+        self.background = Background(self)
         self._reading = reading
         self._projecting = projecting
+        self._lock = RLock()
+        self._all_indexed = False  # every source, at least once
+        self._complete_until_s = -inf  # on the monotonic clock
+        self._opened: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops what runs and closes what is open. Safe to call twice."""
+        self.background.close()
+        while self._opened:
+            self._opened.pop()()
+
+    # -- stores and models -----------------------------------------------------------------------------------
 
     @cached_property
     def catalog(self) -> "SqliteCatalog | PostgresCatalog":
@@ -73,30 +107,141 @@ class Workspace(SearchWorkspace):
             check_whole(catalog, shared=bool(url))
             return catalog
 
-    @cached_property
-    def toolbox(self) -> "Toolbox":
-        from ctx.tools.base import Toolbox  # 4 ms with a search's rooms, and an index run calls no tool
-        from ctx.tools.builtin import builtin_tools
+    @property
+    def _database(self) -> "Database":
+        """The database that holds the catalog; only with `[store] url`."""
+        catalog = self.catalog
+        assert not isinstance(catalog, SqliteCatalog)
+        return catalog.database
 
+    @cached_property
+    def plane(self) -> Plane:
+        """The search engine: in this process, or the one that `[index]` names."""
+        with self._lock:
+            plane = Plane(self.config.index, self.config.folder, lambda: self.catalog)
+            self._opened.append(plane.close)
+            return plane
+
+    @cached_property
+    def index(self) -> "SearchIndex":
+        """The index as readers see it: it follows what this process or another one publishes."""
+
+        def answering() -> tuple[str | None, int | None]:
+            return key_of(self.succession.answering())
+
+        with self._lock:
+            index = self.plane.open(answering, writable=False)
+            self._opened.append(index.close)
+            return index
+
+    @cached_property
+    def embedder(self) -> Embedder | None:
+        with self._lock:
+            embedder = open_embedder(self.config.embedding, os.environ)
+            if embedder is not None:
+                self._opened.append(embedder.close)
+            return embedder
+
+    @property
+    def model(self) -> str | None:
+        """The catalog's name for the embedding model; None if embeddings are off."""
+        return None if self.embedder is None else self.embedder.model
+
+    @cached_property
+    def succession(self) -> Succession:
+        """Which model answers after another one was configured."""
+        with self._lock:
+            succession = Succession(
+                self.config.embedding,
+                self.config.db.path,
+                lambda: self.embedder,
+                notes_path(os.environ),
+                published=self.plane.published_model if self.plane.remote else None,
+            )
+            self._opened.append(succession.close)
+            return succession
+
+    @property
+    def question_embedder(self) -> Embedder | None:
+        """Embeds a question with the model whose vectors the index has loaded."""
+        for _ in range(_HOLD_TRIES):
+            embedder = self.succession.answering()
+            if embedder is None or self.index.hold(embedder.model):
+                break  # else another model's vectors were published just now
+        return embedder
+
+    def require_embeddings(self) -> None:
+        """Raises `EmbeddingsDisabled` if no model is configured."""
+        if self.config.embedding.provider == "disabled":
+            raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
+
+    # -- searching -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def searcher(self) -> Searcher:
+        return Searcher(self.catalog, self.index, self.config.retrieval, self)
+
+    def drop_searcher(self) -> None:
+        """The next search makes a new searcher: document numbers have another meaning."""
+        self.__dict__.pop("searcher", None)
+
+    @cached_property
+    def toolbox(self) -> Toolbox:
         toolbox = Toolbox()
         for tool in builtin_tools(self, self.config.retrieval.final_limit):
             toolbox.add(tool)
         return toolbox
 
-    def require_embeddings(self) -> None:
-        """Raises `EmbeddingsDisabled` where no model is configured."""
-        if self.config.embedding.provider == "disabled":
-            raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
+    def source_names(self) -> list[str]:
+        """The full names of the configured sources, in the order of the configuration."""
+        config = self.config
+        groups = (config.filesystems, config.gits, config.webs, config.buckets, config.script_connectors)
+        return [source.name for group in groups for source in group]
 
-    # -- sources ---------------------------------------------------------------------------------------------
+    def searched_names(self) -> list[str]:
+        """The names that a search can be narrowed to: the configured ones, then those of the store."""
+        return list(dict.fromkeys((*self.source_names(), *self.catalog.filled_sources())))
 
-    def catch_up(self) -> None:
-        """Applies what other machines wrote since to this one's index, unless another process is at it."""
+    def statuses(self) -> list[SourceStatus]:
+        """The health of every source that is configured or still holds documents."""
+        statuses = self.catalog.statuses(self.model, self.source_names())
+        indexer = self.indexer_at_work
+        return [*statuses] if indexer is None else indexer.with_ailments(statuses)
+
+    def unconfigured(self) -> list[SourceStatus]:
+        """The sources with documents that this configuration lacks: perhaps another one names them."""
+        return [status for status in self.statuses() if not status.configured]
+
+    def behind(self) -> int:
+        """How many catalog writes the index has yet to apply."""
+        return max(0, self.catalog.seq() - self.index.applied_seq())
+
+    def ask_for(self, chunk_nos: Sequence[int]) -> None:
+        """If this process embeds, it embeds these chunks soon."""
+        if self.indexer_at_work is not None:
+            self.indexer_at_work.ask_for(chunk_nos)
+
+    def lacking(self) -> str | None:
+        """What the index does not contain yet, in a sentence: sources never indexed to the end, writes not
+        yet applied. None if it is complete, which is not checked again for `COMPLETE_S`.
+        """
+        began_s = time.monotonic()
+        if began_s < self._complete_until_s:
+            return None
+        if not self._all_indexed:
+            names = [name for name in self.source_names() if self.catalog.last_run(name) is None]
+            if names:
+                have = "has" if len(names) == 1 else "have"
+                return f"{', '.join(names)} {have} not been indexed to the end yet: there may be more"
+            self._all_indexed = True
         if self.behind():
-            try:
-                self.indexer.repair()
-            except Busy:
-                pass  # searches tell that the index is behind
+            indexer = self.indexer_at_work
+            # Embeddings add nothing to what words find.
+            if indexer is None or indexer.activity.phase != "embedding":
+                return "the index is behind the catalog: the latest changes may be missing"
+        else:
+            self._complete_until_s = began_s + COMPLETE_S
+        return None
 
     # -- indexing --------------------------------------------------------------------------------------------
 
@@ -105,9 +250,6 @@ class Workspace(SearchWorkspace):
         from ctx.indexing.indexer import Indexer
         from ctx.indexing.run import ConfigurationFile
         from ctx.indexing.worker import NoLock, NoProjection
-        from ctx.sources import configured_connectors
-        from ctx.store.lock import WriterLock, work_lock
-        from ctx.succession import key_of
 
         shared = self.plane.remote and not isinstance(self.catalog, SqliteCatalog)
 
@@ -149,41 +291,37 @@ class Workspace(SearchWorkspace):
             if progress:
                 progress(sum(counts.values()), None, f"{source}: {done}" + (f" of {total}" if total else ""))
 
+        watcher = self.background.watcher
         answers: list[dict[str, JSON]] = []
         for report in self.indexer.run(names, progress=count):
             count(report.source, report.added + report.updated + report.unchanged, None)
-            if self._watcher is not None:
-                self._watcher.after_run(report.source, report.ok)
+            if watcher is not None:
+                watcher.after_run(report.source, report.ok)
             answers.append(report.answer())
-        if self._watcher is not None:
-            self._watcher.embed_soon()
+        if watcher is not None:
+            watcher.embed_soon()
         else:
             self.indexer.embed(progress=count)
         return answers
 
-    def unconfigured(self) -> list[SourceStatus]:
-        """The sources with documents that this configuration lacks: perhaps they are another one's."""
-        return [status for status in self.statuses() if not status.configured]
+    @property
+    def indexer_at_work(self) -> "Indexer | None":
+        """The indexer, if this process has made one."""
+        return self.__dict__.get("indexer")
 
-    def _say_unconfigured(self) -> None:
-        import logging  # 8 ms that a search does without
-
-        # In a database they are other machines'.
-        for status in () if self.config.store.url else self.unconfigured():
-            logging.getLogger(__name__).warning(
-                "source=%s is not in the configuration; its %d documents stay (`ctx index --prune` drops "
-                "them)",
-                status.name,
-                status.doc_count,
-            )
+    def catch_up(self) -> None:
+        """Applies what other machines wrote to this one's index, unless another process does it now."""
+        if self.behind():
+            try:
+                self.indexer.repair()
+            except Busy:
+                pass  # searches say that the index is behind
 
     # -- agents and scripts ----------------------------------------------------------------------------------
 
     @cached_property
-    def agents(self) -> "Agents":
+    def agents(self) -> Agents:
         """The agents, by name: those that the configuration spells out, then whatever is loaded."""
-        from ctx.tools.agents import Agents, inline_agent
-
         with self._lock:
             agents = Agents()
             for agent in self.config.inline_agents:
@@ -228,22 +366,17 @@ class Workspace(SearchWorkspace):
             return store
 
     def load_extensions(self) -> None:
-        """Loads the packs, then the scripts: of two tools of one name, the script is the one that fails.
-        Raises `ConfigError`.
-
-        What nobody will serve, and settings that do nothing, are logged here.
+        """Loads the packs, then the scripts: of two tools with one name, the script is the one that fails.
+        Logs the settings that do nothing. Raises `ConfigError`.
         """
-        import logging  # 8 ms that a search does without
-
         _ = self.packs
         _ = self.scripts
         for doubt in self.doubts():
-            logging.getLogger(__name__).warning("%s", doubt)
+            logger.warning("%s", doubt)
 
     def doubts(self) -> list[str]:
         """What the configuration says of scripts and agents that will do nothing, one sentence each."""
         from ctx.extensions.loader import missing_calls, missing_tools, script_doubts
-        from ctx.sources import script_file
 
         config = self.config
         configured = (*config.script_tools, *config.script_agents, *config.script_connectors)
@@ -260,7 +393,6 @@ class Workspace(SearchWorkspace):
         from ctx.extensions.loader import REGISTRY_RANK, Scripts
         from ctx.extensions.trust import TrustFile, trust_path
         from ctx.registries.shelf import shelf_of
-        from ctx.sources import script_file
 
         config = self.config
         trust = TrustFile(trust_path(os.environ))
@@ -312,13 +444,6 @@ class Workspace(SearchWorkspace):
 
         return PostgresRows(self._database)
 
-    @property
-    def _database(self) -> "Database":
-        """The database of the catalog, where it is in one."""
-        catalog = self.catalog
-        assert not isinstance(catalog, SqliteCatalog)
-        return catalog.database
-
     def _language_model(self) -> "LanguageModel | None":
         from ctx.memory.llm import ChatCompletion
 
@@ -354,88 +479,3 @@ class Workspace(SearchWorkspace):
             )
             self._opened.extend(pack.close for pack in packs)
             return packs
-
-    # -- staying fresh ---------------------------------------------------------------------------------------
-
-    def start(self, *, patience_s: float | None = None) -> None:
-        """Begins to follow the sources and the served scripts in the background. Returns at once.
-
-        The sources are looked at behind the first answers: after `patience_s`, or when `begin` is called.
-        """
-        self.scripts.watch()
-        self._follow_sources(None, patience_s)
-        self.toolbox.observe(self._mend_after)
-        from ctx import upkeep
-
-        configuration = upkeep.Configuration(self.config.path)
-        look = partial(upkeep.look_after_files, self.catalog, self.indexer, configuration, self._read_anew)
-        self._in_background("ctx-files", look)
-        look = partial(upkeep.look_after_index, self.catalog, self.index, self.catch_up)
-        self._in_background("ctx-behind", look)
-        self._in_background("ctx-names", partial(upkeep.learn_names, lambda rest: self.searcher.learn(rest)))
-        if self.config.store.url:
-            self._in_background("ctx-follow", partial(upkeep.follow_catalog, self.catalog, self.indexer))
-        if self.packs and self.embedder is not None:
-            self._in_background("ctx-memories", partial(upkeep.embed_memories, self.memory))
-
-    def begin(self) -> None:
-        """The first answers are given."""
-        if self._watcher is not None:
-            self._watcher.begin()
-
-    def _follow_sources(
-        self, on_report: "Callable[[IndexReport], None] | None", patience_s: float | None
-    ) -> None:
-        from ctx.indexing.watch import Intervals, Watcher
-        from ctx.sources import intervals_s
-
-        config = self.config
-        self._watcher = Watcher(
-            self.indexer,
-            Intervals(intervals_s(config), config.watch.debounce_ms),
-            ignored=(config.folder,),
-            follow=config.watch.enabled,
-            before=self._say_unconfigured,
-            on_report=on_report,
-            patience_s=patience_s,
-        )
-        self._watcher.start()
-
-    def _mend_after(self, call: "Call") -> None:
-        if call.outcome == StoreError.word and self._watcher is not None:
-            self._watcher.look_soon()
-
-    def _read_anew(self) -> None:
-        """Has every source looked at: the index went with the store, and with it what numbers of documents
-        mean.
-        """
-        self.__dict__.pop("searcher", None)
-        if self._watcher is not None:
-            self._watcher.look_soon()
-            for name in self.indexer.connectors:
-                self._watcher.request(name)
-
-    def _in_background(self, name: str, work: "Callable[[threading.Event], None]") -> None:
-        """Runs `work` in a thread until the event that it is given is set."""
-        import threading
-
-        stopping = threading.Event()
-        thread = threading.Thread(target=work, args=(stopping,), name=name, daemon=True)
-        thread.start()
-        self._opened += [thread.join, stopping.set]  # taken from the end: it is told before it is waited for
-
-    def follow(self, on_report: "Callable[[IndexReport], None]", stop: "threading.Event") -> None:
-        """Follows the sources, and nothing else, until `stop` is set (`ctx index --watch`).
-
-        `on_report` is given the report of every run, in another thread.
-        """
-        self._follow_sources(on_report, 0.0)
-        try:
-            stop.wait()
-        finally:
-            self.close()
-
-    def wind_down(self) -> None:
-        """Begins the stop of what runs in the background, without waiting; `close` must follow."""
-        if self._watcher is not None:
-            self._watcher.stop()

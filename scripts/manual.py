@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from ctx import __version__  # noqa: E402
-from ctx.cli.completions import whole_parser  # noqa: E402
+from ctx.cli import whole_parser  # noqa: E402
 
 DESCRIPTION = (
     "Indexes folders and git repositories, and answers searches over REST, MCP and the command line. "

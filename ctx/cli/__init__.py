@@ -1,16 +1,20 @@
-"""The commands: nothing but parsing, calling and printing.
+"""The command line: parse the options, call the workspace, print the result.
 
-`ctx search` has to answer in the time of a few imports, so a command's module is imported when it is the one
-asked for.
+Each command's module has `add_options(command, options)`, which declares its options, and `run(command,
+args)`, which returns the exit code. A module is imported when its command is used.
 """
 
-import _signal  # type: ignore[import-not-found]  # `signal` itself imports 3 ms of enums
 import errno
-import gc
 import os
 import sys
+from argparse import REMAINDER, SUPPRESS, ArgumentTypeError, RawDescriptionHelpFormatter
+from importlib import import_module
+from typing import Any
 
 from ctx import __version__
+from ctx.cli.common import plain, print_json
+from ctx.cli.logs import guard_last_resort
+from ctx.cli.options import Parser, parse
 from ctx.errors import (
     BadRequest,
     ConfigError,
@@ -20,6 +24,7 @@ from ctx.errors import (
     StoreError,
     ToolError,
 )
+from ctx.text import nearest
 
 # name -> (module, what it does)
 COMMANDS = {
@@ -63,7 +68,7 @@ COMMANDS = {
     ),
 }
 
-# What people type first who know another tool, and where it is here.
+# What users of other tools type, and what to use here.
 ELSEWHERE = {
     "add": "sources stand in ctx.toml: [connectors.filesystem.NAME]; `ctx init` writes one for this folder",
     "ls": "`ctx sources` lists the sources, `ctx export` every document",
@@ -78,17 +83,9 @@ ELSEWHERE = {
     "ps": "`ctx projects` lists the servers that run",
 }
 
-# What these write is the user's own project, to be shared as they like; all else that ctx writes is for its
-# owner's eyes.
+# These write the user's own project files, which others may read; everything else that ctx writes is private
+# to its owner.
 SHARED_WORK = ("init", "import", "connect", "tool", "connector", "agent", "registry", "openapi")
-
-# A whole process of forty milliseconds: collecting its garbage and taking its modules apart at the end
-# would be eight of them.
-BRIEF = ("search", "get")
-CLOSED = ("index", "sync")  # by their end all is closed that they opened: taking apart 200 modules is 12 ms
-# Objects between two looks for garbage: with 700 they are 2 ms of a run that finds nothing changed.
-GARBAGE = 20_000
-LASTING = ("serve", "mcp")  # taking apart the modules of these would wait for a thread that is importing one
 
 EXIT_CODES: tuple[tuple[type[CtxError], int], ...] = (
     (ConfigError, 2),
@@ -102,45 +99,27 @@ EXIT_CODES: tuple[tuple[type[CtxError], int], ...] = (
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command; its exit code.
-    Errors go to standard error in one line; nothing prints a traceback.
+    """Runs one command and returns its exit code. An error is one line on standard error, never a traceback
+    (unless $CTX_TRACEBACK is set).
     """
-    if argv is None:
-        _end_at_interrupts()
-        if len(sys.argv) > 1 and sys.argv[1] in (*BRIEF, *CLOSED, *LASTING):
-            _run_and_exit(sys.argv[1:])
-    _mend_streams()
+    _repair_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in arguments
     try:
-        command = _command(arguments)
-        if command is None:
-            return _outline(arguments)
-        if command not in SHARED_WORK:
-            os.umask(0o077)
-        if command not in BRIEF:
-            # Not for the brief ones: `logging` is 5 ms, and what they log holds nobody else's names.
-            from ctx.cli.logs import guard_last_resort
-
-            guard_last_resort()
-        module = __import__(COMMANDS[command][0], fromlist=["run"])
-        if command not in BRIEF:  # which leave nothing that would have to be put in order
-            _raise_at_interrupts()
-        exit_code: int = module.run(command, arguments)
+        code = _run(arguments)
         sys.stdout.flush()
-        return exit_code
+        return code
     except CtxError as error:
         return _fail(error, as_json)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # `ctx search ... | head`: the reader has what it wanted. Python would complain once more while it
-        # closes stdout.
+        # `ctx search ... | head`: the reader has enough. Python would complain again when it closes stdout.
         _close(sys.stdout.fileno())
         return 0
     except OSError as error:
         return _fail_of_system(error, as_json)
-    except Exception as error:  # ours, or a store that holds what no store of ours does
+    except Exception as error:  # a bug of ours, or a store with content that ctx never writes
         if os.environ.get("CTX_TRACEBACK"):
             raise
         return _fail(
@@ -152,35 +131,77 @@ def main(argv: list[str] | None = None) -> int:
         )
 
 
-def _end_at_interrupts() -> None:
-    """Has Ctrl-C end this process at once and quietly, until `_raise_at_interrupts`.
+def _run(arguments: list[str]) -> int:
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
+    overview = _overview()
+    try:
+        called = overview.parse_args(arguments)
+        if called.command is None:
+            overview.print_help()
+            return 0
+        options = command_parser(called.command)
+        if called.config is not None:
+            options.set_defaults(config=called.config)
+        args = parse(options, called.arguments)
+    except SystemExit as end:  # of --help and --version
+        return int(end.code or 0)
+    if called.command not in SHARED_WORK:
+        os.umask(0o077)
+    guard_last_resort()
+    code: int = import_module(COMMANDS[called.command][0]).run(called.command, args)
+    return code
 
-    Raised as an exception while modules are imported it becomes Python's own traceback, and some that are
-    compiled (orjson) crash on it. Where it is ignored, as behind `&`, it stays so.
-    """
-    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
+def _overview() -> Parser:
+    """The parser of `ctx` itself: what stands before the command, and which command it is."""
+    lines = [f"  {name:<11} {purpose}" for name, (_, purpose) in COMMANDS.items()]
+    overview = Parser(
+        prog="ctx",
+        usage="ctx [--config PATH] COMMAND ...",
+        description="A local-first context server.",
+        epilog="\n".join(["commands:", *lines, "", "`ctx COMMAND --help` says more of each."]),
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    overview.add_argument("--config", metavar="PATH", help="the configuration file")
+    overview.add_argument("-V", "--version", action="version", version=f"ctx {__version__}")
+    overview.add_argument("command", nargs="?", type=_command_name, metavar="COMMAND", help=SUPPRESS)
+    overview.add_argument("arguments", nargs=REMAINDER, help=SUPPRESS)
+    return overview
 
 
-def _raise_at_interrupts() -> None:
-    if _signal.getsignal(_signal.SIGINT) == _signal.SIG_DFL:
-        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+def command_parser(command: str) -> Parser:
+    """The parser of one command."""
+    options = Parser(prog=f"ctx {command}", allow_abbrev=False)
+    import_module(COMMANDS[command][0]).add_options(command, options)
+    return options
 
 
-def _run_and_exit(argv: list[str]) -> None:
-    """Runs the one command of this process, which ends here and is not taken apart."""
-    if argv[0] in CLOSED:
-        gc.set_threshold(GARBAGE)
-    else:
-        gc.disable()  # what lasts enables it once it is ready
-    code = main(argv)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+def whole_parser() -> Parser:
+    """The parser of all commands, for completions and the manual page. It imports every command's module."""
+    whole = Parser(prog="ctx", description="A local-first context server.")
+    whole.add_argument("--version", action="version", version=f"ctx {__version__}")
+    commands: Any = whole.add_subparsers(title="commands", dest="command", metavar="COMMAND")
+    for name, (module, purpose) in COMMANDS.items():
+        options = commands.add_parser(name, help=purpose, allow_abbrev=False)
+        import_module(module).add_options(name, options)
+    return whole
+
+
+def _command_name(name: str) -> str:
+    """For argparse: one of our commands."""
+    if name in COMMANDS:
+        return name
+    if name in ELSEWHERE:
+        raise ArgumentTypeError(f"unknown command '{name}'; {ELSEWHERE[name]}")
+    match = nearest(name, COMMANDS)
+    hint = f"; did you mean `ctx {match}`?" if match else ""
+    raise ArgumentTypeError(f"unknown command '{plain(name)}'{hint}")
 
 
 def _close(descriptor: int) -> None:
-    """Lets go of a standard stream: what Python would still write there goes nowhere."""
+    """Redirects a standard stream to the null device."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
@@ -195,11 +216,11 @@ def _open_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
 
 
-def _mend_streams() -> None:
-    """Gives the standard streams that are closed (`>&-`) somewhere to go.
+def _repair_streams() -> None:
+    """Replaces closed standard streams (`>&-`) by the null device.
 
-    Python has None for them, and the next file that is opened, the catalog say, would take their number and
-    be written over.
+    Python has None for them, and the next file that is opened, such as the catalog, would get their number
+    and be overwritten by what is printed.
     """
     if None in (sys.stdin, sys.stdout, sys.stderr):
         _open_streams()
@@ -208,12 +229,9 @@ def _mend_streams() -> None:
 
 
 def _fail(error: CtxError, as_json: bool) -> int:
-    """Says what went wrong, in one line on standard error or as the one JSON document; the exit code.
-
-    The mistakes of a configuration are told all at once, and each has a line.
+    """Prints an error, on standard error or as a JSON document, and returns the exit code. Mistakes in a
+    configuration are printed all at once, one a line.
     """
-    from ctx.cli.common import plain, print_json
-
     code = next(code for kind, code in EXIT_CODES if isinstance(error, kind))
     try:
         if as_json:
@@ -222,7 +240,7 @@ def _fail(error: CtxError, as_json: bool) -> int:
         else:
             lines = error.message.split("\n") if isinstance(error, ConfigError) else [error.message]
             print("Error: " + "\n       ".join(map(plain, lines)), file=sys.stderr)
-    except OSError:  # nobody reads it any more, or the disk is full: the code says it
+    except OSError:  # nobody reads it any more, or the disk is full
         _close((sys.stdout if as_json else sys.stderr).fileno())
     return code
 
@@ -233,49 +251,3 @@ def _fail_of_system(error: OSError, as_json: bool) -> int:
         return _fail(StoreError("the disk is full: free some space and try again"), False)
     subject = f"{error.filename}: " if error.filename else ""
     return _fail(CtxError(f"{subject}{error.strerror or error}"), as_json)
-
-
-def _command(arguments: list[str]) -> str | None:
-    """Takes the command out of the arguments; None where they ask for the outline. Raises `BadRequest` for a
-    command there is not.
-    """
-    position = 0
-    while position < len(arguments) and arguments[position].startswith("-"):
-        if arguments[position] in ("-h", "--help", "-V", "--version"):
-            return None
-        if not arguments[position].startswith("--config"):
-            raise BadRequest(f"unknown option '{arguments[position]}'; `ctx --help` lists the commands")
-        position += 1 if "=" in arguments[position] else 2
-    if position > len(arguments):
-        raise BadRequest("--config needs the path of a configuration file")
-    if position == len(arguments):
-        return None
-    command = arguments.pop(position)
-    if command == "help":
-        if position == len(arguments):
-            return None
-        command = arguments[position]
-        arguments[position:] = ["--help"]
-    if command not in COMMANDS:
-        raise BadRequest(f"unknown command '{command}'; {_command_hint(command)}")
-    return command
-
-
-def _command_hint(command: str) -> str:
-    if command in ELSEWHERE:
-        return ELSEWHERE[command]
-    from ctx.text import nearest
-
-    match = nearest(command, COMMANDS)
-    return f"did you mean `ctx {match}`?" if match else "`ctx --help` lists them"
-
-
-def _outline(arguments: list[str]) -> int:
-    if "--version" in arguments or "-V" in arguments:
-        print(f"ctx {__version__}")
-        return 0
-    print("usage: ctx [--config PATH] COMMAND ...\n\nA local-first context server.\n\ncommands:")
-    for name, (_, purpose) in COMMANDS.items():
-        print(f"  {name:<11} {purpose}")
-    print("\n`ctx COMMAND --help` says more of each.")
-    return 0

@@ -1,11 +1,12 @@
 """`ctx backup` and `ctx restore`."""
 
 import os
+from argparse import Namespace
 from collections.abc import Mapping
 
 from ctx.backup import Contents, back_up, restore
 from ctx.cli.common import configuration, plain, tell
-from ctx.cli.options import parser
+from ctx.cli.options import Parser, describe
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, StoreError
 from ctx.text import counted
@@ -15,19 +16,28 @@ from ctx.workspace import open_workspace
 NOUNS: Mapping[str, str] = {"document": "document", "embedding": "embedding", "memories": "memory record"}
 
 
-def run(command: str, argv: list[str]) -> int:
-    return _restore(argv) if command == "restore" else _back_up(argv)
+def add_options(command: str, options: Parser) -> None:
+    if command == "restore":
+        _restore_options(options)
+    else:
+        _back_up_options(options)
 
 
-def _back_up(argv: list[str]) -> int:
-    options = parser(
-        "backup",
+def run(command: str, args: Namespace) -> int:
+    return _restore(args) if command == "restore" else _back_up(args)
+
+
+def _back_up_options(options: Parser) -> None:
+    describe(
+        options,
         "Write the store (documents, embeddings, memories, keys) to one file, as it is at one moment. "
         "A server may serve and index meanwhile.",
         json=True,
     )
     options.add_argument("file", metavar="FILE", help="where to; a backup that is there is replaced")
-    args = options.parse_args(argv)
+
+
+def _back_up(args: Namespace) -> int:
     config = configuration(args.config)
     if config.store.url:
         raise BadRequest(
@@ -47,9 +57,9 @@ def _back_up(argv: list[str]) -> int:
     )
 
 
-def _restore(argv: list[str]) -> int:
-    options = parser(
-        "restore",
+def _restore_options(options: Parser) -> None:
+    describe(
+        options,
         "Make this project's store anew from a backup, and its index from that. The backup is checked before "
         "anything is touched; a store that is in use is refused.",
         json=True,
@@ -58,7 +68,9 @@ def _restore(argv: list[str]) -> int:
     options.add_argument(
         "--replace", action="store_true", help="put it in the place of the store that is here"
     )
-    args = options.parse_args(argv)
+
+
+def _restore(args: Namespace) -> int:
     config = configuration(args.config)
     if config.store.url:
         raise BadRequest(

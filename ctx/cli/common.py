@@ -1,14 +1,17 @@
 """What the commands share: their configuration, their way of printing."""
 
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ctx.clock import now_ms
 from ctx.config import Config, default_config, read_config
 from ctx.config.trust import asked, requests, variables
 from ctx.errors import BadParameter, BadRequest, ConfigError
 from ctx.project import Location, find_config
+from ctx.text import one_line
 from ctx.types import JSON, Caller
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ NO_PROJECT = (
     "no ctx.toml here or in a folder above; `ctx init` writes one for this folder, "
     "`--config PATH` names another"
 )
+_UNLIMITED = 100_000  # columns, for tables in a pipe
 NO_SOURCES = "No sources are configured; add a [connectors.filesystem.NAME] to ctx.toml."
 
 
@@ -51,8 +55,7 @@ def configuration_at(location: Location) -> Config:
         # A mistake is told before a question is asked, if that takes no variable's value.
         if not any(variables(file.tables)):
             file.config({}, chosen=False)
-        # It needs hashes and JSON, which a plain search does without.
-        from ctx.cli.trust import require_trust
+        from ctx.cli.trust import require_trust  # which imports this module
 
         require_trust(file.path, asked(file.content, file.tables, file.root), lines)
     config = file.config(os.environ, chosen=location.chosen)
@@ -72,8 +75,6 @@ def memory_configuration(explicit: str | None) -> Config:
 
 def print_json(value: JSON) -> None:
     """One JSON document on standard output."""
-    import json  # 3 ms that a plain search does not need
-
     text = json.dumps(value, ensure_ascii=(sys.stdout.encoding or "").lower() != "utf-8", indent=2)
     print(json_printable(text.encode("utf-8", "replace").decode("utf-8")))
 
@@ -131,8 +132,6 @@ def plain(text: str) -> str:
     """
     if text.isprintable():
         return text
-    from ctx.text import one_line  # only where something is to be made harmless
-
     return one_line(text, len(text))
 
 
@@ -161,11 +160,43 @@ def styled(out: object = None) -> bool:
     return bool(os.environ.get("FORCE_COLOR")) or bool(getattr(stream, "isatty", lambda: False)())
 
 
-def terminal_width() -> int | None:
-    """The columns of the terminal that standard output is; None where it is none.
+def table(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
+    """Aligned columns, numbers to the right. On a terminal, cells that are too long are wrapped."""
+    from rich.console import Console  # 60 ms
+    from rich.table import Table
+    from rich.text import Text
 
-    One that does not know its width (`docker exec -t`, a script) says 0: it counts as 80, as it does for
-    everybody else.
+    listing = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    for number, header in enumerate(headers):
+        numeric = bool(rows) and all(_is_number(row[number]) for row in rows)
+        listing.add_column(header, justify="right" if numeric else "left", no_wrap=numeric, overflow="fold")
+    for row in rows:
+        listing.add_row(*(Text(plain(cell)) for cell in row))
+    console = Console(width=terminal_width() or _UNLIMITED, color_system=None)
+    with console.capture() as capture:
+        console.print(listing)
+    return "\n".join(map(str.rstrip, capture.get().splitlines()))
+
+
+def _is_number(cell: str) -> bool:
+    return cell.replace(",", "").replace("%", "").isdigit()
+
+
+def ago(ms: int | None) -> str:
+    """How long ago, in words."""
+    if ms is None:
+        return "never"
+    seconds = max(0, (now_ms() - ms) // 1000)
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal; None if standard output is no terminal.
+
+    A terminal that does not know its width (`docker exec -t`, a script) says 0: it counts as 80.
     """
     if not sys.stdout.isatty():
         return None

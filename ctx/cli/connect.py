@@ -10,21 +10,21 @@ cannot do that, it starts `ctx mcp --url` which can.
 import os
 import re
 import sys
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
 from ctx.cli.clients import CLIENTS, Client, Server, expanded, installed
-from ctx.cli.common import NO_PROJECT, configuration_at, plain, print_json
+from ctx.cli.common import NO_PROJECT, configuration_at, plain, print_json, table
 from ctx.cli.entries import Entry, edited, entries, illegibility, removed
 from ctx.cli.foreign import Change, Outcome, file_at, own_command, read_text
 from ctx.cli.hooks import BUDGET_TOKENS, HOOKED, connect_memory
-from ctx.cli.options import parser
+from ctx.cli.options import Parser, describe
 from ctx.cli.owners import owner, record
 from ctx.cli.recording import record_soon
 from ctx.cli.running import at_address, of_project, servers, state_folder
-from ctx.cli.tables import table
 from ctx.config import Config
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
 from ctx.hosts import is_loopback
@@ -40,8 +40,7 @@ _WAYS = (*_ADDRESSES, "command", "cmd", "args", "type")  # of leading somewhere
 _OWN_STARTS = (["ctx", "mcp"], ["ctx.exe", "mcp"])
 
 
-def run(command: str, argv: list[str]) -> int:
-    args = _options().parse_args(argv)
+def run(command: str, args: Namespace) -> int:
     _check(args)
     location = find_config(args.config, os.environ, os.getcwd())
     of_user = location if args.scope != "project" else None  # a project's own file holds that project alone
@@ -58,10 +57,12 @@ def run(command: str, argv: list[str]) -> int:
     return outcome.code
 
 
-def _options() -> Any:
-    options = parser("connect", "Connect an editor or an agent to this server.", json=True)
-    client = options.add_argument("client", nargs="?", metavar="CLIENT", help=", ".join(sorted(CLIENTS)))
-    vars(client)["names"] = sorted(CLIENTS)  # for the shells that complete them
+def add_options(command: str, options: Parser) -> None:
+    describe(options, "Connect an editor or an agent to this server.", json=True)
+    clients = sorted(CLIENTS)
+    options.add_argument(
+        "client", nargs="?", type=_client, choices=clients, metavar="CLIENT", help=", ".join(clients)
+    )
     options.add_argument("--list", action="store_true", help="list the clients, and which are connected")
     options.add_argument("--all", action="store_true", help="connect every client that is installed here")
     options.add_argument("--remove", action="store_true", help="take this project's entry out again")
@@ -104,7 +105,17 @@ def _options() -> Any:
         "--print", action="store_true", help="print the entry and where it belongs; write nothing"
     )
     options.add_argument("--dry-run", action="store_true", help="show the change as a diff; write nothing")
-    return options
+
+
+def _client(name: str) -> str:
+    """For argparse: the name of a client that we know."""
+    if name in CLIENTS:
+        return name
+    hint = did_you_mean(name, CLIENTS)
+    raise ArgumentTypeError(
+        f"unknown client '{plain(name)}'; {hint}{'' if hint.endswith('?') else '.'} Any other MCP client can "
+        "be given the address http://127.0.0.1:7331/mcp, or start the command `ctx mcp`"
+    )
 
 
 def _of_one(location: Location | None, name: str, args: Any) -> Outcome:
@@ -118,12 +129,6 @@ def _of_one(location: Location | None, name: str, args: Any) -> Outcome:
 def _check_client(args: Any) -> None:
     if not (args.client or args.list or args.all):
         raise BadRequest(f"name a client ({', '.join(sorted(CLIENTS))}), or --list or --all")
-    if args.client and args.client not in CLIENTS:
-        mend = did_you_mean(args.client, CLIENTS)
-        raise BadRequest(
-            f"unknown client '{args.client}'; {mend}{'' if mend.endswith('?') else '.'} Any other client of "
-            "MCP can be given the address http://127.0.0.1:7331/mcp, or start the command `ctx mcp`"
-        )
 
 
 def _check(args: Any) -> None:

@@ -2,27 +2,25 @@
 terminal.
 """
 
-import argparse
 import http.server
 import os
 import sys
 import webbrowser
+from argparse import Namespace
 from functools import partial
 from glob import glob
 
 from ctx.bundled import bundled_path
 from ctx.cli.common import styled, tell
-from ctx.cli.options import parser
+from ctx.cli.options import Parser, describe
 from ctx.errors import BadRequest, NotFound
 from ctx.text import did_you_mean
 
 LOOPBACK = "127.0.0.1"
 
 
-def _options(argv: list[str]) -> argparse.Namespace:
-    options = parser(
-        "docs", "Read the documentation of this version, offline: in the browser, or here.", json=True
-    )
+def add_options(command: str, options: Parser) -> None:
+    describe(options, "Read the documentation of this version, offline: in the browser, or here.", json=True)
     options.add_argument(
         "page", nargs="?", help="a page such as lua-api or howto/backup (default: the first)"
     )
@@ -32,14 +30,11 @@ def _options(argv: list[str]) -> argparse.Namespace:
         "--port", type=int, default=0, help="the port of the site (default: any that is free)"
     )
     options.add_argument("--no-open", action="store_true", help="serve the site and open no browser")
-    args = options.parse_args(argv)
+
+
+def run(command: str, args: Namespace) -> int:
     if args.json and not args.list:
         raise BadRequest("--json is of --list: a page is Markdown (--print)")
-    return args
-
-
-def run(command: str, argv: list[str]) -> int:
-    args = _options(argv)
     texts = pages(bundled_path("docs"))
     if args.list:
         return tell(args.json, {"pages": list(texts)}, *texts)

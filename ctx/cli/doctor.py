@@ -2,7 +2,6 @@
 itself.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -10,6 +9,7 @@ import stat
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ctx.assemble import key_ring
 from ctx.cli.common import configuration, plain, print_json, styled
 from ctx.cli.embed import described
-from ctx.cli.options import parser
+from ctx.cli.options import Parser, describe
 from ctx.cli.running import at_address, of_project, servers, state_folder
 from ctx.cli.serve import page_access
 from ctx.config import Config
@@ -52,16 +52,15 @@ class Finding(NamedTuple):
     detail: str
 
 
-def _options(argv: list[str]) -> argparse.Namespace:
-    options = parser(
-        "doctor", "Check the installation, the store, the sources, the sandbox and the server.", json=True
+def add_options(command: str, options: Parser) -> None:
+    describe(
+        options, "Check the installation, the store, the sources, the sandbox and the server.", json=True
     )
     options.add_argument(
         "--fix",
         action="store_true",
         help="mend what can be mended: rebuild the index; set a damaged catalog aside",
     )
-    return options.parse_args(argv)
 
 
 def _marks() -> dict[str, str]:
@@ -74,8 +73,8 @@ def _marks() -> dict[str, str]:
     return {state: f"{state:<7}" for state in (OK, WARNING, FAILED)}
 
 
-def run(command: str, argv: list[str]) -> int:
-    args, marks = _options(argv), _marks()
+def run(command: str, args: Namespace) -> int:
+    marks = _marks()
     findings: list[Finding] = []
     for row in examine(args.config, fix=args.fix):
         findings.append(row)

@@ -1,16 +1,16 @@
 """`ctx embed`: what is pending, everything anew, or without what a replaced model left."""
 
-import argparse
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ctx import shapes
-from ctx.cli.bars import add_options, shown_progress
 from ctx.cli.common import configuration, plain, tell
 from ctx.cli.index import embedded_line, with_pending
 from ctx.cli.logs import without_the_reported
-from ctx.cli.options import amount, parser
+from ctx.cli.options import Parser, amount, describe
+from ctx.cli.progress import add_progress_options, shown_progress
 from ctx.errors import BadRequest
 from ctx.pruning import prunable_models, prune_models, replaced_models
 from ctx.store.rows import ModelShare
@@ -19,8 +19,7 @@ from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace
 
 
-def run(command: str, argv: list[str]) -> int:
-    args = _parsed(argv)
+def run(command: str, args: Namespace) -> int:
     if args.models and args.what != "prune":
         raise BadRequest(f"`ctx embed {args.what}` takes no names of models")
     config = configuration(args.config)
@@ -36,9 +35,9 @@ def run(command: str, argv: list[str]) -> int:
         return _fill(workspace, args)
 
 
-def _parsed(argv: list[str]) -> argparse.Namespace:
-    options = parser(
-        "embed",
+def add_options(command: str, options: Parser) -> None:
+    describe(
+        options,
         "Embed what no embedding covers yet (pending), drop all embeddings and start anew (rebuild), or drop "
         "those of models that were replaced (prune).",
         json=True,
@@ -55,11 +54,10 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
     options.add_argument("--limit", type=amount, help="stop after so many chunks")
     options.add_argument("--dry-run", action="store_true", help="only count")
     options.add_argument("--batch-size", type=amount, help="texts a request, for ollama and openai")
-    add_options(options)
-    return options.parse_args(argv)
+    add_progress_options(options)
 
 
-def _fill(workspace: Workspace, args: argparse.Namespace) -> int:
+def _fill(workspace: Workspace, args: Namespace) -> int:
     rebuild = args.what == "rebuild"
     try:
         with (
@@ -75,7 +73,7 @@ def _fill(workspace: Workspace, args: argparse.Namespace) -> int:
     return tell(args.json, counts, embedded_line(report))
 
 
-def _prune(workspace: Workspace, args: argparse.Namespace) -> int:
+def _prune(workspace: Workspace, args: Namespace) -> int:
     if args.dry_run:
         shares = prunable_models(workspace, args.models) if args.models else replaced_models(workspace)
     else:

@@ -6,14 +6,14 @@ A line of the file of questions is JSON, `{"query": "...", "expect": "docs/auth.
 folder fits any folder.
 """
 
-import argparse
 import json
+from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.cli.common import configuration, plain, tell
 from ctx.cli.get import listings
-from ctx.cli.options import parser
+from ctx.cli.options import Parser, describe
 from ctx.errors import BadRequest
 from ctx.search import resolve_sources
 from ctx.store.base import Catalog
@@ -135,8 +135,8 @@ def _missed_paths(by_mode: Mapping[str, Sequence[Outcome]]) -> set[str]:
     return {path for miss in misses for path in miss.question.expect}
 
 
-def _options(argv: list[str]) -> argparse.Namespace:
-    options = parser("eval", "Ask your own questions, and see what is missed and why.", json=True)
+def add_options(command: str, options: Parser) -> None:
+    describe(options, "Ask your own questions, and see what is missed and why.", json=True)
     options.add_argument(
         "questions", help='lines of {"query": "...", "expect": "path"}, or question, tab, path'
     )
@@ -144,14 +144,11 @@ def _options(argv: list[str]) -> argparse.Namespace:
     options.add_argument(
         "--within", type=int, default=5, metavar="N", help="a later rank is a miss (default: 5)"
     )
-    args = options.parse_args(argv)
+
+
+def run(command: str, args: Namespace) -> int:
     if args.within < 1:
         raise BadRequest(f"--within must be at least 1, got {args.within}")
-    return args
-
-
-def run(command: str, argv: list[str]) -> int:
-    args = _options(argv)
     questions = _read_file(args.questions)
     settings = configuration(args.config)
     modes = args.mode or (MODES[:1] if settings.embedding.provider == "disabled" else MODES)

@@ -1,23 +1,22 @@
 """`ctx tool`, `ctx connector`, `ctx agent`, `ctx pack`."""
 
-import argparse
 import json
 import logging
 import math
 import os
-import re
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from ctx.cli import scaffolds
-from ctx.cli.bars import bars
-from ctx.cli.common import configuration, plain, print_json, prose, tell
+from ctx.cli.common import configuration, plain, print_json, prose, table, tell
 from ctx.cli.foreign import file_at
 from ctx.cli.logs import log_to_stderr
-from ctx.cli.options import action, parser
-from ctx.cli.tables import table
+from ctx.cli.options import Parser, action, describe
+from ctx.cli.progress import bars
 from ctx.config.settings import SHIPPED_PACKS, Script
 from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest, ConfigError, NotFound
@@ -49,18 +48,28 @@ CALLER = Caller("cli")
 SHOWN_ITEMS = 5
 
 
-def run(command: str, argv: list[str]) -> int:
+def add_options(command: str, options: Parser) -> None:
+    declare = {
+        "tool": _tool_options,
+        "connector": _connector_options,
+        "agent": _agent_options,
+        "pack": _pack_options,
+    }
+    declare[command](options)
+
+
+def run(command: str, args: Namespace) -> int:
     # What a script logs is why one tries it here; what did not load is said by the commands themselves.
     log_to_stderr("warning", "bare", without="ctx.extensions.loader")
     logging.getLogger("ctx.script").setLevel(logging.DEBUG)
-    return {"tool": _tool, "connector": _connector, "agent": _agent, "pack": _pack}[command](argv)
+    return {"tool": _tool, "connector": _connector, "agent": _agent, "pack": _pack}[command](args)
 
 
 # -- tools ---------------------------------------------------------------------------------------------------
 
 
-def _tool(argv: list[str]) -> int:
-    options = parser("tool", "List, call, write and test tools.", json=True)
+def _tool_options(options: Parser) -> None:
+    describe(options, "List, call, write and test tools.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="list|call|init|test")
     action(actions, "list", "the tools this configuration serves, and those that failed to load")
     call = action(actions, "call", "call a tool as REST and MCP do")
@@ -70,7 +79,9 @@ def _tool(argv: list[str]) -> int:
     test.add_argument("script", help="the script's path, or the name that `init` was given")
     _test_options(test)
     _init(actions)
-    args = _split_values(options, argv)
+
+
+def _tool(args: Namespace) -> int:
     if args.action == "init":
         return _write(scaffolds.TOOL, "tools", args)
     if args.action == "test":
@@ -136,7 +147,7 @@ def _failure_lines(failed: list[ScriptStatus]) -> list[str]:
     ]
 
 
-def _test_options(test: argparse.ArgumentParser, values: str = "--param") -> None:
+def _test_options(test: Parser, values: str = "--param") -> None:
     _values(test, values)
     test.add_argument("--timeout", type=float, metavar="SECONDS")
     test.add_argument(
@@ -155,9 +166,7 @@ def _path(kind: str, path: str) -> str:
     return path
 
 
-def _script(
-    workspace: Workspace, args: argparse.Namespace, kind: str, kind_timeout_s: float = 30.0
-) -> ScriptFile:
+def _script(workspace: Workspace, args: Namespace, kind: str, kind_timeout_s: float = 30.0) -> ScriptFile:
     """The script of a test, with what ctx.toml gives it: so a test runs it as the server would.
 
     `--source` names an entry of its `kind` (tool, connector, agent), else it is the one that names the
@@ -198,14 +207,16 @@ def _entry(name: str, entries: Sequence[Script]) -> Script:
 # -- connectors ----------------------------------------------------------------------------------------------
 
 
-def _connector(argv: list[str]) -> int:
-    options = parser("connector", "Write and test connector scripts.", json=True)
+def _connector_options(options: Parser) -> None:
+    describe(options, "Write and test connector scripts.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="init|test")
     test = action(actions, "test", "scan, print the first items, index nothing")
     test.add_argument("script", help="the script's path, or the name that `init` was given")
     _test_options(test)
     _init(actions)
-    args = _split_values(options, argv)
+
+
+def _connector(args: Namespace) -> int:
     if args.action == "init":
         return _write(scaffolds.CONNECTOR, "connectors", args)
     with open_workspace(configuration(args.config, required=False)) as workspace:
@@ -257,15 +268,17 @@ def _print_items(items: Sequence[dict[str, JSON]], count: int, log: ScanLog) -> 
 # -- agents --------------------------------------------------------------------------------------------------
 
 
-def _agent(argv: list[str]) -> int:
-    options = parser("agent", "List, write and test agents.", json=True)
+def _agent_options(options: Parser) -> None:
+    describe(options, "List, write and test agents.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="list|init|test")
     action(actions, "list", "the agents this configuration serves")
     test = action(actions, "test", "resolve an agent, by name or by its script's path")
     test.add_argument("script", metavar="agent", help="its name, or a script's path")
     _test_options(test, "--arg")
     _init(actions)
-    args = _split_values(options, argv)
+
+
+def _agent(args: Namespace) -> int:
     if args.action == "init":
         return _write(scaffolds.AGENT, "agents", args)
     from_file = args.action == "test" and args.script.endswith(".lua")
@@ -310,15 +323,17 @@ def _list_agents(workspace: Workspace, as_json: bool) -> int:
 # -- packs ---------------------------------------------------------------------------------------------------
 
 
-def _pack(argv: list[str]) -> int:
-    options = parser(
-        "pack",
+def _pack_options(options: Parser) -> None:
+    describe(
+        options,
         "List the memory packs: their tools, what they may do, where they are served and who may call them.",
         json=True,
     )
     actions = options.add_subparsers(dest="action", required=True, metavar="list")
     action(actions, "list", "the enabled packs, and those that ship with ctx")
-    args = options.parse_args(argv)
+
+
+def _pack(args: Namespace) -> int:
     config = configuration(args.config)
     off = [name for name in SHIPPED_PACKS if name not in config.packs.enabled]
     with open_workspace(config) as workspace:
@@ -339,7 +354,7 @@ def _pack_lines(pack: JSON) -> Iterator[str]:
 # -- shared --------------------------------------------------------------------------------------------------
 
 
-def _init(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _init(actions: Any) -> None:
     init = action(actions, "init", "write a script to begin with; it runs as generated")
     init.add_argument("name")
     init.add_argument(
@@ -397,7 +412,7 @@ def _untrusted(kind: str, name: str) -> str | None:
     return None
 
 
-def _values(command: argparse.ArgumentParser, name: str) -> None:
+def _values(command: Parser, name: str) -> None:
     command.add_argument(
         name,
         action="append",
@@ -406,22 +421,6 @@ def _values(command: argparse.ArgumentParser, name: str) -> None:
         metavar="KEY=VALUE",
         help="a value, read as the schema has it: text as it stands, else JSON (may be repeated)",
     )
-
-
-def _split_values(options: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
-    """The arguments, where `KEY=VALUE` alone counts as `--param KEY=VALUE` (`--arg` of an agent).
-
-    Raises `BadRequest`.
-    """
-    args, remainder = options.parse_known_args(argv)
-    for word in remainder:
-        if not hasattr(args, "param") or not re.match(r"[\w.-]+=", word):
-            mend = "values are given as KEY=VALUE; --json prints the reply as JSON" if "param" in args else ""
-            raise BadRequest(
-                f"unrecognized arguments: {word}; {mend or f'`{options.prog} --help` says more'}"
-            )
-        args.param.append(word)
-    return args
 
 
 def read_values(pairs: Sequence[str], schema: JSON = None) -> dict[str, JSON]:
@@ -509,7 +508,7 @@ def _check_name(name: str, *, tool: bool) -> None:
         raise BadRequest(f"'{name}' is what ctx calls a tool of its own: give yours another name")
 
 
-def _write(scaffold: str, folder: str, args: argparse.Namespace) -> int:
+def _write(scaffold: str, folder: str, args: Namespace) -> int:
     name: str = args.name
     file_name = name.replace("_", "-")
     path: str = args.path or os.path.join(folder, f"{file_name}.lua")

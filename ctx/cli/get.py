@@ -2,11 +2,12 @@
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ctx.cli.common import configuration, plain, print_json, prose, reply_of
-from ctx.cli.options import parser
+from ctx.cli.options import Parser, describe
 from ctx.connectors.names import encode_name
 from ctx.errors import BadRequest, NotFound
 from ctx.text import nfc, sound, spellings
@@ -42,8 +43,8 @@ class Match(NamedTuple):
     source_id: str
 
 
-def run(command: str, argv: list[str]) -> int:
-    options = parser("get", "Print a document, or some of its lines.", json=True)
+def add_options(command: str, options: Parser) -> None:
+    describe(options, "Print a document, or some of its lines.", json=True)
     options.add_argument(
         "document",
         metavar="ID|PATH[:LINE]",
@@ -58,7 +59,9 @@ def run(command: str, argv: list[str]) -> int:
         "--max-tokens", type=int, metavar="N", help="cut the text behind about so many tokens"
     )
     options.add_argument("--body", action="store_true", help="print the text alone")
-    args = options.parse_args(argv)
+
+
+def run(command: str, args: Namespace) -> int:
     lines = ALL_LINES if args.lines is None else parse_lines(args.lines)
     with open_workspace(configuration(args.config), reading=True, projecting=False) as workspace:
         match, suffix_lines = resolve(workspace, args.document, args.source)

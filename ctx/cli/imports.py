@@ -2,12 +2,13 @@
 
 import os
 import sys
+from argparse import Namespace
 from typing import Any
 
 from ctx import file_writing, files
 from ctx.cli.common import configuration, plain, print_json, prose, tell
 from ctx.cli.init import next_steps
-from ctx.cli.options import action, parser
+from ctx.cli.options import Parser, action, describe
 from ctx.cli.trust import bullets, trust_as_written
 from ctx.config import parse_config
 from ctx.config.compat import Conversion, Paths, base_folder, converted
@@ -19,8 +20,8 @@ from ctx.toml import read_toml, tables_in
 from ctx.workspace import open_workspace
 
 
-def run(command: str, argv: list[str]) -> int:
-    options = parser("import", "Take over what another program left.", json=True)
+def add_options(command: str, options: Parser) -> None:
+    describe(options, "Take over what another program left.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="context-harness|parquet")
     harness = action(actions, "context-harness", "make a configuration of Context Harness one of ctx")
     harness.add_argument("file", metavar="CONFIG", help="its configuration, such as config/ctx.toml")
@@ -30,7 +31,9 @@ def run(command: str, argv: list[str]) -> int:
     harness.add_argument("--dry-run", action="store_true", help="print what would be written, write nothing")
     parquet = action(actions, "parquet", "take over embeddings that were made elsewhere")
     parquet.add_argument("file", metavar="FILE", help="a Parquet table such as `ctx export --parquet` writes")
-    args = options.parse_args(argv)
+
+
+def run(command: str, args: Namespace) -> int:
     return _parquet(args) if args.action == "parquet" else _context_harness(args)
 
 

@@ -1,17 +1,18 @@
 """`ctx index` (alias `sync`)."""
 
-import _signal  # type: ignore[import-not-found]  # `signal` itself imports 3 ms of enums
 import json
+import signal
 import sys
 import threading
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from ctx.cli.bars import FORMS, add_options, json_line, shown_progress
 from ctx.cli.common import NO_SOURCES, configuration, json_printable, plain, print_json
 from ctx.cli.logs import without_the_reported
-from ctx.cli.options import parser
+from ctx.cli.options import Parser, describe
+from ctx.cli.progress import add_progress_options, json_line, shown_progress
 from ctx.cli.recording import record_soon
 from ctx.clock import parse_ms
 from ctx.config import Config
@@ -30,42 +31,8 @@ SHOWN = 10  # lines of a kind under a report: more than that is for --json
 SHOWN_CHANGES = 20  # documents named of one run that --watch tells of
 
 
-class _Options:
-    """What an index run was asked for; the names are those of the options."""
-
-    def __init__(self) -> None:
-        self.config: str | None = None
-        self.json = self.full = self.dry_run = self.watch = self.no_embed = self.prune = self.take_over = (
-            False
-        )
-        self.since: str | None = None
-        self.until: str | None = None
-        self.limit: int | None = None
-        self.progress = FORMS[0]
-        self.no_progress = False
-        self.sources: list[str] = []
-
-
-_SWITCHES = ("--json", "--full", "--dry-run", "--watch", "--no-embed", "--prune", "--no-progress")
-
-
-def _options(command: str, argv: list[str]) -> _Options:
-    """The plain cases, read without argparse, which costs ten milliseconds of a run that finds nothing
-    changed; whatever is not plain goes to it.
-    """
-    options = _Options()
-    for word in argv:
-        if word in _SWITCHES:
-            setattr(options, word[2:].replace("-", "_"), True)
-        elif word.startswith("-") or not word:
-            return _parsed(command, argv)
-        else:
-            options.sources.append(word)
-    return options
-
-
-def _parsed(command: str, argv: list[str]) -> _Options:
-    options = parser(command, "Bring the index up to date: new, changed and deleted documents.", json=True)
+def add_options(command: str, options: Parser) -> None:
+    describe(options, "Bring the index up to date: new, changed and deleted documents.", json=True)
     options.add_argument("sources", nargs="*", metavar="SOURCE", help="names or types; all when absent")
     options.add_argument("--full", action="store_true", help="read everything again")
     options.add_argument("--dry-run", action="store_true", help="say what would change, write nothing")
@@ -89,11 +56,10 @@ def _parsed(command: str, argv: list[str]) -> _Options:
     options.add_argument("--since", metavar="DATE", help="only what was updated at or after this date")
     options.add_argument("--until", metavar="DATE", help="only what was updated at or before this date")
     options.add_argument("--limit", type=int, help="at most so many new or changed documents of each source")
-    add_options(options)
-    return options.parse_args(argv, namespace=_Options())
+    add_progress_options(options)
 
 
-def _check(args: _Options, window: Window | None, *, shared: bool) -> None:
+def _check(args: Namespace, window: Window | None, *, shared: bool) -> None:
     """Raises `BadRequest` for options that contradict each other."""
     if window is not None and (args.watch or args.prune):
         raise BadRequest(
@@ -103,8 +69,7 @@ def _check(args: _Options, window: Window | None, *, shared: bool) -> None:
         raise BadRequest("--prune looks at the whole configuration; leave the names of sources out")
 
 
-def run(command: str, argv: list[str]) -> int:
-    args = _options(command, argv)
+def run(command: str, args: Namespace) -> int:
     window = _window(args)
     stop = threading.Event()
     config = configuration(args.config)
@@ -126,7 +91,7 @@ def run(command: str, argv: list[str]) -> int:
     return code
 
 
-def _window(args: _Options) -> Window | None:
+def _window(args: Namespace) -> Window | None:
     """The part of the sources that the options name; None for all of it. Raises `BadRequest`."""
     if args.since is None and args.until is None and args.limit is None:
         return None
@@ -142,7 +107,7 @@ def _date(name: str, text: str | None, *, end_of_day: bool = False) -> int | Non
         raise BadRequest(f"{name} must be a date such as 2026-01-31, got '{text}'") from error
 
 
-def _run_once(workspace: Workspace, args: _Options, window: Window | None, stop: threading.Event) -> int:
+def _run_once(workspace: Workspace, args: Namespace, window: Window | None, stop: threading.Event) -> int:
     """One run of the chosen sources, and what it came to, printed."""
     outcome = _outcome(workspace, args, window, stop)
     if outcome.failure and args.json:
@@ -170,7 +135,7 @@ class _Outcome(NamedTuple):
     prunable: list[SourceStatus]
 
 
-def _outcome(workspace: Workspace, args: _Options, window: Window | None, stop: threading.Event) -> _Outcome:
+def _outcome(workspace: Workspace, args: Namespace, window: Window | None, stop: threading.Event) -> _Outcome:
     dropped: list[tuple[str, int]] = []
     embedded: EmbedReport | None = None
     failure: CtxError | None = None
@@ -195,7 +160,7 @@ def _outcome(workspace: Workspace, args: _Options, window: Window | None, stop: 
 
 
 def _print_unconfigured(
-    config: Config, args: _Options, outcome: _Outcome, strays: list[SourceStatus]
+    config: Config, args: Namespace, outcome: _Outcome, strays: list[SourceStatus]
 ) -> None:
     for name, count in outcome.dropped:
         print(f"{name}: not configured, {counted(count, 'document')} dropped")
@@ -206,7 +171,7 @@ def _print_unconfigured(
 
 
 def _print_outcome(
-    config: Config, args: _Options, outcome: _Outcome, strays: list[SourceStatus], *, whole: bool
+    config: Config, args: Namespace, outcome: _Outcome, strays: list[SourceStatus], *, whole: bool
 ) -> None:
     _print_reports(config, outcome.reports, dry_run=args.dry_run, whole=whole)
     _print_unconfigured(config, args, outcome, strays)
@@ -260,11 +225,11 @@ def _follow(workspace: Workspace, stop: threading.Event, *, as_json: bool) -> No
             for line in change_lines(report):
                 print(line, flush=True)
 
-    if _signal.getsignal(_signal.SIGINT) != _signal.SIG_IGN:
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         # As an exception a second Ctrl-C would break into what the first one ends, and be a traceback.
-        _signal.signal(_signal.SIGINT, lambda *_: stop.set())
+        signal.signal(signal.SIGINT, lambda *_: stop.set())
     print("Following the sources; Ctrl-C stops.", file=sys.stderr if as_json else sys.stdout, flush=True)
-    workspace.follow(tell, stop)
+    workspace.background.follow(tell, stop)
     print(file=sys.stderr)  # the terminal shows ^C without an end of its line
 
 

@@ -3,11 +3,12 @@
 import os
 import shlex
 import sys
+from argparse import Namespace
 
 from ctx import file_writing
 from ctx.bundled import bundled_path
 from ctx.cli.common import plain, tell
-from ctx.cli.options import parser
+from ctx.cli.options import Parser, describe
 from ctx.cli.trust import trust_as_written
 from ctx.errors import ConfigError
 from ctx.project import Location, find_config
@@ -24,15 +25,17 @@ def _check_root(root: str) -> None:
         raise ConfigError(f"--root: a name that is not UTF-8 has no place in TOML: {one_line(root)}")
 
 
-def run(command: str, argv: list[str]) -> int:
-    options = parser(
-        "init",
+def add_options(command: str, options: Parser) -> None:
+    describe(
+        options,
         "Write ctx.toml for this folder: a commented example that indexes the folder itself.",
         json=True,
     )
     options.add_argument("--root", default=".", help="the folder to index (default: this one)")
     options.add_argument("--force", action="store_true", help="replace a configuration that is there")
-    args = options.parse_args(argv)
+
+
+def run(command: str, args: Namespace) -> int:
     path = args.config or "ctx.toml"
     if os.path.isdir(path):
         raise ConfigError(f"{path} is a folder; a configuration is a file: --config FILE names another place")

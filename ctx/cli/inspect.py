@@ -1,18 +1,17 @@
 """`ctx sources`, `ctx stats`, `ctx export`."""
 
-import argparse
 import os
 import shutil
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TextIO
 from urllib.parse import quote
 
 from ctx import file_writing, shapes
-from ctx.cli.common import NO_SOURCES, configuration, plain, tell
+from ctx.cli.common import NO_SOURCES, ago, configuration, plain, table, tell
 from ctx.cli.embed import described, shares_json
-from ctx.cli.options import parser
+from ctx.cli.options import Parser, describe
 from ctx.cli.output import Output, mode_of, output_path, written
-from ctx.cli.tables import ago, table
 from ctx.clock import iso_utc, parse_ms
 from ctx.errors import BadRequest, StoreError
 from ctx.items import SourceStatus, oldest_pending_ms
@@ -23,8 +22,12 @@ from ctx.types import JSON, Caller
 from ctx.workspace import Workspace, open_workspace
 
 
-def run(command: str, argv: list[str]) -> int:
-    return {"sources": _sources, "stats": _stats, "export": _export}[command](argv)
+def add_options(command: str, options: Parser) -> None:
+    {"sources": _sources_options, "stats": _stats_options, "export": _export_options}[command](options)
+
+
+def run(command: str, args: Namespace) -> int:
+    return {"sources": _sources, "stats": _stats, "export": _export}[command](args)
 
 
 def _source_row(source: JSON) -> tuple[str, ...]:
@@ -40,9 +43,11 @@ def _source_row(source: JSON) -> tuple[str, ...]:
     )
 
 
-def _sources(argv: list[str]) -> int:
-    options = parser("sources", "List the sources, their health and how much of each is indexed.", json=True)
-    args = options.parse_args(argv)
+def _sources_options(options: Parser) -> None:
+    describe(options, "List the sources, their health and how much of each is indexed.", json=True)
+
+
+def _sources(args: Namespace) -> int:
     with open_workspace(configuration(args.config), reading=True, projecting=False) as workspace:
         reply = workspace.toolbox.call("sources", {}, Caller("cli"))
     rows = list(map(_source_row, reply["sources"]))
@@ -52,11 +57,11 @@ def _sources(argv: list[str]) -> int:
     return tell(args.json, reply, listing if rows else NO_SOURCES)
 
 
-def _stats(argv: list[str]) -> int:
-    options = parser(
-        "stats", "Count documents, chunks and embeddings, and show how fresh they are.", json=True
-    )
-    args = options.parse_args(argv)
+def _stats_options(options: Parser) -> None:
+    describe(options, "Count documents, chunks and embeddings, and show how fresh they are.", json=True)
+
+
+def _stats(args: Namespace) -> int:
     with open_workspace(configuration(args.config), reading=True, projecting=False) as workspace:
         stats = dict(workspace.catalog.stats())
         statuses = workspace.statuses()
@@ -117,9 +122,9 @@ def _of_index(workspace: Workspace) -> tuple[int | None, list[ModelShare], str |
         return None, [], error.message
 
 
-def _export(argv: list[str]) -> int:
-    options = parser(
-        "export",
+def _export_options(options: Parser) -> None:
+    describe(
+        options,
         "Write every document and chunk as one JSON document, of the shape that Context Harness's search "
         "widget reads.",
         json=True,
@@ -133,7 +138,9 @@ def _export(argv: list[str]) -> int:
     options.add_argument(
         "--widget", metavar="FILE", help="write a search widget for static sites that reads what is exported"
     )
-    args = options.parse_args(argv)
+
+
+def _export(args: Namespace) -> int:
     if args.widget is not None:
         return _export_widget(args)
     if args.parquet is not None:
@@ -152,7 +159,7 @@ def _export(argv: list[str]) -> int:
     )
 
 
-def _export_widget(args: argparse.Namespace) -> int:
+def _export_widget(args: Namespace) -> int:
     """Writes the widget, which needs no project: one file, the same for every site."""
     if args.output is not None or args.parquet is not None:
         raise BadRequest("--widget names its own file; `ctx export -o FILE` writes what it reads")
@@ -168,7 +175,7 @@ def _export_widget(args: argparse.Namespace) -> int:
     return tell(args.json, {"file": args.widget}, notes=[line])
 
 
-def _export_parquet(args: argparse.Namespace) -> int:
+def _export_parquet(args: Namespace) -> int:
     from ctx.parquet import write_table
 
     if args.output is not None:

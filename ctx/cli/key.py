@@ -1,20 +1,18 @@
 """`ctx key create|list|revoke`."""
 
+from argparse import Namespace
 from typing import Any
 
 from ctx import shapes
 from ctx.assemble import key_ring
-from ctx.cli.common import configuration, tell
-from ctx.cli.options import action, parser
-from ctx.cli.tables import table
+from ctx.cli.common import configuration, table, tell
+from ctx.cli.options import Parser, action, describe
 from ctx.errors import StoreError
 from ctx.server.keys import EVERY_BANK, Keys
 
 
-def run(command: str, argv: list[str]) -> int:
-    options = parser(
-        "key", "Keys for a shared server: for everything, or for single memory banks.", json=True
-    )
+def add_options(command: str, options: Parser) -> None:
+    describe(options, "Keys for a shared server: for everything, or for single memory banks.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="create|list|revoke")
     create = action(actions, "create", "make a key and print it, this once")
     create.add_argument("name", help="who or what it is for")
@@ -22,7 +20,9 @@ def run(command: str, argv: list[str]) -> int:
     action(actions, "list", "list the keys; the keys themselves are not stored")
     revoke = action(actions, "revoke", "end a key, at once")
     revoke.add_argument("name", help="its name or id")
-    args = options.parse_args(argv)
+
+
+def run(command: str, args: Namespace) -> int:
     config = configuration(args.config)
     ring = key_ring(config)
     try:

@@ -5,15 +5,12 @@ no terminal.
 import json
 import logging
 import sys
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from ctx.cli.common import json_printable
 from ctx.text import one_line
-
-if TYPE_CHECKING:
-    import argparse
 
 MAX_LINE = 16_000  # characters; a script's own line has 2000 at most, escaped
 _QUIET = ("watchfiles", "httpx", "httpcore", "mcp", "asyncio", "uvicorn.error")
@@ -52,7 +49,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_option(
-    options: "argparse.ArgumentParser",
+    options: ArgumentParser,
     default: str,
     *,
     purpose: str | None = "how much goes to standard error",

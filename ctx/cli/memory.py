@@ -1,15 +1,15 @@
 """`ctx memory`: look into the memories, correct and forget them, move them."""
 
-import argparse
 import shlex
+from argparse import Namespace
 from collections.abc import Iterator
 from itertools import chain
+from typing import Any
 
-from ctx.cli.common import NO_PROJECT, memory_configuration, plain, tell
+from ctx.cli.common import NO_PROJECT, memory_configuration, plain, table, tell
 from ctx.cli.memory_moving import BY_HAND, MOVING, NO_MEMORIES, Run, bank_there, moving_options, with_bank
-from ctx.cli.options import action, amount, moment, parser
+from ctx.cli.options import Parser, action, amount, describe, moment
 from ctx.cli.sessions import run_session, session_options
-from ctx.cli.tables import table
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.memory.bank import MemoryBank
@@ -22,9 +22,7 @@ _TEXT_WIDTH = 88
 _PAGE = 50
 
 
-def run(command: str, argv: list[str]) -> int:
-    options = _options()
-    args = options.parse_args(argv)
+def run(command: str, args: Namespace) -> int:
     if args.action in ("recall", "capture"):
         return run_session(args)
     config = memory_configuration(args.config)
@@ -34,8 +32,8 @@ def run(command: str, argv: list[str]) -> int:
         return _ACTIONS[args.action](workspace, args)
 
 
-def _options() -> argparse.ArgumentParser:
-    options = parser("memory", "Look into the memories, correct and forget them, move them.", json=True)
+def add_options(command: str, options: Parser) -> None:
+    describe(options, "Look into the memories, correct and forget them, move them.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="ACTION")
     _reading_options(actions)
     _changing_options(actions)
@@ -45,10 +43,9 @@ def _options() -> argparse.ArgumentParser:
         action(actions, "capture", "keep what was asked to be remembered: a hook's JSON on standard input"),
         recalling=False,
     )
-    return options
 
 
-def _with_filter(options: argparse.ArgumentParser) -> None:
+def _with_filter(options: Parser) -> None:
     options.add_argument("--type", help="only memories of this type")
     options.add_argument("--context", help="only memories of this context")
     options.add_argument("--tag", action="append", help="only memories with this tag (any of several)")
@@ -57,7 +54,7 @@ def _with_filter(options: argparse.ArgumentParser) -> None:
     options.add_argument("--until", type=moment, metavar="DATE", help="only what was said until")
 
 
-def _reading_options(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _reading_options(actions: Any) -> None:
     banks = action(actions, "banks", "list the banks, and how much is in them")
     banks.add_argument("--limit", type=amount, default=200, help="at most so many (default: 200)")
     listing = with_bank(action(actions, "list", "list memories, the latest first"))
@@ -79,7 +76,7 @@ def _reading_options(actions: "argparse._SubParsersAction[argparse.ArgumentParse
         )
 
 
-def _changing_options(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _changing_options(actions: Any) -> None:
     edit = with_bank(action(actions, "edit", "correct a memory; the version before is kept"))
     edit.add_argument("id", help="its id")
     edit.add_argument("text", nargs="?", help="the corrected text")
@@ -114,7 +111,7 @@ def _changing_options(actions: "argparse._SubParsersAction[argparse.ArgumentPars
 # -- reading -------------------------------------------------------------------------------------------------
 
 
-def _banks(workspace: Workspace, args: argparse.Namespace) -> int:
+def _banks(workspace: Workspace, args: Namespace) -> int:
     banks = workspace.memory.bank_counts()
     counts = list(banks.items())[: args.limit]
     excess = len(banks) - len(counts)
@@ -127,7 +124,7 @@ def _banks(workspace: Workspace, args: argparse.Namespace) -> int:
     )
 
 
-def _list(workspace: Workspace, args: argparse.Namespace) -> int:
+def _list(workspace: Workspace, args: Namespace) -> int:
     bank = bank_there(workspace.memory, args.bank)
     items: list[JSON] = []
     cursor = None
@@ -149,7 +146,7 @@ def _list(workspace: Workspace, args: argparse.Namespace) -> int:
     return tell(args.json, {"bank": bank.id, "memories": items, "cursor": cursor}, listing)
 
 
-def _search(workspace: Workspace, args: argparse.Namespace) -> int:
+def _search(workspace: Workspace, args: Namespace) -> int:
     bank = bank_there(workspace.memory, args.bank)
     reply = bank.search(
         " ".join(args.query),
@@ -165,7 +162,7 @@ def _search(workspace: Workspace, args: argparse.Namespace) -> int:
     return tell(args.json, {"bank": bank.id, **reply}, listing, notes=notes)
 
 
-def _show(workspace: Workspace, args: argparse.Namespace) -> int:
+def _show(workspace: Workspace, args: Namespace) -> int:
     bank = bank_there(workspace.memory, args.bank)
     record = bank.get(args.id, include_deleted=True)
     if record is None:
@@ -206,7 +203,7 @@ def _dated(name: str, value: JSON) -> JSON:
     return "-" if value is None else iso(value) if name in MOMENTS else value
 
 
-def _history(workspace: Workspace, args: argparse.Namespace) -> int:
+def _history(workspace: Workspace, args: Namespace) -> int:
     changes = bank_there(workspace.memory, args.bank).history(args.id)
     return tell(args.json, {"history": changes}, *chain.from_iterable(map(_change_lines, changes)))
 
@@ -232,7 +229,7 @@ def _records_table(entries: list[tuple[JSON, float | None]]) -> str:
     return table(rows, heads if entries[0][1] is None else ("SCORE", *heads))
 
 
-def _filter(args: argparse.Namespace) -> JSON:
+def _filter(args: Namespace) -> JSON:
     """The filter that a command's options make; None where there are none."""
     filter: dict[str, JSON] = {
         name: value for name in ("type", "context", "session") if (value := getattr(args, name)) is not None
@@ -248,7 +245,7 @@ def _filter(args: argparse.Namespace) -> JSON:
 # -- changing ------------------------------------------------------------------------------------------------
 
 
-def _edit(workspace: Workspace, args: argparse.Namespace) -> int:
+def _edit(workspace: Workspace, args: Namespace) -> int:
     values = {
         "text": args.text,
         "context": args.context,
@@ -265,14 +262,14 @@ def _edit(workspace: Workspace, args: argparse.Namespace) -> int:
     return _report(args, reply, f"Changed {changed}; version {reply['record']['version']}.", reply["op_id"])
 
 
-def _deleted(bank: MemoryBank, filter: JSON, args: argparse.Namespace) -> JSON:
+def _deleted(bank: MemoryBank, filter: JSON, args: Namespace) -> JSON:
     ids = args.id or (bank.ids_of(filter) if args.purge else [])
     if ids or args.purge:
         return bank.delete_all(ids, hard=args.purge, dry_run=args.dry_run, reason="ctx memory")
     return bank.delete_where(filter, dry_run=args.dry_run, reason="ctx memory")
 
 
-def _forget(workspace: Workspace, args: argparse.Namespace) -> int:
+def _forget(workspace: Workspace, args: Namespace) -> int:
     bank, filter = bank_there(workspace.memory, args.bank), _filter(args)
     if bool(args.id) == (filter is not None):
         raise BadRequest("forget: give ids, or options that choose (--tag, --context, --until ...), not both")
@@ -289,23 +286,23 @@ def _forget(workspace: Workspace, args: argparse.Namespace) -> int:
     return _report(args, reply, sentence, None if args.purge else deletion["op_id"])
 
 
-def _undo(workspace: Workspace, args: argparse.Namespace) -> int:
+def _undo(workspace: Workspace, args: Namespace) -> int:
     reply = bank_there(workspace.memory, args.bank).undo(args.op_id)
     return _report(args, reply, f"Took back {counted(reply['count'], 'change')}.", reply["op_id"])
 
 
-def _restore(workspace: Workspace, args: argparse.Namespace) -> int:
+def _restore(workspace: Workspace, args: Namespace) -> int:
     reply = bank_there(workspace.memory, args.bank).restore(args.id)
     sentence = f"Brought back {counted(reply['count'], 'memory')}."
     return _report(args, reply, sentence, reply["op_id"])
 
 
-def _rename(workspace: Workspace, args: argparse.Namespace) -> int:
+def _rename(workspace: Workspace, args: Namespace) -> int:
     workspace.memory.rename(args.name, args.into)
     return _report(args, {"bank": args.into}, f"'{args.name}' is called '{args.into}' now.", None)
 
 
-def _merge(workspace: Workspace, args: argparse.Namespace) -> int:
+def _merge(workspace: Workspace, args: Namespace) -> int:
     bank_there(workspace.memory, args.into)  # a mistyped name shall not become a bank
     counts = workspace.memory.merge(args.name, args.into, BY_HAND, dry_run=args.dry_run)
     verb = "Would move" if args.dry_run else "Moved"
@@ -322,7 +319,7 @@ def _merge(workspace: Workspace, args: argparse.Namespace) -> int:
     return 1 if counts["conflicts"] else 0
 
 
-def _delete(workspace: Workspace, args: argparse.Namespace) -> int:
+def _delete(workspace: Workspace, args: Namespace) -> int:
     if not args.yes:
         count = bank_there(workspace.memory, args.name).count(include_superseded=True)
         sentence = f"'{args.name}' holds {counted(count, 'memory')}; --yes removes all of it for good."
@@ -332,7 +329,7 @@ def _delete(workspace: Workspace, args: argparse.Namespace) -> int:
     return _report(args, {"count": count, "deleted": True}, sentence, None)
 
 
-def _report(args: argparse.Namespace, reply: JSON, sentence: str, op_id: str | None) -> int:
+def _report(args: Namespace, reply: JSON, sentence: str, op_id: str | None) -> int:
     undo = [f"`ctx memory undo {op_id} --bank {shlex.quote(args.bank)}` takes it back."] if op_id else ()
     return tell(args.json, reply, sentence, notes=undo)
 

@@ -1,13 +1,14 @@
 """`ctx memory export`, `import` and `sync`: memories as lines of JSON, as Markdown files, and from other
 products."""
 
-import argparse
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Callable
+from typing import Any
 
 from ctx.cli.common import plain, print_json
-from ctx.cli.options import action
+from ctx.cli.options import Parser, action
 from ctx.cli.output import Output, output_path, written
 from ctx.cli.sessions import DEFAULT_BANK, bank_of
 from ctx.config.settings import SHIPPED_PACKS
@@ -22,7 +23,7 @@ from ctx.types import JSON
 from ctx.workspace import Workspace
 
 BY_HAND = Provenance(transport="cli", tool="ctx memory")
-Run = Callable[[Workspace, argparse.Namespace], int]
+Run = Callable[[Workspace, Namespace], int]
 NO_MEMORIES = (
     "no memories yet: agents keep them through a pack that ctx.toml enables ([packs] enabled), and "
     "`ctx memory import FILE` reads those of another product"
@@ -30,7 +31,7 @@ NO_MEMORIES = (
 _NAMED = 20  # conflicts and the like that are printed; --json has them all
 
 
-def with_bank(options: argparse.ArgumentParser) -> argparse.ArgumentParser:
+def with_bank(options: Parser) -> Parser:
     options.add_argument(
         "--bank",
         default=DEFAULT_BANK,
@@ -48,7 +49,7 @@ def bank_there(store: MemoryStore, id: str) -> MemoryBank:
     return bank
 
 
-def moving_options(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def moving_options(actions: Any) -> None:
     export = with_bank(
         action(actions, "export", "write a bank's memories: a line of JSON each, or a folder of Markdown")
     )
@@ -92,7 +93,7 @@ def moving_options(actions: "argparse._SubParsersAction[argparse.ArgumentParser]
         )
 
 
-def _check_folder(args: argparse.Namespace) -> bool:
+def _check_folder(args: Namespace) -> bool:
     """Whether a folder is meant. Raises `BadRequest` for options that contradict each other."""
     if args.format == "markdown" and not args.folder:
         raise BadRequest("--format markdown wants --folder DIR")
@@ -103,7 +104,7 @@ def _check_folder(args: argparse.Namespace) -> bool:
     return args.folder is not None
 
 
-def _export(workspace: Workspace, args: argparse.Namespace) -> int:
+def _export(workspace: Workspace, args: Namespace) -> int:
     bank = bank_there(workspace.memory, args.bank)
     if _check_folder(args):
         return _told(args, {"export": Folder(bank, args.folder).export(dry_run=args.dry_run)})
@@ -117,7 +118,7 @@ def _export(workspace: Workspace, args: argparse.Namespace) -> int:
     return 0
 
 
-def _sync(workspace: Workspace, args: argparse.Namespace) -> int:
+def _sync(workspace: Workspace, args: Namespace) -> int:
     folder = Folder(workspace.memory.bank(args.bank, BY_HAND), args.folder)
     replies = {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)}
     if not args.dry_run:  # what it would write depends on what it would have read
@@ -133,7 +134,7 @@ def _summary(name: str, reply: JSON) -> str:
     return f"{name}{' (dry run)' if reply['dry_run'] else ''}: {counts or 'nothing to do'}"
 
 
-def _told(args: argparse.Namespace, replies: dict[str, JSON]) -> int:
+def _told(args: Namespace, replies: dict[str, JSON]) -> int:
     """Prints what was done to a folder; 1 where something was left because both sides had changed it."""
     conflicts: dict[str, str] = {}
     for reply in replies.values():  # what could not be read is why it was not written
@@ -160,7 +161,7 @@ def _say_what_stays(reply: JSON, prune: bool) -> None:
         )
 
 
-def _take_in(bank: MemoryBank, source: Source, args: argparse.Namespace) -> JSON:
+def _take_in(bank: MemoryBank, source: Source, args: Namespace) -> JSON:
     """What was imported of a file. Raises `BadRequest` that names it."""
     try:
         if args.product is not None:
@@ -172,7 +173,7 @@ def _take_in(bank: MemoryBank, source: Source, args: argparse.Namespace) -> JSON
         raise BadRequest(f"{name}: {error.message}{mend}") from error
 
 
-def _check_content(source: Source, args: argparse.Namespace) -> None:
+def _check_content(source: Source, args: Namespace) -> None:
     if source.path is not None and args.product is None and not source.content:
         raise BadRequest(
             f"{plain(args.file)} is empty, or a folder: --folder reads a folder of memories, --from NAME "
@@ -180,7 +181,7 @@ def _check_content(source: Source, args: argparse.Namespace) -> None:
         )
 
 
-def _import(workspace: Workspace, args: argparse.Namespace) -> int:
+def _import(workspace: Workspace, args: Namespace) -> int:
     if _check_folder(args):
         return _import_folder(workspace, args)
     source = piped_source(sys.stdin.buffer) if args.file == "-" else read_source(args.file)
@@ -203,7 +204,7 @@ def _text_of(source: Source) -> str:
         raise BadRequest("not an export: it is not UTF-8") from error
 
 
-def _target_of(workspace: Workspace, args: argparse.Namespace) -> str:
+def _target_of(workspace: Workspace, args: Namespace) -> str:
     """The bank that an import goes into: the one that is named, else that of the product's pack, where this
     has one of its own.
     """
@@ -213,7 +214,7 @@ def _target_of(workspace: Workspace, args: argparse.Namespace) -> str:
     return bank_of(args)
 
 
-def _import_folder(workspace: Workspace, args: argparse.Namespace) -> int:
+def _import_folder(workspace: Workspace, args: Namespace) -> int:
     if not os.path.isdir(args.folder):
         raise BadRequest(f"--folder: {plain(args.folder)} is no folder that is there")
     folder = Folder(workspace.memory.bank(bank_of(args), BY_HAND), args.folder)

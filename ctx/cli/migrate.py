@@ -1,12 +1,12 @@
 """`ctx migrate`: moves a store to a database, or back to a file."""
 
-import argparse
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 
 from ctx.cli.common import configuration, plain, tell
-from ctx.cli.options import parser
+from ctx.cli.options import Parser, describe
 from ctx.config import Config, is_database
 from ctx.errors import BadRequest, StoreError
 from ctx.migration import SAME, Report, migrate
@@ -14,9 +14,9 @@ from ctx.store.lock import WriterLock
 from ctx.text import counted
 
 
-def _options(argv: list[str]) -> argparse.Namespace:
-    options = parser(
-        "migrate",
+def add_options(command: str, options: Parser) -> None:
+    describe(
+        options,
         "Copy a store (documents, embeddings, memories, keys, sessions, what scripts keep) to another one "
         "under the same ids, and compare the two. It may be broken off and run again. Stop whoever writes.",
         json=True,
@@ -29,16 +29,13 @@ def _options(argv: list[str]) -> argparse.Namespace:
         help="likewise; where only one of the two is named, the other is the store of the configuration",
     )
     options.add_argument("--replace", action="store_true", help="drop what only the target holds")
-    args = options.parse_args(argv)
+
+
+def run(command: str, args: Namespace) -> int:
     if not (args.to or args.origin):
         raise BadRequest(
             "name where the store goes (--to) or comes from (--from): postgresql://..., or a file"
         )
-    return args
-
-
-def run(command: str, argv: list[str]) -> int:
-    args = _options(argv)
     config = configuration(args.config)
     own_place = config.store.url or config.db.path
     origin_place = _place("--from", args.origin) if args.origin else own_place

@@ -47,7 +47,7 @@ def serve(
             # The same project goes on with its session after a restart.
             caller = caller._replace(session_id=chosen_pack.sessions.open(None, place=os.getcwd()))
         else:
-            workspace.start()
+            workspace.background.start()
         server = mcp_server(workspace, work, enter_pipe(caller))
         wire = Wire(frames, lenient=chosen_pack is not None, early=early, opening=opening)
         gc.enable()

@@ -5,14 +5,14 @@ the web server is.
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
 
 from ctx.cli.common import configuration, memory_configuration
 from ctx.cli.logs import log_option, log_to_stderr
-from ctx.cli.options import parser
+from ctx.cli.options import Parser, describe
 from ctx.cli.recording import opening_slot
 from ctx.config import Config
 from ctx.config.settings import SHIPPED_PACKS
@@ -27,9 +27,9 @@ TYPED = "A client starts this command and speaks MCP to it: `ctx connect CLIENT`
 SERVER = "ctx.cli.pipe_server"  # with the SDK: a second of processor time
 
 
-def _options(argv: list[str]) -> Any:
-    options = parser(
-        "mcp", "Serve MCP on standard input and output, for clients that start their servers themselves."
+def add_options(command: str, options: Parser) -> None:
+    describe(
+        options, "Serve MCP on standard input and output, for clients that start their servers themselves."
     )
     options.add_argument(
         "--pack",
@@ -46,7 +46,6 @@ def _options(argv: list[str]) -> Any:
     options.add_argument(
         "--key-env", metavar="NAME", help="with --url: the environment variable that holds the key"
     )
-    return options.parse_args(argv)
 
 
 def _with_pack(config: Config, pack: str) -> Config:
@@ -58,8 +57,7 @@ def _with_pack(config: Config, pack: str) -> Config:
     return replace(config, packs=replace(config.packs, enabled=(*config.packs.enabled, pack)))
 
 
-def run(command: str, argv: list[str]) -> int:
-    args = _options(argv)
+def run(command: str, args: Namespace) -> int:
     if os.isatty(0):  # a person, who sees nothing else happen
         print(TYPED, file=sys.stderr)
     if args.url:

@@ -1,17 +1,16 @@
 """`ctx registry`: scripts that others share, installed at a commit, shown, and trusted one by one."""
 
-import argparse
 import os
+from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 
 from ctx import file_writing, files
 from ctx.cli import scaffolds
-from ctx.cli.bars import bars
-from ctx.cli.common import configuration_at, plain, print_json, project_location, tell
+from ctx.cli.common import configuration_at, plain, print_json, project_location, table, tell
 from ctx.cli.foreign import file_at
 from ctx.cli.logs import without_the_reported
-from ctx.cli.options import action, parser
-from ctx.cli.tables import table
+from ctx.cli.options import Parser, action, describe
+from ctx.cli.progress import bars
 from ctx.cli.trust import trust_after_own_change
 from ctx.config.settings import REGISTRY_PREFIX
 from ctx.errors import BadRequest, ConfigError
@@ -24,14 +23,13 @@ from ctx.toml import read_toml, toml_key
 from ctx.types import JSON, as_table
 
 
-def run(command: str, argv: list[str]) -> int:
-    args = _options().parse_args(argv)
+def run(command: str, args: Namespace) -> int:
     return _ACTIONS[args.action](shelf_of(os.environ), args)
 
 
-def _options() -> argparse.ArgumentParser:
-    options = parser(
-        "registry",
+def add_options(command: str, options: Parser) -> None:
+    describe(
+        options,
         "Install Lua tools, connectors and agents that others share in a git repository. What is installed "
         "is pinned to a commit and held to its hashes; nothing of it runs before `ctx trust` names it.",
         json=True,
@@ -66,13 +64,12 @@ def _options() -> argparse.ArgumentParser:
     remove.add_argument("name")
     init = action(actions, "init", "write a registry to begin with, in a folder of its own")
     init.add_argument("folder", help="where to")
-    return options
 
 
 # -- what there is -------------------------------------------------------------------------------------------
 
 
-def _list(shelf: Shelf, args: argparse.Namespace) -> int:
+def _list(shelf: Shelf, args: Namespace) -> int:
     if args.name is not None:
         return _print_scripts(shelf, shelf.registry(args.name).scripts, args.json)
     registries = shelf.every()
@@ -89,7 +86,7 @@ def _list(shelf: Shelf, args: argparse.Namespace) -> int:
     return tell(args.json, {"registries": listed}, table(rows, ("REGISTRY", "COMMIT", "TRUSTED", "FROM")))
 
 
-def _search(shelf: Shelf, args: argparse.Namespace) -> int:
+def _search(shelf: Shelf, args: Namespace) -> int:
     words = [word.lower() for word in args.words]
     matches = [
         script
@@ -109,7 +106,7 @@ def _print_scripts(shelf: Shelf, scripts: Sequence[RegistryScript], as_json: boo
     )
 
 
-def _info(shelf: Shelf, args: argparse.Namespace) -> int:
+def _info(shelf: Shelf, args: Namespace) -> int:
     scripts = shelf.scripts(args.script)
     if "/" not in args.script:
         registry = shelf.registry(args.script.removeprefix("registry:"))
@@ -159,7 +156,7 @@ def _script_json(shelf: Shelf, script: RegistryScript) -> dict[str, JSON]:
 # -- installing ----------------------------------------------------------------------------------------------
 
 
-def _install(shelf: Shelf, args: argparse.Namespace) -> int:
+def _install(shelf: Shelf, args: Namespace) -> int:
     if args.url is None:
         registry = _installed(shelf, args.name)
         # As it was: a branch that has moved on since is `update`'s affair.
@@ -219,7 +216,7 @@ def _fetched(
     return newest, contents, list(fetched.contents.problems), fetched.follows
 
 
-def _update(shelf: Shelf, args: argparse.Namespace) -> int:
+def _update(shelf: Shelf, args: Namespace) -> int:
     registries = shelf.registries() if args.name is None else (_installed(shelf, args.name),)
     reports = [_update_one(shelf, registry, args) for registry in registries]
     lines = () if reports else ("No registries. `ctx registry install NAME URL` brings one.",)
@@ -236,7 +233,7 @@ def _print_update(registry: Registry, newest: Registry, changes: Mapping[str, st
         print(f"  {change:<8} {reference}{trust}")
 
 
-def _update_one(shelf: Shelf, registry: Registry, args: argparse.Namespace) -> JSON:
+def _update_one(shelf: Shelf, registry: Registry, args: Namespace) -> JSON:
     newest, contents, problems, follows = _fetched(registry, registry.branch)
     if follows is False and not args.rewritten:
         raise BadRequest(
@@ -277,7 +274,7 @@ def _installed(shelf: Shelf, name: str) -> Registry:
     return registry
 
 
-def _remove(shelf: Shelf, args: argparse.Namespace) -> int:
+def _remove(shelf: Shelf, args: Namespace) -> int:
     registry = _installed(shelf, args.name)
     shelf.remove(registry)
     line = f"Removed {registry.name}, {counted(len(registry.scripts), 'script')}."
@@ -293,7 +290,7 @@ def _picked(shelf: Shelf, reference: str) -> RegistryScript:
     return shelf.scripts(reference)[0]
 
 
-def _add(shelf: Shelf, args: argparse.Namespace) -> int:
+def _add(shelf: Shelf, args: Namespace) -> int:
     script = _picked(shelf, args.script)
     name = args.name or script.name
     location = project_location(args.config)
@@ -330,7 +327,7 @@ def _append(path: str, block: str) -> None:
         file_writing.replace(path, content + ending + block.encode(), mode=mode)
 
 
-def _override(shelf: Shelf, args: argparse.Namespace) -> int:
+def _override(shelf: Shelf, args: Namespace) -> int:
     script = _picked(shelf, args.script)
     location = project_location(args.config)
     config = configuration_at(location)
@@ -369,7 +366,7 @@ def _copy(shelf: Shelf, script: RegistryScript, copies: Mapping[str, str], root:
             file_writing.replace(path, texts[name], mode=0o644, beneath=root)
 
 
-def _init(shelf: Shelf, args: argparse.Namespace) -> int:
+def _init(shelf: Shelf, args: Namespace) -> int:
     if os.path.isdir(args.folder) and os.listdir(args.folder):
         raise BadRequest(f"{args.folder} is not empty; nothing was written")
     name = os.path.basename(os.path.abspath(args.folder))
@@ -398,7 +395,7 @@ def _configured_lines(script: RegistryScript, target: str, named: list[str]) -> 
     ]
 
 
-def trust_scripts(args: argparse.Namespace) -> int:
+def trust_scripts(args: Namespace) -> int:
     """Trusts scripts of installed registries, each shown before."""
     shelf = shelf_of(os.environ)
     strangers = [name for name in args.names if not name.startswith(REGISTRY_PREFIX)]
@@ -416,7 +413,7 @@ def trust_scripts(args: argparse.Namespace) -> int:
     return tell(args.json, {"scripts": listed}, table(states, ("KIND", "NAME", "STATE", "SHA-256")))
 
 
-def _record(shelf: Shelf, scripts: list[RegistryScript], args: argparse.Namespace) -> None:
+def _record(shelf: Shelf, scripts: list[RegistryScript], args: Namespace) -> None:
     if not args.revoke:
         _refuse_damaged(shelf, scripts)
     for script in [] if args.json else scripts:

@@ -9,13 +9,13 @@ import fcntl
 import json
 import logging
 import os
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ctx import files
-from ctx.cli.common import tell
-from ctx.cli.options import parser
-from ctx.cli.tables import ago, table
+from ctx.cli.common import ago, table, tell
+from ctx.cli.options import Parser, describe
 from ctx.clock import iso_utc
 from ctx.hosts import is_everywhere, is_loopback
 from ctx.server.address import local
@@ -24,9 +24,11 @@ from ctx.server.policy import split_bind
 logger = logging.getLogger(__name__)
 
 
-def run(command: str, argv: list[str]) -> int:
-    options = parser("projects", "List the projects that this user's servers serve now.", json=True)
-    args = options.parse_args(argv)
+def add_options(command: str, options: Parser) -> None:
+    describe(options, "List the projects that this user's servers serve now.", json=True)
+
+
+def run(command: str, args: Namespace) -> int:
     rows = servers(state_folder(os.environ))
     listed = [
         {"root": row.root, "url": local(row.address), "pid": row.pid, "since": iso_utc(row.since_ms)}

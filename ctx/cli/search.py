@@ -1,78 +1,17 @@
 """`ctx search`."""
 
 import sys
+from argparse import Namespace
 
 from ctx.cli.common import configuration, plain, print_json, prose, reply_of, styled, terminal_width
+from ctx.cli.options import Parser, describe
 from ctx.clock import parse_ms
-from ctx.config import Config
-from ctx.searching import SearchWorkspace, check_stored
 from ctx.types import JSON, MODES
-
-_SWITCHES = ("--json", "--explain", "--prefix")
-_NUMBERS = ("--limit", "--offset", "--per-document", "--max-tokens")
-_LISTS = ("--source", "--path", "--type")  # may be given several times
-_UNCHECKED = {"query", "mode", "filters", "explain", "prefix"}  # of the tool's arguments
-_WORDS = ("--mode", "--since", "--until", "--config")
+from ctx.workspace import Workspace, open_workspace
 
 
-class _Options:
-    """What a search was asked for; the names are those of the options."""
-
-    def __init__(self) -> None:
-        self.query: list[str] = []
-        self.mode = "keyword"
-        self.config: str | None = None
-        self.source: list[str] = []
-        self.path: list[str] = []
-        self.type: list[str] = []
-        self.since: str | None = None
-        self.until: str | None = None
-        self.limit: int | None = None
-        self.offset: int | None = None
-        self.per_document: int | None = None
-        self.max_tokens: int | None = None
-        self.json = False
-        self.explain = False
-        self.prefix = False
-
-    def take(self, option: str, value: str) -> bool:
-        """Notes the value of an option; False where it is none that could be meant."""
-        name = option[2:].replace("-", "_")
-        if value.startswith("-") or (option == "--mode" and value not in MODES):
-            return False
-        if option in _NUMBERS:
-            if not value.isdecimal():
-                return False
-            setattr(self, name, int(value))
-        elif option in _LISTS:
-            getattr(self, name).append(value)
-        else:
-            setattr(self, name, value)
-        return True
-
-
-def _options(argv: list[str]) -> _Options:
-    """The plain cases, read without argparse: importing and filling it costs ten milliseconds, a quarter of
-    the whole command.
-
-    Whatever is not plain (help, mistakes, `--limit=3`) goes to argparse, which has the words for it.
-    """
-    options = _Options()
-    words = iter(argv)
-    for word in words:
-        if not word.startswith("-"):
-            options.query.append(word)
-        elif word in _SWITCHES:
-            setattr(options, word[2:], True)
-        elif word not in (*_NUMBERS, *_LISTS, *_WORDS) or not options.take(word, next(words, "-")):
-            return _parsed(argv)
-    return options if options.query else _parsed(argv)
-
-
-def _parsed(argv: list[str]) -> _Options:
-    from ctx.cli.options import parser
-
-    options = parser("search", "Search the index.", json=True)
+def add_options(command: str, options: Parser) -> None:
+    describe(options, "Search the index.", json=True)
     add = options.add_argument
     add("query", nargs="+", help="what to look for; any text is a query")
     add("--mode", choices=MODES, default="keyword", help="keyword (default), semantic or hybrid")
@@ -91,32 +30,30 @@ def _parsed(argv: list[str]) -> _Options:
     add("--max-tokens", type=int, metavar="N", help="leave out results beyond about so many tokens")
     add("--prefix", action="store_true", help="the last word may be unfinished")
     add("--explain", action="store_true", help="say how each result was ranked")
-    return options.parse_args(argv, namespace=_Options())
 
 
-def _arguments(options: _Options) -> dict[str, JSON]:
+def _arguments(args: Namespace) -> dict[str, JSON]:
     """The options as arguments of the `search` tool."""
-    filters = {name: getattr(options, name) for name in ("source", "path", "type", "since", "until")}
-    numbers = {name: getattr(options, name) for name in ("limit", "offset", "per_document", "max_tokens")}
+    filters = {name: getattr(args, name) for name in ("source", "path", "type", "since", "until")}
+    numbers = {name: getattr(args, name) for name in ("limit", "offset", "per_document", "max_tokens")}
     return {
-        "query": " ".join(options.query),
-        "mode": options.mode,
+        "query": " ".join(args.query),
+        "mode": args.mode,
         "filters": {name: value for name, value in filters.items() if value},
         **{name: value for name, value in numbers.items() if value is not None},
-        **{name: True for name in ("explain", "prefix") if getattr(options, name)},
+        **{name: True for name in ("explain", "prefix") if getattr(args, name)},
     }
 
 
-def run(command: str, argv: list[str]) -> int:
-    options = _options(argv)
-    with _open(configuration(options.config)) as workspace:
-        reply = _reply(workspace, _arguments(options))
-        if not (reply["results"] or reply.get("note") or options.json):
-            reply["note"] = _advice(options, workspace, bool(reply.get("partial")))
-    if options.json:
+def run(command: str, args: Namespace) -> int:
+    with open_workspace(configuration(args.config), reading=True) as workspace:
+        reply = reply_of(workspace.toolbox, "search", _arguments(args), {"query": "the query"})
+        if not (reply["results"] or reply.get("note") or args.json):
+            reply["note"] = _advice(args, workspace, bool(reply.get("partial")))
+    if args.json:
         print_json(reply)
     else:
-        _print(reply, explain=options.explain)
+        _print(reply, explain=args.explain)
     return 0
 
 
@@ -130,38 +67,16 @@ def _print(reply: dict[str, JSON], *, explain: bool) -> None:
         print("No results.")
 
 
-def _reply(workspace: SearchWorkspace, arguments: dict[str, JSON]) -> dict[str, JSON]:
-    """What the tool `search` answers. A question alone leaves the toolbox nothing to check, and that is 3 of
-    the 110 million instructions of such a search.
-    """
-    from ctx.answers import MAX_QUERY_CHARACTERS, answer
-
-    alone = arguments.keys() <= _UNCHECKED and not arguments["filters"]
-    if alone and 0 < len(arguments["query"]) <= MAX_QUERY_CHARACTERS:
-        return answer(workspace, arguments)
-    return reply_of(workspace.toolbox_of_search(), "search", arguments, {"query": "the query"})
-
-
-def _open(config: Config) -> SearchWorkspace:
-    """What answers. Where machines share a store, a whole workspace, which applies what others wrote."""
-    if config.store.url:
-        from ctx.workspace import open_workspace
-
-        return open_workspace(config, reading=True)
-    check_stored(config)
-    return SearchWorkspace(config)
-
-
-def _advice(options: _Options, workspace: SearchWorkspace, partial: bool) -> str | None:
-    """What to try where nothing was found; None where nothing is left. `partial`: the index lacks some."""
+def _advice(args: Namespace, workspace: Workspace, partial: bool) -> str | None:
+    """What to try after a search without results. `partial`: the index is incomplete."""
     if not any(status.doc_count for status in workspace.statuses()):
         return "no document is indexed; `ctx index` says where it looks and what it leaves out"
-    since, until = options.since, options.until
+    since, until = args.since, args.until
     if since and until and parse_ms(since) > parse_ms(until, end_of_day=True):
         return "--until is before --since, and no document is of both"
     if partial:
         return "`ctx index` completes the index; a server that runs does so by itself"
-    if options.mode == "keyword" and workspace.config.embedding.provider != "disabled":
+    if args.mode == "keyword" and workspace.config.embedding.provider != "disabled":
         return "`--mode hybrid` also finds what says it in other words"
     return None
 

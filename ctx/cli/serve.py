@@ -3,13 +3,14 @@
 import logging
 import os
 import sys
+from argparse import Namespace
 from dataclasses import replace
 
 from ctx.assemble import server_advice, server_settings, services
-from ctx.cli import pipes
+from ctx.cli import command_parser, pipes
 from ctx.cli.common import configuration, plain, print_json
 from ctx.cli.logs import log_option, log_to_stderr
-from ctx.cli.options import parser
+from ctx.cli.options import Parser, describe
 from ctx.cli.running import (
     Registration,
     Running,
@@ -27,12 +28,16 @@ from ctx.server.run import proposal, serve
 from ctx.workspace import Workspace, open_workspace
 
 
-def run(command: str, argv: list[str]) -> int:
-    return {"serve": _serve, "openapi": _openapi}[command](argv)
+def add_options(command: str, options: Parser) -> None:
+    {"serve": _serve_options, "openapi": _openapi_options}[command](options)
 
 
-def _serve(argv: list[str]) -> int:
-    options = parser("serve", "Serve REST and MCP over HTTP; index the sources and follow them.")
+def run(command: str, args: Namespace) -> int:
+    return {"serve": _serve, "openapi": _openapi}[command](args)
+
+
+def _serve_options(options: Parser) -> None:
+    describe(options, "Serve REST and MCP over HTTP; index the sources and follow them.")
     options.add_argument(
         "what",
         nargs="?",
@@ -51,12 +56,15 @@ def _serve(argv: list[str]) -> int:
     )
     log_option(options, "info")
     options.add_argument("--log-format", choices=("text", "json"), default="text")
-    args = options.parse_args(argv)
+
+
+def _serve(args: Namespace) -> int:
     if args.what != "mcp":  # the word of Context Harness, which clients' documentation repeats
         mend = "`ctx serve mcp` serves REST, MCP and the page on one port"
         raise BadRequest(f"'{args.what}' is not served by itself: {mend}")
     if args.stdio:
-        return pipes.run("mcp", ["--config", args.config] if args.config else [])
+        mcp = command_parser("mcp")
+        return pipes.run("mcp", mcp.parse_args(["--config", args.config] if args.config else []))
     log_to_stderr(args.log_level, args.log_format)
     config = configuration(args.config)
     if args.bind:
@@ -122,10 +130,12 @@ def page_access(workspace: Workspace, settings: ServerSettings) -> str:
     )
 
 
-def _openapi(argv: list[str]) -> int:
-    options = parser("openapi", "Print the OpenAPI 3.1 description of this configuration's tools.", json=True)
+def _openapi_options(options: Parser) -> None:
+    describe(options, "Print the OpenAPI 3.1 description of this configuration's tools.", json=True)
     options.add_argument("--server-url", metavar="URL", help="the address to name in it (default: /)")
-    args = options.parse_args(argv)
+
+
+def _openapi(args: Namespace) -> int:
     if args.server_url and not args.server_url.startswith(("http://", "https://", "/")):
         raise BadRequest("--server-url must be an address such as https://ctx.example.org")
     from ctx.server.endpoints import router  # FastAPI: 0.35 s, which a starting server is spared

@@ -10,12 +10,13 @@ import re
 import shutil
 import subprocess
 import sys
+from argparse import Namespace
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from ctx import file_writing, files
 from ctx.cli.common import configuration_at, plain, project_location, tell
-from ctx.cli.options import action, parser
+from ctx.cli.options import Parser, action, describe
 from ctx.errors import ConfigError, NotFound
 from ctx.identity import digest
 from ctx.project import project_root
@@ -36,15 +37,17 @@ class Unit(NamedTuple):
     log: str
 
 
-def run(command: str, argv: list[str]) -> int:
-    options = parser("service", "Run this project's server in the background, from log-in on.", json=True)
+def add_options(command: str, options: Parser) -> None:
+    describe(options, "Run this project's server in the background, from log-in on.", json=True)
     actions = options.add_subparsers(dest="action", required=True, metavar="install|status|remove")
     install = action(actions, "install", "write the unit (systemd, launchd) and start it")
     install.add_argument("--print", action="store_true", help="print the unit; write and start nothing")
     install.add_argument("--no-start", action="store_true", help="write the unit, and say how to start it")
     action(actions, "status", "say whether it is installed, and whether it runs")
     action(actions, "remove", "stop it and take the unit away; the project stays as it is")
-    args = options.parse_args(argv)
+
+
+def run(command: str, args: Namespace) -> int:
     location = project_location(args.config)
     if args.action == "install":
         configuration_at(location)  # a mistake in it is told now, not by a log that nobody reads

@@ -5,18 +5,18 @@ For a hook nothing here fails aloud: an agent's session must not wait for its me
 there is none. What went wrong is a line on standard error, which the clients keep in their logs.
 """
 
-import argparse
 import hashlib
 import json
 import os
 import stat
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ctx.cli.common import memory_configuration, plain, tell
 from ctx.cli.hooks import BUDGET_TOKENS, HOOKED
-from ctx.cli.options import amount
+from ctx.cli.options import Parser, amount
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError
 from ctx.memory import MemoryBank, Provenance
@@ -46,7 +46,7 @@ _HEADING = (
 )
 
 
-def bank_of(args: argparse.Namespace) -> str:
+def bank_of(args: Namespace) -> str:
     """The bank that is named. An empty name is none: an unset variable must not write somewhere else."""
     return DEFAULT_BANK if args.bank is None else str(args.bank)
 
@@ -58,7 +58,7 @@ class Message(NamedTuple):
     timestamp: str | None
 
 
-def run_session(args: argparse.Namespace) -> int:
+def run_session(args: Namespace) -> int:
     """Runs one of the two; for a hook the exit code is always 0. Raises `CtxError` for a person."""
     act = _recall if args.action == "recall" else _capture
     if args.hook is None:
@@ -70,9 +70,7 @@ def run_session(args: argparse.Namespace) -> int:
         return 0
 
 
-def _with_store(
-    args: argparse.Namespace, act: Callable[[Workspace, argparse.Namespace, JSON], int], payload: JSON
-) -> int:
+def _with_store(args: Namespace, act: Callable[[Workspace, Namespace, JSON], int], payload: JSON) -> int:
     """Opens the memories that count here, where there are any: looking for them makes none."""
     config = memory_configuration(args.config)
     # A project that was never indexed has no store yet: it is made for what is to be captured, not for a
@@ -96,7 +94,7 @@ def _payload(content: bytes) -> JSON:
 # -- recall --------------------------------------------------------------------------------------------------
 
 
-def _recall(workspace: Workspace, args: argparse.Namespace, payload: JSON) -> int:
+def _recall(workspace: Workspace, args: Namespace, payload: JSON) -> int:
     bank = workspace.memory.bank(bank_of(args))
     prompt = payload.get("prompt")
     query = " ".join(args.query) or (prompt if isinstance(prompt, str) else "")
@@ -140,7 +138,7 @@ def _reply(client: str, payload: JSON, text: str) -> str:
 # -- capture -------------------------------------------------------------------------------------------------
 
 
-def _capture(workspace: Workspace, args: argparse.Namespace, payload: JSON) -> int:
+def _capture(workspace: Workspace, args: Namespace, payload: JSON) -> int:
     if args.hook is None:
         payload = _payload(sys.stdin.buffer.read(MAX_INPUT_BYTES))
         if not payload:
@@ -295,7 +293,7 @@ def _parts(content: JSON) -> list[JSON]:
     return [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
 
 
-def session_options(options: argparse.ArgumentParser, *, recalling: bool) -> None:
+def session_options(options: Parser, *, recalling: bool) -> None:
     """The options of the two actions."""
     options.add_argument("--bank", help=f"which bank (default: {DEFAULT_BANK})")
     options.add_argument("--hook", choices=tuple(HOOKED), help="answer as this client's hook; never fail")

@@ -4,13 +4,13 @@ folder.
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ctx.cli.common import project_location, tell
-from ctx.cli.options import parser
-from ctx.cli.tables import table
+from ctx.cli.common import project_location, table, tell
+from ctx.cli.options import Parser, describe
 from ctx.config import read_config
 from ctx.config.settings import REGISTRY_PREFIX
 from ctx.config.trust import asked, requests
@@ -124,9 +124,9 @@ def _read(location: Location) -> _Configured:
     return _Configured(file.path, location.chosen, digest, requests(file.tables, file.root))
 
 
-def run(command: str, argv: list[str]) -> int:
-    options = parser(
-        "trust",
+def add_options(command: str, options: Parser) -> None:
+    describe(
+        options,
         "Trust this project's configuration, where it asks for more than reading its own folder, "
         "and the scripts of its .ctx folder. Look at them first: each text is trusted by its hash.",
         json=True,
@@ -142,7 +142,9 @@ def run(command: str, argv: list[str]) -> int:
         "--list", action="store_true", help="only show what is trusted and what is asked for"
     )
     options.add_argument("--revoke", action="store_true", help="trust them no longer")
-    args = options.parse_args(argv)
+
+
+def run(command: str, args: Namespace) -> int:
     if any(name.startswith(REGISTRY_PREFIX) for name in args.names):
         from ctx.cli.registry import trust_scripts  # 60 ms: what runs scripts brings an HTTP client
 

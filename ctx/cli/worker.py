@@ -1,12 +1,12 @@
 """`ctx worker`: shares the work of indexing with other machines."""
 
-import argparse
 import signal
 import threading
+from argparse import Namespace
 
 from ctx.cli.common import configuration, tell
 from ctx.cli.logs import log_option, log_to_stderr
-from ctx.cli.options import parser
+from ctx.cli.options import Parser, describe
 from ctx.errors import BadRequest, ConfigError
 from ctx.indexing.worker import ROLES, Worker
 from ctx.sources import intervals_s
@@ -14,9 +14,9 @@ from ctx.text import counted
 from ctx.workspace import open_workspace
 
 
-def _options(argv: list[str]) -> argparse.Namespace:
-    options = parser(
-        "worker",
+def add_options(command: str, options: Parser) -> None:
+    describe(
+        options,
         "Run the sources of this configuration and embed, beside other machines that share [store] url. "
         "Each source is one machine's at a time, and texts to embed are shared out.",
         json=True,
@@ -28,15 +28,12 @@ def _options(argv: list[str]) -> argparse.Namespace:
     )
     options.add_argument("--once", action="store_true", help="end when nothing is left to do")
     log_option(options, "info", purpose=None)
-    args = options.parse_args(argv)
-    args.roles = [role.strip() for role in args.roles.split(",")]
-    if unknown := [role for role in args.roles if role not in ROLES]:
+
+
+def run(command: str, args: Namespace) -> int:
+    roles = [role.strip() for role in args.roles.split(",")]
+    if unknown := [role for role in roles if role not in ROLES]:
         raise BadRequest(f"--roles: '{unknown[0]}' is none (known: {', '.join(ROLES)})")
-    return args
-
-
-def run(command: str, argv: list[str]) -> int:
-    args = _options(argv)
     config = configuration(args.config)
     if not config.store.url:
         raise ConfigError(
@@ -47,9 +44,9 @@ def run(command: str, argv: list[str]) -> int:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     # An index of its own it has no use for; one that machines share it brings up to date.
-    projecting = config.index.engine != "local" and "pump" in args.roles
+    projecting = config.index.engine != "local" and "pump" in roles
     with open_workspace(config, projecting=projecting) as workspace:
-        worker = Worker(workspace.indexer, args.roles, intervals_s(workspace.config))
+        worker = Worker(workspace.indexer, roles, intervals_s(workspace.config))
         whole = True
         try:
             if args.once:

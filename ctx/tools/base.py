@@ -1,17 +1,18 @@
 """Tools, and the one way to call them.
 
-REST, MCP, CLI and Lua all enter by `Toolbox.call`: found once, checked once, defaults filled once, observed
-once, one error model.
+REST, MCP, CLI and Lua all use `Toolbox.call`: it finds the tool, checks the arguments, fills in defaults,
+reports the call to observers and raises one kind of error.
 """
 
 import re
 import time
 from collections.abc import Callable
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
 from ctx.text import one_line
+from ctx.tools.arguments import put_right
 from ctx.tools.schema import Check, compile_check, flat_check
 from ctx.types import JSON, Caller
 
@@ -87,21 +88,19 @@ class Call(NamedTuple):
     outcome: str
 
 
-if TYPE_CHECKING:  # a shape, and a class less that a search makes
+class Named(Protocol):
+    """`origin` says where the entry was defined (a file, or "built in"), for messages about two entries with
+    one name.
+    """
 
-    class Named(Protocol):
-        """`origin` names where the entry was defined, for messages about two of one name: a file, or "built
-        in".
-        """
+    @property
+    def name(self) -> str: ...
 
-        @property
-        def name(self) -> str: ...
-
-        @property
-        def origin(self) -> str: ...
+    @property
+    def origin(self) -> str: ...
 
 
-Entry = TypeVar("Entry", bound="Named")
+Entry = TypeVar("Entry", bound=Named)
 
 
 class Registry(Generic[Entry]):
@@ -196,9 +195,7 @@ class Toolbox(Registry[Tool]):
         """Registers a tool. Raises `ConfigError` for a bad name, a reserved one, a second tool of the same
         name, or a bad schema.
         """
-        # Well named, its schema flat (a test holds ours so): 1.3 million instructions of a cold
-        # search.
-        if entry.builtin:
+        if entry.builtin:  # well named, and its schema is flat (a test holds ours so)
             check = flat_check(entry.parameters)
         else:
             fault = name_fault("tool", entry.name, entry.origin)
@@ -237,8 +234,6 @@ class Toolbox(Registry[Tool]):
             tool = self._used(name, arguments)
             ignored: list[str] = []
             if tool.lenient:
-                from ctx.tools.arguments import put_right  # a cold search has no such tool
-
                 arguments, ignored = put_right(tool.parameters, arguments, tool.also)
             result = tool.run(tool.check(arguments), caller)
             outcome = "ok"

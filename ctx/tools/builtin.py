@@ -1,38 +1,35 @@
 """The built-in tools: search (in a module of its own), get, sources, refresh (seed 003; docs/http-api.md)."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ctx import shapes
-from ctx.answers import TOKEN_CHARS
 from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
 from ctx.items import Document, SourceStatus
 from ctx.search import unknown_source
+from ctx.store.base import Catalog
 from ctx.store.rows import StoredDocument
 from ctx.text import spellings
 from ctx.tools.base import Annotations, Tool
-from ctx.tools.search import READING, TOKENS, search_tool
+from ctx.tools.search import READING, TOKEN_CHARS, TOKENS, Searched, search_tool
 from ctx.types import JSON, Caller, CallProgress
 
-if TYPE_CHECKING:
-    from ctx.answers import Searched
-    from ctx.store.base import Catalog
 
-    class Library(Searched, Protocol):
-        """What the built-in tools need of a workspace."""
+class Library(Searched, Protocol):
+    """What the built-in tools need of a workspace."""
 
-        @property
-        def catalog(self) -> Catalog: ...
+    @property
+    def catalog(self) -> Catalog: ...
 
-        def statuses(self) -> Sequence[SourceStatus]: ...
+    def statuses(self) -> Sequence[SourceStatus]: ...
 
-        def refresh(
-            self, names: Sequence[str], progress: CallProgress | None = None
-        ) -> Sequence[Mapping[str, JSON]]: ...
+    def refresh(
+        self, names: Sequence[str], progress: CallProgress | None = None
+    ) -> Sequence[Mapping[str, JSON]]: ...
 
 
-def builtin_tools(library: "Library", final_limit: int) -> list[Tool]:
+def builtin_tools(library: Library, final_limit: int) -> list[Tool]:
     """The tools that every workspace has."""
     return [
         search_tool(library, final_limit),
@@ -45,7 +42,7 @@ def builtin_tools(library: "Library", final_limit: int) -> list[Tool]:
 # -- get -----------------------------------------------------------------------------------------------------
 
 
-def get_tool(library: "Library") -> Tool:
+def get_tool(library: Library) -> Tool:
     """`get`: a document, or lines of it, by its id or its place."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
@@ -93,7 +90,7 @@ def _is_of(stored: StoredDocument, source: str, source_id: str) -> bool:
     return (source or place[0], source_id or place[1]) == place
 
 
-def _stored(arguments: dict[str, JSON], library: "Library") -> StoredDocument:
+def _stored(arguments: dict[str, JSON], library: Library) -> StoredDocument:
     """The document that is asked for; beside an id, source and source_id must be its own.
     Raises `BadRequest`, `NotFound`.
     """
@@ -108,7 +105,7 @@ def _stored(arguments: dict[str, JSON], library: "Library") -> StoredDocument:
     return _at_place(library, source, source_id)
 
 
-def _at_place(library: "Library", source: str, source_id: str) -> StoredDocument:
+def _at_place(library: Library, source: str, source_id: str) -> StoredDocument:
     for spelling in spellings(source_id):
         stored = library.catalog.document(document_id(source, spelling))
         if stored is not None:
@@ -194,7 +191,7 @@ def _line_that_fits(lines: Sequence[str], first: int, last: int, room: int) -> t
 # -- sources and refresh -------------------------------------------------------------------------------------
 
 
-def sources_tool(library: "Library") -> Tool:
+def sources_tool(library: Library) -> Tool:
     """`sources`: what is configured, how healthy it is, how much of it is indexed."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
@@ -225,7 +222,7 @@ def sources_tool(library: "Library") -> Tool:
     )
 
 
-def refresh_tool(library: "Library") -> Tool:
+def refresh_tool(library: Library) -> Tool:
     """`refresh`: index now, say how far it is to a caller that asks, and what changed."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:

@@ -14,8 +14,8 @@ import pytest
 from faults import eventually
 from kit import ctx, project
 
-from ctx.cli import COMMANDS
-from ctx.cli.completions import SHELLS, script, whole_parser
+from ctx.cli import COMMANDS, whole_parser
+from ctx.cli.completions import SHELLS, script
 from ctx.cli.running import Registration, Running, at_address, servers, state_folder
 from ctx.cli.service import unit_of
 from ctx.errors import ConfigError

@@ -79,8 +79,8 @@ def test_the_outline_names_every_command(tmp_path: Path) -> None:
     [
         (["serch", "x"], 2, "did you mean `ctx search`?"),
         (["zzzz"], 2, "`ctx --help`"),
-        (["--verbose", "search"], 2, "unknown option '--verbose'"),
-        (["--config"], 2, "--config needs the path"),
+        (["--verbose", "search"], 2, "unrecognized arguments: --verbose"),
+        (["--config"], 2, "argument --config: expected one argument"),
         (["--config", "nowhere.toml", "search", "x"], 2, "no such file: nowhere.toml; `ctx init`"),
         (["search"], 2, "required: query"),
         (["search", ""], 2, "query"),

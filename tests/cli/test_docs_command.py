@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from kit import ROOT, ctx, hear_ctrl_c
 
-from ctx.cli import docs
-from ctx.cli.completions import whole_parser
+from ctx.cli import command_parser, docs, main, whole_parser
 
 
 @pytest.fixture
@@ -30,9 +29,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_site_is_served_until_ctrl_c_and_gives_nothing_else(site: Path, tmp_path: Path) -> None:
     program = (
-        "import sys; from ctx.cli import docs; "
+        "import sys; from ctx.cli import docs, main; "
         f"docs.bundled_path = lambda name: {str(site)!r} if name == 'site' else {str(ROOT / 'docs')!r}; "
-        "sys.exit(docs.run('docs', ['lua-api', '--no-open']))"
+        "sys.exit(main(['docs', 'lua-api', '--no-open']))"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=hear_ctrl_c
@@ -66,7 +65,7 @@ def test_a_page_is_printed_as_it_is_in_a_pipe(tmp_path: Path) -> None:
 
 
 def test_every_page_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert docs.run("docs", ["--list"]) == 0
+    assert main(["docs", "--list"]) == 0
     names = capsys.readouterr().out.split()
     assert names == sorted(names)
     assert len(names) == len(list((ROOT / "docs").rglob("*.md")))
@@ -95,7 +94,7 @@ def test_a_port_that_cannot_be_used_is_named(site: Path, monkeypatch: pytest.Mon
     )
     for port in ("70000", "-1"):
         with pytest.raises(docs.BadRequest, match=f"--port {port} cannot be used"):
-            docs.run("docs", ["--port", port, "--no-open"])
+            docs.run("docs", command_parser("docs").parse_args(["--port", port, "--no-open"]))
 
 
 def test_the_manual_page_has_every_command_and_its_options(tmp_path: Path) -> None:

@@ -16,9 +16,8 @@ import pytest
 from faults import eventually, serving
 from kit import ctx, project
 
-from ctx.cli.common import HARMLESS, json_printable, plain, prose
+from ctx.cli.common import HARMLESS, json_printable, plain, prose, table
 from ctx.cli.logs import JsonLines, Lines
-from ctx.cli.tables import table
 from ctx.text import one_line
 
 FORGED = "2026-11-22 00:00:00,000 CRITICAL ctx.server FORGED LINE"

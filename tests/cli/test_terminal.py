@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 from kit import ctx, project, trust
 
-from ctx.cli.clients import CLIENTS
-
 
 def on_a_terminal(*arguments: str, cwd: Path, columns: int, color: bool = True, errors: bool = False) -> str:
     """What a command prints on a terminal of so many columns; with `errors` also on standard error."""
@@ -139,21 +137,17 @@ def test_a_table_of_sources_has_no_room_for_notes_that_nobody_wrote(tmp_path: Pa
 
 
 @pytest.mark.parametrize("columns", [30, 40])
-def test_on_a_narrow_terminal_the_list_of_clients_is_blocks_that_lose_nothing(
+def test_on_a_narrow_terminal_the_list_of_clients_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
-    (tmp_path / ".codex").mkdir()
     project(tmp_path / "notes")
     output = on_a_terminal("connect", "--list", cwd=tmp_path / "notes", columns=columns)
     assert max(map(len, output.splitlines())) <= columns
     assert "…" not in output
-    blocks = {block.split()[1]: block for block in output.split("\n\n")}
-    assert blocks.keys() == CLIENTS.keys()
-    assert blocks["codex"].splitlines()[1].split() == ["INSTALLED", "yes"]
-    text = "".join(part[len("INSTALLED  ") :] for part in blocks["windsurf"].splitlines())
-    assert text == "windsurf~/.codeium/windsurf/mcp_config.json"
+    whole = on_a_terminal("connect", "--list", cwd=tmp_path / "notes", columns=300)
+    assert sorted("".join(output.split())) == sorted("".join(whole.split()))
 
 
 def test_who_types_the_command_of_a_client_is_told_what_it_waits_for(tmp_path: Path) -> None:

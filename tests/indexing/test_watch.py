@@ -25,7 +25,7 @@ from ctx.workspace import Workspace
 def following(config: Path) -> Iterator[Workspace]:
     """A workspace that follows its sources and has read them once."""
     with workspace(config) as space:
-        space.start()
+        space.background.start()
         eventually(
             lambda: (
                 all(status.last_indexed_ms is not None for status in space.statuses())
@@ -51,12 +51,12 @@ def test_edits_new_files_and_deletions_are_followed(tmp_path: Path) -> None:
 
 def test_the_sources_are_looked_at_behind_the_first_answers(tmp_path: Path) -> None:
     with workspace(project(tmp_path, {"a.md": "# A\n\nxylophone"})) as space:
-        space.start(patience_s=3600)
+        space.background.start(patience_s=3600)
         assert found(space, "xylophone") == [[]]
         # Nobody is told that there is nothing to do.
         assert (health(space)["activity"], space.indexer.activity.watching) == ("indexing", "off")
         assert space.statuses()[0].last_indexed_ms is None
-        space.begin()
+        space.background.begin()
         eventually(lambda: found(space, "xylophone") == [["a.md"]])
         eventually(lambda: health(space)["activity"] == "idle")
 
@@ -64,13 +64,13 @@ def test_the_sources_are_looked_at_behind_the_first_answers(tmp_path: Path) -> N
 def test_without_sources_there_is_nothing_to_do(tmp_path: Path) -> None:
     (tmp_path / "ctx.toml").write_text('[embedding]\nprovider = "disabled"\n')
     with workspace(tmp_path / "ctx.toml") as space:
-        space.start(patience_s=3600)
+        space.background.start(patience_s=3600)
         assert health(space)["activity"] == "idle"
 
 
 def test_a_stop_does_not_wait_for_the_first_answers(tmp_path: Path) -> None:
     with workspace(project(tmp_path, {"a.md": "# A"})) as space:
-        space.start(patience_s=3600)
+        space.background.start(patience_s=3600)
     assert not [thread for thread in threading.enumerate() if thread.name in ("ctx-index", "ctx-watch")]
 
 
@@ -313,7 +313,7 @@ def test_stopping_does_not_wait_for_the_end_of_a_run(tmp_path: Path) -> None:
         f"p{number}.md": f"# Page {number}\n\n" + "words and more words. " * 200 for number in range(2000)
     }
     space = workspace(project(tmp_path, files))
-    space.start()
+    space.background.start()
     eventually(lambda: space.indexer.activity.phase == "indexing")
     space.close()
     with workspace(tmp_path / "ctx.toml") as space:

@@ -19,7 +19,7 @@ def test_a_server_learns_what_the_files_near_those_it_found_are_called(tmp_path:
     try:
         space.indexer.run()
         profiles = space.searcher._profiles
-        space.start()
+        space.background.start()
         assert [result.title for result in space.searcher.search("otter").results] == ["otter"]
         herons = [hit.document_no for hit in space.index.keyword("heron", Filters(), 30)]
         assert len(herons) == 30
@@ -41,7 +41,7 @@ def test_what_files_are_called_is_told_anew_of_a_store_that_took_another_s_place
     space = workspace(config)
     try:
         space.indexer.run()
-        space.start()
+        space.background.start()
         assert held_back(space) == ["tests/heron.py"]
         eventually(lambda: put_in_place(tmp_path / "second" / ".ctx", tmp_path / "first" / ".ctx"))
         shutil.rmtree(tmp_path / "first" / "docs")

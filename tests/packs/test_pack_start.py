@@ -15,7 +15,7 @@ def test_memories_stored_without_a_model_are_embedded_when_a_server_with_one_sta
     config.write_text(CONFIG.replace('provider = "disabled"', 'provider = "local"'))
     with workspace(config) as space:
         assert space.memory.pending() == 3
-        space.start()
+        space.background.start()
         for _ in range(600):
             if not space.memory.pending():
                 break

@@ -486,7 +486,7 @@ def test_a_memory_survives_the_deletion_of_the_store_and_health_tells_of_it(tmp_
         space.indexer.run()
         bank = space.memory.bank("default")
         bank.put("the kettle is in the cellar")
-        space.start()
+        space.background.start()
         (tmp_path / ".ctx").rename(tmp_path / "gone")  # at once: it comes back while it is being emptied
         shutil.rmtree(tmp_path / "gone")
         bank.put("the cat is on the roof")
@@ -504,7 +504,7 @@ def test_an_index_that_is_deleted_under_a_server_is_built_anew_without_a_change(
     space = workspace(project(tmp_path, {"a.md": "alpha beta"}))
     try:
         space.indexer.run()
-        space.start()
+        space.background.start()
         eventually(
             lambda: (
                 bool(space.index.keyword("alpha", Filters(), 1)) and space.indexer.activity.phase == "idle"
@@ -527,7 +527,7 @@ def test_an_index_deleted_again_and_again_is_built_anew_as_soon_each_time(
     space = workspace(project(tmp_path, {"a.md": "alpha beta"}))
     try:
         space.indexer.run()
-        space.start()
+        space.background.start()
         for _ in range(14):  # twice as long each time, the last one would take five minutes
             eventually(lambda: bool(space.index.keyword("alpha", Filters(), 1)))
             shutil.rmtree(tmp_path / ".ctx" / "index", ignore_errors=True)

@@ -1,0 +1,128 @@
+"""The threads of a server: the watcher, which follows the sources, and the jobs of ctx/upkeep.py."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from ctx import upkeep
+from ctx.errors import StoreError
+
+if TYPE_CHECKING:
+    from ctx.indexing.run import IndexReport
+    from ctx.indexing.watch import Watcher
+    from ctx.tools.base import Call
+    from ctx.workspace import Workspace
+
+logger = logging.getLogger(__name__)
+
+
+class Background:
+    """What runs in the background of a workspace until `close`."""
+
+    def __init__(self, workspace: "Workspace") -> None:
+        self._workspace = workspace
+        self._jobs: list[tuple[Thread, Event]] = []
+        self.watcher: Watcher | None = None
+
+    def start(self, *, patience_s: float | None = None) -> None:
+        """Begins to follow the sources and the served scripts. Returns at once.
+
+        The sources are first looked at after `patience_s`, or when `begin` is called.
+        """
+        space = self._workspace
+        space.scripts.watch()
+        self._follow_sources(None, patience_s)
+        space.toolbox.observe(self._look_after_store_error)
+        configuration = upkeep.Configuration(space.config.path)
+        self._run(
+            "ctx-files",
+            partial(
+                upkeep.look_after_files, space.catalog, space.indexer, configuration, self._read_all_again
+            ),
+        )
+        self._run("ctx-behind", partial(upkeep.look_after_index, space.catalog, space.index, space.catch_up))
+        self._run("ctx-names", partial(upkeep.learn_names, lambda rest: space.searcher.learn(rest)))
+        if space.config.store.url:
+            self._run("ctx-follow", partial(upkeep.follow_catalog, space.catalog, space.indexer))
+        if space.packs and space.embedder is not None:
+            self._run("ctx-memories", partial(upkeep.embed_memories, space.memory))
+
+    def begin(self) -> None:
+        """Looks at the sources now: the first requests are answered."""
+        if self.watcher is not None:
+            self.watcher.begin()
+
+    def follow(self, on_report: "Callable[[IndexReport], None]", stop: Event) -> None:
+        """Follows the sources, and nothing else, until `stop` is set (`ctx index --watch`).
+
+        `on_report` gets the report of every run, in another thread.
+        """
+        self._follow_sources(on_report, 0.0)
+        try:
+            stop.wait()
+        finally:
+            self._workspace.close()
+
+    def wind_down(self) -> None:
+        """Tells the watcher to stop, without waiting for it; `close` must follow."""
+        if self.watcher is not None:
+            self.watcher.stop()
+
+    def close(self) -> None:
+        """Stops everything and waits for it."""
+        if self.watcher is not None:
+            self.watcher.close()
+            self.watcher = None
+        for _, stopping in self._jobs:
+            stopping.set()
+        while self._jobs:
+            self._jobs.pop()[0].join()
+
+    def _follow_sources(
+        self, on_report: "Callable[[IndexReport], None] | None", patience_s: float | None
+    ) -> None:
+        from ctx.indexing.watch import Intervals, Watcher  # 54 ms
+        from ctx.sources import intervals_s
+
+        config = self._workspace.config
+        self.watcher = Watcher(
+            self._workspace.indexer,
+            Intervals(intervals_s(config), config.watch.debounce_ms),
+            ignored=(config.folder,),
+            follow=config.watch.enabled,
+            before=self._log_unconfigured,
+            on_report=on_report,
+            patience_s=patience_s,
+        )
+        self.watcher.start()
+
+    def _log_unconfigured(self) -> None:
+        # In a database they are other machines'.
+        for status in () if self._workspace.config.store.url else self._workspace.unconfigured():
+            logger.warning(
+                "source=%s is not in the configuration; its %d documents stay (`ctx index --prune` drops "
+                "them)",
+                status.name,
+                status.doc_count,
+            )
+
+    def _look_after_store_error(self, call: "Call") -> None:
+        if call.outcome == StoreError.word and self.watcher is not None:
+            self.watcher.look_soon()
+
+    def _read_all_again(self) -> None:
+        """Reads every source again: the store was replaced, and document numbers mean others now."""
+        self._workspace.drop_searcher()
+        if self.watcher is not None:
+            self.watcher.look_soon()
+            for name in self._workspace.indexer.connectors:
+                self.watcher.request(name)
+
+    def _run(self, name: str, job: Callable[[Event], None]) -> None:
+        """Runs `job` in a thread until the event that it is given is set."""
+        stopping = Event()
+        thread = Thread(target=job, args=(stopping,), name=name, daemon=True)
+        thread.start()
+        self._jobs.append((thread, stopping))
