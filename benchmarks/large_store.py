@@ -1,35 +1,20 @@
-"""From nothing to the first answers of `ctx serve mcp` on a large store (issue: < 1 s at a million chunks).
+"""Builds a large store for the other benchmarks, without reading a million chunks' worth of files.
 
-The store is made without reading a million chunks' worth of files: each file of the tree is one line, and the
-catalog is given a long text for it, under the file's true fingerprint, so that the first scan finds
-everything unchanged. Vectors are random unit vectors. `--folder` keeps the store for the next time; building
-a million chunks takes some minutes.
+Each file of the tree is one line, and the catalog gets a long text for it under the file's true fingerprint,
+so that the first scan finds everything unchanged. Vectors are random unit vectors. A million chunks take some
+minutes.
 """
 
 import hashlib
-import http.client
-import json
-import os
 import random
-import signal
-import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
-from statistics import median
 
 from _common import (
     Words,
-    check,
     embed_at_random,
-    finish,
     header,
-    note,
-    once,
     options,
-    quantiles,
-    used_s,
 )
 
 from ctx.config import load_config
@@ -103,86 +88,17 @@ def _document(
     return made, chunks
 
 
-def ask(port: int, mode: str) -> dict[str, object]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    payload = json.dumps({"query": "page paragraph value", "mode": mode, "limit": 5})
-    connection.request("POST", "/tools/search", payload, {"Content-Type": "application/json"})
-    reply = connection.getresponse()
-    answer: dict[str, object] = json.loads(reply.read())
-    connection.close()
-    assert answer.get("results"), answer
-    return answer
-
-
-def start(folder: Path, mode: str) -> tuple[float, float, float, float]:
-    """Seconds from the start of the process to its first answer in this mode and to `/health`; how long the
-    stop took; and the processor time until the first answer.
-    """
-    began_s = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ctx", "serve", "mcp", "--log-level", "warning"],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        heard = process.stdout.readline()
-        assert heard.startswith("Listening"), heard
-        port = int(heard.rpartition(":")[2])
-        ask(port, mode)
-        answered_s = time.perf_counter() - began_s
-        processor_s = used_s(process.pid)
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-        asked_s = time.perf_counter()
-        connection.request("GET", "/health")
-        connection.getresponse().read()
-        connection.close()
-        health_s = time.perf_counter() - asked_s
-    finally:
-        stopping_s = time.perf_counter()
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
-    return answered_s, health_s, time.perf_counter() - stopping_s, processor_s
-
-
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--chunks", type=int, default=1_000_000)
-    parser.add_argument("--starts", type=int, default=5)
-    parser.add_argument("--port", type=int, default=17334)
-    parser.add_argument(
-        "--folder", help="where the store is kept for the next time; else it is built and deleted"
-    )
-    parser.add_argument("--build-only", action="store_true")
+    parser.add_argument("--port", type=int, default=17334, help="of the server, for its configuration")
+    parser.add_argument("--folder", required=True, type=Path, help="where the store is kept")
     args = parser.parse_args()
-    header(f"Start to first answer, {args.folder or f'{args.chunks:,} chunks'}")
-    with tempfile.TemporaryDirectory(prefix="ctx-bench-") as name:
-        folder = Path(args.folder or name)
-        folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / "ctx.toml").exists():
-            began_s = time.perf_counter()
-            build(folder, args.chunks, args.port)
-            print(f"store built in {time.perf_counter() - began_s:.0f} s", flush=True)
-        if args.build_only:
-            return
-        os.environ["XDG_CONFIG_HOME"] = str(folder / "none")
-        for mode in ("keyword", "semantic"):
-            figures = [start(folder, mode) for _ in range(args.starts)]
-            firsts, healths, stops, used = (quantiles([row[i] for row in figures])[0] for i in range(4))
-            print(
-                f"{mode:<9} first answer {firsts:.0f} ms, then /health {healths:.0f} ms, stop {stops:.0f} "
-                "ms (medians)"
-            )
-            note(f"{mode}: CPU to first answer, ms", used)
-            check(f"{mode}: start to first answer", firsts / 1e3, 1, unit=" s")
-            if mode == "keyword":
-                base = median(
-                    once([sys.executable, "-c", "pass"], folder)[0] for _ in range(2 * args.starts + 1)
-                )
-                check("keyword: CPU to first answer against python -c pass", used / base, 16, unit=" x")
-            check(f"{mode}: stop", stops / 1e3, 1, unit=" s")
-    finish()
+    header(f"A store of {args.chunks:,} chunks")
+    args.folder.mkdir(parents=True, exist_ok=True)
+    began_s = time.perf_counter()
+    build(args.folder, args.chunks, args.port)
+    print(f"store built in {time.perf_counter() - began_s:.0f} s")
 
 
 if __name__ == "__main__":

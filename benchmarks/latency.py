@@ -5,7 +5,7 @@ The vectors are random unit vectors put in the catalog beside real texts: the wo
 8-bit codes part real ones better, and embedding 100k chunks would take a quarter of an hour. The query is
 embedded for real.
 
-    python benchmarks/startup.py --chunks 1000000 --folder STORE --build-only
+    python benchmarks/large_store.py --chunks 1000000 --folder STORE
     python benchmarks/latency.py --folder STORE           a store that is there; its `ctx.toml` is left as it is
 
 Beside the clock stands the server's processor time for each request, which other work on the machine disturbs

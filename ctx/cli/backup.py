@@ -3,8 +3,8 @@
 import os
 from argparse import Namespace
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from ctx.backup import Contents, back_up, restore
 from ctx.cli.common import configuration, plain, tell
 from ctx.cli.options import Parser, describe
 from ctx.clock import iso_utc
@@ -12,6 +12,9 @@ from ctx.errors import BadRequest, StoreError
 from ctx.text import counted
 from ctx.types import JSON
 from ctx.workspace import open_workspace
+
+if TYPE_CHECKING:
+    from ctx.backup import Contents
 
 NOUNS: Mapping[str, str] = {"document": "document", "embedding": "embedding", "memories": "memory record"}
 
@@ -48,6 +51,8 @@ def _back_up(args: Namespace) -> int:
     path = os.path.abspath(os.path.expanduser(args.file))
     if not os.path.isdir(os.path.dirname(path)):
         raise BadRequest(f"there is no folder {os.path.dirname(path)} to write a backup to; make it first")
+    from ctx.backup import back_up  # 200 ms
+
     contents = back_up(config.db.path, path)
     size = os.stat(path).st_size
     return tell(
@@ -78,6 +83,8 @@ def _restore(args: Namespace) -> int:
             "restore it without [store] url, then `ctx migrate --to` that database"
         )
     path = os.path.abspath(os.path.expanduser(args.file))
+    from ctx.backup import restore  # 200 ms
+
     contents = restore(path, config.db.path, replace=args.replace)
     with open_workspace(config) as workspace:
         workspace.indexer.repair()
@@ -90,11 +97,11 @@ def _restore(args: Namespace) -> int:
     )
 
 
-def _counts(contents: Contents) -> str:
+def _counts(contents: "Contents") -> str:
     parts = [counted(contents.rows.get(table, 0), noun) for table, noun in NOUNS.items()]
     return ", ".join(parts)
 
 
-def _contents_json(contents: Contents) -> dict[str, JSON]:
+def _contents_json(contents: "Contents") -> dict[str, JSON]:
     rows = {f"{noun.replace(' ', '_')}s": contents.rows.get(table, 0) for table, noun in NOUNS.items()}
     return {"created_at": iso_utc(contents.created_ms), "version": contents.version, **rows}

@@ -28,10 +28,8 @@ from ctx.cli.running import at_address, of_project, servers, state_folder
 from ctx.config import Config
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
 from ctx.hosts import is_loopback
-from ctx.memory.records import check_nameable
 from ctx.project import Location, client_name, find_config, project_root
 from ctx.server.address import local, remote
-from ctx.server.run import next_vacant
 from ctx.text import did_you_mean
 from ctx.types import JSON
 
@@ -142,6 +140,8 @@ def _check(args: Any) -> None:
     if args.stdio and (args.url or args.key_env):
         raise BadRequest("--stdio is without a server; leave --url and --key-env out")
     if args.bank is not None:
+        from ctx.memory.records import check_nameable  # 200 ms
+
         check_nameable(args.bank)  # what the server refuses would never answer
 
 
@@ -262,6 +262,8 @@ def _running_notes(location: Location, bind: str) -> list[str]:
             f'"{own.address}" below [server] in ctx.toml, so that it is there the next time, too'
         ]
     if other is not None and own is None:
+        from ctx.server.run import next_vacant  # 100 ms
+
         vacant = next_vacant(bind)
         port = f', bind = "{vacant}" say,' if vacant else ""
         return [

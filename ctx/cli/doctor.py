@@ -19,7 +19,6 @@ from ctx.cli.common import configuration, plain, print_json, styled
 from ctx.cli.embed import described
 from ctx.cli.options import Parser, describe
 from ctx.cli.running import at_address, of_project, servers, state_folder
-from ctx.cli.serve import page_access
 from ctx.config import Config
 from ctx.errors import CtxError, StoreError
 from ctx.extensions.loader import ScriptStatus
@@ -29,7 +28,6 @@ from ctx.pruning import replaced_models
 from ctx.replies import Boundless, read_reply
 from ctx.server.address import local
 from ctx.server.policy import ServerSettings, setting_doubts, split_bind
-from ctx.server.run import proposal
 from ctx.store.plane import check_database
 from ctx.store.schema import COMPANIONS, is_damage
 from ctx.text import counted
@@ -417,6 +415,8 @@ def _sandbox(workspace: Workspace, needed: bool) -> Iterator[Finding]:
 
 
 def _doors(workspace: Workspace, fix: bool) -> Iterator[Finding]:
+    from ctx.cli.serve import page_access  # 150 ms: the web server
+
     server = workspace.config.server
     settings = ServerSettings(
         bind=server.bind,
@@ -460,6 +460,8 @@ def _server(config: Config) -> Iterator[Finding]:
     other = None if own else at_address(rows, config.server.bind)
     url = local(own.address if own else config.server.bind)
     if other is not None:
+        from ctx.server.run import proposal  # 100 ms
+
         yield Finding(
             "server",
             WARNING,

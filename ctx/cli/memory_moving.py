@@ -5,19 +5,17 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable
-from typing import Any
 
 from ctx.cli.common import plain, print_json
-from ctx.cli.options import Parser, action
-from ctx.cli.output import Output, output_path, written
-from ctx.cli.sessions import DEFAULT_BANK, bank_of
+from ctx.cli.output import Output, written
+from ctx.cli.sessions import bank_of
 from ctx.config.settings import SHIPPED_PACKS
 from ctx.errors import BadRequest, NotFound
 from ctx.identity import OWN_BANK
 from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.folder import Folder
 from ctx.memory.imports.item import Source
-from ctx.memory.products import PRODUCTS, import_from, piped_source, read_source
+from ctx.memory.products import import_from, piped_source, read_source
 from ctx.text import counted
 from ctx.types import JSON
 from ctx.workspace import Workspace
@@ -31,15 +29,6 @@ NO_MEMORIES = (
 _NAMED = 20  # conflicts and the like that are printed; --json has them all
 
 
-def with_bank(options: Parser) -> Parser:
-    options.add_argument(
-        "--bank",
-        default=DEFAULT_BANK,
-        help=f"which bank (default: {DEFAULT_BANK}); `ctx memory banks` lists them",
-    )
-    return options
-
-
 def bank_there(store: MemoryStore, id: str) -> MemoryBank:
     """A bank that is there. Raises `NotFound`."""
     bank = store.bank(id, BY_HAND)
@@ -47,50 +36,6 @@ def bank_there(store: MemoryStore, id: str) -> MemoryBank:
         names = ", ".join(sorted(store.banks())[:20])
         raise NotFound(f"no memory bank called '{id}' (there are: {names})" if names else NO_MEMORIES)
     return bank
-
-
-def moving_options(actions: Any) -> None:
-    export = with_bank(
-        action(actions, "export", "write a bank's memories: a line of JSON each, or a folder of Markdown")
-    )
-    export.add_argument(
-        "-o", "--output", type=output_path, metavar="FILE", help="where to (standard output when absent)"
-    )
-    importing = action(
-        actions,
-        "import",
-        "read what export wrote, what was changed in a folder, or another product's memories",
-    )
-    importing.add_argument("file", nargs="?", default="-", help="the file; - or nothing: standard input")
-    importing.add_argument("--bank", help="into which bank (default: that of the pack, else default)")
-    importing.add_argument(
-        "--from",
-        dest="product",
-        choices=PRODUCTS,
-        help="another product's: what its tools reply or it exports, its file, its folder of notes",
-    )
-    importing.add_argument(
-        "--user", metavar="NAME", help="of mem0: whose memories, where there are several people's"
-    )
-    sync = with_bank(
-        action(actions, "sync", "read what was changed in a folder, then write what changed in the bank")
-    )
-    for options in (export, importing, sync):
-        options.add_argument(
-            "--folder",
-            metavar="DIR",
-            help="a folder of Markdown files, one a memory",
-            required=options is sync,
-        )
-        options.add_argument(
-            "--dry-run", action="store_true", help="of a folder: only say what would be done"
-        )
-    for options in (export, importing):
-        options.add_argument("--format", choices=("jsonl", "markdown"), help="markdown wants --folder")
-    for options in (importing, sync):
-        options.add_argument(
-            "--prune", action="store_true", help="of a folder: forget the memories whose files were deleted"
-        )
 
 
 def _check_folder(args: Namespace) -> bool:

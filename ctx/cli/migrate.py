@@ -4,14 +4,17 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ctx.cli.common import configuration, plain, tell
 from ctx.cli.options import Parser, describe
 from ctx.config import Config, is_database
 from ctx.errors import BadRequest, StoreError
-from ctx.migration import SAME, Report, migrate
 from ctx.store.lock import WriterLock
 from ctx.text import counted
+
+if TYPE_CHECKING:
+    from ctx.migration import Report
 
 
 def add_options(command: str, options: Parser) -> None:
@@ -36,6 +39,8 @@ def run(command: str, args: Namespace) -> int:
         raise BadRequest(
             "name where the store goes (--to) or comes from (--from): postgresql://..., or a file"
         )
+    from ctx.migration import SAME  # 250 ms, as the import below
+
     config = configuration(args.config)
     own_place = config.store.url or config.db.path
     origin_place = _place("--from", args.origin) if args.origin else own_place
@@ -68,6 +73,8 @@ def _moved(config: Config, origin_place: str, target_place: str, *, replace: boo
         if sys.stderr.isatty():
             print(f"\r\x1b[K{count:,} of {total:,} {step}", end="", file=sys.stderr, flush=True)
 
+    from ctx.migration import migrate
+
     with WriterLock(os.path.join(config.folder, "lock")):
         report = migrate(config, origin_place, target_place, replace=replace, progress=progress)
     if sys.stderr.isatty():
@@ -76,7 +83,7 @@ def _moved(config: Config, origin_place: str, target_place: str, *, replace: boo
     return tell(as_json, report._asdict(), *_lines(report, target_place, configured=configured))
 
 
-def _lines(report: Report, target_place: str, *, configured: bool) -> Iterator[str]:
+def _lines(report: "Report", target_place: str, *, configured: bool) -> Iterator[str]:
     yield (
         f"{counted(report.documents, 'document')}, {counted(report.chunks, 'chunk')} and "
         f"{counted(report.embeddings, 'new embedding')} are there, and equal; "

@@ -22,9 +22,7 @@ from ctx.cli.running import (
 from ctx.clock import now_ms
 from ctx.errors import BadRequest, ConfigError
 from ctx.server.address import local
-from ctx.server.app import create_app
 from ctx.server.policy import ServerSettings, closed, open_to_pages, setting_doubts
-from ctx.server.run import proposal, serve
 from ctx.workspace import Workspace, open_workspace
 
 
@@ -65,6 +63,9 @@ def _serve(args: Namespace) -> int:
     if args.stdio:
         mcp = command_parser("mcp")
         return pipes.run("mcp", mcp.parse_args(["--config", args.config] if args.config else []))
+    from ctx.server.app import create_app  # the web server: 200 ms
+    from ctx.server.run import serve
+
     log_to_stderr(args.log_level, args.log_format)
     config = configuration(args.config)
     if args.bind:
@@ -104,6 +105,8 @@ def _check_vacant(bind: str, root: str) -> None:
             f"this project is served already, at http://{row.address} by process {row.pid}: use that "
             "server, or stop it first"
         )
+    from ctx.server.run import proposal  # 150 ms
+
     raise ConfigError(
         f"{bind} is taken by the ctx that serves {plain(row.root)} (process {row.pid}): stop it, or give "
         f"this project a [server] bind of its own in ctx.toml{proposal(bind)}"

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ctx.cli.common import memory_configuration, plain, tell
-from ctx.cli.hooks import BUDGET_TOKENS, HOOKED
-from ctx.cli.options import Parser, amount
+from ctx.cli.memory import DEFAULT_BANK
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError
 from ctx.memory import MemoryBank, Provenance
@@ -26,9 +25,6 @@ from ctx.memory.gist import gist
 from ctx.text import counted, one_line, sound
 from ctx.types import JSON, as_table
 from ctx.workspace import Workspace, open_workspace
-
-DEFAULT_BANK = "default"
-
 
 TAG = "captured"
 MAX_INPUT_BYTES = 8 << 20  # of a hook's JSON
@@ -291,19 +287,3 @@ def _parts(content: JSON) -> list[JSON]:
     if not isinstance(content, list):
         return []
     return [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
-
-
-def session_options(options: Parser, *, recalling: bool) -> None:
-    """The options of the two actions."""
-    options.add_argument("--bank", help=f"which bank (default: {DEFAULT_BANK})")
-    options.add_argument("--hook", choices=tuple(HOOKED), help="answer as this client's hook; never fail")
-    if recalling:
-        options.add_argument(
-            "query", nargs="*", help="what to look for (nothing: the most important and latest)"
-        )
-        options.add_argument(
-            "--budget-tokens",
-            type=amount,
-            default=BUDGET_TOKENS,
-            help=f"at most so many (default: {BUDGET_TOKENS})",
-        )

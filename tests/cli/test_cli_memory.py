@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from kit import ctx, project, workspace
 
+from ctx.cli import memory
 from ctx.memory import Provenance
+from ctx.memory.products import PRODUCTS
 from ctx.types import Caller
 
 PACKED = (
@@ -381,3 +383,7 @@ def test_what_both_sides_changed_is_told_with_the_mend_and_nothing_is_pruned(fol
     assert ctx(*sync, cwd=folder).returncode == 0
     shown = ctx("memory", "show", record["id"], "--bank", "alice", cwd=folder).stdout
     assert "Zoë likes rooibos now" in shown
+
+
+def test_the_options_name_every_product_that_is_read() -> None:
+    assert memory.PRODUCTS == PRODUCTS
