@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ctx.clock import now_ms
 from ctx.config import Config, default_config, read_config
@@ -12,10 +11,8 @@ from ctx.config.trust import asked, requests, variables
 from ctx.errors import BadParameter, BadRequest, ConfigError
 from ctx.project import Location, find_config
 from ctx.text import one_line
+from ctx.tools.base import Toolbox
 from ctx.types import JSON, Caller
-
-if TYPE_CHECKING:
-    from ctx.tools.base import Toolbox
 
 NO_PROJECT = (
     "no ctx.toml here or in a folder above; `ctx init` writes one for this folder, "
@@ -80,7 +77,7 @@ def print_json(value: JSON) -> None:
 
 
 def reply_of(
-    toolbox: "Toolbox", tool: str, arguments: dict[str, JSON], labels: Mapping[str, str]
+    toolbox: Toolbox, tool: str, arguments: dict[str, JSON], labels: Mapping[str, str]
 ) -> dict[str, JSON]:
     """A tool's reply. What is wrong with an argument is told by the option that it came from: the one of the
     parameter's name, or its label.

@@ -7,7 +7,10 @@ allows them ("jsonc"), and only where reading the result again shows that it mea
 
 import json
 import re
+import tomllib
 from collections.abc import Sequence
+
+import yaml
 
 from ctx.formats.frontmatter import yaml_depth
 from ctx.toml import toml_value
@@ -91,8 +94,6 @@ def _parsed(form: str, text: str) -> JSON:
         if form == "yaml":
             return _yaml_value(text)
         if form == "toml":
-            import tomllib  # 8 ms, and one client in eight has TOML
-
             return tomllib.loads(text)
         plain_json = strict(text) if form == "jsonc" else text
         return json.loads(plain_json if plain_json.strip() else "{}", object_pairs_hook=distinct)
@@ -123,8 +124,6 @@ def _yaml_value(text: str) -> JSON:
 
     Raises `ValueError`.
     """
-    import yaml  # 20 ms, and one client has YAML
-
     try:
         depth = yaml_depth(text, yaml.SafeLoader, _MAX_DEPTH)
         if depth is None:

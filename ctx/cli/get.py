@@ -4,19 +4,18 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ctx.cli.common import configuration, plain, print_json, prose, reply_of
 from ctx.cli.options import Parser, describe
 from ctx.connectors.names import encode_name
 from ctx.errors import BadRequest, NotFound
+from ctx.identity import document_id
+from ctx.store.base import Catalog
+from ctx.store.rows import Listing
 from ctx.text import nfc, sound, spellings
 from ctx.types import COMMITS, JSON, source_kind
 from ctx.workspace import Workspace, open_workspace
-
-if TYPE_CHECKING:
-    from ctx.store.base import Catalog
-    from ctx.store.rows import Listing
 
 LEAST_PREFIX = 4  # characters of an id: fewer begin too many of them, and are words more often
 SHOWN_CANDIDATES = 5  # in an answer's one line
@@ -169,8 +168,6 @@ def _paths(text: str, file: str, root: str | None) -> list[str]:
 
 def _at_path(workspace: Workspace, text: str, file: str, source: str | None) -> Iterator[Match]:
     """The documents of that path: `text` as a source names it, or `file` of this machine."""
-    from ctx.identity import document_id  # loads OpenSSL, which an id does not need
-
     names = workspace.catalog.complete("source", "", None, 10_000)
     roots = {folder.name: folder.root for folder in workspace.config.filesystems}
     for name in names if source is None else [name for name in names if source in (name, source_kind(name))]:
@@ -188,8 +185,6 @@ def _commits(workspace: Workspace, begun: str, source: str | None) -> Iterator[M
     """The commits whose id begins so."""
     if len(begun) < LEAST_PREFIX or not _HEX.issuperset(begun):
         return
-    from ctx.identity import document_id  # loads OpenSSL
-
     for name in workspace.catalog.complete("source", "", None, 10_000):
         if source in (None, name, source_kind(name)):
             for path in workspace.catalog.complete("path", COMMITS + begun, name, SHOWN_CANDIDATES * 4):
@@ -210,7 +205,7 @@ def _ending_so(
             yield Match(listing.id, listing.source, listing.source_id)
 
 
-def listings(catalog: "Catalog") -> Iterator["Listing"]:
+def listings(catalog: Catalog) -> Iterator[Listing]:
     """Every document, by source and path."""
     after = None
     while True:

@@ -17,6 +17,7 @@ from ctx.cli.recording import record_soon
 from ctx.clock import parse_ms
 from ctx.config import Config
 from ctx.connectors.base import Problem
+from ctx.connectors.forges import parse_remote
 from ctx.errors import BadRequest, CtxError
 from ctx.indexing.indexer import EmbedReport
 from ctx.indexing.run import EMPTY, IndexReport, Progress
@@ -307,8 +308,6 @@ def _print_place(config: Config, source: str) -> None:
     """Where a source that failed, or holds nothing, was looked for: on this machine's terminal alone, since
     its status is served to others.
     """
-    from ctx.connectors.forges import parse_remote  # only a failure needs it
-
     places = {folder.name: f"in: {folder.root}" for folder in config.filesystems}
     # Without what a repository's address may hold of a password.
     places |= {git.name: f"at: {parse_remote(git.url).redact(git.url)}" for git in config.gits}

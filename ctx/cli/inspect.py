@@ -1,7 +1,9 @@
 """`ctx sources`, `ctx stats`, `ctx export`."""
 
+import json
 import os
 import shutil
+import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TextIO
@@ -193,9 +195,6 @@ def _write_export(
 
     The chunks wait in a file of no name, so that both come from one steady view and none is kept in memory.
     """
-    import json  # off the path of the other reading commands
-    import tempfile
-
     documents = chunks = 0
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as waiting:
         out.write('{"documents": [')

@@ -21,6 +21,7 @@ from ctx.errors import BadRequest, ConfigError, Conflict, CtxError
 from ctx.memory import MemoryBank, Provenance
 from ctx.memory.bank.search import CHARS_PER_TOKEN
 from ctx.memory.capture import lasting
+from ctx.memory.columns import moment_ms
 from ctx.memory.gist import gist
 from ctx.text import counted, one_line, sound
 from ctx.types import JSON, as_table
@@ -266,8 +267,6 @@ def _codex_text(payload: JSON) -> JSON:
 
 def _moment(value: JSON) -> str | None:
     """A transcript's own time; None where it gives none, or none that can be read."""
-    from ctx.memory.columns import moment_ms
-
     try:
         ms = moment_ms("timestamp", value) if isinstance(value, str) else None
         return None if ms is None else iso_utc(ms)

@@ -12,7 +12,6 @@ from ctx.config.settings import Index
 from ctx.errors import ConfigError, StoreError
 from ctx.store.local import LocalIndex
 from ctx.store.schema import is_locked
-from ctx.store.sqlite import SqliteRecord
 
 if TYPE_CHECKING:  # the embedded engine needs neither
     from ctx.store.base import ReadCatalog, SearchIndex
@@ -77,11 +76,6 @@ def file_catalog(path: str, *, reading: bool) -> "SqliteCatalog":
     from ctx.store.sqlite_catalog import SqliteCatalog
 
     return SqliteCatalog(path, read_only=reading or is_locked(path))
-
-
-def file_record(path: str) -> SqliteRecord:
-    """What a search reads of the catalog in a file."""
-    return SqliteRecord(path, read_only=True)
 
 
 def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":
