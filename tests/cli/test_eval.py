@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from kit import project, workspace
 
+from ctx.cli import command_parser
 from ctx.cli.eval import Question, outcome, read_questions, run, summary
 from ctx.errors import BadRequest
 
@@ -40,6 +41,11 @@ def test_an_answer_is_met_by_its_path_or_the_end_of_it() -> None:
     assert summary("keyword", ranks)[1:] == pytest.approx((1 / 3, 2 / 3, 2 / 3, 0.5))
 
 
+def evaluate(arguments: list[str]) -> int:
+    """`ctx eval` with these arguments."""
+    return run("eval", command_parser("eval").parse_args(arguments))
+
+
 def test_hits_and_misses_are_told_with_what_stood_above(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -48,7 +54,7 @@ def test_hits_and_misses_are_told_with_what_stood_above(
         space.indexer.run()
     questions = tmp_path / "questions.tsv"
     questions.write_text("swimming otters\totter.md\notters\tzebra.md\n")
-    assert run("eval", [str(questions), "--config", str(config)]) == 0
+    assert evaluate([str(questions), "--config", str(config)]) == 0
     printed = capsys.readouterr()
     output = printed.out
     assert printed.err == "Note: no document is called zebra.md; what wants it cannot be met\n"
@@ -56,7 +62,7 @@ def test_hits_and_misses_are_told_with_what_stood_above(
     assert "wanted zebra.md: not among 100" in output
     assert "1. otter.md" in output
     assert "keyword rank 1" in output
-    assert run("eval", [str(questions), "--config", str(config), "--json"]) == 0
+    assert evaluate([str(questions), "--config", str(config), "--json"]) == 0
     reply = json.loads(capsys.readouterr().out)
     (figures,) = reply["modes"]
     assert reply["not_indexed"] == ["zebra.md"]
@@ -72,7 +78,7 @@ def test_a_file_of_questions_may_be_as_other_systems_write_it(
     questions = tmp_path / "questions.jsonl"
     line = '{"query": "swimming\u2028otters", "expect": "otter.md"}\r\n'
     questions.write_bytes(b"\xef\xbb\xbf" + line.encode())
-    assert run("eval", [str(questions), "--config", str(config), "--json"]) == 0
+    assert evaluate([str(questions), "--config", str(config), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["modes"][0]["first"] == 1.0
 
 
@@ -83,6 +89,6 @@ def test_what_would_pass_for_a_miss_is_refused(tmp_path: Path) -> None:
     questions = tmp_path / "questions.jsonl"
     questions.write_text('{"query": "otters", "expect": "otter.md", "source": "filesystem:nope"}\n')
     with pytest.raises(BadRequest, match=r"no source is called 'filesystem:nope' \(known: filesystem"):
-        run("eval", [str(questions), "--config", str(config)])
+        evaluate([str(questions), "--config", str(config)])
     with pytest.raises(BadRequest, match="--within must be at least 1, got 0"):
-        run("eval", [str(questions), "--config", str(config), "--within", "0"])
+        evaluate([str(questions), "--config", str(config), "--within", "0"])
