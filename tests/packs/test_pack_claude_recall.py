@@ -276,14 +276,14 @@ def test_cr6_clearing_asks_first_and_takes_only_its_own_session(server: PackServ
             "memoriesCleared": 0,
         }
     assert server.rest(stats, {}, bank="cr6")["totalMemories"] == 2
-    process = server.mcp(clear, {"confirm": True, "sessionId": "a"}, bank="cr6")
-    operation = process.pop("op_id")
-    assert process == {"success": True, "message": "Context cleared successfully", "memoriesCleared": 1}
-    restored = server.mcp(clear, {"undo": operation, "sessionId": "a"}, bank="cr6")
-    assert restored["memoriesRestored"] == 1
-    assert server.mcp(clear, {"confirm": True, "sessionId": "a"}, bank="cr6")["memoriesCleared"] == 1
-    with pytest.raises(Refused, match="no session of its own"):
-        server.rest(clear, {"confirm": True}, bank="cr6")
+    cleared = server.rest(clear, {"confirm": True}, bank="cr6", session="a")
+    operation = cleared.pop("op_id")
+    assert cleared == {"success": True, "message": "Context cleared successfully", "memoriesCleared": 1}
+    assert server.mcp(clear, {"undo": operation}, bank="cr6")["memoriesRestored"] == 1
+    assert server.rest(clear, {"confirm": True}, bank="cr6", session="a")["memoriesCleared"] == 1
+    for session, named in ((None, {}), (None, {"sessionId": "b"}), ("a", {"sessionId": "b"})):
+        with pytest.raises(Refused, match="only a client's own session can be cleared"):
+            server.rest(clear, {"confirm": True, **named}, bank="cr6", session=session)
     assert texts(server.rest(RECALL + "retrieve_memory", {}, bank="cr6")) == ["yours"]
     assert server.rest(stats, {}, bank="cr6", session="b")["sessionMemories"] == 1
 
