@@ -16,9 +16,8 @@ from ctx.store.plane import open_database
 from ctx.workspace import Workspace
 
 if TYPE_CHECKING:  # the web server is 0.3 s of processor time, and `ctx mcp` needs none of it
-    from ctx.server.app import Services
-    from ctx.server.late import Door
-    from ctx.server.mcp import Context, Entrance, McpServer
+    from ctx.server.app import Endpoint, Services
+    from ctx.server.mcp import Auth, Context, McpServer
     from ctx.server.policy import PackPolicy, ServerSettings
     from ctx.server.rest import PackRoute
     from ctx.server.work import Work
@@ -52,7 +51,7 @@ def services(workspace: Workspace) -> "Services":
         advice=server_advice(workspace),
         overview=Overview(workspace),
         pack_routes=_pack_routes(workspace),
-        mcp=mcp_door(workspace) if mcp else None,
+        mcp=mcp_endpoint(workspace) if mcp else None,
         work=Work(search_threads=max(SEARCH_THREADS, searches.threads)),
     )
 
@@ -90,10 +89,8 @@ def _pack_policies(workspace: Workspace) -> "tuple[PackPolicy, ...]":
     return pack_policies(workspace.packs)
 
 
-def mcp_server(workspace: Workspace, work: "Work", enter: "Callable[[Context], Entrance]") -> "McpServer":
-    """The protocol over a workspace with its packs.
-    Whoever comes to one pack, or to a bank, is told of no other.
-    """
+def mcp_server(workspace: Workspace, work: "Work", auth: "Callable[[Context], Auth]") -> "McpServer":
+    """MCP over a workspace with its packs. The endpoint of a pack or a bank shows no other."""
     from ctx.server.mcp import McpServer
 
     packs = workspace.packs
@@ -109,7 +106,7 @@ def mcp_server(workspace: Workspace, work: "Work", enter: "Callable[[Context], E
         workspace.agents,
         lambda: workspace.catalog,
         work,
-        enter=enter,
+        auth=auth,
         profile=profile,
         advice=server_advice(workspace),
         instructions=instructions,
@@ -117,18 +114,16 @@ def mcp_server(workspace: Workspace, work: "Work", enter: "Callable[[Context], E
     )
 
 
-def mcp_door(workspace: Workspace) -> "Callable[[Work], Door]":
+def mcp_endpoint(workspace: Workspace) -> "Callable[[Work], Endpoint]":
     """MCP over HTTP for a workspace."""
-    from ctx.server.late import LateDoor
 
-    def make(work: "Work") -> "Door":
+    def make(work: "Work") -> "Endpoint":
         # The SDK costs half a second to import, and the other commands of this module need none of it.
-        from ctx.server.mcp_http import HttpDoor, enter_http
+        from ctx.server.mcp_http import McpEndpoint, http_auth
 
-        return HttpDoor(mcp_server(workspace, work, enter_http))
+        return McpEndpoint(mcp_server(workspace, work, http_auth))
 
-    # What is wrong with a pack ends the start; without packs there is nothing to be wrong.
-    return make if workspace.packs else lambda work: LateDoor("mcp", lambda: make(work))
+    return make
 
 
 def key_ring(config: Config) -> Keys:

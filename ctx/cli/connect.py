@@ -23,7 +23,6 @@ from ctx.cli.foreign import Change, Outcome, file_at, own_command, read_text
 from ctx.cli.hooks import BUDGET_TOKENS, HOOKED, connect_memory
 from ctx.cli.options import Parser, describe
 from ctx.cli.owners import owner, record
-from ctx.cli.recording import record_soon
 from ctx.cli.running import at_address, of_project, servers, state_folder
 from ctx.config import Config
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
@@ -172,8 +171,6 @@ def _connect(key: str, location: Location | None, name: str, args: Any) -> Outco
         _own(path, name, root)
         connected = f"{client.title} is connected already: '{name}' in {path}"
         return Outcome(key, "unchanged", path, connected, _server_notes(location, args, keyless=keyless))
-    if location is not None and server.piped and "--url" not in server.arguments and not args.dry_run:
-        record_soon(_configuration(location), server.arguments[1:])  # what the client will ask first
     notes = _notes(client, location, args, _twins(present, entry, name), keyless=keyless)
     change = Change(key, path, content, revised, args.scope != "project", args.dry_run)
     outcome = change.write(f"{client.title}: wrote '{name}' into {path}", _then(client, server, args), notes)

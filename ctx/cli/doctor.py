@@ -501,10 +501,8 @@ def _handshake(client: "httpx.Client") -> Finding:
     opened = client.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": begin})
     if opened.status_code != 200:
         return Finding("mcp", FAILED, f"the handshake was answered {opened.status_code}: {opened.text[:200]}")
-    client.headers["Mcp-Session-Id"] = opened.headers.get("mcp-session-id", "")
     client.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"})
     listed = client.post("/mcp", json={"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
-    client.delete("/mcp")
     if listed.status_code != 200 or '"search"' not in listed.text:
         return Finding("mcp", FAILED, f"tools/list was answered {listed.status_code}: {listed.text[:200]}")
     return Finding("mcp", OK, "handshake and tools/list answered")

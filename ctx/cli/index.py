@@ -13,7 +13,6 @@ from ctx.cli.common import NO_SOURCES, configuration, json_printable, plain, pri
 from ctx.cli.logs import without_the_reported
 from ctx.cli.options import Parser, describe
 from ctx.cli.progress import add_progress_options, json_line, shown_progress
-from ctx.cli.recording import record_soon
 from ctx.clock import parse_ms
 from ctx.config import Config
 from ctx.connectors.base import Problem
@@ -83,9 +82,6 @@ def run(command: str, args: Namespace) -> int:
             stop.set()
             print("\nInterrupted: what was stored is kept, the next run completes it.", file=sys.stderr)
             return 130
-        # Who indexes by hand is about to ask, by a client perhaps.
-        if sys.stderr.isatty() and not args.dry_run:
-            record_soon(workspace.config, ("--config", args.config) if args.config else ())
         if args.watch and not args.dry_run:
             _follow(workspace, stop, as_json=args.json)
             return 0

@@ -182,24 +182,29 @@ class Pack:
             bank_id = self._bank_id(spec, passed, caller)
             session = self.sessions.open(_session_argument(arguments) or connection)
             self.sessions.touch(session)
-            named = _session_argument(arguments) is not None or caller.session_id is not None
+            # Only a stdio process and a client with X-Session-Id have a session of their own.
+            own = caller.session_id is not None or caller.door == "stdio"
+            shared = not own or session != connection
             return self._execute(
-                spec.name, source, passed, bank_id, session, caller, spec.timeout_s, output, shared=not named
+                spec.name, source, passed, bank_id, session, caller, spec.timeout_s, output, shared=shared
             )
 
         return run
 
     def _connection(self, caller: Caller) -> str:
-        """The session of the caller's connection; callers of one door and key that have none share one."""
-        return caller.session_id or self.sessions.open(
-            None, place=f"{caller.door}:{caller.principal or 'open'}"
-        )
+        """The caller's session: the client's `X-Session-Id`, else the stdio process (which continues the last
+        session of its folder), else one per key and bank.
+        """
+        if caller.session_id is not None:
+            return caller.session_id
+        place = f"{caller.door}:{caller.principal or 'open'}:{caller.bank or self.default_bank}"
+        return self.sessions.open(None, place=os.getcwd() if caller.door == "stdio" else place)
 
     def _project(self, session: str, caller: Caller) -> JSON:
-        """The folder in which a process on pipes was started; over HTTP nobody knows where a client is."""
+        """The folder in which a stdio process was started; None over HTTP."""
         if caller.door != "stdio":
             return None
-        return self.sessions.data(caller.session_id or session).get("project")
+        return self.sessions.data(self._connection(caller)).get("project")
 
     def answer_method(self, method: str, caller: Caller) -> JSON:
         """What a JSON-RPC method of the pack's own answers (`health/check`)."""

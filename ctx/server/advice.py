@@ -1,20 +1,20 @@
-"""What models are told of the server before they call anything: only what works with this configuration."""
+"""What the server tells models about itself; it mentions only what this configuration can do."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from ctx.tools.base import Tool
 
-MEANING_MODES = ("semantic", "hybrid")  # those that need embeddings
+MODES_WITH_EMBEDDINGS = ("semantic", "hybrid")
 
 
 class Advice(NamedTuple):
-    """`semantic`: whether documents have embeddings, so that modes by meaning answer and are spoken of."""
+    """`semantic`: whether documents have embeddings, so that semantic and hybrid search work."""
 
     semantic: bool = True
 
     def instructions(self) -> str:
-        """For MCP: what to use for what."""
+        """The MCP server instructions: which tool to use for what."""
         hybrid = ' (mode "hybrid" finds both words and meaning)' if self.semantic else ""
         return (
             f"Search the user's documents with `search`{hybrid}, read one whole with `get`, see what is "
@@ -22,13 +22,11 @@ class Advice(NamedTuple):
         )
 
     def listed(self, tool: Tool) -> Tool:
-        """The tool as lists show it. A mode that is not listed is still understood: it answers
-        `embeddings_disabled`.
-        """
+        """The tool as lists show it: without embeddings, `search` does not list the modes that need them."""
         properties = tool.parameters.get("properties", {})
         if self.semantic or not tool.builtin or "enum" not in properties.get("mode", {}):
             return tool
-        modes = [mode for mode in properties["mode"]["enum"] if mode not in MEANING_MODES]
+        modes = [mode for mode in properties["mode"]["enum"] if mode not in MODES_WITH_EMBEDDINGS]
         mode = {**properties["mode"], "enum": modes, "description": "keyword: words and identifiers"}
         return tool._replace(
             description=tool.description.replace("keyword, semantic, or hybrid query", "keyword"),
@@ -36,7 +34,7 @@ class Advice(NamedTuple):
         )
 
     def words(self, tools: Iterable[Tool]) -> str:
-        """`/llms.txt`: what the server is, for a model that reads."""
+        """The text of `/llms.txt`."""
         mode = "hybrid" if self.semantic else "keyword"
         return "\n".join(
             [

@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, HTTPConnection
@@ -18,10 +18,8 @@ from ctx.errors import CtxError, NotFound
 from ctx.indexing.status import FIRST_ANSWERS_S
 from ctx.server import errors, rest
 from ctx.server.advice import Advice
-from ctx.server.exchange import header
 from ctx.server.guard import Guard
 from ctx.server.keys import Keys
-from ctx.server.late import Door, LateDoor
 from ctx.server.metrics import Metrics
 from ctx.server.overview import Overview
 from ctx.server.policy import ACCESS, Access, Policy, ServerSettings, check_bind
@@ -49,13 +47,24 @@ Handler = Callable[[HTTPConnection, Exception], Awaitable[Response]]
 CLIENT_GONE = 499  # as nginx logs it
 
 
+class Endpoint(Protocol):
+    """A part of the server that answers its own paths: MCP, or the fixed endpoints. It lives for one
+    `lifespan`. What the guard knows of a request is the `Access` in `scope["ctx.access"]`.
+    """
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+    def lifespan(self) -> AbstractAsyncContextManager[None]: ...
+
+
 class Services(NamedTuple):
     """What the server serves. `start` and `stop` run in a thread, before the first request and after the
     last.
 
     `begin` is called behind the first answers, on the event loop: what grows with the sources waits for it.
     `ending` is called when the stop begins, while the last requests are still answered; it must not wait.
-    `health` gives at least `{"status": "ok"}`. `mcp` makes the MCP door; its calls share the server's `Work`.
+    `health` gives at least `{"status": "ok"}`. `mcp` makes the MCP endpoint, whose calls share the server's
+    `Work`.
     """
 
     toolbox: Toolbox
@@ -65,7 +74,7 @@ class Services(NamedTuple):
     begin: Callable[[], None] = lambda: None
     ending: Callable[[], None] = lambda: None
     stop: Callable[[], None] = lambda: None
-    mcp: Callable[[Work], Door] | None = None
+    mcp: Callable[[Work], Endpoint] | None = None
     pack_routes: Iterable[rest.PackRoute] = ()
     keys: Keys | None = None
     work: Work | None = None  # None: one of the usual size
@@ -89,40 +98,32 @@ def create_app(services: Services, settings: ServerSettings, *, page_folder: str
         Exception: _on_surprise,
     }
 
-    def fixed() -> Door:
-        from ctx.server.endpoints import Endpoints, State  # FastAPI with pydantic: 0.35 s
+    from ctx.server.endpoints import Endpoints, State  # FastAPI with pydantic: 0.35 s
 
-        toolbox, agents, advice = services.toolbox, services.agents, services.advice
-        state = State(toolbox, agents, work, services.health, advice, services.overview, metrics)
-        return Endpoints(state, handlers, key_needed=policy.closed, page_folder=page_folder)
-
-    endpoints = LateDoor("endpoints", fixed)
+    toolbox, agents, advice = services.toolbox, services.agents, services.advice
+    state = State(toolbox, agents, work, services.health, advice, services.overview, metrics)
+    endpoints = Endpoints(state, handlers, key_needed=policy.closed, page_folder=page_folder)
     entries = _entries(services, work, mcp, endpoints, metrics=settings.metrics)
     app = Starlette(
         routes=[entry.route for entry in entries],
         exception_handlers=handlers,
-        lifespan=_lifespan(services, work, [door for door in (mcp, endpoints) if door is not None]),
+        lifespan=_lifespan(services, work, [mcp] if mcp is not None else []),
     )
     app.router.middleware_stack = _Dispatch(app.router.middleware_stack)
 
-    def ending() -> None:
-        services.ending()
-        if mcp is not None:
-            mcp.close()
-
-    return Guard(app, policy, Routes(entries), ending=ending)
+    return Guard(app, policy, Routes(entries), ending=services.ending)
 
 
 def _lifespan(
-    services: Services, work: Work, doors: Iterable[Door]
+    services: Services, work: Work, parts: Iterable[Endpoint]
 ) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         await asyncio.to_thread(services.start)
         try:
             async with AsyncExitStack() as stack:
-                for door in doors:
-                    await stack.enter_async_context(door.lifespan())
+                for part in parts:
+                    await stack.enter_async_context(part.lifespan())
                 beginning = asyncio.create_task(begin_behind_answers(services, work))
                 yield
                 beginning.cancel()
@@ -142,7 +143,7 @@ async def begin_behind_answers(services: Services, work: Work) -> None:
 
 
 def _entries(
-    services: Services, work: Work, mcp: Door | None, endpoints: Door, *, metrics: bool
+    services: Services, work: Work, mcp: Endpoint | None, endpoints: Endpoint, *, metrics: bool
 ) -> list[Entry]:
     """Every route in its zone. A pack's own come first: some stand below /mcp."""
     entries = [*rest.pack_entries(services.pack_routes, work)]
@@ -178,27 +179,21 @@ class _Dispatch:
 
 
 class _Resource:
-    """A path of which everything goes to the door."""
+    """A path that an endpoint answers, whatever the method."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._door.handle(scope, receive, send)
+        await self._endpoint.handle(scope, receive, send)
 
 
 class _McpResource(_Resource):
-    """An MCP path: everything to the door, but a GET without a session.
-
-    To that 405 is the one answer which clients read as "no stream here"; at 400 or 404 they take the server
-    for broken.
-    """
+    """An MCP path. It answers POST only: clients read 405 as "no stream here", 400 or 404 as "broken"."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        method = scope["method"]
-        in_session = header(scope, b"mcp-session-id") is not None
-        if method not in ("POST", "DELETE") and not (method == "GET" and in_session):
-            raise errors.method_not_allowed(scope["path"], method, ("POST", "DELETE"))
+        if scope["method"] != "POST":
+            raise errors.method_not_allowed(scope["path"], scope["method"], ("POST",))
         await super().__call__(scope, receive, send)
 
 

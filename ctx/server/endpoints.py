@@ -2,8 +2,7 @@
 server runs is in rest.py.
 
 The replies are typed for the description. The handlers encode them themselves (errors.py): pydantic would
-refuse a lone surrogate, which a file name that is not UTF-8 brings along. All this is imported once the
-server listens (late.py).
+refuse a lone surrogate, which a file name that is not UTF-8 brings along.
 """
 
 import asyncio
@@ -105,7 +104,7 @@ class State(NamedTuple):
 
 
 class Endpoints:
-    """The application of FastAPI's that answers them, as a door of the server (late.py).
+    """The application of FastAPI's that answers them, as an endpoint of the server (app.py).
 
     `handlers` make replies of errors, `page_folder` is instead of the page's own.
     """
@@ -133,9 +132,6 @@ class Endpoints:
 
     def lifespan(self) -> AbstractAsyncContextManager[None]:
         return nullcontext()
-
-    def close(self) -> None:
-        """Nothing streams."""
 
 
 router = APIRouter(route_class=Endpoint)

@@ -1,17 +1,13 @@
-"""MCP over the Toolbox: one server for both protocol eras, whatever the transport.
+"""MCP over the Toolbox: one server for both protocol eras, on any transport.
 
-Sessions up to 2025-11-25 and the stateless 2026-07-28 get the same tools, checks and defaults as REST. A
-failure that the model can mend is a tool error (`isError`); a protocol fault is a JSON-RPC error. Imported
-only by the servers: the SDK costs half a second.
+Tools, checks and defaults are those of REST. A failure the model can fix is a tool error (`isError`); a
+protocol fault is a JSON-RPC error. Importing the SDK takes half a second, so only servers import this module.
 
-Contract: docs/mcp.md. This is the only module, with mcp_http and stdio, that knows the SDK.
+See docs/mcp.md. Only this module, mcp_shapes, mcp_http and stdio use the SDK.
 """
 
 import asyncio
-import json
 import logging
-import weakref
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
@@ -22,13 +18,6 @@ from mcp import MCPError
 from mcp.server.caching import CacheHint
 from mcp.server.context import CallNext
 from mcp.server.lowlevel import Server
-from mcp.server.lowlevel.server import NotificationOptions
-from mcp.server.subscriptions import (
-    InMemorySubscriptionBus,
-    ListenHandler,
-    PromptsListChanged,
-    ToolsListChanged,
-)
 
 from ctx import __version__
 from ctx.errors import CtxError, NotFound
@@ -40,6 +29,7 @@ from ctx.server.mcp_shapes import (
     cursor_of,
     cursor_text,
     is_protocol_fault,
+    params_fault,
     rpc_error,
     tool_failure,
     tool_result,
@@ -56,23 +46,17 @@ logger = logging.getLogger(__name__)
 
 MODERN = "2026-07-28"
 PAGE = 50  # resources a page
-COMPLETIONS = 100  # values a completion answers at most, by the protocol
-MAX_LISTENERS = 256
-PEER_LISTENERS = 192  # of one key or address: a crowd of one's own must not keep others from the news
+COMPLETIONS = 100  # the most values the protocol allows in a completion
 LIST_TTL_MS = 60_000
-RESOURCE_NOT_FOUND = -32002  # of the older era; the newer one says INVALID_PARAMS
-COUNTED = ("tools/call", "resources/read", "prompts/get", "completion/complete")
+RESOURCE_NOT_FOUND = -32002  # legacy era; the modern one says INVALID_PARAMS
+RATE_LIMITED = ("tools/call", "resources/read", "prompts/get", "completion/complete")
 
-Context = Any  # mcp.server.context.ServerRequestContext: provisional in the SDK, so named in one place
+Context = Any  # mcp.server.context.ServerRequestContext, which is provisional in the SDK
 
 
-class Entrance(Protocol):
-    """Who comes in by one request, and what they may do: the guard's answer over HTTP, a fixed one over
-    pipes. `spender`: whose work it is counted as.
-    """
+class Auth(Protocol):
+    """Who sent a request and what they may do."""
 
-    @property
-    def spender(self) -> str: ...
     def caller(self) -> Caller: ...
     def admit(self, tool: Tool) -> None: ...
     def shows(self, pack: str | None) -> bool: ...
@@ -81,10 +65,9 @@ class Entrance(Protocol):
 
 
 class Profile(NamedTuple):
-    """What one endpoint shows: which tools under which names, which errors, which instructions.
+    """What one endpoint shows: its tools and their names, its error codes and instructions.
 
-    `tools()` gives (shown name, tool); `resolve(name)` the tool's own name for a shown or accepted one, None
-    for unknown.
+    `tools()` gives (shown name, tool) pairs. `resolve(name)` gives the tool's own name, None if unknown.
     """
 
     tools: Callable[[], Sequence[tuple[str, Tool]]]
@@ -92,16 +75,15 @@ class Profile(NamedTuple):
     dialect: Dialect = Dialect()
     methods: Mapping[str, Callable[[Caller], JSON]] = {}
     documents: bool = True  # resources and their completion
-
-    packs: tuple[str, ...] | None = None  # whose prompts are shown; None: everybody's
-    about: tuple[str, str] | None = None  # what the server is here, and how it is used; None: as everywhere
+    packs: tuple[str, ...] | None = None  # whose prompts are shown; None: all
+    about: tuple[str, str] | None = None  # description and instructions; None: the server's own
 
     def agents(self, agents: Agents) -> list[Agent]:
-        """The prompts of this endpoint."""
+        """The agents that this endpoint offers as prompts."""
         return [agent for agent in agents.list() if self.packs is None or agent.pack in self.packs]
 
     def introduced(self, result: Any) -> Any:
-        """The reply to a handshake, as this endpoint introduces itself."""
+        """A handshake reply with this endpoint's own description and instructions."""
         if self.about is None or not isinstance(result, dict) or "instructions" not in result:
             return result
         description, instructions = self.about
@@ -111,17 +93,16 @@ class Profile(NamedTuple):
         return reply
 
 
-class Visit(NamedTuple):
-    """One request: how it came in, who calls, and what they are shown. Made once, by `McpServer._around`."""
+class RequestInfo(NamedTuple):
+    """Who sent a request and what their endpoint shows. `McpServer._around` makes one per request."""
 
-    entrance: Entrance
+    auth: Auth
     caller: Caller
     profile: Profile
 
     @property
     def sees_documents(self) -> bool:
-        """Whether there are documents for this caller."""
-        return self.profile.documents and self.entrance.shows(None)
+        return self.profile.documents and self.auth.shows(None)
 
 
 def _prompt_message(message: Mapping[str, str]) -> types.PromptMessage:
@@ -131,7 +112,7 @@ def _prompt_message(message: Mapping[str, str]) -> types.PromptMessage:
 
 
 def whole_toolbox(toolbox: Toolbox) -> Profile:
-    """Everything, under its own name."""
+    """Every tool under its own name."""
 
     def resolve(name: str) -> str | None:
         try:
@@ -139,17 +120,13 @@ def whole_toolbox(toolbox: Toolbox) -> Profile:
         except NotFound:
             return None
         except CtxError:
-            return name  # it is known and could not be loaded: the call says why
+            return name  # it failed to load: the call will say why
 
     return Profile(tools=lambda: [(tool.name, tool) for tool in toolbox.list()], resolve=resolve)
 
 
 class McpServer:
-    """The protocol over a Toolbox. `enter(context)` says who a request comes from, `profile(caller)` what
-    they see.
-
-    Made once for a server's life; `start` is called on its event loop.
-    """
+    """MCP over a Toolbox. `auth(context)` says who sent a request, `profile(caller)` what they see."""
 
     def __init__(
         self,
@@ -158,41 +135,22 @@ class McpServer:
         catalog: Callable[[], Catalog],
         work: Work,
         *,
-        enter: Callable[[Context], Entrance],
+        auth: Callable[[Context], Auth],
         profile: Callable[[Caller], Profile] | None = None,
         advice: Advice = FULL_ADVICE,
-        instructions: Sequence[str] = (),  # of packs, behind the advice
+        instructions: Sequence[str] = (),  # of packs, after the advice
         methods: Sequence[str] = (),
     ) -> None:
         self.toolbox = toolbox
         self.agents = agents
         self._catalog = catalog
         self._work = work
-        self._enter = enter
+        self._auth = auth
         self._advice = advice
         whole = whole_toolbox(toolbox)
         self._profile = profile or (lambda caller: whole)
-        self._bus = InMemorySubscriptionBus()
-        self._listen = ListenHandler(self._bus, max_subscriptions=MAX_LISTENERS)
-        self._listeners: Counter[str] = Counter()  # streams of each peer
-        self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._announced: set[str] = set()
-        self._mirrored: dict[str, tuple[Mapping[str, Any], bool]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
         self._failures = errors.Failures()
         self.server = self._build("\n\n".join((advice.instructions(), *instructions)), methods)
-        toolbox.on_change(lambda: self._changed("tools"))
-        agents.on_change(lambda: self._changed("prompts"))
-
-    def start(self) -> None:
-        """Begins to tell clients of changed lists. On the event loop."""
-        self._loop = asyncio.get_running_loop()
-
-    def close(self) -> None:
-        """Ends the streams on which clients listen. On the event loop, without waiting."""
-        self._loop = None
-        self._listen.close()
 
     def _build(self, instructions: str, methods: Sequence[str]) -> "Server[Any]":
         hint = CacheHint(ttl_ms=LIST_TTL_MS, scope="private")
@@ -218,54 +176,42 @@ class McpServer:
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
             on_completion=self._complete,
-            on_subscriptions_listen=self._subscribe,
         )
         for method in methods:
             server.add_request_handler(method, types.RequestParams, self._own_method)
-        # Not behind the SDK's own, which makes spans for OpenTelemetry: ctx sets no collector up, and each
-        # call would pay 30 us.
+        # Replaces the SDK's OpenTelemetry middleware: ctx has no collector.
         server.middleware[:] = [self._around]
-        standard = server.create_initialization_options
-        changes = NotificationOptions(tools_changed=True, prompts_changed=True)
-        # The older era learns from these options that lists may change.
-        server.create_initialization_options = (  # type: ignore[method-assign]
-            lambda notification_options=None, *arguments, **options: standard(
-                notification_options or changes, *arguments, **options
-            )
-        )
         return server
 
     # -- around every request --------------------------------------------------------------------------------
 
     async def _around(self, ctx: Context, call_next: CallNext) -> Any:
-        if ctx.method == "notifications/initialized":
-            self._connections.add(ctx.session._connection)  # the SDK has no public name for it (2.3)
         if ctx.request_id is None:
             return await call_next(ctx)
-        visit = ctx.visit = self._visit(ctx)
-        dialect = visit.profile.dialect
-        method = visit.profile.methods.get(ctx.method)
+        auth = self._auth(ctx)
+        caller = auth.caller()
+        info = ctx.info = RequestInfo(auth, caller, self._profile(caller))
+        dialect = info.profile.dialect
+        method = info.profile.methods.get(ctx.method)
         if method is not None:
-            # Before the handshake too: claude-recall's clients ask for its health first.
-            answer = await self._work.probes.run(lambda: method(visit.caller))
+            # Before the handshake too: Claude Recall's clients send health/check first.
+            answer = await self._work.probes.run(lambda: method(caller))
             return {**answer, "resultType": "complete"} if ctx.protocol_version >= MODERN else answer
         try:
-            if ctx.method in COUNTED:
-                visit.entrance.spend()
-            return visit.profile.introduced(await call_next(ctx))
-        except CtxError as error:  # of a method that is no tool: the SDK would log a traceback
+            fault = params_fault(ctx.method, ctx.params or {})
+            if fault is not None:
+                raise MCPError(code=types.INVALID_PARAMS, message=f"Invalid params: {fault}")
+            if ctx.method in RATE_LIMITED:
+                auth.spend()
+            return info.profile.introduced(await call_next(ctx))
+        except CtxError as error:  # unhandled, the SDK would log a traceback
             if errors.row(error).status >= 500:
-                self._failures.note(error, visit.caller.request_id or "-")
+                self._failures.note(error, caller.request_id or "-")
             raise rpc_error(error, dialect) from error
         except MCPError as error:
             if dialect.details:
                 raise _with_details(error) from error
             raise
-
-    def _visit(self, context: Context) -> Visit:
-        entrance = self._enter(context)
-        caller = entrance.caller()
-        return Visit(entrance, caller, self._profile(caller))
 
     async def _own_method(self, context: Context, params: Any) -> Any:
         raise MCPError(code=types.METHOD_NOT_FOUND, message=f"Method not found: {context.method}")
@@ -273,42 +219,36 @@ class McpServer:
     # -- tools -----------------------------------------------------------------------------------------------
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
-        """The schema, for a tool some of whose arguments come as headers too; else None, which spares the SDK
-        a walk through it.
-        """
         try:
             schema: Mapping[str, Any] = self.toolbox.get(name).parameters
         except CtxError:
             return None
-        mirror = self._mirrored.get(name)
-        if mirror is None or mirror[0] is not schema:
-            mirror = self._mirrored[name] = (schema, "x-mcp-header" in json.dumps(schema))
-        return schema if mirror[1] else None
+        return schema
 
     async def _list_tools(self, context: Context, params: Any) -> types.ListToolsResult:
-        visit: Visit = context.visit
+        info: RequestInfo = context.info
         rows = [
             tool_row(name, self._advice.listed(tool))
-            for name, tool in visit.profile.tools()
-            if visit.entrance.shows(tool.pack)
+            for name, tool in info.profile.tools()
+            if info.auth.shows(tool.pack)
         ]
         return types.ListToolsResult(tools=rows)
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        visit: Visit = context.visit
-        dialect = visit.profile.dialect
-        name = visit.profile.resolve(params.name)
+        info: RequestInfo = context.info
+        dialect = info.profile.dialect
+        name = info.profile.resolve(params.name)
         if name is None:
             raise _unknown_tool(params.name[:80], dialect)
         arguments = params.arguments or {}
         steps: set[Future[None]] = set()
-        caller = visit.caller._replace(progress=self._progress(context, steps))
+        caller = info.caller._replace(progress=self._progress(context, steps))
         tool: Tool | None = None
         try:
             tool = self.toolbox.get(name)
-            visit.entrance.admit(tool)
+            info.auth.admit(tool)
             result = await self._work.call(self.toolbox, tool, arguments, caller)
-            if steps:  # behind the result the last step would find the stream closed
+            if steps:  # the stream closes after the result
                 await asyncio.gather(*map(asyncio.wrap_future, tuple(steps)), return_exceptions=True)
         except CtxError as error:
             if is_protocol_fault(error, dialect):
@@ -322,7 +262,7 @@ class McpServer:
         return tool_result(result, tool, pretty=dialect.pretty, chunks=arguments.get("chunks") is True)
 
     def _progress(self, context: Context, steps: "set[Future[None]]") -> CallProgress | None:
-        """How a tool's thread tells how far it is. What is on its way to the client stands in `steps`."""
+        """The progress callback of a call, for any thread. Notifications still being sent are in `steps`."""
         if not context.meta or "progress_token" not in context.meta:
             return None
         loop = asyncio.get_running_loop()
@@ -333,7 +273,7 @@ class McpServer:
                 sending = asyncio.run_coroutine_threadsafe(report, loop)
             except RuntimeError:
                 report.close()
-                return  # the server has stopped: nobody listens any more
+                return  # the server has stopped
             steps.add(sending)
             sending.add_done_callback(steps.discard)
 
@@ -342,7 +282,7 @@ class McpServer:
     # -- documents as resources ------------------------------------------------------------------------------
 
     async def _list_resources(self, context: Context, params: Any) -> types.ListResourcesResult:
-        if not context.visit.sees_documents:
+        if not context.info.sees_documents:
             return types.ListResourcesResult(resources=[])
         after = cursor_of(params.cursor) if params and params.cursor else None
         rows = await self._work.searches.run(
@@ -364,7 +304,7 @@ class McpServer:
         )
 
     async def _list_templates(self, context: Context, params: Any) -> types.ListResourceTemplatesResult:
-        if not context.visit.sees_documents:
+        if not context.info.sees_documents:
             return types.ListResourceTemplatesResult(resource_templates=[])
         return types.ListResourceTemplatesResult(
             resource_templates=[
@@ -385,7 +325,7 @@ class McpServer:
         uri = str(params.uri)
         document = (
             await self._work.documents.run(lambda: self._document(uri))
-            if context.visit.sees_documents
+            if context.info.sees_documents
             else None
         )
         if document is None:
@@ -425,34 +365,34 @@ class McpServer:
                     for argument in agent.arguments
                 ],
             )
-            for agent in context.visit.profile.agents(self.agents)
-            if context.visit.entrance.shows(agent.pack)
+            for agent in context.info.profile.agents(self.agents)
+            if context.info.auth.shows(agent.pack)
         ]
         return types.ListPromptsResult(prompts=prompts)
 
     async def _get_prompt(
         self, context: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
-        visit: Visit = context.visit
-        agents = visit.profile.agents(self.agents)
+        info: RequestInfo = context.info
+        agents = info.profile.agents(self.agents)
         agent = next((agent for agent in agents if agent.name == params.name), None)
         try:
             if agent is None:
                 raise NotFound(f"no agent registered with name: {params.name[:80]}")
-            visit.entrance.admit_agent(agent)
+            info.auth.admit_agent(agent)
             arguments = dict(params.arguments or {})
-            prompt = await self._work.prompt(self.agents, agent, params.name, arguments, visit.caller)
+            prompt = await self._work.prompt(self.agents, agent, params.name, arguments, info.caller)
         except CtxError as error:
             code = errors.row(error).rpc or types.INVALID_PARAMS
             raise MCPError(code=code, message=error.message, data={"code": error.word}) from error
-        # MCP has no system role: the system text is the first thing the user says.
+        # MCP has no system role: the system prompt becomes the first user message.
         messages = [_prompt_message({"role": "user", "content": prompt.system})]
         messages += map(_prompt_message, prompt.messages)
         return types.GetPromptResult(description=agent.description, messages=messages)
 
     async def _complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         values: list[str] = []
-        if context.visit.sees_documents and params.argument.name in ("source", "path", "id"):
+        if context.info.sees_documents and params.argument.name in ("source", "path", "id"):
             prefix = params.argument.value
             chosen = (params.context.arguments or {}) if params.context else {}
             name, source = params.argument.name, chosen.get("source")
@@ -465,52 +405,6 @@ class McpServer:
             )
         )
 
-    async def _subscribe(self, context: Context, params: Any) -> types.SubscriptionsListenResult:
-        """One stream of news, which lasts until its client closes it."""
-        peer = context.visit.entrance.spender
-        if self._listeners[peer] >= PEER_LISTENERS:
-            raise MCPError(code=types.INTERNAL_ERROR, message="Subscription limit reached")
-        self._listeners[peer] += 1
-        try:
-            return await self._listen(context, params)
-        finally:
-            self._listeners[peer] -= 1
-            self._listeners += Counter()  # forgets whom nothing is left of
-
-    # -- changed lists ---------------------------------------------------------------------------------------
-
-    def _changed(self, what: str) -> None:
-        """Told in any thread; clients are told on the event loop, once for a burst."""
-        loop = self._loop
-        if loop is None:
-            return
-        try:
-            loop.call_soon_threadsafe(self._announce_soon, what)
-        except RuntimeError:
-            pass  # the server has stopped
-
-    def _announce_soon(self, what: str) -> None:
-        if what in self._announced:
-            return
-        self._announced.add(what)
-        task = asyncio.ensure_future(self._announce(what))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _announce(self, what: str) -> None:
-        await asyncio.sleep(0.02)  # a reload replaces several tools at once
-        self._announced.discard(what)
-        await self._bus.publish(ToolsListChanged() if what == "tools" else PromptsListChanged())
-        for connection in list(self._connections):
-            try:
-                await (
-                    connection.send_tool_list_changed()
-                    if what == "tools"
-                    else connection.send_prompt_list_changed()
-                )
-            except Exception as error:  # a client that went away must not keep the news from the others
-                logger.debug("client not told of changed %s: %s", what, error)
-
 
 def _unknown_tool(name: str, dialect: Dialect) -> MCPError:
     data = {"details": f"no tool registered with name: {name}"} if dialect.details else None
@@ -518,7 +412,7 @@ def _unknown_tool(name: str, dialect: Dialect) -> MCPError:
 
 
 def _with_details(error: MCPError) -> MCPError:
-    """The SDK's own errors too: an unknown method, parameters that no request has."""
+    """Add `data.details` to an error of the SDK."""
     data, message = error.error.data, error.error.message
     if isinstance(data, dict) and "details" in data:
         return error

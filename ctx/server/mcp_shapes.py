@@ -1,4 +1,4 @@
-"""What MCP's messages are made of: tools as lists show them, results, errors, cursors."""
+"""MCP messages: reading them, and building tool rows, results, errors and cursors."""
 
 import base64
 import binascii
@@ -16,24 +16,24 @@ from ctx.text import sound
 from ctx.tools.base import Tool
 from ctx.types import JSON
 
-# A document's text is sent once: it is the text of the reply, and the structured content has the fields about
-# it.
+# The field of a tool's result that becomes the text of the reply. The structured content leaves it out: a
+# document is sent once.
 TEXT_FIELDS: Mapping[str, str] = {"get": "body"}
 
 
 class Dialect(NamedTuple):
-    """How a pack's clients expect protocol errors, where that differs from the standard."""
+    """The error codes that a pack's clients expect, where they differ from the standard."""
 
     unknown_tool: int = types.INVALID_PARAMS
     rate_limited: int = errors.RATE_LIMITED
-    store: int | None = None  # None: as everywhere
+    store: int | None = None  # None: the standard code
     bad_arguments: int | None = None  # None: a tool error
     details: bool = False  # every error carries data.details
     pretty: bool = False  # the text copy is indented JSON
 
 
 def tool_row(name: str, tool: Tool) -> types.Tool:
-    """A tool in a list, under the name that the endpoint shows."""
+    """A tool as `tools/list` shows it, under the name of the endpoint."""
     hints = tool.annotations
     return types.Tool(
         name=name,
@@ -54,7 +54,7 @@ def tool_row(name: str, tool: Tool) -> types.Tool:
 def _output_schema(tool: Tool) -> Any:
     schema = tool.output_schema
     if not isinstance(schema, dict) or schema.get("type") != "object":
-        return None  # the older era knows object schemas only
+        return None  # the legacy era allows only object schemas
     field = text_field(tool)
     if field is None:
         return schema
@@ -68,9 +68,8 @@ def tool_result(
 ) -> types.CallToolResult:
     """The result as structured content, with a text copy for clients that read only text.
 
-    A script may answer in MCP's own shape, `{"content": [{"type": "image", ...}]}`: it goes through as it is.
-    Of a document the text is the body alone, which the structured content leaves out, and its chunks where
-    they were asked for.
+    A script may answer in MCP's own shape, `{"content": [{"type": "image", ...}]}`, which is passed on. The
+    text of a document is its body; its chunks are included if `chunks`.
     """
     if isinstance(result, dict):
         own_shape = _in_mcp_shape(result, tool)
@@ -79,7 +78,7 @@ def tool_result(
         field = text_field(tool)
         if field is not None and isinstance(result.get(field), str):
             return _document(result, field, chunks=chunks)
-    result, text = _told(result, orjson.OPT_INDENT_2 if pretty else None)
+    result, text = _encoded(result, orjson.OPT_INDENT_2 if pretty else None)
     if isinstance(result, str):
         return _answer(result, {"result": result})
     return _answer(text, result if isinstance(result, dict) else {"result": result})
@@ -92,8 +91,8 @@ def _document(result: dict[str, JSON], field: str, *, chunks: bool) -> types.Cal
     return _answer(sound(result[field]), fields)
 
 
-def _told(result: JSON, option: int | None) -> tuple[JSON, str]:
-    """A result as JSON can say it, and its text."""
+def _encoded(result: JSON, option: int | None) -> tuple[JSON, str]:
+    """A result that JSON can hold, and its text."""
     try:
         return result, orjson.dumps(result, option=option).decode()
     except TypeError:  # a lone surrogate, or a number beyond 64 bits
@@ -107,7 +106,7 @@ def _in_mcp_shape(result: dict[str, JSON], tool: Tool) -> types.CallToolResult |
     try:
         return types.CallToolResult.model_validate(result)
     except ValueError:
-        return None  # it only looked like content: it is the tool's own data
+        return None  # it only looks like content
 
 
 def _answer(text: str, structured: dict[str, JSON]) -> types.CallToolResult:
@@ -117,9 +116,7 @@ def _answer(text: str, structured: dict[str, JSON]) -> types.CallToolResult:
 
 
 def tool_failure(message: str, fields: JSON = None) -> types.CallToolResult:
-    """A failure that the model can mend; `fields`: what a client of the tool reads even then, beside
-    `error`.
-    """
+    """A failure that the model can fix. `fields` are added to `error` in the structured content."""
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=f"Error: {message}")],
         structured_content=None if fields is None else {"error": message, **fields},
@@ -128,7 +125,7 @@ def tool_failure(message: str, fields: JSON = None) -> types.CallToolResult:
 
 
 def text_field(tool: Tool) -> str | None:
-    """The field of a tool's result that is sent as the text, and only there; None: all is sent as both."""
+    """The field of a tool's result that is sent only as text; None if there is none."""
     return TEXT_FIELDS.get(tool.name) if tool.builtin else None
 
 
@@ -141,56 +138,70 @@ def _is_content(value: JSON) -> bool:
     )
 
 
-NAMELESS = (
-    "the id of a request is a text or a whole number; without one it is a notification, which is not answered"
-)
+class MessageFault(ValueError):
+    """Why a line or a body is refused before it reaches the SDK. `data` is added to the error."""
+
+    def __init__(self, id: JSON, code: int, reason: str, **data: JSON) -> None:
+        super().__init__(reason)
+        self.id = id if isinstance(id, str | int) and not isinstance(id, bool) else None
+        self.code = code
+        self.data = data
+
+    def reply(self) -> types.JSONRPCError:
+        """The error to answer with."""
+        title = _TITLES.get(self.code)
+        message = f"{title}: {self}" if title else str(self)
+        error = types.ErrorData(code=self.code, message=message, data={**self.data, "details": str(self)})
+        return types.JSONRPCError(jsonrpc="2.0", id=self.id, error=error)
 
 
-def has_no_name(message: dict[str, Any]) -> bool:
-    """Whether a JSON-RPC message asks for an answer under an id that is none: null, a list, 1.5.
-
-    The SDK would take it for a notification, and its sender would wait for ever.
-    """
-    if "id" not in message or "method" not in message:
-        return False
-    id = message["id"]
-    return not isinstance(id, str | int) or isinstance(id, bool)
+_TITLES = {types.PARSE_ERROR: "Parse error", types.INVALID_REQUEST: "Invalid request"}
 
 
-_NEEDED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+def read_message(text: str | bytes) -> dict[str, JSON]:
+    """The JSON-RPC message in a line or a body. Raises `MessageFault`."""
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MessageFault(None, types.PARSE_ERROR, str(error)[:200]) from error
+    if not isinstance(message, dict):
+        reason = "send one JSON-RPC 2.0 message as a JSON object; batches are not supported"
+        raise MessageFault(None, types.INVALID_REQUEST, reason)
+    try:
+        types.jsonrpc_message_adapter.validate_json(text, by_name=False)
+    except ValueError as error:
+        reason = 'a message has "jsonrpc": "2.0" and a method, and its params are an object'
+        raise MessageFault(message.get("id"), types.INVALID_REQUEST, reason) from error
+    id = message.get("id", 0)
+    if "method" in message and (not isinstance(id, str | int) or isinstance(id, bool)):
+        # The SDK takes it for a notification, and the sender waits forever.
+        reason = "the id of a request must be a string or an integer; a notification has no id"
+        raise MessageFault(None, types.INVALID_REQUEST, reason)
+    return message
 
 
-def params_fault(message: dict[str, Any]) -> str | None:
-    """What of a request's parameters is of the wrong kind, with the right one; None where nothing is.
-
-    The SDK refuses them too, and does not say which.
-    """
-    method, params = message.get("method"), message.get("params")
-    if not isinstance(method, str) or message.get("id") is None:
-        return None
-    if params is not None and not isinstance(params, dict):
-        return "params is an object"
-    return _fields_fault(method, params or {})
+_REQUIRED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
-def _fields_fault(method: str, fields: dict[str, JSON]) -> str | None:
-    needed = _NEEDED.get(method)
-    if needed is not None and not isinstance(fields.get(needed), str):
-        return f"params.{needed} is a text"
-    if needed == "name" and not isinstance(fields.get("arguments") or {}, dict):
-        return "params.arguments is an object"
-    if method.endswith("/list") and not isinstance(fields.get("cursor") or "", str):
-        return "params.cursor is the nextCursor of the reply before"
+def params_fault(method: str, params: Mapping[str, JSON]) -> str | None:
+    """Which parameter of a request has the wrong type; None if all are right. The SDK does not name it."""
+    required = _REQUIRED.get(method)
+    if required is not None and not isinstance(params.get(required), str):
+        return f"params.{required} must be a string"
+    if required == "name" and not isinstance(params.get("arguments") or {}, dict):
+        return "params.arguments must be an object"
+    if method.endswith("/list") and not isinstance(params.get("cursor") or "", str):
+        return "params.cursor must be the nextCursor of an earlier reply"
     return None
 
 
 def is_protocol_fault(error: CtxError, dialect: Dialect) -> bool:
-    """Whether an error of a call is the protocol's to report, and not the tool's."""
+    """Whether an error of a call is a JSON-RPC error and not a tool error."""
     return _code(error, dialect) is not None
 
 
 def rpc_error(error: CtxError, dialect: Dialect) -> MCPError:
-    """An error of ours in JSON-RPC, with the codes of the dialect."""
+    """The JSON-RPC error for one of ours, with the codes of the dialect."""
     data, code = errors.rpc_data(error), _code(error, dialect)
     if dialect.details:
         data["details"] = error.message
@@ -198,7 +209,7 @@ def rpc_error(error: CtxError, dialect: Dialect) -> MCPError:
 
 
 def _code(error: CtxError, dialect: Dialect) -> int | None:
-    """The JSON-RPC code of an error in a dialect; None where it is the tool's to report."""
+    """The JSON-RPC code of an error; None for a tool error."""
     codes = {
         "rate_limited": dialect.rate_limited,
         "store_error": dialect.store,
@@ -211,17 +222,17 @@ def _code(error: CtxError, dialect: Dialect) -> int | None:
 
 
 def cursor_text(source: str, source_id: str) -> str:
-    """The cursor of the page that begins after this document."""
+    """The cursor of the page after this document."""
     return base64.urlsafe_b64encode(json.dumps([source, source_id]).encode()).decode()
 
 
 def cursor_of(text: str) -> tuple[str, str]:
-    """Source and source id of a cursor. Raises `MCPError` for what is none."""
+    """Source and source id of a cursor. Raises `MCPError` if it is not one of ours."""
     try:
         source, source_id = json.loads(base64.urlsafe_b64decode(text.encode()))
         if not isinstance(source, str) or not isinstance(source_id, str):
             raise TypeError
-        f"{source}{source_id}".encode()  # a lone surrogate, of which there is no document
+        f"{source}{source_id}".encode()  # raises for a lone surrogate
     except (ValueError, TypeError, RecursionError, binascii.Error) as error:
         raise MCPError(code=types.INVALID_PARAMS, message="Invalid cursor") from error
     return source, source_id

@@ -1,5 +1,5 @@
-"""What each MCP endpoint shows: everything at `/mcp`, a bank's tools at `/mcp/{bank}`, one pack's own names
-at `/packs/{pack}/mcp`.
+"""What each MCP endpoint shows: all tools at `/mcp`, a bank's at `/mcp/{bank}`, a pack's at
+`/packs/{pack}/mcp`, under the pack's own names.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,14 +15,14 @@ from ctx.types import Caller
 
 
 def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Profile]:
-    """The profile that a caller's endpoint shows."""
+    """A function from a caller to the profile of their endpoint."""
     whole = whole_toolbox(toolbox)
     of_packs = {pack.name: pack_profile(pack) for pack in packs}
     at_banks = [pack for pack in packs if pack.manifest.at_banks]
     of_banks = [pack.tools[spec.name] for pack in at_banks for spec in pack.manifest.tools if spec.at_banks]
     bank = Profile(
         tools=lambda: [(tool.name, without_bank(tool)) for tool in of_banks],
-        # Any tool answers there if called by name: what the bank's URL fixes, no argument can change.
+        # Any tool can be called by name: no argument can change the bank of the URL.
         resolve=whole.resolve,
         documents=False,
         packs=tuple(pack.name for pack in at_banks),
@@ -38,7 +38,7 @@ def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Prof
 
 
 def pack_profile(pack: Pack) -> Profile:
-    """A pack alone, under the names its clients know, with its errors and methods."""
+    """One pack under the names its clients know, with its error codes and methods."""
     manifest = pack.manifest
     return Profile(
         tools=lambda: [(tool.name, tool) for tool in pack.tools.values()],
@@ -52,14 +52,14 @@ def pack_profile(pack: Pack) -> Profile:
 
 
 def _about(packs: Sequence[Pack]) -> tuple[str, str]:
-    """What an endpoint of these packs says it is, and how it is used."""
+    """Description and instructions of an endpoint with these packs."""
     manifests = [pack.manifest for pack in packs]
     description = "; ".join(manifest.description for manifest in manifests)
     return description, "\n\n".join(manifest.instructions for manifest in manifests)
 
 
 def without_bank(tool: Tool) -> Tool:
-    """The tool as a bank's own endpoint lists it: the URL names the bank, so no parameter does."""
+    """The tool without its `bank_id` parameter, for an endpoint whose URL names the bank."""
     properties = tool.parameters.get("properties", {})
     if "bank_id" not in properties:
         return tool
@@ -69,7 +69,7 @@ def without_bank(tool: Tool) -> Tool:
 
 
 def pack_policies(packs: Sequence[Pack]) -> tuple[PackPolicy, ...]:
-    """How the guard treats each pack."""
+    """The access rules of each pack."""
     return tuple(
         PackPolicy(pack.name, pack.keys, pack.manifest.key_required, pack.manifest.at_banks) for pack in packs
     )

@@ -1,19 +1,17 @@
-"""`ctx mcp --url`: a client's pipes carried to a ctx on another machine (or in another process), over HTTP.
+"""`ctx mcp --url`: carries a client on standard input and output to a ctx that serves over HTTP.
 
-Every message goes there as a POST of its own, and what comes back, one reply or a stream, goes to the client
-line by line. In the era with sessions the proxy keeps the session, listens on its stream, and opens a new one
-where the server has forgotten it (a restart); in the stateless era it adds the headers that the body calls
-for. What fails on the way is a JSON-RPC error that names the mend.
+Two pumps: each message becomes a POST of its own, and each reply goes back to the client. Nothing is kept
+between requests, so the server may restart. A failed request gets a JSON-RPC error that says what to do.
 """
 
-import asyncio
-import json
 import logging
+import uuid
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import anyio
+import httpx2
 import mcp_types as types
 from mcp.shared.inbound import (
     MCP_METHOD_HEADER,
@@ -25,360 +23,173 @@ from mcp.shared.inbound import (
     mcp_param_headers,
     x_mcp_header_map,
 )
+from mcp.shared.message import SessionMessage
+from mcp_types import PROTOCOL_VERSION_META_KEY
 
 from ctx.hosts import is_loopback
 from ctx.replies import MAX_REPLY_BYTES
-from ctx.server.stdio import Wire
-from ctx.types import JSON
+from ctx.server.stdio import Incoming, Outgoing
 
 logger = logging.getLogger(__name__)
 
 CONNECT_S = 10.0
-FIRST_RETRY_S, LAST_RETRY_S = 0.5, 30.0  # between attempts to listen again
-HANDSHAKE = ("initialize", "notifications/initialized")
-VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
-
-# What no JSON is read with, JSON of another shape, or JSON nested so that nothing walks through it.
-_ODD = (ValueError, TypeError, AttributeError, KeyError, RecursionError)
 
 
 class _Unreadable(ValueError):
-    """A reply that is not read to its end."""
-
-
-def _mirrors(tool: dict[str, Any]) -> bool:
-    """Whether some arguments of a tool go as headers too."""
-    return "x-mcp-header" in str(tool) and find_invalid_x_mcp_header(tool.get("inputSchema", {})) is None
+    """A reply that is no MCP message."""
 
 
 class Proxy:
-    """One client on a `Wire`, the ctx at `url` (see address.py). `run` lasts until the client closes its
-    end.
-    """
+    """One client and the ctx at `url` (see address.py)."""
 
-    def __init__(self, wire: Wire, url: str, key: str | None) -> None:
-        self._wire = wire
+    def __init__(self, url: str, key: str | None) -> None:
         self._url = url
+        self._key_given = bool(key)
         host = urlsplit(url).hostname or ""
         if key and url.startswith("http:") and not is_loopback(host):
-            logger.warning("the key goes to %s unencrypted; use https, or a tunnel", host)
-        headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
-        headers["Accept-Encoding"] = "identity"  # what is packed tells nothing of its size
+            logger.warning("the key goes to %s unencrypted; use https or a tunnel", host)
+        headers = {
+            "Accept": "application/json, text/event-stream",
+            "Accept-Encoding": "identity",  # the size of a compressed reply cannot be checked
+            "X-Session-Id": f"stdio-{uuid.uuid4().hex}",  # this process is one memory session
+        }
         if key:
             headers["Authorization"] = f"Bearer {key}"
-        # A proxy of the environment is not on the way to this machine itself.
-        self._http = httpx.AsyncClient(
-            headers=headers, timeout=httpx.Timeout(None, connect=CONNECT_S), trust_env=not is_loopback(host)
-        )
-        self._key_given = bool(key)
-        self._session: dict[str, str] = {}
-        self._handshake: dict[str, JSON] | None = None
-        self._opening = asyncio.Lock()
-        self._under_way: dict[JSON, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._listener: asyncio.Task[None] | None = None
-        self._schemas: dict[str, Mapping[str, Any]] = {}  # of tools whose arguments are mirrored as headers
+        timeout = httpx2.Timeout(None, connect=CONNECT_S)
+        # The environment's HTTP proxy is not asked for this machine.
+        self._http = httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=not is_loopback(host))
+        self._version: str | None = None  # negotiated by `initialize`
+        self._schemas: dict[str, Mapping[str, Any]] = {}  # of tools whose arguments are sent as headers too
+        self._calls: dict[str | int, anyio.CancelScope] = {}  # requests in flight
 
-    async def run(self) -> None:
-        async with self._http:
-            try:
-                async for line in self._wire:
-                    await self._take(json.loads(line))
-                if self._tasks:
-                    await self._wire.finish(asyncio.gather(*self._tasks, return_exceptions=True))
-            finally:
-                await self._end()
+    async def run(self, reading: Incoming, writing: Outgoing) -> None:
+        """Carries messages until those of the client end."""
+        async with self._http, writing, anyio.create_task_group() as tasks:
+            async for item in reading:
+                message = item.message.model_dump(by_alias=True, exclude_unset=True)
+                if message.get("method") == "notifications/cancelled":
+                    self._cancel((message.get("params") or {}).get("requestId"))
+                else:
+                    tasks.start_soon(self._carry, message, writing)
+            tasks.cancel_scope.cancel()  # what is left are subscriptions
 
-    async def _take(self, message: dict[str, Any]) -> None:
-        method = message.get("method")
-        if method == "notifications/cancelled" and not self._session:
-            # The stateless era cancels by closing the reply.
-            request = (message.get("params") or {}).get("requestId")
-            task = self._under_way.get(request) if isinstance(request, str | int) else None
-            if task is not None:
-                task.cancel()
-        else:
-            task = asyncio.ensure_future(self._request(message))
-            id = message.get("id") if method else None
-            # A subscription lasts as long as the client: nothing waits for its end.
-            self._keep(task, id, waited_for=method != "subscriptions/listen")
+    def _cancel(self, id: Any) -> None:
+        """Cancels a request by closing its connection."""
+        scope = self._calls.pop(id, None) if isinstance(id, str | int) else None
+        if scope is not None:
+            scope.cancel()
 
-    def _keep(self, task: "asyncio.Task[None]", id: JSON, *, waited_for: bool) -> None:
-        if waited_for:
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        if id is not None:
-            self._under_way[id] = task
-            task.add_done_callback(lambda ended: self._forget(id, ended))
+    async def _carry(self, message: dict[str, Any], writing: Outgoing) -> None:
+        id = message.get("id") if "method" in message else None
+        with anyio.CancelScope() as scope:
+            if id is not None:
+                self._calls[id] = scope
+            error = await self._exchange(message, writing)
+            if error is not None:
+                logger.warning("%s", error)
+            if error is not None and id is not None:
+                failure = types.ErrorData(code=types.INTERNAL_ERROR, message=error)
+                await writing.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=id, error=failure)))
+        if id is not None and self._calls.get(id) is scope:
+            del self._calls[id]
 
-    def _forget(self, id: JSON, task: "asyncio.Task[None]") -> None:
-        if self._under_way.get(id) is task:  # one that was called off may end after the next of its id began
-            del self._under_way[id]
-
-    async def _request(self, message: dict[str, Any]) -> None:
-        """Carries one message there, and what comes back to the client."""
+    async def _exchange(self, message: dict[str, Any], writing: Outgoing) -> str | None:
+        """Sends a message and hands its replies to the client; what went wrong, None if nothing did."""
         try:
-            await self._exchange(message)
-            if message.get("method") == "notifications/initialized":
-                self._listen()
-        except httpx.HTTPError as error:
-            logger.debug("request failed", exc_info=error)
-            await self._fail(message, _reason(error, self._url))
-        except _Unreadable as error:
-            await self._fail(message, f"{self._url} {error}")
-        except _ODD:
-            await self._fail(message, f"what {self._url} answered is no MCP; is it the address of a ctx?")
-
-    async def _exchange(self, message: dict[str, Any]) -> None:
-        method, forgotten = message.get("method"), False
-        async with self._opening:  # a session that is just being opened takes no other request yet
-            session = self._session
-            if method in HANDSHAKE:  # what follows needs its session
-                if method == "initialize":
-                    self._handshake = message
-                forgotten = await self._post(message)
-        if method not in HANDSHAKE:
-            forgotten = await self._post(message)
-        if forgotten:
-            # The server no longer knows the session: it was started anew, or we were silent too long.
-            async with self._opening:
-                if self._session is session:
-                    await self._open_again()
-            if await self._post(message):
-                await self._fail(message, f"{self._url} forgot the session twice; start the client anew")
-
-    async def _post(self, message: dict[str, Any], *, silent: bool = False) -> bool:
-        """Whether the server did not know the session. `silent`: the reply is the proxy's own."""
-        async with self._http.stream(
-            "POST", self._url, json=message, headers=self._headers(message)
-        ) as reply:
-            opening = message.get("method") == "initialize"
-            if reply.status_code == 404 and self._session and not opening:
-                return True
-            if opening and reply.status_code == 200:
-                self._begin_session(reply)
-            if reply.status_code not in (202, 204):
-                await self._take_reply(reply, message, silent=silent)
-        return False
-
-    def _begin_session(self, reply: httpx.Response) -> None:
-        id = reply.headers.get("mcp-session-id")
-        self._session = {"Mcp-Session-Id": id} if id else {}
-
-    async def _take_reply(self, reply: httpx.Response, message: dict[str, Any], *, silent: bool) -> None:
-        if reply.headers.get("content-type", "").startswith("text/event-stream"):
-            answered = False
-            async for data in _events(reply):
-                answered |= _answers(data, message)
-                await self._hand_over(data, silent=silent)
-            if not answered and not silent:
-                await self._fail(
-                    message, f"{self._url} ended before it had answered; the call may or may not have run"
-                )
-            return
-        body = await _whole(reply)
-        if _answers(body, message) and reply.status_code not in (401, 403, 413, 421, 429):
-            await self._hand_over(body, silent=silent)
-        elif silent:
-            raise ValueError(self._refusal(reply, body))
-        else:
-            await self._fail(message, self._refusal(reply, body))
+            async with self._http.stream(
+                "POST", self._url, json=message, headers=self._headers(message)
+            ) as reply:
+                if reply.status_code in (202, 204):
+                    return None
+                answered = False
+                async for data in _messages(reply):
+                    answer = _parsed(data)
+                    if answer is None or _is_refusal(reply, answer, message):
+                        return self._refusal(reply, answer)
+                    self._learn(answer.model_dump(by_alias=True))
+                    await writing.send(SessionMessage(answer))
+                    answered |= not isinstance(answer, types.JSONRPCNotification)
+                if answered or "id" not in message:
+                    return None
+                return f"{self._url} ended before it had answered; the call may or may not have run"
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            return f"nothing answers at {self._url}; is `ctx serve mcp` running there? ({error})"
+        except (httpx2.SSEError, _Unreadable) as error:
+            return f"{self._url}: {error}"
+        except httpx2.HTTPError as error:
+            broken = f"the connection to {self._url} broke off ({type(error).__name__})"
+            return f"{broken}; the call may or may not have run"
 
     def _headers(self, message: dict[str, Any]) -> dict[str, str]:
         params = message.get("params") or {}
-        version = (params.get("_meta") or {}).get(VERSION_KEY) if isinstance(params, dict) else None
-        if not isinstance(version, str):
-            return {} if message.get("method") == "initialize" else self._session
-        method = str(message.get("method"))
+        version, method = (params.get("_meta") or {}).get(PROTOCOL_VERSION_META_KEY), message.get("method")
+        if not isinstance(version, str) or method is None:
+            return {MCP_PROTOCOL_VERSION_HEADER: self._version} if self._version else {}
         headers = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: method}
         name = params.get(NAME_BEARING_METHODS.get(method, ""))
         if isinstance(name, str):
             headers[MCP_NAME_HEADER] = encode_header_value(name)
-            if method == "tools/call":
-                headers |= self._mirrored(name, params.get("arguments") or {})
+        if method == "tools/call" and name in self._schemas:
+            header_map = x_mcp_header_map(self._schemas[name])
+            headers |= mcp_param_headers(header_map, params.get("arguments") or {})
         return headers
 
-    def _mirrored(self, tool: str, arguments: dict[str, Any]) -> dict[str, str]:
-        """The arguments that a tool's schema wants in headers too."""
-        if tool not in self._schemas:
-            return {}
-        return dict(mcp_param_headers(x_mcp_header_map(self._schemas[tool]), arguments))
-
-    async def _hand_over(self, data: bytes, *, silent: bool) -> None:
-        message = json.loads(data)
-        result = message.get("result") if isinstance(message, dict) else None
-        if isinstance(result, dict):
-            self._learn(result)
-        if not silent:
-            await self._say(message)
-
-    def _learn(self, result: dict[str, Any]) -> None:
-        """Notes what later requests have to say in their headers."""
-        if isinstance(result.get("protocolVersion"), str) and self._session:
-            self._session = {**self._session, MCP_PROTOCOL_VERSION_HEADER: result["protocolVersion"]}
-        self._schemas |= {
-            tool["name"]: tool["inputSchema"] for tool in result.get("tools") or () if _mirrors(tool)
-        }
-
-    async def _open_again(self) -> None:
-        if self._handshake is None:
+    def _learn(self, answer: dict[str, Any]) -> None:
+        """Notes what the headers of later requests need."""
+        result = answer.get("result")
+        if not isinstance(result, dict):
             return
-        forgotten = self._session
-        logger.info("opening a new session at %s", self._url)
-        try:
-            await self._post(self._handshake, silent=True)
-            await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"}, silent=True)
-        except BaseException:
-            self._session = forgotten  # the next request is told so again, and opens one again
-            raise
-        self._listen()
-        for kind in ("tools", "prompts"):  # a server started anew may have others
-            await self._say({"jsonrpc": "2.0", "method": f"notifications/{kind}/list_changed"})
+        if isinstance(result.get("protocolVersion"), str):
+            self._version = result["protocolVersion"]
+        tools = result.get("tools")
+        for tool in tools if isinstance(tools, list) else ():
+            if isinstance(tool, dict) and "x-mcp-header" in str(tool):
+                schema = tool.get("inputSchema")
+                if isinstance(schema, dict) and find_invalid_x_mcp_header(schema) is None:
+                    self._schemas[str(tool.get("name"))] = schema
 
-    # -- the session's own stream ----------------------------------------------------------------------------
-
-    def _listen(self) -> None:
-        if self._listener is not None:
-            self._listener.cancel()
-        self._listener = asyncio.ensure_future(self._follow(self._session)) if self._session else None
-
-    async def _follow(self, session: dict[str, str]) -> None:
-        """Hands over what the server says unasked (changed lists), for as long as the session lasts."""
-        pause_s = FIRST_RETRY_S
-        while self._session.get("Mcp-Session-Id") == session.get("Mcp-Session-Id"):
-            try:
-                headers = {**self._session, "Accept": "text/event-stream"}
-                async with self._http.stream("GET", self._url, headers=headers) as stream:
-                    if stream.status_code in (400, 404, 405):
-                        forgotten = stream.status_code == 404
-                        break
-                    stream.raise_for_status()
-                    pause_s = FIRST_RETRY_S
-                    async for data in _events(stream):
-                        await self._hand_over(data, silent=False)
-            except (httpx.HTTPError, *_ODD) as error:
-                logger.debug("the stream of news ended: %s", error)
-            await asyncio.sleep(pause_s)
-            pause_s = min(LAST_RETRY_S, pause_s * 2)
-        else:
-            return
-        if forgotten:
-            await self._open_unasked(session)
-
-    async def _open_unasked(self, session: dict[str, str]) -> None:
-        """A session in place of one that was forgotten: nobody has called since the server was started anew,
-        and the news must go on all the same.
-        """
-        async with self._opening:
-            if self._session.get("Mcp-Session-Id") == session.get("Mcp-Session-Id"):
-                self._listener = None  # this task: `_open_again` must not cancel what it runs in
-                try:
-                    await self._open_again()
-                except (httpx.HTTPError, *_ODD) as error:
-                    logger.warning("no new session at %s: %s", self._url, error)
-
-    # -- to the client ---------------------------------------------------------------------------------------
-
-    async def _say(self, message: JSON) -> None:
-        await self._wire.write(json.dumps(message, ensure_ascii=False))
-
-    async def _fail(self, message: dict[str, Any], why: str) -> None:
-        logger.warning("%s", why)
-        if "id" in message and "method" in message:
-            error = {"code": types.INTERNAL_ERROR, "message": why}
-            await self._say({"jsonrpc": "2.0", "id": message["id"], "error": error})
-
-    def _refusal(self, reply: httpx.Response, body: bytes) -> str:
-        answer = _answer(body)
-        error = answer.get("error") if answer else None
-        message = error.get("message") if isinstance(error, dict) else None
-        reason = f": {str(message)[:300]}" if message else ""
-        if reply.status_code == 401:
-            mend = (
-                "the key was refused"
-                if self._key_given
-                else "a key is needed: export it and name its variable with --key-env"
-            )
-            return f"{self._url} answered 401, {mend}{reason}"
-        if reply.status_code == 404:
+    def _refusal(self, reply: httpx2.Response, answer: types.JSONRPCMessage | None) -> str:
+        status = reply.status_code
+        if status == 404:
             return f"{self._url} answered 404: nothing there speaks MCP; the path is /mcp, or /mcp/BANK"
-        return f"{self._url} answered {reply.status_code}{reason}"
-
-    async def _end(self) -> None:
-        for task in (*self._under_way.values(), *self._tasks, *([self._listener] if self._listener else ())):
-            task.cancel()
-        if self._session:
-            try:
-                await self._http.delete(self._url, headers=self._session, timeout=2)
-            except httpx.HTTPError as error:
-                logger.debug("the session was left to expire: %s", error)
-
-
-async def _whole(reply: httpx.Response) -> bytes:
-    """The body of a reply. Raises `_Unreadable`."""
-    body = bytearray()
-    async for piece in _pieces(reply):
-        body += piece
-        _check_size(len(body))
-    return bytes(body)
+        if status == 200:
+            return f"{self._url} did not answer with MCP; is it the address of a ctx?"
+        reason = f": {answer.error.message[:300]}" if isinstance(answer, types.JSONRPCError) else ""
+        if status == 401 and self._key_given:
+            return f"{self._url} answered 401, the key was refused{reason}"
+        if status == 401:
+            needed = "a key is needed: export it and name its variable with --key-env"
+            return f"{self._url} answered 401, {needed}{reason}"
+        return f"{self._url} answered {status}{reason}"
 
 
-async def _events(reply: httpx.Response) -> AsyncIterator[bytes]:
-    """The data of each event of a stream. Raises `_Unreadable`.
-
-    By the line ends of the protocol alone: JSON has characters in it that Python would end a line at.
-    """
-    data: list[bytes] = []
-    size = 0  # of these
-    buffer = bytearray()
-    async for piece in _pieces(reply):
-        searched = len(buffer)
-        buffer += piece
-        while (end := buffer.find(b"\n", searched)) >= 0:
-            line = bytes(buffer[:end]).removesuffix(b"\r")
-            del buffer[: end + 1]
-            searched = 0
-            if line.startswith(b"data:"):
-                data.append(line[5:].removeprefix(b" "))
-                size += len(line)
-            elif not line and data:
-                text = b"\n".join(data)
-                data.clear()
-                size = 0
-                if text.strip():
-                    yield text
-        _check_size(len(buffer) + size)
+def _is_refusal(reply: httpx2.Response, answer: types.JSONRPCMessage, message: dict[str, Any]) -> bool:
+    """Whether an answer is not for the request but about it: refused by the guard, or for another id."""
+    if isinstance(answer, types.JSONRPCNotification):
+        return False
+    return answer.id != message.get("id") or reply.status_code in (401, 403, 413, 421, 429)
 
 
-async def _pieces(reply: httpx.Response) -> AsyncIterator[bytes]:
-    encoding = reply.headers.get("content-encoding", "identity")
-    if encoding.strip().lower() != "identity":
-        raise _Unreadable(f"answers encoded as '{encoding[:40]}', which was not asked for")
-    async for piece in reply.aiter_raw():
-        yield piece
-
-
-def _check_size(size: int) -> None:
-    if size > MAX_REPLY_BYTES:
-        raise _Unreadable(f"answers with more than {MAX_REPLY_BYTES >> 20} MiB, which is not read further")
-
-
-def _answers(data: bytes, message: Mapping[str, Any]) -> bool:
-    """Whether this is the reply to that message: what could not be read is answered without an id."""
-    answer = _answer(data)
-    return answer is not None and "method" not in answer and answer.get("id") == message.get("id")
-
-
-def _answer(body: bytes) -> dict[str, Any] | None:
-    """The body as a JSON-RPC reply, None where it is none."""
+def _parsed(data: str | bytes) -> types.JSONRPCMessage | None:
     try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError):
+        return types.jsonrpc_message_adapter.validate_json(data, by_name=False)
+    except ValueError:
         return None
-    return answer if isinstance(answer, dict) and answer.get("jsonrpc") == "2.0" else None
 
 
-def _reason(error: httpx.HTTPError, url: str) -> str:
-    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-        return f"nothing answers at {url}; is `ctx serve mcp` running there? ({error})"
-    return f"the connection to {url} broke off ({type(error).__name__}); the call may or may not have run"
+async def _messages(reply: httpx2.Response) -> AsyncIterator[str | bytes]:
+    """The messages in a reply. Raises `_Unreadable` for one that is too large or compressed."""
+    encoding = reply.headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise _Unreadable(f"the reply is encoded as '{encoding[:40]}', which was not asked for")
+    if reply.headers.get("content-type", "").startswith("text/event-stream"):
+        async for event in httpx2.EventSource(reply, max_event_size=MAX_REPLY_BYTES):
+            if event.data.strip():
+                yield event.data
+        return
+    body = bytearray()
+    async for piece in reply.aiter_raw():
+        body += piece
+        if len(body) > MAX_REPLY_BYTES:
+            raise _Unreadable(f"the reply has more than {MAX_REPLY_BYTES >> 20} MiB")
+    yield bytes(body)

@@ -182,8 +182,7 @@ def note(access: Access, match: Match, headers: Headers) -> None:
     access.pack = match.parameters.get("pack") if match.zone is PACK_MCP else None
     access.bank = _bank(match, headers)
     access.bank_fixed = access.bank is not None  # a connection with a bank is bound to it for every tool
-    session_id = headers.get("mcp-session-id") if access.door == "mcp" else None
-    access.session_id = session_id or headers.get("x-session-id", "")[:128] or None
+    access.session_id = headers.get("x-session-id", "")[:128] or None
 
 
 def _bank(match: Match, headers: Headers) -> str | None:
@@ -208,6 +207,4 @@ def wants_mcp(method: str, headers: Headers) -> bool:
     if method in ("POST", "DELETE"):
         return True
     accept = headers.get("accept", "")
-    return method == "GET" and (
-        "mcp-session-id" in headers or ("text/event-stream" in accept and "text/html" not in accept)
-    )
+    return method == "GET" and "text/event-stream" in accept and "text/html" not in accept

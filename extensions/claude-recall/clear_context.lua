@@ -20,7 +20,7 @@ function tool.execute(params, context)
   if context.session.shared then
     error.throw({
       kind = "invalid_params",
-      message = "this connection has no session of its own, and others' memories would be cleared: send X-Session-Id or sessionId",
+      message = "only a client's own session can be cleared, and this one is shared or another's: send X-Session-Id and no sessionId",
     })
   end
   if params.confirm ~= true then

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -76,44 +75,6 @@ def test_a_server_stops_whatever_it_does(tmp_path: Path, moment: str) -> None:
         assert space.catalog.check() == []
 
 
-def test_open_streams_do_not_keep_a_server_from_stopping(tmp_path: Path) -> None:
-    config = project(tmp_path, {"a.md": "# A"})
-    hello = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "t", "version": "1"},
-        },
-    }
-    accept = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
-    with serving(config) as server:
-        request = urllib.request.Request(f"http://{server.address}/mcp", json.dumps(hello).encode(), accept)
-        with urllib.request.urlopen(request, timeout=60) as reply:
-            session = reply.headers["mcp-session-id"]
-        stream = urllib.request.Request(
-            f"http://{server.address}/mcp", headers={"Accept": "text/event-stream", "Mcp-Session-Id": session}
-        )
-        event = threading.Event()
-
-        def listen() -> None:
-            with urllib.request.urlopen(stream, timeout=60) as reply:
-                opened.set()
-                reply.read()
-            event.set()
-
-        opened = threading.Event()
-        listener = threading.Thread(target=listen, daemon=True)
-        listener.start()
-        assert opened.wait(60)
-        server.stop()
-        assert server.process.returncode == 0
-        assert event.wait(60)
-
-
-# -- the log -------------------------------------------------------------------------------------------------
 def test_a_source_full_of_broken_files_does_not_flood_the_log(tmp_path: Path) -> None:
     config = project(tmp_path, {"a.md": "# A\n\nxylophone"})
     config.write_text(config.read_text().replace('root = "./docs"', 'root = "./docs"\nmax_file_bytes = 100'))

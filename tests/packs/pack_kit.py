@@ -174,13 +174,6 @@ class PackPipe:
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())
 
-    def hear_framed(self) -> Any:
-        """A message with a `Content-Length` head."""
-        assert self.process.stdout is not None
-        size = int(self.process.stdout.readline().split(b":")[1])
-        assert self.process.stdout.readline() == b"\r\n"
-        return json.loads(self.process.stdout.read(size))
-
     def ask(self, method: str, params: JSON = None) -> Any:
         """The reply to a request."""
         self._id += 1

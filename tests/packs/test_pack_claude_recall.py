@@ -156,17 +156,6 @@ def test_cr10_a_store_that_cannot_answer_is_a_database_error(tmp_path: Path) -> 
     pipe.end()
 
 
-@pytest.mark.slow
-def test_cr11_content_length_heads_are_answered_with_heads(config: Path) -> None:
-    pipe = on_pipes(config)
-    for id, method in ((1, "health/check"), (2, "ping")):
-        body = json.dumps({"jsonrpc": "2.0", "id": id, "method": method}).encode()
-        pipe.say(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
-        assert pipe.hear_framed()["id"] == id
-    code, out, _ = pipe.end()
-    assert (code, out) == (0, b"")
-
-
 # -- the tools -----------------------------------------------------------------------------------------------
 
 
@@ -276,14 +265,14 @@ def test_cr6_clearing_asks_first_and_takes_only_its_own_session(server: PackServ
             "memoriesCleared": 0,
         }
     assert server.rest(stats, {}, bank="cr6")["totalMemories"] == 2
-    process = server.mcp(clear, {"confirm": True, "sessionId": "a"}, bank="cr6")
-    operation = process.pop("op_id")
-    assert process == {"success": True, "message": "Context cleared successfully", "memoriesCleared": 1}
-    restored = server.mcp(clear, {"undo": operation, "sessionId": "a"}, bank="cr6")
-    assert restored["memoriesRestored"] == 1
-    assert server.mcp(clear, {"confirm": True, "sessionId": "a"}, bank="cr6")["memoriesCleared"] == 1
-    with pytest.raises(Refused, match="no session of its own"):
-        server.rest(clear, {"confirm": True}, bank="cr6")
+    cleared = server.rest(clear, {"confirm": True}, bank="cr6", session="a")
+    operation = cleared.pop("op_id")
+    assert cleared == {"success": True, "message": "Context cleared successfully", "memoriesCleared": 1}
+    assert server.mcp(clear, {"undo": operation}, bank="cr6")["memoriesRestored"] == 1
+    assert server.rest(clear, {"confirm": True}, bank="cr6", session="a")["memoriesCleared"] == 1
+    for named, headers in (({}, {}), ({"sessionId": "b"}, {}), ({"sessionId": "b"}, {"session": "a"})):
+        with pytest.raises(Refused, match="only a client's own session can be cleared"):
+            server.rest(clear, {"confirm": True, **named}, bank="cr6", **headers)
     assert texts(server.rest(RECALL + "retrieve_memory", {}, bank="cr6")) == ["yours"]
     assert server.rest(stats, {}, bank="cr6", session="b")["sessionMemories"] == 1
 

@@ -235,8 +235,7 @@ def test_a_memory_server_introduces_itself_as_one(
 ) -> None:
     head = {"accept": "application/json, text/event-stream"}
     hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
-    events = server.client.post(path, json=hello, headers=head).text
-    result = json.loads(events.partition("data: ")[2].strip().splitlines()[0])["result"]
+    result = server.client.post(path, json=hello, headers=head).json()["result"]
     assert named in result["instructions"]
     assert not [word for word in unnamed if word in result["instructions"]]
     assert "documents" not in result["serverInfo"]["description"]

@@ -75,22 +75,21 @@ def test_seed_000_the_examples_of_its_tools(server: PackServer) -> None:
 
 
 @pytest.mark.slow
-def test_seed_000_a_client_with_the_two_headers_of_its_configuration_keeps_a_session(tmp_path: Path) -> None:
+def test_seed_000_a_client_sends_the_two_headers_of_its_configuration(tmp_path: Path) -> None:
     headers = {"Authorization": "Bearer your-secret-key", "X-Bank-Id": "my-bank", **SESSION_HEAD}
     with served(pack_project(tmp_path), HINDSIGHT_API_TENANT_API_KEY="your-secret-key") as server:
 
-        def say(method: str, params: Any, **more: str) -> Any:
+        def say(method: str, params: Any) -> Any:
             body = {"jsonrpc": "2.0", "method": method, "params": params}
             numbered = body if method.startswith("notifications/") else {**body, "id": 1}
-            return server.client.post(url, json=numbered, headers={**headers, **more})
+            return server.client.post(url, json=numbered, headers=headers)
 
         for url in ("/mcp", "/mcp/my-bank/"):
-            opened = say("initialize", HELLO)
-            session = {"mcp-session-id": opened.headers["mcp-session-id"]}
-            assert say("notifications/initialized", {}, **session).status_code == 202
+            assert say("initialize", HELLO).status_code == 200
+            assert say("notifications/initialized", {}).status_code == 202
             call = {"name": "retain", "arguments": {"content": "User likes otters"}}
-            assert '"bank_id":"my-bank"' in say("tools/call", call, **session).text.replace('\\"', '"')
-            refused = server.client.post(url, json={}, headers={**headers, **session, "Authorization": ""})
+            assert '"bank_id":"my-bank"' in say("tools/call", call).text.replace('\\"', '"')
+            refused = server.client.post(url, json={}, headers={**headers, "Authorization": ""})
             assert refused.status_code == 401
 
 

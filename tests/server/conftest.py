@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from mcp_doors import mcp_over
-from serving import ANYTHING, DOCUMENT_ID, READING, EchoDoor, Serve, Served
+from serving import ANYTHING, DOCUMENT_ID, READING, EchoEndpoint, Serve, Served
 from tabs import running_browser
 
 from ctx.errors import NotFound, ScriptTimeout, ToolError
@@ -25,7 +25,7 @@ def with_mcp(services: Services) -> Services:
     route = PackRoute(
         "GET", "/packs/diary/health", "diary", lambda parameters, body, caller: {"status": "healthy"}
     )
-    return services._replace(mcp=EchoDoor, pack_routes=[route])
+    return services._replace(mcp=EchoEndpoint, pack_routes=[route])
 
 
 @pytest.fixture

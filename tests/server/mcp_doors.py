@@ -1,4 +1,4 @@
-"""MCP in this process: a door over a Toolbox, and JSON-RPC by hand."""
+"""MCP in this process: an endpoint over a Toolbox, and JSON-RPC by hand."""
 
 import json
 from collections.abc import Callable
@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx
 
-from ctx.server.late import Door
+from ctx.server.app import Endpoint
 from ctx.server.mcp import MODERN, McpServer
-from ctx.server.mcp_http import HttpDoor, enter_http
+from ctx.server.mcp_http import McpEndpoint, http_auth
 from ctx.server.work import Work
 from ctx.store.base import Catalog
 from ctx.tools.agents import Agents
@@ -31,9 +31,9 @@ def no_catalog() -> Catalog:
 
 def mcp_over(
     toolbox: Toolbox, agents: Agents, catalog: Callable[[], Catalog] = no_catalog
-) -> Callable[[Work], Door]:
+) -> Callable[[Work], Endpoint]:
     """MCP for `Services.mcp`."""
-    return lambda work: HttpDoor(McpServer(toolbox, agents, catalog, work, enter=enter_http))
+    return lambda work: McpEndpoint(McpServer(toolbox, agents, catalog, work, auth=http_auth))
 
 
 def message(method: str, params: JSON = None, id: int | None = 1) -> dict[str, JSON]:
@@ -51,18 +51,6 @@ def answered(response: httpx.Response) -> Any:
     if "event-stream" not in response.headers.get("content-type", ""):
         return response.json()
     return [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: {")][-1]
-
-
-def open_session(client: httpx.Client, path: str = "/mcp", **headers: str) -> dict[str, str]:
-    """Shakes hands; the headers of every later request of the session."""
-    opened = client.post(path, json=message("initialize", HELLO), headers={**ACCEPT, **headers})
-    assert opened.status_code == 200, opened.text
-    session = {**ACCEPT, **headers, "mcp-session-id": opened.headers["mcp-session-id"]}
-    assert (
-        client.post(path, json=message("notifications/initialized", id=None), headers=session).status_code
-        == 202
-    )
-    return session
 
 
 def stateless(

@@ -80,11 +80,11 @@ def whole(space: Workspace) -> Services:
     return Services(space.toolbox, space.agents, partial(health, space), overview=Overview(space))
 
 
-class EchoDoor:
-    """An MCP door that tells what the guard told it."""
+class EchoEndpoint:
+    """An MCP endpoint that answers with what the guard found out."""
 
     def __init__(self, work: Work) -> None:
-        self.closed = False
+        pass
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         size = 0
@@ -109,6 +109,3 @@ class EchoDoor:
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
         yield
-
-    def close(self) -> None:
-        self.closed = True

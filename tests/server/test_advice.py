@@ -10,7 +10,7 @@ from kit import project, workspace
 from mcp_doors import ACCEPT, HELLO, answered, message
 from serving import Serve, Served
 
-from ctx.assemble import mcp_door, server_advice, services
+from ctx.assemble import mcp_endpoint, server_advice, services
 from ctx.server.advice import Advice
 from ctx.workspace import Workspace
 
@@ -27,7 +27,7 @@ def space(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture
 def served(serve: Serve, space: Workspace) -> Served:
-    mcp = mcp_door(space)
+    mcp = mcp_endpoint(space)
     return serve(services(space)._replace(mcp=mcp, start=lambda: None, stop=lambda: None))
 
 

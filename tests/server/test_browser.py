@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kit import http_server
 from real_clients import chromium, missing
-from serving import EchoDoor, Serve, Served
+from serving import EchoEndpoint, Serve, Served
 
 from ctx.server.app import Services
 from ctx.server.policy import PackPolicy, ServerSettings
@@ -91,7 +91,7 @@ def full(services: Services) -> Services:
             auth="required",
         ),
     ]
-    return services._replace(mcp=EchoDoor, pack_routes=routes)
+    return services._replace(mcp=EchoEndpoint, pack_routes=routes)
 
 
 class Page:

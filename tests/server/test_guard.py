@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from serving import EchoDoor, Serve, failure, rpc_failure
+from serving import EchoEndpoint, Serve, failure, rpc_failure
 from starlette.types import Message, Receive, Scope, Send
 
 from ctx.server.app import Services, create_app
@@ -443,13 +443,12 @@ def test_a_bank_with_a_bad_name_is_400(serve: Serve, with_mcp: Services, bank: s
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/", "/mcp/alice", "/mcp/alice/"])
-def test_a_get_without_a_session_is_405_with_allow(serve: Serve, with_mcp: Services, path: str) -> None:
+def test_an_mcp_path_answers_post_alone(serve: Serve, with_mcp: Services, path: str) -> None:
     client = serve(with_mcp).client
-    response = client.get(path, headers={"accept": "text/event-stream"})
-    assert failure(response) == (405, "method_not_allowed")
-    assert response.headers["allow"] == "POST, DELETE"
-    assert client.get(path, headers={"mcp-session-id": "s"}).json()["path"] == path
-    assert client.delete(path, headers={"mcp-session-id": "s"}).status_code == 200
+    for headers in ({"accept": "text/event-stream"}, {"mcp-session-id": "s"}):
+        for response in (client.get(path, headers=headers), client.delete(path, headers=headers)):
+            assert failure(response) == (405, "method_not_allowed")
+            assert response.headers["allow"] == "POST"
 
 
 def test_the_root_is_mcp_for_its_clients_and_the_page_for_a_browser(
@@ -461,7 +460,6 @@ def test_the_root_is_mcp_for_its_clients_and_the_page_for_a_browser(
     client = serve(with_mcp, page_folder=str(tmp_path)).client
     assert client.post("/", json={}).json()["path"] == "/"
     assert client.get("/", headers={"accept": "text/event-stream"}).status_code == 405
-    assert client.get("/", headers={"mcp-session-id": "s"}).json()["path"] == "/"
     page = client.get("/", headers={"accept": "text/html,application/xhtml+xml"})
     assert page.text.startswith("<!doctype html>")
     assert "script-src 'self'" in page.headers["content-security-policy"]
@@ -525,7 +523,7 @@ def test_a_request_that_was_answered_is_forgotten(serve: Serve, services: Servic
 
 
 def test_whoever_runs_a_request_may_cancel_it(services: Services) -> None:
-    class LastingDoor(EchoDoor):
+    class LastingDoor(EchoEndpoint):
         async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
             await asyncio.Event().wait()
 
@@ -563,7 +561,7 @@ def test_who_does_not_read_that_the_server_stops_is_left_without_a_word(services
 def test_what_goes_wrong_unforeseen_is_500_with_an_id_and_nothing_else(
     serve: Serve, services: Services, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class BrokenDoor(EchoDoor):
+    class BrokenDoor(EchoEndpoint):
         async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
             raise RuntimeError("/home/somebody/secret")
 
@@ -593,3 +591,17 @@ def test_an_empty_bank_is_a_mistake_that_is_told(serve: Serve, with_mcp: Service
         assert reply.status_code == 400
         assert "X-Bank-Id is empty: name a bank, or leave the header out" in reply.text
     assert client.post("/mcp/alice", json={}, headers={"x-bank-id": ""}).json()["bank"] == "alice"
+
+
+def test_a_reply_that_breaks_off_is_logged(
+    serve: Serve, services: Services, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Breaking(EchoEndpoint):
+        async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            raise RuntimeError("in the middle")
+
+    served = serve(services._replace(mcp=Breaking))
+    served.client.post("/mcp", json={})
+    served.stop()
+    assert [record.name for record in caplog.records if record.levelname == "ERROR"] == ["ctx.server.guard"]

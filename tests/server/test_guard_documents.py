@@ -7,11 +7,10 @@ import pytest
 from kit import project, workspace
 from serving import ANYTHING, Serve, Served
 
-from ctx.server.app import Services
+from ctx.server.app import Endpoint, Services
 from ctx.server.keys import KeyRing
-from ctx.server.late import Door
 from ctx.server.mcp import McpServer
-from ctx.server.mcp_http import HttpDoor, enter_http
+from ctx.server.mcp_http import McpEndpoint, http_auth
 from ctx.server.policy import PackPolicy, ServerSettings
 from ctx.server.work import Work
 from ctx.server.zones import FIXED
@@ -35,8 +34,10 @@ def space(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture
 def served(serve: Serve, space: Workspace) -> Served:
-    def door(work: Work) -> Door:
-        return HttpDoor(McpServer(space.toolbox, space.agents, lambda: space.catalog, work, enter=enter_http))
+    def door(work: Work) -> Endpoint:
+        return McpEndpoint(
+            McpServer(space.toolbox, space.agents, lambda: space.catalog, work, auth=http_auth)
+        )
 
     return serve(Services(space.toolbox, space.agents, mcp=door), CLOSED)
 
@@ -80,8 +81,10 @@ def test_a_banks_key_opens_memories_and_not_them(serve: Serve, space: Workspace,
     key, _ = ring.create("ana", ["ana"])
     settings = ServerSettings(api_keys=("server-key",), packs=(PackPolicy("vault"),))
 
-    def door(work: Work) -> Door:
-        return HttpDoor(McpServer(space.toolbox, space.agents, lambda: space.catalog, work, enter=enter_http))
+    def door(work: Work) -> Endpoint:
+        return McpEndpoint(
+            McpServer(space.toolbox, space.agents, lambda: space.catalog, work, auth=http_auth)
+        )
 
     served = serve(Services(space.toolbox, space.agents, mcp=door, keys=ring), settings)
     served.client.headers["authorization"] = f"Bearer {key}"
@@ -105,8 +108,10 @@ def test_a_banks_key_opens_memories_and_not_them(serve: Serve, space: Workspace,
 def test_a_key_for_memories_alone_is_told_of_nothing_else(
     serve: Serve, space: Workspace, ring: KeyRing, key: str
 ) -> None:
-    def door(work: Work) -> Door:
-        return HttpDoor(McpServer(space.toolbox, space.agents, lambda: space.catalog, work, enter=enter_http))
+    def door(work: Work) -> Endpoint:
+        return McpEndpoint(
+            McpServer(space.toolbox, space.agents, lambda: space.catalog, work, auth=http_auth)
+        )
 
     bearer, _ = ring.create("ana", ["ana"])
     bearer = bearer if key == "ana" else key
@@ -177,8 +182,10 @@ def test_through_a_proxy_nothing_is_open_once_there_are_keys(
 def test_a_page_with_a_key_for_memories_alone_gets_nothing_else_by_it(
     serve: Serve, space: Workspace, ring: KeyRing, key: str
 ) -> None:
-    def door(work: Work) -> Door:
-        return HttpDoor(McpServer(space.toolbox, space.agents, lambda: space.catalog, work, enter=enter_http))
+    def door(work: Work) -> Endpoint:
+        return McpEndpoint(
+            McpServer(space.toolbox, space.agents, lambda: space.catalog, work, auth=http_auth)
+        )
 
     bearer, _ = ring.create("ana", ["ana"])
     settings = ServerSettings(cors_origins=(), packs=(PackPolicy("vault", keys=("vault-key",)),))

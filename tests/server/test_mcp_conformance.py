@@ -12,25 +12,24 @@ from mcp_doors import no_catalog
 from real_clients import SCRIPTS, node_run, package_program
 from serving import Serve
 
-from ctx.server.app import Services
-from ctx.server.late import Door
-from ctx.server.mcp_http import HttpDoor, enter_http
+from ctx.server.app import Endpoint, Services
+from ctx.server.mcp_http import McpEndpoint, http_auth
 from ctx.server.work import Work
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(600)]
 
 
-def _door(services: Services) -> Callable[[Work], Door]:
-    def make(work: Work) -> Door:
-        return HttpDoor(
-            ConformanceServer(services.toolbox, services.agents, no_catalog, work, enter=enter_http)
+def _door(services: Services) -> Callable[[Work], Endpoint]:
+    def make(work: Work) -> Endpoint:
+        return McpEndpoint(
+            ConformanceServer(services.toolbox, services.agents, no_catalog, work, auth=http_auth)
         )
 
     return make
 
 
 @pytest.mark.parametrize("path", ["/", "/mcp/alice/"])
-@pytest.mark.parametrize(("revision", "at_least"), [("2025-11-25", 60), ("2026-07-28", 100)])
+@pytest.mark.parametrize(("revision", "at_least"), [("2025-11-25", 55), ("2026-07-28", 100)])
 def test_the_suite_finds_nothing_but_what_ctx_declines(
     serve: Serve, services: Services, tmp_path: Path, path: str, revision: str, at_least: int
 ) -> None:

@@ -1,31 +1,21 @@
-"""MCP over HTTP: sessions and their banks, requests without one, broken ones, streams and their end."""
+"""MCP over HTTP: every path and both eras, banks, versions and media types, broken requests, progress."""
 
 import base64
 import json
-import threading
-import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import anyio
 import httpx
 import pytest
-from faults import eventually
-from mcp import Client
-from mcp_doors import ACCEPT, HELLO, META, answered, mcp_over, message, open_session, stateless
-from serving import ANYTHING, Serve, Served
+from mcp_doors import ACCEPT, HELLO, answered, mcp_over, message, stateless
+from serving import ANYTHING, Serve
 
 from ctx.errors import StoreError
-from ctx.server import mcp as server_mcp
 from ctx.server.app import Services
-from ctx.server.keys import KeyRing
 from ctx.server.mcp import MODERN
 from ctx.server.policy import ServerSettings
 from ctx.store.base import Catalog
 from ctx.store.sqlite_catalog import SqliteCatalog
-from ctx.tools.agents import Agent, Prompt
 from ctx.tools.base import Annotations, Tool
 from ctx.types import JSON, Caller
 
@@ -51,19 +41,19 @@ def test_a_handshake_settles_on_a_version_both_know(
     result = answered(reply)["result"]
     assert result["protocolVersion"] == given
     assert result["serverInfo"]["name"] == "ctx"
-    assert result["capabilities"]["tools"] == {"listChanged": True}
+    assert result["capabilities"]["tools"] == {"listChanged": False}
+    assert "mcp-session-id" not in reply.headers
     assert "search" in result["instructions"]
 
 
 @pytest.mark.parametrize(
     ("method", "params", "fault"),
     [
-        ("tools/call", {"name": 5}, "params.name is a text"),
-        ("tools/call", {"name": "search", "arguments": [1]}, "params.arguments is an object"),
-        ("tools/call", None, "params.name is a text"),
-        ("tools/list", {"cursor": 5}, "params.cursor is the nextCursor"),
-        ("resources/read", {}, "params.uri is a text"),
-        ("initialize", 5, "params is an object"),
+        ("tools/call", {"name": 5}, "params.name must be a string"),
+        ("tools/call", {"name": "search", "arguments": [1]}, "params.arguments must be an object"),
+        ("tools/call", None, "params.name must be a string"),
+        ("tools/list", {"cursor": 5}, "params.cursor must be the nextCursor"),
+        ("resources/read", {}, "params.uri must be a string"),
     ],
 )
 def test_parameters_of_a_wrong_kind_are_refused_by_name(
@@ -126,11 +116,13 @@ def test_the_stateless_era_says_what_it_is_before_anything_else(serve: Serve, mc
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_get_without_a_session_is_405_and_no_path_redirects(serve: Serve, mcp: Services, path: str) -> None:
+def test_get_is_405_and_no_path_redirects(serve: Serve, mcp: Services, path: str) -> None:
     client = serve(mcp).client
-    refused = client.get(path, headers={"accept": "text/event-stream"}, follow_redirects=False)
-    assert refused.status_code == 405
-    assert refused.headers["allow"] == "POST, DELETE"
+    for headers in ({}, {"mcp-session-id": "0" * 32}):
+        stream = {"accept": "text/event-stream", **headers}
+        refused = client.get(path, headers=stream, follow_redirects=False)
+        assert refused.status_code == 405
+        assert refused.headers["allow"] == "POST"
     assert client.post(path, json=message("tools/list"), follow_redirects=False).status_code == 200
 
 
@@ -157,40 +149,6 @@ def test_the_bare_curl_of_the_published_documentation_is_answered(serve: Serve, 
     assert refused.headers["www-authenticate"].startswith("Bearer")
 
 
-def test_a_session_serves_the_bank_it_was_opened_for_and_no_other(serve: Serve, mcp: Services) -> None:
-    client = serve(mcp).client
-    alice = open_session(client, "/mcp/alice/")
-    mine = client.post("/mcp/alice", json=message("tools/call", {"name": "whoami"}), headers=alice)
-    assert (_whoami(mine)["bank"], _whoami(mine)["bank_fixed"]) == ("alice", True)
-    for path in ("/mcp/bob/", "/mcp/bob", "/mcp", "/"):
-        theirs = client.post(path, json=message("tools/call", {"name": "whoami"}), headers=alice)
-        assert theirs.status_code == 404, path
-        assert client.get(path, headers=alice).status_code == 404, path
-        assert client.delete(path, headers=alice).status_code == 404, path
-    assert client.post("/mcp/alice/", json=message("ping"), headers=alice).status_code == 200
-
-
-def test_a_session_is_its_keys_own(serve: Serve, mcp: Services) -> None:
-    served = serve(mcp, ServerSettings(api_keys=("one", "two")))
-    session = open_session(served.client, "/mcp", authorization="Bearer one")
-    assert served.client.post("/mcp", json=message("ping"), headers=session).status_code == 200
-    unknown = served.client.post(
-        "/mcp", json=message("ping"), headers={**session, "authorization": "Bearer none"}
-    )
-    assert unknown.status_code == 401
-    no_key = {name: value for name, value in session.items() if name != "authorization"}
-    assert served.client.post("/mcp", json=message("ping"), headers=no_key).status_code == 401
-
-
-def test_an_ended_session_is_unknown(serve: Serve, mcp: Services) -> None:
-    client = serve(mcp).client
-    session = open_session(client)
-    assert client.delete("/mcp", headers=session).status_code == 200
-    assert client.post("/mcp", json=message("ping"), headers=session).status_code == 404
-    invented = {**ACCEPT, "mcp-session-id": "0" * 32}
-    assert client.post("/mcp", json=message("ping"), headers=invented).status_code == 404
-
-
 @pytest.mark.parametrize(
     ("body", "code"),
     [
@@ -201,13 +159,16 @@ def test_an_ended_session_is_unknown(serve: Serve, mcp: Services) -> None:
         (b'{"id": 1}', -32600),
         (b"3", -32600),
         (b"null", -32600),
+        (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}', -32600),
+        (b'{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}', -32600),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": 5}', -32600),
     ],
 )
 def test_what_is_no_message_is_refused_in_the_words_of_json_rpc(
     serve: Serve, mcp: Services, body: bytes, code: int
 ) -> None:
     client = serve(mcp).client
-    for headers in (ACCEPT, open_session(client)):
+    for headers in (ACCEPT, {**ACCEPT, "mcp-protocol-version": MODERN}):
         reply = client.post("/mcp", content=body, headers=headers)
         assert reply.status_code == 400
         assert reply.json()["error"]["code"] == code
@@ -225,11 +186,10 @@ def test_a_failure_the_model_can_mend_is_a_tool_error_and_an_unknown_tool_is_not
         "unloadable": ({}, "unexpected symbol"),
         "surprise": ({}, "request id"),
     }
-    session = open_session(client)
     for name, (arguments, words) in calls.items():
         params = {"name": name, "arguments": arguments}
         for reply in (
-            client.post("/mcp", json=message("tools/call", params), headers=session),
+            client.post("/mcp", json=message("tools/call", params), headers=ACCEPT),
             client.post("/mcp", json=message("tools/call", params)),
             stateless(client, "/mcp", "tools/call", params),
         ):
@@ -239,7 +199,7 @@ def test_a_failure_the_model_can_mend_is_a_tool_error_and_an_unknown_tool_is_not
             assert "/etc/secret" not in reply.text
     unknown = stateless(client, "/mcp", "tools/call", {"name": "nope", "arguments": {}})
     assert answered(unknown)["error"]["code"] == -32602
-    assert answered(client.post("/mcp", json=message("no/such"), headers=session))["error"]["code"] == -32601
+    assert answered(client.post("/mcp", json=message("no/such")))["error"]["code"] == -32601
     assert stateless(client, "/mcp", "no/such").status_code == 404
 
 
@@ -271,57 +231,6 @@ def test_a_tool_may_answer_in_the_protocols_own_shape(serve: Serve, mcp: Service
     )
 
 
-def _reload(mcp: Services) -> None:
-    mcp.toolbox.add(Tool(f"fresh_{time.monotonic_ns()}", "New", ANYTHING, lambda arguments, caller: None))
-
-
-def test_changed_lists_are_told_in_both_eras_once_for_a_burst(serve: Serve, mcp: Services) -> None:
-    served = serve(mcp)
-
-    async def sessions() -> list[str]:
-        reply: list[str] = []
-        first = anyio.Event()
-
-        async def hear(message: Any) -> None:
-            reply.append(type(message).__name__)
-            if len(set(reply)) == 2:
-                first.set()
-
-        async with Client(served.base + "/", mode="legacy", message_handler=hear) as client:
-            before = await client.list_tools()
-            with anyio.fail_after(60):
-                # The client opens its stream after the handshake: until then there is nowhere to send news.
-                while not first.is_set():
-                    _reload(mcp)
-                    mcp.agents.add(
-                        Agent(f"a{time.monotonic_ns()}", "", lambda arguments, caller: Prompt("x"))
-                    )
-                    with anyio.move_on_after(0.3):
-                        await first.wait()
-            after = await client.list_tools()
-            assert len(after.tools) > len(before.tools)
-        return sorted(set(reply))
-
-    async def listening() -> list[str]:
-        reply = []
-        async with (
-            Client(served.base + "/mcp") as client,
-            client.listen(tools_list_changed=True, prompts_list_changed=True) as subscription,
-        ):
-            for _ in range(5):
-                _reload(mcp)
-            mcp.agents.add(Agent("another", "", lambda arguments, caller: Prompt("x")))
-            with anyio.fail_after(60):
-                async for event in subscription:
-                    reply.append(type(event).__name__)
-                    if len(reply) == 2:
-                        break
-        return sorted(reply)
-
-    assert anyio.run(sessions) == ["PromptListChangedNotification", "ToolListChangedNotification"]
-    assert anyio.run(listening) == ["PromptsListChanged", "ToolsListChanged"]
-
-
 def test_progress_reaches_the_caller_that_asked_and_only_it(serve: Serve, mcp: Services) -> None:
     def climb(arguments: dict[str, JSON], caller: Caller) -> JSON:
         if caller.progress is None:
@@ -332,10 +241,9 @@ def test_progress_reaches_the_caller_that_asked_and_only_it(serve: Serve, mcp: S
 
     mcp.toolbox.add(Tool("climb", "Climbs", ANYTHING, climb))
     client = serve(mcp).client
-    session = open_session(client)
     call = {"name": "climb", "arguments": {}}
     reply = client.post(
-        "/mcp", json=message("tools/call", {**call, "_meta": {"progressToken": "t1"}}), headers=session
+        "/mcp", json=message("tools/call", {**call, "_meta": {"progressToken": "t1"}}), headers=ACCEPT
     )
     events = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")]
     steps = [event["params"] for event in events if event.get("method") == "notifications/progress"]
@@ -343,73 +251,9 @@ def test_progress_reaches_the_caller_that_asked_and_only_it(serve: Serve, mcp: S
         ("t1", number, 3, f"step {number}") for number in (1, 2, 3)
     ]
     assert events[-1]["result"]["structuredContent"] == {"result": "climbed"}
-    quiet = client.post("/mcp", json=message("tools/call", call), headers=session)
+    quiet = client.post("/mcp", json=message("tools/call", call), headers=ACCEPT)
+    assert quiet.headers["content-type"] == "application/json"
     assert answered(quiet)["result"]["structuredContent"] == {"result": "unasked"}
-
-
-def _stream(served: Served, era: str, opened: threading.Event, lines: list[str]) -> None:
-    if era == "sessions":
-        session = open_session(served.client)
-        request = ("GET", "/mcp", {"headers": session})
-    else:
-        listen = message("subscriptions/listen", {"notifications": {"toolsListChanged": True}, "_meta": META})
-        headers = {**ACCEPT, "mcp-protocol-version": MODERN, "mcp-method": "subscriptions/listen"}
-        request = ("POST", "/mcp", {"json": listen, "headers": headers})
-    method, path, options = request
-    stream_options: Any = options
-    with (
-        httpx.Client(base_url=served.base, timeout=120) as client,
-        client.stream(method, path, **stream_options) as stream,
-    ):
-        assert stream.status_code == 200
-        opened.set()
-        lines.extend(line for line in stream.iter_lines() if line)
-
-
-def test_who_holds_many_streams_of_news_keeps_nobody_else_from_one(
-    serve: Serve, mcp: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server_mcp, "PEER_LISTENERS", 3)
-    monkeypatch.setattr(server_mcp, "MAX_LISTENERS", 4)
-    ring = KeyRing(str(tmp_path / "keys.json"))
-    keys = [ring.create(name)[0] for name in ("crowd", "alone")]
-    served = serve(mcp._replace(keys=ring))
-    listen = message("subscriptions/listen", {"notifications": {"toolsListChanged": True}, "_meta": META})
-
-    def kind(key: str, held: ExitStack) -> str:
-        headers = {**ACCEPT, "mcp-protocol-version": MODERN, "mcp-method": "subscriptions/listen"}
-        headers["authorization"] = f"Bearer {key}"
-        stream = held.enter_context(served.client.stream("POST", "/mcp", json=listen, headers=headers))
-        lines = stream.iter_lines()
-        held.callback(lines.close)  # one that is let go of closes the stream
-        first = next(line for line in lines if "jsonrpc" in line)
-        event = json.loads(first.removeprefix("data:"))
-        return str(event["error"]["message"] if "error" in event else "stream")
-
-    with ExitStack() as others:
-        with ExitStack() as held:
-            kinds = [kind(keys[0], held) for _ in range(4)]
-            assert kinds == ["stream", "stream", "stream", "Subscription limit reached"]
-            assert kind(keys[1], others) == "stream"
-        eventually(lambda: kind(keys[0], others) == "stream")  # those that were closed count no more
-
-
-def test_a_stop_ends_the_streams_of_both_eras(serve: Serve, mcp: Services) -> None:
-    served = serve(mcp)
-    streams: dict[str, list[str]] = {"sessions": [], "stateless": []}
-    threads = []
-    for era, lines in streams.items():
-        opened = threading.Event()
-        threads.append(threading.Thread(target=_stream, args=(served, era, opened, lines)))
-        threads[-1].start()
-        assert opened.wait(60)
-    served.stop()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    assert any('"result"' in line for line in streams["stateless"]), (
-        streams
-    )  # the older era's stream simply ends
 
 
 def test_annotations_say_what_a_tool_does(serve: Serve, mcp: Services) -> None:
@@ -440,12 +284,55 @@ def test_agents_are_prompts_with_their_arguments(serve: Serve, mcp: Services) ->
         assert answered(client.post("/mcp", json=message("prompts/get", params)))["error"]["code"] == -32602
 
 
-@pytest.mark.parametrize("write", [open_session, None])
-def test_every_reply_bears_the_servers_headers(
-    serve: Serve, mcp: Services, write: Callable[..., dict[str, str]] | None
-) -> None:
+def test_a_call_is_for_the_bank_of_its_path(serve: Serve, mcp: Services) -> None:
     client = serve(mcp).client
-    headers = write(client) if write else ACCEPT
-    reply = client.post("/mcp", json=message("tools/list"), headers=headers)
+    for path, bank, fixed in (
+        ("/mcp/alice/", "alice", True),
+        ("/mcp/bob", "bob", True),
+        ("/mcp", None, False),
+    ):
+        caller = _whoami(client.post(path, json=message("tools/call", {"name": "whoami"})))
+        assert (caller["bank"], caller["bank_fixed"]) == (bank, fixed)
+
+
+@pytest.mark.parametrize("version", ["2027-01-15", "2024-10-07", "2025-11-25", "2026-07-28", "x"])
+def test_an_initialize_is_negotiated_whatever_version_its_header_names(
+    serve: Serve, mcp: Services, version: str
+) -> None:
+    hello = message("initialize", {**HELLO, "protocolVersion": version})
+    reply = serve(mcp).client.post("/mcp", json=hello, headers={**ACCEPT, "mcp-protocol-version": version})
+    assert answered(reply)["result"]["protocolVersion"] == "2025-11-25"
+
+
+def test_another_request_of_an_unknown_version_is_told_the_known_ones(serve: Serve, mcp: Services) -> None:
+    headers = {**ACCEPT, "mcp-protocol-version": "2024-10-07"}
+    reply = serve(mcp).client.post("/mcp", json=message("tools/list"), headers=headers)
+    error = reply.json()["error"]
+    assert (reply.status_code, error["code"]) == (400, -32022)
+    assert error["message"].startswith("MCP 2024-10-07 is not supported; use one of 2024-11-05, ")
+    assert "2026-07-28" in error["data"]["supported"]
+
+
+@pytest.mark.parametrize(
+    ("accept", "given"),
+    [
+        ("application/json", "application/json"),
+        ("text/event-stream", "text/event-stream"),
+        ("*/*", "application/json"),
+        ("application/json, text/event-stream", "application/json"),
+        ("text/html", "application/json"),
+    ],
+)
+def test_a_client_gets_the_one_media_type_that_it_accepts(
+    serve: Serve, mcp: Services, accept: str, given: str
+) -> None:
+    reply = serve(mcp).client.post("/mcp", json=message("tools/list"), headers={**ACCEPT, "accept": accept})
+    assert reply.status_code == 200
+    assert reply.headers["content-type"].partition(";")[0] == given
+    assert answered(reply)["result"]["tools"]
+
+
+def test_every_reply_bears_the_servers_headers(serve: Serve, mcp: Services) -> None:
+    reply = serve(mcp).client.post("/mcp", json=message("tools/list"), headers=ACCEPT)
     assert reply.headers["x-content-type-options"] == "nosniff"
     assert reply.headers["x-request-id"]

@@ -31,11 +31,10 @@ from ctx.tools.agents import Agents
 from ctx.tools.base import Tool, Toolbox
 
 
-class StreamDoor:
-    """An MCP door whose GET is a stream that lasts until `close`; with `deaf`, beyond it."""
+class StreamEndpoint:
+    """An MCP endpoint whose replies never end."""
 
-    def __init__(self, work: Work, deaf: bool = False) -> None:
-        self._deaf = deaf
+    def __init__(self, work: Work) -> None:
         self._over = anyio.Event()
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,34 +47,19 @@ class StreamDoor:
         )
         await send({"type": "http.response.body", "body": b": open\n\n", "more_body": True})
         await self._over.wait()
-        await send({"type": "http.response.body", "body": b"data: bye\n\n", "more_body": False})
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
         yield
 
-    def close(self) -> None:
-        if not self._deaf:
-            self._over.set()
 
-
-class DeafDoor(StreamDoor):
-    """One that does not end its streams when told."""
-
-    def __init__(self, work: Work) -> None:
-        super().__init__(work, deaf=True)
-
-
-@pytest.mark.parametrize(("door", "last"), [(StreamDoor, "data: bye\n\n"), (DeafDoor, "")])
-def test_a_stop_ends_an_open_stream(
-    serve: Serve, services: Services, door: type[StreamDoor], last: str
-) -> None:
-    served = serve(services._replace(mcp=door))
-    with served.client.stream("GET", "/mcp", headers={"mcp-session-id": "s"}) as stream:
+def test_a_stop_ends_an_open_stream(serve: Serve, services: Services) -> None:
+    served = serve(services._replace(mcp=StreamEndpoint))
+    with served.client.stream("POST", "/mcp") as stream:
         chunks = stream.iter_text()
         assert next(chunks) == ": open\n\n"
         served.server.stop()
-        assert "".join(chunks) == last
+        assert "".join(chunks) == ""
         served.thread.join(60)
         assert not served.thread.is_alive()
 
@@ -85,8 +69,8 @@ def test_requests_beyond_the_bound_of_unanswered_ones_are_503_and_open_streams_d
 ) -> None:
     monkeypatch.setattr("ctx.server.guard.MAX_IN_FLIGHT", 1)
     entered, release = waiting(toolbox)
-    served = serve(Services(toolbox, agents, mcp=StreamDoor))
-    with served.client.stream("GET", "/mcp", headers={"mcp-session-id": "s"}) as stream:
+    served = serve(Services(toolbox, agents, mcp=StreamEndpoint))
+    with served.client.stream("POST", "/mcp") as stream:
         assert next(stream.iter_text()) == ": open\n\n"
         assert httpx.get(f"{served.base}/health", timeout=60).status_code == 200
         caller = threading.Thread(target=lambda: httpx.post(f"{served.base}/tools/wait", json={}, timeout=60))
@@ -229,11 +213,10 @@ def test_connections_beyond_the_bound_are_503_with_retry_after_where_all_are_at_
     serve: Serve, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ctx.server.run.MAX_CONNECTIONS", 2)
-    served = serve(services._replace(mcp=StreamDoor))
-    headers = {"mcp-session-id": "s"}
+    served = serve(services._replace(mcp=StreamEndpoint))
     with (
-        served.client.stream("GET", "/mcp", headers=headers) as first,
-        served.client.stream("GET", "/mcp", headers=headers) as second,
+        served.client.stream("POST", "/mcp") as first,
+        served.client.stream("POST", "/mcp") as second,
     ):
         chunks = [first.iter_text(), second.iter_text()]  # kept: a stream ends with its iterator
         assert [next(each) for each in chunks] == [": open\n\n"] * 2
@@ -396,8 +379,8 @@ def test_who_holds_all_connections_from_several_addresses_keeps_nobody_else_out(
     serve: Serve, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ctx.server.run.MAX_CONNECTIONS", 4)
-    served = serve(services._replace(mcp=StreamDoor))
-    head = b"GET /mcp HTTP/1.1\r\nHost: localhost\r\nmcp-session-id: s\r\n\r\n"
+    served = serve(services._replace(mcp=StreamEndpoint))
+    head = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
     streams = []
     try:
         for peer in ("127.0.0.2", "127.0.0.2", "127.0.0.3", "127.0.0.3"):

@@ -10,13 +10,14 @@ import pytest
 from fuzz import fuzz, patient
 from hypothesis import example, given
 from hypothesis import strategies as st
-from serving import EchoDoor, Serve, Served, failure
+from serving import EchoEndpoint, Serve, Served, failure
 
 from ctx.errors import ConfigError
 from ctx.server.app import Services, create_app
+from ctx.server.endpoints import router
 from ctx.server.policy import Access, PackPolicy, Policy, ServerSettings
 from ctx.server.rest import PackRoute
-from ctx.server.zones import MCP, TABLE, Match, check_free, note
+from ctx.server.zones import FIXED, MCP, TABLE, Match, check_free, note
 from ctx.tools.agents import Agents
 from ctx.tools.base import Tool, Toolbox
 
@@ -33,7 +34,7 @@ def doors(services: Services) -> Services:
         return {"status": "healthy"}
 
     routes = [PackRoute("GET", path, "diary", answer) for path in PACK_ROUTES]
-    return services._replace(mcp=EchoDoor, pack_routes=routes)
+    return services._replace(mcp=EchoEndpoint, pack_routes=routes)
 
 
 @pytest.mark.parametrize(
@@ -84,12 +85,12 @@ def test_a_route_without_a_zone_keeps_the_server_from_starting(
 PUBLIC = ("tools", "agents")
 
 
-def _private(path: str, method: str, accept: str, session: bool) -> bool:
+def _private(path: str, method: str, accept: str) -> bool:
     steps = path.split("/")[1:]
     match steps:
         case [""]:
             events = "text/event-stream" in accept and "text/html" not in accept
-            return method in ("POST", "DELETE") or (method == "GET" and (session or events))
+            return method in ("POST", "DELETE") or (method == "GET" and events)
         case ["mcp"] | ["mcp", ""] | ["metrics"] | ["packs", "diary", "health"]:
             return True
         case ["activity"] | ["banks"] | ["map"]:  # what only the page asks for
@@ -206,7 +207,7 @@ def asgi() -> Asgi:
         return {}
 
     routes = [PackRoute("GET", path, "diary", answer) for path in PACK_ROUTES]
-    return Asgi(Services(toolbox, Agents(), mcp=EchoDoor, pack_routes=routes))
+    return Asgi(Services(toolbox, Agents(), mcp=EchoEndpoint, pack_routes=routes))
 
 
 @patient
@@ -229,7 +230,7 @@ def test_two_packs_do_not_share_a_route(path: str) -> None:
         return {}
 
     def served(*routes: PackRoute) -> Asgi:
-        return Asgi(Services(Toolbox(), Agents(), mcp=EchoDoor, pack_routes=routes))
+        return Asgi(Services(Toolbox(), Agents(), mcp=EchoEndpoint, pack_routes=routes))
 
     first, second = (PackRoute("GET", "/diary/{day}", "diary", answer), PackRoute("GET", path, "log", answer))
     with pytest.raises(ConfigError, match=r"the packs 'diary' and 'log' both answer GET .*\[packs\] enabled"):
@@ -240,28 +241,25 @@ def test_two_packs_do_not_share_a_route(path: str) -> None:
 
 @patient
 def test_no_page_of_another_site_comes_in_by_any_spelling_of_a_private_path(asgi: Asgi) -> None:
-    @example(raw="/mcp/tools/", method="GET", origin="null", accept="*/*", session=False)
+    @example(raw="/mcp/tools/", method="GET", origin="null", accept="*/*")
     @given(
         raw=paths,
         method=st.sampled_from(("GET", "POST", "DELETE", "PUT", "HEAD")),
         origin=origins,
         accept=st.sampled_from(("*/*", "text/html", "text/event-stream", "text/event-stream, text/html")),
-        session=st.booleans(),
     )
-    def check(raw: str, method: str, origin: str, accept: str, session: bool) -> None:
+    def check(raw: str, method: str, origin: str, accept: str) -> None:
         headers = {
             "host": "localhost",
             "origin": origin,
             "accept": accept,
             "content-type": "application/json",
         }
-        if session:
-            headers["mcp-session-id"] = "s"
         status, reply = asgi.ask(raw, method, headers)
         shared = reply.get("access-control-allow-origin")
         if _malformed(raw):
             assert (status, shared) == (400, None)
-        elif not _private(unquote(raw), method, accept, session):
+        elif not _private(unquote(raw), method, accept):
             assert shared == "*"
         elif _trusted(origin, "localhost"):
             # A bank of a bad name is refused before anything is shared.
@@ -324,13 +322,13 @@ def test_a_packs_own_endpoint_asks_for_the_packs_key(serve: Serve, doors: Servic
     assert [status(key) for key in (None, "key-of-vault", "key-of-diary")] == [401, 401, 200]
 
 
-def test_a_session_is_named_by_the_header_of_its_door() -> None:
+def test_a_memory_session_is_named_by_a_header() -> None:
     access = Access(Policy(ServerSettings()), "request")
-    headers = {"mcp-session-id": "of mcp", "x-session-id": "x" * 200}
-    for match, session_id in (
-        (Match(MCP), "of mcp"),
-        (Match(TABLE["/tools/{name}"]), "x" * 128),
-        (Match(MCP), None),
-    ):
-        note(access, match, headers if session_id else {})
-        assert access.session_id == session_id
+    for headers, session_id in (({"x-session-id": "x" * 200}, "x" * 128), ({"mcp-session-id": "s"}, None)):
+        for match in (Match(MCP), Match(TABLE["/tools/{name}"])):
+            note(access, match, headers)
+            assert access.session_id == session_id
+
+
+def test_every_fixed_endpoint_is_in_the_table_of_zones() -> None:
+    assert {getattr(route, "path", "") for route in router.routes} == {*FIXED}
