@@ -64,14 +64,18 @@ _KINDS = b" " * 48 + b"0" * 10 + b" " * 7 + b"A" * 26 + b" " * 6 + b"a" * 26 + b
 # before a word (`HTTPServer`; but not `URLs`).
 _HUMPS = (b"aA", b"0A", b"AAaa")
 _PLURAL = b"AAa "  # how the plural of an acronym ends: `JWTs`
-# Runs of Thai, Lao, Myanmar, Khmer, kana, Han and Hangul: letters only, since a tone mark ends a word in the
-# tokenizer.
-_UNSPACED = re.compile(
-    "[\u0e01-\u0e3a\u0e40-\u0e46\u0e81-\u0eb9\u0ebb-\u0ec6\u1000-\u1036\u1038\u103b-\u103f\u1780-\u17b3"
-    "\u17b6-\u17c8"
-    "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-"
-    "\ud7a3\uf900-\ufaff"
-    "\uff66-\uff9d\U00020000-\U0003134f]+"
+# Thai, Lao, Myanmar, Khmer, kana, Han and Hangul, as a range of a regular expression: letters only, since a
+# tone mark ends a word in the tokenizer.
+UNSPACED = (
+    "\u0e01-\u0e3a\u0e40-\u0e46\u0e81-\u0eb9\u0ebb-\u0ec6\u1000-\u1036\u1038\u103b-\u103f\u1780-\u17b3\u17b6-\u17c8"
+    "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff"
+    "\uff66-\uff9d\U00020000-\U0003134f"
+)
+_UNSPACED = re.compile(f"[{UNSPACED}]+")
+# Accents typed as characters of their own, and what `composed` leaves out: both are inside a word.
+UNSEEN = (
+    "\u0300-\u036f\xad\u200c\u200d\u2060\ufeff\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
+    "\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc"
 )
 
 

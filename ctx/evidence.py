@@ -3,8 +3,8 @@
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, islice
-from operator import attrgetter, itemgetter
+from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ctx import analyze, ranking, rules
@@ -98,10 +98,6 @@ class Choice(NamedTuple):
     text_terms: Terms
 
 
-Content = tuple[ChunkRow, Terms, Terms]
-"""A chunk, and the terms that its headings and that its text have."""
-
-
 class Rows:
     """The rows of the catalog that one search has read, each read once."""
 
@@ -177,79 +173,45 @@ def spans_to_read(hits: Mapping[int, Sequence[Hit]], profiles: rules.Profiles) -
     return spans
 
 
-def contents_of(
-    hits: Mapping[int, Sequence[Hit]], rows: "Rows", matcher: Matcher
-) -> dict[int, list[Content]]:
-    """Of each document the chunks among which the one to show is, which were read: each with the terms of
-    its headings and of its text.
-    """
-    listed = [rows.listed(number, passages) for number, passages in hits.items()]
-    every = list(chain.from_iterable(listed))
-    terms = matcher.terms_of([row.heading for row in every] + [row.text for row in every])
-    contents = zip(every, terms[: len(every)], terms[len(every) :], strict=True)
-    return {number: list(islice(contents, len(chunks))) for number, chunks in zip(hits, listed, strict=True)}
-
-
 def choices_of(
-    contents: Mapping[int, Sequence[Content]], stage: Stage, rows: "Rows", request: Request
-) -> dict[int, list[Choice]]:
-    """Of each document's chunks those that may be shown, the one that answers best first.
-
-    A chunk is worth what it says of the query, rare words more, and how near it is in meaning, weighted as
-    the two legs are. One that defines the name asked for is worth more; a heading alone, front matter or a
-    label gives way to what stands behind it. Words that stand in a heading or the title alone mean the
-    beginning of what is below it.
-
-    Each step is taken for all documents before the next: the processor's caches hold the code of one step,
-    not that of all, and a search is the shorter by a twentieth.
-    """
-    choices = {number: _weighed(number, chunks, stage, request) for number, chunks in contents.items()}
-    for number, of_document in choices.items():
-        opening = _opening(number, of_document[0], rows, request.matcher) if of_document else None
-        if opening is not None:
-            choices[number] = _opened(number, opening, of_document, stage, request)
-    headings_alone = [
-        number for number, of_document in choices.items() if of_document and is_bare(of_document[0].row)
-    ]
-    for number in headings_alone:
-        choices[number] = _without_bare(number, choices[number], rows)
-    return choices
-
-
-def _weighed(number: int, contents: Iterable[Content], stage: Stage, request: Request) -> list[Choice]:
-    """The chunks of a document by what they are worth; of equals the first comes first."""
-    matcher, alpha = request.matcher, stage.alpha
-    nearness = _nearness(stage.semantic, number) if alpha else {}
-    names = request.question.names if number in request.defining else ()
-    share_of_words, verbatim, shares = 1.0 - alpha, matcher.verbatim, matcher.shares
-    choices: list[tuple[ChunkRow, float, Terms, Terms]] = []
-    for row, heading_terms, text_terms in contents:
-        heading, text = row.heading, row.text
-        terms = text_terms | heading_terms
-        worth = share_of_words * shares[terms]
-        if nearness:
-            worth += alpha * nearness.get(row.chunk_no, 0.0)
-        if names and _defines(text, heading, names):
-            worth += _DEFINING_SHARE
-        if verbatim and matcher.quotes(text, text_terms):
-            worth += _PHRASE_SHARE
-        if heading and text.lstrip("# ").startswith(heading.rpartition(" > ")[2]):
-            worth += _OPENING_SHARE
-        choices.append((row, worth, terms, text_terms))
-    choices.sort(key=_second, reverse=True)
-    return list(map(Choice._make, choices))
-
-
-def _opened(
-    number: int, opening: ChunkRow, choices: Iterable[Choice], stage: Stage, request: Request
+    number: int, hits: Sequence[Hit], stage: Stage, rows: "Rows", request: Request
 ) -> list[Choice]:
-    """The choices with the beginning of a section among them, which its heading raises."""
+    """The chunks of a document that may be shown, the best answer first.
+
+    A chunk scores by the query's words it has, rare ones more, and by its nearness in meaning, weighted like
+    the two legs. Defining the name asked for scores more. A heading alone, front matter or a label is
+    replaced by the chunk after it. Words only in a heading or the title point to the start of that section.
+    """
+    choices = _weighed(number, rows.listed(number, hits), stage, request)
+    if not choices:
+        return []
+    opening = _opening(number, choices[0], rows, request.matcher)
+    if opening is not None:
+        (choice,) = _weighed(number, [opening], stage, request)
+        raised = choice._replace(worth=choice.worth + _OPENING_SHARE)
+        others = [choice for choice in choices if choice.row is not opening]
+        choices = sorted([raised, *others], key=_worth, reverse=True)
+    return _without_bare(number, choices, rows)
+
+
+def _weighed(number: int, chunks: Iterable[ChunkRow], stage: Stage, request: Request) -> list[Choice]:
+    """The chunks of a document, the best first; of equals the first comes first."""
     matcher = request.matcher
-    content = opening, matcher.terms_of_heading(opening.heading), matcher.terms_in(opening.text)
-    (choice,) = _weighed(number, [content], stage, request)
-    raised = choice._replace(worth=choice.worth + _OPENING_SHARE)
-    remaining = [choice for choice in choices if choice.row is not opening]
-    return sorted([raised, *remaining], key=_worth, reverse=True)
+    nearness = _nearness(stage.semantic, number) if stage.alpha else {}
+    names = request.question.names if number in request.defining else ()
+    choices = []
+    for row in chunks:
+        text_terms = matcher.terms_in(row.text)
+        terms = text_terms | matcher.terms_in(row.heading)
+        worth = (1.0 - stage.alpha) * matcher.shares[terms] + stage.alpha * nearness.get(row.chunk_no, 0.0)
+        if names and _defines(row.text, row.heading, names):
+            worth += _DEFINING_SHARE
+        if matcher.verbatim and matcher.quotes(row.text, text_terms):
+            worth += _PHRASE_SHARE
+        if row.heading and row.text.lstrip("# ").startswith(row.heading.rpartition(" > ")[2]):
+            worth += _OPENING_SHARE
+        choices.append(Choice(row, worth, terms, text_terms))
+    return sorted(choices, key=_worth, reverse=True)
 
 
 def _opening(number: int, choice: Choice, rows: "Rows", matcher: Matcher) -> ChunkRow | None:
@@ -265,11 +227,11 @@ def _opening(number: int, choice: Choice, rows: "Rows", matcher: Matcher) -> Chu
     if heading_terms:
         parts = row.heading.split(" > ")
         depth = max(
-            (i for i, part in enumerate(parts, 1) if matcher.terms_of_heading(part) & heading_terms),
+            (i for i, part in enumerate(parts, 1) if matcher.terms_in(part) & heading_terms),
             default=0,
         )
         section = " > ".join(parts[:depth])
-    elif not matcher.terms_of_heading(row.title):
+    elif not matcher.terms_in(row.title):
         return None
     opening = _first_of(number, section, row, rows)
     if opening is not None and is_bare(opening):
@@ -298,7 +260,7 @@ def _first_of(number: int, section: str, row: ChunkRow, rows: "Rows") -> ChunkRo
     return first if low == first_no else None
 
 
-_worth, _second = attrgetter("worth"), itemgetter(1)
+_worth = attrgetter("worth")
 
 
 def _without_bare(number: int, choices: list[Choice], rows: "Rows") -> list[Choice]:
@@ -397,13 +359,11 @@ def results_of(
     """Documents with their scores and choices as results: each with its best passage, and further ones where
     several are asked for.
     """
-    sections_of_each = [_sections(choices, request.per_document, rows) for _, choices in answers]
-    every = chain.from_iterable(sections_of_each)
-    snippets = iter(request.matcher.snippets([(section.chunk, section.further) for section in every]))
     results = []
-    for (score, choices), sections in zip(answers, sections_of_each, strict=True):
-        row, section = choices[0].row, sections[0]
-        snippet, highlights = next(snippets)
+    for score, choices in answers:
+        row, sections = choices[0].row, _sections(choices, request.per_document, rows)
+        passages = [_passage(section, request.matcher) for section in sections]
+        first = passages[0]
         results.append(
             SearchResult(
                 row.id,
@@ -411,20 +371,21 @@ def results_of(
                 row.source_id,
                 row.title,
                 score,
-                snippet,
+                first.snippet,
                 row.source_url,
                 row.updated_ms,
-                section.chunk.heading,
-                section.start_line,
-                section.end_line,
-                highlights,
-                tuple([_passage(section, *next(snippets)) for section in sections[1:]]),
+                first.heading,
+                first.start_line,
+                first.end_line,
+                first.highlights,
+                tuple(passages[1:]),
             )
         )
     return results
 
 
-def _passage(section: _Section, snippet: str, highlights: tuple[tuple[int, int], ...]) -> Passage:
+def _passage(section: _Section, matcher: Matcher) -> Passage:
+    snippet, highlights = matcher.snippet(section.chunk, section.further)
     return Passage(snippet, section.chunk.heading, section.start_line, section.end_line, highlights)
 
 

@@ -6,17 +6,16 @@ examples, lists of exports and change logs are held back unless the query asks f
 coarse and the same everywhere.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import NamedTuple
 
 from ctx import kinds
 from ctx.analyze import beginning
 from ctx.ranking import Leg
-from ctx.text import Joined, lowered
+from ctx.text import lowered
 
 # Of the best score, added where the path of code says all that the query says: so much where the first SAMPLE
 # candidates are code, less as they are prose, for a page is then the likelier answer.
@@ -36,12 +35,7 @@ HELD_BACK = {kinds.TEST: 0.5, kinds.EXAMPLE: 0.5, kinds.EXPORTS: 0.7, kinds.CHAN
 # Letters by which a word of a path may go on after a term: `rout` is in routing, `app` not in application.
 WORD_ENDING = 4
 COMPOUND_PART = 3  # letters at least of what a word of a path is made of
-_KEPT = 100_000  # paths of documents that were candidates, 20 MB: a million chunks are of so many
-_LEARNT = _KEPT // 2  # that are told of before they are candidates
-_PAGE_BITS = 8  # of a document's number: its place in a page
-_IN_PAGE = (1 << _PAGE_BITS) - 1
-_DENSE = 4  # documents of one page that are met by one search, from which on all of the page are told
-_PAGES_AT_ONCE = 2  # that one search tells, half a millisecond each
+_KEPT = 100_000  # profiles, 20 MB: the documents of a million chunks
 _AROUND_A_PATH = "\"'`<>()[]{},;"
 _STUBS = (".pyi", ".d.ts")
 
@@ -120,88 +114,36 @@ Place = tuple[int, str, str]
 """A document's number, path and media type."""
 
 UNKNOWN = Profile("", "", None, kinds.Siblings("", "", prose=False, code=False, role=None))
-_low, _role, _score = attrgetter("low"), attrgetter("role"), itemgetter(1)
+_score = itemgetter(1)
 
 
 class Profiles:
-    """What documents are, by their numbers, each of which is of one path for good. Told once of each that is
-    a candidate, for as long as there is room; safe from several threads.
-    """
+    """A cache of document profiles by number. A number keeps its path for good. Safe from several threads."""
 
     def __init__(self, read: Callable[[Sequence[int]], Sequence[Place]]) -> None:
         self._read = read
-        self._forget()
-
-    def _forget(self) -> None:
-        # Of so many numbers in a row each: a list finds its entry in half the time of a table.
-        self._pages: dict[int, list[Profile]] = defaultdict(lambda: [UNKNOWN] * (_IN_PAGE + 1))
-        self._told_count = 0
-        self._met_pages: set[int] = set()  # on which a search met a document that was not told
-        self._learnt_pages: set[int] = set()
+        self._profiles: dict[int, Profile] = {}
 
     def known(self, document_no: int) -> Profile:
-        """What a document is if it was told already, else `UNKNOWN`."""
-        page = self._pages.get(document_no >> _PAGE_BITS)
-        return page[document_no & _IN_PAGE] if page else UNKNOWN
+        """The profile if it was read already, else `UNKNOWN`."""
+        return self._profiles.get(document_no, UNKNOWN)
 
     def of(self, document_nos: Sequence[int]) -> list[Profile]:
-        """What documents are, in their order; `UNKNOWN` those that are no more."""
-        if self._told_count > _KEPT:
-            self._forget()
-        pages = self._pages  # another thread may forget them
-        profiles = [pages[no >> _PAGE_BITS][no & _IN_PAGE] for no in document_nos]
-        untold = [no for no, profile in zip(document_nos, profiles, strict=True) if profile is UNKNOWN]
-        if not untold:
-            return profiles
-        # The first search of a process tells of its candidates alone: it may be the only one.
-        self._tell(_with_their_pages(untold) if self._told_count else sorted(untold), pages)
-        self._met_pages.update([no >> _PAGE_BITS for no in untold])
-        return [pages[no >> _PAGE_BITS][no & _IN_PAGE] for no in document_nos]
-
-    def learn(self, rest: Callable[[], bool]) -> None:
-        """Tells of all documents of the pages that searches met, so that later ones need not; `rest` waits
-        before each and says whether to stop.
-        """
-        while self._met_pages and self._told_count < _LEARNT and not rest():
-            page = self._met_pages.pop()
-            if page not in self._learnt_pages:
-                self._learnt_pages.add(page)
-                untold = [no for no in _numbers_on(page) if self.known(no) is UNKNOWN]
-                self._tell(untold, self._pages)
-
-    def _tell(self, document_nos: Sequence[int], pages: dict[int, list[Profile]]) -> None:
-        places = self._read(document_nos)
-        self._told_count += len(places)
-        for no, profile in _profiles(places):
-            pages[no >> _PAGE_BITS][no & _IN_PAGE] = profile
+        """The profiles of documents, in their order; `UNKNOWN` for deleted ones."""
+        if len(self._profiles) > _KEPT:
+            self._profiles = {}
+        profiles = self._profiles  # another thread may start a new one
+        unread = [number for number in document_nos if number not in profiles]
+        if unread:
+            profiles.update(_profiles(self._read(sorted(unread))))
+        return [profiles.get(number, UNKNOWN) for number in document_nos]
 
 
-def _with_their_pages(document_nos: Sequence[int]) -> list[int]:
-    """Documents, and all others of the pages on which many of them lie, in order: of a small store a few
-    searches meet most, and together they are told for less.
-    """
-    counts = Counter([no >> _PAGE_BITS for no in document_nos])
-    numbers = set(document_nos)
-    for page in [page for page, count in counts.items() if count >= _DENSE][:_PAGES_AT_ONCE]:
-        numbers.update(_numbers_on(page))
-    return sorted(numbers)
-
-
-def _numbers_on(page: int) -> range:
-    return range(page << _PAGE_BITS, (page + 1) << _PAGE_BITS)
-
-
-def _profiles(places: Iterable[Place]) -> list[tuple[int, Profile]]:
-    """What documents are, with their numbers."""
-    numbers, rows = [], []
+def _profiles(places: Iterable[Place]) -> Iterator[tuple[int, Profile]]:
     for number, path, media_type in places:
         stem, siblings = kinds.file(path, media_type)
         named = f"{siblings.folder}/{stem}"
-        low = lowered(named)  # the places of both are compared
-        low = named if low == named else low  # a hundred thousand are kept, and most are of small letters
-        numbers.append(number)
-        rows.append((named, low, kinds.role(stem, siblings), siblings))
-    return list(zip(numbers, map(Profile._make, rows), strict=True))
+        yield number, Profile(named, lowered(named), kinds.role(stem, siblings), siblings)
 
 
 def files_named(query: str) -> list[File]:
@@ -257,23 +199,16 @@ def _parts(weights: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[int, float]:
-    """Where paths say something of the query, and what share of it; less where a file's name says more.
-
-    All paths are looked through as one text, since most have no word of it and four hundred are asked.
+    """Positions of paths that have words of the query -> their share of it; less where a file's name has more
+    words.
     """
     shares: dict[int, float] = {}
-    counts: dict[int, int] = {}
     beginnings = [part for part, _ in parts]
-    joined = Joined(list(map(_low, profiles)))
-    for part, share in parts:
-        for position, _ in joined.holding(part):
-            if _says(profiles[position].named, joined.texts[position], part, beginnings):
-                shares[position] = shares.get(position, 0.0) + share
-                counts[position] = counts.get(position, 0) + 1
-    for position, count in counts.items():
-        words = _word_count(profiles[position].named.partition("/")[2])
-        if count < words:
-            shares[position] *= (count / words) ** PATH_FITTING
+    for position, (named, low, _, _) in enumerate(profiles):
+        present = [share for part, share in parts if part in low and _says(named, low, part, beginnings)]
+        if present:
+            words = max(1, _word_count(named.partition("/")[2]))
+            shares[position] = sum(present) * min(1.0, len(present) / words) ** PATH_FITTING
     return shares
 
 
@@ -319,7 +254,7 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
         return ranked, {}
     named = _named(_parts(question.weights), profiles)
     # Four hundred are asked and few concerned: those are picked out first.
-    roles = [position for position, role in enumerate(map(_role, profiles)) if role]
+    roles = [position for position, profile in enumerate(profiles) if profile.role]
     defining = question.definitions
     defined = (
         [position for position, (number, _) in enumerate(ranked) if number in defining] if defining else ()

@@ -18,7 +18,6 @@ from ctx.evidence import (
     Rows,
     Stage,
     choices_of,
-    contents_of,
     explanation_of,
     hits_of,
     results_of,
@@ -180,12 +179,6 @@ class Searcher:
         explained = [explanation_of(*answer, request) for answer in page] if explain else None
         return SearchReply(results, explained, partial, note)
 
-    def learn(self, rest: Callable[[], bool]) -> None:
-        """Reads ahead what files are called near those that searches met; `rest` waits before each page and
-        says whether to stop.
-        """
-        self._profiles.learn(rest)
-
     def resolved(self, filters: Filters, paths: Sequence[str] = (), types: Sequence[str] = ()) -> Filters:
         """The filters with the documents whose path fits one of the globs and whose type is one of `types`.
 
@@ -322,11 +315,11 @@ class Searcher:
                 stride = entries[start : start + count]
                 hits = hits_of([number for number, _ in stride], stage, request)
                 rows.read_spans(spans_to_read(hits, self._profiles))
-                choices = choices_of(contents_of(hits, rows, request.matcher), stage, rows, request)
                 for number, score in stride:
-                    of_document = choices[number] or rewritten(number, stage, rows, request)
-                    if of_document:
-                        yield number, min(score, ceiling), stage, of_document
+                    choices = choices_of(number, hits[number], stage, rows, request)
+                    choices = choices or rewritten(number, stage, rows, request)
+                    if choices:
+                        yield number, min(score, ceiling), stage, choices
             met.update([number for number, _ in entries])
             ceiling = min(entries[-1][1], ceiling) if entries else ceiling
 

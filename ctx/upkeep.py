@@ -3,7 +3,6 @@
 import logging
 import os
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ctx import files
@@ -23,7 +22,6 @@ logger = logging.getLogger(__name__)
 
 STORE_LOOK_S = 1.0  # between two looks at whether the store's files are still there: one `stat`
 LEFT_BEHIND_LOOKS = 3  # so often the index stands still behind the catalog before nobody is taken to be at it
-PAGE_REST_S = 0.005  # between two pages of names that are read ahead, half a millisecond each
 FOLLOW_S = 0.5  # between two looks at what other machines wrote: two queries of a row
 _STORE_TOLD_MS = 3_600_000  # how long `/health` tells that the store's files were gone
 _EMBED_AT_ONCE = 64  # memories between two looks at whether to stop
@@ -114,15 +112,6 @@ def look_after_index(
                     patience = LEFT_BEHIND_LOOKS
         except CtxError:
             pass  # a store or a search engine that does not answer: whoever asks it tells
-
-
-def learn_names(learn: Callable[[Callable[[], bool]], None], stopping: "threading.Event") -> None:
-    """Has what files are called read ahead, page by page, between searches and not within them."""
-    while not stopping.wait(STORE_LOOK_S):
-        try:
-            learn(partial(stopping.wait, PAGE_REST_S))
-        except CtxError:
-            pass  # whoever searches tells
 
 
 def follow_catalog(catalog: "Catalog", indexer: "Indexer", stopping: "threading.Event") -> None:

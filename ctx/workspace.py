@@ -372,7 +372,6 @@ class Workspace(SearchWorkspace):
         self._in_background("ctx-files", look)
         look = partial(upkeep.look_after_index, self.catalog, self.index, self.catch_up)
         self._in_background("ctx-behind", look)
-        self._in_background("ctx-names", partial(upkeep.learn_names, lambda rest: self.searcher.learn(rest)))
         if self.config.store.url:
             self._in_background("ctx-follow", partial(upkeep.follow_catalog, self.catalog, self.indexer))
         if self.packs and self.embedder is not None:
