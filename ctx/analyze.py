@@ -11,6 +11,7 @@ for.
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -38,8 +39,7 @@ _STOP_WORDS = """
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
-# Compiled when first needed: a plain query from the command line needs none. Each can begin at the start of a
-# word only: tried at every letter, a word of 4000 would take a second.
+# These can begin only at the start of a word: tried at every letter, a word of 4000 would take a second.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SNAKE = re.compile(r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+")
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」')
@@ -109,8 +109,6 @@ def composed(text: str) -> str:
     """
     if text.isascii():
         return text
-    import unicodedata  # only text beyond ASCII pays for its tables
-
     text = _SURROGATE.sub("\ufffd", unicodedata.normalize("NFC", text))
     text = text.replace("\u0130", "I").replace("i\u0307", "i").replace("\u03c2", "\u03c3")
     return text.translate(_spelt())

@@ -8,15 +8,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ctx import analyze, ranking, rules
+from ctx.embed.base import Embedder
 from ctx.markup import is_bare
 from ctx.snippet import Matcher, Terms
+from ctx.store.base import ReadCatalog
 from ctx.types import JSON, ChunkRow, Filters, Hit, Passage, SearchResult, Span
 
-if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
+if TYPE_CHECKING:  # numpy takes 70 ms to import
     import numpy as np
-
-    from ctx.embed.base import Embedder
-    from ctx.store.base import ReadCatalog
 
 # Of a document, among whose chunks the one to show is looked for, where one is shown.
 _PASSAGES, _NEAREST = 1, 2
@@ -33,7 +32,7 @@ _REWRITTEN_READ = 200  # chunks looked at of a document that changed under the i
 class QueryVector:
     """A question as a model has it: its vector, made when it is first asked for, and the model."""
 
-    def __init__(self, embedder: "Embedder", question: str) -> None:
+    def __init__(self, embedder: Embedder, question: str) -> None:
         self._embedder = embedder
         self._question = question
         self.model = embedder.model
@@ -101,7 +100,7 @@ class Choice(NamedTuple):
 class Rows:
     """The rows of the catalog that one search has read, each read once."""
 
-    def __init__(self, catalog: "ReadCatalog") -> None:
+    def __init__(self, catalog: ReadCatalog) -> None:
         self._catalog = catalog
         self._rows: dict[int, ChunkRow] = {}
 
@@ -173,9 +172,7 @@ def spans_to_read(hits: Mapping[int, Sequence[Hit]], profiles: rules.Profiles) -
     return spans
 
 
-def choices_of(
-    number: int, hits: Sequence[Hit], stage: Stage, rows: "Rows", request: Request
-) -> list[Choice]:
+def choices_of(number: int, hits: Sequence[Hit], stage: Stage, rows: Rows, request: Request) -> list[Choice]:
     """The chunks of a document that may be shown, the best answer first.
 
     A chunk scores by the query's words it has, rare ones more, and by its nearness in meaning, weighted like
@@ -214,7 +211,7 @@ def _weighed(number: int, chunks: Iterable[ChunkRow], stage: Stage, request: Req
     return sorted(choices, key=_worth, reverse=True)
 
 
-def _opening(number: int, choice: Choice, rows: "Rows", matcher: Matcher) -> ChunkRow | None:
+def _opening(number: int, choice: Choice, rows: Rows, matcher: Matcher) -> ChunkRow | None:
     """Where the section begins whose heading has words of the query that this chunk of it lacks, or the
     document, where only its title has any. None where that is this chunk, or far above.
 
@@ -239,7 +236,7 @@ def _opening(number: int, choice: Choice, rows: "Rows", matcher: Matcher) -> Chu
     return None if opening is row else opening
 
 
-def _first_of(number: int, section: str, row: ChunkRow, rows: "Rows") -> ChunkRow | None:
+def _first_of(number: int, section: str, row: ChunkRow, rows: Rows) -> ChunkRow | None:
     """The first chunk of the section, told by its path of headings, in which a chunk is; of the document for
     "".
     """
@@ -263,7 +260,7 @@ def _first_of(number: int, section: str, row: ChunkRow, rows: "Rows") -> ChunkRo
 _worth = attrgetter("worth")
 
 
-def _without_bare(number: int, choices: list[Choice], rows: "Rows") -> list[Choice]:
+def _without_bare(number: int, choices: list[Choice], rows: Rows) -> list[Choice]:
     """The choices with the first ones, where they are bare, replaced by the chunk behind them, or put
     last.
     """
@@ -305,7 +302,7 @@ def _defines(text: str, heading: str, names: Sequence[str]) -> bool:
     return False
 
 
-def rewritten(number: int, stage: Stage, rows: "Rows", request: Request) -> list[Choice]:
+def rewritten(number: int, stage: Stage, rows: Rows, request: Request) -> list[Choice]:
     """What to show of a document that was rewritten since the index was published: its text as it is now.
 
     Without this a document would be lost for as long as its source is being indexed. One that was found by
@@ -354,7 +351,7 @@ class _Section(NamedTuple):
 
 
 def results_of(
-    request: Request, answers: Sequence[tuple[float, list[Choice]]], rows: "Rows"
+    request: Request, answers: Sequence[tuple[float, list[Choice]]], rows: Rows
 ) -> list[SearchResult]:
     """Documents with their scores and choices as results: each with its best passage, and further ones where
     several are asked for.
@@ -389,7 +386,7 @@ def _passage(section: _Section, matcher: Matcher) -> Passage:
     return Passage(snippet, section.chunk.heading, section.start_line, section.end_line, highlights)
 
 
-def _sections(choices: Sequence[Choice], count: int, rows: "Rows") -> list[_Section]:
+def _sections(choices: Sequence[Choice], count: int, rows: Rows) -> list[_Section]:
     """What is shown of a document: at most so many, none of the lines of another."""
     sections = [_section(choices[0].row, rows)]
     if count == 1:
@@ -403,7 +400,7 @@ def _sections(choices: Sequence[Choice], count: int, rows: "Rows") -> list[_Sect
     return sections
 
 
-def _section(row: ChunkRow, rows: "Rows") -> _Section:
+def _section(row: ChunkRow, rows: Rows) -> _Section:
     """A chunk; of prose, with the neighbours under the same heading, since a section is read as a whole."""
     if not row.prose:
         return _Section(row, "", row.start_line, row.end_line)

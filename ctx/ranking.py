@@ -6,6 +6,7 @@ docs/ranking.md has the figures behind the constants.
 """
 
 import re
+from bisect import insort
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import groupby
 from math import sqrt
@@ -66,30 +67,17 @@ def per_document(groups: Mapping[int, Sequence[Hit]], counted: int = 1, bonus: f
     if counted < 2 or not bonus:
         return best
     several = [i for i, count in enumerate(map(len, groups.values())) if count > 1]
-    for i in several:  # few, and they rise: a place is looked for among those before
+    for i in several:  # a raised hit moves up, to a place among those before it
         group = groups[best[i].document_no]
         chunk_no, document_no, score, span = group[0]
-        further = bonus * sum([hit.score for hit in group[1:counted]])
+        raised = Hit(chunk_no, document_no, score + bonus * sum(hit.score for hit in group[1:counted]), span)
         del best[i]
-        raised = Hit(chunk_no, document_no, score + further, span)
-        best.insert(_place(best, raised, i), raised)
+        insort(best, raised, hi=i, key=_order)
     return best
 
 
-def _place(hits: Sequence[Hit], risen: Hit, end: int) -> int:
-    """Where among the first `end` of hits, best first (`types.best_first`), another one belongs.
-
-    Not `bisect`: importing it is dearer to a search from the command line.
-    """
-    start = 0
-    while start < end:
-        middle = (start + end) // 2
-        hit = hits[middle]
-        if hit.score > risen.score or (hit.score == risen.score and hit.chunk_no < risen.chunk_no):
-            start = middle + 1
-        else:
-            end = middle
-    return start
+def _order(hit: Hit) -> tuple[float, int]:
+    return -hit.score, hit.chunk_no
 
 
 def surplus(groups: Mapping[int, Sequence[Hit]], counted: int) -> int:
@@ -126,8 +114,7 @@ def is_name(query: str) -> bool:
     word = query.strip().strip("\"'`")
     if not word or " " in word or max(word) >= _FIRST_UNSPACED:
         return False
-    # A pattern brings `re`, 5 ms of a search from the command line, and few queries need it.
-    return word.replace("_", "a").isalnum() or _SYMBOL.fullmatch(word) is not None
+    return _SYMBOL.fullmatch(word) is not None
 
 
 def is_identifier(query: str) -> bool:

@@ -4,10 +4,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ctx import analyze, kinds, ranking, rules
 from ctx.config.settings import Retrieval
+from ctx.connectors.patterns import Rules, parse_globs
+from ctx.embed.base import Embedder
 from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
 from ctx.evidence import (
     NO_LEG,
@@ -26,27 +28,23 @@ from ctx.evidence import (
     spans_to_read,
 )
 from ctx.snippet import Matcher
+from ctx.store.base import ReadCatalog, SearchIndex
 from ctx.text import counted, cut
 from ctx.types import COMMITS, JSON, MODES, Filters, Hit, SearchResult
 
-if TYPE_CHECKING:  # shapes, and a search's start is the shorter by their modules
-    from ctx.embed.base import Embedder
-    from ctx.store.base import ReadCatalog, SearchIndex
 
-    class Surroundings(Protocol):
-        """What a search asks of where it runs, at each query."""
+class Surroundings(Protocol):
+    """What a search needs from its workspace."""
 
-        @property
-        def question_embedder(self) -> "Embedder | None":
-            """What embeds a query; None where embeddings are off. Made when first asked for."""
+    @property
+    def question_embedder(self) -> Embedder | None:
+        """Embeds queries; None if embeddings are off. Made at first use."""
 
-        def lacking(self) -> str | None:
-            """What is not indexed yet, in a sentence; None where nothing is lacking."""
+    def lacking(self) -> str | None:
+        """A sentence about what is not indexed yet; None if nothing."""
 
-        def ask_for(self, chunk_nos: Sequence[int]) -> None:
-            """Chunks that a question led to and that have no embedding yet, best first: they should have one
-            soon.
-            """
+    def ask_for(self, chunk_nos: Sequence[int]) -> None:
+        """Asks to embed these chunks soon, best first."""
 
 
 MAX_CANDIDATES = 10_000  # hits asked of a leg at most, however few documents they are of
@@ -70,7 +68,7 @@ _MIN_HASH_CHARS = 7  # as git abbreviates
 _MAX_HASHES = 8  # of a query that are looked for among the commits: a pasted log is full of such
 _HEX = frozenset("0123456789abcdef")
 _MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
-_MAX_TYPOS = 8  # of a query whose neighbours are looked for, 2 ms each: a page may be full of such
+_MAX_TYPOS = 8  # of a query whose neighbours are looked for
 
 
 class SearchReply(NamedTuple):
@@ -109,7 +107,7 @@ class Searcher:
     """
 
     def __init__(
-        self, catalog: "ReadCatalog", index: "SearchIndex", settings: Retrieval, surroundings: "Surroundings"
+        self, catalog: ReadCatalog, index: SearchIndex, settings: Retrieval, surroundings: Surroundings
     ) -> None:
         if settings.fusion not in ranking.METHODS:
             methods = ", ".join(ranking.METHODS)
@@ -209,7 +207,7 @@ class Searcher:
 
     def _request(
         self,
-        words: "_Words",
+        words: _Words,
         mode: str,
         filters: Filters,
         prefix: bool,
@@ -250,7 +248,7 @@ class Searcher:
             per_document,
         )
 
-    def _put_right(self, query: str, mode: str) -> "_Words":
+    def _put_right(self, query: str, mode: str) -> _Words:
         """The query with words that no text has replaced by what differs in one letter and is there, and the
         short form of a commit by the whole.
 
@@ -289,7 +287,7 @@ class Searcher:
             return None
         return paths[0].removeprefix(COMMITS) if alone else paths[0]
 
-    def _known(self, query: str, note: str | None = None) -> "_Words":
+    def _known(self, query: str, note: str | None = None) -> _Words:
         """What the index knows of a query's words, in one question to it."""
         terms, subject = analyze.query_terms(query), _subject(query)
         members = analyze.members(subject)
@@ -302,7 +300,7 @@ class Searcher:
     # -- the ranking -----------------------------------------------------------------------------------------
 
     def _answers(
-        self, request: Request, rows: "Rows", count: int
+        self, request: Request, rows: Rows, count: int
     ) -> Iterator[tuple[int, float, Stage, list[Choice]]]:
         """(document, score, what ranked it, its chunks best first), best first: as many as are asked for, and
         more.
@@ -323,7 +321,7 @@ class Searcher:
             met.update([number for number, _ in entries])
             ceiling = min(entries[-1][1], ceiling) if entries else ceiling
 
-    def _stages(self, request: Request, rows: "Rows") -> Iterator[Stage]:
+    def _stages(self, request: Request, rows: Rows) -> Iterator[Stage]:
         """The ranking to a fixed depth; then, for whoever reads on, to depths that go below it and never
         change what is above.
         """
@@ -367,7 +365,7 @@ class Searcher:
         documents = ranking.per_document(groups, counted, ranking.FURTHER_PASSAGES)
         return Leg(groups, documents, exhausted)
 
-    def _stage(self, request: Request, keyword: Leg, semantic: Leg, rows: "Rows") -> Stage:
+    def _stage(self, request: Request, keyword: Leg, semantic: Leg, rows: Rows) -> Stage:
         if request.mode == "semantic":
             ranked = [(number, min(1.0, max(0.0, score))) for number, score in semantic.ranked]
             return Stage(ranked, keyword, semantic, 1.0, {})
@@ -397,7 +395,7 @@ class Searcher:
         profiles = zip(absent, self._profiles.of(absent), strict=True)
         return ranked + [(number, 0.0) for number, profile in profiles if profile.defining]
 
-    def _alpha(self, request: Request, semantic: Leg, rows: "Rows") -> float:
+    def _alpha(self, request: Request, semantic: Leg, rows: Rows) -> float:
         if self._settings.hybrid_alpha is not None:
             return self._settings.hybrid_alpha
         sample = [hit.chunk_no for hit in semantic.documents[:_KIND_SAMPLE]]
@@ -572,8 +570,6 @@ def _path_test(globs: Sequence[str]) -> Callable[[str], bool]:
     """Whether a path fits one of some globs; any does where there are none. Raises `BadRequest`."""
     if not globs:
         return lambda path: True
-    from ctx.connectors.patterns import Rules, parse_globs  # brings `re`, which a plain search is spared
-
     for glob in globs:
         if glob.startswith("!"):
             raise BadRequest(f"path: a glob says what to search, and '{cut(glob, 40)}' what not to")
