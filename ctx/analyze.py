@@ -353,10 +353,7 @@ def members(text: str) -> list[tuple[str, str]]:
 
 def has_version(query: str) -> bool:
     """Whether a query holds something like `2.3`."""
-    return "." in query and any(
-        char == "." and query[i - 1 : i].isdigit() and query[i + 1 : i + 2].isdigit()
-        for i, char in enumerate(query)
-    )
+    return re.search(r"\d\.\d", query) is not None
 
 
 def one_letter_off(word: str) -> list[str]:
@@ -456,31 +453,13 @@ def _identifiers(text: str) -> list[str]:
     kinds = _kinds(text)
     implied = [part for identifier in _humped(text, kinds) for part in _parts(identifier)]
     implied += _acronyms(text, kinds)
-    if "_" in text:
-        implied += (snake.replace("_", "") for snake in _snakes(text))
+    implied += (snake.replace("_", "") for snake in _snakes(text))
     return implied
 
 
 def _snakes(text: str) -> list[str]:
-    """The identifiers with underscores. Looked for around each underscore: words without one cost nothing."""
-    return [text[start:end] for start, end in snake_spans(text)]
-
-
-def snake_spans(text: str) -> list[tuple[int, int]]:
-    """Where identifiers with underscores stand, [start, end) each, in order."""
-    spans: list[tuple[int, int]] = []
-    read_to = 0
-    while (mark := text.find("_", read_to)) >= 0:
-        begin, low = mark, max(read_to, mark - MAX_TERM_BYTES)
-        while begin > low and text[begin - 1].isalnum():
-            begin -= 1
-        match = _SNAKE.match(text, begin) if begin < mark else None
-        if match is None:
-            read_to = mark + 1
-            continue
-        spans.append(match.span())
-        read_to = match.end()
-    return spans
+    """The identifiers with underscores."""
+    return _SNAKE.findall(text) if "_" in text else []
 
 
 def _pairs(run: str) -> list[str]:
