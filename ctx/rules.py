@@ -170,28 +170,6 @@ def _word_count(stem: str) -> int:
     )
 
 
-class _Terms(NamedTuple):
-    """A question made ready for many documents."""
-
-    question: Question
-    names: set[str]
-    held: dict[str | None, Ruling]  # what holds for a role alone, but for the roles that the query asks for
-    path_of_code: float
-
-
-def _terms(question: Question, share_of_code: float) -> _Terms:
-    return _Terms(
-        question,
-        {name.replace("_", "").lower() for name in (*question.names, *question.modules)},
-        {
-            role: Ruling(0.0, 0.0, factor, role)
-            for role, factor in HELD_BACK.items()
-            if not _asks_for(question, role)
-        },
-        PATH_CODE * share_of_code,
-    )
-
-
 def _parts(weights: Mapping[str, float]) -> list[tuple[str, float]]:
     """What a word of a path begins with for each term, and the term's share of what the query says."""
     total = sum(weights.values()) or 1.0
@@ -230,61 +208,41 @@ def _asked_for(files: Sequence[File], profiles: Sequence[Profile]) -> set[int]:
     return positions
 
 
-def _ruling(terms: _Terms, number: int, profile: Profile, path: float) -> Ruling | None:
-    """What holds for one document, whose path says a share of the query; None where nothing does."""
-    definition = 0.0
-    role = terms.held.get(profile.role)
-    if number in terms.question.definitions and profile.defining:
-        definition = terms.question.defining * (DEFINITION_NAMED if profile.stem in terms.names else 1.0)
-        if profile.role == kinds.EXPORTS:  # what defines the name asked for is no mere list of exports
-            role = None
-    if not path and not definition:
-        return role
-    path *= terms.path_of_code if profile.siblings.code else PATH_PROSE
-    return Ruling(path, definition, role.factor if role else 1.0, role.role if role else None)
-
-
 def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple[Leg, dict[int, Ruling]]:
-    """The ranking after the rules, best first, scores in [0, 1] with the best as it was; and what changed, by
-    document. `profiles` is parallel to the ranking.
+    """The ranking after the rules, best first, and the changes by document. `profiles` is parallel to the
+    ranking.
 
-    Documents that are `UNKNOWN` stay as they are. Ties keep their order.
+    Scores are in [0, 1], and the best one stays as it was. `UNKNOWN` documents do not change. Ties keep their
+    order.
     """
     if not ranked:
         return ranked, {}
-    named = _named(_parts(question.weights), profiles)
-    # Four hundred are asked and few concerned: those are picked out first.
-    roles = [position for position, profile in enumerate(profiles) if profile.role]
-    defining = question.definitions
-    defined = (
-        [position for position, (number, _) in enumerate(ranked) if number in defining] if defining else ()
-    )
-    asked = _asked_for(question.files, profiles)
-    particular = {*named, *defined, *asked}
-    if not particular and not roles:
-        return ranked, {}
     top = ranked[0][1]
-    terms = _terms(question, _share_of_code(profiles))
+    shares = _named(_parts(question.weights), profiles)
+    asked = _asked_for(question.files, profiles)
+    names = {name.replace("_", "").lower() for name in (*question.names, *question.modules)}
+    held = {role: factor for role, factor in HELD_BACK.items() if not _asks_for(question, role)}
+    path_of_code = PATH_CODE * _share_of_code(profiles)
     rulings: dict[int, Ruling] = {}
     scores = list(ranked)
-    for position in particular.union(roles):
-        number, score = ranked[position]
-        if position in particular:
-            ruling = _ruling(terms, number, profiles[position], named.get(position, 0.0))
-            if position in asked:
-                ruling = Ruling(question.naming + (ruling.path if ruling else 0.0))
-        else:
-            ruling = terms.held.get(profiles[position].role)
-        if ruling is not None:
-            rulings[number] = ruling
-            scores[position] = (number, (score + top * (ruling.path + ruling.definition)) * ruling.factor)
+    for position, ((number, score), profile) in enumerate(zip(ranked, profiles, strict=True)):
+        role = profile.role if profile.role in held else None
+        path = shares.get(position, 0.0) * (path_of_code if profile.siblings.code else PATH_PROSE)
+        definition = 0.0
+        if number in question.definitions and profile.defining:
+            definition = question.defining * (DEFINITION_NAMED if profile.stem in names else 1.0)
+            role = None if role == kinds.EXPORTS else role  # a file that defines the name is not just exports
+        if position in asked:
+            path, definition, role = question.naming + path, 0.0, None
+        if path or definition or role:
+            factor = held[role] if role else 1.0
+            rulings[number] = Ruling(path, definition, factor, role)
+            scores[position] = (number, (score + top * (path + definition)) * factor)
     if not rulings:
         return ranked, {}
     scores.sort(key=_score, reverse=True)  # stable, in reverse too
     highest = scores[0][1]
     scale = top / highest if highest > 0 else 1.0
-    if scale == 1.0:
-        return scores, rulings
     return [(number, score * scale) for number, score in scores], rulings
 
 
