@@ -1,4 +1,4 @@
-"""What goes on in the background of a server beside following its sources, each until it is told to stop."""
+"""Background jobs of a server. Each runs until it is told to stop."""
 
 import logging
 import os
