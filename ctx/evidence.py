@@ -1,6 +1,4 @@
-"""The passage that answers: which chunk of a document is shown, and how a ranking is told of
-(docs/ranking.md).
-"""
+"""Choose the passage of each document to show, and explain its rank (docs/ranking.md)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -17,20 +15,20 @@ from ctx.types import JSON, ChunkRow, Filters, Hit, Passage, SearchResult, Span
 if TYPE_CHECKING:  # numpy takes 70 ms to import
     import numpy as np
 
-# Of a document, among whose chunks the one to show is looked for, where one is shown.
+# Keyword and semantic hits of a document that are compared if one passage is shown.
 _PASSAGES, _NEAREST = 1, 2
-_DEFINING_SHARE = 1.0  # what a chunk is worth to show for defining the name: as much as saying all words
-_PHRASE_SHARE = 1.0  # and for saying the query, or what it has in quotes, as it was written
-# Of chunks of prose that are nearly as good, the one that opens its section says what it is about.
+_DEFINING_SHARE = 1.0  # bonus of a chunk that defines the name: as much as having all words
+_PHRASE_SHARE = 1.0  # bonus for having the query, or a quoted part of it, word for word
+# Among chunks of prose that are about equal, the first of a section says what it is about.
 _OPENING_SHARE = 0.03
-_OPENING_READ = 64  # chunks above one among which its section's beginning is looked for: thirty pages
-_FURTHER_SHARE = 0.5  # of the best passage's worth; a further one that is worth less is not shown
+_OPENING_READ = 64  # chunks to look back for the start of a section: thirty pages
+_FURTHER_SHARE = 0.5  # of the best passage's score: a further passage below that is not shown
 _SECTION_CHARS = 2200  # of a chunk of prose and its neighbours, shown as one: what a passage of the index has
 _REWRITTEN_READ = 200  # chunks looked at of a document that changed under the index: a hundred pages
 
 
 class QueryVector:
-    """A question as a model has it: its vector, made when it is first asked for, and the model."""
+    """The vector of a question, computed at first use, and its model."""
 
     def __init__(self, embedder: Embedder, question: str) -> None:
         self._embedder = embedder
@@ -46,9 +44,9 @@ class QueryVector:
 
 
 class Request(NamedTuple):
-    """A search as it goes to the legs."""
+    """A search, prepared for the indexes."""
 
-    # With misspelt words put right; the vector is of what was asked, for a model reads past a letter.
+    # Misspelt words are corrected; the vector is of the original, since a model tolerates typos.
     query: str
     mode: str
     filters: Filters
@@ -62,7 +60,7 @@ class Request(NamedTuple):
 
 
 class Leg(NamedTuple):
-    """What one way of searching gave: all its hits by document, and its ranking of documents."""
+    """The result of one index: all hits by document, and its ranking of documents."""
 
     hits: dict[int, list[Hit]]
     documents: list[Hit]
@@ -77,7 +75,7 @@ NO_LEG = Leg({}, [], True)
 
 
 class Stage(NamedTuple):
-    """A ranking to one depth, and what led to it."""
+    """A ranking to one depth, and what it was made of."""
 
     ranked: ranking.Leg
     keyword: Leg
@@ -87,9 +85,7 @@ class Stage(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A chunk that may be shown, how well it answers, the terms that it and its headings have, and its text
-    alone.
-    """
+    """A chunk that may be shown, its score, the terms of its text and headings, and of its text alone."""
 
     row: ChunkRow
     worth: float
@@ -98,7 +94,7 @@ class Choice(NamedTuple):
 
 
 class Rows:
-    """The rows of the catalog that one search has read, each read once."""
+    """A cache of the catalog's rows for one search."""
 
     def __init__(self, catalog: ReadCatalog) -> None:
         self._catalog = catalog
@@ -119,7 +115,7 @@ class Rows:
         return self._rows.get(chunk_no)
 
     def of(self, document_no: int, chunk_no: int) -> ChunkRow | None:
-        """A chunk where it is of that document, as its neighbour by number may not be."""
+        """The chunk if it is of that document; a neighbour by number may not be."""
         row = self._rows.get(chunk_no)
         return row if row is not None and row.document_no == document_no else None
 
@@ -157,9 +153,7 @@ def hits_of(numbers: Iterable[int], stage: Stage, request: Request) -> dict[int,
 
 
 def spans_to_read(hits: Mapping[int, Sequence[Hit]], profiles: rules.Profiles) -> list[Span]:
-    """The chunks of documents among which the ones to show are; of prose their neighbours too, which may be
-    shown with them.
-    """
+    """The chunks to read: those that may be shown and, in prose, their neighbours, which may be shown too."""
     spans: list[Span] = []
     for number, passages in hits.items():
         profile = profiles.known(number)
@@ -212,10 +206,10 @@ def _weighed(number: int, chunks: Iterable[ChunkRow], stage: Stage, request: Req
 
 
 def _opening(number: int, choice: Choice, rows: Rows, matcher: Matcher) -> ChunkRow | None:
-    """Where the section begins whose heading has words of the query that this chunk of it lacks, or the
-    document, where only its title has any. None where that is this chunk, or far above.
+    """The start of the section whose heading has words of the query that this chunk lacks, or of the document
+    if only its title has any. None if that is this chunk, or is far above.
 
-    The index gives the shortest of the chunks that a heading stands above, which says least of it.
+    The index returns the shortest chunk below a heading, which says the least about it.
     """
     row, heading_terms = choice.row, choice.terms & ~choice.text_terms
     if not row.ordinal or (choice.text_terms and not heading_terms):
@@ -237,9 +231,7 @@ def _opening(number: int, choice: Choice, rows: Rows, matcher: Matcher) -> Chunk
 
 
 def _first_of(number: int, section: str, row: ChunkRow, rows: Rows) -> ChunkRow | None:
-    """The first chunk of the section, told by its path of headings, in which a chunk is; of the document for
-    "".
-    """
+    """The first chunk of the section with this heading path that a chunk is in; "" is the document."""
     first_no = row.chunk_no - row.ordinal
     if not section:
         rows.read([first_no, first_no + 1])
@@ -261,9 +253,7 @@ _worth = attrgetter("worth")
 
 
 def _without_bare(number: int, choices: list[Choice], rows: Rows) -> list[Choice]:
-    """The choices with the first ones, where they are bare, replaced by the chunk behind them, or put
-    last.
-    """
+    """The choices; bare ones at the front are replaced by the next chunk, or moved to the end."""
     last: list[Choice] = []
     while choices and is_bare(choices[0].row):
         choice = choices.pop(0)
@@ -277,7 +267,7 @@ def _without_bare(number: int, choices: list[Choice], rows: Rows) -> list[Choice
 
 
 def _nearness(leg: Leg, number: int) -> dict[int, float]:
-    """How near the chunks of a document are, on the leg's own spread from 0 to 1."""
+    """Chunk number -> nearness in meaning, scaled to [0, 1] over the leg."""
     hits = leg.hits.get(number)
     if not hits:
         return {}
@@ -287,7 +277,7 @@ def _nearness(leg: Leg, number: int) -> dict[int, float]:
 
 
 def _defines(text: str, heading: str, names: Sequence[str]) -> bool:
-    """Whether a chunk lies in the definition of one of the names, or has a defining word before it."""
+    """Whether a chunk is in the definition of one of the names, or has a keyword like `def` before it."""
     inner = heading.rpartition(" > ")[2].rpartition(".")[2]
     for name in names:
         if inner == name:
@@ -303,10 +293,10 @@ def _defines(text: str, heading: str, names: Sequence[str]) -> bool:
 
 
 def rewritten(number: int, stage: Stage, rows: Rows, request: Request) -> list[Choice]:
-    """What to show of a document that was rewritten since the index was published: its text as it is now.
+    """The chunks of a document that changed since the index was published, from its current text.
 
-    Without this a document would be lost for as long as its source is being indexed. One that was found by
-    words it no longer has is left out: the index is a moment old, the answer must not be wrong.
+    Otherwise it would be missing while its source is being indexed. A document that no longer has the words
+    it was found by is left out.
     """
     choices = []
     for row in map(rows.get, rows.current(number)):
@@ -324,9 +314,7 @@ def rewritten(number: int, stage: Stage, rows: Rows, request: Request) -> list[C
 
 
 def share_of_best(request: Request, choices: list[Choice]) -> float:
-    """What the best score is worth. BM25 has no top: the best result has the share of the query's words that
-    it has.
-    """
+    """The score of the best result. BM25 has no maximum, so it is the share of the query's words it has."""
     if request.mode != "keyword":
         return 1.0
     return max(1, len(_terms_of(choices, request))) / max(1, len(request.matcher.terms))
@@ -342,7 +330,7 @@ def _terms_of(choices: list[Choice], request: Request) -> list[str]:
 
 
 class _Section(NamedTuple):
-    """A chunk to show, how its section goes on, and the lines of it and the neighbours that belong to it."""
+    """A chunk to show, the text after it in its section, and the lines of both and the chunk before."""
 
     chunk: ChunkRow
     further: str
@@ -353,9 +341,7 @@ class _Section(NamedTuple):
 def results_of(
     request: Request, answers: Sequence[tuple[float, list[Choice]]], rows: Rows
 ) -> list[SearchResult]:
-    """Documents with their scores and choices as results: each with its best passage, and further ones where
-    several are asked for.
-    """
+    """The results: each document with its best passage, and more passages if asked for."""
     results = []
     for score, choices in answers:
         row, sections = choices[0].row, _sections(choices, request.per_document, rows)
@@ -387,7 +373,7 @@ def _passage(section: _Section, matcher: Matcher) -> Passage:
 
 
 def _sections(choices: Sequence[Choice], count: int, rows: Rows) -> list[_Section]:
-    """What is shown of a document: at most so many, none of the lines of another."""
+    """At most `count` sections of a document that do not overlap."""
     sections = [_section(choices[0].row, rows)]
     if count == 1:
         return sections
@@ -401,7 +387,7 @@ def _sections(choices: Sequence[Choice], count: int, rows: Rows) -> list[_Sectio
 
 
 def _section(row: ChunkRow, rows: Rows) -> _Section:
-    """A chunk; of prose, with the neighbours under the same heading, since a section is read as a whole."""
+    """A chunk; in prose with its neighbours under the same heading, since a section is read as a whole."""
     if not row.prose:
         return _Section(row, "", row.start_line, row.end_line)
     chunk, first, last, further = row, row, row, ""

@@ -1,8 +1,7 @@
-"""The arithmetic of ranked lists: hits to documents, two lists to one. Pure: numbers in, numbers out.
+"""Fusion: group hits by document, and merge two rankings into one (docs/ranking.md has the figures).
 
-A leg is what one way of searching found, as (document_no, score) pairs, best first, each document once. What
-comes out has the same form with scores in [0, 1], comparable within one list and not across lists.
-docs/ranking.md has the figures behind the constants.
+A leg is the ranking of one index: (document_no, score) pairs, best first, each document once. The result has
+the same form with scores in [0, 1], comparable within one list only.
 """
 
 import re

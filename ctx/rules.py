@@ -1,9 +1,7 @@
-"""What a file is decides with what it says: the rules applied to a ranking of candidates (docs/ranking.md has
-the ablations).
+"""Boosts and penalties by a file's path and type (docs/ranking.md has the ablations).
 
-A path that names the subject, and a definition of the name asked for, add to a document's score; tests,
-examples, lists of exports and change logs are held back unless the query asks for them. The constants are
-coarse and the same everywhere.
+A path with words of the query and a definition of the name asked for raise a document's score. Tests,
+examples, lists of exports and change logs are lowered unless the query asks for them.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -17,11 +15,11 @@ from ctx.analyze import beginning
 from ctx.ranking import Leg
 from ctx.text import lowered
 
-# Of the best score, added where the path of code says all that the query says: so much where the first SAMPLE
-# candidates are code, less as they are prose, for a page is then the likelier answer.
+# Added, as a share of the best score, to code whose path has all words of the query; less if some of the
+# first SAMPLE candidates are prose, since then a page is the likelier answer.
 PATH_CODE, SAMPLE = 1.0, 10
-PATH_FITTING = 0.5  # the power of the share of a file's name that the query says: `parser` fits a parser best
-PATH_PROSE = 0.3  # prose says its subject in its text; more cost document trees .008
+PATH_FITTING = 0.5  # exponent of the share of a file's name that is in the query: `parser` fits a parser best
+PATH_PROSE = 0.3  # prose names its subject in its text
 DEFINITION = 1.0  # of the best score, added to code that defines the name which is the whole query
 DEFINITION_PLAIN = 0.5  # where the whole query is a plain word, which may be meant as a word
 DEFINITION_WITHIN = 0.25  # where the name is a word among others: a question is about more than one name
@@ -54,7 +52,7 @@ ASKING = {
 
 
 class File(NamedTuple):
-    """A file that a query names, in lower case: `src/Main.py:12` is `main` with `py` in `src`."""
+    """A file named in a query, in lower case: `src/Main.py:12` is `main` with `py` in `src`."""
 
     folder: str  # the one it lies in; "" where it is named alone
     stem: str
@@ -62,9 +60,9 @@ class File(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A query as the rules see it. `weights` are its terms with their rarity; `definitions` the documents
-    that define `names`, and `modules` what these are of: `subprocess` of `subprocess.Popen`; `files` those
-    that it names.
+    """A query for the rules. `weights` are its terms with their rarity, `names` the names it may ask for,
+    `modules` their modules (`subprocess` of `subprocess.Popen`), `definitions` the documents that define
+    them, `files` the files it names.
     """
 
     weights: Mapping[str, float]
@@ -78,9 +76,7 @@ class Question(NamedTuple):
 
 
 class Ruling(NamedTuple):
-    """What the rules did to a document: shares of the best score that they added, and the factor they held it
-    back by.
-    """
+    """The effect of the rules on a document: shares of the best score added, and the factor applied after."""
 
     path: float = 0.0
     definition: float = 0.0
@@ -89,7 +85,7 @@ class Ruling(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """What a document's path and media type say whatever the query."""
+    """What is known of a document from its path and media type."""
 
     named: str  # the words that are looked at: `folder/stem`
     low: str
@@ -98,15 +94,13 @@ class Profile(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """What the file may be called by, without underscores, in lower case; of a list of exports its
-        folder.
-        """
+        """The file's name in lower case, without underscores; for a list of exports its folder's."""
         folder, _, stem = self.low.partition("/")
         return (folder if self.role == kinds.EXPORTS else stem).replace("_", "")
 
     @property
     def defining(self) -> bool:
-        """Code that defines what it names: a stub only declares what another file does."""
+        """Whether it is code that may define names; stubs only declare them."""
         return self.siblings.code and not f"{self.low}.{self.siblings.suffix}".endswith(_STUBS)
 
 
@@ -147,7 +141,7 @@ def _profiles(places: Iterable[Place]) -> Iterator[tuple[int, Profile]]:
 
 
 def files_named(query: str) -> list[File]:
-    """The files that a query names as paths or with their suffixes, in its order."""
+    """The files that a query names by path or with a suffix, in its order."""
     files = []
     for piece in query.replace("\\", "/").lower().split() if "." in query else ():
         folders, _, name = piece.strip(_AROUND_A_PATH).rpartition("/")
@@ -160,7 +154,7 @@ def files_named(query: str) -> list[File]:
 
 @lru_cache(16_384)  # 2 MB: a word that stands in all names is met in each candidate's
 def _word_count(stem: str) -> int:
-    """How many words a file is called by: `value_parser`, `ValueParser` and `http2` by two."""
+    """How many words a file's name has: `value_parser`, `ValueParser` and `http2` have two."""
     return sum(
         char.isalnum()
         and (
@@ -171,7 +165,7 @@ def _word_count(stem: str) -> int:
 
 
 def _parts(weights: Mapping[str, float]) -> list[tuple[str, float]]:
-    """What a word of a path begins with for each term, and the term's share of what the query says."""
+    """The beginning of each term's words, and the term's share of the query's weight."""
     total = sum(weights.values()) or 1.0
     return [(beginning(term), weight / total) for term, weight in weights.items()]
 
@@ -191,9 +185,7 @@ def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[
 
 
 def _asked_for(files: Sequence[File], profiles: Sequence[Profile]) -> set[int]:
-    """Which of the profiles are of files that are named, by the folder too where both have one: a source may
-    begin at it.
-    """
+    """The positions of files that the query names; folders are compared if both have one."""
     if not files:
         return set()
     named, names = set(files), {file[1:] for file in files}
@@ -258,8 +250,8 @@ def _asks_for(question: Question, role: str) -> bool:
 
 
 def _says(named: str, low: str, part: str, parts: Sequence[str]) -> bool:
-    """Whether some word of a path (`low`: in lower case) begins with a part and ends soon after it, or is
-    made of that part and another: `healthcheck` of `health` and `check`.
+    """Whether a word of a path (`low`: in lower case) begins with a part and ends soon after it, or is made
+    of that part and another: `healthcheck` of `health` and `check`.
     """
     longest = len(part) + max(map(len, parts)) + 2 * WORD_ENDING  # word that could be made so
     start = low.find(part)

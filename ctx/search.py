@@ -1,4 +1,6 @@
-"""Search: a query to two legs, one ranking, and an answer with the passages that answer (docs/ranking.md)."""
+"""Hybrid search: run the keyword and vector queries, fuse the results, pick the best passage per document
+(docs/ranking.md).
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,17 +53,17 @@ MAX_CANDIDATES = 10_000  # hits asked of a leg at most, however few documents th
 DEEPER = 4  # times as many hits are asked for when a page lies beyond the ranking so far
 EVERYTHING = Filters()
 
-# Of the passages of a leg; where more are of documents that have enough of them, it is filled with others.
+# Share of a leg's hits that may be surplus ones of documents with many hits; above it more are fetched.
 _CROWDED = 0.25
-_KIND_SAMPLE = 10  # documents from which prose or code is told
+_KIND_SAMPLE = 10  # documents that decide whether a query is about prose or code
 _DEFINED = 50  # passages that define a name, at most
-_PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is good
+_PENDING_KEPT_S = 2.0  # how long a count of chunks without an embedding is used
 _ASKED_FOR = 32  # chunks of one question that are embedded ahead: a page of results and what may rise to it
-_FILTERS_KEPT = 16  # resolved paths and types kept, each good until the next write
+_FILTERS_KEPT = 16  # resolved paths and types, each valid until the next write
 _NO_WORD = "the query has neither letters nor digits, so no word was looked for"
-# Of the words that stand before what is defined.
+# Words before a definition that ordinary text does not use.
 _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
-# Words of a question of which neighbours may make a name; a longer one says too much beside.
+# Neighbouring words of a question may make a name; not in a longer question.
 _MAX_COMPOUNDED = 12
 _ASKED_NAMES = 32  # names of a query that are asked for one by one: pasted code may have thousands
 _MIN_HASH_CHARS = 7  # as git abbreviates
@@ -72,8 +74,8 @@ _MAX_TYPOS = 8  # of a query whose neighbours are looked for
 
 
 class SearchReply(NamedTuple):
-    """`explain` is parallel to `results`, None where not asked for. `partial` says what the results may lack,
-    `note` what was looked for instead of what was asked.
+    """`explain` is parallel to `results`, None if not asked for. `partial` says what the results may lack,
+    `note` what was searched for instead of the query.
     """
 
     results: list[SearchResult]
@@ -83,10 +85,9 @@ class SearchReply(NamedTuple):
 
 
 class _Words(NamedTuple):
-    """A query with misspelt words put right, its terms with their rarity (0 where no text has them), and what
-    to tell of the words put right. `names` are those whose definition it may ask for, `modules` what these
-    are of; `defined` what some code defines of them or, without any, of the names that neighbouring words
-    make.
+    """A query with misspelt words corrected, the rarity of its terms (0 if no text has them), and a note on
+    the corrections. `names` are names whose definition it may ask for, `modules` their modules;
+    `defined` those that some code defines or, if there are none, defined names that neighbouring words make.
     """
 
     query: str
@@ -99,11 +100,10 @@ class _Words(NamedTuple):
 
 
 class Searcher:
-    """Searches an index and answers from the catalog. Holds no state of its own but counts; safe from several
-    threads.
+    """Searches an index and answers from the catalog. Safe from several threads.
 
-    `settings.hybrid_alpha` in [0, 1] fixes the weight of the semantic leg; None lets the query and what it
-    finds decide.
+    `settings.hybrid_alpha` in [0, 1] fixes the weight of the semantic leg; None derives it from the query and
+    its results.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Searcher:
         vector = self._question_vector(query, mode)
         if vector is not None:
             partial = self._missing(vector.model) or partial
-        words = self._put_right(query, mode)
+        words = self._corrected(query, mode)
         prefix = prefix or _ends_cut_off(words)
         rows = Rows(self._catalog)
         request = self._request(words, mode, filters, prefix, vector, per_document)
@@ -178,7 +178,7 @@ class Searcher:
         return SearchReply(results, explained, partial, note)
 
     def resolved(self, filters: Filters, paths: Sequence[str] = (), types: Sequence[str] = ()) -> Filters:
-        """The filters with the documents whose path fits one of the globs and whose type is one of `types`.
+        """The filters narrowed to documents whose path matches one of the globs and whose type is in `types`.
 
         A type is `prose`, `code` or a media type. Globs are those of a source's `include_globs`.
         """
@@ -248,11 +248,9 @@ class Searcher:
             per_document,
         )
 
-    def _put_right(self, query: str, mode: str) -> _Words:
-        """The query with words that no text has replaced by what differs in one letter and is there, and the
-        short form of a commit by the whole.
-
-        A query in quotes means what it says.
+    def _corrected(self, query: str, mode: str) -> _Words:
+        """The query with unknown words replaced by known ones that differ in one letter, and a short commit
+        id by the whole one. A query in quotes is not changed.
         """
         words = self._known(query)
         if all(words.weights.values()) or mode == "semantic" or len(query) > analyze.MAX_QUERY_CHARS:
@@ -279,8 +277,8 @@ class Searcher:
         return self._known(query, note)
 
     def _commit(self, begun: str, *, alone: bool) -> str | None:
-        """What a query says of the one commit whose id begins so: the id alone, or, among other words, the
-        path, of which one word weighs little.
+        """What to search for instead of the start of one commit's id: the id, or its path among other words,
+        where a single word weighs little.
         """
         paths = self._catalog.complete("path", f"{COMMITS}{begun}", None, 2)
         if len(paths) != 1:
@@ -288,7 +286,7 @@ class Searcher:
         return paths[0].removeprefix(COMMITS) if alone else paths[0]
 
     def _known(self, query: str, note: str | None = None) -> _Words:
-        """What the index knows of a query's words, in one question to it."""
+        """Looks up the query's words in the index, in one request."""
         terms, subject = analyze.query_terms(query), _subject(query)
         members = analyze.members(subject)
         names, modules = _names(subject, members), [module for module, _ in members]
@@ -302,8 +300,8 @@ class Searcher:
     def _answers(
         self, request: Request, rows: Rows, count: int
     ) -> Iterator[tuple[int, float, Stage, list[Choice]]]:
-        """(document, score, what ranked it, its chunks best first), best first: as many as are asked for, and
-        more.
+        """(document, score, the ranking it came from, its chunks best first), best first, without end but for
+        the last result.
         """
         met: set[int] = set()
         ceiling = 1.0
@@ -322,9 +320,7 @@ class Searcher:
             ceiling = min(entries[-1][1], ceiling) if entries else ceiling
 
     def _stages(self, request: Request, rows: Rows) -> Iterator[Stage]:
-        """The ranking to a fixed depth; then, for whoever reads on, to depths that go below it and never
-        change what is above.
-        """
+        """The ranking to a fixed depth, then to greater depths, which do not change what came before."""
         deeper = 1
         while True:
             keyword, semantic = self._legs(
@@ -338,7 +334,7 @@ class Searcher:
             deeper *= DEEPER
 
     def _legs(self, request: Request, words: int, nearest: int) -> tuple[Leg, Leg]:
-        """The legs of the request's mode to these depths; one that it lacks is empty."""
+        """The legs of the request's mode to these depths; empty if the mode has no such leg."""
         query, filters, prefix, vector = request.query, request.filters, request.prefix, request.vector
         if vector is None:
             hits = self._index.keyword(query, filters, words, prefix=prefix)
@@ -352,9 +348,7 @@ class Searcher:
         return self._keyword_leg(request, hits, words), _semantic_leg(neighbours, nearest)
 
     def _keyword_leg(self, request: Request, hits: list[Hit], k: int) -> Leg:
-        """Of the k best passages so many that k of them count: a few long documents do not keep the others
-        out.
-        """
+        """The keyword leg with k passages that count: a few long documents do not crowd out the others."""
         counted = self._settings.max_chunks_per_doc
         groups = ranking.by_document(hits)
         exhausted = len(hits) < k or k == MAX_CANDIDATES
@@ -389,7 +383,7 @@ class Searcher:
         return Stage(ranked, keyword, semantic, alpha, rulings)
 
     def _with_defining(self, ranked: ranking.Leg, defining: Mapping[int, Hit]) -> ranking.Leg:
-        """The ranking, and below it code that defines a name of the query, however seldom it says it."""
+        """The ranking, followed by code that defines a name of the query and was not found by its words."""
         present = {number for number, _ in ranked}
         absent = [number for number in defining if number not in present]
         profiles = zip(absent, self._profiles.of(absent), strict=True)
@@ -411,9 +405,7 @@ class Searcher:
         return ranking.weight_of_nearest(alpha, semantic.documents[0].score, request.vector.model)
 
     def _unread(self, request: Request, keyword: Leg, semantic: Leg) -> frozenset[int]:
-        """The documents of the keyword leg whose passage has no embedding yet; the best of them are asked
-        for.
-        """
+        """The documents of the keyword leg whose passage has no embedding yet. Asks for the best of them."""
         if request.vector is None or not self._pending_count(request.vector.model):
             return frozenset()
         passages = {
@@ -432,7 +424,7 @@ class Searcher:
             return self._pending[1]
 
     def _missing(self, model: str) -> str | None:
-        """What to tell of chunks that have no embedding yet."""
+        """A sentence about chunks that have no embedding yet; None if there are none."""
         pending = self._pending_count(model)
         if not pending:
             return None
@@ -440,17 +432,15 @@ class Searcher:
 
 
 def _wordless(request: Request, stage: Stage) -> str | None:
-    """What to tell where words find nothing: something is always nearest in meaning, to nonsense too."""
+    """A note if no words match: even nonsense has something nearest in meaning."""
     if request.mode != "hybrid" or stage.keyword.documents:
         return None
     return "nothing that was searched has any of these words; these are the nearest in meaning"
 
 
 def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str] | None:
-    """The full names that `names` mean, each a name (`git:platform`) or a type (`git`); None, no restriction,
-    where it is empty.
-
-    Empty where nothing is called so: the search then finds nothing.
+    """The full names of sources given by name (`git:platform`) or type (`git`). None, no restriction, for no
+    names; empty if no source matches, so that the search finds nothing.
     """
     if not names:
         return None
@@ -458,7 +448,7 @@ def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str
 
 
 def unknown_source(name: str, known: Sequence[str]) -> str:
-    """What to tell of a name that no source has."""
+    """The message for a name that no source has."""
     return f"no source is called '{name[:80]}' (known: {', '.join(known) or 'none'})"
 
 
@@ -485,10 +475,10 @@ def _check(query: str, mode: str, limit: int, offset: int, per_document: int) ->
 
 
 def _subject(query: str) -> str:
-    """The name alone where a query asks for its definition as code writes it (`class OrderedDict`, `def
-    main():`); else the query.
+    """The name alone if a query asks for its definition as code does (`class OrderedDict`, `def main():`);
+    else the query.
 
-    Of a plain word only behind what no sentence says: `class action` and `type theory` are prose.
+    A plain word counts only after a keyword that prose does not use: `class action`, `type theory` are prose.
     """
     word, _, name = query.strip().partition(" ")
     name = name.strip().removesuffix(":").removesuffix("()")
@@ -497,8 +487,8 @@ def _subject(query: str) -> str:
 
 
 def _names(query: str, members: Sequence[tuple[str, str]]) -> list[str]:
-    """What a query may ask the definition of: itself where it is a name, else the identifiers in it; of
-    dotted names the last part.
+    """The names whose definition a query may ask for: the query if it is a name, else its identifiers; the
+    last part of dotted names.
     """
     names = [name for _, name in members]
     if not ranking.is_name(query):
@@ -507,7 +497,7 @@ def _names(query: str, members: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _defining(query: str, subject: str) -> float:
-    """What a definition of a name in the query is worth, by what the query is beside the name."""
+    """The score boost for a definition of a name in the query; larger if the name is the whole query."""
     if not ranking.is_name(subject) or "." in subject.strip():
         return rules.DEFINITION_WITHIN
     asked_for = subject != query or ranking.is_identifier(query)
@@ -515,7 +505,7 @@ def _defining(query: str, subject: str) -> float:
 
 
 def _naming(query: str) -> float:
-    """What a file is worth that the query names: all that it asks, or one of its words."""
+    """The score boost for a file that the query names; larger if that is the whole query."""
     return rules.NAMED_WITHIN if " " in query.strip() else rules.NAMED
 
 
@@ -526,28 +516,28 @@ def _compounds(query: str) -> list[str]:
 
 
 def _share(names: Sequence[str], weights: Mapping[str, float]) -> float:
-    """The largest share of what a query says that the words of one of the names are, in [0, 1]."""
+    """The largest share of the query's weight that the words of one name have, in [0, 1]."""
     total = sum(weights.values()) or 1.0
     shares = [sum([weights.get(term, 0.0) for term in analyze.words(name)]) / total for name in names]
     return min(1.0, max(shares, default=0.0))
 
 
 def _unquoted_words(query: str) -> Iterator[tuple[str, str]]:
-    """The words of a query outside quotes with their stems, where the two can be told side by side."""
+    """The words of a query outside quotes, with their stems."""
     outside = " ".join(query.split('"')[::2])
     words, stems = analyze.plain_words(outside), analyze.words(outside)
     return zip(words, stems, strict=True)
 
 
 def _may_be_misspelt(word: str) -> bool:
-    """A word of letters alone: a number or a hash with another digit is another one."""
+    """Whether it is a word of letters only: a number with another digit is another number."""
     return (
         len(word) >= _MIN_TYPO_CHARS and word.isascii() and word.isalpha() and word not in analyze.STOP_WORDS
     )
 
 
 def _is_cut_hash(word: str) -> bool:
-    """Whether a word may be the beginning of a commit's id or another hash, as git prints them short."""
+    """Whether a word may be a commit id or another hash in short form."""
     return (
         _MIN_HASH_CHARS <= len(word) < 64
         and _HEX.issuperset(word)
@@ -556,18 +546,18 @@ def _is_cut_hash(word: str) -> bool:
 
 
 def _ends_cut_off(words: _Words) -> bool:
-    """Whether a query ends in the beginning of a hash that no text has so: some text may have it whole."""
+    """Whether a query ends in the start of a hash that no text has in that form."""
     word = words.query.rpartition(" ")[2].lower()
     return _is_cut_hash(word) and not any(words.weights.get(stem, 1.0) for stem in analyze.words(word))
 
 
 def _type_test(types: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a media type is one of these; any is where there are none."""
+    """A test for media types; without types all pass."""
     return lambda media_type: not types or any(kinds.in_family(media_type, name) for name in types)
 
 
 def _path_test(globs: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a path fits one of some globs; any does where there are none. Raises `BadRequest`."""
+    """A test for paths; without globs all pass. Raises `BadRequest`."""
     if not globs:
         return lambda path: True
     for glob in globs:

@@ -1,4 +1,4 @@
-"""What is done to any text: whole characters, one printable line, the nearest name, `HOST:PORT` parted."""
+"""Small functions on text: valid Unicode, one printable line, the nearest name, `HOST:PORT`."""
 
 import difflib
 import unicodedata
