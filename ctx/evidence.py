@@ -1,5 +1,6 @@
 """Choose the passage of each document to show, and explain its rank (docs/ranking.md)."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
@@ -278,18 +279,10 @@ def _nearness(leg: Leg, number: int) -> dict[int, float]:
 
 def _defines(text: str, heading: str, names: Sequence[str]) -> bool:
     """Whether a chunk is in the definition of one of the names, or has a keyword like `def` before it."""
-    inner = heading.rpartition(" > ")[2].rpartition(".")[2]
-    for name in names:
-        if inner == name:
-            return True
-        start = text.find(name)
-        while start >= 0:
-            end = start + len(name)
-            before = text[max(0, start - 40) : start].split()
-            if before and before[-1] in analyze.DEFINING and not text[end : end + 1].isalnum():
-                return True
-            start = text.find(name, end)
-    return False
+    if heading.rpartition(" > ")[2].rpartition(".")[2] in names:
+        return True
+    keywords, choices = "|".join(analyze.DEFINING), "|".join(map(re.escape, names))
+    return re.search(rf"(?<!\S)(?:{keywords})\s+(?:{choices})(?![^\W_])", text) is not None
 
 
 def rewritten(number: int, stage: Stage, rows: Rows, request: Request) -> list[Choice]:
