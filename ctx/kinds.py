@@ -29,7 +29,7 @@ DATA = frozenset(
         "text/x-lock", "text/x-diff",
     }
 )  # fmt: skip
-FAMILIES = ("prose", "code")  # what `type` of a search may name beside a media type
+FAMILIES = ("prose", "code")  # also accepted by `type` of a search, besides media types
 
 TEST, EXAMPLE, EXPORTS, CHANGES = "test", "example", "exports", "change log"
 

@@ -48,11 +48,7 @@ def by_document(hits: Iterable[Hit]) -> dict[int, list[Hit]]:
     """The hits of each document, in the order in which they come."""
     groups: dict[int, list[Hit]] = {}
     for hit in hits:
-        document_no = hit[1]
-        if document_no in groups:
-            groups[document_no].append(hit)
-        else:
-            groups[document_no] = [hit]
+        groups.setdefault(hit.document_no, []).append(hit)
     return groups
 
 
@@ -103,7 +99,7 @@ def of_best(hits: Sequence[Hit]) -> Leg:
     top = hits[0].score if hits else 0.0
     if top <= 0:
         return [(hit.document_no, 0.0) for hit in hits]
-    return [(hit[1], hit[2] / top) for hit in hits]  # by place: a third of the time
+    return [(hit.document_no, hit.score / top) for hit in hits]
 
 
 def is_name(query: str) -> bool:
@@ -182,11 +178,7 @@ def fuse(method: str, keyword: Leg, semantic: Leg, alpha: float, unread: Contain
     raised = [
         (number, min(1.0, score / (1.0 - alpha)) if number in unread else score) for number, score in fused
     ]
-    return sorted(raised, key=_descending)  # stable: ties stay as they were
-
-
-def _descending(entry: tuple[int, float]) -> float:
-    return -entry[1]
+    return sorted(raised, key=lambda entry: -entry[1])  # stable: ties stay as they were
 
 
 def reciprocal_ranks(leg: Leg, floor: float) -> list[float]:
