@@ -11,6 +11,7 @@ for.
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -38,8 +39,7 @@ _STOP_WORDS = """
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
-# Compiled when first needed: a plain query from the command line needs none. Each can begin at the start of a
-# word only: tried at every letter, a word of 4000 would take a second.
+# These can begin only at the start of a word: tried at every letter, a word of 4000 would take a second.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SNAKE = re.compile(r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+")
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」')
@@ -64,14 +64,18 @@ _KINDS = b" " * 48 + b"0" * 10 + b" " * 7 + b"A" * 26 + b" " * 6 + b"a" * 26 + b
 # before a word (`HTTPServer`; but not `URLs`).
 _HUMPS = (b"aA", b"0A", b"AAaa")
 _PLURAL = b"AAa "  # how the plural of an acronym ends: `JWTs`
-# Runs of Thai, Lao, Myanmar, Khmer, kana, Han and Hangul: letters only, since a tone mark ends a word in the
-# tokenizer.
-_UNSPACED = re.compile(
-    "[\u0e01-\u0e3a\u0e40-\u0e46\u0e81-\u0eb9\u0ebb-\u0ec6\u1000-\u1036\u1038\u103b-\u103f\u1780-\u17b3"
-    "\u17b6-\u17c8"
-    "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-"
-    "\ud7a3\uf900-\ufaff"
-    "\uff66-\uff9d\U00020000-\U0003134f]+"
+# Thai, Lao, Myanmar, Khmer, kana, Han and Hangul, as a range of a regular expression: letters only, since a
+# tone mark ends a word in the tokenizer.
+UNSPACED = (
+    "\u0e01-\u0e3a\u0e40-\u0e46\u0e81-\u0eb9\u0ebb-\u0ec6\u1000-\u1036\u1038\u103b-\u103f\u1780-\u17b3\u17b6-\u17c8"
+    "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff"
+    "\uff66-\uff9d\U00020000-\U0003134f"
+)
+_UNSPACED = re.compile(f"[{UNSPACED}]+")
+# Accents typed as characters of their own, and what `composed` leaves out: both are inside a word.
+UNSEEN = (
+    "\u0300-\u036f\xad\u200c\u200d\u2060\ufeff\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
+    "\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc"
 )
 
 
@@ -105,8 +109,6 @@ def composed(text: str) -> str:
     """
     if text.isascii():
         return text
-    import unicodedata  # only text beyond ASCII pays for its tables
-
     text = _SURROGATE.sub("\ufffd", unicodedata.normalize("NFC", text))
     text = text.replace("\u0130", "I").replace("i\u0307", "i").replace("\u03c2", "\u03c3")
     return text.translate(_spelt())
@@ -351,10 +353,7 @@ def members(text: str) -> list[tuple[str, str]]:
 
 def has_version(query: str) -> bool:
     """Whether a query holds something like `2.3`."""
-    return "." in query and any(
-        char == "." and query[i - 1 : i].isdigit() and query[i + 1 : i + 2].isdigit()
-        for i, char in enumerate(query)
-    )
+    return re.search(r"\d\.\d", query) is not None
 
 
 def one_letter_off(word: str) -> list[str]:
@@ -454,31 +453,13 @@ def _identifiers(text: str) -> list[str]:
     kinds = _kinds(text)
     implied = [part for identifier in _humped(text, kinds) for part in _parts(identifier)]
     implied += _acronyms(text, kinds)
-    if "_" in text:
-        implied += (snake.replace("_", "") for snake in _snakes(text))
+    implied += (snake.replace("_", "") for snake in _snakes(text))
     return implied
 
 
 def _snakes(text: str) -> list[str]:
-    """The identifiers with underscores. Looked for around each underscore: words without one cost nothing."""
-    return [text[start:end] for start, end in snake_spans(text)]
-
-
-def snake_spans(text: str) -> list[tuple[int, int]]:
-    """Where identifiers with underscores stand, [start, end) each, in order."""
-    spans: list[tuple[int, int]] = []
-    read_to = 0
-    while (mark := text.find("_", read_to)) >= 0:
-        begin, low = mark, max(read_to, mark - MAX_TERM_BYTES)
-        while begin > low and text[begin - 1].isalnum():
-            begin -= 1
-        match = _SNAKE.match(text, begin) if begin < mark else None
-        if match is None:
-            read_to = mark + 1
-            continue
-        spans.append(match.span())
-        read_to = match.end()
-    return spans
+    """The identifiers with underscores."""
+    return _SNAKE.findall(text) if "_" in text else []
 
 
 def _pairs(run: str) -> list[str]:

@@ -43,7 +43,6 @@ class Background:
             ),
         )
         self._run("ctx-behind", partial(upkeep.look_after_index, space.catalog, space.index, space.catch_up))
-        self._run("ctx-names", partial(upkeep.learn_names, lambda rest: space.searcher.learn(rest)))
         if space.config.store.url:
             self._run("ctx-follow", partial(upkeep.follow_catalog, space.catalog, space.indexer))
         if space.packs and space.embedder is not None:

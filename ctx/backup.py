@@ -73,11 +73,11 @@ def back_up(database: str, path: str) -> Contents:
         raise BadRequest(f"{path} is there already and is no backup of ctx; name another file")
     folder = os.path.dirname(database)
     copy = os.path.join(folder, COPY)
-    lock = file_writing.Locked(os.path.join(folder, "backup"), beneath=folder)
-    with file_writing.Writing(f"the backup to {path}, by way of a copy in {folder},", StoreError), lock:
+    lock = file_writing.locked(os.path.join(folder, "backup"), beneath=folder)
+    with file_writing.writing(f"the backup to {path}, by way of a copy in {folder},", StoreError), lock:
         _copy_catalog(database, copy)
         try:
-            with file_writing.Replacement(path) as descriptor, open(descriptor, "wb", closefd=False) as file:
+            with file_writing.replacement(path) as descriptor, open(descriptor, "wb", closefd=False) as file:
                 return _write_archive(file, copy, os.path.join(folder, KEYS))
         finally:
             os.unlink(copy)
@@ -146,7 +146,7 @@ def restore(path: str, database: str, *, replace: bool = False) -> Contents:
         if os.path.lexists(database) and not replace:
             raise BadRequest(_IS_THERE)
         own_folder(database)
-        with WriterLock(os.path.join(folder, "lock")), file_writing.Writing("the store", StoreError):
+        with WriterLock(os.path.join(folder, "lock")), file_writing.writing("the store", StoreError):
             try:
                 _extract(archive, CATALOG, contents, partial)
                 _check_catalog(partial)
@@ -169,7 +169,7 @@ def _lay_keys(keys: bytes | None, folder: str) -> None:
 
 def _clear_backups(folder: str) -> None:
     """Deletes what a backup that was killed has left."""
-    with file_writing.Locked(os.path.join(folder, "backup"), beneath=folder):
+    with file_writing.locked(os.path.join(folder, "backup"), beneath=folder):
         for name in (COPY, f"{COPY}.unfinished"):
             discard_copy(os.path.join(folder, name))
 

@@ -1,39 +1,37 @@
-"""The passage that answers: which chunk of a document is shown, and how a ranking is told of
-(docs/ranking.md).
-"""
+"""Choose the passage of each document to show, and explain its rank (docs/ranking.md)."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, islice
-from operator import attrgetter, itemgetter
+from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ctx import analyze, ranking, rules
+from ctx.embed.base import Embedder
 from ctx.markup import is_bare
 from ctx.snippet import Matcher, Terms
+from ctx.store.base import ReadCatalog
 from ctx.types import JSON, ChunkRow, Filters, Hit, Passage, SearchResult, Span
 
-if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
+if TYPE_CHECKING:  # numpy takes 70 ms to import
     import numpy as np
 
-    from ctx.embed.base import Embedder
-    from ctx.store.base import ReadCatalog
-
-# Of a document, among whose chunks the one to show is looked for, where one is shown.
+# Keyword and semantic hits of a document that are compared if one passage is shown.
 _PASSAGES, _NEAREST = 1, 2
-_DEFINING_SHARE = 1.0  # what a chunk is worth to show for defining the name: as much as saying all words
-_PHRASE_SHARE = 1.0  # and for saying the query, or what it has in quotes, as it was written
-# Of chunks of prose that are nearly as good, the one that opens its section says what it is about.
+_DEFINING_SHARE = 1.0  # bonus of a chunk that defines the name: as much as having all words
+_PHRASE_SHARE = 1.0  # bonus for having the query, or a quoted part of it, word for word
+# Among chunks of prose that are about equal, the first of a section says what it is about.
 _OPENING_SHARE = 0.03
-_OPENING_READ = 64  # chunks above one among which its section's beginning is looked for: thirty pages
-_FURTHER_SHARE = 0.5  # of the best passage's worth; a further one that is worth less is not shown
+_OPENING_READ = 64  # chunks to look back for the start of a section: thirty pages
+_FURTHER_SHARE = 0.5  # of the best passage's score: a further passage below that is not shown
 _SECTION_CHARS = 2200  # of a chunk of prose and its neighbours, shown as one: what a passage of the index has
 _REWRITTEN_READ = 200  # chunks looked at of a document that changed under the index: a hundred pages
 
 
 class QueryVector:
-    """A question as a model has it: its vector, made when it is first asked for, and the model."""
+    """The vector of a question, computed at first use, and its model."""
 
-    def __init__(self, embedder: "Embedder", question: str) -> None:
+    def __init__(self, embedder: Embedder, question: str) -> None:
         self._embedder = embedder
         self._question = question
         self.model = embedder.model
@@ -47,9 +45,9 @@ class QueryVector:
 
 
 class Request(NamedTuple):
-    """A search as it goes to the legs."""
+    """A search, prepared for the indexes."""
 
-    # With misspelt words put right; the vector is of what was asked, for a model reads past a letter.
+    # Misspelt words are corrected; the vector is of the original, since a model tolerates typos.
     query: str
     mode: str
     filters: Filters
@@ -63,7 +61,7 @@ class Request(NamedTuple):
 
 
 class Leg(NamedTuple):
-    """What one way of searching gave: all its hits by document, and its ranking of documents."""
+    """The result of one index: all hits by document, and its ranking of documents."""
 
     hits: dict[int, list[Hit]]
     documents: list[Hit]
@@ -78,7 +76,7 @@ NO_LEG = Leg({}, [], True)
 
 
 class Stage(NamedTuple):
-    """A ranking to one depth, and what led to it."""
+    """A ranking to one depth, and what it was made of."""
 
     ranked: ranking.Leg
     keyword: Leg
@@ -88,9 +86,7 @@ class Stage(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A chunk that may be shown, how well it answers, the terms that it and its headings have, and its text
-    alone.
-    """
+    """A chunk that may be shown, its score, the terms of its text and headings, and of its text alone."""
 
     row: ChunkRow
     worth: float
@@ -98,14 +94,10 @@ class Choice(NamedTuple):
     text_terms: Terms
 
 
-Content = tuple[ChunkRow, Terms, Terms]
-"""A chunk, and the terms that its headings and that its text have."""
-
-
 class Rows:
-    """The rows of the catalog that one search has read, each read once."""
+    """A cache of the catalog's rows for one search."""
 
-    def __init__(self, catalog: "ReadCatalog") -> None:
+    def __init__(self, catalog: ReadCatalog) -> None:
         self._catalog = catalog
         self._rows: dict[int, ChunkRow] = {}
 
@@ -124,7 +116,7 @@ class Rows:
         return self._rows.get(chunk_no)
 
     def of(self, document_no: int, chunk_no: int) -> ChunkRow | None:
-        """A chunk where it is of that document, as its neighbour by number may not be."""
+        """The chunk if it is of that document; a neighbour by number may not be."""
         row = self._rows.get(chunk_no)
         return row if row is not None and row.document_no == document_no else None
 
@@ -162,9 +154,7 @@ def hits_of(numbers: Iterable[int], stage: Stage, request: Request) -> dict[int,
 
 
 def spans_to_read(hits: Mapping[int, Sequence[Hit]], profiles: rules.Profiles) -> list[Span]:
-    """The chunks of documents among which the ones to show are; of prose their neighbours too, which may be
-    shown with them.
-    """
+    """The chunks to read: those that may be shown and, in prose, their neighbours, which may be shown too."""
     spans: list[Span] = []
     for number, passages in hits.items():
         profile = profiles.known(number)
@@ -177,86 +167,50 @@ def spans_to_read(hits: Mapping[int, Sequence[Hit]], profiles: rules.Profiles) -
     return spans
 
 
-def contents_of(
-    hits: Mapping[int, Sequence[Hit]], rows: "Rows", matcher: Matcher
-) -> dict[int, list[Content]]:
-    """Of each document the chunks among which the one to show is, which were read: each with the terms of
-    its headings and of its text.
+def choices_of(number: int, hits: Sequence[Hit], stage: Stage, rows: Rows, request: Request) -> list[Choice]:
+    """The chunks of a document that may be shown, the best answer first.
+
+    A chunk scores by the query's words it has, rare ones more, and by its nearness in meaning, weighted like
+    the two legs. Defining the name asked for scores more. A heading alone, front matter or a label is
+    replaced by the chunk after it. Words only in a heading or the title point to the start of that section.
     """
-    listed = [rows.listed(number, passages) for number, passages in hits.items()]
-    every = list(chain.from_iterable(listed))
-    terms = matcher.terms_of([row.heading for row in every] + [row.text for row in every])
-    contents = zip(every, terms[: len(every)], terms[len(every) :], strict=True)
-    return {number: list(islice(contents, len(chunks))) for number, chunks in zip(hits, listed, strict=True)}
+    choices = _weighed(number, rows.listed(number, hits), stage, request)
+    if not choices:
+        return []
+    opening = _opening(number, choices[0], rows, request.matcher)
+    if opening is not None:
+        (choice,) = _weighed(number, [opening], stage, request)
+        raised = choice._replace(worth=choice.worth + _OPENING_SHARE)
+        others = [choice for choice in choices if choice.row is not opening]
+        choices = sorted([raised, *others], key=_worth, reverse=True)
+    return _without_bare(number, choices, rows)
 
 
-def choices_of(
-    contents: Mapping[int, Sequence[Content]], stage: Stage, rows: "Rows", request: Request
-) -> dict[int, list[Choice]]:
-    """Of each document's chunks those that may be shown, the one that answers best first.
-
-    A chunk is worth what it says of the query, rare words more, and how near it is in meaning, weighted as
-    the two legs are. One that defines the name asked for is worth more; a heading alone, front matter or a
-    label gives way to what stands behind it. Words that stand in a heading or the title alone mean the
-    beginning of what is below it.
-
-    Each step is taken for all documents before the next: the processor's caches hold the code of one step,
-    not that of all, and a search is the shorter by a twentieth.
-    """
-    choices = {number: _weighed(number, chunks, stage, request) for number, chunks in contents.items()}
-    for number, of_document in choices.items():
-        opening = _opening(number, of_document[0], rows, request.matcher) if of_document else None
-        if opening is not None:
-            choices[number] = _opened(number, opening, of_document, stage, request)
-    headings_alone = [
-        number for number, of_document in choices.items() if of_document and is_bare(of_document[0].row)
-    ]
-    for number in headings_alone:
-        choices[number] = _without_bare(number, choices[number], rows)
-    return choices
-
-
-def _weighed(number: int, contents: Iterable[Content], stage: Stage, request: Request) -> list[Choice]:
-    """The chunks of a document by what they are worth; of equals the first comes first."""
-    matcher, alpha = request.matcher, stage.alpha
-    nearness = _nearness(stage.semantic, number) if alpha else {}
-    names = request.question.names if number in request.defining else ()
-    share_of_words, verbatim, shares = 1.0 - alpha, matcher.verbatim, matcher.shares
-    choices: list[tuple[ChunkRow, float, Terms, Terms]] = []
-    for row, heading_terms, text_terms in contents:
-        heading, text = row.heading, row.text
-        terms = text_terms | heading_terms
-        worth = share_of_words * shares[terms]
-        if nearness:
-            worth += alpha * nearness.get(row.chunk_no, 0.0)
-        if names and _defines(text, heading, names):
-            worth += _DEFINING_SHARE
-        if verbatim and matcher.quotes(text, text_terms):
-            worth += _PHRASE_SHARE
-        if heading and text.lstrip("# ").startswith(heading.rpartition(" > ")[2]):
-            worth += _OPENING_SHARE
-        choices.append((row, worth, terms, text_terms))
-    choices.sort(key=_second, reverse=True)
-    return list(map(Choice._make, choices))
-
-
-def _opened(
-    number: int, opening: ChunkRow, choices: Iterable[Choice], stage: Stage, request: Request
-) -> list[Choice]:
-    """The choices with the beginning of a section among them, which its heading raises."""
+def _weighed(number: int, chunks: Iterable[ChunkRow], stage: Stage, request: Request) -> list[Choice]:
+    """The chunks of a document, the best first; of equals the first comes first."""
     matcher = request.matcher
-    content = opening, matcher.terms_of_heading(opening.heading), matcher.terms_in(opening.text)
-    (choice,) = _weighed(number, [content], stage, request)
-    raised = choice._replace(worth=choice.worth + _OPENING_SHARE)
-    remaining = [choice for choice in choices if choice.row is not opening]
-    return sorted([raised, *remaining], key=_worth, reverse=True)
+    nearness = _nearness(stage.semantic, number) if stage.alpha else {}
+    names = request.question.names if number in request.defining else ()
+    choices = []
+    for row in chunks:
+        text_terms = matcher.terms_in(row.text)
+        terms = text_terms | matcher.terms_in(row.heading)
+        worth = (1.0 - stage.alpha) * matcher.shares[terms] + stage.alpha * nearness.get(row.chunk_no, 0.0)
+        if names and _defines(row.text, row.heading, names):
+            worth += _DEFINING_SHARE
+        if matcher.verbatim and matcher.quotes(row.text, text_terms):
+            worth += _PHRASE_SHARE
+        if row.heading and row.text.lstrip("# ").startswith(row.heading.rpartition(" > ")[2]):
+            worth += _OPENING_SHARE
+        choices.append(Choice(row, worth, terms, text_terms))
+    return sorted(choices, key=_worth, reverse=True)
 
 
-def _opening(number: int, choice: Choice, rows: "Rows", matcher: Matcher) -> ChunkRow | None:
-    """Where the section begins whose heading has words of the query that this chunk of it lacks, or the
-    document, where only its title has any. None where that is this chunk, or far above.
+def _opening(number: int, choice: Choice, rows: Rows, matcher: Matcher) -> ChunkRow | None:
+    """The start of the section whose heading has words of the query that this chunk lacks, or of the document
+    if only its title has any. None if that is this chunk, or is far above.
 
-    The index gives the shortest of the chunks that a heading stands above, which says least of it.
+    The index returns the shortest chunk below a heading, which says the least about it.
     """
     row, heading_terms = choice.row, choice.terms & ~choice.text_terms
     if not row.ordinal or (choice.text_terms and not heading_terms):
@@ -265,11 +219,11 @@ def _opening(number: int, choice: Choice, rows: "Rows", matcher: Matcher) -> Chu
     if heading_terms:
         parts = row.heading.split(" > ")
         depth = max(
-            (i for i, part in enumerate(parts, 1) if matcher.terms_of_heading(part) & heading_terms),
+            (i for i, part in enumerate(parts, 1) if matcher.terms_in(part) & heading_terms),
             default=0,
         )
         section = " > ".join(parts[:depth])
-    elif not matcher.terms_of_heading(row.title):
+    elif not matcher.terms_in(row.title):
         return None
     opening = _first_of(number, section, row, rows)
     if opening is not None and is_bare(opening):
@@ -277,10 +231,8 @@ def _opening(number: int, choice: Choice, rows: "Rows", matcher: Matcher) -> Chu
     return None if opening is row else opening
 
 
-def _first_of(number: int, section: str, row: ChunkRow, rows: "Rows") -> ChunkRow | None:
-    """The first chunk of the section, told by its path of headings, in which a chunk is; of the document for
-    "".
-    """
+def _first_of(number: int, section: str, row: ChunkRow, rows: Rows) -> ChunkRow | None:
+    """The first chunk of the section with this heading path that a chunk is in; "" is the document."""
     first_no = row.chunk_no - row.ordinal
     if not section:
         rows.read([first_no, first_no + 1])
@@ -298,13 +250,11 @@ def _first_of(number: int, section: str, row: ChunkRow, rows: "Rows") -> ChunkRo
     return first if low == first_no else None
 
 
-_worth, _second = attrgetter("worth"), itemgetter(1)
+_worth = attrgetter("worth")
 
 
-def _without_bare(number: int, choices: list[Choice], rows: "Rows") -> list[Choice]:
-    """The choices with the first ones, where they are bare, replaced by the chunk behind them, or put
-    last.
-    """
+def _without_bare(number: int, choices: list[Choice], rows: Rows) -> list[Choice]:
+    """The choices; bare ones at the front are replaced by the next chunk, or moved to the end."""
     last: list[Choice] = []
     while choices and is_bare(choices[0].row):
         choice = choices.pop(0)
@@ -318,7 +268,7 @@ def _without_bare(number: int, choices: list[Choice], rows: "Rows") -> list[Choi
 
 
 def _nearness(leg: Leg, number: int) -> dict[int, float]:
-    """How near the chunks of a document are, on the leg's own spread from 0 to 1."""
+    """Chunk number -> nearness in meaning, scaled to [0, 1] over the leg."""
     hits = leg.hits.get(number)
     if not hits:
         return {}
@@ -328,26 +278,18 @@ def _nearness(leg: Leg, number: int) -> dict[int, float]:
 
 
 def _defines(text: str, heading: str, names: Sequence[str]) -> bool:
-    """Whether a chunk lies in the definition of one of the names, or has a defining word before it."""
-    inner = heading.rpartition(" > ")[2].rpartition(".")[2]
-    for name in names:
-        if inner == name:
-            return True
-        start = text.find(name)
-        while start >= 0:
-            end = start + len(name)
-            before = text[max(0, start - 40) : start].split()
-            if before and before[-1] in analyze.DEFINING and not text[end : end + 1].isalnum():
-                return True
-            start = text.find(name, end)
-    return False
+    """Whether a chunk is in the definition of one of the names, or has a keyword like `def` before it."""
+    if heading.rpartition(" > ")[2].rpartition(".")[2] in names:
+        return True
+    keywords, choices = "|".join(analyze.DEFINING), "|".join(map(re.escape, names))
+    return re.search(rf"(?<!\S)(?:{keywords})\s+(?:{choices})(?![^\W_])", text) is not None
 
 
-def rewritten(number: int, stage: Stage, rows: "Rows", request: Request) -> list[Choice]:
-    """What to show of a document that was rewritten since the index was published: its text as it is now.
+def rewritten(number: int, stage: Stage, rows: Rows, request: Request) -> list[Choice]:
+    """The chunks of a document that changed since the index was published, from its current text.
 
-    Without this a document would be lost for as long as its source is being indexed. One that was found by
-    words it no longer has is left out: the index is a moment old, the answer must not be wrong.
+    Otherwise it would be missing while its source is being indexed. A document that no longer has the words
+    it was found by is left out.
     """
     choices = []
     for row in map(rows.get, rows.current(number)):
@@ -365,9 +307,7 @@ def rewritten(number: int, stage: Stage, rows: "Rows", request: Request) -> list
 
 
 def share_of_best(request: Request, choices: list[Choice]) -> float:
-    """What the best score is worth. BM25 has no top: the best result has the share of the query's words that
-    it has.
-    """
+    """The score of the best result. BM25 has no maximum, so it is the share of the query's words it has."""
     if request.mode != "keyword":
         return 1.0
     return max(1, len(_terms_of(choices, request))) / max(1, len(request.matcher.terms))
@@ -383,7 +323,7 @@ def _terms_of(choices: list[Choice], request: Request) -> list[str]:
 
 
 class _Section(NamedTuple):
-    """A chunk to show, how its section goes on, and the lines of it and the neighbours that belong to it."""
+    """A chunk to show, the text after it in its section, and the lines of both and the chunk before."""
 
     chunk: ChunkRow
     further: str
@@ -392,18 +332,14 @@ class _Section(NamedTuple):
 
 
 def results_of(
-    request: Request, answers: Sequence[tuple[float, list[Choice]]], rows: "Rows"
+    request: Request, answers: Sequence[tuple[float, list[Choice]]], rows: Rows
 ) -> list[SearchResult]:
-    """Documents with their scores and choices as results: each with its best passage, and further ones where
-    several are asked for.
-    """
-    sections_of_each = [_sections(choices, request.per_document, rows) for _, choices in answers]
-    every = chain.from_iterable(sections_of_each)
-    snippets = iter(request.matcher.snippets([(section.chunk, section.further) for section in every]))
+    """The results: each document with its best passage, and more passages if asked for."""
     results = []
-    for (score, choices), sections in zip(answers, sections_of_each, strict=True):
-        row, section = choices[0].row, sections[0]
-        snippet, highlights = next(snippets)
+    for score, choices in answers:
+        row, sections = choices[0].row, _sections(choices, request.per_document, rows)
+        passages = [_passage(section, request.matcher) for section in sections]
+        first = passages[0]
         results.append(
             SearchResult(
                 row.id,
@@ -411,25 +347,26 @@ def results_of(
                 row.source_id,
                 row.title,
                 score,
-                snippet,
+                first.snippet,
                 row.source_url,
                 row.updated_ms,
-                section.chunk.heading,
-                section.start_line,
-                section.end_line,
-                highlights,
-                tuple([_passage(section, *next(snippets)) for section in sections[1:]]),
+                first.heading,
+                first.start_line,
+                first.end_line,
+                first.highlights,
+                tuple(passages[1:]),
             )
         )
     return results
 
 
-def _passage(section: _Section, snippet: str, highlights: tuple[tuple[int, int], ...]) -> Passage:
+def _passage(section: _Section, matcher: Matcher) -> Passage:
+    snippet, highlights = matcher.snippet(section.chunk, section.further)
     return Passage(snippet, section.chunk.heading, section.start_line, section.end_line, highlights)
 
 
-def _sections(choices: Sequence[Choice], count: int, rows: "Rows") -> list[_Section]:
-    """What is shown of a document: at most so many, none of the lines of another."""
+def _sections(choices: Sequence[Choice], count: int, rows: Rows) -> list[_Section]:
+    """At most `count` sections of a document that do not overlap."""
     sections = [_section(choices[0].row, rows)]
     if count == 1:
         return sections
@@ -442,8 +379,8 @@ def _sections(choices: Sequence[Choice], count: int, rows: "Rows") -> list[_Sect
     return sections
 
 
-def _section(row: ChunkRow, rows: "Rows") -> _Section:
-    """A chunk; of prose, with the neighbours under the same heading, since a section is read as a whole."""
+def _section(row: ChunkRow, rows: Rows) -> _Section:
+    """A chunk; in prose with its neighbours under the same heading, since a section is read as a whole."""
     if not row.prose:
         return _Section(row, "", row.start_line, row.end_line)
     chunk, first, last, further = row, row, row, ""

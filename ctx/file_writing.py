@@ -3,9 +3,13 @@ they are opened, and what `beneath` is).
 """
 
 import errno
+import fcntl
 import os
+import shutil
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from ctx.files import PATIENT, enter, make_folder, open_file
 
@@ -13,95 +17,62 @@ from ctx.files import PATIENT, enter, make_folder, open_file
 _ABANDONED_S = 600
 
 
-class Locked:
-    """Waits until no other process changes the file, and keeps others waiting; makes its folder, 0700. Raises
+@contextmanager
+def locked(path: str, *, beneath: str | None = None) -> Iterator[None]:
+    """Holds the lock `PATH.lock`, so that no other process changes the file. Makes its folder, 0700. Raises
     `OSError`.
-
-    The lock is on `PATH.lock`, since the file itself is replaced by a change.
     """
-
-    def __init__(self, path: str, *, beneath: str | None = None) -> None:
-        self._path = path
-        self._beneath = beneath
-        self._descriptor = -1
-
-    def __enter__(self) -> None:
-        import fcntl
-
-        make_folder(os.path.dirname(self._path) or ".", beneath=self._beneath)
-        self._descriptor = open_file(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, beneath=self._beneath)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        except BaseException:
-            os.close(self._descriptor)
-            raise
-
-    def __exit__(self, *exception: object) -> None:
-        os.close(self._descriptor)
+    make_folder(os.path.dirname(path) or ".", beneath=beneath)
+    descriptor = open_file(f"{path}.lock", os.O_RDWR | os.O_CREAT, beneath=beneath)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
-class Writing:
-    """A block that writes what is called `label`: an `OSError` in it is raised as ours, of this `kind`."""
-
-    def __init__(self, label: str, kind: type[Exception]) -> None:
-        self._label = label
-        self._kind = kind
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            raise self._kind(f"{self._label} cannot be written: {error.strerror or error}") from error
+@contextmanager
+def writing(label: str, kind: type[Exception]) -> Iterator[None]:
+    """Raises an `OSError` of the block as this `kind`: "LABEL cannot be written"."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{label} cannot be written: {error.strerror or error}") from error
 
 
-class Replacement:
-    """A file to write that takes the place of `path` when the block ends, durably, and leaves nothing behind
-    if it raises.
+@contextmanager
+def replacement(path: str, *, mode: int = 0o600, beneath: str | None = None) -> Iterator[int]:
+    """The descriptor of a new file that replaces `path` when the block ends, durably, and is deleted if the
+    block raises.
 
-    `with Replacement(path) as descriptor`: whoever looks finds the old file or the new one, whole. A link at
-    `path` is replaced, not followed. The descriptor is closed here. Raises `OSError`, a folder at `path`
-    before anything is written.
+    Readers find the old file or the new one, whole. A link at `path` is replaced, not followed. Raises
+    `OSError`; for a folder at `path`, before anything is written.
     """
-
-    def __init__(self, path: str, *, mode: int = 0o600, beneath: str | None = None) -> None:
-        self._path = path
-        self._mode = mode
-        self._beneath = beneath
-
-    def __enter__(self) -> int:
-        self._folder, self._name = enter(self._path, self._beneath)
-        try:
-            _check_replaceable(self._name, self._folder)
-            self._partial = f"{self._name}.partial-{os.getpid()}"
-            _unlink(self._partial, self._folder)  # of a process of this number that died, or laid by others
-            _delete_abandoned(self._name, self._folder)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | PATIENT
-            self._descriptor = os.open(self._partial, flags, self._mode, dir_fd=self._folder)
-            os.fchmod(self._descriptor, self._mode)  # whatever the umask
-        except BaseException:
-            os.close(self._folder)
-            raise
-        return self._descriptor
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    folder, name = enter(path, beneath)
+    try:
+        _check_replaceable(name, folder)
+        partial = f"{name}.partial-{os.getpid()}"
+        _unlink(partial, folder)  # of a dead process with this number, or planted by somebody
+        _delete_abandoned(name, folder)
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | PATIENT, mode, dir_fd=folder)
         try:
             try:
-                if kind is None:
-                    os.fsync(self._descriptor)
+                os.fchmod(descriptor, mode)  # whatever the umask
+                yield descriptor
+                os.fsync(descriptor)
             finally:
-                os.close(self._descriptor)
-            if kind is None:
-                os.replace(self._partial, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-                os.fsync(self._folder)
+                os.close(descriptor)
+            os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
         finally:
-            _unlink(self._partial, self._folder)
-            os.close(self._folder)
+            _unlink(partial, folder)
+    finally:
+        os.close(folder)
 
 
 def replace(path: str, content: bytes, *, mode: int = 0o600, beneath: str | None = None) -> None:
-    """Puts a file in place of the one there is, as `Replacement` does. Raises `OSError`."""
-    with Replacement(path, mode=mode, beneath=beneath) as descriptor:
+    """Replaces a file, as `replacement` does. Raises `OSError`."""
+    with replacement(path, mode=mode, beneath=beneath) as descriptor:
         remainder = memoryview(content)
         while remainder:
             remainder = remainder[os.write(descriptor, remainder) :]
@@ -114,8 +85,6 @@ def delete_folder(path: str) -> None:
     if os.path.islink(path):
         os.unlink(path)
     elif os.path.isdir(path):
-        import shutil  # 5 ms; only a writer comes here
-
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -172,7 +141,5 @@ def _runs(process: int) -> bool:
 
 
 def _unlink(name: str, folder: int) -> None:
-    try:
+    with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folder)
-    except FileNotFoundError:
-        pass

@@ -11,13 +11,13 @@ What is refused is an `OSError` whose `strerror` is a sentence.
 import errno
 import os
 import stat
+import zlib
 from collections.abc import Mapping
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PATIENT = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe without a reader would keep `open` waiting
 _WRITING = os.O_WRONLY | os.O_RDWR
 _PRIVATE, _OTHERS = 0o600, 0o077
-_PRIME = 2**61 - 1
 _CACHE_SLOTS = 64  # files of a kind at most
 
 _LINK = "`%s` is a link, and ctx follows none there: remove it"
@@ -212,10 +212,8 @@ def sqlite_address(path: str, option: str) -> str:
 
 
 def checksum(data: bytes) -> int:
-    """Tells a file of ours that was cut short or damaged; below 2 to the 61st. `zlib`, which has better known
-    ones, is two shared libraries: half a millisecond of `ctx search`.
-    """
-    return int.from_bytes(data, "big") % _PRIME
+    """CRC-32, to detect a file that was cut short or damaged."""
+    return zlib.crc32(data)
 
 
 def enter(path: str, beneath: str | None) -> tuple[int, str]:

@@ -1,16 +1,13 @@
-"""What a file is, told by its name and media type: prose, code or data; a test, an example, a list of
-exports, a change log.
-
-Pure: names in, kinds out, without a pattern, since every candidate of every search is asked (docs/ranking.md
-has the reasons).
+"""The kind of a file by its name and media type: prose, code or data; a test, an example, a list of exports,
+a change log (docs/ranking.md has the reasons).
 """
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-# Of the formats that are read (ctx/formats/table.py, which a search would wait for). A long text of these is
-# cut at sentences, not at statements.
+# A long text of these types is cut at sentences, not at statements.
 PROSE = frozenset(
     {
         "text/markdown", "text/x-rst", "text/html", "text/x-org", "text/asciidoc", "text/x-tex", "text/plain",
@@ -32,14 +29,14 @@ DATA = frozenset(
         "text/x-lock", "text/x-diff",
     }
 )  # fmt: skip
-FAMILIES = ("prose", "code")  # what `type` of a search may name beside a media type
+FAMILIES = ("prose", "code")  # also accepted by `type` of a search, besides media types
 
 TEST, EXAMPLE, EXPORTS, CHANGES = "test", "example", "exports", "change log"
 
 _TEST_FOLDERS = frozenset({"test", "tests", "spec", "specs", "__tests__", "e2e", "testdata", "fixtures"})
 _TEST_BEGINNINGS = ("test_", "test-", "tests_", "spec_")
 _TEST_ENDINGS = ("_test", "-test", ".test", "_tests", "_spec", "-spec", ".spec", ".cy", ".stories")
-_TEST_HUMPS = ("Test", "Tests", "TestCase", "Spec", "IT")  # FooTest.java, BarSpec.scala
+_TEST_HUMP = re.compile(r"[a-z\d](?:Test|Tests|TestCase|Spec|IT)$")  # FooTest.java, BarSpec.scala
 _EXAMPLE_FOLDERS = frozenset(
     {
         "example", "examples", "sample", "samples", "demo", "demos", "tutorial", "tutorials", "docs_src",
@@ -60,13 +57,14 @@ _CHANGE_STEMS = _RELEASE_NOTES | {
 }  # fmt: skip
 _CHANGE_STEMS_ON_TOP = frozenset({"history", "news"})  # below the top they are pages about other things
 _CHANGE_FOLDERS = _RELEASE_NOTES | {"changelog.d", "changelogs", "newsfragments"}
-# Of a version that the name ends in: `release-2.0.1`, `whatsnew_3`.
-_CHANGE_STEMS_NUMBERED = _CHANGE_STEMS | {"release", "version"}
-_CHANGE_BEGINNINGS = tuple(_CHANGE_STEMS_NUMBERED)  # that it has none is told of most names at once
+# Also with a version at the end: `release-2.0.1`, `whatsnew_3`.
+_CHANGE_LOG = re.compile(
+    rf"changelog.*|(?:{'|'.join(_CHANGE_STEMS)})(?:[-_. ]*\d.*)?|(?:release|version)[-_. ]*\d.*", re.DOTALL
+)
 
 
 class Siblings(NamedTuple):
-    """What files of one folder, suffix and media type have in common."""
+    """What files of the same folder, suffix and media type have in common."""
 
     folder: str  # the name of the one they lie in; "" at the top
     suffix: str  # in lower case, without its dot
@@ -76,8 +74,8 @@ class Siblings(NamedTuple):
 
 
 def file(path: str, media_type: str) -> tuple[str, Siblings]:
-    """What a file is called, without its last suffix, and what it shares with its siblings: `app` of
-    `src/flask/app.py`, and that it is code in `flask`.
+    """A file's name without its last suffix (`app` of `src/flask/app.py`), and what it shares with its
+    siblings.
     """
     folder, _, name = path.rpartition("/")
     stem, _, suffix = name.rpartition(".")
@@ -111,11 +109,7 @@ def in_family(media_type: str, family: str) -> bool:
 
 
 def role(stem: str, siblings: Siblings) -> str | None:
-    """What a file is beside its subject: TEST, EXAMPLE or EXPORTS of code, CHANGES of prose; None where it is
-    its subject.
-
-    A folder of prose may be called `spec` or `testing` and is none of these.
-    """
+    """TEST, EXAMPLE or EXPORTS for code, CHANGES for prose; None for any other file."""
     if siblings.prose:
         return CHANGES if siblings.role or _logs_changes(stem, siblings.folder) else None
     if not siblings.code:
@@ -125,14 +119,14 @@ def role(stem: str, siblings: Siblings) -> str | None:
         low.startswith(_TEST_BEGINNINGS)
         or low.endswith(_TEST_ENDINGS)
         or low in ("conftest", "tests")
-        or (low != stem and _ends_in_hump(stem))
+        or _TEST_HUMP.search(stem)
     ):
         return TEST
     return siblings.role or (EXPORTS if low in _EXPORT_STEMS else None)
 
 
 def _role_of_code(folders: Sequence[str]) -> str | None:
-    """What all code below is, told by the folders it lies in."""
+    """The role that folders give all code in them."""
     low = set(map(str.lower, folders))
     if not _TEST_FOLDERS.isdisjoint(low):
         return TEST
@@ -143,27 +137,8 @@ def _role_of_prose(folders: Sequence[str]) -> str | None:
     return None if _CHANGE_FOLDERS.isdisjoint(map(str.lower, folders)) else CHANGES
 
 
-def _ends_in_hump(stem: str) -> bool:
-    """Whether a name in humps ends in one that tests bear (`ParserTest`, but neither `latest` nor `Test`)."""
-    for hump in _TEST_HUMPS:
-        before = stem[: -len(hump)]
-        if before and stem.endswith(hump) and (before[-1].islower() or before[-1].isdigit()):
-            return True
-    return False
-
-
 def _logs_changes(stem: str, folder: str) -> bool:
     low = stem.lower()
-    if low.startswith(_CHANGE_BEGINNINGS):
-        return (
-            low in _CHANGE_STEMS
-            or low.startswith("changelog")
-            or _before_number(low) in _CHANGE_STEMS_NUMBERED
-        )
-    return low in _CHANGE_STEMS_ON_TOP and (not folder or stem.isupper())
-
-
-def _before_number(stem: str) -> str:
-    """What stands before the first digit of a name; "" where it has none."""
-    first = next((i for i, char in enumerate(stem) if char.isdigit()), 0)
-    return stem[:first].rstrip("-_. ")
+    if low in _CHANGE_STEMS_ON_TOP:
+        return not folder or stem.isupper()
+    return _CHANGE_LOG.fullmatch(low) is not None

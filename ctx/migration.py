@@ -53,7 +53,7 @@ def migrate(config: Config, origin: str, target: str, *, replace: bool, progress
         closing(open_rows(origin)) as rows,
         closing(open_rows(target)) as goal_rows,
     ):
-        from ctx.store.moving import check_target, move  # they need what `open_catalog` asks for
+        from ctx.store.moving import check_target, move  # takes 200 ms to import, with psycopg
 
         if source.unfinished():
             raise StoreError(
@@ -121,7 +121,7 @@ def _open_sessions(opened: ExitStack, place: str, pack: str, path: str) -> Sessi
     if "://" not in place:
         return FileSessions(path)
     database = opened.enter_context(open_database(place))
-    from ctx.packs.shared_sessions import SharedSessions
+    from ctx.packs.shared_sessions import SharedSessions  # imports psycopg
 
     return SharedSessions(database, pack)
 
@@ -147,6 +147,6 @@ def _open_values(opened: ExitStack, place: str) -> ScriptStore:
     if "://" not in place:
         return opened.enter_context(closing(FileScriptStore(place)))
     database = opened.enter_context(open_database(place))
-    from ctx.extensions.shared_store import SharedScriptStore
+    from ctx.extensions.shared_store import SharedScriptStore  # imports psycopg
 
     return SharedScriptStore(database)

@@ -41,8 +41,8 @@ def write_table(path: str, catalog: Catalog, model: str | None) -> tuple[int, in
     schema = _schema(arrow)
     chunks = embedded = 0
     with (
-        file_writing.Writing(path, BadRequest),
-        file_writing.Replacement(path) as descriptor,
+        file_writing.writing(path, BadRequest),
+        file_writing.replacement(path) as descriptor,
         open(descriptor, "wb", closefd=False) as file,
         parquet.ParquetWriter(file, schema, compression="zstd") as writer,
     ):

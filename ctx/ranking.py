@@ -1,11 +1,11 @@
-"""The arithmetic of ranked lists: hits to documents, two lists to one. Pure: numbers in, numbers out.
+"""Fusion: group hits by document, and merge two rankings into one (docs/ranking.md has the figures).
 
-A leg is what one way of searching found, as (document_no, score) pairs, best first, each document once. What
-comes out has the same form with scores in [0, 1], comparable within one list and not across lists.
-docs/ranking.md has the figures behind the constants.
+A leg is the ranking of one index: (document_no, score) pairs, best first, each document once. The result has
+the same form with scores in [0, 1], comparable within one list only.
 """
 
 import re
+from bisect import insort
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import groupby
 from math import sqrt
@@ -48,11 +48,7 @@ def by_document(hits: Iterable[Hit]) -> dict[int, list[Hit]]:
     """The hits of each document, in the order in which they come."""
     groups: dict[int, list[Hit]] = {}
     for hit in hits:
-        document_no = hit[1]
-        if document_no in groups:
-            groups[document_no].append(hit)
-        else:
-            groups[document_no] = [hit]
+        groups.setdefault(hit.document_no, []).append(hit)
     return groups
 
 
@@ -66,30 +62,17 @@ def per_document(groups: Mapping[int, Sequence[Hit]], counted: int = 1, bonus: f
     if counted < 2 or not bonus:
         return best
     several = [i for i, count in enumerate(map(len, groups.values())) if count > 1]
-    for i in several:  # few, and they rise: a place is looked for among those before
+    for i in several:  # a raised hit moves up, to a place among those before it
         group = groups[best[i].document_no]
         chunk_no, document_no, score, span = group[0]
-        further = bonus * sum([hit.score for hit in group[1:counted]])
+        raised = Hit(chunk_no, document_no, score + bonus * sum(hit.score for hit in group[1:counted]), span)
         del best[i]
-        raised = Hit(chunk_no, document_no, score + further, span)
-        best.insert(_place(best, raised, i), raised)
+        insort(best, raised, hi=i, key=_order)
     return best
 
 
-def _place(hits: Sequence[Hit], risen: Hit, end: int) -> int:
-    """Where among the first `end` of hits, best first (`types.best_first`), another one belongs.
-
-    Not `bisect`: importing it is dearer to a search from the command line.
-    """
-    start = 0
-    while start < end:
-        middle = (start + end) // 2
-        hit = hits[middle]
-        if hit.score > risen.score or (hit.score == risen.score and hit.chunk_no < risen.chunk_no):
-            start = middle + 1
-        else:
-            end = middle
-    return start
+def _order(hit: Hit) -> tuple[float, int]:
+    return -hit.score, hit.chunk_no
 
 
 def surplus(groups: Mapping[int, Sequence[Hit]], counted: int) -> int:
@@ -116,7 +99,7 @@ def of_best(hits: Sequence[Hit]) -> Leg:
     top = hits[0].score if hits else 0.0
     if top <= 0:
         return [(hit.document_no, 0.0) for hit in hits]
-    return [(hit[1], hit[2] / top) for hit in hits]  # by place: a third of the time
+    return [(hit.document_no, hit.score / top) for hit in hits]
 
 
 def is_name(query: str) -> bool:
@@ -126,8 +109,7 @@ def is_name(query: str) -> bool:
     word = query.strip().strip("\"'`")
     if not word or " " in word or max(word) >= _FIRST_UNSPACED:
         return False
-    # A pattern brings `re`, 5 ms of a search from the command line, and few queries need it.
-    return word.replace("_", "a").isalnum() or _SYMBOL.fullmatch(word) is not None
+    return _SYMBOL.fullmatch(word) is not None
 
 
 def is_identifier(query: str) -> bool:
@@ -196,11 +178,7 @@ def fuse(method: str, keyword: Leg, semantic: Leg, alpha: float, unread: Contain
     raised = [
         (number, min(1.0, score / (1.0 - alpha)) if number in unread else score) for number, score in fused
     ]
-    return sorted(raised, key=_descending)  # stable: ties stay as they were
-
-
-def _descending(entry: tuple[int, float]) -> float:
-    return -entry[1]
+    return sorted(raised, key=lambda entry: -entry[1])  # stable: ties stay as they were
 
 
 def reciprocal_ranks(leg: Leg, floor: float) -> list[float]:

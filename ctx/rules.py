@@ -1,28 +1,25 @@
-"""What a file is decides with what it says: the rules applied to a ranking of candidates (docs/ranking.md has
-the ablations).
+"""Boosts and penalties by a file's path and type (docs/ranking.md has the ablations).
 
-A path that names the subject, and a definition of the name asked for, add to a document's score; tests,
-examples, lists of exports and change logs are held back unless the query asks for them. The constants are
-coarse and the same everywhere.
+A path with words of the query and a definition of the name asked for raise a document's score. Tests,
+examples, lists of exports and change logs are lowered unless the query asks for them.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import NamedTuple
 
 from ctx import kinds
 from ctx.analyze import beginning
 from ctx.ranking import Leg
-from ctx.text import Joined, lowered
+from ctx.text import lowered
 
-# Of the best score, added where the path of code says all that the query says: so much where the first SAMPLE
-# candidates are code, less as they are prose, for a page is then the likelier answer.
+# Added, as a share of the best score, to code whose path has all words of the query; less if some of the
+# first SAMPLE candidates are prose, since then a page is the likelier answer.
 PATH_CODE, SAMPLE = 1.0, 10
-PATH_FITTING = 0.5  # the power of the share of a file's name that the query says: `parser` fits a parser best
-PATH_PROSE = 0.3  # prose says its subject in its text; more cost document trees .008
+PATH_FITTING = 0.5  # exponent of the share of a file's name that is in the query: `parser` fits a parser best
+PATH_PROSE = 0.3  # prose names its subject in its text
 DEFINITION = 1.0  # of the best score, added to code that defines the name which is the whole query
 DEFINITION_PLAIN = 0.5  # where the whole query is a plain word, which may be meant as a word
 DEFINITION_WITHIN = 0.25  # where the name is a word among others: a question is about more than one name
@@ -36,12 +33,7 @@ HELD_BACK = {kinds.TEST: 0.5, kinds.EXAMPLE: 0.5, kinds.EXPORTS: 0.7, kinds.CHAN
 # Letters by which a word of a path may go on after a term: `rout` is in routing, `app` not in application.
 WORD_ENDING = 4
 COMPOUND_PART = 3  # letters at least of what a word of a path is made of
-_KEPT = 100_000  # paths of documents that were candidates, 20 MB: a million chunks are of so many
-_LEARNT = _KEPT // 2  # that are told of before they are candidates
-_PAGE_BITS = 8  # of a document's number: its place in a page
-_IN_PAGE = (1 << _PAGE_BITS) - 1
-_DENSE = 4  # documents of one page that are met by one search, from which on all of the page are told
-_PAGES_AT_ONCE = 2  # that one search tells, half a millisecond each
+_KEPT = 100_000  # profiles, 20 MB: the documents of a million chunks
 _AROUND_A_PATH = "\"'`<>()[]{},;"
 _STUBS = (".pyi", ".d.ts")
 
@@ -60,7 +52,7 @@ ASKING = {
 
 
 class File(NamedTuple):
-    """A file that a query names, in lower case: `src/Main.py:12` is `main` with `py` in `src`."""
+    """A file named in a query, in lower case: `src/Main.py:12` is `main` with `py` in `src`."""
 
     folder: str  # the one it lies in; "" where it is named alone
     stem: str
@@ -68,9 +60,9 @@ class File(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A query as the rules see it. `weights` are its terms with their rarity; `definitions` the documents
-    that define `names`, and `modules` what these are of: `subprocess` of `subprocess.Popen`; `files` those
-    that it names.
+    """A query for the rules. `weights` are its terms with their rarity, `names` the names it may ask for,
+    `modules` their modules (`subprocess` of `subprocess.Popen`), `definitions` the documents that define
+    them, `files` the files it names.
     """
 
     weights: Mapping[str, float]
@@ -84,9 +76,7 @@ class Question(NamedTuple):
 
 
 class Ruling(NamedTuple):
-    """What the rules did to a document: shares of the best score that they added, and the factor they held it
-    back by.
-    """
+    """The effect of the rules on a document: shares of the best score added, and the factor applied after."""
 
     path: float = 0.0
     definition: float = 0.0
@@ -95,7 +85,7 @@ class Ruling(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """What a document's path and media type say whatever the query."""
+    """What is known of a document from its path and media type."""
 
     named: str  # the words that are looked at: `folder/stem`
     low: str
@@ -104,15 +94,13 @@ class Profile(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """What the file may be called by, without underscores, in lower case; of a list of exports its
-        folder.
-        """
+        """The file's name in lower case, without underscores; for a list of exports its folder's."""
         folder, _, stem = self.low.partition("/")
         return (folder if self.role == kinds.EXPORTS else stem).replace("_", "")
 
     @property
     def defining(self) -> bool:
-        """Code that defines what it names: a stub only declares what another file does."""
+        """Whether it is code that may define names; stubs only declare them."""
         return self.siblings.code and not f"{self.low}.{self.siblings.suffix}".endswith(_STUBS)
 
 
@@ -120,92 +108,40 @@ Place = tuple[int, str, str]
 """A document's number, path and media type."""
 
 UNKNOWN = Profile("", "", None, kinds.Siblings("", "", prose=False, code=False, role=None))
-_low, _role, _score = attrgetter("low"), attrgetter("role"), itemgetter(1)
+_score = itemgetter(1)
 
 
 class Profiles:
-    """What documents are, by their numbers, each of which is of one path for good. Told once of each that is
-    a candidate, for as long as there is room; safe from several threads.
-    """
+    """A cache of document profiles by number. A number keeps its path for good. Safe from several threads."""
 
     def __init__(self, read: Callable[[Sequence[int]], Sequence[Place]]) -> None:
         self._read = read
-        self._forget()
-
-    def _forget(self) -> None:
-        # Of so many numbers in a row each: a list finds its entry in half the time of a table.
-        self._pages: dict[int, list[Profile]] = defaultdict(lambda: [UNKNOWN] * (_IN_PAGE + 1))
-        self._told_count = 0
-        self._met_pages: set[int] = set()  # on which a search met a document that was not told
-        self._learnt_pages: set[int] = set()
+        self._profiles: dict[int, Profile] = {}
 
     def known(self, document_no: int) -> Profile:
-        """What a document is if it was told already, else `UNKNOWN`."""
-        page = self._pages.get(document_no >> _PAGE_BITS)
-        return page[document_no & _IN_PAGE] if page else UNKNOWN
+        """The profile if it was read already, else `UNKNOWN`."""
+        return self._profiles.get(document_no, UNKNOWN)
 
     def of(self, document_nos: Sequence[int]) -> list[Profile]:
-        """What documents are, in their order; `UNKNOWN` those that are no more."""
-        if self._told_count > _KEPT:
-            self._forget()
-        pages = self._pages  # another thread may forget them
-        profiles = [pages[no >> _PAGE_BITS][no & _IN_PAGE] for no in document_nos]
-        untold = [no for no, profile in zip(document_nos, profiles, strict=True) if profile is UNKNOWN]
-        if not untold:
-            return profiles
-        # The first search of a process tells of its candidates alone: it may be the only one.
-        self._tell(_with_their_pages(untold) if self._told_count else sorted(untold), pages)
-        self._met_pages.update([no >> _PAGE_BITS for no in untold])
-        return [pages[no >> _PAGE_BITS][no & _IN_PAGE] for no in document_nos]
-
-    def learn(self, rest: Callable[[], bool]) -> None:
-        """Tells of all documents of the pages that searches met, so that later ones need not; `rest` waits
-        before each and says whether to stop.
-        """
-        while self._met_pages and self._told_count < _LEARNT and not rest():
-            page = self._met_pages.pop()
-            if page not in self._learnt_pages:
-                self._learnt_pages.add(page)
-                untold = [no for no in _numbers_on(page) if self.known(no) is UNKNOWN]
-                self._tell(untold, self._pages)
-
-    def _tell(self, document_nos: Sequence[int], pages: dict[int, list[Profile]]) -> None:
-        places = self._read(document_nos)
-        self._told_count += len(places)
-        for no, profile in _profiles(places):
-            pages[no >> _PAGE_BITS][no & _IN_PAGE] = profile
+        """The profiles of documents, in their order; `UNKNOWN` for deleted ones."""
+        if len(self._profiles) > _KEPT:
+            self._profiles = {}
+        profiles = self._profiles  # another thread may start a new one
+        unread = [number for number in document_nos if number not in profiles]
+        if unread:
+            profiles.update(_profiles(self._read(sorted(unread))))
+        return [profiles.get(number, UNKNOWN) for number in document_nos]
 
 
-def _with_their_pages(document_nos: Sequence[int]) -> list[int]:
-    """Documents, and all others of the pages on which many of them lie, in order: of a small store a few
-    searches meet most, and together they are told for less.
-    """
-    counts = Counter([no >> _PAGE_BITS for no in document_nos])
-    numbers = set(document_nos)
-    for page in [page for page, count in counts.items() if count >= _DENSE][:_PAGES_AT_ONCE]:
-        numbers.update(_numbers_on(page))
-    return sorted(numbers)
-
-
-def _numbers_on(page: int) -> range:
-    return range(page << _PAGE_BITS, (page + 1) << _PAGE_BITS)
-
-
-def _profiles(places: Iterable[Place]) -> list[tuple[int, Profile]]:
-    """What documents are, with their numbers."""
-    numbers, rows = [], []
+def _profiles(places: Iterable[Place]) -> Iterator[tuple[int, Profile]]:
     for number, path, media_type in places:
         stem, siblings = kinds.file(path, media_type)
         named = f"{siblings.folder}/{stem}"
-        low = lowered(named)  # the places of both are compared
-        low = named if low == named else low  # a hundred thousand are kept, and most are of small letters
-        numbers.append(number)
-        rows.append((named, low, kinds.role(stem, siblings), siblings))
-    return list(zip(numbers, map(Profile._make, rows), strict=True))
+        yield number, Profile(named, lowered(named), kinds.role(stem, siblings), siblings)
 
 
 def files_named(query: str) -> list[File]:
-    """The files that a query names as paths or with their suffixes, in its order."""
+    """The files that a query names by path or with a suffix, in its order."""
     files = []
     for piece in query.replace("\\", "/").lower().split() if "." in query else ():
         folders, _, name = piece.strip(_AROUND_A_PATH).rpartition("/")
@@ -218,7 +154,7 @@ def files_named(query: str) -> list[File]:
 
 @lru_cache(16_384)  # 2 MB: a word that stands in all names is met in each candidate's
 def _word_count(stem: str) -> int:
-    """How many words a file is called by: `value_parser`, `ValueParser` and `http2` by two."""
+    """How many words a file's name has: `value_parser`, `ValueParser` and `http2` have two."""
     return sum(
         char.isalnum()
         and (
@@ -228,59 +164,28 @@ def _word_count(stem: str) -> int:
     )
 
 
-class _Terms(NamedTuple):
-    """A question made ready for many documents."""
-
-    question: Question
-    names: set[str]
-    held: dict[str | None, Ruling]  # what holds for a role alone, but for the roles that the query asks for
-    path_of_code: float
-
-
-def _terms(question: Question, share_of_code: float) -> _Terms:
-    return _Terms(
-        question,
-        {name.replace("_", "").lower() for name in (*question.names, *question.modules)},
-        {
-            role: Ruling(0.0, 0.0, factor, role)
-            for role, factor in HELD_BACK.items()
-            if not _asks_for(question, role)
-        },
-        PATH_CODE * share_of_code,
-    )
-
-
 def _parts(weights: Mapping[str, float]) -> list[tuple[str, float]]:
-    """What a word of a path begins with for each term, and the term's share of what the query says."""
+    """The beginning of each term's words, and the term's share of the query's weight."""
     total = sum(weights.values()) or 1.0
     return [(beginning(term), weight / total) for term, weight in weights.items()]
 
 
 def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[int, float]:
-    """Where paths say something of the query, and what share of it; less where a file's name says more.
-
-    All paths are looked through as one text, since most have no word of it and four hundred are asked.
+    """Positions of paths that have words of the query -> their share of it; less where a file's name has more
+    words.
     """
     shares: dict[int, float] = {}
-    counts: dict[int, int] = {}
     beginnings = [part for part, _ in parts]
-    joined = Joined(list(map(_low, profiles)))
-    for part, share in parts:
-        for position, _ in joined.holding(part):
-            if _says(profiles[position].named, joined.texts[position], part, beginnings):
-                shares[position] = shares.get(position, 0.0) + share
-                counts[position] = counts.get(position, 0) + 1
-    for position, count in counts.items():
-        words = _word_count(profiles[position].named.partition("/")[2])
-        if count < words:
-            shares[position] *= (count / words) ** PATH_FITTING
+    for position, (named, low, _, _) in enumerate(profiles):
+        present = [share for part, share in parts if part in low and _says(named, low, part, beginnings)]
+        if present:
+            words = max(1, _word_count(named.partition("/")[2]))
+            shares[position] = sum(present) * min(1.0, len(present) / words) ** PATH_FITTING
     return shares
 
 
 def _asked_for(files: Sequence[File], profiles: Sequence[Profile]) -> set[int]:
-    """Which of the profiles are of files that are named, by the folder too where both have one: a source may
-    begin at it.
-    """
+    """The positions of files that the query names; folders are compared if both have one."""
     if not files:
         return set()
     named, names = set(files), {file[1:] for file in files}
@@ -295,61 +200,41 @@ def _asked_for(files: Sequence[File], profiles: Sequence[Profile]) -> set[int]:
     return positions
 
 
-def _ruling(terms: _Terms, number: int, profile: Profile, path: float) -> Ruling | None:
-    """What holds for one document, whose path says a share of the query; None where nothing does."""
-    definition = 0.0
-    role = terms.held.get(profile.role)
-    if number in terms.question.definitions and profile.defining:
-        definition = terms.question.defining * (DEFINITION_NAMED if profile.stem in terms.names else 1.0)
-        if profile.role == kinds.EXPORTS:  # what defines the name asked for is no mere list of exports
-            role = None
-    if not path and not definition:
-        return role
-    path *= terms.path_of_code if profile.siblings.code else PATH_PROSE
-    return Ruling(path, definition, role.factor if role else 1.0, role.role if role else None)
-
-
 def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple[Leg, dict[int, Ruling]]:
-    """The ranking after the rules, best first, scores in [0, 1] with the best as it was; and what changed, by
-    document. `profiles` is parallel to the ranking.
+    """The ranking after the rules, best first, and the changes by document. `profiles` is parallel to the
+    ranking.
 
-    Documents that are `UNKNOWN` stay as they are. Ties keep their order.
+    Scores are in [0, 1], and the best one stays as it was. `UNKNOWN` documents do not change. Ties keep their
+    order.
     """
     if not ranked:
         return ranked, {}
-    named = _named(_parts(question.weights), profiles)
-    # Four hundred are asked and few concerned: those are picked out first.
-    roles = [position for position, role in enumerate(map(_role, profiles)) if role]
-    defining = question.definitions
-    defined = (
-        [position for position, (number, _) in enumerate(ranked) if number in defining] if defining else ()
-    )
-    asked = _asked_for(question.files, profiles)
-    particular = {*named, *defined, *asked}
-    if not particular and not roles:
-        return ranked, {}
     top = ranked[0][1]
-    terms = _terms(question, _share_of_code(profiles))
+    shares = _named(_parts(question.weights), profiles)
+    asked = _asked_for(question.files, profiles)
+    names = {name.replace("_", "").lower() for name in (*question.names, *question.modules)}
+    held = {role: factor for role, factor in HELD_BACK.items() if not _asks_for(question, role)}
+    path_of_code = PATH_CODE * _share_of_code(profiles)
     rulings: dict[int, Ruling] = {}
     scores = list(ranked)
-    for position in particular.union(roles):
-        number, score = ranked[position]
-        if position in particular:
-            ruling = _ruling(terms, number, profiles[position], named.get(position, 0.0))
-            if position in asked:
-                ruling = Ruling(question.naming + (ruling.path if ruling else 0.0))
-        else:
-            ruling = terms.held.get(profiles[position].role)
-        if ruling is not None:
-            rulings[number] = ruling
-            scores[position] = (number, (score + top * (ruling.path + ruling.definition)) * ruling.factor)
+    for position, ((number, score), profile) in enumerate(zip(ranked, profiles, strict=True)):
+        role = profile.role if profile.role in held else None
+        path = shares.get(position, 0.0) * (path_of_code if profile.siblings.code else PATH_PROSE)
+        definition = 0.0
+        if number in question.definitions and profile.defining:
+            definition = question.defining * (DEFINITION_NAMED if profile.stem in names else 1.0)
+            role = None if role == kinds.EXPORTS else role  # a file that defines the name is not just exports
+        if position in asked:
+            path, definition, role = question.naming + path, 0.0, None
+        if path or definition or role:
+            factor = held[role] if role else 1.0
+            rulings[number] = Ruling(path, definition, factor, role)
+            scores[position] = (number, (score + top * (path + definition)) * factor)
     if not rulings:
         return ranked, {}
     scores.sort(key=_score, reverse=True)  # stable, in reverse too
     highest = scores[0][1]
     scale = top / highest if highest > 0 else 1.0
-    if scale == 1.0:
-        return scores, rulings
     return [(number, score * scale) for number, score in scores], rulings
 
 
@@ -365,8 +250,8 @@ def _asks_for(question: Question, role: str) -> bool:
 
 
 def _says(named: str, low: str, part: str, parts: Sequence[str]) -> bool:
-    """Whether some word of a path (`low`: in lower case) begins with a part and ends soon after it, or is
-    made of that part and another: `healthcheck` of `health` and `check`.
+    """Whether a word of a path (`low`: in lower case) begins with a part and ends soon after it, or is made
+    of that part and another: `healthcheck` of `health` and `check`.
     """
     longest = len(part) + max(map(len, parts)) + 2 * WORD_ENDING  # word that could be made so
     start = low.find(part)

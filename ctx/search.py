@@ -1,13 +1,17 @@
-"""Search: a query to two legs, one ranking, and an answer with the passages that answer (docs/ranking.md)."""
+"""Hybrid search: run the keyword and vector queries, fuse the results, pick the best passage per document
+(docs/ranking.md).
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ctx import analyze, kinds, ranking, rules
 from ctx.config.settings import Retrieval
+from ctx.connectors.patterns import Rules, parse_globs
+from ctx.embed.base import Embedder
 from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
 from ctx.evidence import (
     NO_LEG,
@@ -18,7 +22,6 @@ from ctx.evidence import (
     Rows,
     Stage,
     choices_of,
-    contents_of,
     explanation_of,
     hits_of,
     results_of,
@@ -27,56 +30,52 @@ from ctx.evidence import (
     spans_to_read,
 )
 from ctx.snippet import Matcher
+from ctx.store.base import ReadCatalog, SearchIndex
 from ctx.text import counted, cut
 from ctx.types import COMMITS, JSON, MODES, Filters, Hit, SearchResult
 
-if TYPE_CHECKING:  # shapes, and a search's start is the shorter by their modules
-    from ctx.embed.base import Embedder
-    from ctx.store.base import ReadCatalog, SearchIndex
 
-    class Surroundings(Protocol):
-        """What a search asks of where it runs, at each query."""
+class Surroundings(Protocol):
+    """What a search needs from its workspace."""
 
-        @property
-        def question_embedder(self) -> "Embedder | None":
-            """What embeds a query; None where embeddings are off. Made when first asked for."""
+    @property
+    def question_embedder(self) -> Embedder | None:
+        """Embeds queries; None if embeddings are off. Made at first use."""
 
-        def lacking(self) -> str | None:
-            """What is not indexed yet, in a sentence; None where nothing is lacking."""
+    def lacking(self) -> str | None:
+        """A sentence about what is not indexed yet; None if nothing."""
 
-        def ask_for(self, chunk_nos: Sequence[int]) -> None:
-            """Chunks that a question led to and that have no embedding yet, best first: they should have one
-            soon.
-            """
+    def ask_for(self, chunk_nos: Sequence[int]) -> None:
+        """Asks to embed these chunks soon, best first."""
 
 
 MAX_CANDIDATES = 10_000  # hits asked of a leg at most, however few documents they are of
 DEEPER = 4  # times as many hits are asked for when a page lies beyond the ranking so far
 EVERYTHING = Filters()
 
-# Of the passages of a leg; where more are of documents that have enough of them, it is filled with others.
+# Share of a leg's hits that may be surplus ones of documents with many hits; above it more are fetched.
 _CROWDED = 0.25
-_KIND_SAMPLE = 10  # documents from which prose or code is told
+_KIND_SAMPLE = 10  # documents that decide whether a query is about prose or code
 _DEFINED = 50  # passages that define a name, at most
-_PENDING_KEPT_S = 2.0  # for which a count of chunks without an embedding is good
+_PENDING_KEPT_S = 2.0  # how long a count of chunks without an embedding is used
 _ASKED_FOR = 32  # chunks of one question that are embedded ahead: a page of results and what may rise to it
-_FILTERS_KEPT = 16  # resolved paths and types kept, each good until the next write
+_FILTERS_KEPT = 16  # resolved paths and types, each valid until the next write
 _NO_WORD = "the query has neither letters nor digits, so no word was looked for"
-# Of the words that stand before what is defined.
+# Words before a definition that ordinary text does not use.
 _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
-# Words of a question of which neighbours may make a name; a longer one says too much beside.
+# Neighbouring words of a question may make a name; not in a longer question.
 _MAX_COMPOUNDED = 12
 _ASKED_NAMES = 32  # names of a query that are asked for one by one: pasted code may have thousands
 _MIN_HASH_CHARS = 7  # as git abbreviates
 _MAX_HASHES = 8  # of a query that are looked for among the commits: a pasted log is full of such
 _HEX = frozenset("0123456789abcdef")
 _MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
-_MAX_TYPOS = 8  # of a query whose neighbours are looked for, 2 ms each: a page may be full of such
+_MAX_TYPOS = 8  # of a query whose neighbours are looked for
 
 
 class SearchReply(NamedTuple):
-    """`explain` is parallel to `results`, None where not asked for. `partial` says what the results may lack,
-    `note` what was looked for instead of what was asked.
+    """`explain` is parallel to `results`, None if not asked for. `partial` says what the results may lack,
+    `note` what was searched for instead of the query.
     """
 
     results: list[SearchResult]
@@ -86,10 +85,9 @@ class SearchReply(NamedTuple):
 
 
 class _Words(NamedTuple):
-    """A query with misspelt words put right, its terms with their rarity (0 where no text has them), and what
-    to tell of the words put right. `names` are those whose definition it may ask for, `modules` what these
-    are of; `defined` what some code defines of them or, without any, of the names that neighbouring words
-    make.
+    """A query with misspelt words corrected, the rarity of its terms (0 if no text has them), and a note on
+    the corrections. `names` are names whose definition it may ask for, `modules` their modules;
+    `defined` those that some code defines or, if there are none, defined names that neighbouring words make.
     """
 
     query: str
@@ -102,15 +100,14 @@ class _Words(NamedTuple):
 
 
 class Searcher:
-    """Searches an index and answers from the catalog. Holds no state of its own but counts; safe from several
-    threads.
+    """Searches an index and answers from the catalog. Safe from several threads.
 
-    `settings.hybrid_alpha` in [0, 1] fixes the weight of the semantic leg; None lets the query and what it
-    finds decide.
+    `settings.hybrid_alpha` in [0, 1] fixes the weight of the semantic leg; None derives it from the query and
+    its results.
     """
 
     def __init__(
-        self, catalog: "ReadCatalog", index: "SearchIndex", settings: Retrieval, surroundings: "Surroundings"
+        self, catalog: ReadCatalog, index: SearchIndex, settings: Retrieval, surroundings: Surroundings
     ) -> None:
         if settings.fusion not in ranking.METHODS:
             methods = ", ".join(ranking.METHODS)
@@ -148,7 +145,7 @@ class Searcher:
         vector = self._question_vector(query, mode)
         if vector is not None:
             partial = self._missing(vector.model) or partial
-        words = self._put_right(query, mode)
+        words = self._corrected(query, mode)
         prefix = prefix or _ends_cut_off(words)
         rows = Rows(self._catalog)
         request = self._request(words, mode, filters, prefix, vector, per_document)
@@ -180,14 +177,8 @@ class Searcher:
         explained = [explanation_of(*answer, request) for answer in page] if explain else None
         return SearchReply(results, explained, partial, note)
 
-    def learn(self, rest: Callable[[], bool]) -> None:
-        """Reads ahead what files are called near those that searches met; `rest` waits before each page and
-        says whether to stop.
-        """
-        self._profiles.learn(rest)
-
     def resolved(self, filters: Filters, paths: Sequence[str] = (), types: Sequence[str] = ()) -> Filters:
-        """The filters with the documents whose path fits one of the globs and whose type is one of `types`.
+        """The filters narrowed to documents whose path matches one of the globs and whose type is in `types`.
 
         A type is `prose`, `code` or a media type. Globs are those of a source's `include_globs`.
         """
@@ -216,7 +207,7 @@ class Searcher:
 
     def _request(
         self,
-        words: "_Words",
+        words: _Words,
         mode: str,
         filters: Filters,
         prefix: bool,
@@ -257,11 +248,9 @@ class Searcher:
             per_document,
         )
 
-    def _put_right(self, query: str, mode: str) -> "_Words":
-        """The query with words that no text has replaced by what differs in one letter and is there, and the
-        short form of a commit by the whole.
-
-        A query in quotes means what it says.
+    def _corrected(self, query: str, mode: str) -> _Words:
+        """The query with unknown words replaced by known ones that differ in one letter, and a short commit
+        id by the whole one. A query in quotes is not changed.
         """
         words = self._known(query)
         if all(words.weights.values()) or mode == "semantic" or len(query) > analyze.MAX_QUERY_CHARS:
@@ -288,16 +277,16 @@ class Searcher:
         return self._known(query, note)
 
     def _commit(self, begun: str, *, alone: bool) -> str | None:
-        """What a query says of the one commit whose id begins so: the id alone, or, among other words, the
-        path, of which one word weighs little.
+        """What to search for instead of the start of one commit's id: the id, or its path among other words,
+        where a single word weighs little.
         """
         paths = self._catalog.complete("path", f"{COMMITS}{begun}", None, 2)
         if len(paths) != 1:
             return None
         return paths[0].removeprefix(COMMITS) if alone else paths[0]
 
-    def _known(self, query: str, note: str | None = None) -> "_Words":
-        """What the index knows of a query's words, in one question to it."""
+    def _known(self, query: str, note: str | None = None) -> _Words:
+        """Looks up the query's words in the index, in one request."""
         terms, subject = analyze.query_terms(query), _subject(query)
         members = analyze.members(subject)
         names, modules = _names(subject, members), [module for module, _ in members]
@@ -309,10 +298,10 @@ class Searcher:
     # -- the ranking -----------------------------------------------------------------------------------------
 
     def _answers(
-        self, request: Request, rows: "Rows", count: int
+        self, request: Request, rows: Rows, count: int
     ) -> Iterator[tuple[int, float, Stage, list[Choice]]]:
-        """(document, score, what ranked it, its chunks best first), best first: as many as are asked for, and
-        more.
+        """(document, score, the ranking it came from, its chunks best first), best first, without end but for
+        the last result.
         """
         met: set[int] = set()
         ceiling = 1.0
@@ -322,18 +311,16 @@ class Searcher:
                 stride = entries[start : start + count]
                 hits = hits_of([number for number, _ in stride], stage, request)
                 rows.read_spans(spans_to_read(hits, self._profiles))
-                choices = choices_of(contents_of(hits, rows, request.matcher), stage, rows, request)
                 for number, score in stride:
-                    of_document = choices[number] or rewritten(number, stage, rows, request)
-                    if of_document:
-                        yield number, min(score, ceiling), stage, of_document
+                    choices = choices_of(number, hits[number], stage, rows, request)
+                    choices = choices or rewritten(number, stage, rows, request)
+                    if choices:
+                        yield number, min(score, ceiling), stage, choices
             met.update([number for number, _ in entries])
             ceiling = min(entries[-1][1], ceiling) if entries else ceiling
 
-    def _stages(self, request: Request, rows: "Rows") -> Iterator[Stage]:
-        """The ranking to a fixed depth; then, for whoever reads on, to depths that go below it and never
-        change what is above.
-        """
+    def _stages(self, request: Request, rows: Rows) -> Iterator[Stage]:
+        """The ranking to a fixed depth, then to greater depths, which do not change what came before."""
         deeper = 1
         while True:
             keyword, semantic = self._legs(
@@ -347,7 +334,7 @@ class Searcher:
             deeper *= DEEPER
 
     def _legs(self, request: Request, words: int, nearest: int) -> tuple[Leg, Leg]:
-        """The legs of the request's mode to these depths; one that it lacks is empty."""
+        """The legs of the request's mode to these depths; empty if the mode has no such leg."""
         query, filters, prefix, vector = request.query, request.filters, request.prefix, request.vector
         if vector is None:
             hits = self._index.keyword(query, filters, words, prefix=prefix)
@@ -361,9 +348,7 @@ class Searcher:
         return self._keyword_leg(request, hits, words), _semantic_leg(neighbours, nearest)
 
     def _keyword_leg(self, request: Request, hits: list[Hit], k: int) -> Leg:
-        """Of the k best passages so many that k of them count: a few long documents do not keep the others
-        out.
-        """
+        """The keyword leg with k passages that count: a few long documents do not crowd out the others."""
         counted = self._settings.max_chunks_per_doc
         groups = ranking.by_document(hits)
         exhausted = len(hits) < k or k == MAX_CANDIDATES
@@ -374,7 +359,7 @@ class Searcher:
         documents = ranking.per_document(groups, counted, ranking.FURTHER_PASSAGES)
         return Leg(groups, documents, exhausted)
 
-    def _stage(self, request: Request, keyword: Leg, semantic: Leg, rows: "Rows") -> Stage:
+    def _stage(self, request: Request, keyword: Leg, semantic: Leg, rows: Rows) -> Stage:
         if request.mode == "semantic":
             ranked = [(number, min(1.0, max(0.0, score))) for number, score in semantic.ranked]
             return Stage(ranked, keyword, semantic, 1.0, {})
@@ -398,13 +383,13 @@ class Searcher:
         return Stage(ranked, keyword, semantic, alpha, rulings)
 
     def _with_defining(self, ranked: ranking.Leg, defining: Mapping[int, Hit]) -> ranking.Leg:
-        """The ranking, and below it code that defines a name of the query, however seldom it says it."""
+        """The ranking, followed by code that defines a name of the query and was not found by its words."""
         present = {number for number, _ in ranked}
         absent = [number for number in defining if number not in present]
         profiles = zip(absent, self._profiles.of(absent), strict=True)
         return ranked + [(number, 0.0) for number, profile in profiles if profile.defining]
 
-    def _alpha(self, request: Request, semantic: Leg, rows: "Rows") -> float:
+    def _alpha(self, request: Request, semantic: Leg, rows: Rows) -> float:
         if self._settings.hybrid_alpha is not None:
             return self._settings.hybrid_alpha
         sample = [hit.chunk_no for hit in semantic.documents[:_KIND_SAMPLE]]
@@ -420,9 +405,7 @@ class Searcher:
         return ranking.weight_of_nearest(alpha, semantic.documents[0].score, request.vector.model)
 
     def _unread(self, request: Request, keyword: Leg, semantic: Leg) -> frozenset[int]:
-        """The documents of the keyword leg whose passage has no embedding yet; the best of them are asked
-        for.
-        """
+        """The documents of the keyword leg whose passage has no embedding yet. Asks for the best of them."""
         if request.vector is None or not self._pending_count(request.vector.model):
             return frozenset()
         passages = {
@@ -441,7 +424,7 @@ class Searcher:
             return self._pending[1]
 
     def _missing(self, model: str) -> str | None:
-        """What to tell of chunks that have no embedding yet."""
+        """A sentence about chunks that have no embedding yet; None if there are none."""
         pending = self._pending_count(model)
         if not pending:
             return None
@@ -449,17 +432,15 @@ class Searcher:
 
 
 def _wordless(request: Request, stage: Stage) -> str | None:
-    """What to tell where words find nothing: something is always nearest in meaning, to nonsense too."""
+    """A note if no words match: even nonsense has something nearest in meaning."""
     if request.mode != "hybrid" or stage.keyword.documents:
         return None
     return "nothing that was searched has any of these words; these are the nearest in meaning"
 
 
 def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str] | None:
-    """The full names that `names` mean, each a name (`git:platform`) or a type (`git`); None, no restriction,
-    where it is empty.
-
-    Empty where nothing is called so: the search then finds nothing.
+    """The full names of sources given by name (`git:platform`) or type (`git`). None, no restriction, for no
+    names; empty if no source matches, so that the search finds nothing.
     """
     if not names:
         return None
@@ -467,7 +448,7 @@ def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str
 
 
 def unknown_source(name: str, known: Sequence[str]) -> str:
-    """What to tell of a name that no source has."""
+    """The message for a name that no source has."""
     return f"no source is called '{name[:80]}' (known: {', '.join(known) or 'none'})"
 
 
@@ -494,10 +475,10 @@ def _check(query: str, mode: str, limit: int, offset: int, per_document: int) ->
 
 
 def _subject(query: str) -> str:
-    """The name alone where a query asks for its definition as code writes it (`class OrderedDict`, `def
-    main():`); else the query.
+    """The name alone if a query asks for its definition as code does (`class OrderedDict`, `def main():`);
+    else the query.
 
-    Of a plain word only behind what no sentence says: `class action` and `type theory` are prose.
+    A plain word counts only after a keyword that prose does not use: `class action`, `type theory` are prose.
     """
     word, _, name = query.strip().partition(" ")
     name = name.strip().removesuffix(":").removesuffix("()")
@@ -506,8 +487,8 @@ def _subject(query: str) -> str:
 
 
 def _names(query: str, members: Sequence[tuple[str, str]]) -> list[str]:
-    """What a query may ask the definition of: itself where it is a name, else the identifiers in it; of
-    dotted names the last part.
+    """The names whose definition a query may ask for: the query if it is a name, else its identifiers; the
+    last part of dotted names.
     """
     names = [name for _, name in members]
     if not ranking.is_name(query):
@@ -516,7 +497,7 @@ def _names(query: str, members: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _defining(query: str, subject: str) -> float:
-    """What a definition of a name in the query is worth, by what the query is beside the name."""
+    """The score boost for a definition of a name in the query; larger if the name is the whole query."""
     if not ranking.is_name(subject) or "." in subject.strip():
         return rules.DEFINITION_WITHIN
     asked_for = subject != query or ranking.is_identifier(query)
@@ -524,7 +505,7 @@ def _defining(query: str, subject: str) -> float:
 
 
 def _naming(query: str) -> float:
-    """What a file is worth that the query names: all that it asks, or one of its words."""
+    """The score boost for a file that the query names; larger if that is the whole query."""
     return rules.NAMED_WITHIN if " " in query.strip() else rules.NAMED
 
 
@@ -535,28 +516,28 @@ def _compounds(query: str) -> list[str]:
 
 
 def _share(names: Sequence[str], weights: Mapping[str, float]) -> float:
-    """The largest share of what a query says that the words of one of the names are, in [0, 1]."""
+    """The largest share of the query's weight that the words of one name have, in [0, 1]."""
     total = sum(weights.values()) or 1.0
     shares = [sum([weights.get(term, 0.0) for term in analyze.words(name)]) / total for name in names]
     return min(1.0, max(shares, default=0.0))
 
 
 def _unquoted_words(query: str) -> Iterator[tuple[str, str]]:
-    """The words of a query outside quotes with their stems, where the two can be told side by side."""
+    """The words of a query outside quotes, with their stems."""
     outside = " ".join(query.split('"')[::2])
     words, stems = analyze.plain_words(outside), analyze.words(outside)
     return zip(words, stems, strict=True)
 
 
 def _may_be_misspelt(word: str) -> bool:
-    """A word of letters alone: a number or a hash with another digit is another one."""
+    """Whether it is a word of letters only: a number with another digit is another number."""
     return (
         len(word) >= _MIN_TYPO_CHARS and word.isascii() and word.isalpha() and word not in analyze.STOP_WORDS
     )
 
 
 def _is_cut_hash(word: str) -> bool:
-    """Whether a word may be the beginning of a commit's id or another hash, as git prints them short."""
+    """Whether a word may be a commit id or another hash in short form."""
     return (
         _MIN_HASH_CHARS <= len(word) < 64
         and _HEX.issuperset(word)
@@ -565,22 +546,20 @@ def _is_cut_hash(word: str) -> bool:
 
 
 def _ends_cut_off(words: _Words) -> bool:
-    """Whether a query ends in the beginning of a hash that no text has so: some text may have it whole."""
+    """Whether a query ends in the start of a hash that no text has in that form."""
     word = words.query.rpartition(" ")[2].lower()
     return _is_cut_hash(word) and not any(words.weights.get(stem, 1.0) for stem in analyze.words(word))
 
 
 def _type_test(types: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a media type is one of these; any is where there are none."""
+    """A test for media types; without types all pass."""
     return lambda media_type: not types or any(kinds.in_family(media_type, name) for name in types)
 
 
 def _path_test(globs: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a path fits one of some globs; any does where there are none. Raises `BadRequest`."""
+    """A test for paths; without globs all pass. Raises `BadRequest`."""
     if not globs:
         return lambda path: True
-    from ctx.connectors.patterns import Rules, parse_globs  # brings `re`, which a plain search is spared
-
     for glob in globs:
         if glob.startswith("!"):
             raise BadRequest(f"path: a glob says what to search, and '{cut(glob, 40)}' what not to")

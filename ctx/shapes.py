@@ -1,10 +1,9 @@
-"""A record's JSON and its JSON Schema, both from the record's own class: what a tool answers is declared
-once.
+"""The JSON and the JSON Schema of a record, both from its class.
 
-A field `updated_ms` is shown as `updated_at`, a time in ISO 8601. A field without a default is required.
+A field `updated_ms` becomes `updated_at`, a time in ISO 8601. A field without a default is required.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from types import UnionType
 from typing import Any
 
@@ -12,58 +11,27 @@ from ctx.clock import iso_utc
 from ctx.types import JSON
 
 _KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
-_AS_KEPT = (str, int, bool, str | None)
 _BOUNDS: Mapping[str, Mapping[str, JSON]] = {"score": {"minimum": 0, "maximum": 1}}
 
 
-def row(record: Any, omit: Iterable[str] = ()) -> dict[str, JSON]:
+def row(record: Any, omit: Container[str] = ()) -> dict[str, JSON]:
     """A named tuple as JSON, without the fields in `omit` (by their names in the class)."""
-    kind = type(record)
-    names, changed = _layouts.get(kind) or _layouts.setdefault(kind, _layout(kind))
-    fields = dict(zip(names, record, strict=True))
-    for place, name, show in changed:
-        fields[name] = show(record[place])
-    for field in omit:
-        del fields[_name(field)]
-    return fields
-
-
-_Change = tuple[int, str, Callable[[Any], JSON]]
-_Layout = tuple[list[str], list[_Change]]
-_layouts: dict[type, _Layout] = {}
-
-
-def _layout(kind: Any) -> _Layout:
-    """What the fields of a record's class are called, and place, name and form of each that is shown
-    otherwise than it is kept.
-    """
-    names: list[str] = []
-    changed: list[_Change] = []
-    for place, field in enumerate(kind._fields):
-        names.append(_name(field))
-        if field.endswith("_ms"):
-            changed.append((place, names[-1], _moment))
-        elif kind.__annotations__[field] not in _AS_KEPT:
-            changed.append((place, names[-1], _shown))
-    return names, changed
+    fields = zip(record._fields, record, strict=True)
+    return {_name(field): _shown(field, value) for field, value in fields if field not in omit}
 
 
 def _name(field: str) -> str:
     return f"{field[:-3]}_at" if field.endswith("_ms") else field
 
 
-def _moment(ms: int | None) -> JSON:
-    return None if ms is None else iso_utc(ms)
-
-
-def _shown(value: Any) -> JSON:
+def _shown(field: str, value: Any) -> JSON:
+    if field.endswith("_ms"):
+        return None if value is None else iso_utc(value)
     if isinstance(value, float):
         return round(value, 6)
-    if not isinstance(value, tuple):
-        return value
     if hasattr(value, "_fields"):
         return row(value)
-    return list(value) if value and type(value[0]) is int else [_shown(entry) for entry in value]
+    return [_shown("", entry) for entry in value] if isinstance(value, tuple) else value
 
 
 def schema(record: Any, omit: Container[str] = ()) -> dict[str, JSON]:
@@ -80,7 +48,7 @@ def schema(record: Any, omit: Container[str] = ()) -> dict[str, JSON]:
 
 
 def _schema_of(annotation: Any) -> dict[str, JSON]:
-    if type(annotation) is type and annotation in _KINDS:  # not to ask for the hash of a union
+    if annotation in _KINDS:
         return {"type": _KINDS[annotation]}
     if isinstance(annotation, UnionType):
         inner = [part for part in annotation.__args__ if part is not type(None)]

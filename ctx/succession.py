@@ -98,7 +98,7 @@ class Succession:
         import json  # 3 ms, and a search by words needs none of it
 
         try:
-            with file_writing.Locked(self._notes):
+            with file_writing.locked(self._notes):
                 stores = self._stores()
                 models = stores.pop(self._store, {})
                 models.pop(configured.model, None)

@@ -1,7 +1,8 @@
-"""What is done to any text: whole characters, one printable line, the nearest name, `HOST:PORT` parted."""
+"""Small functions on text: valid Unicode, one printable line, the nearest name, `HOST:PORT`."""
 
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
+import difflib
+import unicodedata
+from collections.abc import Iterable
 
 _RUN = ("javascript", "vbscript", "data")
 _LINE_ENDS = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"  # and the tab, which moves what follows it
@@ -24,8 +25,6 @@ def nfc(text: str) -> str:
     """
     if text.isascii():
         return text
-    import unicodedata  # only names beyond ASCII pay for its tables
-
     return unicodedata.normalize("NFC", text)
 
 
@@ -33,8 +32,6 @@ def spellings(name: str) -> list[str]:
     """The name as it stands, then with its accents composed, then with them apart; each once."""
     if name.isascii():
         return [name]
-    import unicodedata
-
     return list(dict.fromkeys((name, nfc(name), unicodedata.normalize("NFD", name))))
 
 
@@ -49,29 +46,6 @@ def lowered(text: str) -> str:
     if len(low) == len(text):
         return low
     return "".join(char if len(char.lower()) > 1 else char.lower() for char in text)
-
-
-class Joined:
-    """Texts that are looked through as one: most of a hundred have no word that is looked for."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self.texts = texts
-        self._together = "\n".join(texts)
-        self._ends: list[int] = []  # behind each text and what parts it from the next, once any has a part
-
-    def holding(self, part: str) -> list[tuple[int, int]]:
-        """Which texts have a part of one line, and where each has it first; in order."""
-        places: list[tuple[int, int]] = []
-        start = self._together.find(part)
-        if start >= 0 and not self._ends:
-            self._ends = list(accumulate([len(text) + 1 for text in self.texts]))
-        ends, position = self._ends, 0
-        while start >= 0:
-            while ends[position] <= start:  # not `bisect`: importing it is dearer than walking
-                position += 1
-            places.append((position, start - ends[position] + len(self.texts[position]) + 1))
-            start = self._together.find(part, ends[position])
-        return places
 
 
 def counted(count: int, noun: str) -> str:
@@ -120,8 +94,6 @@ def is_address(text: str) -> bool:
 
 def nearest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The candidate that `name` was most likely meant to be; None where none is near."""
-    import difflib  # 5 ms, and only a mistake needs it
-
     matches = difflib.get_close_matches(name, list(candidates), 1, cutoff)
     return matches[0] if matches else None
 

@@ -1,21 +1,19 @@
-"""What goes on in the background of a server beside following its sources, each until it is told to stop."""
+"""Background jobs of a server. Each runs until it is told to stop."""
 
 import logging
 import os
+import threading
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ctx import files
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import CtxError
+from ctx.indexing.indexer import Indexer
+from ctx.store.base import Catalog, SearchIndex
 
-if TYPE_CHECKING:
-    import threading
-
-    from ctx.indexing.indexer import Indexer
+if TYPE_CHECKING:  # numpy and psycopg take 70 and 200 ms to import
     from ctx.memory import MemoryStore
-    from ctx.store.base import Catalog, SearchIndex
     from ctx.store.postgres_catalog import PostgresCatalog
     from ctx.store.sqlite_catalog import SqliteCatalog
 
@@ -23,7 +21,6 @@ logger = logging.getLogger(__name__)
 
 STORE_LOOK_S = 1.0  # between two looks at whether the store's files are still there: one `stat`
 LEFT_BEHIND_LOOKS = 3  # so often the index stands still behind the catalog before nobody is taken to be at it
-PAGE_REST_S = 0.005  # between two pages of names that are read ahead, half a millisecond each
 FOLLOW_S = 0.5  # between two looks at what other machines wrote: two queries of a row
 _STORE_TOLD_MS = 3_600_000  # how long `/health` tells that the store's files were gone
 _EMBED_AT_ONCE = 64  # memories between two looks at whether to stop
@@ -66,10 +63,10 @@ _REPLACED = (
 
 def look_after_files(
     catalog: "SqliteCatalog | PostgresCatalog",
-    indexer: "Indexer",
+    indexer: Indexer,
     configuration: Configuration,
     on_return: Callable[[], None],
-    stopping: "threading.Event",
+    stopping: threading.Event,
 ) -> None:
     """Takes up the store again where somebody deleted or replaced it, `on_return()` then reads anew;
     `/health` tells, and where the configuration was changed.
@@ -93,7 +90,7 @@ def look_after_files(
 
 
 def look_after_index(
-    catalog: "Catalog", index: "SearchIndex", catch_up: Callable[[], None], stopping: "threading.Event"
+    catalog: Catalog, index: SearchIndex, catch_up: Callable[[], None], stopping: threading.Event
 ) -> None:
     """Has the index caught up where it stands still behind the catalog: it was deleted, or who wrote last was
     killed.
@@ -116,16 +113,7 @@ def look_after_index(
             pass  # a store or a search engine that does not answer: whoever asks it tells
 
 
-def learn_names(learn: Callable[[Callable[[], bool]], None], stopping: "threading.Event") -> None:
-    """Has what files are called read ahead, page by page, between searches and not within them."""
-    while not stopping.wait(STORE_LOOK_S):
-        try:
-            learn(partial(stopping.wait, PAGE_REST_S))
-        except CtxError:
-            pass  # whoever searches tells
-
-
-def follow_catalog(catalog: "Catalog", indexer: "Indexer", stopping: "threading.Event") -> None:
+def follow_catalog(catalog: Catalog, indexer: Indexer, stopping: threading.Event) -> None:
     """Applies what other machines write to the index of this one; `/health` tells where it cannot."""
     applied: tuple[int, str | None] = (-1, None)
     while not stopping.wait(FOLLOW_S):
@@ -140,7 +128,7 @@ def follow_catalog(catalog: "Catalog", indexer: "Indexer", stopping: "threading.
             indexer.degrade("catalog", error.message)
 
 
-def embed_memories(store: "MemoryStore", stopping: "threading.Event") -> None:
+def embed_memories(store: "MemoryStore", stopping: threading.Event) -> None:
     """Embeds what was stored while there was no model, or another."""
     try:
         while not stopping.is_set() and store.embed_pending(_EMBED_AT_ONCE):

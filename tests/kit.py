@@ -39,7 +39,7 @@ enabled = ["hindsight"]
 
 def snippet_of(matcher: Matcher, chunk: ChunkRow, further: str = "") -> Snippet:
     """What is shown of one chunk, whose section goes on with `further`."""
-    return matcher.snippets([(chunk, further)])[0]
+    return matcher.snippet(chunk, further)
 
 
 def chunk_row(text: str, title: str, heading: str, prose: bool) -> ChunkRow:

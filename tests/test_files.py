@@ -137,7 +137,7 @@ def test_a_replacement_that_fails_leaves_the_file_as_it_was_and_nothing_beside_i
     (tmp_path / "out").write_bytes(b"old")
 
     def fail() -> None:
-        with file_writing.Replacement(str(tmp_path / "out")) as descriptor:
+        with file_writing.replacement(str(tmp_path / "out")) as descriptor:
             os.write(descriptor, b"new")
             raise ValueError("half")
 
@@ -162,7 +162,7 @@ def test_two_who_change_a_file_do_so_one_after_the_other(tmp_path: Path) -> None
 
     def add() -> None:
         for _ in range(20):
-            with file_writing.Locked(path):
+            with file_writing.locked(path):
                 file_writing.replace(path, str(int(files.read_file(path)) + 1).encode())
 
     threads = [threading.Thread(target=add) for _ in range(4)]
@@ -178,7 +178,7 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "keys.json.lock").symlink_to(secret)
     with (
         pytest.raises(OSError, match=r"`keys.json.lock` is a link"),
-        file_writing.Locked(str(tmp_path / "keys.json")),
+        file_writing.locked(str(tmp_path / "keys.json")),
     ):
         pass
     assert untouched(secret)
@@ -196,11 +196,11 @@ def test_what_ctx_remembers_is_never_below_the_working_folder(state: str) -> Non
 def test_what_cannot_be_written_is_named_with_its_reason(error: OSError, reason: str) -> None:
     with (
         pytest.raises(LookupError, match=rf"^the index cannot be written: {reason}$"),
-        file_writing.Writing("the index", LookupError),
+        file_writing.writing("the index", LookupError),
     ):
         raise error
 
 
 def test_what_is_no_matter_of_the_disk_is_left_as_it_is() -> None:
-    with pytest.raises(ValueError, match=r"^other$"), file_writing.Writing("the index", LookupError):
+    with pytest.raises(ValueError, match=r"^other$"), file_writing.writing("the index", LookupError):
         raise ValueError("other")

@@ -6,14 +6,12 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctx.identity import NAMESPACE, document_id, embedding_text, outline, text_hash
+from ctx.identity import document_id, embedding_text, outline, text_hash
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])))
 def test_a_document_id_is_a_version_5_uuid_of_its_place(source: str, source_id: str) -> None:
-    assert document_id(source, source_id) == str(
-        uuid.uuid5(uuid.UUID(bytes=NAMESPACE), f"{source}\0{source_id}")
-    )
+    assert document_id(source, source_id) == str(uuid.uuid5(uuid.NAMESPACE_OID, f"{source}\0{source_id}"))
 
 
 def test_the_embedded_text_leads_with_title_and_heading_once() -> None:

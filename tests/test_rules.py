@@ -212,48 +212,6 @@ def test_a_document_is_read_once_and_one_that_is_gone_stays_as_it_is() -> None:
     assert profiles.known(9) is rules.UNKNOWN
 
 
-def test_of_a_page_that_a_search_meets_often_all_documents_are_read_but_not_by_the_first_search() -> None:
-    asked: list[list[int]] = []
-    profiles = rules.Profiles(reader(asked))
-    profiles.of([300, 301, 302, 303])
-    assert [profile.low for profile in profiles.of([7, 6, 5, 4, 512])] == [
-        f"src/{no}" for no in (7, 6, 5, 4, 512)
-    ]
-    assert profiles.known(255).low == "src/255"
-    assert profiles.known(513) is rules.UNKNOWN
-    assert [profile.low for profile in profiles.of([200, 3])] == ["src/200", "src/3"]
-    assert asked == [[300, 301, 302, 303], [*range(256), 512]]
-
-
-def test_the_pages_that_searches_met_are_read_ahead_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[int]] = []
-    profiles = rules.Profiles(reader(asked, absent=9))
-    profiles.of([3, 9])
-    profiles.learn(lambda: True)  # to be stopped at once
-    assert profiles.known(255) is rules.UNKNOWN
-    profiles.learn(lambda: False)
-    assert profiles.known(255).low == "src/255"
-    assert profiles.known(256) is rules.UNKNOWN
-    profiles.of([9, 200])
-    profiles.learn(lambda: False)
-    assert asked == [[3, 9], [no for no in range(256) if no != 3], [9]]
-    monkeypatch.setattr(rules, "_LEARNT", 200)  # no more than there is room for
-    profiles.of([700])
-    profiles.learn(lambda: False)
-    assert profiles.known(701) is rules.UNKNOWN
-
-
-def test_a_document_that_is_stored_after_its_page_was_read_is_read_when_it_is_met() -> None:
-    stored = set(range(10))
-    profiles = rules.Profiles(
-        lambda numbers: [(no, f"src/{no}.py", PYTHON) for no in numbers if no in stored]
-    )
-    profiles.of([900])
-    profiles.of([0, 1, 2, 3])
-    stored.add(10)
-    assert [profile.low for profile in profiles.of([9, 10])] == ["src/9", "src/10"]
-
-
 def test_documents_are_known_for_as_long_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "_KEPT", 2)
     profiles = rules.Profiles(reader([]))

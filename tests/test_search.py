@@ -567,7 +567,7 @@ def test_parts_of_identifiers_are_marked_whole(store: Store) -> None:
 def test_a_snippet_is_short_and_its_marks_are_words_of_the_query(pieces: list[str], query: str) -> None:
     terms = analyze.query_terms(query)
     row = chunk_row(" ".join(pieces), "title", "", prose=True)
-    ((snippet, highlights),) = Matcher(terms, {}).snippets([(row, "")])
+    snippet, highlights = Matcher(terms, {}).snippet(row, "")
     assert len(snippet) <= SNIPPET_CHARS + 2
     assert "\n" not in snippet
     last = 0

@@ -1,8 +1,6 @@
 """What is shown of a text: marks on the query's words, windows that hold them, no markup."""
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 from kit import chunk_row, lines_run, snippet_of
 
 from ctx import analyze
@@ -55,27 +53,6 @@ def test_what_words_say_together_does_not_depend_on_the_order_in_which_a_text_ha
         == backwards.shares[backwards.terms_in(" ".join(reversed(terms[2:])))]
     )
     assert matcher.listed(matcher.terms_in("word7 and word3")) == ["word3", "word7"]
-
-
-PIECES = st.sampled_from(
-    ["app", "App", "mapp", "appapp", "a", "b", "otter", "Ötter", "İ", "ﬁ", "獺", "獺祭", "_", "-", " ", "\n", "\0"]
-)  # fmt: skip
-
-
-@given(st.lists(st.lists(PIECES, max_size=8).map("".join), max_size=8))
-@example(["mapp App", "", "app", "Ötter app", "otter\n"])
-def test_the_terms_of_many_texts_are_those_of_each(texts: list[str]) -> None:
-    matcher = Matcher(["app", "otter", "a", "獺", "獺祭"], {})
-    assert matcher.terms_of(texts) == [matcher.terms_in(text) for text in texts]
-
-
-@given(st.lists(st.tuples(st.lists(PIECES, max_size=60), st.lists(PIECES, max_size=20)), max_size=5))
-def test_snippets_of_many_chunks_are_those_of_each(texts: list[tuple[list[str], list[str]]]) -> None:
-    sections = [
-        (chunk_row(" ".join(text), "title", "", prose=True), " ".join(further)) for text, further in texts
-    ]
-    matcher = Matcher(["app", "otter", "獺"], {}, snippet_chars=80)
-    assert matcher.snippets(sections) == [snippet_of(matcher, chunk, further) for chunk, further in sections]
 
 
 def test_a_term_begins_a_word_or_a_hump_and_is_not_within_one() -> None:
@@ -203,7 +180,7 @@ def test_a_text_costs_what_it_is_long_and_not_the_square_of_that(piece: str) -> 
         text = piece * times
         return lines_run(
             lambda: (
-                matcher.terms_of([text, text]),
+                matcher.terms_in(text),
                 snippet_of(matcher, chunk_row(text, "t", "", prose=True)),
             )
         )

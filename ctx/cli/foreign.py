@@ -98,7 +98,7 @@ def write_text(path: str, text: str, *, before: str | None, private: bool) -> No
     program that it belongs to has written it meanwhile: what that wrote is not to be lost.
     """
     folder = os.path.dirname(path)
-    with file_writing.Writing(path, ConfigError):
+    with file_writing.writing(path, ConfigError):
         if private:
             files.make_folder(folder)
         else:

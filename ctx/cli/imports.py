@@ -94,7 +94,7 @@ def _context_harness(args: Any) -> int:
 
 
 def _write(path: str, text: str) -> None:
-    with file_writing.Writing(shown_path(path), BadRequest):
+    with file_writing.writing(shown_path(path), BadRequest):
         files.make_folder(os.path.dirname(path))
         file_writing.replace(path, text.encode(), mode=0o644)
 

@@ -47,7 +47,7 @@ def run(command: str, args: Namespace) -> int:
         text = file.read()
     text = text.replace('root = "./docs"', f"root = {toml_value(os.path.normpath(args.root))}", 1)
     before = _counting()
-    with file_writing.Writing(path, ConfigError):
+    with file_writing.writing(path, ConfigError):
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         file_writing.replace(path, text.encode(), mode=0o644)
     trust_as_written(path)

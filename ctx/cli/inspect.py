@@ -167,7 +167,7 @@ def _export_widget(args: Namespace) -> int:
         raise BadRequest("--widget names its own file; `ctx export -o FILE` writes what it reads")
     with open(os.path.join(os.path.dirname(__file__), "widget.js"), "rb") as file:
         script = file.read()
-    with file_writing.Writing(f"--widget: {args.widget}", BadRequest):
+    with file_writing.writing(f"--widget: {args.widget}", BadRequest):
         file_writing.replace(args.widget, script, mode=0o644)  # for a web server, which is another user
     name = quote(os.path.basename(args.widget))
     line = (

@@ -4,7 +4,8 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TextIO
 
 from ctx import file_writing
@@ -12,41 +13,26 @@ from ctx.cli.common import json_printable
 from ctx.errors import BadRequest
 
 
-class Output:
-    """`with Output(path) as out`: UTF-8 text for standard output (None), or for a file that takes
-    its place at the end.
-
-    What ends in an error leaves no file behind. Raises `BadRequest` where none can be made.
+@contextmanager
+def Output(path: str | None, *, mode: int = 0o600) -> Iterator[TextIO]:
+    """UTF-8 text for standard output (None), or for a file that replaces `path` when the block succeeds.
+    Raises `BadRequest` if it cannot be made.
     """
-
-    def __init__(self, path: str | None, *, mode: int = 0o600) -> None:
-        self._path = path
-        self._file = None if path is None else file_writing.Replacement(path, mode=mode)
-        self._out: TextIO = sys.stdout
-
-    def __enter__(self) -> TextIO:
-        if self._file is not None:
-            try:
-                descriptor = self._file.__enter__()
-            except OSError as error:
-                mend = "" if isinstance(error, IsADirectoryError) else "; name a file in a folder of yours"
-                reason = f"--output: {self._path} cannot be written: {error.strerror}{mend}"
-                raise BadRequest(reason) from error
-            self._out = open(descriptor, "w", encoding="utf-8", errors="replace", closefd=False)
-        elif isinstance(self._out, io.TextIOWrapper):
+    if path is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
             # An export is data, whatever the terminal.
-            self._out.reconfigure(encoding="utf-8", errors="replace")
-        return self._out
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if self._file is None:
-            return
+            sys.stdout.reconfigure(encoding="utf-8", errors="replace")
+        yield sys.stdout
+        return
+    with ExitStack() as stack:
         try:
-            self._out.close()  # of the buffer: the descriptor stays open
-        except OSError as failure:  # a full disk
-            self._file.__exit__(type(failure))
-            raise
-        self._file.__exit__(kind)
+            descriptor = stack.enter_context(file_writing.replacement(path, mode=mode))
+        except OSError as error:
+            mend = "" if isinstance(error, IsADirectoryError) else "; name a file in a folder of yours"
+            reason = f"--output: {path} cannot be written: {error.strerror}{mend}"
+            raise BadRequest(reason) from error
+        with open(descriptor, "w", encoding="utf-8", errors="replace", closefd=False) as out:
+            yield out
 
 
 def written(path: str | None) -> Callable[[str], str]:

@@ -30,7 +30,7 @@ def record(path: str, name: str, root: str | None, environ: Mapping[str, str]) -
     record_path = _record_path(environ)
     label = _label(path, name)
     try:
-        with file_writing.Locked(record_path):
+        with file_writing.locked(record_path):
             records = _records(record_path)
             if records.get(label) == root:
                 return

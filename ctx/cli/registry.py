@@ -319,7 +319,7 @@ def _sections(path: str, kind: str) -> Mapping[str, JSON]:
 
 
 def _append(path: str, block: str) -> None:
-    with file_writing.Writing(os.path.basename(path), ConfigError):
+    with file_writing.writing(os.path.basename(path), ConfigError):
         with open(path, "rb") as file:
             content = file.read()
         mode = os.stat(path).st_mode & 0o777
@@ -360,7 +360,7 @@ def _copy(shelf: Shelf, script: RegistryScript, copies: Mapping[str, str], root:
             raise BadRequest(f"{os.path.relpath(path, root)} is there already; nothing was written")
     _refuse_damaged(shelf, [script])
     texts = {name: files.read_file(shelf.path_of(script, name)) for name in copies}
-    with file_writing.Writing("the copy", ConfigError):
+    with file_writing.writing("the copy", ConfigError):
         for name, path in copies.items():
             files.make_folder(os.path.dirname(path), beneath=root)
             file_writing.replace(path, texts[name], mode=0o644, beneath=root)

@@ -166,7 +166,7 @@ def _launchd(label: str, command: tuple[str, ...], root: str, home: str) -> Unit
 
 
 def _install(unit: Unit, *, start: bool, as_json: bool) -> int:
-    with file_writing.Writing(unit.path, ConfigError):
+    with file_writing.writing(unit.path, ConfigError):
         files.make_folder(os.path.dirname(unit.path))
         file_writing.replace(unit.path, unit.text, mode=0o644)
     by_hand = "; ".join(" ".join(command) for command in unit.start)

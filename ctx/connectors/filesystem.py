@@ -11,6 +11,7 @@ import stat
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from functools import partial
+from urllib.parse import quote
 
 from ctx import files
 from ctx.clock import told_ms
@@ -580,6 +581,4 @@ class _Walk:
 
 def _quoted(path: bytes) -> str:
     """A path as an address has it."""
-    from urllib.parse import quote  # 7 ms, and few configurations make links
-
     return quote(path)

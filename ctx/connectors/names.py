@@ -1,10 +1,6 @@
 """File names as parts of a source id, and sources as parts of a configuration."""
 
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import re
 
 _AMBIGUOUS = re.compile(r"%(?=25|[89A-F][0-9A-F])")
 _UNDECODABLE = re.compile("[\udc80-\udcff]")

@@ -214,28 +214,9 @@ def _components(pattern: str) -> Iterator[list[Token]]:
     yield tokens
 
 
-def _plain_segment(component: str) -> Segment | None:
-    """A component without brackets and backslashes where one look tells what it is, as it does of nearly all;
-    else None.
-    """
-    if "?" in component:
-        return None
-    if "*" not in component:
-        return Segment("literal", component)
-    text = component.lstrip("*")
-    if not text and len(component) > 1:
-        return _ANY_DEPTH
-    return None if "*" in text else Segment("suffix", text)
-
-
 def _segments(pattern: str) -> list[Segment]:
     """The pattern cut at its slashes; `**` between slashes (or at an end) is any number of components."""
-    if "\\" in pattern or "[" in pattern:
-        segments = [_any_segment(tokens) for tokens in _components(pattern)]
-    else:
-        segments = [
-            _plain_segment(name) or _any_segment(next(_components(name))) for name in pattern.split("/")
-        ]
+    segments = [_any_segment(tokens) for tokens in _components(pattern)]
     # Neighbours of any depth are one.
     pairs = zip([None, *segments], segments, strict=False)
     return [segment for before, segment in pairs if not (before is segment is _ANY_DEPTH)]
@@ -382,63 +363,27 @@ def parse_globs(globs: Iterable[str]) -> list[Pattern]:
 # -- matching ------------------------------------------------------------------------------------------------
 
 
-def _nothing(name: str) -> bool:
-    return False
-
-
-def _everything(name: str) -> bool:
-    return True
-
-
 def name_test(segments: Sequence[Segment]) -> NameTest:
-    """One test for many segments: sets first, since a regular expression costs five times a set.
-    The name is taken in the form that the segments have (`nfc`).
-    """
-    if not segments:
-        return _nothing
+    """One test for many segments. Names are compared in the form that the segments have (`nfc`)."""
     texts: dict[str, list[str]] = {"any_depth": [], "literal": [], "suffix": [], "prefix": [], "wild": []}
     for kind, text in segments:
         texts[kind].append(text)
     if texts["any_depth"] or "" in texts["suffix"] or "" in texts["prefix"]:
-        return _everything
+        return lambda name: True
     literals = frozenset(texts["literal"])
     extensions = frozenset(text for text in texts["suffix"] if text.rfind(".") == 0 and len(text) > 1)
     tails = tuple(text for text in texts["suffix"] if text not in extensions)
     heads = tuple(texts["prefix"])
-    if tails or heads or texts["wild"]:
-        return _general_test(literals, extensions, tails, heads, texts["wild"])
-
-    def has_extension(name: str) -> bool:
-        return name[name.rfind(".") :] in extensions
-
-    def is_listed(name: str) -> bool:
-        if not name.isascii():
-            name = nfc(name)
-        return name in literals or name[name.rfind(".") :] in extensions
-
-    return is_listed if literals or not all(map(str.isascii, extensions)) else has_extension
-
-
-def _general_test(
-    literals: frozenset[str],
-    extensions: frozenset[str],
-    tails: tuple[str, ...],
-    heads: tuple[str, ...],
-    wild: Sequence[str],
-) -> NameTest:
-    tests = list(_alternations(wild))
-    fits = tests[0] if tests else None
-    further = tests[1:]
+    wild = list(_alternations(texts["wild"]))
 
     def matches(name: str) -> bool:
-        if not name.isascii():
-            name = nfc(name)
+        name = nfc(name)
         return (
             name in literals
             or name[name.rfind(".") :] in extensions
             or name.endswith(tails)
             or name.startswith(heads)
-            or (fits is not None and (fits(name) is not None or any(test(name) for test in further)))
+            or any(fits(name) for fits in wild)
         )
 
     return matches
@@ -472,7 +417,7 @@ class Level:
     Made by `Rules.top` and `descend`, and shared between folders.
     """
 
-    __slots__ = ("_moving", "_next", "_rules", "_staying", "_still", "empty", "groups")
+    __slots__ = ("_moving", "_next", "_rules", "_staying", "empty", "groups")
 
     def __init__(self, rules: "Rules", states: frozenset[tuple[int, int]]) -> None:
         self._rules = rules
@@ -491,7 +436,6 @@ class Level:
             elif segment.kind != "any_depth":
                 self._moving.append((number, depth, rules.test(segment)))
         self._staying = frozenset(staying)
-        self._still: Level | None = None
         self._next: dict[frozenset[tuple[int, int]], Level] = {}
         self.groups = _groups(finals)
 
@@ -502,15 +446,7 @@ class Level:
 
     def descend(self, name: str) -> "Level":
         """The level of the folder `name` within this one."""
-        moved = (
-            frozenset((number, depth + 1) for number, depth, fits in self._moving if fits(name))
-            if self._moving
-            else None
-        )
-        if not moved:
-            if self._still is None:
-                self._still = self._rules.level(self._staying)
-            return self._still
+        moved = frozenset((number, depth + 1) for number, depth, fits in self._moving if fits(name))
         level = self._next.get(moved)
         if level is None:
             level = self._next[moved] = self._rules.level(self._staying | moved)

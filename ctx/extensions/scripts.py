@@ -18,16 +18,17 @@ from ctx.extensions.trust import NotTrusted, Voucher
 from ctx.formats.encoding import is_misread
 from ctx.identity import digest, outline
 from ctx.items import Content, SourceItem
+from ctx.lua.conversation import ItemProblem
+from ctx.lua.pool import Job, Pool
 from ctx.text import cut, one_line
 from ctx.tools.agents import Agent, AgentArgument, Prompt
 from ctx.tools.base import Annotations, Tool, name_fault
 from ctx.tools.schema import compile_output_check
 from ctx.types import JSON, NO_METADATA, Caller, as_table, is_number
 
-if TYPE_CHECKING:  # they bring a client of HTTP, 50 ms that a server without scripts need not wait for
+if TYPE_CHECKING:  # they import httpcore and ssl, 100 ms
     from ctx.extensions.bridge import Bridge
     from ctx.lua.host import Policy
-    from ctx.lua.pool import Job, Pool
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class ScriptFile(NamedTuple):
         return self.shown or os.path.basename(self.path)
 
     def policy(self) -> "Policy":
-        from ctx.lua.host import Policy
+        from ctx.lua.host import Policy  # takes 100 ms to import
 
         folder = os.path.dirname(os.path.abspath(self.path))
         return Policy(
@@ -109,7 +110,7 @@ class ScriptFile(NamedTuple):
 class Runner(NamedTuple):
     """The pool and the bridge, as every script needs them."""
 
-    pool: "Pool"
+    pool: Pool
     bridge: "Bridge"
 
     def job(
@@ -121,9 +122,7 @@ class Runner(NamedTuple):
         arguments: JSON,
         context: Mapping[str, JSON],
         schema: JSON = None,
-    ) -> "Job":
-        from ctx.lua.pool import Job
-
+    ) -> Job:
         return Job(
             name=script.name,
             source=source,
@@ -406,8 +405,6 @@ def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> Source
 
 def _identity_fault(item: JSON, number: int) -> str | None:
     """Why nobody can say which item of a scan this is; None: it says so itself."""
-    from ctx.lua.conversation import ItemProblem
-
     if isinstance(item, ItemProblem):
         return item.message.removeprefix(f"item {number}: ")
     if not isinstance(item, dict):

@@ -90,7 +90,7 @@ class TrustFile:
         if not changes:
             return
         try:
-            with file_writing.Locked(self.path):
+            with file_writing.locked(self.path):
                 entries: dict[str, str | None] = {**self.digests(), **changes}
                 lasting = {path: digest for path, digest in sorted(entries.items()) if digest is not None}
                 file_writing.replace(self.path, json.dumps({"trusted": lasting}, indent=1).encode())

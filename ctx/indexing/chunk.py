@@ -7,7 +7,6 @@ estimates in wordpieces: the real tokenizer reads 3 MB/s, and the estimate 300.
 
 import re
 import string
-import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -32,8 +31,9 @@ MAX_LONG_LINE_CHUNKS = 200
 # hold). WordPiece makes a token of every punctuation mark and, in this vocabulary, of every character outside
 # Latin. A blank costs a little so that a desert of them is cut too.
 _UNIT = 100
-# A Hangul syllable is split into its letters.
-_LOWER, _UPPER, _DIGIT, _MARK, _BLANK, _OTHER, _HANGUL = 24, 30, 60, 120, 1, 100, 250
+_LOWER, _UPPER, _DIGIT, _MARK, _BLANK, _OTHER = 24, 30, 60, 120, 1, 100
+# A Hangul syllable is split into its letters. While costs are counted this character stands for one.
+_HANGUL, _HANGUL_MARK, _HANGUL_COST = re.compile("[\uac00-\ud7a3]"), "\x01", 250
 _HEAD_CHAR, _HEAD_WIDE_CHAR = 30, 100  # a title or path, by its length alone: it is mostly words
 
 _SENTENCE = re.compile(r"[.!?…][\"'’”)\]]*\s|[。！？]")
@@ -53,6 +53,7 @@ def _costs() -> bytes:
         (bytes(range(0xC0, 0x100)), _UPPER),  # accented letters lose their accents
         (string.digits.encode(), _DIGIT),
         (b"?", _OTHER),
+        (_HANGUL_MARK.encode(), _HANGUL_COST),
     ):
         for code in codes:
             costs[code] = cost
@@ -412,26 +413,10 @@ def _long_lines(body: str) -> list[tuple[int, int]]:
     return spans
 
 
-_NUMPY_PAYS_CHARS = 2_000_000  # counted without numpy they take as long as importing it
-_counted = 0  # by this process, without it
-
-
-def _cumulative(body: str) -> memoryview:
+def _cumulative(body: str) -> "array[int]":
     """Element i is the cost of body[:i], in hundredths of a token."""
-    global _counted
+    if not body.isascii():
+        body = _HANGUL.sub(_HANGUL_MARK, body)
     # One byte a character: what Latin-1 lacks becomes "?". The NUL before it makes element 0 zero.
-    codes = b"\0" + body.encode("latin-1", "replace")
-    wide = not body.isascii() and (codes.count(b"?") - body.count("?")) * 20 > len(codes)
-    if "numpy" not in sys.modules and _counted + len(codes) < _NUMPY_PAYS_CHARS and not wide:
-        _counted += len(codes)
-        return memoryview(array("i", accumulate(codes.translate(_COSTS))))
-    import numpy as np  # 70 ms
-
-    each = np.frombuffer(codes.translate(_COSTS), np.uint8).astype(
-        np.int64 if len(codes) > 8_000_000 else np.int32
-    )
-    if wide:
-        points = np.frombuffer(body.encode("utf-32-le", "surrogatepass"), np.uint32)
-        each[1:][(points >= 0xAC00) & (points <= 0xD7A3)] = _HANGUL
-    np.add.accumulate(each, out=each)
-    return each.data
+    costs = (b"\0" + body.encode("latin-1", "replace")).translate(_COSTS)
+    return array("i" if len(costs) < 8_000_000 else "q", accumulate(costs))

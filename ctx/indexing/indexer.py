@@ -23,7 +23,7 @@ from ctx.items import SourceItem, SourceStatus
 from ctx.store.base import Catalog, Projection
 from ctx.types import source_kind
 
-if TYPE_CHECKING:  # numpy costs 70 ms, and a run that finds nothing changed has nothing to embed
+if TYPE_CHECKING:  # numpy takes 70 ms to import
     import numpy as np
 
 logger = logging.getLogger(__name__)

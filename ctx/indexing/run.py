@@ -4,6 +4,7 @@ A bad item is a line of the report, never the end of the run. Each batch is a tr
 run that dies leaves a store that opens, and the next run completes it.
 """
 
+import hashlib
 import os
 import threading
 import time
@@ -27,7 +28,7 @@ from ctx.types import JSON, Run
 # A transaction of about 0.1 s: short enough for other writers, long enough to amortise the fsync.
 BATCH_DOCUMENTS = 256
 BATCH_CHARACTERS = 4_000_000
-SINGLE_LOOKUPS = 200  # of 30 us each; reading the fingerprints of a whole source of 20,000 files takes 20 ms
+SINGLE_LOOKUPS = 200  # more than that read the fingerprints of the whole source at once
 
 
 MAX_NAMED = 1000  # skipped or changed documents that a report names; it counts all of them
@@ -489,8 +490,6 @@ def why_no_text(content: Content) -> str:
 
 def _content_hash(content: Content) -> bytes:
     """Of everything that decides what is stored, so that a changed title or address counts as a change."""
-    import hashlib  # it loads OpenSSL: 2 ms, and a run that finds nothing changed hashes nothing
-
     digest = hashlib.sha256(
         content.data if isinstance(content.data, bytes) else content.data.encode("utf-8", "surrogatepass")
     )

@@ -1,8 +1,8 @@
-"""Calls with a deadline: the answer in time, or the caller goes on without it.
+"""Run functions with a deadline: the caller gets the answer in time, or goes on without it.
 
-A thread cannot be killed. A call that overruns is abandoned: its thread is lost until the function returns by
-itself, and the set of threads is bounded so that a source which hangs for ever cannot fill the process with
-them.
+A thread cannot be killed. A call that overruns is abandoned: its thread lives until the function returns. The
+number of threads is bounded, so that a source that hangs for ever cannot fill the process with them. They are
+daemons, which those of `concurrent.futures` are not: an abandoned call must not keep the process alive.
 """
 
 import threading
@@ -14,27 +14,33 @@ from ctx.errors import Busy
 from ctx.lua.frames import Deadline
 
 T = TypeVar("T")
-_PATIENCE_S = 1.0  # when all threads hang, a caller is told so rather than left to its own deadline
-_Outcome = tuple[Any, BaseException | None]
+_PATIENCE_S = 1.0  # when all threads hang, the caller is told so before its own deadline
 
 
 class DeadlineThreads:
-    """At most `most` daemon threads, started as needed, that run functions for callers who may not wait for
-    ever.
-    """
+    """At most `most` calls at a time, each on a thread of its own."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
-        self._idle: list[_Thread] = []
-        self._count = 0
-        self._freed = threading.Condition()
+        self._free = threading.Semaphore(most)
 
     def call(self, function: Callable[[], T], deadline: Deadline) -> T:
         """What `function` returns or raises. Raises `DeadlinePassed` or `Cancelled` at once when that comes
         first, and `Busy` when no thread was free in all that time."""
-        thread = self._take(deadline)
-        answers: SimpleQueue[_Outcome] = SimpleQueue()
-        thread.tasks.put((function, answers))
+        if not self._free.acquire(timeout=min(deadline.step_s(), _PATIENCE_S)):
+            deadline.step_s()  # the deadline may have come first
+            raise Busy("every host call of the sandbox is waiting for something; try again")
+        answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+
+        def run() -> None:
+            value, failure = None, None
+            try:
+                value = function()
+            except BaseException as error:
+                failure = error
+            self._free.release()  # before the answer: the caller's next call finds this thread free
+            answers.put((value, failure))
+
+        threading.Thread(target=run, name="lua-host-call", daemon=True).start()
         while True:
             try:
                 value, error = answers.get(timeout=deadline.step_s())
@@ -44,61 +50,3 @@ class DeadlineThreads:
                 raise error
             result: T = value
             return result
-
-    def close(self) -> None:
-        """Ends the idle threads; an abandoned one ends when its function returns."""
-        with self._freed:
-            self._most = 0
-            for thread in self._idle:
-                thread.tasks.put(None)
-            self._idle.clear()
-
-    def _take(self, deadline: Deadline) -> "_Thread":
-        try:
-            return self._idle.pop()
-        except IndexError:
-            pass
-        with self._freed:
-            free = self._freed.wait_for(
-                lambda: self._idle or self._count < self._most, min(deadline.step_s(), _PATIENCE_S)
-            )
-            if not free:
-                # the wait may have been cut short by the deadline: then that is what came first
-                deadline.step_s()
-                raise Busy("every host call of the sandbox is waiting for something; try again")
-            if self._idle:
-                return self._idle.pop()
-            self._count += 1
-        thread = _Thread(self._rest)
-        thread.start()
-        return thread
-
-    def _rest(self, thread: "_Thread") -> bool:
-        with self._freed:
-            if self._count > self._most:
-                self._count -= 1
-                return False
-            self._idle.append(thread)
-            self._freed.notify()
-            return True
-
-
-class _Thread(threading.Thread):
-    def __init__(self, rest: Callable[["_Thread"], bool]) -> None:
-        super().__init__(name="lua-host-call", daemon=True)
-        self.tasks: SimpleQueue[tuple[Callable[[], Any], SimpleQueue[_Outcome]] | None] = SimpleQueue()
-        self._rest = rest
-
-    def run(self) -> None:
-        while (task := self.tasks.get()) is not None:
-            function, answers = task
-            outcome: _Outcome
-            try:
-                outcome = (function(), None)
-            except BaseException as error:
-                outcome = (None, error)
-            resting = self._rest(self)  # before the answer: the caller's next call shall find this thread
-            answers.put(outcome)
-            del task, function, answers, outcome  # or an idle thread would hold the last answer
-            if not resting:
-                return

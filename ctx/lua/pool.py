@@ -223,7 +223,6 @@ class Pool:
             self._resident.clear()
         for worker in idle:
             self._nursery.drop(worker)
-        self._threads.close()
 
     @property
     def level(self) -> str:

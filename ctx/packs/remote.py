@@ -35,7 +35,7 @@ class RemotePack:
         """The reply as it came. Raises `BadRequest`, `NotFound` or `ToolError`, worded for the user of a chat
         client.
         """
-        import httpx  # 90 ms, and only a bridge to another server is a client
+        import httpx  # takes 90 ms to import
 
         if self._client is None:
             self._client = httpx.Client(

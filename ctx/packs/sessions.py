@@ -221,7 +221,7 @@ class FileSessions:
         if self._path is None or not self._changed:
             return
         try:
-            with file_writing.Locked(self._path):
+            with file_writing.locked(self._path):
                 file_writing.replace(self._path, json.dumps(self._revised(self._entries())).encode())
             self._changed.clear()
             self._forgotten.clear()

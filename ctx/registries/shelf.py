@@ -8,6 +8,7 @@ update that leaves the script as it was, and ends with one that does not.
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
@@ -177,13 +178,11 @@ class Shelf:
         Whoever is killed in between leaves the old one, or files that the record refuses. Raises
         `ConfigError`.
         """
-        import secrets  # 12 ms with `random`, and a server installs nothing
-
         target = os.path.join(self.folder, registry.name)
         mark = secrets.token_hex(6)
         partial, former = f"{target}.{mark}.new", f"{target}.{mark}.old"
         try:
-            with file_writing.Writing(self.folder, ConfigError), file_writing.Locked(self._record):
+            with file_writing.writing(self.folder, ConfigError), file_writing.locked(self._record):
                 _lay_out(partial, contents)
                 if os.path.lexists(target):
                     os.rename(target, former)
@@ -203,7 +202,7 @@ class Shelf:
     def remove(self, registry: Registry) -> None:
         """Takes a registry and what is trusted of it away. Raises `ConfigError`."""
         self.trust.record(dict.fromkeys(script.reference for script in registry.scripts))
-        with file_writing.Writing(self.folder, ConfigError), file_writing.Locked(self._record):
+        with file_writing.writing(self.folder, ConfigError), file_writing.locked(self._record):
             self._write({row.name: row for row in self.registries() if row.name != registry.name})
             file_writing.delete_folder(os.path.join(self.folder, registry.name))
 

@@ -213,7 +213,7 @@ class KeyRing(Keys):
         folder = os.path.dirname(os.path.abspath(self.path))
         own_folder(self.path)
         try:
-            with file_writing.Locked(self.path, beneath=folder):
+            with file_writing.locked(self.path, beneath=folder):
                 records = list(_read(self.path))
                 yield records
                 content = {"version": _VERSION, "keys": [record._asdict() for record in records]}

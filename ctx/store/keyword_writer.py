@@ -161,14 +161,14 @@ class KeywordWriter:
         """The folders of tantivy's that are there.
         Raises `StoreError` where the index was deleted meanwhile.
         """
-        with file_writing.Writing("the index", StoreError):
+        with file_writing.writing("the index", StoreError):
             return [name for name in os.listdir(self._path) if name.startswith(FOLDER)]
 
     def _writer_of(self, folder: str) -> KeywordIndex:
         """The writer of a folder; it stays open until `close`, so that merges run between two calls."""
         if self._writer is None or self._writer_folder != folder:
             path = os.path.join(self._path, folder)
-            with file_writing.Writing("the keyword index", StoreError):
+            with file_writing.writing("the keyword index", StoreError):
                 files.make_folder(path, beneath=self._beneath)
             self._writer = KeywordIndex(path, writable=True)
             self._writer_folder = folder

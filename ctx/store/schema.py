@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ctx import files
+from ctx import file_writing, files
 from ctx.errors import Busy, StoreError
 from ctx.store.record import unfit
 
@@ -332,14 +332,12 @@ def bring_back(connection: Connection) -> bool:
     The file is open and whole until the last connection closes, whatever its folder looks like. Raises
     `StoreError`.
     """
-    from ctx.file_writing import Locked  # what a search does without
-
     path = connection.path
     if not os.path.isdir(os.path.dirname(os.path.dirname(os.path.abspath(path)))):
         raise StoreError("the catalog is gone, and so is the folder of the project: put it back and restart")
     _own_folder(path)
     try:
-        with Locked(path, beneath=os.path.dirname(os.path.abspath(path))):
+        with file_writing.locked(path, beneath=os.path.dirname(os.path.abspath(path))):
             if os.path.lexists(path):
                 return False
             discard_companions(path)  # of the file that was deleted, and of no other

@@ -2,8 +2,7 @@
 state of the words, and of the vectors, says of their files.
 
 It is replaced at once (a new file is synced, then renamed over the old one) and ends with a checksum, so that
-a damaged one is told from a good one. Not JSON, because a keyword search from the command line reads one and
-would wait 2 ms for the parser.
+a damaged one is told from a good one.
 """
 
 import os
@@ -11,6 +10,7 @@ from collections.abc import Mapping
 
 from ctx import files
 from ctx.errors import StoreError
+from ctx.file_writing import replace
 
 _HEAD = "ctx-state 1"
 DAMAGED = "the keyword index is damaged: run `ctx index`, which builds it anew"
@@ -43,7 +43,7 @@ def read_state(path: str) -> dict[str, str] | None:
     except OSError as error:
         raise StoreError(f"the index cannot be read: {error.strerror} (check its folder)") from error
     body, _, last = data.rstrip(b"\n").rpartition(b"\n")
-    if last != b"sum %016x" % files.checksum(body) and last != b"sum " + former_sum(body).encode():
+    if last != b"sum %08x" % files.checksum(body):
         return {}
     lines = body.decode("utf-8").split("\n")
     if lines[0] != _HEAD:
@@ -53,18 +53,9 @@ def read_state(path: str) -> dict[str, str] | None:
 
 def write_state(path: str, fields: Mapping[str, str | int]) -> None:
     """Replaces a state file, durably. Values hold no line breaks. Raises `OSError`."""
-    from ctx.file_writing import replace  # what a search does without
-
     lines = [_HEAD, *(f"{key} {value}" for key, value in fields.items())]
     body = "\n".join(lines).encode("utf-8")
-    replace(path, body + b"\nsum %016x\n" % files.checksum(body))
-
-
-def former_sum(data: bytes) -> str:
-    """What tells a damaged file where an older ctx has noted it."""
-    import zlib  # which a search of a store that was written since does without
-
-    return f"{zlib.crc32(data):08x}"
+    replace(path, body + b"\nsum %08x\n" % files.checksum(body))
 
 
 # -- the state of the words ----------------------------------------------------------------------------------
@@ -111,15 +102,14 @@ def meta_of(folder: str) -> bytes:
 
 def meta_sum(meta: bytes) -> str:
     """What tells one commit (or merge) of tantivy's from another."""
-    return f"{files.checksum(meta):016x}"
+    return f"{files.checksum(meta):08x}"
 
 
 def is_present(meta: str, folder: str) -> bool:
     """Whether the commit (or merge) of tantivy's that was noted as `meta` is the present one. Raises
     `OSError`.
     """
-    data = meta_of(folder)
-    return meta == meta_sum(data) or (len(meta) <= 8 and meta.zfill(8) == former_sum(data))
+    return meta == meta_sum(meta_of(folder))
 
 
 def complete_files(folder: str, fields: Mapping[str, str]) -> bool:

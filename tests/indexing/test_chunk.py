@@ -1,9 +1,6 @@
 """Where a document is cut."""
 
-import json
 import string
-import subprocess
-import sys
 from itertools import pairwise
 
 import pytest
@@ -329,21 +326,3 @@ def test_ordinary_text_beside_a_long_line_is_cut_finely() -> None:
 )
 def test_the_estimate_is_near_the_real_count(text: str, tokens: int) -> None:
     assert 0.75 * tokens <= estimate_tokens(text) <= 1.33 * tokens
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "a", 'Words, "quoted"; 1,000 more.\n\n\tdef f(x): return x?\n' * 40, "élan à Zürich? ß ½\n" * 50],
-)
-def test_costs_are_the_same_with_numpy_and_before_it_is_imported(text: str) -> None:
-    program = (
-        "import json, sys\n"
-        "from ctx.indexing.chunk import _cumulative\n"
-        "text = json.loads(sys.argv[1])\n"
-        "early = _cumulative(text).tolist()\n"
-        "assert 'numpy' not in sys.modules\n"
-        "import numpy\n"
-        "assert early == _cumulative(text).tolist()\n"
-        "assert len(early) == len(text) + 1\n"
-    )
-    subprocess.run([sys.executable, "-c", program, json.dumps(text)], check=True)

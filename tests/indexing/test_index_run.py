@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from kit import found, picture, project, workspace
 
-from ctx.identity import NAMESPACE
 from ctx.indexing import run
 from ctx.items import Content
 from ctx.types import Caller
@@ -225,7 +224,7 @@ def test_a_document_keeps_the_id_that_its_source_and_path_give(tmp_path: Path) -
     with workspace(project(tmp_path, {"a.md": "# Alpha\n\nxylophone"})) as space:
         space.indexer.run()
         (stored,) = space.catalog.export()
-        expected = uuid.uuid5(uuid.UUID(bytes=NAMESPACE), "filesystem:docs\0a.md")
+        expected = uuid.uuid5(uuid.NAMESPACE_OID, "filesystem:docs\0a.md")
         assert stored.document.id == str(expected)
 
 

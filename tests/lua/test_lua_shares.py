@@ -161,12 +161,15 @@ def test_a_flood_of_host_calls_that_give_up_with_their_deadline_ends_in_time_out
 
 
 def test_a_caller_who_waits_for_a_thread_until_the_deadline_is_timed_out_and_not_busy() -> None:
-    threads, release = DeadlineThreads(1), threading.Event()
-    hung = ThreadPoolExecutor(1).submit(threads.call, release.wait, Deadline(20.0))
-    while not threads._count:
-        pass
+    threads, started, release = DeadlineThreads(1), threading.Event(), threading.Event()
+
+    def hang() -> bool:
+        started.set()
+        return release.wait(20)
+
+    hung = ThreadPoolExecutor(1).submit(threads.call, hang, Deadline(20.0))
+    assert started.wait(20)
     with pytest.raises(DeadlinePassed):
         threads.call(int, Deadline(0.1))
     release.set()
     assert hung.result(20)
-    threads.close()

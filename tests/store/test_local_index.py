@@ -529,7 +529,7 @@ def test_a_catch_up_that_failed_half_way_is_completed_by_the_next(
     assert portrait(catalog, index) == clean_portrait(tmp_path / "clean", 3)
 
 
-def test_a_keyword_search_imports_neither_numpy_nor_logging(
+def test_a_keyword_search_imports_nothing_that_is_slow_to_import(
     store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path
 ) -> None:
     code = (
@@ -542,8 +542,7 @@ def test_a_keyword_search_imports_neither_numpy_nor_logging(
         "hits = index.keyword('kingfisher', Filters(), 5)\n"
         "assert catalog.chunk_rows([hit.chunk_no for hit in hits])\n"
         "assert index.applied_seq() == catalog.seq()\n"
-        "print(' '.join({'numpy', 'logging', 'json', 'dataclasses', 'pathlib', 'subprocess', 'asyncio', "
-        "'shutil'} & set(sys.modules)))\n"
+        "print(' '.join({'numpy', 'onnxruntime', 'httpx', 'fastapi', 'mcp', 'psycopg'} & set(sys.modules)))\n"
     )
     completed = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
