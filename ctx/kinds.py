@@ -20,6 +20,7 @@ PROSE = frozenset(
         "application/vnd.openxmlformats-officedocument.presentationml.presentation",
         "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
         "application/vnd.ms-excel.sheet.binary.macroenabled.12",
+        "application/vnd.ms-excel", "application/rtf",
     }
 )  # fmt: skip
 DATA = frozenset(

@@ -3,6 +3,7 @@ write them.
 """
 
 import io
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -183,6 +184,55 @@ def xlsx(sheets: Mapping[str, Sequence[Sequence[str | float]]], merged: Sequence
             **parts,
         }
     )
+
+
+def _record(kind: int, content: bytes) -> bytes:
+    return struct.pack("<HH", kind, len(content)) + content
+
+
+def xls(sheets: Mapping[str, Sequence[Sequence[str | float]]]) -> bytes:
+    """A workbook of Excel 97 (BIFF8): a stream of records in a compound file ([MS-XLS], [MS-CFB])."""
+    globals_begin = _record(0x809, struct.pack("<HHHHII", 0x600, 5, 0, 0, 0, 0))
+    bodies = []
+    for rows in sheets.values():
+        body = _record(0x809, struct.pack("<HHHHII", 0x600, 0x10, 0, 0, 0, 0))
+        for row, cells in enumerate(rows):
+            for column, cell in enumerate(cells):
+                place = struct.pack("<HHH", row, column, 0)
+                if isinstance(cell, str):
+                    text = struct.pack("<HB", len(cell), 1) + cell.encode("utf-16-le")
+                    body += _record(0x204, place + text)
+                else:
+                    body += _record(0x203, place + struct.pack("<d", cell))
+        bodies.append(body + _record(0x0A, b""))
+    end = _record(0x0A, b"")
+    names = [struct.pack("<HBB", 0, len(name), 1) + name.encode("utf-16-le") for name in sheets]
+    offset = len(globals_begin) + sum(8 + len(name) for name in names) + len(end)
+    index = b""
+    for name, body in zip(names, bodies, strict=True):
+        index += _record(0x85, struct.pack("<I", offset) + name)
+        offset += len(body)
+    return compound_file("Workbook", globals_begin + index + end + b"".join(bodies))
+
+
+def compound_file(name: str, stream: bytes) -> bytes:
+    """A compound file of one stream: header, one sector of the allocation table, the directory, the stream."""
+    stream = stream.ljust(4096, b"\0")  # shorter ones are kept elsewhere
+    sectors = -(-len(stream) // 512)
+    chain = [0xFFFFFFFD, 0xFFFFFFFE, *range(3, 2 + sectors), 0xFFFFFFFE]
+    table = struct.pack("<128I", *chain, *[0xFFFFFFFF] * (128 - len(chain)))
+
+    def entry(title: str, kind: int, child: int, start: int, size: int) -> bytes:
+        words = title.encode("utf-16-le")
+        links = struct.pack("<HBBIII", len(words) + 2, kind, 1, 0xFFFFFFFF, 0xFFFFFFFF, child)
+        return words.ljust(64, b"\0") + links + bytes(36) + struct.pack("<IQ", start, size)
+
+    folder = entry("Root Entry", 5, 1, 0xFFFFFFFE, 0) + entry(name, 2, 0xFFFFFFFF, 2, len(stream))
+    header = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(16)
+    header += struct.pack("<HHHHH6x", 0x3E, 3, 0xFFFE, 9, 6)
+    header += struct.pack("<IIIIIIIII", 0, 1, 1, 0, 4096, 0xFFFFFFFE, 0, 0xFFFFFFFE, 0)
+    header += struct.pack("<109I", 0, *[0xFFFFFFFF] * 108)
+    return header + table + folder.ljust(512, b"\0") + stream.ljust(sectors * 512, b"\0")
 
 
 def far_workbook() -> bytes:

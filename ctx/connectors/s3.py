@@ -5,15 +5,15 @@ changed. Keys are kept as they are, also those that no file system could hold. K
 no message and no log.
 """
 
+import logging
 import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
-from datetime import UTC, datetime
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import NamedTuple
-from urllib.parse import unquote_plus, urlsplit
+from urllib.parse import quote, unquote_plus, urlsplit
 from xml.etree.ElementTree import Element
 
 from ctx.clock import parse_ms
@@ -22,8 +22,6 @@ from ctx.connectors.base import EMPTY_IS_SUSPECT, GOES_ON, KEPT, ScanLog
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
 from ctx.connectors.names import encode_name, section_of
 from ctx.connectors.opening import too_large
-from ctx.connectors.s3_credentials import expiring, find_credentials, find_region
-from ctx.connectors.s3_sign import Credentials, path_of, query_of, signed_headers
 from ctx.connectors.scope import Scope, Scopes
 from ctx.connectors.session import Session, Unanswered
 from ctx.errors import ConfigError, SourceError
@@ -31,6 +29,7 @@ from ctx.formats.package import parse_xml
 from ctx.identity import outline
 from ctx.items import Content, SourceItem
 from ctx.lua.fetch import Reply
+from ctx.text import one_line
 
 SCAN_FORMAT = 2  # raised when a new version would take or read other objects under the same configuration
 MAX_LISTING_BYTES = 20_000_000  # of a thousand keys
@@ -64,7 +63,7 @@ class S3Connector:
     """The objects of a bucket below `prefix`. Ids are what follows a prefix that ends with `/`, else whole
     keys.
 
-    `endpoint_url` None is AWS. `region` and `profile` None are those of the environment and the shared files.
+    `endpoint_url` None is AWS. `region` and `profile` None are those of the environment and of ~/.aws.
     `anonymous`: nothing is signed. `timeout_s`: by when a scan is broken off, with what it read. Raises
     `ConfigError`.
     """
@@ -83,7 +82,6 @@ class S3Connector:
         anonymous: bool = False,
         max_file_bytes: int = MAX_FILE_BYTES,
         timeout_s: float = 3600.0,
-        environ: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
@@ -105,7 +103,6 @@ class S3Connector:
         self._anonymous = anonymous
         self._timeout_s = timeout_s
         self._clock = clock
-        self._environ = os.environ if environ is None else environ
 
     @property
     def signature(self) -> str:
@@ -132,7 +129,8 @@ class S3Connector:
             raise SourceError(f"{self.name}: {reason}. {KEPT}") from error
 
     def _store(self) -> "_Store":
-        region = self._region or find_region(self._environ, self._profile)
+        signer = None if self._anonymous else _Signer(self._profile, self._region)
+        region = signer.region if signer else self._region or _environ_region() or "us-east-1"
         if not _REGION.fullmatch(region):
             raise SourceError("the region that the environment or the profile names is no region's name")
         base = self._endpoint_url
@@ -140,8 +138,7 @@ class S3Connector:
             base = f"https://{self.bucket}.s3.{region}.amazonaws.com"
         else:
             base = f"{base or f'https://s3.{region}.amazonaws.com'}/{self.bucket}"
-        chain = None if self._anonymous else _Chain(self._environ, self._profile)
-        return _Store(base, region, chain, self._timeout_s, self._clock)
+        return _Store(base, region, signer, self._timeout_s, self._clock)
 
     def _item(
         self, store: "_Store", row: "_Object", source_id: str, known: Mapping[str, str], log: ScanLog
@@ -189,32 +186,79 @@ class S3Connector:
         )
 
 
-class _Chain:
-    """The keys to a bucket, found when first needed and found anew before they expire."""
+class _Signer:
+    """Signs requests with the keys that AWS's own chain finds: the environment, `profile` of ~/.aws (SSO,
+    roles, web identity, `credential_process`), the container, the machine. Raises `SourceError`.
+    """
 
-    def __init__(self, environ: Mapping[str, str], profile: str | None) -> None:
-        self._environ = environ
-        self._profile = profile
-        self._credentials: Credentials | None = None
+    def __init__(self, profile: str | None, region: str | None) -> None:
+        try:
+            # 200 ms and an extra: only where a bucket with keys is read.
+            import botocore.auth
+            import botocore.awsrequest
+            import botocore.exceptions
+            import botocore.session
+        except ImportError as error:
+            raise SourceError(
+                "reading a bucket with keys needs botocore: run pip install 'ctx-server[s3]', or set "
+                "`anonymous = true` for a public bucket"
+            ) from error
+        logging.getLogger("botocore").setLevel(logging.INFO)  # at DEBUG it logs tokens
+        self._botocore = botocore
+        with self._told():
+            session = botocore.session.Session(profile=profile)
+            self.region = region or _environ_region() or session.get_config_variable("region") or "us-east-1"
+            self._credentials = session.get_credentials()
+        if self._credentials is None:
+            named = f"profile '{profile}' holds no keys" if profile else "no keys were found"
+            raise SourceError(
+                f"{named}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, log in (`aws sso login`), name a "
+                "`profile`, or set `anonymous = true` for a public bucket"
+            )
 
-    def credentials(self) -> Credentials:
-        if self._credentials is None or expiring(self._credentials):
-            self._credentials = find_credentials(self._environ, self._profile)
-        return self._credentials
+    def headers(self, url: str) -> list[tuple[str, str]]:
+        """The headers of a signed GET."""
+        with self._told():
+            keys = self._credentials.get_frozen_credentials()  # renewed before they expire
+            request = self._botocore.awsrequest.AWSRequest("GET", url)
+            self._botocore.auth.S3SigV4Auth(keys, "s3", self.region).add_auth(request)
+        return [(name.lower(), value) for name, value in request.headers.items()]
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        errors = self._botocore.exceptions
+        try:
+            yield
+        except (errors.BotoCoreError, errors.ClientError) as error:
+            raise SourceError(f"no keys were found: {one_line(str(error), 300)}") from None
+
+
+def _environ_region() -> str | None:
+    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+
+
+def path_of(key: str) -> str:
+    """A key as the path of an address: everything but letters, digits, `-._~/` is escaped, nothing is
+    normalised."""
+    return quote(key.encode("utf-8", "surrogateescape"), safe="/~")
+
+
+def query_of(fields: Mapping[str, str]) -> str:
+    """A query in the order in which it is signed."""
+    return "&".join(f"{quote(name, safe='~')}={quote(fields[name], safe='~')}" for name in sorted(fields))
 
 
 class _Store:
     """A bucket behind its address, for `timeout_s`. To be closed."""
 
     def __init__(
-        self, base: str, region: str, chain: _Chain | None, timeout_s: float, clock: Callable[[], float]
+        self, base: str, region: str, signer: _Signer | None, timeout_s: float, clock: Callable[[], float]
     ) -> None:
         parts = urlsplit(base)
         self._base = base
-        self._host = parts.netloc
         self._root = parts.path
         self._region = region
-        self._chain = chain
+        self._signer = signer
         self._silences = 0
         self._listed = False  # a page at least; before, a store without an answer is a failure, not late
         self.reads = 0
@@ -277,17 +321,8 @@ class _Store:
 
     def _once(self, path: str, fields: Mapping[str, str], max_bytes: int) -> Reply:
         query = query_of(fields)
-        headers: list[tuple[str, str]] = []
-        if self._chain is not None:
-            headers = signed_headers(
-                self._host,
-                self._root + path,
-                query,
-                region=self._region,
-                credentials=self._chain.credentials(),
-                moment=datetime.now(UTC),
-            )
         address = self._base + path + (f"?{query}" if query else "")
+        headers = [] if self._signer is None else self._signer.headers(address)
         return self._session.get(address, headers, max_bytes, timeout_s=REQUEST_S)
 
 

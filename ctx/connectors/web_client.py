@@ -5,7 +5,7 @@ from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 
 from ctx.connectors.session import AGENT, Session, Unanswered
-from ctx.connectors.web_robots import ALL_ALLOWED, MAX_ROBOTS_BYTES, Robots, read_robots
+from ctx.connectors.web_robots import MAX_ROBOTS_BYTES, Robots
 from ctx.lua.fetch import Reply, Wanted, joined
 
 MAX_WAIT_S = 60.0  # that a server may ask for (`Retry-After`) before it counts as failing
@@ -70,7 +70,7 @@ class Client:
 
     def _robots_of(self, address: str) -> Robots:
         if not self._obeys:
-            return ALL_ALLOWED
+            return Robots(b"", AGENT)
         origin = self._session.target(address).origin
         if origin not in self._robots:
             try:
@@ -95,10 +95,10 @@ class Client:
                 break
             url = self.follow(url, reply.location)
         if reply.status == 200:
-            return read_robots(reply.body, AGENT)
+            return Robots(reply.body, AGENT)
         if reply.status >= 500 or reply.status == 429:
             raise Unanswered(f"robots.txt: the server answers {reply.status}")
-        return ALL_ALLOWED
+        return Robots(b"", AGENT)
 
 
 def retry_after_s(headers: dict[str, str]) -> float | None:

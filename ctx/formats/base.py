@@ -7,6 +7,7 @@ from ctx.items import Heading
 from ctx.types import JSON, NO_METADATA
 
 LOCKED = "is encrypted: it opens only with a password"
+OLE_MARK = b"\xd0\xcf\x11\xe0"  # begins the old Office formats, and the new ones when encrypted
 MAX_HEADING_CHARS = 160  # a longer heading is cut at a word: it is read again with every chunk below it
 
 

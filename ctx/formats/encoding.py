@@ -2,10 +2,10 @@
 
 import codecs
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 SNIFF_BYTES = 8192  # looked at to tell text from binary
-_SAMPLE = 16_384  # bytes from which an encoding is guessed: 10 ms at worst
+_SAMPLE = 16_384  # bytes from which an encoding is guessed
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -31,43 +31,21 @@ _DECLARED = re.compile(
 )
 # What is ruled out by now, and codecs of Python's that no text is written in.
 _NOT_DECLARED = ("utf", "ascii", "us-ascii", "idna", "punycode", "unicode", "raw", "undefined", "mbcs", "oem")
-# The letters beyond ASCII of English, French, German, Spanish, Portuguese, Dutch and the Nordic languages,
-# and Windows' typographic marks. The detector takes short texts in these for Baltic or Czech ones.
-_WESTERN = frozenset("éèêàçâîôûùëïüöäßñóíáúåæøãõÉÈÀÇÖÄÜÅÆØÑÓÍÁÚ¿¡ªº‘’“”–—…•«»°§©®™£€·×±µ¼½¾²³\xa0")
-_WESTERN_SHARE = 0.9
-# Signs within words are letters of another encoding.
-_NOT_WESTERN = re.compile(r"[²³±¼½¾·×¶][^\W\d_]|[^\W\d_][¿¡¶±]")
-# Of Turkish and Icelandic as cp1252 reads them: few other languages have the first, or several times the
-# second.
-_RUNIC, _MANY = frozenset("þðÞÐ"), 3
-_TURKISH = _RUNIC | frozenset("ýÝçöüÇÖÜâîû‘’“”–—…«»\xa0")
-_ICELANDIC = _RUNIC | frozenset("ýÝáéíóúæöÁÉÍÓÚÆÖ„“‘’–—…«»\xa0")
-_LETTERS_SHARE = 0.95
-# The letters of Hebrew. Cyrillic and Greek have some more, and set within words what are Hebrew's final
-# letters.
-_HEBREW = frozenset(bytes(range(0xE0, 0xFB)).decode("cp1252"))
-_FINAL_WITHIN = re.compile("[êíïóõ][à-ú]")
-_HEBREW_SHARE, _FEW = 0.985, 8
-# Words of cp1251, the commonest encoding of Cyrillic, which the detector takes for that of old Macs, or of a
-# short text for a Latin one: no capital within, and nearly half of the letters vowels. Other encodings of
-# Cyrillic, Greek (whose vowels with an accent are capitals there) and Arabic have capitals within. A letter
-# alone may be the Italian `è`.
-_LETTERS = re.compile(r"[^\W\d_]+")
-_CYRILLIC = re.compile("[\u0400-\u045f\u0490\u0491][\u0430-\u045f\u0491]+")
-_CYRILLIC_VOWELS = frozenset("аеёиоуыэюяіїє")
-_CYRILLIC_SHARE, _VOWEL_SHARE, _FEW_LETTERS = 0.85, 0.3, 5
-_FINAL_SHARE = 0.05  # of the letters; a fifth of those of Cyrillic look like Hebrew's final ones
-_LATIN = ["cp1250", "iso8859_2", "cp1252", "cp1254", "cp1257"]
+# Letters and marks of Western European languages beyond ASCII.
+_WESTERN = frozenset(
+    "àáâãäåæçèéêëìíîïñòóôõöøùúûüÿßÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜ¿¡ªº‘’“”„–—…•«»°§©®™£€¥·×±µ¼½¾²³\xa0"
+)
+_SIGN_IN_WORD = re.compile(r"[ªº¡¿²³±¼½¾·×][^\W\d_]")  # such signs are letters of another encoding
+_FEW_LETTERS = 3  # different ones: too few to tell a language
 _MIXED_SHARE = 0.1  # of bytes beyond ASCII at most, where lines are told apart
 _ASCII = bytes(range(128))
-_KATAKANA_HALF = re.compile("[\uff61-\uff9f]")
 
 
 def decode(data: bytes, declared: str | None = None) -> str | None:
     """The text of some bytes, without its byte order mark; None for binary data.
 
-    UTF-8 first; then what a byte order mark, the caller (`declared`) or the text itself says; then a guess
-    from a sample. Bytes that fit no reading become U+FFFD, never an error.
+    UTF-8 first; then what a byte order mark, the caller (`declared`) or the text itself says; then what
+    chardet finds in a sample. Bytes that do not fit become U+FFFD; nothing raises.
     """
     head = data[:SNIFF_BYTES]
     if data[:1] in _BOM_BYTES and (text := _by_mark(data)) is not None:
@@ -207,55 +185,16 @@ def _guess(data: bytes, first_bad: int) -> str:
     start = max(0, first_bad - _SAMPLE // 4)
     start = data.rfind(b"\n", 0, start) + 1  # not within a character
     sample = data[max(start, first_bad - _SAMPLE) :][:_SAMPLE]
-    text = sample.decode("cp1252", "replace")
-    beyond = [char for char in text if char > "\x7f"]
-    if not _may_be_hebrew(text, beyond) and _is_cyrillic(sample.decode("cp1251", "replace")):
-        return "cp1251"
-    latin = len(beyond) < len(sample) * 0.3  # mostly ASCII: a Latin script
-    return _by_letters(text, beyond, latin) or _by_frequency(sample, beyond, latin)
-
-
-def _may_be_hebrew(text: str, beyond: Sequence[str]) -> bool:
-    """Whether a text that was read as cp1252 has letters of Hebrew, hardly a final one within a word."""
-    hebrew = sum(char in _HEBREW for char in beyond)
-    final = len(_FINAL_WITHIN.findall(text))
-    return hebrew >= len(beyond) * _CYRILLIC_SHARE and final <= hebrew * _FINAL_SHARE
-
-
-def _is_cyrillic(text: str) -> bool:
-    """Whether a text that was read as cp1251 has words of that beyond ASCII, and hardly anything else."""
-    beyond = sum(char > "\x7f" for char in text)
-    words = [word for word in _LETTERS.findall(text) if _CYRILLIC.fullmatch(word)]
-    letters = sum(map(len, words))
-    vowels = sum(char in _CYRILLIC_VOWELS for word in words for char in word.lower())
-    return letters >= max(_FEW_LETTERS, beyond * _CYRILLIC_SHARE) and vowels >= letters * _VOWEL_SHARE
-
-
-def _are_mostly(letters: Container[str], text: Sequence[str]) -> bool:
-    return sum(char in letters for char in text) >= len(text) * _LETTERS_SHARE
-
-
-def _by_letters(text: str, beyond: Sequence[str], latin: bool) -> str | None:
-    """The encoding of a text whose letters beyond ASCII, read as cp1252, are those of a language we know."""
-    western = sum(char in _WESTERN for char in beyond) - len(_NOT_WESTERN.findall(text))
-    if western >= len(beyond) * _WESTERN_SHARE:
+    if _is_western(sample.decode("cp1252", "replace")):
         return "cp1252"
-    if not _RUNIC.isdisjoint(beyond) or beyond.count("ý") >= _MANY:
-        for letters, encoding in ((_TURKISH, "cp1254"), (_ICELANDIC, "cp1252")):
-            if _are_mostly(letters, beyond):
-                return encoding
-    hebrew = sum(char in _HEBREW for char in beyond)
-    if not latin and hebrew >= max(_FEW, len(beyond) * _HEBREW_SHARE) and not _FINAL_WITHIN.search(text):
-        return "cp1255"
-    return None
+    import chardet  # 50 ms, and nearly every file is UTF-8
+
+    eras = chardet.EncodingEra.MODERN_WEB | chardet.EncodingEra.LEGACY_ISO  # DOS and Macs mislead it
+    return chardet.detect(sample, encoding_era=eras, compat_names=False)["encoding"] or "cp1252"
 
 
-def _by_frequency(sample: bytes, beyond: Sequence[str], latin: bool) -> str:
-    from charset_normalizer import from_bytes  # 30 ms, and nearly every file is UTF-8
-
-    best = from_bytes(sample, cp_isolation=_LATIN if latin else None).best()
-    if best is None:
-        return "cp1252"
-    if not latin and len(_KATAKANA_HALF.findall(str(best))) * 2 > len(beyond):
-        return "koi8_r"  # whose letters are the bytes of half-width katakana, which nobody writes
-    return best.encoding
+def _is_western(text: str) -> bool:
+    """Whether the few different letters beyond ASCII of a text read as cp1252 are of Western Europe."""
+    beyond = {char for char in text if char > "\x7f"}
+    few = sum(map(str.isalpha, beyond)) <= _FEW_LETTERS
+    return few and beyond <= _WESTERN and not _SIGN_IN_WORD.search(text)

@@ -11,9 +11,9 @@ import zlib
 
 from ctx.errors import SourceError
 from ctx.formats.archive import ZIP_MARKS, document_format
-from ctx.formats.base import LOCKED, Parsed, clipped
+from ctx.formats.base import LOCKED, OLE_MARK, Parsed, clipped
 from ctx.formats.encoding import decode
-from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, EML, MBOX, PDF, Format
+from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, EML, MBOX, PDF, RTF, XLS, Format
 from ctx.formats.texts import SUFFIX, Text, declared_type, read_text, suffix_of
 from ctx.items import Content, Extracted
 from ctx.text import sound
@@ -26,11 +26,9 @@ MAX_UNZIPPED = 64 * 1024 * 1024  # bytes; a compressed text file has a few thous
 _HEAD = 1024  # bytes within which a document says what it is
 _PDF_MARK = b"%PDF-"
 _RTF_MARK = b"{\\rtf"  # of what old versions of Word call .doc, too
-_RTF = "is in Rich Text Format, which ctx does not read; save it as .docx"
 _APPLE_MARK = b"\0\x05\x16\x07"  # AppleDouble: what a Mac keeps beside a file, under its name with "._" ahead
 _OWNER_PREFIX = "~$"  # the file by which Office says who has a document open
 _MAX_OWNER = 512  # bytes; it has 162 or 165
-_OLE_MARK = b"\xd0\xcf\x11\xe0"  # the old Office formats; the new ones, encrypted
 # A mailbox of Thunderbird's is a file without an ending, a message in a Maildir one named by its second.
 _UNTOLD = re.compile(r"(?:.*/)?(?:[^./]+|\d{9,11}\.[^/]+)\Z")
 _HEADERS = re.compile(rb"(From [^\n]*\n)?((?:[!-9;-~]{1,100}:[^\n]*\n(?:[ \t][^\n]*\n)*)+)(?:\r?\n|[^\n]*\Z)")
@@ -100,7 +98,8 @@ def _document(declared: str | None, name: str, data: bytes | str) -> Format | No
     if isinstance(data, str):  # decoded by who read it: only mail is made of text
         return row if row is not None and row.reader == "mail" and row.media_type == declared else None
     package = _told_by_bytes(data)
-    if package and not (row and (row.reader, row.paged) == (package.reader, package.paged)):
+    kinds = {(known.reader, known.paged) for known in (row, package) if known}
+    if package and (row is None or row is XLS or len(kinds) > 1):
         return package
     if declared is None and _UNTOLD.match(name) and (mail := _mail(data[:_HEAD])):
         return mail
@@ -108,11 +107,11 @@ def _document(declared: str | None, name: str, data: bytes | str) -> Format | No
 
 
 def _told_by_bytes(data: bytes) -> Format | None:
-    """The format of a file by how it begins. Raises `SourceError` for rich text, which is not read."""
+    """The format of a file by how it begins."""
     if data.startswith(_PDF_MARK):
         return PDF
     if data.startswith(_RTF_MARK):
-        raise SourceError(_RTF)
+        return RTF
     return document_format(data)
 
 
@@ -125,7 +124,7 @@ def _is_sound(row: Format, name: str, data: bytes) -> bool:
         return False
     if _begins_as(row, head):
         return True
-    if head.startswith(_OLE_MARK):
+    if head.startswith(OLE_MARK):
         raise SourceError(row.refusal or _LOCKED_OFFICE)
     if decode(data) is None:
         raise SourceError(f"is damaged, or no .{suffix_of(name) or row.suffixes[0]} file")
@@ -147,7 +146,9 @@ def _begins_as(row: Format, head: bytes) -> bool:
         return _PDF_MARK in head
     if row.reader == "mail":
         return bool(head.strip())  # many a mailbox is empty
-    return not row.refusal and head.startswith(ZIP_MARKS)
+    if row.reader == "sheets" and head.startswith(OLE_MARK):
+        return True
+    return not row.refusal and head.startswith(_RTF_MARK if row is RTF else ZIP_MARKS)
 
 
 def _unzipped(data: bytes) -> bytes:

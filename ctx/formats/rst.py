@@ -54,7 +54,7 @@ def _section(lines: str, underline: re.Match[str], floor: int) -> tuple[int, str
     position, mark = underline.start(), underline[1]
     line_start = lines.rfind("\n", max(floor, position - 1000), position)
     title = lines[line_start + 1 : position] if line_start >= 0 else ""
-    if not title.strip() or title[0] in " \t":
+    if not title.strip():
         return None  # an overline, or a transition
     width = underline.end() - position - 1
     if width < 4 and width < _columns(title.rstrip()):
@@ -65,6 +65,8 @@ def _section(lines: str, underline: re.Match[str], floor: int) -> tuple[int, str
         return None
     if len(above) > 1 and above == mark * len(above):
         return lines.rfind("\n", floor, line_start), mark * 2, words
+    if title[0] in " \t":
+        return None  # only a title with an overline may be indented
     if above and not above.startswith(".."):
         return None  # the last line of a paragraph or a table
     return line_start, mark, words

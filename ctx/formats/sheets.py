@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import python_calamine as calamine
 
 from ctx.errors import SourceError
-from ctx.formats.base import LOCKED, Parsed
+from ctx.formats.base import LOCKED, OLE_MARK, Parsed
 from ctx.formats.cells import ABOVE
 from ctx.formats.manuscript import MAX_CHARS, TOO_LONG, Manuscript
 from ctx.formats.odf import Ranges, tall_cells
@@ -25,16 +25,14 @@ def _opened(data: bytes) -> calamine.CalamineWorkbook:
     except calamine.PasswordError as error:
         raise SourceError(LOCKED) from error
     except (calamine.CalamineError, OSError) as error:
+        if data.startswith(OLE_MARK):
+            raise SourceError(f"{LOCKED}, or it is damaged") from error
         raise SourceError("is damaged: no workbook that can be opened") from error
 
 
 def parse(data: bytes) -> Parsed:
     """A workbook's text: what its cells show; of a formula its last value."""
-    with Package(data) as package:
-        package.refuse_above(MAX_UNPACKED_BYTES)
-        meta = next((name for name in _META if name in package), "")
-        title, author = properties(package.optional_xml(meta))
-        tall = _tall_cells(package)
+    title, author, tall = (None, None, {}) if data.startswith(OLE_MARK) else _about(data)
     workbook = _opened(data)
     manuscript = Manuscript()
     for sheet in workbook.sheets_metadata:
@@ -48,6 +46,15 @@ def parse(data: bytes) -> Parsed:
             manuscript.heading(1, f"Sheet {name}" if visible else f"Sheet {name} (hidden)")
             manuscript.table(rows)
     return manuscript.parsed(title, {"author": author, "sheets": len(workbook.sheet_names)})
+
+
+def _about(data: bytes) -> tuple[str | None, str | None, Mapping[str, Ranges]]:
+    """Title, author and merged cells of a workbook that is a zip."""
+    with Package(data) as package:
+        package.refuse_above(MAX_UNPACKED_BYTES)
+        meta = next((name for name in _META if name in package), "")
+        title, author = properties(package.optional_xml(meta))
+        return title, author, _tall_cells(package)
 
 
 def _tall_cells(package: Package) -> Mapping[str, Ranges]:

@@ -26,8 +26,15 @@ class Format(NamedTuple):
     refusal: str | None = None
 
 
-def _document(media_type: str, reader: str, *suffixes: str, paged: bool = False, version: int = 1) -> Format:
-    return Format(media_type, reader, suffixes, version=version, document=True, paged=paged)
+def _document(
+    media_type: str,
+    reader: str,
+    *suffixes: str,
+    aliases: tuple[str, ...] = (),
+    paged: bool = False,
+    version: int = 1,
+) -> Format:
+    return Format(media_type, reader, suffixes, aliases, version=version, document=True, paged=paged)
 
 
 def _old_office(media_type: str, name: str, successor: str, *suffixes: str) -> Format:
@@ -44,7 +51,7 @@ MARKDOWN = Format(
     ("md", "markdown", "mdown", "mkd", "mkdn", "mdx", "rmd", "qmd", "mdc", "livemd"),
     ("text/x-markdown", "text/x-web-markdown"),
 )
-RST = Format("text/x-rst", "rst", ("rst", "rest"), ("text/rst", "text/prs.fallenstein.rst"), version=2)
+RST = Format("text/x-rst", "rst", ("rst", "rest"), ("text/rst", "text/prs.fallenstein.rst"), version=3)
 HTML = Format("text/html", "html", ("html", "htm", "xhtml", "shtml"), ("application/xhtml+xml",), version=3)
 NOTEBOOK = Format("application/x-ipynb+json", "notebook", ("ipynb",), ("application/vnd.jupyter",))
 ORG = Format("text/x-org", "org", ("org",), ("text/org",))
@@ -57,6 +64,7 @@ JSON_LINES = Format("application/jsonl", "records", ("jsonl", "ndjson"), ("appli
 PLAIN = Format("text/plain", "plain", ("txt", "text", "log"), version=2)
 CODE = Format("text/x-code", "code", ())  # its languages are a table of their own, in code.py
 
+RTF = _document("application/rtf", "rtf", "rtf", aliases=("text/rtf", "text/richtext"))
 PDF = _document("application/pdf", "pdf", "pdf", paged=True, version=4)
 EPUB = _document("application/epub+zip", "epub", "epub", version=3)
 ODT = _document(f"{_ODF}text", "odf", "odt", "ott", version=6)
@@ -64,21 +72,22 @@ ODP = _document(f"{_ODF}presentation", "odf", "odp", "otp", paged=True, version=
 EML = _document("message/rfc822", "mail", "eml", paged=True, version=5)
 MBOX = _document("application/mbox", "mail", "mbox", paged=True, version=5)
 ODS = _document(f"{_ODF}spreadsheet", "sheets", "ods", "ots", paged=True, version=6)
+XLS = _document("application/vnd.ms-excel", "sheets", "xls", "xlt", paged=True)
 
 FORMATS: tuple[Format, ...] = (
     *(MARKDOWN, RST, HTML, NOTEBOOK, ORG, ASCIIDOC, LATEX, CSV, TSV, JSON, JSON_LINES, PLAIN, CODE),
-    *(PDF, EPUB, ODT, ODP, ODS),
+    *(PDF, RTF, EPUB, ODT, ODP, ODS),
     _document(f"{_OOXML}wordprocessingml.document", "docx", "docx", "docm", "dotx", version=7),
     _document(f"{_OOXML}presentationml.presentation", "pptx", "pptx", "pptm", "ppsx", paged=True, version=5),
     _document(f"{_OOXML}spreadsheetml.sheet", "sheets", "xlsx", "xlsm", paged=True, version=7),
     _document(
         "application/vnd.ms-excel.sheet.binary.macroenabled.12", "sheets", "xlsb", paged=True, version=7
     ),
+    XLS,
     EML,
     MBOX,
     _old_office("application/msword", "Word", "docx", "doc", "dot"),
     _old_office("application/vnd.ms-powerpoint", "PowerPoint", "pptx", "ppt", "pps"),
-    _old_office("application/vnd.ms-excel", "Excel", "xlsx", "xls"),
 )
 
 BY_SUFFIX: Mapping[str, Format] = {suffix: row for row in FORMATS for suffix in row.suffixes}

@@ -17,7 +17,6 @@ from ctx.server.advice import Advice
 from ctx.text import cut
 from ctx.tools.agents import Agent, Agents
 from ctx.tools.base import Tool, Toolbox
-from ctx.tools.schema import is_flat
 from ctx.types import JSON
 
 SUMMARY_CHARACTERS = 300  # what GPT actions accept
@@ -312,10 +311,9 @@ def _or_null(rule: dict[str, JSON]) -> dict[str, JSON]:
 def _with_nulls(parameters: JSON) -> JSON:
     # Null for an optional parameter counts as absent, and what is accepted is described.
     required = parameters.get("required", ())
-    flat = is_flat(parameters)
     properties: dict[str, JSON] = {}
     for name, rule in parameters.get("properties", {}).items():
-        inner = _with_nulls(rule) if flat and rule.get("type") == "object" else rule
+        inner = _with_nulls(rule) if isinstance(rule, dict) and rule.get("type") == "object" else rule
         properties[name] = inner if name in required or not isinstance(inner, dict) else _or_null(inner)
     return {**parameters, "properties": properties} if properties else parameters
 

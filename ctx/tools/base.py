@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
 from ctx.text import one_line
 from ctx.tools.arguments import put_right
-from ctx.tools.schema import Check, compile_check, flat_check
+from ctx.tools.schema import Check, compile_check
 from ctx.types import JSON, Caller
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every model's function-calling interface accepts
@@ -195,16 +195,13 @@ class Toolbox(Registry[Tool]):
         """Registers a tool. Raises `ConfigError` for a bad name, a reserved one, a second tool of the same
         name, or a bad schema.
         """
-        if entry.builtin:  # well named, and its schema is flat (a test holds ours so)
-            check = flat_check(entry.parameters)
-        else:
-            fault = name_fault("tool", entry.name, entry.origin)
-            if fault is not None:
-                raise ConfigError(fault)
-            try:
-                check = compile_check(entry.parameters)
-            except ConfigError as error:
-                raise ConfigError(f"tool '{entry.name}' ({entry.origin}): {error.message}") from error
+        fault = None if entry.builtin else name_fault("tool", entry.name, entry.origin)
+        if fault is not None:
+            raise ConfigError(fault)
+        try:
+            check = compile_check(entry.parameters)
+        except ConfigError as error:
+            raise ConfigError(f"tool '{entry.name}' ({entry.origin}): {error.message}") from error
         super().add(entry._replace(check=check), replace=replace)
 
     def get(self, name: str) -> Tool:

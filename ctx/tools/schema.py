@@ -1,57 +1,60 @@
-"""JSON Schema for tool arguments: one check, one filling of defaults, one wording of errors.
+"""Checks arguments against a tool's JSON Schema (2020-12), fills in defaults and words the errors.
 
-A tool's parameters are usually a flat object of scalars. Those are checked here in a few microseconds; any
-schema that says more goes to `jsonschema` (2020-12), which costs a tenth of a second to import and so is
-imported when first needed.
+Scripts write the schema, and anyone who may call the tool writes the arguments. So patterns run in linear
+time, nothing outside the schema is read, and a schema whose check could take long is refused when its tool
+is loaded.
 """
 
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
+from urllib.parse import quote, unquote
 
-from ctx.errors import BadParameter, BadRequest
-from ctx.text import cut
-from ctx.types import JSON, is_number, is_whole
+import jsonschema_rs
+from jsonschema_rs import ValidationError
+from jsonschema_rs import ValidationErrorKind as Kind
 
-if TYPE_CHECKING:
-    from ctx.tools.full_schema import FullCheck
+from ctx.errors import BadParameter, BadRequest, ConfigError
+from ctx.text import cut, one_line, sound
+from ctx.types import JSON
 
 Check = Callable[[dict[str, JSON]], dict[str, JSON]]
 
-MAX_DEPTH = 64  # of a schema: deeper is not a tool's parameter but an attack on a parser
-
-_ROOT_KEYS = frozenset(
-    ["type", "properties", "required", "additionalProperties", "title", "description", "$schema", "examples"]
-)
-_FLAT_KEYS = frozenset(
-    [
-        *("type", "enum", "default", "description", "title", "minimum", "maximum", "minLength", "maxLength"),
-        *("examples", "format"),
-    ]
-)
-_CLASSES: dict[str, type | tuple[type, ...]] = {
-    "string": str, "integer": int, "number": (int, float), "boolean": bool
+MAX_DEPTH = 64  # of a schema; references count
+MAX_NODES = 20_000  # of a schema whose references are written out; one that leads back counts once
+_TABLES = frozenset(
+    ["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"]
+)  # keywords whose value holds schemas by name
+_DATA = frozenset(["const", "default", "enum", "examples"])  # keywords whose value is not a schema
+_LOCAL = "only references within the schema ('#/...') are followed"
+_TYPE_NAMES = {
+    bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"
 }  # fmt: skip
-_FLAT_TYPES = tuple(_CLASSES)  # looked up with what may be no text, so no set
 
 
 def compile_check(schema: JSON) -> Check:
-    """A function that gives the arguments back with defaults filled in, or raises `BadRequest` naming the
-    parameter.
+    """A function that returns the arguments with defaults filled in, or raises `BadRequest`.
 
-    `null` for an optional parameter counts as absent. Whole floats are integers, as JSON Schema has it.
-    Raises `ConfigError` where the schema itself is wrong or refers outside itself.
+    `null` for an optional parameter counts as absent; 3.0 is the integer 3. Raises `ConfigError` if the
+    schema is wrong, refers outside itself, or has a default that does not fit.
     """
-    if is_flat(schema):
-        return flat_check(schema)
-    from ctx.tools.full_schema import FullCheck  # 100 ms, and most tools never need it
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        raise ConfigError("parameters must be a JSON Schema of type 'object'")
+    compiled = _Compiled(schema)
+    for name, rule in schema.get("properties", {}).items():
+        default = rule.get("default") if isinstance(rule, dict) else None
+        if default is not None and not compiled.fits(name, default):
+            raise ConfigError(f"the default of parameter '{name}' does not fit: {_shown(default)}")
 
-    return partial(_check_full, FullCheck(schema), schema)
+    def check(arguments: dict[str, JSON]) -> dict[str, JSON]:
+        present = _completed(schema, arguments)
+        error = compiled.error(present)
+        if error is not None:
+            raise error
+        return present
 
-
-def flat_check(schema: JSON) -> Check:
-    """`compile_check` of a schema that is known to be flat and well formed."""
-    return partial(_check_flat, schema)
+    return check
 
 
 def compile_output_check(schema: JSON) -> Callable[[JSON], str | None]:
@@ -59,222 +62,274 @@ def compile_output_check(schema: JSON) -> Callable[[JSON], str | None]:
 
     A schema may be of any type; `$defs` are its own. Raises `ConfigError` as `compile_check` does.
     """
-    from ctx.tools.full_schema import FullCheck
-
     keywords = {key: rule for key, rule in schema.items() if key != "$defs"}
     shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
-    full = FullCheck(
-        {"type": "object", "properties": {"result": keywords}, "required": ["result"], **shared}, "output is"
-    )
+    try:
+        compiled = _Compiled({"type": "object", "properties": {"result": keywords}, **shared})
+    except ConfigError as error:
+        raise ConfigError(error.message.replace("parameters are", "output is", 1)) from error
 
     def fault(result: JSON) -> str | None:
-        error = full.error({"result": result})
-        return None if error is None else _sentence(error, "")
+        error = compiled.error({"result": result})
+        if error is None:
+            return None
+        words = error.message.removeprefix("parameter ")
+        return re.sub(r"\A(missing required|unknown) parameter", r"\1 field", words)
 
     return fault
 
 
-def is_flat(schema: JSON, depth: int = 0) -> bool:
-    """Whether the schema is an object of scalars and of such objects: there null counts as absent at every
-    depth.
-
-    False as well for a schema with a mistake in it, which `jsonschema` can name.
-    """
-    if not isinstance(schema, dict) or schema.get("type") != "object" or depth > MAX_DEPTH:
-        return False
-    properties = schema.get("properties", {})
-    return (
-        schema.keys() <= _ROOT_KEYS
-        and isinstance(schema.get("additionalProperties", True), bool)
-        and _is_list_of_names(schema.get("required", []))
-        and isinstance(schema.get("examples", []), list)
-        and _has_texts(schema, ("title", "description"))
-        and schema.get("$schema", _DIALECT) == _DIALECT
-        and isinstance(properties, dict)
-        and all(
-            is_flat(rule, depth + 1) or _is_scalar(rule) or _is_one_or_more(rule)
-            for rule in properties.values()
-        )
-    )
+# -- arguments -----------------------------------------------------------------------------------------------
 
 
-def _is_scalar(rule: JSON) -> bool:
-    return (
-        isinstance(rule, dict)
-        and rule.keys() <= _FLAT_KEYS
-        and rule.get("type") in _FLAT_TYPES
-        and all(_is_number(rule[key]) for key in ("minimum", "maximum") if key in rule)
-        and all(_is_count(rule[key]) for key in ("minLength", "maxLength") if key in rule)
-        and all(isinstance(rule.get(key, []), list) for key in ("enum", "examples"))
-        and all(_is_plain(choice) for choice in rule.get("enum", []))
-        and _is_plain(rule.get("default"))
-        and _has_texts(rule, ("title", "description", "format"))
-        and (rule.get("default") is None or _fits(rule, rule["default"]))
-    )
-
-
-def _fits(rule: JSON, value: JSON) -> bool:
-    try:
-        _check_scalar("", rule, value)
-    except BadRequest:
-        return False
-    return True
-
-
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
-
-def _has_texts(rule: JSON, keys: tuple[str, ...]) -> bool:
-    return all(isinstance(rule.get(key, ""), str) for key in keys)
-
-
-def _is_list_of_names(value: JSON) -> bool:
-    return (
-        isinstance(value, list)
-        and all(isinstance(name, str) for name in value)
-        and len(set(value)) == len(value)
-    )
-
-
-def _is_plain(value: JSON) -> bool:
-    return value is None or isinstance(value, str | bool) or _is_number(value)
-
-
-def _is_number(value: JSON) -> bool:
-    # Infinity and what is no number at all stand in no JSON.
-    return is_number(value) and value - value == 0
-
-
-def _is_count(value: JSON) -> bool:
-    return is_whole(value) and value >= 0
-
-
-def _is_one_or_more(rule: JSON) -> bool:
-    """Whether a rule says: a scalar, or a list of such."""
-    if not isinstance(rule, dict) or rule.keys() - {"anyOf", "description"}:
-        return False
-    choices = rule.get("anyOf")
-    if not isinstance(choices, list) or len(choices) != 2:
-        return False
-    single, several = choices
-    return (
-        _is_scalar(single)
-        and isinstance(several, dict)
-        and several.keys() == {"type", "items", "maxItems"}
-        and several["type"] == "array"
-        and several["items"] == single
-        and _is_count(several["maxItems"])
-    )
-
-
-def _check_one_or_more(name: str, rule: JSON, value: JSON) -> JSON:
-    single, several = rule["anyOf"]
-    if not isinstance(value, list):
-        return _check_scalar(name, single, value)
-    if len(value) > several["maxItems"]:
-        raise BadParameter(name, f"must have at most {several['maxItems']} entries, got {len(value)}")
-    return [_check_scalar(f"{name}[{i}]", single, entry) for i, entry in enumerate(value)]
-
-
-def _without_nulls(schema: JSON, arguments: dict[str, JSON]) -> dict[str, JSON]:
+def _completed(schema: JSON, arguments: dict[str, JSON], depth: int = 0) -> dict[str, JSON]:
+    """The arguments without absent ones, with defaults, and with whole floats as integers."""
+    properties = schema["properties"] if isinstance(schema.get("properties"), dict) else {}
     required = schema.get("required", ())
-    # An unknown name is unknown whatever its value.
-    unknown = (
-        set(arguments) - set(schema.get("properties", ()))
-        if schema.get("additionalProperties", True) is False
-        else ()
-    )
-    return {
-        name: value
-        for name, value in arguments.items()
-        if value is not None or name in required or name in unknown
-    }
-
-
-def _check_flat(schema: JSON, arguments: dict[str, JSON], within: str = "") -> dict[str, JSON]:
-    properties: dict[str, JSON] = schema.get("properties", {})
-    present = _without_nulls(schema, arguments)
-    for name in schema.get("required", ()):
-        if present.get(name) is None:
-            raise BadRequest(f"missing required parameter: {within}{name}")
-    if schema.get("additionalProperties", True) is False:
-        for name in present:
-            if name not in properties:
-                names = ", ".join(properties) or "none"
-                raise BadRequest(f"unknown parameter '{within}{name[:80]}' (known: {names})")
+    is_open = schema.get("additionalProperties", True) is not False
+    present = {}
+    for name, value in arguments.items():
+        rule = properties.get(name)
+        # Within an object a null can be data: there it is absent only where the schema forbids it.
+        is_absent = (is_open or name in properties) if depth == 0 else _forbids_null(rule)
+        if value is not None or name in required or not is_absent:
+            present[name] = _read(rule, value, depth)
     for name, rule in properties.items():
-        if name in present:
-            present[name] = _check_value(within + name, rule, present[name])
-        elif "default" in rule:
-            present[name] = rule["default"]
+        if name not in present and isinstance(rule, dict) and "default" in rule:
+            present[name] = deepcopy(rule["default"])
     return present
 
 
-def _check_value(name: str, rule: JSON, value: JSON) -> JSON:
+def _forbids_null(rule: JSON) -> bool:
+    if not isinstance(rule, dict):
+        return False
     if "anyOf" in rule:
-        return _check_one_or_more(name, rule, value)
-    if rule["type"] != "object":
-        return _check_scalar(name, rule, value)
-    if not isinstance(value, dict):
-        raise BadParameter(name, f"must be of type 'object', got {type_name(value)}")
-    if rule.keys() & {"properties", "required", "additionalProperties"}:
-        return _check_flat(rule, value, f"{name}.")
-    return value  # anything goes, and its nulls are data
+        return all(_forbids_null(choice) for choice in rule["anyOf"])
+    types = rule.get("type", "null")
+    return types != "null" and "null" not in types
 
 
-def _is_among(value: JSON, choices: list[JSON]) -> bool:
-    """Whether a value is one of some; true is not 1."""
-    return any(choice == value and isinstance(choice, bool) == isinstance(value, bool) for choice in choices)
-
-
-def _check_scalar(name: str, rule: JSON, value: JSON) -> JSON:
-    kind = rule["type"]
-    if kind == "integer" and type(value) is float and value.is_integer():
-        value = int(value)
-    if not _has_type(kind, value):
-        raise BadParameter(name, f"must be of type '{kind}', got {type_name(value)}")
-    if "enum" in rule and not _is_among(value, rule["enum"]):
-        raise BadParameter(name, f"must be one of [{_choices(rule['enum'])}], got {_short(value)}")
-    if kind == "string":
-        _check_length(name, rule, len(value))
-    elif kind != "boolean":
-        _check_range(name, rule, value)
+def _read(rule: JSON, value: JSON, depth: int) -> JSON:
+    if not isinstance(rule, dict):
+        return value
+    if rule.get("type") == "integer" and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict) and "properties" in rule:
+        return _completed(rule, value, depth + 1)
+    if isinstance(value, list) and "items" in rule:
+        return [_read(rule["items"], entry, depth + 1) for entry in value]
     return value
 
 
-def _choices(values: JSON) -> str:
-    return ", ".join(f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in values)
+# -- schemas -------------------------------------------------------------------------------------------------
 
 
-def _check_range(name: str, rule: JSON, value: float) -> None:
-    if "minimum" in rule and value < rule["minimum"]:
-        raise BadParameter(name, f"must be at least {rule['minimum']}, got {_short(value)}")
-    if "maximum" in rule and value > rule["maximum"]:
-        raise BadParameter(name, f"must be at most {rule['maximum']}, got {_short(value)}")
+class _Compiled:
+    """A schema that is ready to check. Raises `ConfigError`."""
+
+    def __init__(self, schema: dict[str, JSON]) -> None:
+        # Read as 2020-12 whatever it says; `$id` would be the base of its references.
+        self._schema = {key: value for key, value in schema.items() if key not in ("$id", "$schema")}
+        self._is_recursive = _is_recursive(self._schema)
+        self._validator = _validator(self._schema)
+
+    def fits(self, name: str, value: JSON) -> bool:
+        """Whether a value fits one of the properties."""
+        pointer = quote(name.replace("~", "~0").replace("/", "~1"), safe="~")
+        registry = jsonschema_rs.Registry([("urn:tool", self._schema)], retriever=_refuse)
+        return _validator({"$ref": f"urn:tool#/properties/{pointer}"}, registry).is_valid(value)
+
+    def error(self, arguments: dict[str, JSON]) -> BadRequest | None:
+        """What does not fit, None where all does."""
+        try:
+            return self._error(arguments)
+        except UnicodeEncodeError:  # lone surrogates
+            return self._error(json.loads(sound(json.dumps(arguments, ensure_ascii=False))))
+        except ValueError as error:  # nested too deep
+            return BadRequest(f"the arguments cannot be checked: {cut(str(error), 300)}")
+
+    def _error(self, arguments: dict[str, JSON]) -> BadRequest | None:
+        if self._validator.is_valid(arguments):
+            return None
+        for name in self._schema.get("required", ()):
+            if arguments.get(name) is None:
+                return BadRequest(f"missing required parameter: {name}")
+        if self._is_recursive:
+            # `is_valid` remembers what it has seen; an error takes time exponential in the arguments' depth.
+            for name in self._schema.get("properties", {}).keys() & arguments.keys():
+                if not self.fits(name, arguments[name]):
+                    return BadParameter(name, "does not fit the tool's schema")
+            return BadRequest("the arguments do not fit the tool's schema")
+        try:
+            self._validator.validate(arguments)
+        except ValidationError as error:
+            return _worded(error, self._schema)
+        return None
 
 
-def _check_length(name: str, rule: JSON, length: int) -> None:
-    if "minLength" in rule and length < rule["minLength"]:
-        least = rule["minLength"]
-        raise BadParameter(name, f"must have at least {least} character{'s' if least != 1 else ''}")
-    if "maxLength" in rule and length > rule["maxLength"]:
-        raise BadParameter(name, f"must have at most {rule['maxLength']} characters, got {length}")
+def _validator(
+    schema: JSON, registry: jsonschema_rs.Registry | None = None
+) -> jsonschema_rs.Draft202012Validator:
+    try:
+        return jsonschema_rs.Draft202012Validator(
+            schema, retriever=_refuse, registry=registry, pattern_options=jsonschema_rs.RegexOptions()
+        )
+    except ValidationError as error:
+        if error.kind.name == "format":
+            raise ConfigError(
+                f"the pattern '{one_line(str(error.instance), 80)}' cannot be searched in linear time; write "
+                "it without look-ahead, look-behind and back references, or check it in the tool"
+            ) from error
+        where = "/".join(map(str, error.instance_path)) or "the root"
+        raise ConfigError(
+            f"parameters are not a JSON Schema: {cut(error.message, 300)} at {cut(where, 200)}"
+        ) from error
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ConfigError(f"parameters are not a JSON Schema: {cut(str(error), 300)}") from error
 
 
-def _has_type(kind: str, value: JSON) -> bool:
-    if isinstance(value, bool):  # to Python a number, too
-        return kind == "boolean"
-    return isinstance(value, _CLASSES[kind])
+def _refuse(uri: str) -> JSON:
+    raise ValueError(_LOCAL)
 
 
-_TYPE_NAMES = {
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    str: "string",
-    list: "array",
-    dict: "object",
-}
+def _is_recursive(schema: JSON) -> bool:
+    """Whether a schema refers to itself. Raises `ConfigError` if it is too deep, too large with its
+    references written out, or refers outside itself.
+    """
+    anchors = _anchors(schema)
+    sizes: dict[int, int] = {}
+    active: set[int] = set()
+    recursive = False
+
+    def measure(node: JSON, depth: int) -> int:
+        nonlocal recursive
+        if depth > MAX_DEPTH:
+            raise ConfigError(f"parameters are nested more than {MAX_DEPTH} deep, counting references")
+        if not isinstance(node, dict):
+            return 1
+        if id(node) in active:
+            recursive = True
+            return 1
+        if id(node) not in sizes:
+            active.add(id(node))
+            inner = [*_children(node)]
+            if isinstance(node.get("$ref"), str):
+                inner.append(_target(schema, node["$ref"], anchors))
+            sizes[id(node)] = 1 + sum(measure(child, depth + 1) for child in inner)
+            active.remove(id(node))
+            if sizes[id(node)] > MAX_NODES:
+                raise ConfigError(f"parameters hold more than {MAX_NODES:,} schemas, counting references")
+        return sizes[id(node)]
+
+    measure(schema, 1)
+    return recursive
+
+
+def _anchors(schema: JSON) -> dict[str, JSON]:
+    """The schemas by their `$anchor`. Raises `ConfigError` for an identifier that would move references."""
+    anchors = {}
+    waiting = [schema]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            waiting += _children(node)
+            if isinstance(node.get("$anchor"), str):
+                anchors[node["$anchor"]] = node
+            for word in ("$id", "$dynamicRef"):
+                if word in node:
+                    raise ConfigError(f"'{word}' is not supported; {_LOCAL}")
+    return anchors
+
+
+def _children(rule: dict[str, JSON]) -> Iterator[JSON]:
+    """The schemas directly within a schema, and values of keywords that hold none."""
+    for word, value in rule.items():
+        if word in _TABLES and isinstance(value, dict):
+            yield from value.values()
+        elif word not in _DATA:
+            yield from value if isinstance(value, list) else [value]
+
+
+def _target(schema: JSON, reference: str, anchors: dict[str, JSON]) -> JSON:
+    if not reference.startswith("#"):
+        raise ConfigError(f"parameters refer to '{one_line(reference, 80)}': {_LOCAL}")
+    pointer = unquote(reference[1:])
+    if pointer in anchors:
+        return anchors[pointer]
+    node = _walk(schema, [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]])
+    if node is None or (pointer and not pointer.startswith("/")):
+        raise ConfigError(f"parameters refer to '{one_line(reference, 80)}', where no schema is")
+    return node
+
+
+def _walk(node: JSON, path: Iterable[str | int]) -> JSON:
+    """What lies at a path, None where nothing does."""
+    for part in path:
+        if isinstance(node, list) and str(part).isdecimal() and int(part) < len(node):
+            node = node[int(part)]
+        else:
+            node = node.get(part) if isinstance(node, dict) else None
+    return node
+
+
+# -- errors --------------------------------------------------------------------------------------------------
+
+
+def _worded(error: ValidationError, schema: JSON) -> BadRequest:
+    kind, value, name = error.kind, error.instance, _name(error.instance_path)
+    within = f"{name}." if name else ""
+    if isinstance(kind, Kind.Required):
+        return BadRequest(f"missing required parameter: {within}{kind.property}")
+    if isinstance(kind, Kind.AnyOf | Kind.OneOfNotValid):
+        firsts = [errors[0] for errors in kind.context if errors]
+        wrong_type = [first for first in firsts if _is_wrong_type(first, error)]
+        if len(firsts) - len(wrong_type) == 1:  # the value has the type of one choice alone
+            return _worded(next(first for first in firsts if first not in wrong_type), schema)
+        types = [kind for first in firsts if isinstance(first.kind, Kind.Type) for kind in first.kind.types]
+        if name and firsts and len(wrong_type) == len(firsts):
+            return BadParameter(name, _type_problem(types, value))
+    if error.schema_path[-1:] == ["additionalProperties"] and isinstance(value, dict):
+        unknown = kind.unexpected if isinstance(kind, Kind.AdditionalProperties) else list(value)
+        rule = _walk(schema, error.schema_path[:-1])
+        known = ", ".join(rule.get("properties", ())) if isinstance(rule, dict) else ""
+        return BadRequest(f"unknown parameter '{within}{cut(unknown[0], 80)}' (known: {known or 'none'})")
+    problem = _problem(kind, value) or f"does not fit: {cut(error.message, 300)}"
+    return BadParameter(name, problem) if name else BadRequest(f"the arguments: {cut(error.message, 300)}")
+
+
+def _is_wrong_type(error: ValidationError, choice: ValidationError) -> bool:
+    return isinstance(error.kind, Kind.Type) and error.instance_path == choice.instance_path
+
+
+def _name(path: Sequence[str | int]) -> str:
+    """A value's place, as `filters.since` or `tags[0]`."""
+    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return cut(name.removeprefix("."), 200)
+
+
+def _problem(kind: Kind, value: JSON) -> str | None:
+    match kind:
+        case Kind.Type(types):
+            return _type_problem(types, value)
+        case Kind.Enum(options):
+            choices = ", ".join(_shown(choice) for choice in options)
+            return f"must be one of [{choices}], got {_shown(value)}"
+        case Kind.Minimum(limit):
+            return f"must be at least {limit}, got {_shown(value)}"
+        case Kind.Maximum(limit):
+            return f"must be at most {limit}, got {_shown(value)}"
+        case Kind.MinLength(limit):
+            return f"must have at least {limit} character{'s' if limit != 1 else ''}"
+        case Kind.MaxLength(limit):
+            return f"must have at most {limit} characters, got {len(value)}"
+        case Kind.MaxItems(limit):
+            return f"must have at most {limit} entries, got {len(value)}"
+    return None
+
+
+def _type_problem(types: Sequence[str], value: JSON) -> str:
+    names = " or ".join(f"'{name}'" for name in types)
+    return f"must be of type {names}, got {type_name(value)}"
 
 
 def type_name(value: JSON) -> str:
@@ -282,28 +337,5 @@ def type_name(value: JSON) -> str:
     return _TYPE_NAMES.get(type(value), "null")
 
 
-def _short(value: JSON) -> str:
+def _shown(value: JSON) -> str:
     return cut(f'"{value}"' if isinstance(value, str) else str(value), 80, "...")
-
-
-def _check_full(full: "FullCheck", schema: JSON, arguments: dict[str, JSON]) -> dict[str, JSON]:
-    present = _without_nulls(schema, arguments)
-    for name in full.required:
-        if name not in present:
-            raise BadRequest(f"missing required parameter: {name}")
-    present = {**{name: value for name, value in full.defaults.items() if name not in present}, **present}
-    error = full.error(present)
-    if error is not None:
-        raise BadRequest(_sentence(error))
-    return present
-
-
-def _sentence(error: JSON, noun: str = "parameter ") -> str:
-    path = "/".join(str(part) for part in error.absolute_path)
-    if error.validator == "type" and path:
-        return f"{noun}'{path}' must be of type '{error.validator_value}', got {type_name(error.instance)}"
-    if error.validator == "enum" and path:
-        choices = _choices(error.validator_value)
-        return f"{noun}'{path}' must be one of [{choices}], got {_short(error.instance)}"
-    subject = f"{noun}'{path}': " if path else ""
-    return subject + cut(error.message, 300, "...")

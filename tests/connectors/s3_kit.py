@@ -120,7 +120,7 @@ def serving() -> Iterator[Bucket]:
 
 def connector(bucket: Bucket | str, **options: Any) -> S3Connector:
     url = bucket if isinstance(bucket, str) else bucket.url
-    return S3Connector("s3:docs", "docs", **{"endpoint_url": url, "environ": KEYS, **options})
+    return S3Connector("s3:docs", "docs", **{"endpoint_url": url, **options})
 
 
 class Scan:

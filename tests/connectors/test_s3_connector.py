@@ -3,22 +3,21 @@
 import json
 import logging
 import os
+import re
 import subprocess
-from collections.abc import Iterator
-from datetime import UTC, datetime
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from kit import project, workspace
-from real_clients import peer
 from s3_kit import KEYS, SECRET, Bucket, Scan, connector, serving
 from web_kit import Page
 from web_kit import serving as serving_site
 
-from ctx.connectors import s3, s3_credentials, session
+from ctx.connectors import s3
 from ctx.connectors.s3 import S3Connector
-from ctx.connectors.s3_credentials import find_credentials, find_region
-from ctx.connectors.s3_sign import Credentials, path_of, query_of, signed_headers
 from ctx.errors import ConfigError, SourceError
 
 ODD_KEYS = (
@@ -37,6 +36,17 @@ ODD_KEYS = (
     "smile😀.md",
     "quote'\"<>.md",
 )
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keys in the environment, and no others that this machine may have."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "aws-credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "aws-config"))
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture
@@ -268,12 +278,12 @@ def test_a_store_that_is_not_there_is_a_source_error() -> None:
 
 
 def test_no_key_secret_or_token_is_in_a_message_a_log_or_what_is_stored(
-    bucket: Bucket, caplog: pytest.LogCaptureFixture
+    bucket: Bucket, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG)
     bucket.objects = {"a.md": b"A"}
-    environ = {**KEYS, "AWS_SESSION_TOKEN": "t0ken-t0ken"}
-    source = connector(bucket, environ=environ)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "t0ken-t0ken")
+    source = connector(bucket)
     scan = Scan(source)
     requests = str(bucket.headers)
     assert "t0ken-t0ken" in requests  # lent keys need it
@@ -284,7 +294,6 @@ def test_no_key_secret_or_token_is_in_a_message_a_log_or_what_is_stored(
     public = caplog.text + str(caught.value) + repr(scan.known) + repr(scan.urls) + source.signature
     for word in (SECRET, "t0ken-t0ken", "AKIAEXAMPLE"):
         assert word not in public
-    assert SECRET not in repr(Credentials("a", SECRET))
 
 
 def test_an_anonymous_request_is_not_signed(bucket: Bucket) -> None:
@@ -309,95 +318,89 @@ def test_what_is_no_bucket_region_or_endpoint_is_a_mistake_of_the_configuration(
             S3Connector("s3", name)
 
 
-@pytest.mark.parametrize(
-    ("path", "query", "headers", "signature"),
-    [
-        (
-            "/test.txt",
-            {},
-            {"Range": "bytes=0-9"},
-            "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41",
-        ),
-        (
-            "/",
-            {"prefix": "J", "max-keys": "2"},
-            {},
-            "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7",
-        ),
-        ("/", {"lifecycle": ""}, {}, "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"),
-    ],
-)
-def test_a_request_is_signed_as_in_the_published_examples(
-    path: str, query: dict[str, str], headers: dict[str, str], signature: str
-) -> None:
-    lines = signed_headers(
-        "examplebucket.s3.amazonaws.com",
-        path_of(path),
-        query_of(query),
-        region="us-east-1",
-        credentials=Credentials("AKIAIOSFODNN7EXAMPLE", SECRET),
-        moment=datetime(2013, 5, 24, tzinfo=UTC),
-        headers=headers,
-    )
-    assert dict(lines)["authorization"].endswith(f"Signature={signature}")
+def signer_of(bucket: Bucket) -> tuple[str, str]:
+    """The key and the region of the last request."""
+    match = re.search(r"Credential=([^/]+)/\d+/([^/]+)/s3", bucket.headers[-1]["authorization"])
+    assert match is not None
+    return match[1], match[2]
 
 
-def test_keys_come_from_the_chain_in_its_order(tmp_path: Path) -> None:
-    (tmp_path / "credentials").write_text(
-        "[default]\naws_access_key_id = D\naws_secret_access_key = "
-        "d%s\n[team]\naws_access_key_id=T\naws_secret_access_key=t\naws_session_token=tt\n"
-    )
-    (tmp_path / "config").write_text("[profile team]\nregion = eu-north-1\n[profile sso]\nsso_session = x\n")
-    files = {
-        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"),
-        "AWS_CONFIG_FILE": str(tmp_path / "config"),
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    assert find_credentials({**files, **KEYS}, None).key == "AKIAEXAMPLE"
-    assert find_credentials({**files, **KEYS}, "team") == Credentials("T", "t", "tt")
-    assert find_credentials(files, None) == Credentials("D", "d%s")
-    assert find_credentials({**files, "AWS_PROFILE": "team"}, None).key == "T"
-    assert find_region({**files, "AWS_PROFILE": "team"}, None) == "eu-north-1"
-    assert find_region(files, None) == "us-east-1"
-    assert find_region({**files, "AWS_REGION": "x-1"}, "team") == "x-1"
-    for profile in ("sso", "absent"):
-        with pytest.raises(SourceError, match=f"profile '{profile}' holds no keys.*export-credentials"):
-            find_credentials(files, profile)
-    (tmp_path / "credentials").write_text("secret without a section\n")
-    with pytest.raises(SourceError, match="cannot be read") as caught:
-        find_credentials(files, None)
-    assert "secret" not in caught.value.message.replace("credentials", "")
-
-
-def test_a_role_of_a_container_or_a_machine_lends_keys(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    lent = {"AccessKeyId": "L", "SecretAccessKey": "l", "Token": "lt", "Expiration": "2100-01-01T00:00:00Z"}
-    with serving_site() as site:
-        site.pages["/keys"] = Page(json.dumps(lent).encode())
-        environ = {
-            "HOME": str(tmp_path),
-            "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
-            "AWS_CONFIG_FILE": "/nonexistent",
-        }
-        container = {
-            **environ,
-            "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{site.url}/keys",
-            "AWS_CONTAINER_AUTHORIZATION_TOKEN": "me",
-        }
-        monkeypatch.setattr(s3_credentials, "_service", lambda url: session.Session(frozenset({site.host})))
-        assert find_credentials(container, None)[:3] == ("L", "l", "lt")
-        assert dict(site.headers[-1])["Authorization"] == "me"
-        machine = {**environ, "AWS_EC2_METADATA_SERVICE_ENDPOINT": site.url}
-        with pytest.raises(SourceError, match="no keys were found"):  # it does not answer as such a machine
-            find_credentials(machine, None)
-
-
-def test_a_bucket_is_indexed_and_brought_up_to_date(
+def test_keys_and_region_come_from_the_chain_in_its_order(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
+    bucket.objects = {"a.md": b"A"}
+    process = f"{sys.executable} {tmp_path / 'keys.py'}"
+    (tmp_path / "keys.py").write_text(
+        'print(\'{"Version": 1, "AccessKeyId": "P", "SecretAccessKey": "p"}\')\n'
+    )
+    (tmp_path / "aws-credentials").write_text(
+        "[default]\naws_access_key_id = D\naws_secret_access_key = d%s\n"
+        "[team]\naws_access_key_id = T\naws_secret_access_key = t\n"
+    )
+    (tmp_path / "aws-config").write_text(
+        f"[profile team]\nregion = eu-north-1\n[profile process]\ncredential_process = {process}\n"
+    )
+    for options, environ, signer in (
+        ({}, {}, ("AKIAEXAMPLE", "us-east-1")),
+        ({"region": "eu-west-1"}, {"AWS_REGION": "x-1"}, ("AKIAEXAMPLE", "eu-west-1")),
+        ({}, {"AWS_REGION": "x-1"}, ("AKIAEXAMPLE", "x-1")),
+        ({"profile": "team"}, {}, ("T", "eu-north-1")),
+        ({"profile": "process"}, {}, ("P", "us-east-1")),
+        ({}, {"AWS_ACCESS_KEY_ID": ""}, ("D", "us-east-1")),
+        ({}, {"AWS_ACCESS_KEY_ID": "", "AWS_PROFILE": "team"}, ("T", "eu-north-1")),
+    ):
+        with monkeypatch.context() as patch:
+            for name, value in environ.items():
+                patch.setenv(name, value)
+            assert Scan(connector(bucket, **options)).ids == {"a.md"}
+        assert signer_of(bucket) == signer
+
+
+def test_without_keys_the_mend_is_said(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    with pytest.raises(SourceError, match=r"no keys were found: set AWS_ACCESS_KEY_ID.*anonymous = true"):
+        Scan(connector(bucket))
+    with pytest.raises(SourceError, match=r"profile \(absent\) could not be found"):
+        Scan(connector(bucket, profile="absent"))
+    (tmp_path / "aws-config").write_text(
+        "[profile old]\nsso_start_url = https://x\nsso_region = us-east-1\n"
+        "sso_account_id = 1\nsso_role_name = r\n"
+    )
+    with pytest.raises(SourceError, match=r"no keys were found: .*SSO"):
+        Scan(connector(bucket, profile="old"))
+    (tmp_path / "aws-credentials").write_text("wJalrXUtnFEMI without a section\n")
+    with pytest.raises(SourceError, match="no keys were found") as caught:
+        Scan(connector(bucket))
+    assert "wJalrXUtnFEMI" not in caught.value.message
+
+
+def test_without_the_extra_the_error_says_what_to_install(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "botocore.auth", None)
+    with pytest.raises(SourceError, match=r"pip install 'ctx-server\[s3\]'"):
+        Scan(connector(bucket))
+    bucket.objects = {"a.md": b"A"}
+    assert Scan(connector(bucket, anonymous=True)).ids == {"a.md"}
+
+
+def test_a_role_of_a_container_lends_keys(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    lent = {"AccessKeyId": "L", "SecretAccessKey": "l", "Token": "lt", "Expiration": "2100-01-01T00:00:00Z"}
+    bucket.objects = {"a.md": b"A"}
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    with serving_site() as site:
+        site.pages["/keys"] = Page(json.dumps(lent).encode())
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{site.url}/keys")
+        monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "me")
+        assert Scan(connector(bucket)).ids == {"a.md"}
+        assert dict(site.headers[-1])["Authorization"] == "me"
+    assert signer_of(bucket)[0] == "L"
+    assert bucket.headers[-1]["x-amz-security-token"] == "lt"
+
+
+def test_a_bucket_is_indexed_and_brought_up_to_date(bucket: Bucket, tmp_path: Path) -> None:
     bucket.objects = {f"{number}.md": b"# Page %d\n\ntext" % number for number in range(5)}
     config = project(
         tmp_path,
@@ -441,44 +444,76 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.slow
-@pytest.mark.clients
-def test_a_server_that_checks_signatures_accepts_ours() -> None:
-    command = [peer("python"), "-c", SERVER]
-    environ = {**os.environ, "INITIAL_NO_AUTH_ACTION_COUNT": "3"}
+Put = Callable[[str, str | None], None]
+
+
+@contextmanager
+def store(unchecked_calls: str) -> Iterator[tuple[str, dict[str, str], Put]]:
+    """(address, keys of a user, what puts an object) of a server that checks signatures after some calls."""
+    environ = {**os.environ, "INITIAL_NO_AUTH_ACTION_COUNT": unchecked_calls}
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ
+        [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
+
+        def put(name: str, body: str | None) -> None:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps([name, body]) + "\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "done\n"
+
         try:
             line = ""
             while not line.startswith("["):
                 line = process.stdout.readline()
                 assert line, "the server did not start"
             url, keys = json.loads(line)
-
-            def put(name: str, body: str | None) -> None:
-                assert process.stdin is not None
-                assert process.stdout is not None
-                process.stdin.write(json.dumps([name, body]) + "\n")
-                process.stdin.flush()
-                assert process.stdout.readline() == "done\n"
-
-            names = [name for name in ODD_KEYS if ".." not in name and name != "./dot.md"]
-            for name in names:
-                put(name, f"text of {name}")
-            environ = {**KEYS, **{name.upper(): value for name, value in keys.items()}}
-            source = connector(url, environ=environ)
-            first = Scan(source)
-            assert first.problems == {}
-            assert set(first.data.values()) == {f"text of {name}".encode() for name in names}
-            put(names[0], "changed")
-            put(names[1], None)
-            second = Scan(source, first.known)
-            assert list(second.data.values()) == [b"changed"]
-            assert set(first.known) - set(second.known) == {names[1]}
-            with pytest.raises(SourceError, match="secret key is wrong"):
-                Scan(connector(url, environ={**environ, "AWS_SECRET_ACCESS_KEY": "other"}))
+            yield url, keys, put
         finally:
             process.kill()
+
+
+@pytest.mark.slow
+def test_a_server_that_checks_signatures_accepts_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    with store("3") as (url, keys, put):
+        names = [name for name in ODD_KEYS if ".." not in name and name != "./dot.md"]
+        assert len(names) == 12
+        for name in names:
+            put(name, f"text of {name}")
+        for variable, value in keys.items():
+            monkeypatch.setenv(variable.upper(), value)
+        source = connector(url)
+        first = Scan(source)
+        assert first.problems == {}
+        assert set(first.data.values()) == {f"text of {name}".encode() for name in names}
+        put(names[0], "changed")
+        put(names[1], None)
+        second = Scan(source, first.known)
+        assert list(second.data.values()) == [b"changed"]
+        assert set(first.known) - set(second.known) == {names[1]}
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "other")
+        with pytest.raises(SourceError, match="secret key is wrong"):
+            Scan(connector(url))
+
+
+@pytest.mark.slow
+def test_a_role_is_assumed_by_a_profile_and_by_a_web_identity(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    role = "arn:aws:iam::123456789012:role/reader"
+    with store("inf") as (url, _, put):
+        put("a.md", "A")
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", url)
+        (tmp_path / "aws-config").write_text(
+            f"[profile team]\nrole_arn = {role}\nsource_profile = base\nregion = eu-west-1\n"
+            "[profile base]\naws_access_key_id = B\naws_secret_access_key = b\n"
+        )
+        assert Scan(connector(url, profile="team", region="us-east-1")).ids == {"a.md"}
+        (tmp_path / "token").write_text("token")
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.setenv("AWS_ROLE_ARN", role)
+        monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+        monkeypatch.setenv("AWS_REGION", "us-east-1")
+        assert Scan(connector(url)).ids == {"a.md"}

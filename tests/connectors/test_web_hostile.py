@@ -16,7 +16,7 @@ from ctx.connectors import session, web_client, web_journal
 from ctx.connectors.web import WebConnector
 from ctx.connectors.web_address import canonical, folder_of
 from ctx.connectors.web_page import read_page, read_sitemap
-from ctx.connectors.web_robots import read_robots
+from ctx.connectors.web_robots import Robots
 from ctx.errors import SourceError
 from ctx.lua import fetch
 
@@ -399,7 +399,7 @@ def test_the_folder_of_an_address() -> None:
     ],
 )
 def test_robots_txt_is_read_after_its_rfc(rules: str, path: str, allowed: bool) -> None:
-    assert read_robots(rules.encode(), "ctx").allows(f"http://e.x{path}") is allowed
+    assert Robots(rules.encode(), "ctx").allows(f"http://e.x{path}") is allowed
 
 
 @pytest.mark.parametrize(
@@ -415,6 +415,7 @@ def test_robots_txt_is_read_after_its_rfc(rules: str, path: str, allowed: bool) 
         b"\xff\xfe<\x00a\x00",
         b"User-agent: *\n" + b"Disallow: /" + b"*a" * 2000 + b"\n",
         b"Disallow: " * 50_000,
+        b"Disallow: http://[\nAllow: //\nDisallow: %\nCrawl-delay: nan\nRequest-rate: /\nVisit-time: -\n",
         b"<loc>" * 100_000,
         b"<urlset>" + b"<loc>" + b" " * 400_000,
         (b"<loc>" + b" " * 198) * 100_000,
@@ -428,5 +429,5 @@ def test_no_text_makes_a_reader_slow_or_fail(data: bytes) -> None:
     for sitemap in (data, b"<urlset>" + data + b"</urlset>"):
         with contextlib.suppress(SourceError):
             read_sitemap(sitemap, "http://e.x/", queries=True)
-    read_robots(b"User-agent: *\n" + data, "ctx").allows("http://e.x/" + "a" * 1900)
+    Robots(b"User-agent: *\n" + data, "ctx").allows("http://e.x/" + "a" * 1900)
     assert time.process_time() - began_s < 20  # quadratic work would be minutes

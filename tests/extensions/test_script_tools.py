@@ -570,17 +570,17 @@ def test_a_schema_written_in_lua_may_have_empty_lists() -> None:
         (
             "{ type = 'object', properties = { n = { type = 'integer' } } }",
             "{ n = 1.5 }",
-            "'result/n' must be of type 'integer', got number",
+            "'result.n' must be of type 'integer', got number",
         ),
         ("{ type = 'object' }", "'text'", "'result' must be of type 'object', got string"),
-        ("{ type = 'object', required = { 'n' } }", "{ m = 1 }", "'result': 'n' is a required property"),
+        ("{ type = 'object', required = { 'n' } }", "{ m = 1 }", "missing required field: result.n"),
         ("{ type = 'array', items = { type = 'integer' } }", "{ 1, 2 }", None),
         ("{ type = 'array', items = { type = 'integer' } }", "{}", None),
         (
             "{ type = 'array', items = { ['$ref'] = '#/$defs/row' }, ['$defs'] = { row = { type = 'string' "
             "} } }",
             "{ 'a', 2 }",
-            "'result/1' must be of type 'string', got integer",
+            "'result[1]' must be of type 'string', got integer",
         ),
         ("{ type = 'object', properties = {}, required = {} }", "{}", None),
     ],

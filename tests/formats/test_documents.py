@@ -34,6 +34,8 @@ DOCUMENTS: dict[str, bytes] = {
     "prices.xlsx": made_of.xlsx(
         {"Intro": [["About these prices"]], "Fruit": [["Name", "Price"], ["Quince", 3.5], ["Medlar", 4]]}
     ),
+    "stock.xls": made_of.xls({"Süd": [["Name", "Price"], ["Cloudberry", 3.5]], "Nord": [["nothing"]]}),
+    "letter.rtf": rb"{\rtf1\ansi\ansicpg1250{\info{\title Minutes of May}}The gorse was cut \'e9\u337?\par}",
     "letter.odt": made_of.odf(
         "text",
         '<text:h text:outline-level="1">Greeting</text:h>'
@@ -87,6 +89,8 @@ QUESTIONS = {
     "millstone weight nine hundred": ("manual.docx", "The mill", "Sails"),
     "revenue rose frisia": ("deck.pptx", "Opening", "Slide 2: Numbers"),
     "breathe slowly": ("deck.pptx", "Opening", "Slide 2: Numbers"),
+    "cloudberry price": ("stock.xls", "stock", "Sheet Süd"),
+    "gorse": ("letter.rtf", "Minutes of May", ""),
     "quince price": ("prices.xlsx", "prices", "Sheet Fruit"),
     "clogs are late": ("letter.odt", "Greeting", "Matter"),
     "pumping never ends": ("talk.odp", "Polders", "Slide 2: Polders"),

@@ -98,7 +98,10 @@ HOSTILE: dict[str, tuple[bytes | Callable[[], bytes], str]] = {
     ),
     "no-book.epub": (made_of.zipped({"a": "b"}), "is damaged"),
     "old.doc": (OLE, "is in Word's old binary format, which ctx does not read; save it as .docx"),
-    "old.xls": (OLE, "is in Excel's old binary format"),
+    "damaged.xls": (OLE, "is damaged"),
+    "cut.xls": (made_of.xls({"a": [["b"]]})[:512], "is damaged"),
+    "letter.xls": (made_of.compound_file("WordDocument", b""), "is encrypted: it opens only with a password"),
+    "locked.xlsx": (made_of.compound_file("EncryptedPackage", b""), "is encrypted"),
     "old.ppt": (OLE, "is in PowerPoint's old binary format"),
     "no-mail.eml": (b"just some words without a header", "is damaged: no e-mail"),
 }

@@ -19,6 +19,8 @@ DOCUMENTS: dict[str, bytes] = {
     "manual.docx": made_of.docx(made_of.word_paragraph("Sails", "heading1") + made_of.word_paragraph("turn")),
     "deck.pptx": made_of.pptx([("Opening", "Welcome"), ("Numbers", "Revenue rose in Frisia")]),
     "prices.xlsx": made_of.xlsx({"Fruit": [["Name", "Price"], ["Quince", 3.5]]}),
+    "old.xls": made_of.xls({"Fruit": [["Name", "Price"], ["Quince", 3.5]]}),
+    "letter.rtf": rb"{\rtf1\ansi Hello {\b world}\par}",
     "letter.odt": made_of.odf("text", "<text:p>Wooden clogs are late again</text:p>"),
     "talk.odp": made_of.odf(
         "presentation", "<draw:page><draw:frame><text:p>Hi</text:p></draw:frame></draw:page>"
@@ -33,6 +35,7 @@ DOCUMENTS: dict[str, bytes] = {
         ("manual.docx", ["doc", "odt", "xlsx", "pdf", "txt", "zip", "eml"]),
         ("deck.pptx", ["ppt", "docx", "odp"]),
         ("prices.xlsx", ["xls", "docx", "csv"]),
+        ("letter.rtf", ["doc", "txt", "docx"]),
         ("letter.odt", ["docx", "ods", "odp", "doc"]),
         ("talk.odp", ["pptx", "odt"]),
         ("count.ods", ["odt", "xls"]),

@@ -181,10 +181,19 @@ def test_a_pdf_is_read_as_one_whatever_it_is_called(name: str) -> None:
     assert "The sluice opens at dawn" in extracted.body
 
 
-@pytest.mark.parametrize("name", ["letter.doc", "letter.rtf", "letter"])
-def test_rich_text_is_said_not_read_as_its_markup(name: str) -> None:
-    with pytest.raises(SourceError, match="Rich Text Format"):
-        extract(Content(rb"{\rtf1\ansi Hello {\b world}\par}"), name)
+def test_rich_text_is_read_in_the_code_page_that_it_names() -> None:
+    source = rb"{\rtf1\ansi\ansicpg1250{\fonttbl{\f0 Arial;}}\f0 f{\b \'fb}t\'f5 \u337?\par two\cell three\row\par}"
+    extracted = extract(Content(source), "letter.rtf")
+    assert extracted is not None
+    assert extracted.media_type == "application/rtf"
+    assert extracted.body == "fűtő ő\ntwo|three"
+
+
+def test_rich_text_of_many_groups_or_pictures_is_read() -> None:
+    deep = b"{\\rtf1 " + b"{\\b " * 100_000 + b"word" + b"}" * 100_000 + b"{\\pict " + b"0a" * 200_000 + b"}}"
+    extracted = extract(Content(deep), "deep.rtf")
+    assert extracted is not None
+    assert extracted.body == "word"
 
 
 MESSAGE = b"Return-Path: <ann@example.org>\r\nReceived: from a\r\n\tby b\r\nSubject: =?utf-8?Q?D=C3=A9j=C3=A0?=\r\n\r\nA dike\r\n"

@@ -12,6 +12,8 @@ JAPANESE = "サーバーは起動時に設定ファイルを一度だけ読み�
 CHINESE = "服务器在启动时读取一次配置文件，之后不再读取。搜索速度很快。"
 KOREAN = "서버는 시작할 때 설정 파일을 한 번만 읽습니다. 검색은 빠릅니다. "
 POLISH = "Zażółć gęślą jaźń. Wszystkie pliki są wczytywane przy każdym uruchomieniu usługi. "
+HUNGARIAN = "Árvíztűrő tükörfúrógép és egy őszi rőt levél. "
+CZECH = "Příliš žluťoučký kůň úpěl ďábelské ódy. Soubory se načítají při každém spuštění. "
 HEBREW = "השרת קורא את ההגדרות פעם אחת בלבד בעת ההפעלה, והחיפוש מהיר מאוד. "
 TURKISH = "Sunucu ayarları yalnızca başlangıçta bir kez okur; arama çok hızlıdır ve değişiklikler görünür. "
 
@@ -36,7 +38,6 @@ TURKISH = "Sunucu ayarları yalnızca başlangıçta bir kez okur; arama çok h�
         (HEBREW, "iso8859-8"),
         (TURKISH, "cp1254"),
         (TURKISH, "iso8859-9"),
-        ("İstanbul'da ŞİŞLİ", "cp1254"),
         ("# Kurulum\n\nÖnce paketi yükleyin, sonra sunucuyu başlatın.\n", "cp1254"),
         ("değişiklik günlüğü", "cp1254"),
         ("Ég tala íslensku við þig", "cp1252"),
@@ -54,9 +55,23 @@ TURKISH = "Sunucu ayarları yalnızca başlangıçta bir kez okur; arama çok h�
         (JAPANESE, "iso2022_jp"),
         (CHINESE, "gbk"),
         (KOREAN, "euc_kr"),
+        (HUNGARIAN, "cp1250"),
+        (HUNGARIAN, "iso8859-2"),
+        (CZECH, "iso8859-2"),
+        (CZECH, "cp1250"),
+        ("Fişierele sunt citite la fiecare pornire, iar căutarea este rapidă. ", "iso8859-2"),
+        ("Nameščanje sistema je končano, strežnik pa teče v ozadju že več ur. ", "iso8859-2"),
+        ("Українська мова є державною мовою, і її вивчають у школах. ", "koi8-u"),
+        ("Ο διακομιστής διαβάζει τις ρυθμίσεις. ", "iso8859-7"),
+        (CHINESE, "gb18030"),
+        ("設定檔在啟動時讀取一次，之後不再讀取。搜尋速度很快。", "big5"),
+        ("الخادم يقرأ الإعدادات مرة واحدة عند التشغيل، والبحث سريع جدا. ", "cp1256"),
+        ("© 2020 José García, naïve café", "latin-1"),
+        ("It’s “fine”", "cp1252"),
+        ("20 °C", "latin-1"),
     ],
 )
-@pytest.mark.parametrize("times", [1, 30])
+@pytest.mark.parametrize("times", [1, 30, 1000])  # more than the sample
 def test_a_legacy_encoding_is_found_from_the_text_alone(text: str, encoding: str, times: int) -> None:
     assert decode((text * times).encode(encoding)) == text * times
 
@@ -104,7 +119,7 @@ def test_utf8_with_a_few_bad_bytes_stays_utf8() -> None:
 @pytest.mark.parametrize("other", ["latin-1", "cp1250"])
 def test_lines_of_utf8_among_others_are_read_each_as_what_it_is(other: str) -> None:
     plain = "nothing but ASCII is said in nearly all of these lines\n" * 40
-    author = "Author: Jörg Müller, für alle\n" if other == "latin-1" else "Autor: Zażółć gęślą jaźń\n"
+    author = "Author: Jörg Müller, für alle\n" if other == "latin-1" else f"Autor: {POLISH}\n"
     data = plain.encode() + "Entwickler: Jörg Müller\n".encode() + author.encode(other) + plain.encode()
     assert decode(data) == f"{plain}Entwickler: Jörg Müller\n{author}{plain}"
 

@@ -63,7 +63,7 @@ def test_a_fence_closes_only_with_its_own_kind_and_length() -> None:
 
 def test_an_unclosed_fence_runs_to_the_end() -> None:
     assert _headings("# One\n```\n# not\n") == [(1, "One")]
-    assert _atoms("# One\n```\n# not\n") == ["```\n# not\n"]
+    assert _atoms("# One\n```\n# not\n") == ["```\n# not"]
 
 
 def test_a_fence_in_a_list_item_ends_with_the_item() -> None:
@@ -78,6 +78,18 @@ def test_backticks_within_a_line_open_nothing() -> None:
 
 def test_headings_within_comments_are_ignored() -> None:
     assert _headings("<!--\n# hidden\n```\n-->\n# Shown\n") == [(1, "Shown")]
+
+
+def test_headings_in_list_items_count_and_quoted_ones_do_not() -> None:
+    assert _headings("1. Step\n\n   ### Part\n\n> # Quoted\n\n- # comment\n") == [(3, "Part")]
+
+
+def test_a_definition_of_a_link_above_a_ruler_is_no_heading() -> None:
+    assert _headings("[a]: https://e.org\n---\n") == []
+
+
+def test_a_table_in_a_code_block_is_no_atom_of_its_own() -> None:
+    assert _atoms("```\n| a |\n```\n") == ["```\n| a |\n```"]
 
 
 def test_html_headings_count() -> None:

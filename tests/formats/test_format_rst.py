@@ -84,6 +84,12 @@ def test_a_note_is_no_atom() -> None:
     assert _atoms(".. note::\n\n   words\n   words\n\nend\n") == []
 
 
+def test_a_title_between_two_lines_may_be_indented() -> None:
+    source = "=======\n Title\n=======\n\ntext\n\n  Not one\n=========\n\nSection\n=======\n"
+    assert _headings(source) == [(1, "Title"), (2, "Section")]
+    assert parse(source).title == "Title"
+
+
 def test_the_title_is_the_first_section() -> None:
     assert parse("intro\n\nTitle\n=====\n").title == "Title"
     assert parse("only text").title is None

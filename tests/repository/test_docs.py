@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import tomli
-from jsonschema import Draft202012Validator
+from jsonschema_rs import Draft202012Validator
 from kit import ROOT, ctx
 
 from ctx.cli import COMMANDS

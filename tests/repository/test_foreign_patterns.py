@@ -11,16 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-MODULES = frozenset(["re", "re2", "fnmatch", "glob"])
+MODULES = frozenset(["re", "fnmatch", "glob"])
 METHODS = frozenset(["glob", "rglob", "full_match"])  # of pathlib
 WORDS = re.compile(rf"\b({'|'.join(MODULES | METHODS | {'pattern'})})\b")
-HARMLESS = frozenset(["escape", "error", "purge", "Options", "Match", "Pattern", "translate"])
+HARMLESS = frozenset(["escape", "error", "purge", "Match", "Pattern", "translate"])
 
 ALLOWED = {
     "ctx/connectors/patterns.py re.compile": "parts of fixed width, each after an atomic star; "
     "tests/connectors/test_globs.py counts",
-    "ctx/tools/schema_patterns.py re2.compile": "RE2, whose time is linear in the text, and its product with "
-    "the size is capped",
     "ctx/cli/entries.py re.match": "names of clients' tables, ours; the user's own file; no two repetitions "
     "meet",
     "ctx/memory/calendar_words.py re.compile": "the names of times in two languages, ours, as alternatives",
@@ -83,7 +81,7 @@ def _compilations(path: Path) -> Iterator[tuple[str, int]]:
             continue
         function = node.func
         if isinstance(function, ast.Name) and aliases.get(function.id, "").startswith(
-            ("re.", "re2.", "fnmatch.", "glob.", "ctx.lean.pattern")
+            ("re.", "fnmatch.", "glob.", "ctx.lean.pattern")
         ):
             name = aliases[function.id]
         elif isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
@@ -106,27 +104,3 @@ def test_every_pattern_that_is_not_a_literal_has_a_reason_why_it_ends_soon() -> 
     }
     assert {location: line for location, line in places.items() if location not in ALLOWED} == {}
     assert ALLOWED.keys() - places.keys() == set()
-
-
-def test_json_schema_never_searches_with_pythons_engine() -> None:
-    """`jsonschema` applies `re` in these keywords: each has one of ours in its place, or is refused beside
-    patterns.
-    """
-    import inspect
-
-    from jsonschema import Draft202012Validator, _utils
-
-    source = (ROOT / "ctx/tools/full_schema.py").read_text()
-    users = {
-        word
-        for word, check in Draft202012Validator.VALIDATORS.items()
-        if "re.search" in inspect.getsource(check) or "find_additional" in inspect.getsource(check)
-    }
-    assert users == {"pattern", "patternProperties", "additionalProperties"}
-    assert all(f'"{word}": ' in source for word in users)
-    helpers = [
-        name
-        for name, item in vars(_utils).items()
-        if inspect.isfunction(item) and "re." in inspect.getsource(item)
-    ]
-    assert sorted(helpers) == ["find_additional_properties", "find_evaluated_property_keys_by_schema"]
