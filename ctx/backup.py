@@ -22,7 +22,7 @@ from ctx.memory.schema import MIGRATIONS as MEMORY_MIGRATIONS
 from ctx.memory.schema import bring_up_to_date
 from ctx.server.keys import records_of
 from ctx.store.folder import COPY, PARTIAL, check_journal, own_folder
-from ctx.store.inventory import discard
+from ctx.store.keyword_files import discard
 from ctx.store.lock import WriterLock
 from ctx.store.schema import (
     APPLICATION_ID,

@@ -45,9 +45,6 @@ class Surroundings(Protocol):
     def lacking(self) -> str | None:
         """A sentence about what is not indexed yet; None if nothing."""
 
-    def ask_for(self, chunk_nos: Sequence[int]) -> None:
-        """Asks to embed these chunks soon, best first."""
-
 
 MAX_CANDIDATES = 10_000  # hits asked of a leg at most, however few documents they are of
 DEEPER = 4  # times as many hits are asked for when a page lies beyond the ranking so far
@@ -58,7 +55,7 @@ _CROWDED = 0.25
 _KIND_SAMPLE = 10  # documents that decide whether a query is about prose or code
 _DEFINED = 50  # passages that define a name, at most
 _PENDING_KEPT_S = 2.0  # how long a count of chunks without an embedding is used
-_ASKED_FOR = 32  # chunks of one question that are embedded ahead: a page of results and what may rise to it
+_LEADING = 32  # documents of the keyword ranking that tell how much of it has embeddings
 _FILTERS_KEPT = 16  # resolved paths and types, each valid until the next write
 _NO_WORD = "the query has neither letters nor digits, so no word was looked for"
 # Words before a definition that ordinary text does not use.
@@ -368,7 +365,7 @@ class Searcher:
             alpha = self._alpha(request, semantic, rows)
             unread = self._unread(request, keyword, semantic)
             if unread:
-                first = keyword.documents[:_ASKED_FOR]
+                first = keyword.documents[:_LEADING]
                 read = sum(hit.document_no not in unread for hit in first)
                 alpha = ranking.weight_of_part(alpha, read / len(first))
             ranked = ranking.fuse(self._settings.fusion, keyword.ranked, semantic.ranked, alpha, unread)
@@ -405,14 +402,13 @@ class Searcher:
         return ranking.weight_of_nearest(alpha, semantic.documents[0].score, request.vector.model)
 
     def _unread(self, request: Request, keyword: Leg, semantic: Leg) -> frozenset[int]:
-        """The documents of the keyword leg whose passage has no embedding yet. Asks for the best of them."""
+        """The documents of the keyword leg whose passage has no embedding yet."""
         if request.vector is None or not self._pending_count(request.vector.model):
             return frozenset()
         passages = {
             hit.chunk_no: hit.document_no for hit in keyword.documents if hit.document_no not in semantic.hits
         }
         waiting = self._catalog.awaiting(request.vector.model, list(passages))
-        self._surroundings.ask_for([no for no in list(passages)[:_ASKED_FOR] if no in waiting])
         return frozenset(passages[no] for no in waiting)
 
     def _pending_count(self, model: str) -> int:

@@ -216,11 +216,6 @@ class Workspace:
         """How many catalog writes the index has yet to apply."""
         return max(0, self.catalog.seq() - self.index.applied_seq())
 
-    def ask_for(self, chunk_nos: Sequence[int]) -> None:
-        """If this process embeds, it embeds these chunks soon."""
-        if self.indexer_at_work is not None:
-            self.indexer_at_work.ask_for(chunk_nos)
-
     def lacking(self) -> str | None:
         """What the index does not contain yet, in a sentence: sources never indexed to the end, writes not
         yet applied. None if it is complete, which is not checked again for `COMPLETE_S`.

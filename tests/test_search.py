@@ -68,10 +68,6 @@ class Around:
 
     def __init__(self, embedder: TopicEmbedder | None) -> None:
         self.question_embedder = embedder
-        self.asked_for: list[int] = []
-
-    def ask_for(self, chunk_nos: Sequence[int]) -> None:
-        self.asked_for += chunk_nos
 
     def lacking(self) -> str | None:
         return None
@@ -577,7 +573,7 @@ def test_a_snippet_is_short_and_its_marks_are_words_of_the_query(pieces: list[st
         last = end
 
 
-def test_what_is_not_embedded_yet_is_ranked_by_its_words_and_asked_for(store: Store) -> None:
+def test_what_is_not_embedded_yet_is_ranked_by_its_words(store: Store) -> None:
     topic = next(iter(TOPICS))
     store.put(*(page(f"{number}.txt", f"zebra {'plain ' * number}") for number in range(6)))
     store.put(page("near.txt", f"{topic} and nothing else"))
@@ -590,9 +586,3 @@ def test_what_is_not_embedded_yet_is_ranked_by_its_words_and_asked_for(store: St
     searcher = Searcher(store.catalog, store.index, RETRIEVAL, around)
     results = [result.source_id for result in searcher.search(f"zebra {topic}", "hybrid").results]
     assert [name for name in results if name != "near.txt"] == [name for name in words if name != "near.txt"]
-    waiting = store.catalog.awaiting(MODEL, around.asked_for)
-    assert len(waiting) == len(around.asked_for) == 6
-    store.embed()
-    around.asked_for.clear()
-    Searcher(store.catalog, store.index, RETRIEVAL, around).search(f"zebra {topic}", "hybrid")
-    assert around.asked_for == []

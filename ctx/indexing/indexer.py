@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ctx.connectors.base import FETCHED_KINDS, SLOW_KINDS, Connector, ScanLog
 from ctx.embed import Embedder
 from ctx.errors import BadRequest, Busy, NotFound
-from ctx.indexing.order import Asked, EmbeddingOrder
+from ctx.indexing.order import EmbeddingQueue
 from ctx.indexing.run import ConfigurationFile, IndexReport, IndexRun, Progress
 from ctx.indexing.status import IDLE, Activity, Pace
 from ctx.indexing.window import Window
@@ -148,7 +148,6 @@ class Indexer:
         self._overlap_tokens = overlap_tokens
         self._mutex = threading.RLock()
         self._embedding = False
-        self._asked = Asked()
         self._paces: dict[tuple[str, str | None], Pace] = {}  # by phase and source
         self.reports: dict[str, IndexReport] = {}  # of the last run, by source
         self._problems: dict[str, set[int]] = {}  # likewise
@@ -363,32 +362,32 @@ class Indexer:
         if not self.catalog.pending_count(self.model):
             return EmbedReport(0, 0, time.monotonic() - began_s)
         try:
-            with self._embedding_order() as order:
-                return self._embed(self.model, order, began_s, limit, progress, stop)
+            with self._embedding_queue() as queue:
+                return self._embed(self.model, queue, began_s, limit, progress, stop)
         finally:
             self._embedding = False
             self._now(phase="idle", source=None, done=0, total=None)
 
     @contextmanager
-    def _embedding_order(self) -> Iterator[EmbeddingOrder]:
-        """What to embed first; the last first where another process embeds the same: they meet in the
+    def _embedding_queue(self) -> Iterator[EmbeddingQueue]:
+        """The chunks to embed; from the end if another process embeds them too, so that they meet in the
         middle.
         """
         lock = self._work_lock("embedding")
         try:
             lock.acquire(0)
         except Busy:
-            yield EmbeddingOrder(self._asked, backwards=True)
+            yield EmbeddingQueue(backwards=True)
             return
         try:
-            yield EmbeddingOrder(self._asked)
+            yield EmbeddingQueue()
         finally:
             lock.release()
 
     def _embed(
         self,
         model: str,
-        order: EmbeddingOrder,
+        queue: EmbeddingQueue,
         began_s: float,
         limit: int | None,
         progress: Progress | None,
@@ -398,7 +397,7 @@ class Indexer:
         embedder = None
         while stop is None or not stop.is_set():
             size = EMBED_BATCH if limit is None else min(EMBED_BATCH, limit - count)
-            texts = self._next_texts(model, order, size)
+            texts = self._next_texts(model, queue, size)
             if not texts:
                 break
             embedder = embedder or self._open_embedder()
@@ -441,29 +440,25 @@ class Indexer:
             raise BadRequest(f"the embedder gave {len(vectors)} vectors for {len(texts)} texts")
         return vectors
 
-    def _next_texts(self, model: str, order: EmbeddingOrder, size: int) -> list[tuple[bytes, str]]:
+    def _next_texts(self, model: str, queue: EmbeddingQueue, size: int) -> list[tuple[bytes, str]]:
         """The next texts to embed, at most `size`; none when nothing is pending any more."""
         if size <= 0:
             return []
-        order.add(self.catalog.pending_chunks(model, order.newest))
+        queue.add(self.catalog.pending_chunks(model, queue.newest))
         for refilled in (False, True):
             if refilled:
                 # What was embedded once may be pending anew under an old number (`ctx embed rebuild`
                 # elsewhere). Once only: what another machine has claimed stays pending until that has read
                 # it.
-                order.add(self.catalog.pending_chunks(model))
+                queue.add(self.catalog.pending_chunks(model))
             while True:
-                numbers = self.catalog.claim(model, order.take(size), CLAIM_S)
+                numbers = self.catalog.claim(model, queue.take(size), CLAIM_S)
                 texts = self.catalog.pending_texts(model, size, numbers)
                 if texts:
                     return texts
-                if not len(order):
+                if not len(queue):
                     break
         return []
-
-    def ask_for(self, chunk_nos: Sequence[int]) -> None:
-        """Notes chunks that a question led to, best first: those that await an embedding have it next."""
-        self._asked.note(chunk_nos)
 
     def warm(self, *, documents: bool) -> None:
         """Loads what embeds questions, or documents, so that nobody waits for it. Raises what the embedder

@@ -15,10 +15,10 @@ import numpy as np
 
 from ctx.errors import CtxError
 from ctx.memory.gist import first_person
+from ctx.memory.packed import pack
 from ctx.memory.passages import MAX_PASSAGE_CHARS, embedding_texts
 from ctx.memory.reader import Reader
 from ctx.memory.vectors import BankVectors, Floats
-from ctx.store.codes import pack
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from ctx.memory.columns import Memory
 from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition, same
 from ctx.memory.legs import nearest, neighbours
+from ctx.memory.packed import unpack
 from ctx.memory.reader import Candidate, Reader, visible
 from ctx.memory.statement import MAX_CHARS, Statement
-from ctx.store.codes import unpack
 
 NEIGHBOURS = 20  # of a new memory, at most, whose place it may take
 MAX_HOLDERS = 200  # memories looked at one by one; of more the nearest are as quickly found

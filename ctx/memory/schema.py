@@ -1,13 +1,13 @@
 """The tables of memory in the catalog's file, and what leads an older file to them.
 
-Version 2 says when a memory was said and keeps its vectors as the document index does (ctx/store/codes.py):
+Version 2 says when a memory was said and keeps its vectors as the document index does (ctx/memory/packed.py):
 both follow from what is stored, so an old file is brought up to date without an embedder.
 """
 
 from ctx.errors import StoreError
 from ctx.memory.columns import added_sql, table_sql
 from ctx.memory.gist import gist
-from ctx.store.codes import recoded
+from ctx.memory.packed import recoded
 from ctx.store.schema import Connection, migrate, schema_version
 
 _VERSION_1 = f"""

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ctx.memory.packed import cosines, unpacked
 from ctx.memory.reader import Reader
-from ctx.store import codes
-from ctx.store.codes import unpacked
-
-Floats = codes.Floats
+from ctx.store.int8 import Floats as Floats
+from ctx.store.int8 import Products, Signed, signed
 
 CODED_ROWS = 8_192  # from here on the product of codes is faster, and worth loading what makes it
 # 1.5 MB of float32 at 384 dimensions: more falls out of the second-level cache and is four times slower.
@@ -29,8 +28,8 @@ class Neighbour(NamedTuple):
 class _Rows(NamedTuple):
     """What the threads read: never changed below `filled`, but for the two masks."""
 
-    columns: codes.Signed  # (dim, capacity): a row in each, as a scan reads them fastest
-    sums: codes.Products  # of each row's codes
+    columns: Signed  # (dim, capacity): a row in each, as a scan reads them fastest
+    sums: Products  # of each row's codes
     steps: Floats
     owners: npt.NDArray[np.int64]
     alive: npt.NDArray[np.bool_]  # neither deleted nor replaced by a later vector
@@ -128,9 +127,9 @@ class BankVectors:
                     target[..., :first] = source[..., :first]
             rows = larger
         owners = [no for no, _ in batch]
-        signed = codes.signed(added_codes)
-        rows.columns[:, first:end] = signed.T
-        rows.sums[first:end] = signed.sum(axis=1, dtype=np.int32)
+        centred = signed(added_codes)
+        rows.columns[:, first:end] = centred.T
+        rows.sums[first:end] = centred.sum(axis=1, dtype=np.int32)
         rows.steps[first:end] = added_steps
         rows.owners[first:end] = owners
         rows.alive[first:end] = [not withdrawn.get(no, False) for no in owners]
@@ -204,12 +203,12 @@ def _scan(rows: _Rows, query: Floats) -> Floats:
     """The cosines of the rows with a query, float32 (filled,)."""
     count = rows.filled
     if count >= CODED_ROWS:
-        return codes.cosines(rows.columns, rows.sums, rows.steps, query)[:count]
-    cosines = np.empty(count, np.float32)
+        return cosines(rows.columns, rows.sums, rows.steps, query)[:count]
+    scores = np.empty(count, np.float32)
     wide = np.empty((len(query), _SCAN_ROWS), np.float32)
     for first in range(0, count, _SCAN_ROWS):
         size = min(_SCAN_ROWS, count - first)
         np.copyto(wide[:, :size], rows.columns[:, first : first + size])
-        np.dot(query, wide[:, :size], out=cosines[first : first + size])
-    cosines *= rows.steps[:count]
-    return cosines
+        np.dot(query, wide[:, :size], out=scores[first : first + size])
+    scores *= rows.steps[:count]
+    return scores

@@ -114,8 +114,6 @@ class SearchProcesses:
             answer = line.ask(arguments, self._workspace.lacking(), self._answer_s)
         finally:
             self._put_back(line)
-        if answer and answer.wanted_chunks:
-            self._workspace.ask_for(answer.wanted_chunks)
         return answer
 
     def _put_back(self, line: "Line") -> None:

@@ -19,10 +19,7 @@ from ctx.searchers.worker import main; main(float(sys.argv[1]), *map(int, sys.ar
 
 
 class Answer(NamedTuple):
-    """What the tool answers, and the chunks that should have an embedding soon."""
-
     reply: JSON
-    wanted_chunks: list[int]
 
 
 class Line:

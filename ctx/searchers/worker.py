@@ -7,7 +7,6 @@ closed a line, when nobody has asked for a while, or when another store lies at 
 
 import gc
 import os
-from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, cast
 
@@ -21,28 +20,20 @@ _FIRST_QUESTION = {"query": "the first question", "limit": 1}
 
 
 class ServedWorkspace(Workspace):
-    """A workspace whose server says what its index lacks, and is told which chunks should have an embedding
-    soon.
-    """
+    """A workspace whose server says what its index lacks."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config, reading=True)
         self._remark: str | None = None
-        self._wanted_chunks: list[int] = []
 
     def lacking(self) -> str | None:
         return self._remark
 
-    def ask_for(self, chunk_nos: Sequence[int]) -> None:
-        self._wanted_chunks += chunk_nos
-
-    def answer(self, arguments: JSON, remark: str | None) -> tuple[JSON, list[int]] | None:
-        """What the tool answers and the chunks that are wanted; None for an error, which the server meets as
-        well and words itself.
-        """
-        self._remark, self._wanted_chunks = remark, []
+    def answer(self, arguments: JSON, remark: str | None) -> tuple[JSON] | None:
+        """What the tool answers; None for an error, which the server meets as well and words itself."""
+        self._remark = remark
         try:
-            return self.toolbox.call("search", arguments, Caller("server")), self._wanted_chunks
+            return (self.toolbox.call("search", arguments, Caller("server")),)
         except CtxError:
             return None
 

@@ -1,8 +1,8 @@
-"""What brings the words of a local index up to date with the catalog.
+"""Brings the keyword index up to date with the catalog.
 
-Each time they are built anew it is in a folder of tantivy's of its own; `keyword.state` names the one that
-counts, its files and the seq of the catalog that it has applied. A commit comes first and the state after it:
-a crash between the two leaves a seq that is too low.
+Each rebuild gets a tantivy folder of its own. `keyword.state` names the current one and the seq of the
+catalog that it has applied. The state is written after tantivy's commit: a crash between the two leaves a seq
+that is too low, and applying a document twice changes nothing.
 """
 
 import logging
@@ -13,23 +13,22 @@ from collections.abc import Iterator, Mapping
 from ctx import file_writing, files
 from ctx.errors import StoreError
 from ctx.store.base import Catalog
-from ctx.store.inventory import inventory, sound_files, verified
-from ctx.store.rows import StoredDocument
-from ctx.store.statefile import (
+from ctx.store.keyword_files import (
+    FOLDER,
     KEYWORD_FORMAT,
     Surviving,
     complete_files,
     format_fault,
-    has_definitions,
     keyword_state,
-    stamp,
-    write_state,
+    sound_files,
+    verified,
 )
+from ctx.store.rows import StoredDocument
+from ctx.store.statefile import stamp, write_state
 from ctx.store.tantivy import KeywordIndex
 
 logger = logging.getLogger(__name__)
 
-FOLDER = "keyword-"  # how the names of tantivy's folders begin
 _ROOM_BYTES = 64 << 20
 # Tantivy merges so many segments of one size into one, and cannot be told to otherwise: a search of a million
 # chunks goes through that one in three quarters of the time that it takes for the seven of before.
@@ -59,12 +58,12 @@ class KeywordWriter:
         self._fed: tuple[str, int] | None = None  # the folder, and the seq that its writer has
 
     def close(self) -> None:
-        """Waits for tantivy's merges, and notes what they left."""
+        """Waits for tantivy's merges."""
         self._fed = None
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
-            self._note_merges()
+            self._mark_verified(self._writer_folder)
 
     def feed(self, catalog: Catalog) -> None:
         """Gives tantivy what was written since, and publishes nothing; a crash before the next `catch_up`
@@ -104,7 +103,7 @@ class KeywordWriter:
                 raise
             # Not for want of room: a writer that was killed can leave files which only the next writer
             # stumbles over.
-            logger.warning("keyword index is built anew reason=%s cause=%s", error.message, error.__cause__)
+            logger.warning("keyword index is rebuilt reason=%s cause=%s", error.message, error.__cause__)
             return self._apply(catalog, self._fresh_folder(), 0, target)
 
     def _forget_writer(self) -> None:
@@ -136,16 +135,16 @@ class KeywordWriter:
         if reason is None:
             applied = int(fields["applied"])
             self._model = fields.get("model")
-            self._defining = self._defining or has_definitions(fields)
+            self._defining = self._defining or bool(fields["definitions"])
             folder = os.path.join(self._path, fields["folder"])
             if catalog.history(applied) != fields["history"]:
                 reason = "of another catalog"
-            elif self._writer is None and not (complete_files(folder, fields) and sound_files(folder)):
+            elif self._writer is None and not (complete_files(folder) and sound_files(folder)):
                 # While a writer of our own is open, its merges come and go, and it was sound when that was
                 # opened.
                 reason = "damaged"
         if reason is not None:
-            logger.warning("keyword index is built anew reason=%s", reason)
+            logger.warning("keyword index is rebuilt reason=%s", reason)
             return None, 0
         return fields["folder"], applied
 
@@ -210,37 +209,28 @@ class KeywordWriter:
     def _publish(self, catalog: Catalog, folder: str, applied: int) -> None:
         if self._writer is not None:
             self._writer.commit()
-        self._write_state(folder, applied, catalog.history(applied) or "")
-        for name in self._folders():
-            if name != folder:
-                file_writing.delete_folder(os.path.join(self._path, name))
-
-    def _write_state(self, folder: str, applied: int, history: str) -> None:
-        path = os.path.join(self._path, folder)
-        fields: dict[str, str | int] = {
+        fields = {
             "format": KEYWORD_FORMAT,
             "folder": folder,
             "applied": applied,
-            "history": history,
+            "history": catalog.history(applied) or "",
             "model": self._model or "",
-            "definitions": int(self._defining),
+            "definitions": self._defining,
         }
         try:
-            fields.update(inventory(path))
             write_state(self._state_path, fields)
         except OSError as error:
             raise StoreError(
                 f"the index cannot be written: {error.strerror}; what was published stays as it is"
             ) from error
-        verified[path] = stamp(os.path.join(path, "meta.json"))
+        self._mark_verified(folder)
+        for name in self._folders():
+            if name != folder:
+                file_writing.delete_folder(os.path.join(self._path, name))
 
-    def _note_merges(self) -> None:
-        """Notes the files anew where tantivy has merged some since the last publication."""
-        fields = keyword_state(self._state_path)
-        if fields and fields.get("folder") == self._writer_folder:
-            path = os.path.join(self._path, fields["folder"])
-            if verified.get(path) != stamp(os.path.join(path, "meta.json")):
-                self._write_state(fields["folder"], int(fields["applied"]), fields["history"])
+    def _mark_verified(self, folder: str) -> None:
+        path = os.path.join(self._path, folder)
+        verified[path] = stamp(os.path.join(path, "meta.json"))
 
 
 class _Pace:

@@ -6,7 +6,7 @@ What it counts words over is a passage (passages.py). The texts themselves stay 
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import inf, log
+from math import log
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,8 @@ import tantivy
 
 from ctx import analyze, files
 from ctx.errors import Busy, StoreError
-from ctx.store.statefile import DAMAGED, Stamp, stamp
+from ctx.store.keyword_files import DAMAGED, keeps_to_itself
+from ctx.store.statefile import Stamp, stamp
 from ctx.types import Filters, Hit, best_first
 
 if TYPE_CHECKING:
@@ -27,13 +28,9 @@ HEAD_BOOST = 0.2  # of a word found in title, heading or path, beside the text
 PHRASE_BOOST = 1.0  # of words found side by side, as quotes or an identifier in the query have them
 PREFIX_WORDS = 32  # that an unfinished word may be the beginning of, the most frequent
 PREFIX_BOOST = 3.0  # what such a word adds, whichever it is: a rare one is not likelier than a common one
-# So many passages below the last one are looked at, the next number where its equals may lie deeper: of them
-# the lowest numbers are kept, as every engine does. To look again costs as much as the search did, and these
-# few cost nothing: eight were not enough for 22 of a hundred questions of one to eight words, 24 for four.
-TIED = (24, 100, 1000)
-# In an index of more passages than this, half a million chunks, nobody looks again: half of the questions
-# have more equals there, a search took a fifth longer for them, and any of those that lie deeper may be kept.
-TIED_PASSAGES = 100_000
+# So many passages beyond the last one are read: of equal scores the lowest chunk numbers are kept, so the
+# order does not depend on how many are asked for.
+TIE_MARGIN = 100
 RELOAD_CHECK_S = 0.02  # between two looks at whether a writer has committed
 
 MAX_PHRASES = 8
@@ -80,8 +77,6 @@ class KeywordIndex:
                 files.check_plain(path)  # tantivy empties its lock files, wherever a link leads
             if writable:
                 files.make_folder(path)
-                from ctx.store.inventory import keeps_to_itself  # what reads does without
-
                 if not keeps_to_itself(path):
                     raise StoreError(DAMAGED)
                 self._index = tantivy.Index(self._schema, path=path, reuse=True)
@@ -226,21 +221,24 @@ class KeywordIndex:
         """What the queries find, each score times its factor; a passage keeps the best of what it gets."""
         if filters.closed:
             return []
-        parts = [_Part(self._narrowed(query, filters), factor) for query, factor in queries]
         searcher = self._searcher  # one for all: another has other addresses
-        margins = TIED if searcher.num_docs <= TIED_PASSAGES else TIED[:1]
-        fields: list[tuple[int, int, float, int]] = []
-        last = 0.0  # what the last one has that is kept
-        for depth in (k + margin for margin in margins):
-            # What was not read may be as good as the last: by number it would come before it.
-            fields += _read(searcher, [part for part in parts if part.below >= last], depth, last)
-            fields = best_first(fields)
-            if len(fields) <= k:
-                break
-            last = fields[k - 1][2]
-            if all(part.below < last for part in parts):
-                break
-        return list(map(Hit._make, fields[:k]))
+        scores: list[float] = []
+        addresses: list[Any] = []
+        try:
+            for query, factor in queries:
+                narrowed = self._narrowed(query, filters)
+                for score, address in searcher.search(narrowed, k + TIE_MARGIN, count=False).hits:
+                    scores.append(score * factor)
+                    addresses.append(address)
+            chunk_nos, document_nos, spans = (
+                searcher.fast_field_values(field, addresses) for field in ("chunk_no", "document_no", "span")
+            )
+        except (OSError, ValueError) as error:
+            raise StoreError(_SILENT) from error
+        if not (all(chunk_nos) and all(document_nos)):  # of a damaged file: the catalog counts from 1
+            raise StoreError(_SILENT)
+        hits = best_first(list(zip(chunk_nos, document_nos, scores, spans, strict=True)))
+        return list(map(Hit._make, hits[:k]))
 
     def close(self) -> None:
         """Waits for merges and lets the folder go. What was not committed is lost."""
@@ -382,47 +380,6 @@ class KeywordIndex:
             yield tantivy.Query.range_query(self._schema, "updated_ms", tantivy.FieldType.Integer, low, high)
         if filters.documents is not None:
             yield tantivy.Query.term_set_query(self._schema, "document_no", sorted(filters.documents))
-
-
-class _Part:
-    """One of the queries of a search, how deep it was read, and the most that what lies deeper may have."""
-
-    __slots__ = ("below", "depth", "factor", "query")
-
-    def __init__(self, query: Any, factor: float) -> None:
-        self.query = query
-        self.factor = factor
-        self.depth = 0
-        self.below = inf
-
-
-def _read(
-    searcher: Any, parts: Iterable[_Part], depth: int, least: float
-) -> Iterator[tuple[int, int, float, int]]:
-    """What the parts of a search find on from where they were read, to a depth each, in the fields of a
-    `Hit`; of what has a score below `least`, nothing.
-    """
-    scores: list[float] = []
-    addresses: list[Any] = []
-    try:
-        for part in parts:
-            factor, wanted = part.factor, depth - part.depth
-            hits = searcher.search(part.query, wanted, count=False, offset=part.depth).hits
-            part.depth, part.below = depth, hits[-1][0] * factor if len(hits) == wanted else 0.0
-            if least:
-                hits = [hit for hit in hits if hit[0] * factor >= least]
-            if hits:
-                of_part, addresses_of_part = zip(*hits, strict=True)
-                scores += of_part if factor == 1.0 else [score * factor for score in of_part]
-                addresses += addresses_of_part
-        chunk_nos = searcher.fast_field_values("chunk_no", addresses)
-        document_nos = searcher.fast_field_values("document_no", addresses)
-        spans = searcher.fast_field_values("span", addresses)
-    except (OSError, ValueError) as error:
-        raise StoreError(_SILENT) from error
-    if not (all(chunk_nos) and all(document_nos)):  # of a damaged file: the catalog counts from 1
-        raise StoreError(_SILENT)
-    return zip(chunk_nos, document_nos, scores, spans, strict=True)
 
 
 def rarest(counts: dict[str, int], frequencies: Mapping[str, int]) -> dict[str, int]:

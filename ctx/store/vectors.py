@@ -1,30 +1,27 @@
-"""The vector matrix: nearest neighbours over rows in a file, exact below LEAD_ROWS.
+"""The vector index: nearest neighbours by cosine over memory-mapped files. Exact.
 
-Files of one generation, of which only the ends grow:
+The folder holds segments, files that never change once they are written, and `state`, which names the ones
+that count and the rows in them that are gone. `state` is replaced atomically, so a reader sees one version or
+the next, and a crash leaves files that nothing names. A writer merges small segments, and all of them once
+many rows are gone. Readers keep the files they have mapped until they look again.
 
-    N.vectors   float32 rows of unit length
-    N.codes     the same in 8 bits, in whole blocks (lanes.py); the rows behind the last one are in none yet
-    N.leads-M   from LEAD_ROWS on: the dimensions that say most, and the rows in those, in blocks likewise
-    N.rows      beside each: chunk_no, document_no, updated_ms, source
-    N.patches   what happened to rows since: (row, new updated_ms), or (row, DEAD)
+A segment has the float32 vectors and, from `CODED_ROWS` rows on, the same in 8 bits. A search multiplies the
+8-bit codes with the query (a quarter of the memory to read, and fast integer instructions) and then the
+vectors of every row that could be among the best, given how far codes can be off.
 
-and `state`, replaced at once, which says how much of them counts. What lies beyond is of a writer at work, or
-of one that died. So a reader sees one state or the next and never half of one, and no file is ever changed
-where a reader may look. When more than a fifth of the rows are dead, the living are copied into a new
-generation; readers keep the old files open until they look again.
-
-Searching is one product of the codes with the query, and an exact look at all rows that could be among the
-best by it. A few thousand rows are multiplied as they are. From LEAD_ROWS on the product is that of the
-leads, a quarter as long, and the exact look is at the LEAD_CANDIDATES best by it: nearly always all that
-belong to the answer (docs/decisions/0012-leads.md has the figures).
+Everything here can be rebuilt from the catalog. Whatever is missing or damaged raises `VectorsDamaged`, and
+the next writer starts over.
 """
 
-import ctypes
+import base64
+import logging
 import mmap
 import os
+import re
 import threading
 import zlib
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,492 +29,290 @@ import numpy.typing as npt
 
 from ctx import files
 from ctx.errors import StoreError
-from ctx.store import lanes
-from ctx.store.statefile import OPEN_TRIES, Stamp, read_state, stamp
+from ctx.file_writing import Writing
+from ctx.store.int8 import QUERY_ZERO, Floats, Signed, encode, multiply, query_codes, query_row, signed
+from ctx.store.rows import VectorBatch
+from ctx.store.statefile import OPEN_TRIES, VECTORS_FORMAT, Stamp, read_state, stamp, write_state
 from ctx.types import Filters, Hit
 
-FORMAT = 3
-# Of a checksum of vectors: 6 MB at 384 dimensions, the most that is read to check the growing end.
-BLOCK_ROWS = 4096
-GATHER_SHARE = 0.08  # below this share of rows wanted, picking them out is faster than multiplying all codes
-# From here on the codes come first: below, all rows take two milliseconds, and onnxruntime 0.13 s to load.
-CODED_ROWS = 16_384
-LEAD_ROWS = 131_072  # from here on the leads do: below, the codes take 3 ms at most
-# Looked at exactly for LEAD_MOST hits or fewer: of a million, recall@10 .994 (docs/decisions/0012-leads.md).
-LEAD_CANDIDATES = 1536
-LEAD_MOST = 512  # for more hits the codes come first whatever the size
-LEAD_GATHER_SHARE = 0.02  # as GATHER_SHARE, where the leads come first
-_PICKED_SHARE = 0.15  # as GATHER_SHARE, where all vectors would be multiplied
-# Vectors picked out before the file is let go: the system maps up to a megabyte for each.
-_TOUCHED_ROWS = 1024
-_GATHER_ROWS = 2048  # picked out at once: 3 MB, which stay in the cache
-_SHARED_ROWS = 1024  # from here on two threads pick them out: 2.6 ms for 3,072 of a million, where one took 4
-# From so many on the highest are looked for above what every 64th says.
-_SAMPLED_ROWS, _SAMPLE_STEP = 65_536, 64
-_NEAR = 1e-5  # the product of two equal rows differs by less, depending on where in the matrix they stand
-_UNIT = 0.01  # how far from unit length a row may be before it must be damaged
+logger = logging.getLogger(__name__)
 
-# Share a search with the thread that asks, and let go of files behind its back. What they do asks for no
-# other of them, so none waits for ever.
-HELPERS = ThreadPoolExecutor(thread_name_prefix="ctx-vectors")
-_madvise = getattr(ctypes.CDLL(None), "madvise", None) if os.name == "posix" else None
+BLOCK_ROWS = 4096  # rows coded together; of 1,024 to 8,192 the fastest to multiply
+CODED_ROWS = 8192  # below this, multiplying the float32 vectors takes a millisecond
+# If a filter leaves fewer rows, picking their vectors is faster than multiplying all codes.
+GATHER_SHARE = 0.06
+WRITE_ROWS = 65_536  # rows kept in memory before they are written: 100 MB at 384 dimensions
+COMPACT_DEAD_SHARE, COMPACT_MIN_DEAD = 0.2, 1024  # rewrite everything when both are exceeded
 
-DEAD = np.iinfo(np.int64).min
+_DEVIATIONS = 6.0  # that an estimate may be off
+_STRIDES = 64  # see `_kth_highest`
+_ROUNDING = 1e-5  # float32 arithmetic over some hundred dimensions is off by less
+_UNIT_TOLERANCE = 0.01  # a row whose length is further from 1 is damaged
+_NAME = re.compile(r"[0-9]+\.segment")
+_DAMAGED = "the vector index is damaged: run `ctx index` to rebuild it; nothing is embedded again"
 
-ROW = np.dtype([("chunk_no", "<i8"), ("document_no", "<i8"), ("updated_ms", "<i8"), ("source", "<i4")])
-PATCH = np.dtype([("row", "<i8"), ("updated_ms", "<i8")])
-
-Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
 class VectorsDamaged(StoreError):
-    """The files are not what was written. A writer builds them anew from the catalog."""
+    """The files are not what was written. A writer rebuilds them from the catalog."""
 
 
-class _State(NamedTuple):
-    """What `state` says."""
-
-    generation: int
-    model: str
-    dim: int
-    rows: int
-    patches: int
-    applied: int
-    history: str
-    sources: tuple[str, ...]  # a row names its source by the place in here
-    rows_sum: int
-    patches_sum: int
-    block_sums: tuple[int, ...]  # of the vectors, BLOCK_ROWS at a time; the last block may be short
-    code_sums: tuple[int, ...]  # of the blocks of codes
-    leads: "Leads"
+# -- segments ------------------------------------------------------------------------------------------------
+ROW = np.dtype(
+    [
+        ("chunk_no", "<i8"),
+        ("document_no", "<i8"),
+        ("updated_ms", "<i8"),
+        ("source", "<i4"),  # a position in the state's list of sources
+        ("zero", "<i4"),  # of the codes: what the query's zero adds to their product
+        ("step", "<f4"),  # of the codes
+    ]
+)
 
 
-class Leads(NamedTuple):
-    """What there is of leads: which file, of how many rows when its dimensions were told, and the checksums:
-    of these, and of its blocks.
-    """
+class Rows(NamedTuple):
+    table: npt.NDArray[Any]  # ROW (n,)
+    vectors: Floats  # (n, dim)
 
-    number: int = 0  # 0: there are none
-    sampled: int = 0
-    basis_sum: int = 0
-    sums: tuple[int, ...] = ()
+    def take(self, index: Any) -> "Rows":
+        return Rows(self.table[index], self.vectors[index])
 
 
-def _load_state(folder: str) -> _State | None:
-    """None where there is none. Raises `VectorsDamaged`."""
-    fields = read_state(os.path.join(folder, "state"))
-    if fields is None:
-        return None
-    try:
-        if int(fields["format"]) != FORMAT:
-            raise VectorsDamaged("the vector index is of another format: run `ctx index`")
-        sources = tuple(fields[f"source.{code}"] for code in range(int(fields["sources"])))
-        state = _State(
-            int(fields["generation"]),
-            fields["model"],
-            int(fields["dim"]),
-            int(fields["rows"]),
-            int(fields["patches"]),
-            int(fields["applied"]),
-            fields["history"],
-            sources,
-            int(fields["rows_sum"], 16),
-            int(fields["patches_sum"], 16),
-            _sums(fields["block_sums"]),
-            _sums(fields["code_sums"]),
-            Leads(
-                int(fields["leads"]),
-                int(fields["leads_sampled"]),
-                int(fields["basis_sum"], 16),
-                _sums(fields["lead_sums"]),
-            ),
-        )
-    except (KeyError, ValueError) as error:
-        raise VectorsDamaged(_DAMAGED) from error
-    blocks = state.rows // lanes.ROWS
-    if (
-        len(state.block_sums) != -(-state.rows // BLOCK_ROWS)
-        or len(state.code_sums) != blocks
-        or (state.leads.number and len(state.leads.sums) != blocks)
-    ):
+@dataclass(frozen=True)
+class _Segment:
+    """A mapped file."""
+
+    name: str
+    crc: int
+    data: mmap.mmap  # the file, mapped
+    rows: Rows  # a view of it
+    codes: Signed  # another, (blocks, dim, BLOCK_ROWS): a row in each column; no blocks below CODED_ROWS
+    columns: dict[str, npt.NDArray[Any]]  # a copy of the table, each column contiguous
+
+    @property
+    def count(self) -> int:
+        return len(self.rows.table)
+
+    def estimate(self, query: Floats, wanted: Mask | None) -> "_Estimate":
+        """The products of the rows `wanted` (None: of all) with the query."""
+        if self.data.size() < len(self.data):
+            raise VectorsDamaged(_DAMAGED)  # touching what was cut off would kill the process
+        rows = None if wanted is None else np.flatnonzero(wanted)
+        if not len(self.codes) or (rows is not None and len(rows) <= GATHER_SHARE * self.count):
+            rows = np.arange(self.count) if rows is None else rows
+            return _Estimate(
+                self.rows, rows, _products(self.rows.vectors, rows, query), np.float32(_ROUNDING)
+            )
+        values, step = query_codes(query)
+        products = multiply(query_row(values), self.codes).reshape(-1)[: self.count]
+        products -= self.columns["zero"]
+        scores = products.astype(np.float32)
+        scores *= self.columns["step"]
+        scores *= step
+        # Each component is off by half a step at most. The errors of many components cancel out: times a unit
+        # vector they have a standard deviation of step / sqrt(12).
+        deviations = min(_DEVIATIONS / 12**0.5, len(query) ** 0.5 / 2)
+        margin = np.float32(deviations) * (step + self.columns["step"].max()) + _ROUNDING
+        return _Estimate(self.rows, rows, scores if rows is None else scores[rows], margin)
+
+
+class _Estimate(NamedTuple):
+    """Scores of some rows of a segment, each within `margin` of the true one."""
+
+    segment: Rows
+    rows: Ints | None  # None: all
+    scores: Floats
+    margin: np.float32
+
+    def above(self, threshold: np.float32) -> Ints:
+        """The rows whose estimate is at least this."""
+        index = np.flatnonzero(self.scores >= threshold)
+        return index if self.rows is None else self.rows[index]
+
+
+def _products(vectors: Floats, rows: Ints, query: Floats) -> Floats:
+    """The products of some rows with a query. Not `@`: BLAS threads spin for a while after each product."""
+    parts = [
+        np.einsum("ij,j->i", np.take(vectors, rows[first : first + BLOCK_ROWS], axis=0), query)
+        for first in range(0, len(rows), BLOCK_ROWS)
+    ]
+    return np.concatenate(parts) if parts else np.empty(0, np.float32)
+
+
+def _kth_highest(scores: Floats, k: int) -> np.float32:
+    """The k-th highest score, 0 < k <= n. Raises `VectorsDamaged` if that is not a number."""
+    width = len(scores) // _STRIDES
+    if width > 4 * k:
+        # k of these maxima are k different scores, so the k-th highest score is not below their k-th.
+        maxima = scores[: width * _STRIDES].reshape(_STRIDES, width).max(axis=0)
+        scores = scores[scores >= np.partition(maxima, -k)[-k]]
+    if len(scores) < k or not np.isfinite(threshold := np.partition(scores, -k)[-k]):
         raise VectorsDamaged(_DAMAGED)
-    return state
+    return np.float32(threshold)
 
 
-def _sums(words: str) -> tuple[int, ...]:
-    return tuple(int(word, 16) for word in words.split())
+def _sizes(count: int, dim: int) -> tuple[int, int, int]:
+    """The bytes of the table, the vectors and the codes in the file of a segment, in this order."""
+    blocks = -(-count // BLOCK_ROWS) if count >= CODED_ROWS else 0
+    return ROW.itemsize * count, 4 * count * dim, blocks * dim * BLOCK_ROWS
 
 
-_DAMAGED = "the vector index is damaged: run `ctx index`, which builds it anew without embedding again"
-
-
-class _Mapping:
-    """A growing file of one generation, mapped. Lives as long as an array over it."""
-
-    def __init__(self, path: str) -> None:
-        self._descriptor = files.open_file(path, os.O_RDONLY)
-        size = self.size_now()
-        self.capacity = size
-        self._map = mmap.mmap(self._descriptor, size, prot=mmap.PROT_READ) if size else None
-
-    def size_now(self) -> int:
-        """The size of the file as it is: touching pages beyond it would kill the process."""
-        return os.fstat(self._descriptor).st_size
-
-    def of_file_at(self, path: str) -> bool:
-        """Whether this is of the file that is there now, and not of one that was there.
-        Raises `FileNotFoundError`.
-        """
-        return os.path.samestat(os.fstat(self._descriptor), os.lstat(path))
-
-    def array(self, dtype: npt.DTypeLike, count: int, offset: int = 0) -> npt.NDArray[Any]:
-        """(count,), not copied, from `offset` bytes on."""
-        if self._map is None or count == 0:
-            return np.empty(0, dtype=dtype)
-        return np.frombuffer(self._map, dtype=dtype, count=count, offset=offset)
-
-    def release(self) -> None:
-        """Gives the pages that were read back to the system, which has them in its cache as long as it has
-        room. Without Python's lock, which `mmap.madvise` would hold: it takes a millisecond for a gigabyte.
-        """
-        if self._map is not None and _madvise is not None:
-            beginning = self.array(np.uint8, 1).ctypes.data
-            _madvise(ctypes.c_void_p(beginning), ctypes.c_size_t(len(self._map)), mmap.MADV_DONTNEED)
-
-    def __del__(self) -> None:
-        descriptor = getattr(self, "_descriptor", None)
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-def _mapped(path: str, needed: int, earlier: "_Mapping | None") -> _Mapping:
-    """The file, which must have `needed` bytes; the earlier mapping of it where that has them.
-    Raises `VectorsDamaged`, `OSError`.
+def _map_segment(path: str, count: int, dim: int, crc: int | None = None) -> _Segment:
+    """`crc`: the checksum of the file, None to compute it.
+    Raises `VectorsDamaged` for a file of another size, `OSError`.
     """
-    mapping = earlier
-    # A store that somebody put in the place of another has files of the same names.
-    if mapping is None or mapping.capacity < needed or not mapping.of_file_at(path):
-        mapping = _Mapping(path)
-    if min(mapping.capacity, mapping.size_now()) < needed:
-        raise VectorsDamaged(_DAMAGED)
-    return mapping
+    sizes = _sizes(count, dim)
+    with open(files.open_file(path, os.O_RDONLY), "rb") as file:
+        if not count or os.fstat(file.fileno()).st_size != sum(sizes):
+            raise VectorsDamaged(_DAMAGED)
+        data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    table = np.frombuffer(data, ROW, count)
+    vectors = np.frombuffer(data, "<f4", count * dim, sizes[0]).reshape(count, dim)
+    codes = np.frombuffer(data, np.int8, sizes[2], sizes[0] + sizes[1]).reshape(-1, dim, BLOCK_ROWS)
+    columns = {name: table[name].copy() for name in ROW.names or ()}
+    crc = zlib.crc32(data) if crc is None else crc
+    return _Segment(os.path.basename(path), crc, data, Rows(table, vectors), codes, columns)
 
 
+def _write_segment(path: str, beneath: str, pieces: Iterator[Rows], count: int, dim: int) -> _Segment:
+    """Writes `count` rows durably and maps the file. Raises `OSError`."""
+    table_size, vectors_size, codes_size = _sizes(count, dim)
+    descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, beneath=beneath)
+    with open(descriptor, "r+b") as file:
+        for number, block in enumerate(_blocks(pieces)):
+            table, vectors = block.table.copy(), np.ascontiguousarray(block.vectors, "<f4")
+            if codes_size:
+                codes, table["step"] = encode(vectors)
+                table["zero"] = QUERY_ZERO * signed(codes).sum(axis=1, dtype=np.int32)
+                columns = np.zeros((dim, BLOCK_ROWS), np.int8)
+                columns[:, : len(codes)] = signed(codes).T
+                file.seek(table_size + vectors_size + number * columns.nbytes)
+                file.write(columns.data)
+            file.seek(number * BLOCK_ROWS * ROW.itemsize)
+            file.write(table.data)
+            file.seek(table_size + number * BLOCK_ROWS * 4 * dim)
+            file.write(vectors.data)
+        file.flush()
+        os.fsync(descriptor)
+    return _map_segment(path, count, dim)
+
+
+def _blocks(pieces: Iterator[Rows]) -> Iterator[Rows]:
+    """The same rows, BLOCK_ROWS at a time; the last block may be shorter."""
+    rest = next(pieces)
+    for piece in pieces:
+        rest = _joined([rest, piece])
+        while len(rest.table) >= BLOCK_ROWS:
+            yield rest.take(slice(BLOCK_ROWS))
+            rest = rest.take(slice(BLOCK_ROWS, None))
+    while len(rest.table):
+        yield rest.take(slice(BLOCK_ROWS))
+        rest = rest.take(slice(BLOCK_ROWS, None))
+
+
+def _joined(pieces: Sequence[Rows]) -> Rows:
+    return Rows(np.concatenate([p.table for p in pieces]), np.concatenate([p.vectors for p in pieces]))
+
+
+# -- reading -------------------------------------------------------------------------------------------------
 class Snapshot:
-    """One published state, opened. Never changes."""
+    """A published state, opened. Never changes."""
 
-    def __init__(self, folder: str, state: _State, earlier: "Snapshot | None") -> None:
-        """Raises `VectorsDamaged`, and `FileNotFoundError` where the generation is gone already."""
-        self.state = state
-        paths = paths_of(folder, state.generation)
-        self._vectors_file: _Mapping = _mapped(
-            paths.vectors, 4 * state.rows * state.dim, earlier._vectors_file if earlier else None
-        )
-        self.vectors: Floats = self._vectors_file.array("<f4", state.rows * state.dim).reshape(
-            state.rows, state.dim
-        )
-        blocks = state.rows // lanes.ROWS
-        size = blocks * lanes.block_bytes(state.dim)
-        self._codes_file: _Mapping = _mapped(paths.codes, size, earlier._codes_file if earlier else None)
-        self._codes = self._codes_file.array(np.uint8, size)
-        self.codes = lanes.Blocks(self._codes, state.dim)
-        self._leads_file: _Mapping | None = None
-        self._leads: lanes.Bytes = np.empty(0, np.uint8)
-        if state.leads.number:
-            begin = lanes.basis_bytes(state.dim)
-            size = blocks * lanes.block_bytes(lanes.LEAD_DIMS)
-            path = lead_path(folder, state.generation, state.leads.number)
-            self._leads_file = _mapped(path, begin + size, earlier._leads_file if earlier else None)
-            self._leads = self._leads_file.array(np.uint8, size, begin)
-            self._leads_behind: Floats | None = None  # of the rows behind the last block, once asked for
-            self.leads = lanes.Blocks(self._leads, lanes.LEAD_DIMS)
-            self.basis = lanes.basis_of(self._leads_file.array(np.uint8, begin).tobytes(), state.dim)
-            if zlib.crc32(self.basis.data) != state.leads.basis_sum:
-                raise VectorsDamaged(_DAMAGED)
-        self._touched = 0  # rows of vectors that were picked out since their pages were given back
-        self._check_blocks(slice(-1, None))
-        table = _read_records(paths.rows, ROW, state.rows, state.rows_sum)
-        patches = _read_records(paths.patches, PATCH, state.patches, state.patches_sum)
-        # Copies, for a field of the table steps over the others.
-        self.chunk_nos: Ints = table["chunk_no"].copy()
-        self.document_nos: Ints = table["document_no"].copy()
-        self.source_codes = table["source"].copy()
-        self.updated_ms: Ints = table["updated_ms"].copy()
-        self.alive = np.ones(state.rows, dtype=np.bool_)
-        if state.patches:
-            rows = patches["row"]
-            if int(rows.min()) < 0 or int(rows.max()) >= state.rows:
-                raise VectorsDamaged(_DAMAGED)
-            self.updated_ms[rows] = patches["updated_ms"]  # the last of several for a row counts
-            self.alive[self.updated_ms == DEAD] = False
-        self.all_alive = bool(self.alive.all())
+    def __init__(self, folder: str, fields: Mapping[str, Any], earlier: "Snapshot | None") -> None:
+        """Raises `VectorsDamaged`, and `OSError` if a file cannot be opened."""
+        known = {(segment.name, segment.crc): segment for segment in earlier.segments} if earlier else {}
+        try:
+            self.applied, self.history = int(fields["applied"]), str(fields["history"])
+            self.dim, self.sources = int(fields["dim"]), [str(name) for name in fields["sources"]]
+            self.segments: list[_Segment] = []
+            self.alive: list[Mask | None] = []  # of each segment, None: all rows
+            for entry in fields["segments"]:
+                name, count, crc = str(entry["name"]), int(entry["rows"]), int(entry["crc"])
+                if not _NAME.fullmatch(name):
+                    raise VectorsDamaged(_DAMAGED)
+                self.segments.append(
+                    known.get((name, crc)) or _map_segment(os.path.join(folder, name), count, self.dim, crc)
+                )
+                self.alive.append(_alive_rows(entry["dead"], count))
+        except (KeyError, ValueError, TypeError, zlib.error) as error:
+            raise VectorsDamaged(_DAMAGED) from error
 
     def check(self) -> None:
-        """Reads every vector and compares the checksums: 0.5 s for a million rows of 384.
-        Raises `VectorsDamaged`.
-        """
-        self._check_blocks(slice(None))
-
-    def _check_blocks(self, blocks: slice) -> None:
-        dim = self.state.dim
-        for array, size, sums in (
-            (self.vectors, BLOCK_ROWS, self.state.block_sums),
-            (self._codes, lanes.block_bytes(dim), self.state.code_sums),
-            (self._leads, lanes.block_bytes(lanes.LEAD_DIMS), self.state.leads.sums),
-        ):
-            for block in range(len(sums))[blocks]:
-                if zlib.crc32(array[block * size : (block + 1) * size].data) != sums[block]:
-                    raise VectorsDamaged(_DAMAGED)
-
-    def wanted(self, filters: Filters) -> Mask | None:
-        """Which rows a search may find; None for all."""
-        mask = None if self.all_alive else self.alive
-        if filters.sources is not None:
-            admitted = np.array(
-                [name in filters.sources for name in self.state.sources] or [False], dtype=np.bool_
-            )
-            mask = _both(mask, admitted[self.source_codes])
-        if filters.documents is not None:
-            numbers = np.fromiter(filters.documents, dtype=np.int64, count=len(filters.documents))
-            mask = _both(mask, np.isin(self.document_nos, numbers))
-        if filters.since_ms is not None:
-            mask = _both(mask, self.updated_ms >= filters.since_ms)
-        if filters.until_ms is not None:
-            mask = _both(mask, self.updated_ms <= filters.until_ms)
-        return mask
+        """Reads every file and compares its checksum. Raises `VectorsDamaged`."""
+        if any(zlib.crc32(segment.data) != segment.crc for segment in self.segments):
+            raise VectorsDamaged(_DAMAGED)
 
     def search(self, query: Floats, filters: Filters, k: int) -> list[Hit]:
-        if k <= 0:
-            return []
-        self._check_sizes()
-        mask = self.wanted(filters)
-        rows = None if mask is None else np.flatnonzero(mask)
-        if rows is not None and not len(rows):
-            return []
-        candidates = self._candidates(query, rows, k)
-        candidate_vectors = np.take(self.vectors, candidates, axis=0)
-        if not (
-            np.abs(np.sqrt(np.einsum("ij,ij->i", candidate_vectors, candidate_vectors)) - 1) <= _UNIT
-        ).all():
-            raise VectorsDamaged(_DAMAGED)
-        exact = (candidate_vectors * query).sum(axis=1, dtype=np.float64)
-        self._give_back(len(candidates))
-        order = np.lexsort((self.chunk_nos[candidates], -exact))[:k]
-        return [
-            Hit(chunk_no, document_no, score)
-            for chunk_no, document_no, score in zip(
-                self.chunk_nos[candidates][order].tolist(),
-                self.document_nos[candidates][order].tolist(),
-                exact[order].tolist(),
-                strict=True,
-            )
+        estimates = [
+            segment.estimate(query, self._wanted(segment.columns, alive, filters))
+            for segment, alive in zip(self.segments, self.alive, strict=True)
         ]
+        floor = np.float32(-np.inf)
+        scores = np.concatenate([estimate.scores for estimate in estimates])
+        if k < len(scores):
+            # k rows are at least as near as `floor`. A row that is not, even with the largest error, is out.
+            near = _kth_highest(scores, k)
+            exact = [_products(e.segment.vectors, e.above(near), query) for e in estimates]
+            floor = _kth_highest(np.concatenate(exact), k)
+        found = _joined([e.segment.take(e.above(floor - e.margin)) for e in estimates])
+        lengths = np.sqrt(np.einsum("ij,ij->i", found.vectors, found.vectors))
+        if len(lengths) < min(k, len(scores)) or not (np.abs(lengths - 1) <= _UNIT_TOLERANCE).all():
+            raise VectorsDamaged(_DAMAGED)
+        cosines = (found.vectors * query).sum(axis=1, dtype=np.float64)
+        table = found.table
+        best = np.lexsort((table["chunk_no"], -cosines))[:k]
+        columns = table["chunk_no"][best], table["document_no"][best], cosines[best]
+        return list(map(Hit, *(column.tolist() for column in columns)))
 
-    def _check_sizes(self) -> None:
-        """Raises `VectorsDamaged` where a file is shorter than what is mapped of it."""
-        for file, size in (
-            (self._vectors_file, self.vectors.nbytes),
-            (self._codes_file, self._codes.nbytes),
-            (self._leads_file, self._leads.nbytes),
-        ):
-            if file is not None and file.size_now() < size:
-                raise VectorsDamaged(_DAMAGED)
-
-    def _give_back(self, picked: int) -> None:
-        """Lets a large file of vectors go where many were picked out: two searches would else have all of a
-        million mapped.
-        """
-        self._touched += picked
-        if self._leads_file is not None and self._touched > _TOUCHED_ROWS:
-            self._touched = 0
-            HELPERS.submit(self._vectors_file.release)
-
-    def _candidates(self, query: Floats, rows: Ints | None, k: int) -> Ints:
-        """Rows among which the k nearest of `rows` (None: of all) are, in order."""
-        # The rows of a source mostly stand together, so the span from first to last is often all that is
-        # asked for.
-        span = slice(0, self.state.rows) if rows is None else slice(int(rows[0]), int(rows[-1]) + 1)
-        width = span.stop - span.start
-        if width < CODED_ROWS:
-            if rows is not None and len(rows) < _PICKED_SHARE * width:
-                return self._nearest(query, rows, k)
-            scores = _products(self.vectors[span], query)
-            best = _best(scores if rows is None else scores[rows - span.start], k)
-            return best if rows is None else rows[best]
-        by_leads = self._leads_file is not None and self.state.rows >= LEAD_ROWS and k <= LEAD_MOST
-        share = LEAD_GATHER_SHARE if by_leads else GATHER_SHARE
-        if rows is not None and len(rows) < share * width:
-            return self._nearest(query, rows, k)
-        candidates = self._by_leads(query, span, rows) if by_leads else self._by_codes(query, span, rows, k)
-        return self._nearest(query, candidates, k)
-
-    def _by_codes(self, query: Floats, span: slice, rows: Ints | None, k: int) -> Ints:
-        """Rows among which the k nearest of `rows`, all within a span, surely are."""
-        first, last = self.codes.around(span)
-        start, coded = first * lanes.ROWS, min(last * lanes.ROWS, span.stop)
-        scores, margins = self.codes.estimate(query, first, last)
-        scores, margins = scores[: coded - start], margins[: coded - start]
-        if coded < span.stop:
-            behind = _products(self.vectors[coded : span.stop], query)
-            scores = np.concatenate([scores, behind])
-            margins = np.concatenate([margins, np.full(len(behind), _NEAR, np.float32)])
-        if rows is not None:
-            places = rows - start
-            scores, margins = scores[places], margins[places]
-        nearest = _highest(scores, k)
-        if len(nearest) < len(scores):
-            # So near are k rows at least: whatever could be as near is looked at.
-            products = _products(self.vectors[nearest if rows is None else rows[nearest]], query)
-            if not (np.abs(products - scores[nearest]) <= margins[nearest] + _NEAR).all():
-                raise VectorsDamaged(_DAMAGED)
-            nearest = np.flatnonzero(scores + margins >= products.min() - _NEAR)
-        return nearest if rows is None else rows[nearest]
-
-    def _by_leads(self, query: Floats, span: slice, rows: Ints | None) -> Ints:
-        """Rows among which the LEAD_MOST nearest of `rows` (None: of all), all in a span, very likely are."""
-        first, last = self.leads.around(span)
-        middle = (first + last) // 2
-        lead_query = query @ self.basis
-        # A thread also puts its half in order, which onnxruntime's own threads do not.
-        second_half = HELPERS.submit(self._leading, lead_query, middle, last, rows)
-        first_half = self._leading(lead_query, first, middle, rows)
-        behind = self._leading_behind(lead_query, rows)
-        parts = (first_half, second_half.result(), behind)
-        leading = np.concatenate([part_rows for part_rows, _ in parts])
-        return leading[_highest(np.concatenate([scores for _, scores in parts]), LEAD_CANDIDATES)]
-
-    def _leading(self, lead_query: Floats, first: int, last: int, rows: Ints | None) -> tuple[Ints, Floats]:
-        """Those of `rows` (None: of all) in the blocks `[first, last)` whose leads are nearest, and their
-        products.
-        """
-        products = self.leads.scores(lead_query, first, last)
-        return _highest_rows(products, first * lanes.ROWS, rows)
-
-    def _leading_behind(self, lead_query: Floats, rows: Ints | None) -> tuple[Ints, Floats]:
-        """As `_leading`, of the rows that no block has yet."""
-        if self._leads_behind is None:
-            self._leads_behind = self.vectors[self.leads.rows :] @ self.basis
-        return _highest_rows(_products(self._leads_behind, lead_query), self.leads.rows, rows)
-
-    def _nearest(self, query: Floats, rows: Ints, k: int) -> Ints:
-        """The k nearest of some rows, and those that cannot be told from them, in order, by their vectors."""
-        if len(rows) <= k:
-            return rows
-        self._touched += len(rows)
-        if len(rows) < _SHARED_ROWS:
-            return rows[_best(self._picked_products(rows, query), k)]
-        # What takes the time is that the system maps the pages, and it does so for two threads at once.
-        first_half, second_half = np.array_split(rows, 2)
-        second_scores = HELPERS.submit(self._picked_products, second_half, query)
-        scores = [self._picked_products(first_half, query), second_scores.result()]
-        return rows[_best(np.concatenate(scores), k)]
-
-    def _picked_products(self, rows: Ints, query: Floats) -> Floats:
-        """The products of some rows with a query, float32 (n,)."""
-        scores = np.empty(len(rows), np.float32)
-        for start in range(0, len(rows), _GATHER_ROWS):
-            part = slice(start, start + _GATHER_ROWS)
-            scores[part] = _products(np.take(self.vectors, rows[part], axis=0), query)
-        return scores
+    def _wanted(self, columns: Mapping[str, Any], alive: Mask | None, filters: Filters) -> Mask | None:
+        """The rows that a search may find; None for all."""
+        masks = [] if alive is None else [alive]
+        if filters.sources is not None:
+            codes = [code for code, name in enumerate(self.sources) if name in filters.sources]
+            masks.append(np.isin(columns["source"], codes))
+        if filters.documents is not None:
+            masks.append(np.isin(columns["document_no"], list(filters.documents)))
+        if filters.since_ms is not None:
+            masks.append(columns["updated_ms"] >= filters.since_ms)
+        if filters.until_ms is not None:
+            masks.append(columns["updated_ms"] <= filters.until_ms)
+        return np.logical_and.reduce(masks) if masks else None
 
 
-def _products(vectors: Floats, query: Floats) -> Floats:
-    """Not `@`: the threads of a BLAS turn on the spot for a while after each product, however small."""
-    products: Floats = np.einsum("ij,j->i", vectors, query)
-    return products
+def _segment_fields(segment: _Segment, alive: Mask) -> dict[str, Any]:
+    """A segment as `state` describes it. `dead` says which rows are gone, "" for none."""
+    dead = "" if alive.all() else base64.b64encode(zlib.compress(np.packbits(~alive).data)).decode()
+    size = len(segment.data)
+    return {"name": segment.name, "rows": segment.count, "bytes": size, "crc": segment.crc, "dead": dead}
 
 
-def _highest_rows(scores: Floats, start: int, rows: Ints | None) -> tuple[Ints, Floats]:
-    """Of scores of all rows from `start` on: those of `rows`, in order (None: of all), that are highest, and
-    their scores.
-    """
-    if rows is not None:
-        begin, end = np.searchsorted(rows, (start, start + len(scores)))
-        rows = rows[begin:end]
-        scores = scores[rows - start]
-    highest = _highest(scores, LEAD_CANDIDATES)
-    return highest + start if rows is None else rows[highest], scores[highest]
-
-
-def _highest(scores: Floats, count: int) -> Ints:
-    """Where the highest are, so many or those that are as high as the last of them too, in order."""
-    if count >= len(scores):
-        return np.arange(len(scores))
-    if len(scores) >= _SAMPLED_ROWS:
-        sample = scores[::_SAMPLE_STEP]
-        leading = np.flatnonzero(scores >= _nth_highest(sample, 2 * count // _SAMPLE_STEP + 16))
-        if len(leading) >= count:  # nearly always: they hold the highest, and are few
-            among = scores[leading]
-            return leading[among >= _nth_highest(among, count)]
-    return np.flatnonzero(scores >= _nth_highest(scores, count))
-
-
-def _nth_highest(scores: Floats, n: int) -> np.float32:
-    """The n-th highest, counted from 1; the lowest where there are fewer.
-    Raises `VectorsDamaged` where so many are no numbers.
-    """
-    position = max(0, len(scores) - n)
-    threshold: np.float32 = np.partition(scores, position)[position]
-    if not np.isfinite(threshold):
-        raise VectorsDamaged(_DAMAGED)
-    return threshold
-
-
-def _best(scores: Floats, k: int) -> Ints:
-    """Where the k highest are, at least, if each score is within `_NEAR` of the true one. In order.
-    Raises `VectorsDamaged`.
-    """
-    if k >= len(scores):
-        return np.arange(len(scores))
-    return np.flatnonzero(scores + _NEAR >= _nth_highest(scores - _NEAR, k))
-
-
-def _both(one: Mask | None, other: Mask) -> Mask:
-    return other if one is None else one & other
-
-
-class _Paths(NamedTuple):
-    """The files of a generation."""
-
-    rows: str
-    vectors: str
-    codes: str
-    patches: str
-
-
-def paths_of(folder: str, generation: int) -> _Paths:
-    return _Paths(*(os.path.join(folder, f"{generation}.{kind}") for kind in _Paths._fields))
-
-
-def lead_path(folder: str, generation: int, number: int) -> str:
-    return os.path.join(folder, f"{generation}.leads-{number}")
-
-
-def _read_records(path: str, dtype: np.dtype[np.void], count: int, checksum: int) -> npt.NDArray[np.void]:
-    """The first `count` records of a file, checked. Raises `VectorsDamaged`."""
-    with open(files.open_file(path, os.O_RDONLY), "rb") as file:
-        data = file.read(count * dtype.itemsize)
-    if len(data) != count * dtype.itemsize or zlib.crc32(data) != checksum:
-        raise VectorsDamaged(_DAMAGED)
-    return np.frombuffer(data, dtype=dtype)
+def _alive_rows(packed: str, count: int) -> Mask | None:
+    if not packed:
+        return None
+    bits = np.frombuffer(zlib.decompress(base64.b64decode(packed)), np.uint8)
+    return ~np.unpackbits(bits, count=count).astype(np.bool_)
 
 
 def published_model(folder: str) -> str | None:
-    """The model whose vectors are published; None where there are none, or damaged ones."""
+    """The model whose vectors are published; None if there are none, or damaged ones."""
     return (read_state(os.path.join(folder, "state")) or {}).get("model")
 
 
 def open_snapshot(folder: str, model: str, earlier: Snapshot | None = None) -> Snapshot | None:
-    """The published state; None where there is none of this model. Raises `VectorsDamaged`, `StoreError`."""
+    """The published state; None if there is none of this model. Raises `VectorsDamaged`, `StoreError`."""
     for tries_left in reversed(range(OPEN_TRIES)):
-        state = _load_state(folder)
-        if state is None or state.model != model:
+        fields = read_state(os.path.join(folder, "state"))
+        if fields is None:
+            return None
+        if fields.get("format") != VECTORS_FORMAT:
+            raise VectorsDamaged("the vector index is damaged or has another format: run `ctx index`")
+        if fields.get("model") != model:
             return None
         try:
-            return Snapshot(folder, state, earlier)
-        except FileNotFoundError as error:  # a writer went on to the next generation meanwhile
+            return Snapshot(folder, fields, earlier)
+        except FileNotFoundError as error:  # a writer has merged it meanwhile
             if not tries_left:
                 raise VectorsDamaged(_DAMAGED) from error
         except OSError as error:
@@ -528,7 +323,7 @@ def open_snapshot(folder: str, model: str, earlier: Snapshot | None = None) -> S
 
 
 class VectorReader:
-    """Searches what a writer, here or in another process, has published last. Safe from several threads."""
+    """Searches what a writer, in this process or another, has published last. Safe from several threads."""
 
     def __init__(self, folder: str, model: str) -> None:
         self._folder = folder
@@ -539,45 +334,35 @@ class VectorReader:
         self._snapshot: Snapshot | None = None
 
     def search(self, query: Floats, filters: Filters, k: int) -> list[Hit]:
-        """The k nearest chunks by cosine, best first; equal ones by chunk number. [] where nothing is
-        published.
+        """The k nearest chunks by cosine, best first; equal ones by chunk number. [] if nothing is published.
 
-        `query` is float32 (dim,) of unit length. Raises `StoreError`, also where the files turn out to be
-        damaged.
+        `query` is float32 (dim,) of unit length. Raises `StoreError`, also if the files are damaged.
         """
         snapshot = self._current()
-        if snapshot is None or not snapshot.state.rows:
+        if snapshot is None or not snapshot.segments or k <= 0:
             return []
-        if query.shape != (snapshot.state.dim,):
+        if query.shape != (snapshot.dim,):
             raise StoreError(
-                f"the query has {query.size} dimensions, the index {snapshot.state.dim}: run `ctx embed "
-                "rebuild`"
+                f"the query has {query.size} dimensions, the index {snapshot.dim}: run `ctx embed rebuild`"
             )
         return snapshot.search(np.ascontiguousarray(query, dtype=np.float32), filters, k)
 
     def hold(self) -> bool:
-        """Whether there are vectors in hand, of what is published or was: `search` then has them, whatever is
-        published next.
-        """
+        """Whether a snapshot is open: `search` then answers, whatever is published next."""
         return self._current() is not None
 
     def _current(self) -> Snapshot | None:
         current_stamp = stamp(self._state_path)
-        if current_stamp != self._seen:
-            with self._lock:
-                if current_stamp != self._seen:
-                    self._snapshot = (
-                        None
-                        if current_stamp is None
-                        # Where another model's have taken their place, the ones in hand answer to the end.
-                        else open_snapshot(self._folder, self.model, self._snapshot) or self._superseded()
-                    )
-                    # Taken before the state was read: a newer one is then seen next time.
-                    self._seen = current_stamp
-        return self._snapshot
-
-    def _superseded(self) -> Snapshot | None:
-        return self._snapshot if published_model(self._folder) not in (None, self.model) else None
+        with self._lock:
+            if current_stamp != self._seen:
+                snapshot = open_snapshot(self._folder, self.model, self._snapshot)
+                if snapshot is None and published_model(self._folder) is not None:
+                    # Another model's vectors have replaced these, which still answer.
+                    snapshot = self._snapshot
+                self._snapshot = snapshot
+                # Taken before the state was read: a newer one is then seen next time.
+                self._seen = current_stamp
+            return self._snapshot
 
 
 def check_vectors(folder: str, model: str) -> list[str]:
@@ -590,3 +375,169 @@ def check_vectors(folder: str, model: str) -> list[str]:
     except StoreError as error:
         return [error.message]
     return []
+
+
+# -- writing -------------------------------------------------------------------------------------------------
+_verified: set[tuple[str, str, int]] = set()
+"""(folder, name, checksum) of the files that this process has written or checked."""
+
+
+class VectorWriter:
+    """Changes the vectors of a model. One at a time (`WriterLock`); readers see nothing before `publish`.
+
+    Opens what is published, after checking every file once per process (again if `suspect`). Starts over if
+    that is damaged or of another model: `applied` is 0 then. `beneath` is the folder of the store; below it,
+    no link is followed. Raises `StoreError`.
+    """
+
+    def __init__(self, folder: str, model: str, *, suspect: bool = False, beneath: str | None = None) -> None:
+        self._folder = folder
+        self._beneath = beneath or folder
+        self._model = model
+        snapshot = None
+        with Writing("the vector index", StoreError):
+            files.make_folder(folder, beneath=self._beneath)
+            self._last_number = max(map(_number, os.listdir(folder)), default=0)
+        try:
+            snapshot = open_snapshot(folder, model)
+            if snapshot is not None and (suspect or not self._marks(snapshot.segments) <= _verified):
+                snapshot.check()
+        except VectorsDamaged as error:
+            logger.warning("vectors are rebuilt reason=%s", error.message)
+            snapshot = None
+        # Readers keep what another model has published until this one's vectors are complete.
+        self.replaces = snapshot is None and published_model(folder) not in (None, model)
+        self._load(snapshot)
+
+    def _load(self, snapshot: Snapshot | None) -> None:
+        self._sources: dict[str, int] = {}
+        self._segments: list[_Segment] = []
+        self._alive: list[Mask] = []  # of each segment
+        self._added: list[Rows] = []  # not in a segment yet
+        self._changed = snapshot is None  # that it is empty has to be published too
+        self.applied, self.history, self.dim, self._max_chunk_no = 0, "", 0, 0
+        if snapshot is not None:
+            self.applied, self.history, self.dim = snapshot.applied, snapshot.history, snapshot.dim
+            self._sources = {name: code for code, name in enumerate(snapshot.sources)}
+            self._segments = snapshot.segments
+            self._alive = [
+                np.ones(segment.count, np.bool_) if alive is None else alive
+                for segment, alive in zip(snapshot.segments, snapshot.alive, strict=True)
+            ]
+            self._max_chunk_no = max((int(s.columns["chunk_no"].max()) for s in self._segments), default=0)
+
+    def start_over(self) -> None:
+        """Drops all rows. Readers keep what is published until the next `publish`."""
+        self._load(None)
+
+    @property
+    def row_count(self) -> int:
+        """Rows, gone ones included."""
+        return sum(segment.count for segment in self._segments) + self._added_count
+
+    @property
+    def alive_count(self) -> int:
+        return sum(int(alive.sum()) for alive in self._alive) + self._added_count
+
+    @property
+    def _added_count(self) -> int:
+        return sum(len(rows.table) for rows in self._added)
+
+    def retain(self, documents: Mapping[int, Sequence[int]]) -> None:
+        """Of each document (by number) keeps the rows of these chunks only; none if it was deleted."""
+        numbers = np.fromiter(documents, dtype=np.int64, count=len(documents))
+        kept = np.array([no for chunk_nos in documents.values() for no in chunk_nos], dtype=np.int64)
+        self._drop(lambda t: np.isin(t["document_no"], numbers) & ~np.isin(t["chunk_no"], kept))
+
+    def put(self, batch: VectorBatch) -> None:
+        """Adds chunks, in place of the rows with their numbers.
+        Raises `VectorsDamaged` if the dimensions are others now.
+        """
+        count, dim = batch.vectors.shape
+        if not count:
+            return
+        if dim != self.dim and self.row_count:
+            raise VectorsDamaged(f"the embeddings have {dim} dimensions now, the index {self.dim}")
+        self.dim = dim
+        if int(batch.chunk_nos.min()) <= self._max_chunk_no:
+            self._drop(lambda table: np.isin(table["chunk_no"], batch.chunk_nos))
+        table = np.zeros(count, ROW)
+        table["chunk_no"], table["document_no"] = batch.chunk_nos, batch.document_nos
+        table["updated_ms"] = batch.updated_ms
+        table["source"] = [self._sources.setdefault(name, len(self._sources)) for name in batch.sources]
+        # Of several rows with one number the last counts.
+        _, last_from_end = np.unique(batch.chunk_nos[::-1], return_index=True)
+        self._added.append(Rows(table, batch.vectors).take(np.sort(count - 1 - last_from_end)))
+        self._max_chunk_no = max(self._max_chunk_no, int(batch.chunk_nos.max()))
+        self._changed = True
+        if self._added_count >= WRITE_ROWS:
+            self._write(len(self._segments))
+
+    def _drop(self, condition: Callable[[Any], Mask]) -> None:
+        """Drops the rows for which a condition on the table, or on its columns by name, is true."""
+        for segment, alive in zip(self._segments, self._alive, strict=True):
+            dropped = condition(segment.columns)
+            if (alive & dropped).any():
+                alive &= ~dropped
+                self._changed = True
+        self._added = [rows.take(~condition(rows.table)) for rows in self._added]
+
+    def publish(self, applied: int, history: str) -> None:
+        """Makes all changes durable and visible, as the state of the catalog's `applied`."""
+        if not self._changed and (applied, history) == (self.applied, self.history):
+            return
+        dead = self.row_count - self.alive_count
+        compact = dead >= COMPACT_MIN_DEAD and dead > COMPACT_DEAD_SHARE * self.row_count
+        # From last to first, segments double in size: there are few, and a row is copied a few times only.
+        first, size = len(self._segments), self._added_count
+        while first and (compact or self._alive[first - 1].sum() <= 2 * size):
+            first -= 1
+            size += int(self._alive[first].sum())
+        self._write(first)
+        fields = {
+            "format": VECTORS_FORMAT,
+            "model": self._model,
+            "dim": self.dim,
+            "applied": applied,
+            "history": history,
+            "sources": list(self._sources),
+            "segments": list(map(_segment_fields, self._segments, self._alive)),
+        }
+        with Writing("the vector index", StoreError):
+            write_state(os.path.join(self._folder, "state"), fields)
+            current = {"state", *(segment.name for segment in self._segments)}
+            for name in os.listdir(self._folder):
+                if _number(name) and name not in current:
+                    os.unlink(os.path.join(self._folder, name))
+        self.applied, self.history, self._changed = applied, history, False
+        _verified.update(self._marks(self._segments))
+
+    def _write(self, first: int) -> None:
+        """Replaces the segments from `first` on and the added rows by one segment."""
+        count = sum(int(alive.sum()) for alive in self._alive[first:]) + self._added_count
+        merged = self._segments[first:], self._alive[first:], self._added
+        segments = self._segments[:first]
+        if count:
+            self._last_number += 1
+            path = os.path.join(self._folder, f"{self._last_number}.segment")
+            with Writing("the vector index", StoreError):
+                segments.append(_write_segment(path, self._beneath, _living(*merged), count, self.dim))
+        self._alive = [*self._alive[:first], *(np.ones(s.count, np.bool_) for s in segments[first:])]
+        self._segments, self._added = segments, []
+
+    def _marks(self, segments: Sequence[_Segment]) -> set[tuple[str, str, int]]:
+        return {(self._folder, segment.name, segment.crc) for segment in segments}
+
+
+def _number(name: str) -> int:
+    """The number of a segment file, or of a file that an older ctx wrote; 0 for another name."""
+    number = name.partition(".")[0]
+    return int(number) if number.isdecimal() else 0
+
+
+def _living(segments: Sequence[_Segment], alive: Sequence[Mask], added: Sequence[Rows]) -> Iterator[Rows]:
+    for segment, mask in zip(segments, alive, strict=True):
+        numbers = np.flatnonzero(mask)
+        for first in range(0, len(numbers), BLOCK_ROWS):
+            yield segment.rows.take(numbers[first : first + BLOCK_ROWS])
+    yield from added

@@ -11,7 +11,6 @@ from kit import project, workspace
 from ctx import search
 from ctx.health import health
 from ctx.indexing import indexer
-from ctx.indexing.order import Asked, EmbeddingOrder
 from ctx.types import Caller
 from ctx.workspace import Workspace
 
@@ -61,23 +60,25 @@ def test_what_awaits_an_embedding_is_counted_anew_by_readers_too(tmp_path: Path)
         assert _told(writer) == _told(reader) == [0, 0, 0]
 
 
-def test_the_opening_of_each_document_is_embedded_before_the_second_chunk_of_any(tmp_path: Path) -> None:
-    page = "# {0}\n\n" + "\n\n".join("word{0} " * 90 + f"paragraph {number}." for number in range(6))
-    config = project(tmp_path, {f"{name}.md": page.replace("{0}", name) for name in "abc"}, SEMANTIC)
+def test_a_changed_document_is_embedded_before_the_backlog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexer, "EMBED_BATCH", 1)
+    config = project(tmp_path, {f"{name}.md": f"# {name}\n\nquokka {name}" for name in "abcd"}, SEMANTIC)
     with workspace(config) as space:
         space.indexer.run()
-        assert space.model is not None
-        depths = {chunk.chunk_no: chunk.ordinal for chunk in space.catalog.pending_chunks(space.model)}
-        assert max(depths.values()) >= 2
-        assert space.indexer.embed(limit=3).embedded == 3
-        waiting = {chunk.chunk_no for chunk in space.catalog.pending_chunks(space.model)}
-        assert [depths[chunk_no] for chunk_no in depths.keys() - waiting] == [0, 0, 0]
-        target = max(waiting)
-        space.indexer.ask_for([target])
-        space.indexer.embed(limit=2)
-        assert space.catalog.awaiting(space.model, [target]) == frozenset()
-        space.indexer.embed()
-        assert space.catalog.pending_count(space.model) == 0
+        backlog = _waiting(space)
+        seen: list[list[int]] = []
+
+        def change(step: str, count: int, total: int | None) -> None:
+            if not seen:
+                (tmp_path / "docs/new.md").write_text("# New\n\nnarwhal")
+                space.indexer.run()
+            seen.append(_waiting(space))
+
+        assert space.indexer.embed(progress=change).embedded == 5
+        assert seen[0] == [*backlog[1:], max(seen[0])]
+        assert seen[1] == backlog[1:]
 
 
 def test_two_that_embed_at_once_begin_at_either_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,9 +93,7 @@ def test_two_that_embed_at_once_begin_at_either_end(tmp_path: Path, monkeypatch:
     with workspace(config) as space, workspace(config) as second:
         space.indexer.run()
         assert space.model is not None
-        order = EmbeddingOrder(Asked())
-        order.add(space.catalog.pending_chunks(space.model))
-        turns = order.take(6)
+        turns = _waiting(space)
         reports: list[indexer.EmbedReport] = []
         thread = threading.Thread(target=lambda: reports.append(space.indexer.embed(progress=wait)))
         thread.start()

@@ -10,10 +10,10 @@ from memory_kit import Clock, WordEmbedder
 
 from ctx.memory import MemoryStore
 from ctx.memory import vectors as vectors_module
+from ctx.memory.packed import pack, unpack
 from ctx.memory.passages import MAX_PASSAGE_CHARS, embedding_texts
 from ctx.memory.statement import MAX_STATEMENT_CHARS
 from ctx.memory.vectors import BankVectors
-from ctx.store.codes import pack, unpack
 
 
 @settings(max_examples=50, deadline=None)

@@ -315,11 +315,11 @@ def test_a_damaged_vector_file_is_mended_without_embedding_again(tmp_path: Path,
     config = project(tmp_path, WORDS, SEMANTIC)
     assert ctx("index", cwd=tmp_path).returncode == 0
     nearest = search(tmp_path, "an instrument with wooden bars", "semantic")
-    break_files(sorted((tmp_path / ".ctx/index/vectors").glob("*.vectors")), damage)
+    break_files(sorted((tmp_path / ".ctx/index/vectors").glob("*.segment")), damage)
     assert doctor(tmp_path)["index"][0] == "failed"
     with serving(config) as server:
         eventually(lambda: answers(server, "an instrument with wooden bars", "semantic") == nearest)
-        eventually(lambda: "built anew" in server.log() or "vectors" in server.log())
+        eventually(lambda: "vectors are rebuilt" in server.log())
         assert server.get("/health")["pending"] == 0
     assert doctor(tmp_path)["index"][0] == "ok"
 
@@ -333,7 +333,7 @@ def test_vectors_broken_under_a_running_server_end_in_right_answers(tmp_path: Pa
         eventually(lambda: server.get("/health")["pending"] == 0)
         nearest = answers(server, instrument, "semantic")
         assert nearest
-        break_files(sorted((tmp_path / ".ctx/index/vectors").glob("*.vectors")), damage)
+        break_files(sorted((tmp_path / ".ctx/index/vectors").glob("*.segment")), damage)
         for _ in range(5):
             assert answers(server, instrument, "semantic") in (nearest, None)
         eventually(lambda: answers(server, instrument, "semantic") == nearest)

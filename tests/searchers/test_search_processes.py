@@ -204,19 +204,6 @@ def test_a_store_that_fails_takes_no_line_away(config: Path) -> None:
         assert searches.here == 0
 
 
-@pytest.mark.slow
-def test_chunks_that_a_question_asks_for_reach_the_server(tmp_path: Path) -> None:
-    config = project(tmp_path, PAGES, EMBEDDED)
-    with searching(config) as (space, searches):
-        searches.begin()
-        chunk_nos: list[int] = []
-        space.ask_for = chunk_nos.extend  # type: ignore[assignment]
-        (tmp_path / "docs" / "later.md").write_text("# Later\n\nThe manometer is not embedded yet.\n")
-        space.indexer.run([])
-        eventually(lambda: bool(searches.ask({"query": "manometer", "mode": "hybrid"}) and chunk_nos))
-        assert searches.here == 0
-
-
 def test_an_idle_process_ends_and_is_started_again_when_needed(config: Path) -> None:
     with searching(config, idle_s=0.5) as (_, searches):
         pid = searches.begin()

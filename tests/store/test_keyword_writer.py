@@ -11,9 +11,10 @@ from store_tree import DIM, MODEL, make
 
 from ctx.errors import StoreError
 from ctx.store import keyword_writer, local
+from ctx.store.keyword_files import keyword_state
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite_catalog import SqliteCatalog
-from ctx.store.statefile import keyword_state, write_state
+from ctx.store.statefile import write_state
 from ctx.types import Filters
 
 
@@ -67,18 +68,13 @@ def test_names_are_known_from_when_code_defines_them_on(tmp_path: Path) -> None:
             catalog.put_documents([page])
             index.catch_up(catalog)
             assert defined(reader) == []
-            assert (keyword_state(state_path) or {})["definitions"] == "0"
+            assert (keyword_state(state_path) or {})["definitions"] is False
             catalog.put_documents([code])
             index.catch_up(catalog)
             assert defined(reader) == ["feed_otter"]
         with words_only(tmp_path, writable=True) as index:  # another process: it adds a page alone
             catalog.put_documents([make("filesystem", "later.md", ["a heron"])])
             index.catch_up(catalog)
-        assert defined(reader) == ["feed_otter"]
-        # An older ctx did not note it.
-        fields = keyword_state(state_path) or {}
-        del fields["definitions"]
-        write_state(state_path, fields)
         assert defined(reader) == ["feed_otter"]
         with words_only(tmp_path, writable=True) as index:
             catalog.put_documents([make("filesystem", "last.md", ["a weir"])])
@@ -87,7 +83,7 @@ def test_names_are_known_from_when_code_defines_them_on(tmp_path: Path) -> None:
             os.unlink(state_path)
             catalog.delete_documents("filesystem", ["pond.py"])
             index.catch_up(catalog)
-        assert (keyword_state(state_path) or {})["definitions"] == "0"
+        assert (keyword_state(state_path) or {})["definitions"] is False
 
 
 @pytest.mark.parametrize(

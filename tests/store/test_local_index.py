@@ -27,11 +27,9 @@ from store_tree import (
 )
 
 from ctx.errors import EmbeddingsDisabled, StoreError
-from ctx.store import inventory as inventory_module
+from ctx.store import keyword_files as keyword_files_module
 from ctx.store import keyword_writer as keyword_module
 from ctx.store import local as local_module
-from ctx.store import statefile as statefile_module
-from ctx.store import vector_writer as writer_module
 from ctx.store import vectors as vectors_module
 from ctx.store.base import Catalog
 from ctx.store.local import LocalIndex
@@ -43,8 +41,8 @@ ALL = Filters()
 
 def forget_what_this_process_verified() -> None:
     """As in a process that starts."""
-    writer_module._verified.clear()
-    inventory_module.verified.clear()
+    vectors_module._verified.clear()
+    keyword_files_module.verified.clear()
 
 
 def keyword_folder(folder: Path) -> Path:
@@ -58,7 +56,7 @@ def largest(folder: Path, suffix: str) -> Path:
 
 def overwrite(path: Path, offset: int, data: bytes) -> None:
     with open(path, "r+b") as file:
-        file.seek(offset)
+        file.seek(offset, os.SEEK_SET if offset >= 0 else os.SEEK_END)
         file.write(data)
 
 
@@ -129,12 +127,12 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
         for suffix in ("idx", "term", "pos", "fast", "fieldnorm")
     },
     "the vectors folder is gone": lambda folder: shutil.rmtree(folder / "index" / "vectors"),
-    "the vectors are cut": lambda folder: os.truncate(largest(folder / "index" / "vectors", "vectors"), 100),
-    "bytes of the vectors": lambda folder: overwrite(
-        largest(folder / "index" / "vectors", "vectors"), 99, b"\xff\xff\xff"
+    "the vectors are cut": lambda folder: os.truncate(largest(folder / "index" / "vectors", "segment"), 100),
+    "bytes of the table of chunks": lambda folder: overwrite(
+        largest(folder / "index" / "vectors", "segment"), 99, b"\xff\xff\xff"
     ),
-    "bytes of the rows": lambda folder: overwrite(
-        largest(folder / "index" / "vectors", "rows"), 99, b"\xff\xff\xff"
+    "bytes of the vectors": lambda folder: overwrite(
+        largest(folder / "index" / "vectors", "segment"), -99, b"\xff\xff\xff"
     ),
     "the state of the vectors is cut": lambda folder: os.truncate(folder / "index" / "vectors" / "state", 50),
 }
@@ -249,14 +247,14 @@ def test_an_index_of_another_format_is_built_anew(
 ) -> None:
     catalog, index = store
     expected = portrait(catalog, index)
-    for module in (statefile_module, keyword_module, local_module):
+    for module in (keyword_files_module, keyword_module, local_module):
         monkeypatch.setattr(module, "KEYWORD_FORMAT", 999)
-    monkeypatch.setattr(vectors_module, "FORMAT", 999)
-    monkeypatch.setattr(writer_module, "FORMAT", 999)
+    for module in (vectors_module, local_module):
+        monkeypatch.setattr(module, "VECTORS_FORMAT", 999)
     with LocalIndex(index._path, lambda: (MODEL, DIM), writable=True) as later:
-        with pytest.raises(StoreError, match=r"made by an older ctx, .* run `ctx index`"):
+        with pytest.raises(StoreError, match=r"made by an older ctx .*: run `ctx index`"):
             later.keyword("otter", ALL, 5)
-        with later._catching_up, pytest.raises(StoreError, match=r"older ctx, .*: it is being built anew"):
+        with later._catching_up, pytest.raises(StoreError, match=r"older ctx .*: it is being rebuilt"):
             later.keyword("otter", ALL, 5)
         with pytest.raises(StoreError, match="format"):
             later.semantic(vector_of(b"x"), ALL, 5)
@@ -327,7 +325,6 @@ def test_ordinary_changes_are_applied_and_nothing_is_built_anew(
             portrait(catalog, index)
     assert caplog.text == ""
     assert keyword_folder(tmp_path).name == "keyword-1"
-    assert (tmp_path / "index" / "vectors" / "1.vectors").exists()
 
 
 def test_another_catalog_in_the_same_place_is_followed_from_the_start(tmp_path: Path) -> None:

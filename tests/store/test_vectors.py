@@ -1,8 +1,11 @@
-"""The vector matrix: exact, steady under a writer, and never answering from damaged files."""
+"""The vector index: exact, consistent under a writer, and never answering from damaged files."""
 
 import os
 import random
+import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -12,17 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctx.errors import StoreError
-from ctx.store import lanes, statefile
-from ctx.store import vector_writer as writer_module
 from ctx.store import vectors as vectors_module
 from ctx.store.rows import VectorBatch
-from ctx.store.vector_writer import VectorWriter
+from ctx.store.statefile import read_state
 from ctx.store.vectors import (
     BLOCK_ROWS,
-    PATCH,
-    ROW,
+    CODED_ROWS,
     VectorReader,
     VectorsDamaged,
+    VectorWriter,
     check_vectors,
 )
 from ctx.types import Filters, Hit
@@ -33,6 +34,11 @@ DIM = 8
 def unit(seed: int, dim: int = DIM) -> np.ndarray:
     vector = np.random.default_rng(seed).standard_normal(dim).astype(np.float32)
     return vector / np.float32(np.linalg.norm(vector))
+
+
+def units(seed: int, count: int, dim: int) -> np.ndarray:
+    matrix = np.random.default_rng(seed).standard_normal((count, dim)).astype(np.float32)
+    return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
 
 
 def batch(rows: Iterable[tuple[int, int, str, int, np.ndarray]]) -> VectorBatch:
@@ -46,6 +52,12 @@ def batch(rows: Iterable[tuple[int, int, str, int, np.ndarray]]) -> VectorBatch:
 def numbered(first: int, last: int) -> VectorBatch:
     """Chunks `[first, last)`, two to a document, a vector of its own each."""
     return batch((no, no // 2, "s", no, unit(no)) for no in range(first, last))
+
+
+def of_matrix(vectors: np.ndarray, first: int = 1) -> VectorBatch:
+    """Chunks numbered from `first`; every twentieth is of the source `rare`."""
+    nos = np.arange(first, first + len(vectors))
+    return VectorBatch(nos, nos, ["s" if no % 20 else "rare" for no in nos], nos, vectors)
 
 
 def nearest(
@@ -62,6 +74,11 @@ def numbers(hits: list[Hit]) -> list[int]:
     return [hit.chunk_no for hit in hits]
 
 
+def segments(folder: Path) -> list[int]:
+    """The rows of each published segment."""
+    return [entry["rows"] for entry in (read_state(str(folder / "state")) or {})["segments"]]
+
+
 # -- searching -----------------------------------------------------------------------------------------------
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
@@ -73,9 +90,9 @@ def numbers(hits: list[Hit]) -> list[int]:
     sources=st.none() | st.frozensets(st.sampled_from(["a", "b", "c", "unknown"])),
     since=st.none() | st.integers(0, 20),
     until=st.none() | st.integers(0, 20),
+    documents=st.none() | st.frozensets(st.integers(1000, 11_000), max_size=50),
     dead=st.integers(0, 30),
     coded=st.booleans(),
-    block_rows=st.sampled_from([1, 16, 8192]),
 )
 def test_a_search_is_what_looking_at_every_vector_gives(
     tmp_path_factory: pytest.TempPathFactory,
@@ -86,9 +103,9 @@ def test_a_search_is_what_looking_at_every_vector_gives(
     sources: frozenset[str] | None,
     since: int | None,
     until: int | None,
+    documents: frozenset[int] | None,
     dead: int,
     coded: bool,
-    block_rows: int,
 ) -> None:
     folder = tmp_path_factory.mktemp("vectors")
     chance = random.Random(seed)
@@ -99,23 +116,25 @@ def test_a_search_is_what_looking_at_every_vector_gives(
     }
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(vectors_module, "CODED_ROWS", 1 if coded else 10**9)
-        patched.setattr(lanes, "ROWS", block_rows)
-        with VectorWriter(str(folder), "m") as writer:
-            for start in range(0, count, 50):
-                writer.put(batch(list(rows.values())[start : start + 50]))
-            for no in chance.sample(sorted(rows), min(dead, count)):
-                writer.retain({1000 + no: ()})
-                del rows[no]
-            writer.publish(1, "h")
+        writer = VectorWriter(str(folder), "m")
+        for start in range(0, count, 50):
+            writer.put(batch(list(rows.values())[start : start + 50]))
+            if start % 100 == 0:
+                writer.publish(1, f"h{start}")
+        for no in chance.sample(sorted(rows), min(dead, count)):
+            writer.retain({1000 + no: ()})
+            del rows[no]
+        writer.publish(2, "h")
         query = unit(seed % 1000)
         entries = [
             (-round(float(vector.astype(np.float64) @ query.astype(np.float64)), 6), no)
-            for no, _, source, updated_ms, vector in rows.values()
+            for no, document_no, source, updated_ms, vector in rows.values()
             if (sources is None or source in sources)
             and (since is None or updated_ms >= since)
             and (until is None or updated_ms <= until)
+            and (documents is None or document_no in documents)
         ]
-        hits = nearest(folder, query, k, Filters(sources, since, until))
+        hits = nearest(folder, query, k, Filters(sources, since, until, documents=documents))
     assert numbers(hits) == [no for _, no in sorted(entries)[:k]]
     assert [hit.document_no for hit in hits] == [1000 + hit.chunk_no for hit in hits]
     assert [round(hit.score, 6) for hit in hits] == pytest.approx(
@@ -124,183 +143,230 @@ def test_a_search_is_what_looking_at_every_vector_gives(
 
 
 @pytest.mark.parametrize("spread", [0.0, 1e-4, 0.01, 1.0])
-def test_the_codes_hide_nothing_however_alike_the_rows_are(tmp_path: Path, spread: float) -> None:
-    chance = np.random.default_rng(3)
-    rows = unit(1, 64) + spread * chance.standard_normal((vectors_module.CODED_ROWS + 500, 64)) / 8
+@pytest.mark.parametrize("dim", [64, 384])
+def test_the_nearest_of_many_rows_are_those_of_exact_arithmetic(
+    tmp_path: Path, spread: float, dim: int
+) -> None:
+    count = CODED_ROWS + BLOCK_ROWS + 500
+    rows = unit(1, dim) + spread * units(3, count, dim)
     rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
-    query = rows[77]
-    with VectorWriter(str(tmp_path), "m") as writer:
-        writer.put(batch((no, no, "rare" if no % 5 == 0 else "s", 0, row) for no, row in enumerate(rows)))
-        writer.publish(1, "h")
-    exact = rows.astype(np.float64) @ query.astype(np.float64)
-    for filters, expected in (
-        (Filters(), exact),
-        (Filters(sources=frozenset({"rare"})), np.where(np.arange(len(rows)) % 5, -1, exact)),
-    ):
-        hits = nearest(tmp_path, query, 100, filters)
-        assert [hit.score for hit in hits] == pytest.approx(np.sort(expected)[::-1][:100].tolist(), abs=2e-6)
-
-
-def test_equal_vectors_are_ordered_by_chunk_wherever_they_stand_in_the_matrix(tmp_path: Path) -> None:
-    vectors = unit(5000, 384)
-    with VectorWriter(str(tmp_path), "m") as writer:
-        writer.put(
-            batch(
-                (no, no, "s", 0, vectors if no % 7 == 0 else unit(no, 384)) for no in reversed(range(1, 1000))
+    writer = VectorWriter(str(tmp_path), "m")
+    writer.put(of_matrix(rows))
+    writer.publish(1, "h")
+    rare = np.arange(1, count + 1) % 20 == 0
+    late = np.arange(1, count + 1) >= 5000
+    for query in (rows[77], unit(9, dim)):
+        exact = rows.astype(np.float64) @ query.astype(np.float64)
+        for filters, expected in (
+            (Filters(), exact),
+            (Filters(sources=frozenset({"rare"})), exact[rare]),
+            (Filters(since_ms=5000), exact[late]),
+        ):
+            hits = nearest(tmp_path, query, 100, filters)
+            assert [hit.score for hit in hits] == pytest.approx(
+                np.sort(expected)[::-1][:100].tolist(), abs=2e-6
             )
-        )
-        writer.publish(1, "h")
-    assert numbers(nearest(tmp_path, vectors, 20)) == list(range(7, 141, 7))
+            assert [hit.score for hit in hits] == pytest.approx(
+                [exact[hit.chunk_no - 1] for hit in hits], abs=2e-6
+            )
 
 
-def test_few_and_scattered_rows_are_found_too(tmp_path: Path) -> None:
-    with VectorWriter(str(tmp_path), "m") as writer:
-        writer.put(batch((no, no, "rare" if no % 100 == 0 else "s", 0, unit(no)) for no in range(3000)))
-        writer.publish(1, "h")
-    hits = nearest(tmp_path, unit(700), 100, Filters(sources=frozenset({"rare"})))
-    assert hits[0].chunk_no == 700
-    assert sorted(numbers(hits)) == list(range(0, 3000, 100))
+def test_many_segments_answer_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors_module, "WRITE_ROWS", 9000)
+    rows = units(5, 27_700, 48)
+    writer = VectorWriter(str(tmp_path), "m")
+    for first in range(0, len(rows), 1000):
+        writer.put(of_matrix(rows[first : first + 1000], first + 1))
+    writer.publish(1, "h")
+    assert len(segments(tmp_path)) > 2
+    query = unit(6, 48)
+    exact = rows.astype(np.float64) @ query.astype(np.float64)
+    assert numbers(nearest(tmp_path, query, 50)) == (np.argsort(-exact)[:50] + 1).tolist()
 
 
-def test_what_is_known_without_numpy_is_right() -> None:
-    assert vectors_module.FORMAT == statefile.VECTORS_FORMAT
-    assert (ROW.itemsize, PATCH.itemsize) == (statefile.ROW_BYTES, statefile.PATCH_BYTES)
-    assert (lanes.ROWS, lanes.LEAD_DIMS) == (statefile.CODES_ROWS, statefile.LEAD_DIMS)
-    sizes = statefile.vector_sizes(
-        {"generation": "1", "rows": str(2 * lanes.ROWS + 5), "dim": "384", "patches": "3", "leads": "2"}
-    )
-    assert sizes["1.codes"] == 2 * lanes.block_bytes(384)
-    assert sizes["1.leads-2"] == lanes.basis_bytes(384) + 2 * lanes.block_bytes(lanes.LEAD_DIMS)
+def test_equal_vectors_are_ordered_by_chunk_wherever_they_are(tmp_path: Path) -> None:
+    vector = unit(5000, 384)
+    rows = units(8, CODED_ROWS + 1000, 384)
+    rows[6::7] = vector
+    writer = VectorWriter(str(tmp_path), "m")
+    writer.put(of_matrix(rows[CODED_ROWS:], 1 + CODED_ROWS))
+    writer.publish(1, "h")
+    writer.put(of_matrix(rows[:CODED_ROWS]))
+    writer.publish(2, "h2")
+    assert numbers(nearest(tmp_path, vector, 20)) == list(range(7, 141, 7))
+    assert numbers(nearest(tmp_path, vector, 1500))[:1000] == list(range(7, 7001, 7))
 
 
 def test_nothing_published_finds_nothing(tmp_path: Path) -> None:
     assert nearest(tmp_path / "none", unit(1)) == []
-    with VectorWriter(str(tmp_path), "m") as writer:
-        writer.publish(3, "h")
+    VectorWriter(str(tmp_path), "m").publish(3, "h")
     assert nearest(tmp_path, unit(1)) == []
 
 
 def test_vectors_of_another_model_are_not_searched(tmp_path: Path) -> None:
-    with VectorWriter(str(tmp_path), "m") as writer:
-        writer.put(numbered(1, 10))
-        writer.publish(1, "h")
+    writer = VectorWriter(str(tmp_path), "m")
+    writer.put(numbered(1, 10))
+    writer.publish(1, "h")
     assert nearest(tmp_path, unit(1), model="other") == []
-    with VectorWriter(str(tmp_path), "other") as writer:
-        assert (writer.applied, writer.row_count) == (0, 0)
+    other = VectorWriter(str(tmp_path), "other")
+    assert (other.applied, other.row_count, other.replaces) == (0, 0, True)
 
 
 def test_a_query_of_another_size_is_an_error_and_not_a_crash(tmp_path: Path) -> None:
-    with VectorWriter(str(tmp_path), "m") as writer:
-        writer.put(numbered(1, 10))
-        writer.publish(1, "h")
+    writer = VectorWriter(str(tmp_path), "m")
+    writer.put(numbered(1, 10))
+    writer.publish(1, "h")
     with pytest.raises(StoreError, match="dimensions"):
         nearest(tmp_path, unit(1, 16))
 
 
 # -- writing -------------------------------------------------------------------------------------------------
 def test_what_is_not_published_is_not_seen_and_lost_at_the_end(tmp_path: Path) -> None:
-    with VectorWriter(str(tmp_path), "m") as writer:
-        writer.put(numbered(1, 10))
-        writer.publish(1, "h")
-        writer.put(numbered(10, 20))
-        writer.retain({1: ()})
-        assert len(nearest(tmp_path, unit(1), 99)) == 9
-    with VectorWriter(str(tmp_path), "m") as writer:
-        assert (writer.applied, writer.history, writer.row_count, writer.alive_count) == (1, "h", 9, 9)
-        writer.put(numbered(30, 33))
-        writer.publish(2, "h2")
+    writer = VectorWriter(str(tmp_path), "m")
+    writer.put(numbered(1, 10))
+    writer.publish(1, "h")
+    writer.put(numbered(10, 20))
+    writer.retain({1: ()})
+    assert len(nearest(tmp_path, unit(1), 99)) == 9
+    writer = VectorWriter(str(tmp_path), "m")
+    assert (writer.applied, writer.history, writer.row_count, writer.alive_count) == (1, "h", 9, 9)
+    writer.put(numbered(30, 33))
+    writer.publish(2, "h2")
     assert sorted(numbers(nearest(tmp_path, unit(1), 99))) == [*range(1, 10), 30, 31, 32]
 
 
-def test_a_row_put_again_is_replaced_or_brought_up_to_date(tmp_path: Path) -> None:
-    with VectorWriter(str(tmp_path), "m") as writer:
-        writer.put(numbered(1, 10))
-        writer.publish(1, "h")
-    with VectorWriter(str(tmp_path), "m") as writer:
-        writer.put(batch([(3, 1, "s", 77, unit(3)), (4, 2, "s", 4, unit(400)), (11, 5, "s", 0, unit(11))]))
-        assert (writer.row_count, writer.alive_count) == (11, 10)
-        writer.put(batch([(11, 5, "s", 1, unit(11)), (11, 5, "s", 2, unit(11))]))
-        writer.publish(2, "h")
-        assert (writer.row_count, writer.alive_count) == (11, 10)
+def test_a_row_put_again_replaces_the_one_before(tmp_path: Path) -> None:
+    writer = VectorWriter(str(tmp_path), "m")
+    writer.put(numbered(1, 10))
+    writer.publish(1, "h")
+    writer = VectorWriter(str(tmp_path), "m")
+    writer.put(batch([(3, 1, "s", 77, unit(3)), (4, 2, "s", 4, unit(400)), (11, 5, "s", 0, unit(11))]))
+    writer.put(batch([(11, 5, "s", 1, unit(11)), (11, 5, "s", 2, unit(11))]))
+    assert writer.alive_count == 10
+    writer.publish(2, "h")
     assert numbers(nearest(tmp_path, unit(3), 99, Filters(since_ms=77))) == [3]
     assert numbers(nearest(tmp_path, unit(400), 1)) == [4]
-    assert numbers(nearest(tmp_path, unit(11), 9, Filters(until_ms=2))) == [
-        11,
-        *numbers(nearest(tmp_path, unit(11), 9, Filters(until_ms=2)))[1:],
-    ]
+    assert sorted(numbers(nearest(tmp_path, unit(11), 9, Filters(until_ms=2)))) == [1, 2, 11]
     assert sorted(numbers(nearest(tmp_path, unit(1), 99))) == [*range(1, 10), 11]
 
 
 def test_a_document_keeps_the_rows_of_its_chunks_only(tmp_path: Path) -> None:
-    with VectorWriter(str(tmp_path), "m") as writer:
-        writer.put(numbered(2, 10))
-        writer.retain({1: (3,), 2: (), 3: (6, 7), 99: ()})
-        writer.publish(1, "h")
-    assert sorted(numbers(nearest(tmp_path, unit(1), 99))) == [3, 6, 7, 8, 9]
+    writer = VectorWriter(str(tmp_path), "m")
+    writer.put(numbered(2, 6))
+    writer.publish(1, "h")
+    writer.put(numbered(6, 10))
+    writer.retain({1: (3,), 2: (), 3: (6, 7), 4: (9,), 99: ()})
+    writer.publish(2, "h")
+    assert sorted(numbers(nearest(tmp_path, unit(1), 99))) == [3, 6, 7, 9]
 
 
-@pytest.mark.slow
-def test_dead_rows_are_cleared_away_and_old_readers_keep_their_view(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer_module, "COMPACT_MIN_DEAD", 10)
+def test_small_segments_are_merged_so_that_there_are_few(tmp_path: Path) -> None:
+    for step in range(60):
+        writer = VectorWriter(str(tmp_path), "m")
+        writer.put(numbered(10 * step, 10 * step + 10))
+        writer.publish(step + 1, "h")
+    assert sum(segments(tmp_path)) == 600
+    assert len(segments(tmp_path)) <= 6
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "state",
+        *(entry["name"] for entry in (read_state(str(tmp_path / "state")) or {})["segments"]),
+    }
+    assert sorted(numbers(nearest(tmp_path, unit(1), 999))) == list(range(600))
+
+
+def test_a_reader_keeps_its_snapshot_while_the_files_are_compacted(tmp_path: Path) -> None:
+    count = CODED_ROWS + 4000
+    rows = units(4, count, 16)
+    writer = VectorWriter(str(tmp_path), "m")
+    writer.put(of_matrix(rows))
+    writer.publish(1, "h")
     reader = VectorReader(str(tmp_path), "m")
-    with VectorWriter(str(tmp_path), "m") as writer:
-        writer.put(numbered(0, 3 * BLOCK_ROWS))
-        writer.publish(1, "h")
-        before = reader.search(unit(5), Filters(), 3)
-        snapshot = reader._snapshot
-        assert snapshot is not None
-        entries = [
-            no for no in range(3 * BLOCK_ROWS) if no // 2 % 3 == 0 and not BLOCK_ROWS <= no < 2 * BLOCK_ROWS
-        ]
-        writer.retain({no // 2: () for no in range(3 * BLOCK_ROWS) if no not in set(entries)})
-        writer.publish(2, "h")
-        assert writer.row_count == writer.alive_count == len(entries)
-    assert {path.name.split(".")[0] for path in tmp_path.iterdir()} == {"state", "2"}
-    assert snapshot.search(unit(5), Filters(), 3) == before, "the files are deleted, but still open"
-    assert sorted(numbers(reader.search(unit(5), Filters(), 10**6))) == entries
-    assert numbers(reader.search(unit(entries[77]), Filters(), 1)) == [entries[77]]
-    with VectorWriter(str(tmp_path), "m") as writer:
-        writer.put(numbered(20_000, 20_010))
-        writer.publish(3, "h")
-    assert numbers(reader.search(unit(20_003), Filters(), 1)) == [20_003]
+    before = reader.search(rows[5], Filters(), 30)
+    snapshot = reader._current()
+    assert snapshot is not None
+    kept = [no for no in range(1, count + 1) if no % 3 == 0]
+    writer.retain({no: () for no in range(1, count + 1) if no % 3})
+    writer.publish(2, "h")
+    assert segments(tmp_path) == [len(kept)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2.segment", "state"]
+    assert snapshot.search(rows[5], Filters(), 30) == before, "the file is deleted, but still open"
+    assert sorted(numbers(reader.search(rows[5], Filters(), count))) == kept
+    assert numbers(reader.search(rows[kept[77] - 1], Filters(), 1)) == [kept[77]]
 
 
-def test_other_dimensions_are_told_before_anything_is_mixed(tmp_path: Path) -> None:
-    with VectorWriter(str(tmp_path), "m") as writer:
-        writer.put(numbered(1, 10))
-        with pytest.raises(VectorsDamaged, match="dimensions"):
-            writer.put(batch([(11, 1, "s", 0, unit(1, 16))]))
-        writer.start_over()
+def test_other_dimensions_are_an_error_before_anything_is_mixed(tmp_path: Path) -> None:
+    writer = VectorWriter(str(tmp_path), "m")
+    writer.put(numbered(1, 10))
+    with pytest.raises(VectorsDamaged, match="dimensions"):
         writer.put(batch([(11, 1, "s", 0, unit(1, 16))]))
-        writer.publish(1, "h")
+    writer.start_over()
+    writer.put(batch([(11, 1, "s", 0, unit(1, 16))]))
+    writer.publish(1, "h")
     assert numbers(nearest(tmp_path, unit(1, 16))) == [11]
 
 
 def test_a_reader_sees_each_state_whole_while_a_writer_publishes(tmp_path: Path) -> None:
     reader = VectorReader(str(tmp_path), "m")
-    with VectorWriter(str(tmp_path), "m") as writer:
-        for step in range(1, 40):
-            writer.put(
-                batch((no, step, f"source {step}", step, unit(no)) for no in range(step * 10, step * 10 + 10))
-            )
-            if step > 1:
-                writer.retain({step - 1: ()})
-            writer.publish(step, "h")
-            hits = reader.search(unit(step * 10 + 3), Filters(), 100)
-            assert sorted(numbers(hits)) == list(range(step * 10, step * 10 + 10))
-            assert hits[0].chunk_no == step * 10 + 3
-            assert len(reader.search(unit(1), Filters(sources=frozenset({f"source {step}"})), 100)) == 10
-            assert reader.search(unit(1), Filters(sources=frozenset({f"source {step - 1}"})), 100) == []
+    writer = VectorWriter(str(tmp_path), "m")
+    for step in range(1, 40):
+        writer.put(
+            batch((no, step, f"source {step}", step, unit(no)) for no in range(step * 10, step * 10 + 10))
+        )
+        if step > 1:
+            writer.retain({step - 1: ()})
+        writer.publish(step, "h")
+        hits = reader.search(unit(step * 10 + 3), Filters(), 100)
+        assert sorted(numbers(hits)) == list(range(step * 10, step * 10 + 10))
+        assert hits[0].chunk_no == step * 10 + 3
+        assert len(reader.search(unit(1), Filters(sources=frozenset({f"source {step}"})), 100)) == 10
+        assert reader.search(unit(1), Filters(sources=frozenset({f"source {step - 1}"})), 100) == []
+
+
+# Publishes states of which each replaces every row of the one before, of 60 rows by an own source each.
+PUBLISHING = """
+import sys
+from test_vectors import batch, unit
+from ctx.store.vectors import VectorWriter
+for step in range(1, 10**6):
+    writer = VectorWriter(sys.argv[1], "m")
+    first = writer.applied + 1
+    writer.retain({writer.applied: ()})
+    writer.put(batch((60 * first + n, first, f"source {first}", first, unit(n)) for n in range(60)))
+    writer.publish(first, f"h{first}")
+    print(first, flush=True)
+"""
+
+
+def test_a_writer_killed_at_any_moment_leaves_one_state_or_the_next(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(__file__)}
+    reader = VectorReader(str(tmp_path), "m")
+    published = 0
+    for lines in (1, 2, 5, 9):
+        command = [sys.executable, "-c", PUBLISHING, str(tmp_path)]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        assert child.stdout is not None
+        for _ in range(lines):
+            published = int(child.stdout.readline())
+            hits = reader.search(unit(0), Filters(), 100)
+            assert len(hits) == 60
+            assert len({hit.document_no for hit in hits}) == 1
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+        for view in (reader, VectorReader(str(tmp_path), "m")):
+            hits = view.search(unit(0), Filters(), 100)
+            assert len(hits) == 60
+            [state] = {hit.document_no for hit in hits}
+            assert state >= published
+        assert check_vectors(str(tmp_path), "m") == []
+        assert VectorWriter(str(tmp_path), "m").applied == state
 
 
 def test_the_files_are_private_under_any_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        with VectorWriter(str(tmp_path / "vectors"), "m") as writer:
-            writer.put(numbered(1, 10))
-            writer.publish(1, "h")
+        writer = VectorWriter(str(tmp_path / "vectors"), "m")
+        writer.put(numbered(1, 10))
+        writer.publish(1, "h")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "vectors").stat().st_mode) == 0o700
@@ -308,12 +374,16 @@ def test_the_files_are_private_under_any_umask(tmp_path: Path) -> None:
 
 
 # -- damage --------------------------------------------------------------------------------------------------
+COUNT = CODED_ROWS + 100
+TABLE_BYTES, VECTOR_BYTES, CODE_BYTES = vectors_module._sizes(COUNT, DIM)
+
+
 def built(folder: Path) -> None:
-    with VectorWriter(str(folder), "m") as writer:
-        writer.put(numbered(0, 2 * BLOCK_ROWS + 100))
-        writer.retain({7: ()})
-        writer.publish(5, "h")
-    writer_module._verified.clear()  # as in a process that starts
+    writer = VectorWriter(str(folder), "m")
+    writer.put(of_matrix(units(2, COUNT, DIM)))
+    writer.retain({7: ()})
+    writer.publish(5, "h")
+    vectors_module._verified.clear()  # as in a process that starts
 
 
 def flip(path: Path, offset: int) -> None:
@@ -332,43 +402,29 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "the state is cut": lambda folder: os.truncate(folder / "state", 60),
     "the state is empty": lambda folder: os.truncate(folder / "state", 0),
     "a byte of the state": lambda folder: flip(folder / "state", 40),
-    "the vectors are gone": lambda folder: (folder / "1.vectors").unlink(),
-    "the vectors are cut": lambda folder: os.truncate(folder / "1.vectors", 1000),
-    "the codes are gone": lambda folder: (folder / "1.codes").unlink(),
-    "the codes are cut": lambda folder: os.truncate(folder / "1.codes", 1000),
-    "a byte of the last codes": lambda folder: flip(folder / "1.codes", (2 * BLOCK_ROWS + 50) * DIM),
-    "a byte of the first codes": lambda folder: flip(folder / "1.codes", 50 * DIM),
-    "the rows are gone": lambda folder: (folder / "1.rows").unlink(),
-    "the rows are cut": lambda folder: os.truncate(folder / "1.rows", 1000),
-    "a byte of the rows": lambda folder: flip(folder / "1.rows", 500),
-    "the patches are cut": lambda folder: os.truncate(folder / "1.patches", 8),
-    "a byte of the patches": lambda folder: flip(folder / "1.patches", 3),
-    "a byte of the last vectors": lambda folder: flip(
-        folder / "1.vectors", (2 * BLOCK_ROWS + 50) * DIM * 4 + 3
-    ),
-    "a byte of the first vectors": lambda folder: flip(folder / "1.vectors", 50 * DIM * 4 + 3),
+    "the segment is gone": lambda folder: (folder / "1.segment").unlink(),
+    "the segment is cut": lambda folder: os.truncate(folder / "1.segment", 1000),
+    "the segment is longer": lambda folder: os.truncate(folder / "1.segment", 10_000_000),
+    "a byte of the table": lambda folder: flip(folder / "1.segment", 500),
+    "a byte of the vectors": lambda folder: flip(folder / "1.segment", TABLE_BYTES + 50 * DIM * 4 + 3),
+    "a byte of the codes": lambda folder: flip(folder / "1.segment", TABLE_BYTES + VECTOR_BYTES + 50),
 }
+UNSEEN = {"the state is gone", "a byte of the table", "a byte of the vectors", "a byte of the codes"}
 
 
 @pytest.mark.parametrize("damage", sorted(DAMAGES))
-def test_a_writer_that_finds_damage_starts_over(
+def test_a_writer_that_finds_damage_starts_over_and_says_so_once(
     tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     built(tmp_path)
     DAMAGES[damage](tmp_path)
-    with VectorWriter(str(tmp_path), "m") as writer:
-        assert (writer.applied, writer.row_count) == (0, 0)
-        writer.put(numbered(0, 50))
-        writer.publish(6, "h2")
+    writer = VectorWriter(str(tmp_path), "m")
+    assert (writer.applied, writer.row_count) == (0, 0)
+    writer.put(numbered(0, 50))
+    writer.publish(6, "h2")
     assert sorted(numbers(nearest(tmp_path, unit(1), 99))) == list(range(50))
-    assert damage == "the state is gone" or "built anew" in caplog.text
-
-
-UNSEEN = {
-    "the state is gone",
-    "a byte of the first vectors",
-    "a byte of the first codes",
-}  # by a reader; by a writer they are
+    VectorWriter(str(tmp_path), "m")
+    assert caplog.text.count("vectors are rebuilt") == (damage != "the state is gone")
 
 
 @pytest.mark.parametrize("damage", sorted(set(DAMAGES) - UNSEEN))
@@ -379,83 +435,65 @@ def test_a_reader_that_finds_damage_says_so(tmp_path: Path, damage: str) -> None
         nearest(tmp_path, unit(1), 10)
 
 
-def test_a_damaged_row_that_is_near_by_its_codes_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(vectors_module, "CODED_ROWS", 1)
+@pytest.mark.parametrize("name", ["../1.segment", "/etc/passwd", "1.vectors", ""])
+def test_a_state_that_names_another_file_is_damaged(tmp_path: Path, name: str) -> None:
     built(tmp_path)
+    path = str(tmp_path / "state")
+    fields = read_state(path) or {}
+    fields["segments"][0]["name"] = name
+    vectors_module.write_state(path, fields)
+    with pytest.raises(VectorsDamaged):
+        nearest(tmp_path, unit(1), 10)
+
+
+@pytest.mark.parametrize("coded", [True, False])
+def test_a_damaged_row_is_never_a_hit(tmp_path: Path, coded: bool) -> None:
+    rows = units(2, COUNT if coded else 500, DIM)
+    writer = VectorWriter(str(tmp_path), "m")
+    writer.put(of_matrix(rows))
+    writer.publish(1, "h")
     reader = VectorReader(str(tmp_path), "m")
-    assert numbers(reader.search(unit(50), Filters(), 1)) == [50]
-    for damage in (10 * unit(50), np.full(DIM, np.nan)):
-        with open(tmp_path / "1.vectors", "r+b") as file:
-            file.seek(49 * DIM * 4)
+    assert numbers(reader.search(rows[49], Filters(), 1)) == [50]
+    table_bytes, *_ = vectors_module._sizes(len(rows), DIM)
+    for damage in (10 * rows[49], np.full(DIM, np.nan)):
+        with open(tmp_path / "1.segment", "r+b") as file:
+            file.seek(table_bytes + 49 * DIM * 4)
             file.write(damage.astype("<f4").tobytes())
         with pytest.raises(VectorsDamaged):
-            reader.search(unit(49), Filters(), 1)
-
-
-def test_a_damaged_row_is_never_a_hit(tmp_path: Path) -> None:
-    built(tmp_path)
-    path = tmp_path / "1.vectors"
-    reader = VectorReader(str(tmp_path), "m")
-    assert numbers(reader.search(unit(1), Filters(), 1)) == [1]
-    with open(path, "r+b") as file:  # row 50 becomes the query, ten times as long: it would win every search
-        file.seek(50 * DIM * 4)
-        file.write((10 * unit(1)).astype("<f4").tobytes())
-    with pytest.raises(VectorsDamaged):
-        reader.search(unit(1), Filters(), 1)
-    with open(path, "r+b") as file:
-        file.seek(50 * DIM * 4)
-        file.write(np.full(DIM, np.nan, dtype="<f4").tobytes())
-    with pytest.raises(VectorsDamaged):
-        reader.search(unit(1), Filters(), 1)
+            reader.search(rows[49], Filters(), 1)
     assert check_vectors(str(tmp_path), "m")
-    with VectorWriter(str(tmp_path), "m", suspect=True) as writer:
-        assert writer.row_count == 0
+    assert VectorWriter(str(tmp_path), "m", suspect=True).row_count == 0
 
 
-def test_vectors_cut_under_a_reader_are_an_error_and_not_the_end_of_the_process(tmp_path: Path) -> None:
+def test_a_file_cut_under_a_reader_is_an_error_and_not_the_end_of_the_process(tmp_path: Path) -> None:
     built(tmp_path)
     reader = VectorReader(str(tmp_path), "m")
     assert reader.search(unit(1), Filters(), 1)
-    os.truncate(tmp_path / "1.vectors", 4096)
-    with pytest.raises(VectorsDamaged):
-        reader.search(unit(1), Filters(), 1)
-
-
-def test_codes_cut_under_a_reader_are_an_error_and_not_the_end_of_the_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(vectors_module, "CODED_ROWS", 1)
-    built(tmp_path)
-    reader = VectorReader(str(tmp_path), "m")
-    assert reader.search(unit(1), Filters(), 1)
-    os.truncate(tmp_path / "1.codes", 4096)
+    os.truncate(tmp_path / "1.segment", 4096)
     with pytest.raises(VectorsDamaged):
         reader.search(unit(1), Filters(), 1)
 
 
 @pytest.mark.parametrize("kind", ["random", "rising", "equal", "few values", "rare peaks"])
-def test_the_highest_of_many_scores_are_those_of_a_full_sort(kind: str) -> None:
-    count, rows = 3000, 200_000
+def test_the_kth_highest_of_many_scores_is_that_of_a_full_sort(kind: str) -> None:
+    k, count = 300, 200_000
     chance = np.random.default_rng(5)
     scores = {
-        "random": chance.standard_normal(rows),
-        "rising": np.arange(rows, dtype=np.float64),
-        "equal": np.ones(rows),
-        "few values": chance.integers(0, 5, rows).astype(np.float64),
-        "rare peaks": (np.arange(rows) % 64 == 0) * 1.0,  # where the sample looks, and nowhere else
+        "random": chance.standard_normal(count),
+        "rising": np.arange(count, dtype=np.float64),
+        "equal": np.ones(count),
+        "few values": chance.integers(0, 5, count).astype(np.float64),
+        "rare peaks": (np.arange(count) % 64 == 0) * 1.0,
     }[kind].astype(np.float32)
-    threshold = np.sort(scores)[-count]
-    assert vectors_module._highest(scores, count).tolist() == np.flatnonzero(scores >= threshold).tolist()
+    assert vectors_module._kth_highest(scores, k) == np.sort(scores)[-k]
 
 
-def test_a_reader_goes_over_to_files_that_were_put_in_the_place_of_its_own(tmp_path: Path) -> None:
+def test_a_reader_follows_another_store_put_in_the_place_of_its_own(tmp_path: Path) -> None:
     folder, other = tmp_path / "vectors", tmp_path / "other"
     for path, first in ((folder, 0), (other, 100)):
-        with VectorWriter(str(path), "m") as writer:
-            writer.put(numbered(first, first + 10))
-            writer.publish(1, "h")
+        writer = VectorWriter(str(path), "m")
+        writer.put(numbered(first, first + 10))
+        writer.publish(1, "h")
     reader = VectorReader(str(folder), "m")
     assert numbers(reader.search(unit(3), Filters(), 1)) == [3]
     folder.rename(tmp_path / "before")
