@@ -1,12 +1,14 @@
-"""Which embedding model answers while another one still reads the documents.
+"""Model switch: which embedding model answers while a newly configured one is still embedding.
 
-A configuration that names another model makes every chunk pending again. Until the new model has read as many
-as the old one had, the index keeps the old one's vectors and questions go to the old one; then the new
-vectors are built beside the old, and take their place in the moment they are published. What is published
-says by itself whose vectors it holds. How that model was opened is noted among the user's own files and not
-in the project, where a stranger could lay down whom questions are sent to.
+Configuring another model makes every chunk pending again. Until the new model has embedded as many chunks as
+the old one had, the index keeps the old vectors, and queries are embedded with the old model. Then the new
+vectors are built next to the old ones and replace them when they are published. The published state names its
+model. How that model was opened is recorded among the user's own files and not in the project: a stranger's
+project must not decide where queries are sent.
 """
 
+import json
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -22,6 +24,8 @@ from ctx.types import JSON, as_table
 if TYPE_CHECKING:
     from ctx.embed import Embedder
     from ctx.store.base import Catalog
+
+logger = logging.getLogger(__name__)
 
 _FIELDS = ("provider", "model", "dims", "url", "api_key_env")  # what leads to a model; no key is among them
 _MODELS_NOTED = 4  # of one store
@@ -55,7 +59,7 @@ class Succession:
         self._predecessors: dict[str, Embedder | None] = {}
 
     def answering(self) -> "Embedder | None":
-        """What embeds a question: the model whose vectors are published where it can be opened, else ours."""
+        """What embeds a query: the published model if it can be opened, else the configured one."""
         configured = self._configured()
         if configured is None:
             return None
@@ -66,7 +70,7 @@ class Succession:
         return self._predecessor(name) or configured
 
     def indexed(self, catalog: "Catalog") -> "Embedder | None":
-        """Whose vectors a writer publishes: as before, until the configured model has read as much."""
+        """The model to publish vectors of: the old one until the new one has embedded as many chunks."""
         configured, answering = self._configured(), self.answering()
         if configured is None or answering is None or answering is configured:
             return configured
@@ -74,7 +78,7 @@ class Succession:
         return answering if ahead else configured
 
     def published(self) -> str | None:
-        """The name of the model whose vectors are published; None where there are none."""
+        """The name of the model whose vectors are published; None if there are none."""
         if self._ask_published is not None:
             return self._ask_published()
         current_stamp = stamp(self._state)
@@ -87,7 +91,7 @@ class Succession:
         return self._published
 
     def note(self) -> None:
-        """Notes how the configured model is opened, for the day when another one is configured."""
+        """Records how the configured model is opened, for when another one is configured."""
         configured = self._configured()
         # A password in an address is not ours to keep.
         if configured is None or "@" in (self._settings.url or ""):
@@ -95,8 +99,6 @@ class Succession:
         entry = {field: getattr(self._settings, field) for field in _FIELDS}
         if self._noted().get(configured.model) == entry:
             return
-        import json  # 3 ms, and a search by words needs none of it
-
         try:
             with file_writing.locked(self._notes):
                 stores = self._stores()
@@ -106,9 +108,7 @@ class Succession:
                 content = json.dumps(dict([*stores.items()][-_STORES_NOTED:]), indent=1)
                 file_writing.replace(self._notes, content.encode())
         except OSError as error:
-            import logging  # 8 ms, and only a failure needs it
-
-            logging.getLogger(__name__).info("the model is not noted reason=%s", error.strerror)
+            logger.info("the model is not noted reason=%s", error.strerror)
 
     def close(self) -> None:
         """Lets go of the old model."""
@@ -144,8 +144,6 @@ class Succession:
         return as_table(self._stores().get(self._store))
 
     def _stores(self) -> dict[str, JSON]:
-        import json  # 3 ms, and a search by words needs none of it
-
         try:
             return as_table(json.loads(files.read_file(self._notes)))
         except (OSError, ValueError):

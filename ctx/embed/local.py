@@ -1,4 +1,4 @@
-"""The embedder that runs on this machine: the shipped model, or any other that fastembed can load."""
+"""Embedding on this machine: the shipped model, or any other that fastembed can load."""
 
 import json
 import logging
@@ -16,7 +16,7 @@ from ctx.errors import ConfigError, CtxError, EmbedderError
 from ctx.text import sound
 
 if TYPE_CHECKING:  # the engines bring numpy (70 ms), and opening an embedder needs none of it
-    from ctx.embed.engines import DirectEngine, FastembedEngine, Vector
+    from ctx.embed.engines import Engine, Vector
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _MODEL_FILES = (
 
 
 class LocalEmbedder:
-    """Embeds with fastembed. `model` is the shipped model's name, a folder with an ONNX model, or a name on
+    """Embeds on this machine. `model` is the shipped model's name, a folder with an ONNX model, or a name on
     the list of models that can be fetched (`engines.listed_models`), whole or as `FULL_NAMES` has it.
 
     A model of the list is fetched at the first `embed`, into `cache_dir`; nothing else ever touches the
@@ -80,11 +80,8 @@ class LocalEmbedder:
         self._dims = dims
         if self._dim is not None:
             self._check_dims(self._dim)
-        # Of the engine for questions, and of the one for documents, which takes longer; never held while one
-        # runs.
-        self._loading, self._loading_documents = threading.Lock(), threading.Lock()
-        self._direct: DirectEngine | None = None
-        self._fastembed: FastembedEngine | None = None
+        self._loading = threading.Lock()  # never held while the engine runs
+        self._engine: Engine | None = None
 
     @property
     def model(self) -> str:
@@ -121,7 +118,7 @@ class LocalEmbedder:
             return
         from concurrent.futures import Future, ThreadPoolExecutor  # 10 ms, and a question needs none of it
 
-        engine = self._fastembed or until_stopped(lambda: self._documents(download=True), stop)
+        engine = self._engine or until_stopped(lambda: self._loaded(download=True), stop)
         if engine is None:
             return
         completion = threading.Event()
@@ -156,7 +153,7 @@ class LocalEmbedder:
         """The vector of a question, of its first QUERY_WINDOWS windows.
         Raises `EmbedderError`, `ConfigError`.
         """
-        engine = self._questions()
+        engine = self._engine or self._loaded(download=False)
         vector = self._vector(
             engine.query, engine.tokenizer, self._prefixes.query, text, lambda: False, QUERY_WINDOWS
         )
@@ -164,9 +161,9 @@ class LocalEmbedder:
         return vector
 
     def close(self) -> None:
-        """Lets go of the models; a later call loads them again."""
-        with self._loading_documents, self._loading:
-            self._direct = self._fastembed = None
+        """Lets go of the model; a later call loads it again."""
+        with self._loading:
+            self._engine = None
 
     def _vector(
         self,
@@ -204,43 +201,25 @@ class LocalEmbedder:
         except Exception as error:
             raise EmbedderError(f"the embedding model '{self._name}' {fault}") from error
 
-    def _documents(self, *, download: bool) -> "FastembedEngine":
-        """The engine that embeds documents, loaded at the first call."""
-        with self._loading_documents:
-            if self._fastembed is None:
-                self._fastembed = self._load(download)
+    def _loaded(self, *, download: bool) -> "Engine":
+        """The engine, loaded at the first call."""
+        with self._loading:
+            if self._engine is None:
+                self._engine = self._load(download)
                 logger.debug("loaded model=%s threads=%d", self._name, self._threads)
-                if self._shipped:
-                    with self._loading:
-                        self._direct = self._fastembed.direct()  # one session is enough
-            return self._fastembed
+            return self._engine
 
-    def _questions(self) -> "DirectEngine | FastembedEngine":
-        """The engine that embeds questions, loaded at the first call."""
-        if not self._shipped:
-            return self._fastembed or self._documents(download=False)
-        engine = self._direct
-        if engine is None:
-            with self._loading:
-                if self._direct is None:
-                    self._direct = self._load_direct()
-                engine = self._direct
-        return engine
-
-    def _load(self, download: bool) -> "FastembedEngine":
+    def _load(self, download: bool) -> "Engine":
         from ctx.embed import engines
 
-        dim = self.dim if self._folder is None or self._dim is not None else 0  # 0: told by the first vector
+        # 0: the first vector tells.
+        dim = self._dim or (self.dim if self._folder is None else 0)
         with self._telling("could not be loaded"):
+            if self._shipped:
+                return engines.DirectEngine.load(_SHIPPED_FOLDER)
             if self._folder is None:
                 return engines.load_named(self._name, self._cache_dir, download=download)
             return engines.load_folder(self._folder, self._model_file, f"ctx/{self.model}", dim)
-
-    def _load_direct(self) -> "DirectEngine":
-        from ctx.embed.engines import DirectEngine
-
-        with self._telling("could not be loaded"):
-            return DirectEngine.load(_SHIPPED_FOLDER)
 
     def _check_dims(self, dim: int) -> None:
         if self._dims is not None and self._dims != dim:

@@ -6,9 +6,13 @@ from collections.abc import Iterable
 from ctx.store.rows import PendingChunk
 
 
-def priority(chunk: PendingChunk) -> int:
-    """Chunks with a lower value are embedded first. Document order for now; sources and kinds go here."""
-    return chunk.chunk_no
+def priority(chunk: PendingChunk) -> tuple[int, int, int]:
+    """Chunks with a lower value are embedded first. To prefer a source or a kind of document, change this.
+
+    Breadth first: of each document its opening, then its second chunk, the third and fourth, the fifth to
+    eighth and so on; in each round the documents that changed last come first.
+    """
+    return chunk.ordinal.bit_length(), -chunk.updated_ms, chunk.chunk_no
 
 
 class EmbeddingQueue:

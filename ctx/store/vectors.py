@@ -345,7 +345,11 @@ class VectorReader:
             raise StoreError(
                 f"the query has {query.size} dimensions, the index {snapshot.dim}: run `ctx embed rebuild`"
             )
-        return snapshot.search(np.ascontiguousarray(query, dtype=np.float32), filters, k)
+        try:
+            return snapshot.search(np.ascontiguousarray(query, dtype=np.float32), filters, k)
+        except VectorsDamaged:
+            self._snapshot = self._seen = None  # so that a rebuilt file of the same name is mapped anew
+            raise
 
     def hold(self) -> bool:
         """Whether a snapshot is open: `search` then answers, whatever is published next."""

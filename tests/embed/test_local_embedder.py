@@ -16,7 +16,7 @@ import pytest
 from ctx.config import default_config
 from ctx.embed import open_embedder
 from ctx.embed.base import cut_text, prefixes
-from ctx.embed.engines import cut_windows
+from ctx.embed.engines import cut_windows, load_folder, unit
 from ctx.embed.local import LocalEmbedder
 from ctx.errors import ConfigError, EmbedderError
 from ctx.text import sound
@@ -84,12 +84,11 @@ def test_a_vector_is_the_same_whatever_its_neighbours_and_order_and_threads(embe
             assert np.array_equal(vector, alone[text])
 
 
-def test_the_cold_road_for_questions_gives_exactly_the_vectors_of_fastembed() -> None:
-    cold, warm = LocalEmbedder(), LocalEmbedder()
-    through_fastembed = list(warm.embed(PROSE))
-    for text, vector in zip(PROSE, through_fastembed, strict=True):
-        assert np.array_equal(cold.embed_query(text), vector)
-        assert np.array_equal(warm.embed_query(text), vector)
+def test_the_shipped_model_gives_the_vectors_that_fastembed_gives(embedder: LocalEmbedder) -> None:
+    engine = load_folder(str(SHIPPED_FOLDER), "model.onnx", "test/shipped", 384)
+    for text, vector in zip(PROSE, embedder.embed(PROSE), strict=True):
+        assert np.array_equal(vector, unit(engine.passage(text)))
+        assert np.array_equal(embedder.embed_query(text), vector)
 
 
 def test_what_stands_at_the_end_of_a_long_text_is_not_dropped(embedder: LocalEmbedder) -> None:
@@ -245,7 +244,7 @@ def test_many_threads_that_ask_first_load_one_model() -> None:
     def ask() -> None:
         barrier.wait()
         embedder.embed_query("hello")
-        engines.append(embedder._direct)
+        engines.append(embedder._engine)
 
     threads = [threading.Thread(target=ask) for _ in range(6)]
     for thread in threads:

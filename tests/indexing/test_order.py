@@ -10,7 +10,14 @@ def pending(*numbers: int) -> Iterator[PendingChunk]:
     return (PendingChunk(number, 0, 0) for number in numbers)
 
 
-def test_chunks_are_embedded_in_document_order() -> None:
+def test_every_opening_comes_before_any_second_chunk_and_what_changed_last_comes_first() -> None:
+    queue = EmbeddingQueue()
+    chunks = [PendingChunk(10 * n + ordinal, ordinal, n) for n in (1, 2) for ordinal in range(5)]
+    queue.add(iter(chunks))
+    assert queue.take(99) == [20, 10, 21, 11, 22, 23, 12, 13, 24, 14]
+
+
+def test_equals_are_embedded_by_number() -> None:
     queue = EmbeddingQueue()
     queue.add(pending(3, 1, 2, 5, 4))
     assert (len(queue), queue.newest) == (5, 5)

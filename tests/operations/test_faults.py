@@ -288,7 +288,7 @@ def test_a_server_that_starts_on_a_broken_keyword_index_mends_it_unasked(tmp_pat
     assert ctx("index", cwd=tmp_path).returncode == 0
     break_files(tantivy_files(tmp_path), damage)
     with serving(config) as server:
-        eventually(lambda: "built anew" in server.log())
+        eventually(lambda: "keyword index is rebuilt" in server.log())
         eventually(lambda: answers(server, "xylophone") == ["a.md", "sub/c.md"])
     assert doctor(tmp_path)["index"][0] == "ok"
 

@@ -474,6 +474,19 @@ def test_a_file_cut_under_a_reader_is_an_error_and_not_the_end_of_the_process(tm
         reader.search(unit(1), Filters(), 1)
 
 
+def test_a_reader_that_met_damage_reads_a_rebuilt_file_of_the_same_name(tmp_path: Path) -> None:
+    built(tmp_path)
+    reader = VectorReader(str(tmp_path), "m")
+    before = reader.search(unit(1), Filters(), 5)
+    os.truncate(tmp_path / "1.segment", 4096)
+    with pytest.raises(VectorsDamaged):
+        reader.search(unit(1), Filters(), 5)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    built(tmp_path)
+    assert reader.search(unit(1), Filters(), 5) == before
+
+
 @pytest.mark.parametrize("kind", ["random", "rising", "equal", "few values", "rare peaks"])
 def test_the_kth_highest_of_many_scores_is_that_of_a_full_sort(kind: str) -> None:
     k, count = 300, 200_000
