@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from ctx import files
 from ctx.errors import StoreError
-from ctx.file_writing import Writing
+from ctx.file_writing import writing
 from ctx.store.int8 import QUERY_ZERO, Floats, Signed, encode, multiply, query_codes, query_row, signed
 from ctx.store.rows import VectorBatch
 from ctx.store.statefile import OPEN_TRIES, VECTORS_FORMAT, Stamp, read_state, stamp, write_state
@@ -399,7 +399,7 @@ class VectorWriter:
         self._beneath = beneath or folder
         self._model = model
         snapshot = None
-        with Writing("the vector index", StoreError):
+        with writing("the vector index", StoreError):
             files.make_folder(folder, beneath=self._beneath)
             self._last_number = max(map(_number, os.listdir(folder)), default=0)
         try:
@@ -507,7 +507,7 @@ class VectorWriter:
             "sources": list(self._sources),
             "segments": list(map(_segment_fields, self._segments, self._alive)),
         }
-        with Writing("the vector index", StoreError):
+        with writing("the vector index", StoreError):
             write_state(os.path.join(self._folder, "state"), fields)
             current = {"state", *(segment.name for segment in self._segments)}
             for name in os.listdir(self._folder):
@@ -524,7 +524,7 @@ class VectorWriter:
         if count:
             self._last_number += 1
             path = os.path.join(self._folder, f"{self._last_number}.segment")
-            with Writing("the vector index", StoreError):
+            with writing("the vector index", StoreError):
                 segments.append(_write_segment(path, self._beneath, _living(*merged), count, self.dim))
         self._alive = [*self._alive[:first], *(np.ones(s.count, np.bool_) for s in segments[first:])]
         self._segments, self._added = segments, []
