@@ -1,21 +1,11 @@
-"""How fast memory is, how large it grows, and where its scores come from.
+"""How fast memory is, how large it grows, and where its scores come from. How well it finds what was said is
+measured by memory_quality.py.
 
     python benchmarks/memory.py                  100,000 memories in one bank, then 1,000,000 in another process
     python benchmarks/memory.py --quick          5,000 and 20,000
     python benchmarks/memory.py --part prune     100 conversations of 1,000 messages: memory_prune and memory_stats
     python benchmarks/memory.py --fit MODEL_DIR  the logistic constants of ctx/memory/scores.py from
     memories/pairs.tsv
-    python benchmarks/memory.py --life           a bank as its user leaves it: the newest, the facts, the dates (memory_life.py)
-    python benchmarks/memory.py --changes        the newest in other sentences, and what stands beside it (memories/changes.tsv)
-    python benchmarks/memory.py --protocol       three banks of 200 memories as three people leave them (memory_protocol.py)
-    python benchmarks/memory.py --spoken         six more, in the words in which people talk (memory_protocol.py)
-    python benchmarks/memory.py --unseen         six that nothing was mended by (memory_protocol.py)
-    python benchmarks/memory.py --audit          banks as an auditor writes them: each plain sort of change (memory_protocol.py)
-    python benchmarks/memory.py --asked          374 more questions to nine of those (memories/asked.tsv)
-    python benchmarks/memory.py --fit-answers    the constants of ctx/memory/answers.py (memory_answers.py)
-    python benchmarks/memory.py --fit-news       the constants of ctx/memory/news.py (memory_news.py)
-    python benchmarks/memory.py --talks          long conversations as turns, passages and sessions (memory_talks.py); --seed N: others
-    python benchmarks/memory.py --reflect        thirty answers of `reflect`, judged, and printed for a reader (memory_reflect.py)
     python benchmarks/memory.py --recall DIR     NDCG@10 of a judged set: its texts as memories, and as documents
 
 Words follow Zipf's law over 50,000; vectors are random directions, so that the figures are of the store and
@@ -39,12 +29,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from memory_answers import fit_answers
-from memory_life import changes, life
-from memory_news import fit_news
-from memory_protocol import AUDIT, SETS, SPOKEN, UNSEEN, asked_besides, protocol
-from memory_reflect import reflections
-from memory_talks import SEED, talks
 from quality import Runs, indexed, read_set, run_queries, score
 
 from ctx.config import load_config
@@ -59,18 +43,6 @@ WORDS = 15  # of a memory: a sentence
 TARGETS_MS = {"recall": 60.0, "put": 15.0}  # p95 at 100,000 memories in one bank
 TARGET_RSS_MB = 3072  # at 1,000,000
 NEGATIVES = 4.0  # wrong memories for each right one that a threshold should expect
-REPORTS = {
-    "life": life,
-    "changes": changes,
-    "asked": asked_besides,
-    "reflect": reflections,
-}  # by the flag that asks for them
-BANKS = {
-    "protocol": SETS,
-    "spoken": SPOKEN,
-    "unseen": UNSEEN,
-    "audit": AUDIT,
-}  # by the flag that asks for them
 
 
 class RandomEmbedder:
@@ -161,10 +133,6 @@ def latency(folder: str, memories: int, rounds: int) -> dict[str, object]:
         ]
         texts = [sentences.take(WORDS) for _ in range(rounds)]
         puts = [timed(embedder, lambda text=text: bank.put(text)) for text in texts]  # type: ignore[misc]
-        statements = [
-            f"I live in {sentences.take(1).capitalize()} since {sentences.take(3)}" for _ in range(rounds)
-        ]
-        statement_puts = [timed(embedder, lambda text=text: bank.put(text)) for text in statements]  # type: ignore[misc]
         later_searches = [timed(embedder, lambda query=query: bank.search(query)) for query in queries[:5]]  # type: ignore[misc]
         counted = [timed(embedder, lambda: bank.stats(group_by="metadata.type")) for _ in range(5)]
     return {
@@ -176,7 +144,6 @@ def latency(folder: str, memories: int, rounds: int) -> dict[str, object]:
         "recall_counted": quantiles(touched),
         "recall_filtered": quantiles(narrowed),
         "put": quantiles(puts),
-        "put_of_what_may_replace": quantiles(statement_puts),
         "stats": quantiles(counted),
         "recall_after_puts": quantiles(later_searches),
         "file_mb": round(os.path.getsize(os.path.join(folder, "ctx.db")) / 1e6),
@@ -355,26 +322,6 @@ def main() -> int:
     parser.add_argument(
         "--mode", action="append", choices=["keyword", "hybrid"], help="of --recall; both unless given"
     )
-    parser.add_argument(
-        "--life", action="store_true", help="the newest, the facts, the dates, the unanswerable"
-    )
-    parser.add_argument("--changes", action="store_true", help="the newest, in other sentences")
-    parser.add_argument("--protocol", action="store_true", help="three banks as three people leave them")
-    parser.add_argument("--spoken", action="store_true", help="six more, as people talk")
-    parser.add_argument("--unseen", action="store_true", help="six that nothing was mended by")
-    parser.add_argument("--audit", action="store_true", help="banks as an auditor writes them")
-    parser.add_argument("--asked", action="store_true", help="more questions to the auditor's banks")
-    parser.add_argument(
-        "--fit-answers", action="store_true", help="fit what tells whether a memory answers a question"
-    )
-    parser.add_argument(
-        "--fit-news", action="store_true", help="fit what tells whether a later memory is news of another"
-    )
-    parser.add_argument("--talks", action="store_true", help="long conversations, recalled")
-    parser.add_argument("--seed", type=int, default=SEED, help="of --talks: another set than the usual one")
-    parser.add_argument(
-        "--reflect", action="store_true", help="thirty answers of `reflect`, judged and printed"
-    )
     parser.add_argument("--search-only", metavar="DIR", help=argparse.SUPPRESS)
     parser.add_argument("--part", choices=["latency", "prune", "size"], help="only this")
     options = parser.parse_args()
@@ -383,23 +330,6 @@ def main() -> int:
         return 0
     if options.fit:
         print(json.dumps(fit(options.fit), indent=2))
-        return 0
-    report_of = next((report for flag, report in REPORTS.items() if getattr(options, flag)), None)
-    if report_of is not None:
-        print(json.dumps(report_of(), indent=2, ensure_ascii=False))
-        return 0
-    banks = next((names for flag, names in BANKS.items() if getattr(options, flag)), None)
-    if banks is not None:
-        print(json.dumps({name: protocol(name) for name in banks}, indent=2, ensure_ascii=False))
-        return 0
-    if options.fit_answers:
-        print(json.dumps(fit_answers(), indent=2))
-        return 0
-    if options.fit_news:
-        print(json.dumps(fit_news(), indent=2))
-        return 0
-    if options.talks:
-        print(json.dumps(talks(options.seed), indent=2))
         return 0
     if options.recall:
         with tempfile.TemporaryDirectory() as folder:
