@@ -100,29 +100,6 @@ def test_the_timeline_is_in_order_of_events(bank: MemoryBank) -> None:
     assert len(dates) == 4
 
 
-@pytest.mark.parametrize(
-    ("older", "newer", "why"),
-    [
-        ("User lives in Berlin", "User lives in Munich", "replaced"),
-        ("User eats meat for lunch", "User does not eat meat for lunch", "negation"),
-        ("The API server runs on Flask", "The API server switched from Flask to FastAPI", "replaced"),
-    ],
-)
-def test_what_changed_is_said_with_both_sides_and_their_dates(
-    bank: MemoryBank, older: str, newer: str, why: str
-) -> None:
-    ids = remember(bank, [(older, "2025-01-01"), (newer, "2025-05-05")])
-    answer = bank.synthesize(f"{older}?")
-    [conflict] = answer["conflicts"]
-    assert (conflict["kind"], conflict["why"], conflict["older"]["id"], conflict["newer"]["id"]) == (
-        "changed",
-        why,
-        *ids,
-    )
-    assert re.search("Conflicts:\n- changed: .*(?:1 January|9 October) 2025.*5 May 2025", answer["text"])
-    assert bank.count(include_superseded=True) == 2  # a reflection edits nothing
-
-
 def test_a_contradiction_without_an_order_stays_unresolved(bank: MemoryBank) -> None:
     for text in ("User lives in Berlin", "User lives in Munich"):
         bank.put(text, event_date="2025-01-01", dedupe="off")
@@ -392,16 +369,6 @@ def test_citations_are_read_wherever_they_stand() -> None:
 def test_what_a_model_adds_to_its_cited_sentences_is_left_out(answer: str, text: str) -> None:
     assert tidied(answer) == text
     assert check_answer(tidied(answer), 3) is None
-
-
-def test_a_reflection_leads_with_the_newest_statement_and_tells_what_it_replaced(bank: MemoryBank) -> None:
-    bank.put("I live in Berlin", timestamp="2025-01-05")
-    bank.put("I moved from Berlin to Paris", timestamp="2025-06-07")
-    answer = bank.synthesize("Where does the user live, in Berlin?")
-    assert answer["text"].startswith("“I moved from Berlin to Paris” (7 June 2025)")
-    assert [entry["text"] for entry in answer["based_on"]] == ["I moved from Berlin to Paris"]
-    assert "“I live in Berlin” (5 January 2025)" in answer["text"]
-    assert len(json.dumps(answer)) < 2000
 
 
 def test_what_it_says_has_changed_does_not_lead(tmp_path: Path, clock: Clock, minilm: WordEmbedder) -> None:

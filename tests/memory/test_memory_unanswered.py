@@ -59,17 +59,6 @@ def test_what_is_of_another_person_or_thing_answers_nothing(
     assert bank.search(answerable, floor=True, window="auto")["results"]
 
 
-def test_what_took_a_memorys_place_answers_as_plainly_as_that_did(bank: MemoryBank) -> None:
-    bank.put("I live in Berlin")
-    question = "Where does the user live now?"
-    assert bank.search(question, window="auto")["answered"]
-    bank.put("I moved from Berlin to Paris")
-    reply = bank.search(question, window="auto")
-    assert [result["record"]["text"] for result in reply["results"]] == ["I moved from Berlin to Paris"]
-    assert reply["answered"]
-    assert bank.synthesize(question)["text"].startswith("“I moved from Berlin to Paris”")
-
-
 @pytest.mark.parametrize(
     ("question", "matter"),
     [
@@ -113,34 +102,6 @@ def test_what_is_found_by_its_words_alone_keeps_its_score(bank: MemoryBank) -> N
     assert result["score"] > 0.9
 
 
-GERMAN = (
-    "Unser Hund frisst Trockenfutter", "Meine Schwester ist allergisch gegen Katzen", "Ich wohne in Leipzig",
-    "Mein Auto steht in der Garage", "Der Chor probt am Dienstag", "Die Miete kostet 780 Euro",
-    "Ich lerne Klavier",
-    "Der Garten liegt hinter dem Haus", "Mein Bruder arbeitet bei Siemens", "Am Montag kommt der Klempner",
-)  # fmt: skip
-
-
-def test_a_language_that_the_model_does_not_read_is_not_near_to_every_question_in_it(
-    bank: MemoryBank,
-) -> None:
-    for text in GERMAN:
-        bank.put(text)
-    for question in (
-        "Welche Blutgruppe habe ich?",
-        "Wie viel hat das Sofa gekostet?",
-        "Welche Schuhgröße habe ich?",
-    ):
-        assert bank.search(question, floor=True)["results"] == []
-    for question, text in (
-        ("Was frisst der Hund?", GERMAN[0]),
-        ("Wann probt der Chor?", GERMAN[4]),
-        ("Wie hoch ist die Miete?", GERMAN[5]),
-        ("Wo wohne ich?", GERMAN[2]),
-    ):
-        assert bank.search(question, floor=True)["results"][0]["record"]["text"] == text
-
-
 @pytest.mark.parametrize(
     ("question", "answer"),
     [("When was Priya born?", None), ("Which phone does Priya have?", None),
@@ -162,13 +123,6 @@ def test_of_somebody_of_whom_much_is_said_the_name_alone_answers_nothing(
     reply = bank.search(question)
     assert reply["answered"] is (answer is not None)
     assert answer is None or reply["results"][0]["record"]["text"] == answer
-
-
-def test_what_tells_of_the_facet_asked_for_is_evidence_by_that(bank: MemoryBank, clock: Clock) -> None:
-    bank.put("I use npm for packages")
-    clock.pass_ms(1000)
-    bank.put("Actually, I use pnpm, not npm")
-    assert "of_facet" in bank.search("Which package manager do I use?", explain=True)["results"][0]["signals"]
 
 
 def test_without_an_embedder_a_thing_of_the_kind_is_shown(tmp_path: Path, clock: Clock) -> None:

@@ -6,19 +6,18 @@ from typing import NamedTuple
 from ctx.analyze import MAX_QUERY_CHARS, query_terms
 from ctx.clock import DAY_MS
 from ctx.errors import BadRequest, EmbeddingsDisabled
-from ctx.memory.answers import Answer, answer_of, doubted, of_kind_first
+from ctx.memory.answers import Answer, answer_of
 from ctx.memory.bank.base import MAX_LIMIT, BankView
 from ctx.memory.columns import Memory, moment_ms, number, whole
-from ctx.memory.currency import aged, as_sure, current, in_unread_words, succeeded, timely
+from ctx.memory.currency import aged, succeeded, timely
 from ctx.memory.dates import Window, asked
 from ctx.memory.evidence import Evidence, bearing
 from ctx.memory.filters import Condition, compile_filter
 from ctx.memory.findings import Disposition
-from ctx.memory.legs import Legs, MemoryHit, neighbours, search_legs, unranked, weighed, with_matter
+from ctx.memory.legs import MemoryHit, neighbours, search_legs, unranked, weighed, with_matter
 from ctx.memory.reader import Candidate, Reader, visible
 from ctx.memory.reflect import reflect
 from ctx.memory.scores import calibrated
-from ctx.memory.successors import with_successors
 from ctx.types import JSON, MODES
 
 DEPTHS = {"low": 100, "mid": 300, "high": 1000}  # candidates each leg gives
@@ -219,12 +218,6 @@ class Searching(BankView):
             hits = succeeded(hits, self._heads(view, hits, conditions))
         if question.half_life_days is not None:
             hits = aged(hits, question.half_life_days, now_ms)
-        if lifted is None and question.mode != "semantic":
-            hits = with_successors(view, hits, conditions, question.query)
-            hits = self._newest_first(view, legs, hits, question.query)
-        if calibrated(self._embedding.model):
-            hits = doubted(in_unread_words(hits, question.query), question.query)
-        hits = as_sure(hits)
         unread = self._embedding.model is None or (legs.vectors is not None and legs.vector is None)
         return hits, "no_embedder" if unread and question.mode != "keyword" else None
 
@@ -245,13 +238,6 @@ class Searching(BankView):
         hit_nos = {hit.memory.no for hit in hits}
         candidates = view.candidates([no for no in nos if no not in hit_nos])
         return [unranked(candidates[no]) for no in nos if no in candidates]
-
-    def _newest_first(self, view: Reader, legs: Legs, hits: list[MemoryHit], query: str) -> list[MemoryHit]:
-        """Of what speaks of one thing the newest first; before all, what is of the kind that is asked for."""
-        vectors = legs.vectors or self._embedding.of_bank(view)
-        vectors_of = vectors.vectors_of if vectors is not None else lambda nos: {}
-        measured = calibrated(self._embedding.model)
-        return of_kind_first(current(hits, vectors_of, query, measured=measured), query)
 
     def _heads(
         self, view: Reader, hits: Sequence[MemoryHit], conditions: Sequence[Condition]
@@ -283,7 +269,7 @@ class Searching(BankView):
                 result["container"] = containers[record["parent"]]
             if record["id"] in replaced:
                 result["replaced"] = [_older(row) for row in replaced[record["id"]]]
-            newer_id = hit.memory.superseded_by or hit.signals.get("outdated")
+            newer_id = hit.memory.superseded_by
             if newer_id in shown_ids:
                 result["updated_by"] = [newer_id]
             results.append(result | ({"signals": hit.signals} if explain else {}))

@@ -14,7 +14,6 @@ from ctx.memory.engine import IN_NUMBERS, listed
 from ctx.memory.filters import EVERYTHING, Condition, compile_filter
 from ctx.memory.findings import Disposition
 from ctx.memory.gist import gist
-from ctx.memory.predecessors import Replaced, predecessors
 from ctx.memory.reader import UNDELETED, Reader, visible
 from ctx.memory.records import all_contexts, content_hash, draft, public_name, to_json
 from ctx.memory.screen import SCREENED
@@ -112,7 +111,6 @@ class Writing(Searching):
         dedupe = dedupe or ("exact" if memory.kind == "fact" else "off")
         [vectors] = self._embedding.packed([memory.text])
         neighbours = self.near(memory.text, memory.kind) if dedupe == "near" else []
-        outdated = self._outdated(memory, vectors) if dedupe != "off" else []
         with self._writing("put") as writer:
             if (reply := request.answered(writer)) is not None:
                 return reply
@@ -131,10 +129,7 @@ class Writing(Searching):
                 "id": memory.id,
                 "created": twin is None,
                 "duplicate_of": None if twin is None else twin.id,
-                "superseded": [
-                    *self._supersede(writer, memory, supersedes),
-                    *(self._supersede_plain(writer, memory, outdated) if twin is None else []),
-                ],
+                "superseded": self._supersede(writer, memory, supersedes),
                 "near": [{"id": neighbour.id, "score": score} for neighbour, score in neighbours],
                 "flags": memory.flags,
                 "op_id": writer.op_id if writer.changed else None,
@@ -352,10 +347,6 @@ class Writing(Searching):
         memory = draft(columns, now_ms, self.source, self._resources.new_id)
         return memory._replace(flags=sorted(flags))
 
-    def _outdated(self, memory: Memory, packed: Sequence[bytes]) -> list[Replaced]:
-        with self._view() as view:
-            return predecessors(view, self._embedding, memory, packed, self._now())
-
     def _placed(self, writer: Writer, memory: Memory) -> Memory:
         """The memory with its container's own id and the next place in it."""
         if memory.parent is None:
@@ -392,21 +383,6 @@ class Writing(Searching):
             writer.patch(older, {"valid_to_ms": end_ms, "superseded_by": memory.id})
             replaced.append(older.id)
         return replaced
-
-    def _supersede_plain(self, writer: Writer, memory: Memory, outdated: Sequence[Replaced]) -> list[str]:
-        """What a new memory plainly takes the place of, unless something happened to it meanwhile."""
-        ids = []
-        for candidate, reason in outdated:
-            older = writer.row(candidate.id)
-            if (
-                older is not None
-                and older.superseded_by is None
-                and older.deleted_ms is None
-                and older.id != memory.id
-            ):
-                ids += self._supersede(writer, memory, [older.id])
-                writer.detail(reason=reason)
-        return ids
 
 
 def _ahead_ms(timestamp: JSON) -> int:
