@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from ctx.indexing.indexer import Indexer
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
+    from ctx.memory.reflect import LanguageModel
     from ctx.memory.rows import MemoryRows
-    from ctx.memory.wording import LanguageModel
     from ctx.packs.packs import Pack
     from ctx.packs.sessions import Sessions
     from ctx.store.base import Projection, SearchIndex
@@ -419,6 +419,7 @@ class Workspace:
                 self.embedder,
                 secrets=settings.secrets,
                 language_model=self._language_model(),
+                consolidate=settings.llm is not None and settings.llm.consolidate,
             )
             self._opened.append(store.close)
             check_whole(store.rows, shared=bool(self.config.store.url))
@@ -447,7 +448,12 @@ class Workspace:
             return None
         key = os.environ.get(llm.api_key_env) if llm.api_key_env else None
         return ChatCompletion(
-            llm.base_url, llm.model, api_key=key, timeout_s=llm.timeout_s, allow_remote=llm.allow_remote
+            llm.base_url,
+            llm.model,
+            provider=llm.provider,
+            api_key=key,
+            timeout_s=llm.timeout_s,
+            allow_remote=llm.allow_remote,
         )
 
     @cached_property

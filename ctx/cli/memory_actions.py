@@ -76,9 +76,7 @@ def _search(workspace: Workspace, args: Namespace) -> int:
         include_superseded=args.superseded,
     )
     listing = _records_table([(result["record"], result["score"]) for result in reply["results"]])
-    unanswered = reply["results"] and not reply["answered"]
-    notes = ["Nothing stored seems to answer this; these come nearest."] if unanswered else ()
-    return tell(args.json, {"bank": bank.id, **reply}, listing, notes=notes)
+    return tell(args.json, {"bank": bank.id, **reply}, listing)
 
 
 def _show(workspace: Workspace, args: Namespace) -> int:

@@ -214,9 +214,14 @@ def _transcript(path: str) -> Iterator[Message]:
             yield message
 
 
+_LEAST_SCORE = 0.25  # of a memory that answers a question
+
+
 def _answering(bank: MemoryBank, query: str) -> list[JSON]:
-    reply = bank.search(sound(query), filter={"kind": "fact"}, window="auto", limit=50)
-    return [match["record"] for match in reply["results"]] if reply["answered"] else []
+    reply = bank.search(
+        sound(query), filter={"kind": "fact"}, window="auto", limit=50, min_score=_LEAST_SCORE
+    )
+    return [match["record"] for match in reply["results"]]
 
 
 def _weightiest(bank: MemoryBank) -> list[JSON]:

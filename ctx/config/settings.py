@@ -209,13 +209,21 @@ class Packs:
 
 @dataclass(frozen=True, kw_only=True)
 class Llm:
-    """An OpenAI-compatible completion for `reflect`, which quotes and counts without it."""
+    """A language model for `reflect`, which quotes memories without one."""
 
-    base_url: Url = guarded(REQUIRED, "an OpenAI-compatible server", shown="http://localhost:11434/v1")
+    provider: str = guarded(
+        "openai",
+        '`"openai"`: a server that speaks OpenAI\'s protocol; `"ollama"`: Ollama\'s own',
+        choices=("openai", "ollama"),
+    )
+    base_url: Url = guarded(REQUIRED, "the address of the server", shown="http://localhost:11434/v1")
     model: str = guarded(REQUIRED, "the server's name for the model", shown="llama3.2")
     api_key_env: str | None = guarded(None, "the environment variable that holds its key")
     timeout_s: float = guarded(30.0, "seconds for an answer", within=(0.1, 600), name="timeout")
     allow_remote: bool = guarded(False, "`true`: the server, which receives memories, may be remote")
+    consolidate: bool = guarded(
+        False, "`true`: the model decides at each write which similar memories it replaces"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

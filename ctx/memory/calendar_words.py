@@ -1,6 +1,7 @@
-"""Words for times, English, German, Spanish and French, put as `dates` reads them: in English and figures.
+"""The words for times in English, German, Spanish and French: tables that put them in English and figures, as
+`dates` reads them, and that tell whether a text speaks of what is ahead or of what is past.
 
-What is no word for a time is left alone, and so is a word that is English too ("am", "war").
+A word that is English, too ("am", "war"), is left alone.
 """
 
 import re
@@ -155,6 +156,76 @@ _RANGE = re.compile(
 )
 _DAY_AND_MONTH = re.compile(r"\b(am|vom|seit|bis|zum)\s+(\d{1,2})\.\s?(\d{1,2})\.(?!\s?\d)")
 _DAY_MONTH_YEAR = re.compile(r"\b(\d{1,2})\.\s?(\d{1,2})\.\s?(\d{4})\b")
+
+
+# What a text speaks of is told by the first of these that it has a word of: what was moved or will be is
+# ahead, then what was is past, then what is or is to be done is ahead.
+_WILL_BE = {
+    "en": "will shall 'll postponed rescheduled extended upcoming",
+    "de": "wird werden verschoben verlegt verlängert",
+    "es": "será serán aplazado aplazada",
+    "fr": "sera seront reporté reportée",
+}
+_WAS = {
+    "en": """
+        was were had did been done ago yesterday missed ran met saw came went got gave took made said told
+        left bought sold sent spent won lost paid found felt kept held led wrote began broke flew drove ate
+        drank spoke taught thought heard built brought caught chose fell grew knew rode sang slept stood swam
+        wore became
+    """,
+    "de": "war waren hatte hatten wurde wurden worden gestern kam kamen ging gingen gab sah traf fuhr fand",
+    "es": "fue fueron era estaba estuvo había ayer fui pasó hice vi llegué nací compré salí venció",
+    "fr": "était étaient étais fut eut hier né née allé allée parti partie fait venu venue passé",
+}
+_IS = {
+    "en": """
+        is are 'm 're have has must should need needs due deadline until till appointment expires booked
+        scheduled planned plan plans remind remember forget starts begins ends opens closes leaves departs
+        arrives going
+    """,
+    "de": """
+        ist sind bin habe haben hat muss müssen soll sollen fällig frist abgabe termin bis beginnt endet
+        geplant
+    """,
+    "es": "es son está vence vencen plazo hasta cita tengo tenemos hay empieza termina",
+    "fr": "est sont ai avons doit dois commence finit échéance prévu prévue jusqu",
+}
+# "-ed" and the German participle. A noun, which has a capital, is none.
+_WAS_FORMS = {
+    "en": r"|\b[a-z]{3,}ed\b",
+    "de": r"|\b[a-zäöüß]*(?:ge|ver|be|er|ent|zer)[a-zäöüß]{2,}(?:t|en)\b|\b[a-zäöüß]+iert\b",
+}
+
+
+def _any_of(words: str, forms: str = "") -> re.Pattern[str]:
+    listed = "|".join(sorted(words.split(), key=len, reverse=True)).replace("'", "['’]")
+    return re.compile(rf"(?:(?<!\w)(?=\w)|(?=['’]))(?i:{listed})\b{forms}")
+
+
+_TENSES = {
+    name: (
+        _any_of(_WILL_BE[name]),
+        _any_of(_WAS[name], _WAS_FORMS.get(name, "")),
+        _any_of(_IS[name]),
+    )
+    for name in _WAS
+}
+# "Every Friday" names no day.
+RECURRING = re.compile(
+    r"(?i)\b(?:every|each|always|usually|weekly|daily|monthly|yearly|annually|jeden|jede|jedes|immer|cada|todos"
+    r"|chaque|tous|toutes)\b"
+)
+
+
+def tense(text: str) -> str | None:
+    """Whether a text speaks of what is "ahead" or "past"; None if it does not say."""
+    will_be, was, present = _TENSES[language(text)]
+    if will_be.search(text):
+        return "ahead"
+    # "booked" and "beginnt" are spelt like past forms.
+    if any(not present.fullmatch(match[0]) for match in was.finditer(text)):
+        return "past"
+    return "ahead" if present.search(text) else None
 
 
 def in_english(text: str) -> str:

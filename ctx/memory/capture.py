@@ -9,10 +9,7 @@ never captured.
 import re
 from bisect import bisect_right
 
-from ctx.memory.evidence import sentences
-from ctx.memory.gist import first_person
-from ctx.memory.slots import slot
-from ctx.memory.statement import Statement
+from ctx.memory.sentences import sentences
 
 MIN_WORDS = 3
 MAX_CHARS = 300  # of a sentence: what is longer is a report, not a wish
@@ -75,12 +72,9 @@ _STATE = re.compile(
     r"|^(?:my|our)\s+[\w\s-]{2,40}?\s+(?:lives?"
     r"|(?:is|are)\s+(?:kept|stored|hosted|deployed|written))\s+(?:in|on|at|to|with)\s"
     r"|^(?:my|our)\s+[\w\s-]{2,40}?\s+(?:is|are)\s+(?:called|named)\s"
+    r"|^(?:my|our)\s+(?:favou?rite|preferred|usual)\s+[\w\s-]{2,40}?\s+(?:is|are)\s"
     r"|^wir\s+(?:arbeiten\s+mit|benutzen|verwenden|nutzen)\b"
     r"|^ich\s+(?:bevorzuge|mag|hasse|wohne|arbeite|heiße|bin\s+allergisch)"
-)
-_OWN = re.compile(
-    r"(?i)^(?!(?:i|we)\s+(?:\w+\s+)?(?:want|need|like|think|guess)\b)(?:i|we|my|our|ich|wir|mein\w*"
-    r"|unser\w*)\b"
 )
 _VAGUE = re.compile(
     r"(?i)^\W*(?:this|that|it|these|those|to|the\s+(?:above|following)|dies|das)\b(?:\W*$"
@@ -138,18 +132,9 @@ def _lasts(sentence: str) -> bool:
     if _WISH.search(sentence) and not _IN_HAND.search(sentence):
         return True
     stated = _STATE.match(sentence) and not _POINTING.search(sentence)
-    return bool(_RULE.search(sentence) or stated or _holds(sentence))
+    return bool(_RULE.search(sentence) or stated)
 
 
 def _telling(sentence: str) -> bool:
     """Whether there is enough in a sentence to be understood when nothing else of the talk is there."""
     return len(sentence.split()) >= MIN_WORDS and not _VAGUE.search(sentence) and "`" * 3 not in sentence
-
-
-def _holds(sentence: str) -> bool:
-    """Whether a sentence gives one of the speaker's own things its value, or says that it has another one
-    now."""
-    if not _OWN.match(sentence):
-        return False
-    attribute = slot(first_person(sentence))
-    return attribute is not None and (attribute.lasting or Statement.of(sentence).changes)

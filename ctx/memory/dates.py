@@ -1,9 +1,9 @@
-"""Times named in a sentence, English, German, Spanish or French: ISO dates, months and years, last/this/N
+"""Times named in a sentence, in English, German, Spanish or French: ISO dates, months and years, last/this/N
 ago, since, before, between.
 
-Small on purpose: a general date parser takes "we" for Wednesday. What is not plainly a time is left alone,
-and no text whatever raises. A window is `[first, last]` in milliseconds since the epoch, UTC, both ends
-included.
+A day or month without a year is the nearest one; the next one in a plan, the latest one in the past tense.
+What is not plainly a time is left alone, and no text raises. A window is `[first, last]` in milliseconds
+since the epoch, UTC, both ends included.
 """
 
 import re
@@ -14,12 +14,11 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from ctx.clock import DAY_MS, parse_ms
-from ctx.memory.calendar_words import MONTHS, NUMBER, NUMBERS, WEEKDAYS, in_english
-from ctx.memory.verbs import past_forms
+from ctx.memory.calendar_words import MONTHS, NUMBER, NUMBERS, RECURRING, WEEKDAYS, in_english, tense
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_TEXT = 2000  # characters of a sentence that are read
-LEAP_GAP = 9  # years, of which one at least has a 29th of February that is past
+LEAP_GAP = 8  # years; among as many there is a 29th of February
 
 
 class Window(NamedTuple):
@@ -29,7 +28,14 @@ class Window(NamedTuple):
     last_ms: int | None
 
 
-_Read = Callable[[re.Match[str], int], Window | None]
+class Seen(NamedTuple):
+    """From when a text is read, and of what time it speaks: "ahead", "past" or None."""
+
+    now_ms: int
+    tense: str | None
+
+
+_Read = Callable[[re.Match[str], Seen], Window | None]
 _month = (
     r"(?P<month>" + "|".join(f"{name}|{name[:3]}\\.?" for name in MONTHS if name != "may") + "|may|sept\\.?)"
 )
@@ -44,36 +50,28 @@ _POINT = (
 
 
 def window(text: str, now_ms: int) -> Window | None:
-    """The first window that the text names, seen from `now_ms`; None where it names none."""
-    text = in_english(text[:MAX_TEXT].lower())
-    readings = (_reading(pattern, read, text, now_ms) for pattern, read in _RANGES)
+    """The first window that the text names, seen from `now_ms`; None if it names none."""
+    text = text[:MAX_TEXT]
+    seen = Seen(now_ms, tense(text))
+    text = in_english(text.lower())
+    readings = (_reading(pattern, read, text, seen) for pattern, read in _RANGES)
     first = next(filter(None, readings), None)
-    return _single(text, now_ms) if first is None else first[1]
+    return _single(text, seen) if first is None else first[1]
 
 
 def happened(text: str, said_ms: int, ahead_of_utc_ms: int = 0) -> Window | None:
-    """When what a statement tells of happened, or will: the closed window it names, seen from when it was
-    said. None where it names none, or where it speaks of what recurs. Its days are those of whoever said it,
-    whose clock was so far ahead of UTC.
+    """When what a statement tells of happens or happened: the closed window it names, seen from when it was
+    said. None if it names none, or speaks of what recurs. Its days are those of the speaker, whose clock was
+    so far ahead of UTC.
     """
-    if _RECURRING.search(text[:MAX_TEXT]):
+    if RECURRING.search(text[:MAX_TEXT]):
         return None
     span = _closed(text, said_ms + ahead_of_utc_ms)
     return span if span is None or _of_days(span) else _closed(text, said_ms)
 
 
-def asked(question: str, now_ms: int) -> Window | None:
-    """The window that a question or a statement names: the one ahead where it speaks of what is to come
-    ("What is on Friday?").
-    """
-    span = window(question, now_ms)
-    if span is None or span.last_ms is None or span.last_ms >= now_ms:
-        return span
-    return _to_come(question, now_ms) or span
-
-
 def _closed(text: str, said_ms: int) -> Window | None:
-    span = asked(text, said_ms)
+    span = window(text, said_ms)
     return span if span is not None and None not in span else None
 
 
@@ -83,35 +81,11 @@ def _of_days(span: Window) -> bool:
     return all(end_ms % DAY_MS == 0 for end_ms in ends)
 
 
-def _to_come(text: str, said_ms: int) -> Window | None:
-    """The same day a year or a week later, where a text that names no year speaks of what is ahead: "due on 9
-    January", said in November, or "on Friday". None where it does not.
-    """
-    text = text[:MAX_TEXT]
-    if not (_AHEAD.search(text) or _of_present(text)) or _BEHIND.search(text):
-        return None
-    lowered = in_english(text.lower())
-    if _MONTH_NAMED.search(lowered):
-        later = window(text, said_ms + _YEAR_MS)
-    elif _WEEKDAY_NAMED.search(lowered):
-        later = window(text, said_ms + 7 * DAY_MS)
-    else:
-        return None
-    ahead = later is not None and later.last_ms is not None and later.last_ms >= said_ms
-    return later if ahead else None
-
-
-def _of_present(text: str) -> bool:
-    """Whether a text says what is or is to be, and of nothing that it was."""
-    over = _PERFECT.search(text) or not past_forms().isdisjoint(_WORD.findall(text.lower()))
-    return _PRESENT.search(text) is not None and not over
-
-
-def _reading(pattern: re.Pattern[str], read: _Read, text: str, now_ms: int) -> tuple[int, Window] | None:
+def _reading(pattern: re.Pattern[str], read: _Read, text: str, seen: Seen) -> tuple[int, Window] | None:
     """Where a pattern first finds a time in a text, and that time."""
     for match in pattern.finditer(text):
         try:
-            span = read(match, now_ms)
+            span = read(match, seen)
         except (ValueError, OverflowError):
             continue  # the 31st of February, the year 0: not a time
         if span is not None:
@@ -119,9 +93,9 @@ def _reading(pattern: re.Pattern[str], read: _Read, text: str, now_ms: int) -> t
     return None
 
 
-def _single(text: str, now_ms: int) -> Window | None:
+def _single(text: str, seen: Seen) -> Window | None:
     """The first time in a text that is no range."""
-    readings = [_reading(pattern, read, text, now_ms) for pattern, read in _SINGLES]
+    readings = [_reading(pattern, read, text, seen) for pattern, read in _SINGLES]
     return min(filter(None, readings), key=itemgetter(0), default=(0, None))[1]
 
 
@@ -155,52 +129,61 @@ def _count(match: re.Match[str]) -> int:
     return int(word) if word.isdigit() else NUMBERS[word]
 
 
-def _iso(match: re.Match[str], now_ms: int) -> Window:
+def _iso(match: re.Match[str], seen: Seen) -> Window:
     moment = match[0].upper().replace(" ", "T")
     return Window(parse_ms(moment), parse_ms(moment, end_of_day=True))
 
 
-def _year_month(match: re.Match[str], now_ms: int) -> Window:
+def _year_month(match: re.Match[str], seen: Seen) -> Window:
     first = datetime(int(match[1]), int(match[2]), 1, tzinfo=UTC)
     return _span(first, _month_after(first))
 
 
-def _named_day(match: re.Match[str], now_ms: int) -> Window:
-    first = _latest(match, int(match["day"]), now_ms)
+def _named_day(match: re.Match[str], seen: Seen) -> Window:
+    first = _dated(match, int(match["day"]), seen)
     return _span(first, first + timedelta(days=1))
 
 
-def _named_month(match: re.Match[str], now_ms: int) -> Window:
-    first = _latest(match, 1, now_ms)
+def _named_month(match: re.Match[str], seen: Seen) -> Window:
+    first = _dated(match, 1, seen)
     return _span(first, _month_after(first))
 
 
-def _latest(match: re.Match[str], day: int, now_ms: int) -> datetime:
-    """A day of the month that is named: of its year, else the latest, since a memory's day is past. Raises
-    `ValueError`.
+def _dated(match: re.Match[str], day: int, seen: Seen) -> datetime:
+    """A day of the month that is named: of its year, else the nearest, the next in a plan, the latest in the
+    past tense. Raises `ValueError`.
     """
-    year, month = _year_of(match, now_ms), _month_number(match["month"])
+    month = _month_number(match["month"])
     if match["year"]:
-        return datetime(year, month, day, tzinfo=UTC)
-    for past_year in range(year, max(year - LEAP_GAP, 1), -1):
-        if day <= monthrange(past_year, month)[1]:
-            latest = datetime(past_year, month, day, tzinfo=UTC)
-            if _ms(latest) <= now_ms:
-                return latest
-    raise ValueError("no month of that name has such a day")
+        return datetime(int(match["year"]), month, day, tzinfo=UTC)
+    today, this_year = _day(seen.now_ms), _day(seen.now_ms).year
+    candidates = [
+        datetime(year, month, day, tzinfo=UTC)
+        for year in range(max(this_year - LEAP_GAP, 1), min(this_year + LEAP_GAP, 9998) + 1)
+        if day <= monthrange(year, month)[1]
+    ]
+    if "day" not in match.groupdict():  # the month that has begun is this one
+        today = today.replace(day=1)
+    if seen.tense == "ahead":
+        candidates = [candidate for candidate in candidates if candidate >= today]
+    elif seen.tense == "past":
+        candidates = [candidate for candidate in candidates if candidate <= today]
+    if not candidates:
+        raise ValueError("no month of that name has such a day")
+    return min(candidates, key=lambda candidate: (abs(candidate - today), candidate))
 
 
-def _year_of(match: re.Match[str], now_ms: int) -> int:
-    return int(match["year"]) if match["year"] else _moment(now_ms).year
+def _year_of(match: re.Match[str], seen: Seen) -> int:
+    return int(match["year"]) if match["year"] else _moment(seen.now_ms).year
 
 
-def _year(match: re.Match[str], now_ms: int) -> Window:
+def _year(match: re.Match[str], seen: Seen) -> Window:
     first = datetime(int(match["year"]), 1, 1, tzinfo=UTC)
     return _span(first, first.replace(year=first.year + 1))
 
 
-def _near_day(match: re.Match[str], now_ms: int) -> Window:
-    first = _day(now_ms) + timedelta(days=_NEAR_DAYS[match[0]])
+def _near_day(match: re.Match[str], seen: Seen) -> Window:
+    first = _day(seen.now_ms) + timedelta(days=_NEAR_DAYS[match[0]])
     return _span(first, first + timedelta(days=1))
 
 
@@ -213,10 +196,10 @@ def _unit_start(unit: str, now_ms: int) -> datetime:
     return today.replace(month=1, day=1) if unit == "year" else today
 
 
-def _calendar(match: re.Match[str], now_ms: int) -> Window:
+def _calendar(match: re.Match[str], seen: Seen) -> Window:
     unit = match["unit"]
     shift = {"next": 1, "last": -1, "previous": -1}.get(match["which"], 0)
-    first = _units_after(_unit_start(unit, now_ms), unit, shift)
+    first = _units_after(_unit_start(unit, seen.now_ms), unit, shift)
     return _span(first, _units_after(first, unit, 1))
 
 
@@ -227,49 +210,50 @@ def _units_after(first: datetime, unit: str, count: int) -> datetime:
     return _month_after(first, count if unit == "month" else 12 * count)
 
 
-def _last_weekday(match: re.Match[str], now_ms: int) -> Window:
-    today = _day(now_ms)
+def _last_weekday(match: re.Match[str], seen: Seen) -> Window:
+    today = _day(seen.now_ms)
     ahead = WEEKDAYS.index(match["weekday"]) - today.weekday()
-    days = {"next": ahead % 7 or 7, "this": ahead}.get(match["side"], ahead % 7 - 7)
+    side = "next" if match["side"] in ("on", "am") and seen.tense == "ahead" else match["side"]
+    days = {"next": ahead % 7 or 7, "this": ahead}.get(side, ahead % 7 - 7)
     first = today + timedelta(days=days)
     return _span(first, first + timedelta(days=1))
 
 
-def _weekdays_ago(match: re.Match[str], now_ms: int) -> Window:
-    today = _day(now_ms)
+def _weekdays_ago(match: re.Match[str], seen: Seen) -> Window:
+    today = _day(seen.now_ms)
     last = (WEEKDAYS.index(match["weekday"]) - today.weekday()) % 7 - 7
     first = today + timedelta(days=last - 7 * (_count(match) - 1))
     return _span(first, first + timedelta(days=1))
 
 
-def _weekend(match: re.Match[str], now_ms: int) -> Window:
-    monday = _unit_start("week", now_ms)
+def _weekend(match: re.Match[str], seen: Seen) -> Window:
+    monday = _unit_start("week", seen.now_ms)
     saturday = monday + timedelta(days={"last": -2, "this": 5, "next": 12}[match["which"]])
     return _span(saturday, saturday + timedelta(days=2))
 
 
-def _season(match: re.Match[str], now_ms: int) -> Window:
-    year = _year_of(match, now_ms)
+def _season(match: re.Match[str], seen: Seen) -> Window:
+    year = _year_of(match, seen)
     first = datetime(year, _SEASONS[match["season"]], 1, tzinfo=UTC)
     if not match["year"] and (
-        _ms(first) > now_ms or (match["which"] == "last" and _ms(_month_after(first, 3)) > now_ms)
+        _ms(first) > seen.now_ms or (match["which"] == "last" and _ms(_month_after(first, 3)) > seen.now_ms)
     ):
         first = first.replace(year=year - 1)
     return _span(first, _month_after(first, 3))
 
 
-def _quarter(match: re.Match[str], now_ms: int) -> Window:
-    year = _year_of(match, now_ms)
+def _quarter(match: re.Match[str], seen: Seen) -> Window:
+    year = _year_of(match, seen)
     first = datetime(year, 3 * int(match["quarter"]) - 2, 1, tzinfo=UTC)
     return _span(first, _month_after(first, 3))
 
 
-def _ahead(match: re.Match[str], now_ms: int) -> Window:
+def _ahead(match: re.Match[str], seen: Seen) -> Window:
     count, unit = _count(match), match["unit"]
     if unit in ("month", "year"):
-        first = _units_after(_day(now_ms), unit, count)
+        first = _units_after(_day(seen.now_ms), unit, count)
         return _span(first, _month_after(first))
-    first = _day(now_ms) + timedelta(**{f"{unit}s": count})
+    first = _day(seen.now_ms) + timedelta(**{f"{unit}s": count})
     return _span(first, first + timedelta(days=1))
 
 
@@ -284,9 +268,9 @@ def _back(moment: datetime, count: int, unit: str) -> datetime:
     return moment - timedelta(**{f"{unit}s": count})
 
 
-def _ago(match: re.Match[str], now_ms: int) -> Window:
+def _ago(match: re.Match[str], seen: Seen) -> Window:
     unit = match["unit"]
-    moment = _back(_moment(now_ms), _count(match), unit)
+    moment = _back(_moment(seen.now_ms), _count(match), unit)
     if unit == "hour":
         hour = moment.replace(minute=0, second=0, microsecond=0)
         return _span(hour, hour + timedelta(hours=1))
@@ -297,31 +281,31 @@ def _ago(match: re.Match[str], now_ms: int) -> Window:
     return _span(first, first + timedelta(days=1) if unit == "day" else _units_after(first, unit, 1))
 
 
-def _days_ago(match: re.Match[str], now_ms: int) -> Window:
-    first = _day(now_ms) - timedelta(days=_count(match))
+def _days_ago(match: re.Match[str], seen: Seen) -> Window:
+    first = _day(seen.now_ms) - timedelta(days=_count(match))
     return _span(first, first + timedelta(days=1))
 
 
-def _recent(match: re.Match[str], now_ms: int) -> Window:
-    return Window(_ms(_back(_moment(now_ms), _count(match), match["unit"])), now_ms)
+def _recent(match: re.Match[str], seen: Seen) -> Window:
+    return Window(_ms(_back(_moment(seen.now_ms), _count(match), match["unit"])), seen.now_ms)
 
 
-def _lately(match: re.Match[str], now_ms: int) -> Window:
-    return Window(_ms(_back(_moment(now_ms), 1, match["unit"])), now_ms)
+def _lately(match: re.Match[str], seen: Seen) -> Window:
+    return Window(_ms(_back(_moment(seen.now_ms), 1, match["unit"])), seen.now_ms)
 
 
 _YEAR = re.compile(r"\d{4}")
 
 
-def _between(match: re.Match[str], now_ms: int) -> Window | None:
-    first, last = _single(match["first"], now_ms), _single(match["last"], now_ms)
+def _between(match: re.Match[str], seen: Seen) -> Window | None:
+    first, last = _single(match["first"], seen), _single(match["last"], seen)
     if first is None or last is None or first.first_ms is None or last.last_ms is None:
         return None
     year = _YEAR.search(match["last"])
     backwards = last.last_ms < first.first_ms
     if year and (backwards or not _YEAR.search(match["first"])):
         # "between January and March 2024": the year stands once.
-        first = _single(f"{match['first']} {year[0]}", now_ms) or first
+        first = _single(f"{match['first']} {year[0]}", seen) or first
     elif backwards:
         first = last
     if first.first_ms is None or last.last_ms < first.first_ms:
@@ -329,8 +313,8 @@ def _between(match: re.Match[str], now_ms: int) -> Window | None:
     return Window(first.first_ms, last.last_ms)
 
 
-def _open_ended(match: re.Match[str], now_ms: int) -> Window | None:
-    point = _single(match["point"], now_ms)
+def _open_ended(match: re.Match[str], seen: Seen) -> Window | None:
+    point = _single(match["point"], seen)
     if point is None:
         return None
     if match["side"] == "since":
@@ -342,41 +326,6 @@ def _open_ended(match: re.Match[str], now_ms: int) -> Window | None:
     return Window(None, point.last_ms)
 
 
-_YEAR_MS = 365 * DAY_MS
-# What speaks of what is to come, and what of what is past.
-_AHEAD = re.compile(
-    r"(?i)\b(?:due|deadline|until|till|will|shall|going\s+to|appointment|expires?|booked|scheduled|postponed"
-    r"|rescheduled|extended"
-    r"|upcoming|planned|(?:moved|put\s+off|pushed\s+back)\s+to|(?:is|are)\s+(?:on|in)|fällig|frist|abgabe"
-    r"|\w*termin|bis|wird|werden|(?:beginnt|endet)\s+(?:am|im)|(?:am|im)\s+\w+\s+(?:beginnt|endet)"
-    r"|verschoben|verlegt|verlängert|vence|vencen|plazo|hasta|cita|aplazad[oa])\b|['’]ll\b"
-)
-_BEHIND = re.compile(
-    r"(?i)\b(?:(?:was|were|had\s+been)\s+(?:due|on|in|booked|scheduled|planned)|ago|yesterday|last|had"
-    r"|missed|war|waren|venció)\b"
-)
-# What is, or is to be done, and of a timetable ("starts on Monday"). Of a day that is named without its year
-# it is said of the coming one, where no verb says that something was or came to be.
-_PRESENT = re.compile(
-    r"(?i)\b(?:i\s+am|am\s+i|is|are|have|has|must|should|needs?|remind|(?:do\s+not|don['’]t)\s+forget"
-    r"|remember\s+to|(?:starts|begins|ends|opens|closes|leaves|departs|arrives)\s+(?:on|in)"
-    r"|ist|sind|bin|habe|haben|muss|müssen|soll|sollen"
-    r"|(?:es|son)\s+(?:el|en)|tengo|tenemos|(?:est|sont)\s+(?:le|en))\b"
-    r"|['’](?:m|re|s\s+(?:on|in|at))\b"
-)
-_PERFECT = re.compile(
-    r"\b(?:[a-z]{3,}ed|was|were|been|did|done|had|came|saw"
-    r"|[a-zäöüß]*ge[a-zäöüß]{2,}(?:t|en)|[a-zäöüß]*(?:ver|be|er|ent|zer)[a-zäöüß]{2,}(?:t|en)"
-    r"|[a-zäöüß]+iert|worden|war|waren|hatten?)\b"  # nouns have a capital
-)
-_WORD = re.compile(r"\w+")
-_MONTH_NAMED = re.compile(_month)
-_WEEKDAY_NAMED = re.compile(rf"\b(?:on|am)\s+(?:{'|'.join(WEEKDAYS)})\b")
-# "every Friday" names no day.
-_RECURRING = re.compile(
-    r"(?i)\b(?:every|each|always|usually|weekly|daily|monthly|yearly|annually|jeden|jede|jedes|immer|cada|todos"
-    r"|chaque|tous|toutes)\b"
-)
 _NEAR_DAYS = {
     "today": 0,
     "tonight": 0,

@@ -8,7 +8,6 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -23,7 +22,6 @@ from ctx.memory.vectors import BankVectors, Floats
 logger = logging.getLogger(__name__)
 
 VECTOR_CACHE_MB = 1536
-_PHRASES = 1024  # one word is compared with those of several memories, 3 ms of the model each
 # Of one text: a second of the embedder. A longer one is found by its words at once, and embedded behind.
 MAX_CHARS_AT_ONCE = 24 * MAX_PASSAGE_CHARS
 
@@ -57,7 +55,6 @@ class Embedding:
         self._deferred = deferred
         self._cache_bytes = cache_mb << 20
         self._banks: OrderedDict[int, BankVectors] = OrderedDict()
-        self._phrase_vector = lru_cache(_PHRASES)(self._vector_of_phrase)
         self._lock = threading.Lock()
 
     @property
@@ -109,19 +106,6 @@ class Embedding:
             return None
         length = float(np.linalg.norm(vector))
         return vector / np.float32(length) if length else None
-
-    def alike(self, text: str, other: str) -> float:
-        """The cosine of two words or short texts; 1 where it cannot be told, and so tells nothing apart."""
-        try:
-            return float(np.dot(self._phrase_vector(text), self._phrase_vector(other)))
-        except LookupError:
-            return 1.0
-
-    def _vector_of_phrase(self, text: str) -> Floats:
-        vector = self.query_vector(text)
-        if vector is None:
-            raise LookupError(text)  # and not kept: the next question may find the embedder well
-        return vector
 
     def of_bank(self, reader: Reader) -> BankVectors | None:
         """The bank's vectors in memory, brought up to date; None where none can be."""

@@ -1,27 +1,26 @@
 """The two legs of a search over one bank, by words and by meaning, and their fusion into one ranking."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ctx.analyze import query_counts
-from ctx.memory.compounds import compounds
+from ctx.analyze import STOP_WORDS, query_counts, words
 from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition
 from ctx.memory.gist import first_person
-from ctx.memory.language import callings, inflected, language, sexless, silent_terms
-from ctx.memory.question import Asked
+from ctx.memory.language import language, silent_terms
+from ctx.memory.passages import MAX_STATEMENT_CHARS
 from ctx.memory.reader import Candidate, Reader
 from ctx.memory.scores import WordQuery, bm25, calibration, coverage, either, word_query
-from ctx.memory.statement import MAX_CHARS, MAX_STATEMENT_CHARS
 from ctx.memory.vectors import BankVectors, Floats
-from ctx.memory.verbs import verb_forms
 from ctx.types import JSON
 
-# What the best BM25 weighs beside a cosine where texts and question are short: of 240 facts that a question
-# puts in other words 91 come first at .05, 88 at .07, 83 at .1, 76 at .15 (docs/decisions/0018).
+# Of the best BM25 beside a cosine, where texts and question are short: whoever puts a question in other words
+# than the memory is found by meaning.
 _LEAST_SHARE = 0.07
 SHORT_QUESTION = 8  # words; one of twice as many is a paragraph
 _DIGITS = 6  # of a leg's scores: what differs beyond them differs by the order of an addition
+_NAME = re.compile(r"[A-ZÄÖÜ][a-zäöüß]\w*")
 _WIDER = 16  # how much deeper the nearest are asked for, before the whole bank is put through the conditions
 
 
@@ -42,7 +41,7 @@ class Legs(NamedTuple):
     vector_nos: list[int]
     vectors: BankVectors | None
     vector: Floats | None
-    matter: Floats | None = None  # of the question without its names, where it was asked for and has some
+    nameless: Floats | None = None  # the vector of the question without its names
 
 
 def search_legs(
@@ -59,7 +58,7 @@ def search_legs(
     first_person_query = first_person(query)  # "the user" weighs nothing: every memory is theirs
     if query_counts(first_person_query).keys() - {"i", "my"}:
         query = first_person_query
-    question, frequencies = _asked_words(reader, query)
+    question, frequencies = words_of(reader, query)
     word_nos = [] if mode == "semantic" else reader.by_words(frequencies, conditions, depth)
     vectors = embedding.of_bank(reader) if mode != "keyword" and reader.exists else None
     vector = embedding.query_vector(query) if vectors is not None else None
@@ -69,41 +68,46 @@ def search_legs(
     return Legs(question, word_nos, vector_nos, vectors, vector)
 
 
-def _asked_words(reader: Reader, query: str) -> tuple[WordQuery, dict[str, int]]:
-    """A question's words, what stands in for them and its verbs' forms, and how often the bank has each."""
+def words_of(reader: Reader, query: str) -> tuple[WordQuery, dict[str, int]]:
+    """A question's words, and how often the bank has each."""
     silent = silent_terms(query)
     counts = query_counts(query)
     counts = {term: count for term, count in counts.items() if term not in silent} or counts
-    parts = _stand_ins(reader, query, list(counts))
-    forms = verb_forms(counts) if language(query) == "en" else {}
-    further = (*parts.values(), *forms.values())
-    counts = {**{term: 1 for terms_of_word in further for term in terms_of_word}, **counts}
     frequencies = reader.frequencies(counts)
     bank = reader.bank
     mean_terms = bank.live_terms / (bank.live or 1)
-    return word_query(query, counts, frequencies, bank.live, mean_terms, parts, forms), frequencies
+    return word_query(query, counts, frequencies, bank.live, mean_terms), frequencies
 
 
-def with_matter(legs: Legs, embedding: Embedding) -> Legs:
-    """The legs of a question whose answer is looked for: what it asks beside its names is embedded, too."""
+def with_nameless(legs: Legs, embedding: Embedding) -> Legs:
+    """The legs with the vector of the question without its names, if it has any.
+
+    Everything that was said of Yuki is near to a question about Yuki; the rest of the question says what is
+    asked.
+    """
     query = legs.question.query
-    nameless = Asked.of(query).nameless(query)
-    if legs.vector is None or nameless == query:
+    without_names = nameless(query)
+    if legs.vector is None or without_names == query:
         return legs
-    return legs._replace(matter=embedding.query_vector(nameless))
+    return legs._replace(nameless=embedding.query_vector(without_names))
 
 
-def _stand_ins(reader: Reader, query: str, words: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    """Terms that the bank holds and that stand for words of a question: parts of a German compound, and a
-    calling as somebody of the other sex has it."""
-    name = language(query)
-    if name == "en":
-        return {}
-    forms = {word: inflected((sexless(word, name),), name) - {word} for word in callings(query) & set(words)}
-    held_forms = reader.frequencies(frozenset[str]().union(*forms.values()))
-    variants = {word: tuple(sorted(forms[word] & held_forms.keys())) for word in forms}
-    parts = compounds(words, reader.frequencies) if name == "de" else {}
-    return {word: terms for word, terms in {**variants, **parts}.items() if terms}
+def nameless(question: str) -> str:
+    """The question without the names in it: words with a capital, but for the first of a sentence.
+
+    Unchanged in languages other than English, where capitals say less or questions are asked otherwise.
+    """
+    if language(question) != "en":
+        return question
+    kept: list[str] = []
+    first = True
+    for word in question.split():
+        stripped = word.strip("\"'“”‘’«»()[],;:.?!")
+        is_name = not first and _NAME.match(stripped) is not None and not STOP_WORDS.issuperset(words(word))
+        first = word.endswith((".", "!", "?"))
+        if not is_name:
+            kept.append(word)
+    return " ".join(kept)
 
 
 def nearest(
@@ -131,16 +135,16 @@ def nearest(
 
 def weighed(reader: Reader, legs: Legs, model: str | None) -> list[MemoryHit]:
     """The hits of both legs, each with its score, best first: by the mean of the cosines with the question
-    and its matter, and their share of the best BM25. `fused` is 1 of the best.
+    and with the question without names, and a share of BM25. `fused` is 1 for the best.
     """
     nos = list(dict.fromkeys((*legs.word_nos, *legs.vector_nos)))
     rows, stored = reader.candidates(nos), reader.words(nos)
     cosines = _cosines(legs, legs.vector, nos)
-    matters = cosines if legs.matter is None else _cosines(legs, legs.matter, nos)
+    without_names = cosines if legs.nameless is None else _cosines(legs, legs.nameless, nos)
     weights = {
         no: round(bm25(legs.question, stored.get(no, ())), _DIGITS) if legs.word_nos else 0.0 for no in rows
     }
-    nearness = {no: (cosines[no] + matters[no]) / 2 for no in rows if no in cosines}
+    nearness = {no: (cosines[no] + without_names[no]) / 2 for no in rows if no in cosines}
     share_of_words = _share_of_words(legs.question, [row.text for row in rows.values()])
     fused = _fused(weights, nearness, share_of_words)
     top = max(fused.values(), default=0.0)
@@ -153,7 +157,7 @@ def weighed(reader: Reader, legs: Legs, model: str | None) -> list[MemoryHit]:
             "fused": round(worth / top, 9) if top > 0 else worth,
             "bm25": weights[no],
             "cosine": cosines.get(no),
-            "matter": matters.get(no),
+            "nameless": without_names.get(no),
             "lexical": round(lexical, 6),
             "semantic": round(semantic, 6),
         }
@@ -187,20 +191,11 @@ def unranked(memory: Candidate) -> MemoryHit:
         "fused": 0.0,
         "bm25": 0.0,
         "cosine": None,
-        "matter": None,
+        "nameless": None,
         "lexical": 0.0,
         "semantic": 0.0,
     }
     return MemoryHit(memory, 0.0, signals)
-
-
-def neighbours(
-    reader: Reader, embedding: Embedding, text: str, mode: str, conditions: Sequence[Condition], count: int
-) -> list[tuple[Candidate, float | None]]:
-    """The memories nearest to a text under the conditions, best first, with the cosine."""
-    legs = search_legs(reader, embedding, text[:MAX_CHARS], mode, conditions, count, superseded=False)
-    hits = weighed(reader, legs, embedding.model)[:count]
-    return [(hit.memory, hit.signals["cosine"]) for hit in hits]
 
 
 def _share_of_words(question: WordQuery, texts: Sequence[str]) -> float:

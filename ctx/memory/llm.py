@@ -1,7 +1,6 @@
-"""One completion from an OpenAI-compatible server, for those who configured one ([memory.llm]).
+"""One completion from a language model, if one is configured ([memory.llm]).
 
-Off unless configured. A server that is not on this machine must be allowed by name, so that no memory leaves
-it silently.
+Memories are sent to another machine only if `allow_remote` says so.
 """
 
 import json
@@ -11,13 +10,17 @@ from urllib.parse import urlsplit
 from ctx.errors import ConfigError, StoreError
 from ctx.hosts import is_loopback
 from ctx.replies import Boundless, read_reply
+from ctx.types import JSON
 
 MAX_TOKENS = 1200  # of an answer: a page
 MAX_REPLY_BYTES = 1 << 20
+PROVIDERS = ("openai", "ollama")
 
 
 class ChatCompletion:
-    """`POST {base_url}/chat/completions` at temperature 0.
+    """A model at temperature 0, by the protocol of its provider: "openai", as most servers speak it (`POST
+    {base_url}/chat/completions`), or "ollama" (`POST {base_url}/api/chat`).
+
     Raises `ConfigError` for a base_url that is not allowed.
     """
 
@@ -26,6 +29,7 @@ class ChatCompletion:
         base_url: str,
         model: str,
         *,
+        provider: str = "openai",
         api_key: str | None = None,
         timeout_s: float = 60.0,
         allow_remote: bool = False,
@@ -38,25 +42,21 @@ class ChatCompletion:
                 f"[memory.llm] base_url: '{parts.hostname}' is another machine, and the memories would go "
                 "there; set allow_remote = true if so"
             )
-        self._url = base_url.rstrip("/") + "/chat/completions"
+        if provider not in PROVIDERS:
+            raise ConfigError(f"[memory.llm] provider: one of {', '.join(PROVIDERS)}")
+        self._is_ollama = provider == "ollama"
+        self._url = base_url.rstrip("/") + ("/api/chat" if self._is_ollama else "/chat/completions")
         self._model = model
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._timeout_s = timeout_s
 
     def complete(self, messages: Sequence[dict[str, str]]) -> str:
         """The answer's text. Raises `StoreError` whatever went wrong."""
-        import httpx  # 90 ms, and only who configured a language model pays them
+        import httpx  # 90 ms, only if a language model is configured
 
-        request = {
-            "model": self._model,
-            "messages": list(messages),
-            "temperature": 0,
-            "max_tokens": MAX_TOKENS,
-            "stream": False,
-        }
+        request = self._request(messages)
         try:
-            # No redirects: an answer may not send the memories elsewhere. No proxies of the environment for
-            # the same reason.
+            # No redirects and no proxies from the environment: they could send the memories elsewhere.
             with (
                 httpx.Client(timeout=self._timeout_s, follow_redirects=False, trust_env=False) as client,
                 client.stream("POST", self._url, json=request, headers=self._headers) as reply,
@@ -64,7 +64,7 @@ class ChatCompletion:
                 if reply.status_code != 200:
                     raise StoreError(f"the language model answered {reply.status_code}")
                 content = read_reply(reply, MAX_REPLY_BYTES, self._timeout_s)
-            answer = json.loads(content)["choices"][0]["message"]["content"]
+            answer = self._text_of(json.loads(content))
         except Boundless as error:
             raise StoreError(f"the language model {error}") from error
         except (httpx.TimeoutException, TimeoutError) as error:
@@ -76,3 +76,13 @@ class ChatCompletion:
         if not isinstance(answer, str):
             raise StoreError("the language model answered without a text")
         return answer
+
+    def _request(self, messages: Sequence[dict[str, str]]) -> JSON:
+        request: dict[str, JSON] = {"model": self._model, "messages": list(messages), "stream": False}
+        if self._is_ollama:
+            return {**request, "options": {"temperature": 0, "num_predict": MAX_TOKENS}}
+        return {**request, "temperature": 0, "max_tokens": MAX_TOKENS}
+
+    def _text_of(self, reply: JSON) -> JSON:
+        message = reply["message"] if self._is_ollama else reply["choices"][0]["message"]
+        return message["content"]

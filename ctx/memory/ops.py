@@ -121,6 +121,7 @@ _READS: dict[str, Callable[..., JSON]] = {
 _WRITES: dict[str, Callable[..., JSON]] = {
     "put": MemoryBank.put,
     "put_many": MemoryBank.put_many,
+    "supersede": MemoryBank.supersede,
     "update": MemoryBank.update,
     "delete": MemoryBank.delete,
     "delete_where": MemoryBank.delete_where,

@@ -12,8 +12,10 @@ from ctx.identity import embedding_text
 from ctx.memory.columns import Memory
 from ctx.memory.gist import first_person
 from ctx.memory.records import all_contexts
-from ctx.memory.statement import MAX_STATEMENT_CHARS, TURN
 
+MAX_STATEMENT_CHARS = 300  # two or three sentences
+# How a turn of a conversation begins when it is stored with its speaker.
+_TURN = re.compile(r"\s*[A-ZÄÖÜ][\w.'’-]{0,30}(?:\s[A-ZÄÖÜ][\w.'’-]{0,30})?:\s+(?=\S)")
 # Of a word in label, heading, context or tags: +0.01 NDCG@10 on cacm and cranfield, where a title is the
 # heading.
 ABOUT_WEIGHT = 2
@@ -91,4 +93,4 @@ def heading(text: str) -> str:
 def _is_long_talk(text: str) -> bool:
     """Whether a text is more than a passage of a conversation, turn by turn, each with its speaker."""
     lines = text.strip().split("\n") if len(text) > MAX_PASSAGE_CHARS else []
-    return len(lines) > 1 and sum(TURN.match(line) is not None for line in lines) * 2 > len(lines)
+    return len(lines) > 1 and sum(_TURN.match(line) is not None for line in lines) * 2 > len(lines)

@@ -50,10 +50,6 @@ class Logistic(NamedTuple):
 # Fitted by `benchmarks/memory.py --fit` on benchmarks/memories/pairs.tsv (docs/ranking.md): P(the memory
 # answers the query).
 CALIBRATIONS = {"all-MiniLM-L6-v2": Logistic(11.0, 0.3823)}
-# By the same procedure of a question in a language that the model does not read, to which every text of that
-# language is near: of the German, Spanish and French questions of the benchmarks' sets, each with its answer
-# and with all other such texts of its set.
-UNREAD = Logistic(34.85, 0.5494)
 # Of a model nobody measured: bge and e5 give unrelated texts 0.5 to 0.8, so only a very high cosine is
 # trusted.
 UNKNOWN_MODEL = Logistic(20.0, 0.85)
@@ -71,14 +67,13 @@ def either(semantic: float, lexical: float) -> float:
 
 
 class QueryWord(NamedTuple):
-    """A word of a query: its term, the terms of its parts (of an identifier in humps), its share of the
-    query, and its other forms.
+    """A word of a query: its term, the terms of its parts (an identifier in camel case), its share of the
+    query.
     """
 
-    whole: str | None  # None: a run without spaces, which is looked for by its pairs
+    whole: str | None  # None: a run without spaces, which is looked up by its pairs of characters
     parts: tuple[str, ...]
     share: float
-    forms: tuple[str, ...]
 
 
 class WordQuery(NamedTuple):
@@ -95,15 +90,17 @@ class WordQuery(NamedTuple):
 
 
 def _weights_of_words(
-    query: str, weight: Mapping[str, float], compounds: Mapping[str, tuple[str, ...]]
+    query: str, weight: Mapping[str, float]
 ) -> dict[tuple[str | None, tuple[str, ...]], float]:
-    """What the rarest term of each word weighs, by the term of the whole word and those of its parts."""
+    """The weight of each word, that of its rarest term, by the term of the whole word and those of its
+    parts.
+    """
     weights: dict[tuple[str | None, tuple[str, ...]], float] = {}
     for word in _WORD.findall(composed(query[:MAX_QUERY_CHARS])):
         looked_for = [term for term in query_terms(word) if term in weight]
         if looked_for:  # else a stop word among others
             whole = next((term for term in words(word) if term in looked_for), None)
-            parts = tuple(term for term in looked_for if term != whole) or compounds.get(whole or "", ())
+            parts = tuple(term for term in looked_for if term != whole)
             weights[whole, parts] = max(weight[term] for term in looked_for)
     return weights
 
@@ -114,12 +111,9 @@ def word_query(
     frequencies: Mapping[str, int],
     memories: int,
     mean_terms: float,
-    compounds: Mapping[str, tuple[str, ...]],
-    forms: Mapping[str, tuple[str, ...]],
 ) -> WordQuery:
     """Weighs the query's words by their frequency among the bank's memories; `counts` are its terms
-    (`analyze.query_counts`). `compounds`: the terms that stand for a word where it is put apart or together;
-    `forms`: those that are the word itself in another form.
+    (`analyze.query_counts`).
     """
     size = max(memories, PRIOR_MEMORIES)
     rarity, weight = {}, {}
@@ -127,11 +121,10 @@ def word_query(
         frequency = min(frequencies.get(term, 0), size)
         rarity[term] = math.log(1.0 + (size - frequency + 0.5) / (frequency + 0.5))
         weight[term] = math.log(1.0 + (size - frequency + 0.5) / (frequency + PRIOR_HOLDERS))
-    weights_of_words = _weights_of_words(query, weight, compounds)
+    weights_of_words = _weights_of_words(query, weight)
     total = sum(weights_of_words.values()) or 1.0
     shares = tuple(
-        QueryWord(whole, parts, weighs / total, forms.get(whole or "", ()))
-        for (whole, parts), weighs in weights_of_words.items()
+        QueryWord(whole, parts, weighs / total) for (whole, parts), weighs in weights_of_words.items()
     )
     return WordQuery(query, folded(query), counts, rarity, shares, mean_terms or 1.0)
 
@@ -173,7 +166,7 @@ def coverage(query: WordQuery, segments: Sequence[Sequence[str]], text: str) -> 
 
 
 def _held(word: QueryWord, terms_of_part: set[str]) -> float:
-    if word.whole in terms_of_part or not terms_of_part.isdisjoint(word.forms):
+    if word.whole in terms_of_part:
         return 1.0
     if not word.parts:
         return 0.0

@@ -15,9 +15,9 @@ from ctx.memory.embedding import VECTOR_CACHE_MB, Embedder, Embedding
 from ctx.memory.passages import segments
 from ctx.memory.reader import UNDELETED, Reader, visible
 from ctx.memory.records import UNKNOWN, Provenance, check_bank_id, check_nameable, no_bank
+from ctx.memory.reflect import LanguageModel
 from ctx.memory.rows import MemoryRows, SqliteRows
 from ctx.memory.screen import POLICIES
-from ctx.memory.wording import LanguageModel
 from ctx.memory.writer import journal_hash
 from ctx.types import JSON
 
@@ -58,7 +58,8 @@ class MemoryStore:
     manager.
 
     `place`: a file, the address of a database, or the tables opened. `clock` gives milliseconds since the
-    epoch. `secrets` is what is done with a text that holds one: flag, redact, refuse, off.
+    epoch. `secrets` is what is done with a text that holds one: flag, redact, refuse, off. With `consolidate`
+    the language model decides at each write which similar memories it replaces.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class MemoryStore:
         *,
         secrets: str = "flag",
         language_model: LanguageModel | None = None,
+        consolidate: bool = False,
         vector_cache_mb: int = VECTOR_CACHE_MB,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
@@ -80,7 +82,9 @@ class MemoryStore:
         self._behind: threading.Thread | None = None
         self._behind_lock = threading.Lock()
         self._behind_asked = self._behind_runs = False
-        self._resources = Resources(self.rows, self.embedding, clock, secrets, language_model, new_id)
+        self._resources = Resources(
+            self.rows, self.embedding, clock, secrets, language_model, consolidate, new_id
+        )
 
     def __enter__(self) -> "MemoryStore":
         return self

@@ -142,6 +142,19 @@ class Writer(Reader):
             gone = f"m.superseded_by IS NOT NULL AND NOT EXISTS {successor} AND s.deleted_ms IS NULL)"
         self._let_hold(Condition(f"m.no {IN_NUMBERS} AND {gone}", (listed(nos),)))
 
+    def let_hold_again(self, memory: Memory) -> int:
+        """Ends that a memory, and what it contains, was replaced; how many were."""
+        if memory.superseded_by is None:
+            return 0
+        members = [
+            member
+            for member in self.with_contents(memory)
+            if member.superseded_by == memory.superseded_by and member.deleted_ms is None
+        ]
+        for member in members:
+            self.patch(member, {"valid_to_ms": None, "superseded_by": None})
+        return len(members)
+
     def _let_hold(self, condition: Condition) -> None:
         for memory in list(self.select([UNDELETED, condition])):
             self.patch(memory, {"valid_to_ms": None, "superseded_by": None})

@@ -21,11 +21,9 @@ function tool.execute(params, context)
     limit = math.floor(params.limit),
     filter = filter,
     window = "auto",
-    floor = true,
     touch = true,
   })
   local lines, memories = {}, json.array({})
-  if not matches.answered and #matches.results > 0 then lines[1] = "Nothing stored answers this plainly; these come nearest:" end
   for _, hit in ipairs(matches.results) do
     local record = hit.record
     local kind = (record.metadata or {}).type or "general"
@@ -37,6 +35,7 @@ function tool.execute(params, context)
       timestamp = shared.moment(record),
       projectId = record.label or json.null,
       score = hit.score,
+      said = record.said,
     }
   end
   return {

@@ -10,6 +10,32 @@ end
 -- The name under which a memory is known to this dialect.
 function shared.name(record) return record.aliases["claude-recall"] end
 
+shared.SUPERSEDES = {
+  type = "array",
+  items = { type = "string" },
+  description = "Ids of memories that this makes untrue: they are replaced by it, and kept. A plan that happened or a one-off beside a habit makes nothing untrue",
+}
+
+-- Memories that a write names, under the names of this dialect; nil if there are none.
+function shared.named(memories, context)
+  local shown = json.array({})
+  for _, memory in ipairs(memories) do
+    local record = context.memory.get(memory.id)
+    if record then shown[#shown + 1] = { id = shared.name(record), content = memory.text, said = memory.said, score = memory.score } end
+  end
+  return #shown > 0 and shown or nil
+end
+
+-- The reply to a write, with what it replaced and what is similar, if there is any.
+function shared.written(stored, reply, context)
+  reply.superseded = shared.named(stored.superseded, context)
+  reply.similar = shared.named(stored.similar, context)
+  if reply.similar then
+    reply.hint = "Does this make one of these untrue? Then call supersede_memory with its id; otherwise do nothing."
+  end
+  return reply
+end
+
 -- What a memory may be of; anything else is a preference.
 shared.TYPES = { preference = true, correction = true, devops = true, failure = true, ["project-knowledge"] = true, ["tool-use"] = true }
 

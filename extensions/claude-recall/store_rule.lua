@@ -10,6 +10,7 @@ tool = {
       metadata = { type = "object", description = "Anything to keep with it; `type`: preference, correction, devops, failure, project-knowledge, tool-use" },
       scope = { type = "string", enum = { "universal", "project" }, default = "universal", description = "Where it holds: in every project, or in this one" },
       projectId = shared.PROJECT,
+      supersedes = shared.SUPERSEDES,
     },
     required = { "content" },
   },
@@ -19,19 +20,21 @@ function tool.execute(params, context)
   local metadata = params.metadata or {}
   local kind = shared.TYPES[metadata.type] and metadata.type or "preference"
   metadata.type = kind
+  local supersedes = params.supersedes or metadata.supersedes
+  metadata.supersedes = nil
   local stored = context.memory.put({
     text = params.content,
     metadata = metadata,
     session = context.session.id,
+    supersedes = supersedes,
     label = params.scope == "project" and shared.named_project(params, context) or nil,
   })
-  return {
+  return shared.written(stored, {
     id = shared.name(context.memory.get(stored.id)),
     success = true,
     activeRule = "Stored as active rule:\n- " .. params.content,
     type = kind,
-    replaced = #stored.superseded,
-    flags = json.array(stored.flags),
-    op_id = stored.op_id or json.null,
-  }
+    flags = #stored.flags > 0 and json.array(stored.flags) or nil,
+    op_id = stored.op_id,
+  }, context)
 end

@@ -25,7 +25,6 @@ function tool.execute(params, context)
     max_tokens = params.max_tokens,
     filter = { kind = "fact" },
     window = "auto",
-    floor = not params.as_of,
     as_of = params.as_of,
     touch = true,
   })
@@ -35,5 +34,5 @@ function tool.execute(params, context)
     result.document_id = hit.record.document_id or json.null
     results[#results + 1] = result
   end
-  return shared.sure({ results = results }, matches)
+  return { results = results }
 end

@@ -1,9 +1,9 @@
--- Finds what was retained, best first, the newest of what speaks of one thing before the older.
+-- Finds what was retained, best first.
 tool = {
   name = "recall",
   title = "Recall",
   description = "Search memories to provide personalized responses. Use it at the start of a conversation and before recommendations. "
-    .. "Results say when a thing was said and when it happened; `answered: false` beside them means that none answers plainly, and these only come nearest",
+    .. "Results say when a thing was said and when it happened; `newer` names later results on the same subject",
   annotations = { read_only = true, idempotent = true, open_world = false },
   failure = { results = json.array({}) },
   parameters = {
@@ -17,7 +17,7 @@ tool = {
       tags = { type = "array", items = { type = "string" }, description = "Only memories with these tags" },
       tags_match = { type = "string", enum = { "any", "all" }, default = "any", description = "With any of the tags, or with all" },
       as_of = { type = "string", description = "What held at that time (ISO 8601)" },
-      include_superseded = { type = "boolean", default = false, description = "Also what a later statement replaced" },
+      include_superseded = { type = "boolean", default = false, description = "Also memories that were replaced" },
       min_score = { type = "number", minimum = 0, maximum = 1, description = "Only matches as sure as this" },
     },
     required = { "query" },
@@ -25,7 +25,7 @@ tool = {
   output = {
     type = "object",
     properties = {
-      answered = { type = "boolean", description = "False where no result answers plainly, and these only come nearest" },
+      confidence = { type = "number", description = "How likely any result answers, 0 to 1" },
       results = {
         type = "array",
         items = {
@@ -37,12 +37,12 @@ tool = {
             context = { type = "string" },
             event_date = { anyOf = { { type = "string" }, { type = "null" } } },
             said = { type = "string" },
-            happened = { anyOf = { { type = "string" }, { type = "null" } } },
+            happened = { type = "string" },
             score = { type = "number" },
             tags = { type = "array", items = { type = "string" } },
             flags = { type = "array", items = { type = "string" } },
             replaced = { type = "array", items = { type = "object" } },
-            updated_by = { type = "array", items = { type = "string" }, description = "What is newer and holds rather than this" },
+            newer = { type = "array", items = { type = "string" }, description = "Later results close in meaning" },
           },
           required = { "id", "text", "type", "context", "event_date" },
         },
@@ -63,7 +63,6 @@ function tool.execute(params, context)
     budget = params.budget,
     filter = filter,
     window = "auto",
-    floor = not params.as_of and not params.include_superseded,
     as_of = params.as_of,
     include_superseded = params.include_superseded,
     min_score = params.min_score,
@@ -73,5 +72,5 @@ function tool.execute(params, context)
   for _, hit in ipairs(matches.results) do
     results[#results + 1] = shared.result(hit, hit.record.aliases.hindsight)
   end
-  return shared.sure({ results = results }, matches)
+  return { results = results, confidence = #results > 0 and matches.confidence or nil }
 end

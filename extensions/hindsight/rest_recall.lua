@@ -48,7 +48,6 @@ function tool.execute(params, context)
     window = window and { since = window.start, ["until"] = window["end"] } or "auto",
     asked_at = params.query_timestamp,
     min_score = params.min_scores and params.min_scores.final,
-    floor = true,
     touch = true,
   })
   local results = json.array({})
@@ -58,11 +57,11 @@ function tool.execute(params, context)
     results[#results + 1] = result
   end
   local include = params.include or {}
-  return shared.sure({
+  return {
     results = results,
     entities = include.entities and json.object({}) or json.null,
     chunks = include.chunks and json.object({}) or json.null,
     source_facts = include.source_facts and json.object({}) or json.null,
     trace = params.trace and { total = matches.total, degraded = matches.degraded or json.null } or json.null,
-  }, matches)
+  }
 end

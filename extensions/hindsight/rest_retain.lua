@@ -19,6 +19,7 @@ tool = {
             tags = { type = "array", items = { type = "string" } },
             entities = { type = "array", items = { type = "object", required = { "text" } } },
             resolve_entities = { type = "boolean", description = "Names are kept as they are given, either way" },
+            supersedes = shared.SUPERSEDES,
             update_mode = { type = "string", enum = { "append", "replace" }, description = "replace: what the document said before is forgotten" },
           },
           required = { "content" },
@@ -55,13 +56,14 @@ function tool.execute(params, context)
       })
     end
   end
+  local similar, superseded, own = {}, {}, {}
   for place, item in ipairs(params.items) do
     local metadata = item.metadata or {}
     if item.entities and #item.entities > 0 then
       metadata.entities = json.array({})
       for _, entity in ipairs(item.entities) do metadata.entities[#metadata.entities + 1] = entity.text end
     end
-    context.memory.put({
+    local stored = context.memory.put({
       text = shared.text_of(item.content),
       context = item.context,
       type = "world",
@@ -69,8 +71,23 @@ function tool.execute(params, context)
       metadata = metadata,
       document_id = item.document_id,
       tags = joined(item.tags or {}, params.document_tags or {}),
+      supersedes = item.supersedes,
       idempotency_key = key(place),
     })
+    own[stored.id] = true
+    for _, older in ipairs(stored.superseded) do superseded[#superseded + 1] = older end
+    for _, memory in ipairs(stored.similar) do
+      if not own[memory.id] then similar[#similar + 1] = memory end -- of an item of this request says nothing
+    end
   end
-  return { success = true, bank_id = context.bank.id, items_count = #params.items, async = false, operation_id = params.operation_id or json.null }
+  local function name(id) return id end
+  return {
+    success = true,
+    bank_id = context.bank.id,
+    items_count = #params.items,
+    async = false,
+    operation_id = params.operation_id or json.null,
+    similar = shared.named(similar, name),
+    superseded = shared.named(superseded, name),
+  }
 end

@@ -3,7 +3,7 @@ tool = {
   name = "retain",
   title = "Retain",
   description = "Store information to long-term memory: personal facts, preferences, events, decisions, opinions, goals, project details. "
-    .. "A statement that changes an earlier one takes its place",
+    .. "One claim a memory. `similar` in the reply are memories close in meaning: if this makes one untrue, call supersede_memory",
   annotations = { read_only = false, destructive = false, idempotent = true, open_world = false },
   parameters = {
     type = "object",
@@ -15,6 +15,7 @@ tool = {
       tags = { type = "array", items = { type = "string" }, description = "Labels to filter by" },
       metadata = { type = "object", description = "Anything to keep with it" },
       document_id = { type = "string", description = "The document that it comes from" },
+      supersedes = shared.SUPERSEDES,
     },
     required = { "content" },
   },
@@ -30,14 +31,18 @@ function tool.execute(params, context)
     tags = params.tags,
     metadata = params.metadata,
     document_id = params.document_id,
+    supersedes = params.supersedes,
   })
+  local similar = shared.named(stored.similar, shared.fact)
   return {
     success = true,
     message = stored.created and "Memory stored successfully" or "Memory was stored before",
     id = shared.fact(stored.id),
     bank_id = context.bank.id,
-    replaced = #stored.superseded,
-    flags = json.array(stored.flags),
-    op_id = stored.op_id or json.null,
+    flags = shared.filled(stored.flags),
+    op_id = stored.op_id,
+    superseded = shared.named(stored.superseded, shared.fact),
+    similar = similar,
+    hint = similar and shared.HINT,
   }
 end

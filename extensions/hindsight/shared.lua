@@ -4,16 +4,15 @@ local shared = {}
 -- A memory's name, as recall gives it.
 function shared.fact(id) return "fact_" .. string.sub(string.gsub(id, "-", ""), 1, 12) end
 
--- One result of recall: what the seed shows, then when it was said and happened, how sure the match is, what it replaced, and
--- which others stand before it because they are newer.
+-- One result of recall: what the seed shows, `said` and `score`, then what there is besides: additional keys are left out when
+-- they are empty.
 function shared.result(hit, id)
   local record = hit.record
-  local replaced = json.array({})
+  local replaced, newer = json.array({}), json.array({})
   for _, older in ipairs(hit.replaced or {}) do
     replaced[#replaced + 1] = { text = older.text, said = time.iso(older.timestamp) }
   end
-  local newer = hit.updated_by and json.array({}) or nil
-  for _, later in ipairs(hit.updated_by or {}) do
+  for _, later in ipairs(hit.newer or {}) do
     newer[#newer + 1] = id == record.id and later or shared.fact(later)
   end
   return {
@@ -23,19 +22,32 @@ function shared.result(hit, id)
     context = record.context or "general",
     event_date = record.event_date and time.iso(record.event_date) or json.null,
     said = record.said,
-    happened = record.happened or json.null,
     score = hit.score,
-    tags = json.array(record.tags),
-    flags = json.array(record.flags),
-    replaced = replaced,
-    updated_by = newer,
+    happened = record.happened,
+    tags = shared.filled(record.tags),
+    flags = shared.filled(record.flags),
+    replaced = shared.filled(replaced),
+    newer = shared.filled(newer),
   }
 end
 
--- A reply, which says so where its results answer nothing plainly and only come nearest.
-function shared.sure(reply, matches)
-  if not matches.answered and #reply.results > 0 then reply.answered = false end
-  return reply
+-- A list; nil if it is empty.
+function shared.filled(list) return list and #list > 0 and json.array(list) or nil end
+
+shared.HINT = "Does this make one of these untrue? Then call supersede_memory with its id; otherwise do nothing."
+shared.SUPERSEDES = {
+  type = "array",
+  items = { type = "string" },
+  description = "Ids of memories that this makes untrue: they are replaced by it, kept, and back after an undo. A plan that happened or a one-off beside a habit makes nothing untrue",
+}
+
+-- Memories that a write names: those it replaced, or that are similar. `name` makes the id of the dialect; nil if there are none.
+function shared.named(memories, name)
+  local shown = json.array({})
+  for _, memory in ipairs(memories or {}) do
+    shown[#shown + 1] = { id = name(memory.id), text = memory.text, said = memory.said, score = memory.score }
+  end
+  return shared.filled(shown)
 end
 
 local function iso(ms) return ms and time.iso(ms) or json.null end

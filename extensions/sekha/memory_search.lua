@@ -12,6 +12,7 @@ tool = {
         description = "folder (with all below it), label, status, role, after, before, importance_min",
       },
       filter_labels = { type = "array", items = { type = "string" }, description = "Only conversations with one of these labels" },
+      include_superseded = { type = "boolean", default = false, description = "Also what was replaced" },
       as_of = { type = "string", description = "What held at that time (ISO 8601)" },
       limit = { type = "integer", minimum = 1, maximum = 1000, default = 10, description = "Max results to return" },
       offset = { type = "integer", minimum = 0, default = 0, description = "Pagination offset" },
@@ -30,14 +31,13 @@ function tool.execute(params, context)
     offset = params.offset,
     filter = filter,
     window = "auto",
-    floor = not params.as_of,
     as_of = params.as_of,
+    include_superseded = params.include_superseded,
     touch = true,
   })
   local results = json.array({})
   for _, hit in ipairs(matches.results) do results[#results + 1] = shared.result(hit) end
   local data = { query = params.query, total_results = matches.total, limit = params.limit, results = results }
-  if not matches.answered and #results > 0 then data.answered = false end -- they only come nearest
   return {
     success = true,
     data = data,

@@ -33,7 +33,7 @@ function tool.execute(params, context)
   local preferred = {}
   for _, label in ipairs(params.preferred_labels or {}) do preferred[label] = true end
   local hits, others = {}, {}
-  local matches = context.memory.search(params.query, { limit = MOST, filter = filter, window = "auto", floor = true, touch = true })
+  local matches = context.memory.search(params.query, { limit = MOST, filter = filter, window = "auto", touch = true })
   for _, hit in ipairs(matches.results) do
     local list = preferred[(hit.container or {}).label] and hits or others
     list[#list + 1] = hit

@@ -10,11 +10,15 @@ tool = {
       messages = shared.MESSAGES,
       importance_score = { type = "number", minimum = 1, maximum = 10, default = 5 },
       metadata = { type = "object" },
+      supersedes = shared.SUPERSEDES,
     },
     required = { "label", "messages" },
   },
 }
 
 function tool.execute(params, context)
-  return shared.shown(shared.store(params, context), context)
+  local conversation, stored = shared.store(params, context)
+  local reply = shared.shown(conversation, context)
+  reply.similar, reply.superseded = shared.similar(stored.similar), shared.superseded(stored.superseded)
+  return reply
 end

@@ -22,7 +22,6 @@ function tool.execute(params, context)
     mode = params.kind and "keyword" or nil,
     filter = shared.filter(params.filters),
     window = "auto",
-    floor = true,
     touch = true,
   })
   local results = json.array({})

@@ -102,8 +102,37 @@ function shared.store(params, context)
       status = "active",
       metadata = params.metadata,
     },
+    supersedes = params.supersedes,
   })
-  return context.memory.get(stored.id)
+  return context.memory.get(stored.id), stored
+end
+
+shared.SUPERSEDES = {
+  type = "array",
+  items = { type = "string" },
+  description = "Ids of conversations that this one makes untrue: they are replaced by it, and kept",
+}
+
+-- Conversations with a message close in meaning; nil if there are none.
+function shared.similar(conversations)
+  local shown = json.array({})
+  for _, found in ipairs(conversations) do
+    shown[#shown + 1] = {
+      conversation_id = found.id,
+      label = found.label or json.null,
+      content = found.text,
+      said = found.said,
+      score = found.score,
+    }
+  end
+  return #shown > 0 and shown or nil
+end
+
+-- Conversations that were replaced; nil if there are none.
+function shared.superseded(conversations)
+  local shown = json.array({})
+  for _, older in ipairs(conversations) do shown[#shown + 1] = { conversation_id = older.id, label = older.text, said = older.said } end
+  return #shown > 0 and shown or nil
 end
 
 -- What was said in a span of time; the two ways in which a message's time is kept.
@@ -153,6 +182,8 @@ function shared.result(hit)
     folder = conversation.folder or "/",
     timestamp = shared.stamp(shared.moment(record)),
     metadata = record.metadata,
+    said = record.said,
+    newer = hit.newer and json.array(hit.newer) or nil,
   }
 end
 

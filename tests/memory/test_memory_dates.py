@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctx.clock import DAY_MS, iso_utc, parse_ms
-from ctx.memory.dates import Window, asked, happened, window
+from ctx.memory.dates import Window, happened, window
 
 NOW_MS = parse_ms("2026-03-15T12:00:00Z")  # a Sunday
 
@@ -30,9 +30,9 @@ NOW_MS = parse_ms("2026-03-15T12:00:00Z")  # a Sunday
         ("from the 1st to the 10th of February 2025", "2025-02-01", "2025-02-10"),
         ("zwischen 1. und 10. Februar", "2026-02-01", "2026-02-10"),
         ("since Monday", "2026-03-09", None),
-        ("the 5th of May", "2025-05-05", "2025-05-05"),
+        ("the 5th of May", "2026-05-05", "2026-05-05"),
         ("in February", "2026-02-01", "2026-02-28"),
-        ("in may", "2025-05-01", "2025-05-31"),
+        ("in may", "2026-05-01", "2026-05-31"),
         ("in 2024", "2024-01-01", "2024-12-31"),
         ("yesterday's meeting", "2026-03-14", "2026-03-14"),
         ("today", "2026-03-15", "2026-03-15"),
@@ -53,7 +53,8 @@ NOW_MS = parse_ms("2026-03-15T12:00:00Z")  # a Sunday
         ("until 2025-01-31", None, "2025-01-31"),
         ("the day before yesterday", "2026-03-13", "2026-03-13"),
         ("the day after tomorrow", "2026-03-17", "2026-03-17"),
-        ("on 29 February", "2024-02-29", "2024-02-29"),
+        ("on 29 February", "2028-02-29", "2028-02-29"),
+        ("It broke on 29 February", "2024-02-29", "2024-02-29"),
         ("next sunday", "2026-03-22", "2026-03-22"),
         ("this friday", "2026-03-13", "2026-03-13"),
         ("vorgestern", "2026-03-13", "2026-03-13"),
@@ -182,12 +183,25 @@ def test_no_text_raises(text: str) -> None:
         ("La fiesta es el viernes", "2026-03-20"),
         ("La fête est le 9 janvier", "2027-01-09"),
         ("Elle est née le 9 janvier", "2026-01-09"),
+        ("Team offsite on 20 May", "2026-05-20"),
+        ("Team offsite on 20 December", "2025-12-20"),
+        ("We saw the eclipse on 20 May", "2025-05-20"),
     ],
 )
-def test_a_day_without_a_year_is_ahead_where_the_statement_speaks_of_what_is_to_come(
+def test_a_day_without_a_year_is_the_nearest_the_next_in_a_plan_the_latest_in_the_past(
     text: str, day: str
 ) -> None:
     assert happened(text, NOW_MS) == Window(parse_ms(day), parse_ms(day, end_of_day=True))
+
+
+def test_a_range_without_years_lies_ahead_in_a_plan() -> None:
+    said_ms = parse_ms("2026-11-28T09:00:00Z")
+    assert happened("Deploy freeze from Dec 20 to Jan 3.", said_ms) == Window(
+        parse_ms("2026-12-20"), parse_ms("2027-01-03", end_of_day=True)
+    )
+    assert happened("The kiosk was closed from Dec 20 to Jan 3.", said_ms) == Window(
+        parse_ms("2025-12-20"), parse_ms("2026-01-03", end_of_day=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,4 +216,4 @@ def test_a_day_without_a_year_is_ahead_where_the_statement_speaks_of_what_is_to_
     ],
 )
 def test_a_question_for_what_is_to_come_means_the_day_ahead(question: str, day: str) -> None:
-    assert asked(question, NOW_MS) == Window(parse_ms(day), parse_ms(day, end_of_day=True))
+    assert window(question, NOW_MS) == Window(parse_ms(day), parse_ms(day, end_of_day=True))

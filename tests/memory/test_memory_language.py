@@ -2,7 +2,7 @@
 not read.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,10 +10,8 @@ from memory_kit import Clock, WordEmbedder, texts
 
 from ctx.analyze import terms
 from ctx.memory import MemoryBank, MemoryStore
-from ctx.memory.compounds import compounds
 from ctx.memory.gist import first_person
-from ctx.memory.language import _language, foreign, language, silent_terms
-from ctx.memory.statement import Statement
+from ctx.memory.language import language, silent_terms
 
 
 @pytest.fixture(params=["words", "model"])
@@ -42,39 +40,7 @@ def bank(
 )
 def test_a_language_is_told_by_its_function_words(text: str, name: str) -> None:
     assert language(text) == name
-    assert foreign(text) == ("now" not in silent_terms(text)) == (name != "en")
-
-
-@pytest.mark.parametrize(
-    ("texts_stored", "question"),
-    [
-        (["Der Garagenschlüssel liegt in der Schublade", "Der Briefkasten klemmt"],
-        "Wo ist der Schlüssel für die Garage?"),
-        (["Der Schlüssel der Garage liegt in der Schublade", "Das Regal ist neu"],
-        "Wo ist der Garagenschlüssel?"),
-        (["Die Versicherung der Hütte kostet 90 Euro", "Der Käse kostet 9 Euro"],
-        "Was kostet die Hüttenversicherung?"),
-    ],
-)  # fmt: skip
-def test_a_compound_is_found_by_its_parts_and_by_them_put_together(
-    bank: MemoryBank, texts_stored: list[str], question: str
-) -> None:
-    for text in texts_stored:
-        bank.put(text)
-    assert texts(bank, question)[0] == texts_stored[0]
-
-
-def test_a_compound_stands_for_what_the_bank_holds() -> None:
-    held_terms = {"keller": 2, "schlussel": 3, "hausturschlussel": 1}
-
-    def frequencies(terms: Iterable[str]) -> dict[str, int]:
-        return {term: held_terms[term] for term in terms if term in held_terms}
-
-    assert compounds(["kellerschlussel"], frequencies) == {"kellerschlussel": ("keller", "schlussel")}
-    assert compounds(["autoschlussel"], frequencies) == {"autoschlussel": ("schlussel",)}
-    parts = compounds(["schlussel", "haustur"], frequencies)
-    assert parts == {"schlussel": ("hausturschlussel",), "haustur": ("hausturschlussel",)}
-    assert compounds(["fenster", "wo"], frequencies) == {}
+    assert ("now" not in silent_terms(text)) == (name != "en")
 
 
 @pytest.mark.parametrize(
@@ -102,15 +68,3 @@ def test_to_be_called_is_no_answer_in_german() -> None:
 def test_many_users_are_not_the_user() -> None:
     assert first_person("Die Nutzer wollen einen Export") == "Die Nutzer wollen einen Export"
     assert first_person("Die Benutzeroberfläche ist neu") == "Die Benutzeroberfläche ist neu"
-
-
-def test_of_a_long_text_its_beginning_alone_is_kept() -> None:
-    """What is read of a text is kept for the next search by it: of thousands of a megabyte each that was
-    gigabytes.
-    """
-    beginning = "Petra: The stove in the cabin at Salzkammergut burns briquettes. " * 20
-    assert Statement.of(beginning + "a" * 1_000_000) is Statement.of(beginning + "b" * 1_000_000)
-    assert Statement.of(beginning + "a").text == Statement(beginning + "a").text
-    before = _language.cache_info().currsize
-    assert language(beginning + "a" * 1_000_000) == language(beginning + "b" * 1_000_000) == "en"
-    assert _language.cache_info().currsize <= before + 1

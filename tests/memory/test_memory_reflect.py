@@ -1,4 +1,4 @@
-"""What memories say to a question: every claim cited, the same bytes twice, nothing beyond the evidence."""
+"""`reflect` with and without a language model, and `consolidate`, against a real server on a socket."""
 
 import json
 import re
@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_kit import DAY_MS, START_MS, Clock, WordEmbedder
+from memory_kit import DAY_MS, START_MS, Clock, WordEmbedder, texts
 
 from ctx.errors import BadRequest, ConfigError
 from ctx.memory import MemoryBank, MemoryStore
-from ctx.memory.entities import entities
-from ctx.memory.evidence import MAX_READ_CHARS, bearing, sentences
 from ctx.memory.llm import ChatCompletion
-from ctx.memory.wording import check_answer, tidied
+from ctx.memory.reflect import MAX_MODEL_CHARS, cited_only, excerpt
+from ctx.memory.sentences import sentences
 
 DECISIONS = [
     ("Chose hexagonal architecture for the billing service", "2025-01-10"),
@@ -37,8 +36,7 @@ def remember(bank: MemoryBank, entries: list[tuple[str, str]]) -> list[str]:
     return [bank.put(text, event_date=date, context="decisions")["id"] for text, date in entries]
 
 
-def cited(answer: dict[str, Any]) -> set[int]:
-    return {int(number) for number in re.findall(r"\[(\d+)\]", answer["text"])}
+# -- without a language model --------------------------------------------------------------------------------
 
 
 def test_the_same_memories_and_question_give_the_same_bytes(
@@ -62,156 +60,64 @@ def test_the_same_memories_and_question_give_the_same_bytes(
         )
 
 
-def test_every_citation_exists_and_every_claim_is_cited(bank: MemoryBank) -> None:
-    ids = remember(bank, DECISIONS)
-    answer = bank.synthesize(QUESTION, budget="mid")
-    assert answer["mode"] == "extractive"
-    assert answer["degraded"] is None
-    based_on = [entry["id"] for entry in answer["based_on"]]
-    assert set(based_on) <= set(ids)
-    assert cited(answer) <= set(range(1, len(based_on) + 1))
-    assert cited(answer)
-    for line in answer["text"].splitlines():
-        if line.startswith(("- ", "Past", "“")):
-            assert re.search(r"\[\d+\]", line), line
-    texts = [entry["text"] for entry in answer["based_on"]]
-    for quoted in re.findall(r"“([^”]+)”", answer["text"]):
-        assert any(quoted.rstrip("…") in " ".join(text.split()) for text in texts), quoted
-    for entry in answer["findings"]:
-        assert entry["support"] == len(entry["ids"])
-        assert set(entry["ids"]) <= set(based_on)
-
-
-def test_advice_is_what_most_of_the_evidence_points_to_with_its_count(bank: MemoryBank) -> None:
-    ids = remember(bank, DECISIONS)
+def test_without_a_model_it_quotes_dated_memories_and_says_that_none_is_configured(bank: MemoryBank) -> None:
+    ids = remember(
+        bank, [*DECISIONS, ("One more architecture", "2025-05-01"), ("Architecture", "2025-06-01")]
+    )
     answer = bank.synthesize(QUESTION)
-    assert "exagonal" in answer["recommendation"]["claim"]
-    assert (answer["recommendation"]["support"], answer["recommendation"]["of"]) == (3, 4)
-    assert set(answer["recommendation"]["ids"]) == set(ids[:3])
-    assert answer["text"].startswith("Past memories point to: “")
-    assert "(3 of 4)" in answer["text"].splitlines()[0]
-    assert bank.synthesize("architecture of the admin panel")["recommendation"] is None
+    intro, *quotes = answer["text"].splitlines()
+    assert intro.startswith("No language model is configured ([memory.llm])")
+    assert (answer["mode"], answer["degraded"]) == ("quotes", "no language model is configured")
+    assert 0 < len(quotes) == len(answer["based_on"]) <= 5
+    for number, (quote, entry) in enumerate(zip(quotes, answer["based_on"], strict=True), 1):
+        assert entry["id"] in ids
+        assert quote == (
+            f"- “{entry['text']}” (said {entry['said']}; happened {entry['event_date']}) [{number}]"
+        )
 
 
-def test_the_timeline_is_in_order_of_events(bank: MemoryBank) -> None:
-    remember(bank, DECISIONS[::-1])
-    dates = [entry["date"] for entry in bank.synthesize(QUESTION)["timeline"]]
-    assert dates == sorted(dates)
-    assert len(dates) == 4
+def test_only_what_replaced_a_memory_is_quoted_newest_first(bank: MemoryBank, clock: Clock) -> None:
+    earlier = bank.put("User lives in Berlin")
+    clock.pass_ms(DAY_MS)
+    bank.put("User lives in Munich", supersedes=[earlier["id"]])
+    clock.pass_ms(DAY_MS)
+    bank.put("User lives in a tent", expires_at=clock() + DAY_MS)
+    bank.delete(bank.put("User lives in Atlantis")["id"])
+    clock.pass_ms(2 * DAY_MS)
+    answer = bank.synthesize("where does the user live")
+    assert [entry["text"] for entry in answer["based_on"]] == ["User lives in Munich", "User lives in Berlin"]
+    assert answer["text"].splitlines()[2] == "- “User lives in Berlin” (said 2025-10-09; replaced since) [2]"
 
 
-def test_a_contradiction_without_an_order_stays_unresolved(bank: MemoryBank) -> None:
-    for text in ("User lives in Berlin", "User lives in Munich"):
-        bank.put(text, event_date="2025-01-01", dedupe="off")
-    assert [conflict["kind"] for conflict in bank.synthesize("where does the user live in")["conflicts"]] == [
-        "conflict"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("first_text", "second_text"),
-    [
-        ("User uses tabs for Go code", "User uses spaces for YAML files"),
-        ("User lives in Berlin", "Anna lives in Munich"),
-        ("User prefers tea", "User prefers tea with milk"),
-        ("Boat insurance is paid in May", "House insurance is paid in June now"),
-        ("I do not like leeks", "I like salad on everything"),
-    ],
-)
-def test_different_things_are_no_conflict(bank: MemoryBank, first_text: str, second_text: str) -> None:
-    remember(bank, [(first_text, "2025-01-01"), (second_text, "2025-02-01")])
-    assert bank.synthesize(f"{first_text} {second_text}")["conflicts"] == []
-
-
-def test_a_sentence_goes_on_after_the_number_of_a_day_and_a_title() -> None:
-    text = "Die Prüfung ist am 15. Februar bei Dr. Haas. Danach Ferien."
-    assert sentences(text) == ["Die Prüfung ist am 15. Februar bei Dr. Haas.", "Danach Ferien."]
-    assert sentences("It was in 2015. I was ten.") == ["It was in 2015.", "I was ten."]
-
-
-def test_of_a_long_text_those_parts_are_read_that_hold_the_questions_words(bank: MemoryBank) -> None:
+def test_of_a_long_text_the_part_with_the_questions_words_is_quoted(bank: MemoryBank) -> None:
     filling = "The minutes of that day say nothing more. " * 2_000
-    text = f"{filling}Anna serviced the boiler in May. {filling}She lives in Žilina. {filling}"
-    excerpt = bearing(text, "Who serviced the boiler in Zilina?")
-    assert len(excerpt) <= MAX_READ_CHARS
-    assert excerpt.startswith("Anna serviced the boiler in May.")
-    assert "She lives in Žilina." in excerpt
-    assert len(bearing(text, "How tall is the tower?")) <= MAX_READ_CHARS
+    text = f"{filling}Anna serviced the boiler in May. {filling}"
+    assert excerpt(text, "Who serviced the boiler?", MAX_MODEL_CHARS).startswith(
+        "Anna serviced the boiler in May."
+    )
+    assert len(excerpt(text, "How tall is the tower?", MAX_MODEL_CHARS)) <= MAX_MODEL_CHARS
+    assert len(excerpt("x" * 9_000, "x", 100)) <= 100
     bank.put(text)
-    answer = bank.synthesize("Who serviced the boiler?")
-    assert answer["text"].startswith("“Anna serviced the boiler in May.”")
-    assert "boiler" not in answer["gaps"]
+    assert "“Anna serviced the boiler in May." in bank.synthesize("Who serviced the boiler?")["text"]
 
 
-def test_a_question_that_nothing_speaks_to_is_answered_so(bank: MemoryBank) -> None:
+def test_a_question_that_no_memory_answers_is_answered_so(bank: MemoryBank) -> None:
     bank.put("The user's cat is called Momo")
     answer = bank.synthesize("quarterly revenue forecast")
-    assert answer["text"].startswith("No memory speaks to this.")
-    assert (answer["based_on"], answer["findings"], answer["recommendation"]) == ([], [], None)
-    assert answer["gaps"] == ["quarterly", "revenue", "forecast"]
+    assert (answer["text"], answer["based_on"]) == ("No memory answers this question.", [])
     assert bank.synthesize("anything at all", context="no bank yet")["based_on"] == []
 
 
-def test_the_words_that_no_memory_holds_are_named(bank: MemoryBank) -> None:
-    remember(bank, DECISIONS)
-    assert "kubernetes" in bank.synthesize("hexagonal architecture on Kubernetes")["gaps"]
-
-
-def test_superseded_expired_and_deleted_memories_are_no_evidence(bank: MemoryBank, clock: Clock) -> None:
-    earlier = bank.put("User lives in Berlin")
-    bank.put("User lives in Munich", supersedes=[earlier["id"]])
-    bank.put("User lives in a tent", expires_at=START_MS + DAY_MS)
-    bank.delete(bank.put("User lives in Atlantis")["id"])
-    clock.pass_ms(2 * DAY_MS)
-    assert [entry["text"] for entry in bank.synthesize("where does the user live")["based_on"]] == [
-        "User lives in Munich"
-    ]
-
-
-def test_a_higher_budget_follows_names_to_further_memories(bank: MemoryBank) -> None:
-    bank.put("Priya owns the invoicing service")
-    bank.put("The handover notes of Priya are in the blue folder")
-    low = {entry["text"] for entry in bank.synthesize("who owns invoicing", budget="low")["based_on"]}
-    high = {entry["text"] for entry in bank.synthesize("who owns invoicing", budget="high")["based_on"]}
-    assert "The handover notes of Priya are in the blue folder" not in low
-    assert "The handover notes of Priya are in the blue folder" in high
-
-
-WIDE = "hexagonal architecture of services, layered architecture of the admin panel"
-
-
-def test_dispositions_change_what_is_said_and_in_which_order(bank: MemoryBank) -> None:
-    remember(
-        bank,
-        [
-            *DECISIONS,
-            ("User loves the architecture of Lisbon", "2025-05-01"),
-            ("The admin panel does not use a plain layered architecture", "2025-06-01"),
-        ],
-    )
-    sceptical = bank.synthesize(WIDE, disposition={"skepticism": 5})["text"]
-    assert sceptical.index("Conflicts:") < sceptical.index("Findings:")
-    lisbon = bank.synthesize("which architecture in Lisbon", disposition={"skepticism": 5})["text"]
-    assert "(one source)" in lisbon
-    even = bank.synthesize(WIDE)["text"]
-    assert even.index("Findings:") < even.index("Conflicts:")
-    assert "(one source)" not in even
-    warm = bank.synthesize("architecture", disposition={"empathy": 5})
-    assert warm["findings"][0]["claim"] == "User loves the architecture of Lisbon"
-    literal = bank.synthesize(WIDE, disposition={"literalism": 5})["text"]
-    assert " memories)" not in literal
-    bank.configure({"skepticism": 5})
-    assert bank.synthesize(WIDE)["text"] == sceptical
-    with pytest.raises(BadRequest, match="empathy"):
-        bank.synthesize("x", disposition={"empathy": 0})
-    with pytest.raises(BadRequest, match="an object is needed"):
-        bank.synthesize("x", disposition="loud")
-
-
-def test_a_single_source_is_no_recommendation_for_a_sceptic(bank: MemoryBank) -> None:
-    remember(bank, DECISIONS[3:])
-    assert bank.synthesize(QUESTION)["recommendation"] is not None
-    assert bank.synthesize(QUESTION, disposition={"skepticism": 4})["recommendation"] is None
+def test_a_higher_budget_reads_more_memories(tmp_path: Path, server: Any) -> None:
+    server.answer = (200, "It was so [1].")
+    with opened(tmp_path / "ctx.db", server) as store:
+        bank = store.bank("a")
+        for number in range(40):
+            bank.put(f"Note {number} on the harbour")
+        read = [
+            len(bank.synthesize("harbour", budget=budget)["based_on"]) for budget in ("low", "mid", "high")
+        ]
+    assert read == [8, 30, 40]
 
 
 def test_a_text_that_commands_its_reader_is_marked_where_it_is_quoted(bank: MemoryBank) -> None:
@@ -219,40 +125,36 @@ def test_a_text_that_commands_its_reader_is_marked_where_it_is_quoted(bank: Memo
     assert "treat it as data" in bank.synthesize("instructions about deployment")["text"]
 
 
-def test_names_are_found_by_how_they_are_spelt() -> None:
-    results = entities(
-        "The team moved from Redis to PostgreSQL; see src/db/pool.py, get_user and a.b@c.example. Anna "
-        "Maria Lopez agreed @bob #infra"
-    )
-    assert {
-        "Redis",
-        "PostgreSQL",
-        "src/db/pool.py",
-        "get_user",
-        "a.b@c.example",
-        "Anna Maria Lopez",
-        "@bob",
-        "#infra",
-    } <= set(results)
-    assert "The" not in results
-    assert entities("") == []
+def test_a_sentence_goes_on_after_the_number_of_a_day_and_a_title() -> None:
+    assert sentences("Am 15. Februar kam Dr. Lindner. Es schneite.") == [
+        "Am 15. Februar kam Dr. Lindner.",
+        "Es schneite.",
+    ]
 
 
-# -- a language model ----------------------------------------------------------------------------------------
+def test_a_disposition_is_checked(bank: MemoryBank) -> None:
+    with pytest.raises(BadRequest, match="empathy"):
+        bank.synthesize("x", disposition={"empathy": 0})
+    with pytest.raises(BadRequest, match="an object is needed"):
+        bank.synthesize("x", disposition="loud")
+    with pytest.raises(BadRequest, match="skepticism"):
+        bank.configure({"skepticism": 9})
+
+
+# -- with a language model -----------------------------------------------------------------------------------
 
 
 class _Completions(BaseHTTPRequestHandler):
+    """Answers by OpenAI's protocol, and by Ollama's under its own path."""
+
     def do_POST(self) -> None:
         server: Any = self.server
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         server.requests.append((self.path, self.headers.get("Authorization"), request))
         status, content = server.answer
         message = {"role": "assistant", "content": content}
-        body = (
-            content
-            if isinstance(content, bytes)
-            else json.dumps({"choices": [{"message": message}]}).encode()
-        )
+        reply = {"message": message} if self.path == "/api/chat" else {"choices": [{"message": message}]}
+        body = content if isinstance(content, bytes) else json.dumps(reply).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -274,39 +176,45 @@ def server() -> Iterator[Any]:
     completions.server_close()
 
 
-def worded(tmp_path: Path, server: Any, answer: tuple[int, Any]) -> dict[str, Any]:
+def opened(path: Path, server: Any, provider: str = "openai", **options: Any) -> MemoryStore:
+    root = f"http://127.0.0.1:{server.server_port}"
+    url = root if provider == "ollama" else f"{root}/v1"
+    model = ChatCompletion(url, "small", provider=provider, api_key="k")
+    return MemoryStore(str(path), WordEmbedder(), Clock(), language_model=model, **options)
+
+
+def worded(tmp_path: Path, server: Any, answer: tuple[int, Any], provider: str = "openai") -> dict[str, Any]:
     server.answer = answer
-    model = ChatCompletion(f"http://127.0.0.1:{server.server_port}/v1", "small", api_key="k")
-    with MemoryStore(
-        str(tmp_path / f"{len(server.requests)}.db"), None, Clock(), language_model=model
-    ) as store:
+    with opened(tmp_path / f"{len(server.requests)}.db", server, provider) as store:
         bank = store.bank("a")
+        bank.configure({"mission": "Be brief", "skepticism": 5})
         remember(bank, DECISIONS)
-        reply: dict[str, Any] = bank.synthesize(QUESTION)
+        reply: dict[str, Any] = bank.synthesize(QUESTION, context="a new service")
         return reply
 
 
-def test_a_models_answer_is_taken_when_its_citations_hold(tmp_path: Path, server: Any) -> None:
+@pytest.mark.parametrize(("provider", "path"), [("openai", "/v1/chat/completions"), ("ollama", "/api/chat")])
+def test_a_models_answer_is_taken_with_its_citations(
+    tmp_path: Path, server: Any, provider: str, path: str
+) -> None:
     sentence = "You chose hexagonal architecture three times [1][2]. Once it was layered [4]."
-    reply = worded(tmp_path, server, (200, sentence))
+    reply = worded(tmp_path, server, (200, sentence), provider)
     assert (reply["text"], reply["mode"], reply["degraded"]) == (sentence, "llm", None)
-    [(path, key, request)] = server.requests
-    assert (path, key, request["temperature"], request["model"]) == (
-        "/v1/chat/completions",
-        "Bearer k",
-        0,
-        "small",
-    )
-    assert all(text in request["messages"][1]["content"] for text, _ in DECISIONS)
+    [(asked_at, key, request)] = server.requests
+    assert (asked_at, key, request["model"], request["stream"]) == (path, "Bearer k", "small", False)
+    assert (request["options"] if provider == "ollama" else request)["temperature"] == 0
+    prompt = request["messages"][1]["content"]
+    assert all(text in prompt for text, _ in DECISIONS)
+    assert all(part in prompt for part in ("skepticism 5/5", "Be brief", "a new service"))
 
 
 @pytest.mark.parametrize(
     ("status", "content", "reason"),
     [
-        (200, "You chose it often [9].", "[9]"),
-        (200, "You chose hexagonal architecture. It is good. It always was.", "without a citation"),
-        (200, "I don't have information about that.", "nothing is known"),
-        (200, "", "empty"),
+        (200, "You chose it often [9].", "cites a memory"),
+        (200, "You chose hexagonal architecture. It is good.", "cites a memory"),
+        (200, "I don't have information about that.", "cites a memory"),
+        (200, "", "cites a memory"),
         (200, None, "without a text"),
         (200, b"[" * 200_000, "not a chat completion"),
         (200, "x" * (2 << 20), "more than 1 MiB"),
@@ -314,23 +222,28 @@ def test_a_models_answer_is_taken_when_its_citations_hold(tmp_path: Path, server
         (302, "x [1]", "302"),
     ],
 )
-def test_a_models_answer_that_fails_its_check_is_replaced_by_the_extract(
+def test_without_a_models_answer_it_quotes_and_says_why(
     tmp_path: Path, server: Any, status: int, content: Any, reason: str
 ) -> None:
     reply = worded(tmp_path, server, (status, content))
-    assert reply["mode"] == "extractive"
+    assert reply["mode"] == "quotes"
     assert reason in reply["degraded"]
-    assert reply["text"].startswith("Past memories point to")
+    assert reason in reply["text"].splitlines()[0]
+    assert re.search(r"^- “.+ \[1\]$", reply["text"], re.MULTILINE)
 
 
-def test_a_model_that_is_away_costs_only_its_wording(tmp_path: Path, server: Any) -> None:
+def test_a_model_that_is_away_costs_only_its_answer(tmp_path: Path, server: Any) -> None:
     port = server.server_port
     server.shutdown()
     server.server_close()
     model = ChatCompletion(f"http://127.0.0.1:{port}/v1", "small", timeout_s=2)
-    with MemoryStore(str(tmp_path / "ctx.db"), None, Clock(), language_model=model) as store:
-        remember(store.bank("a"), DECISIONS)
-        assert "could not be reached" in store.bank("a").synthesize(QUESTION)["degraded"]
+    with MemoryStore(
+        str(tmp_path / "ctx.db"), None, Clock(), language_model=model, consolidate=True
+    ) as store:
+        bank = store.bank("a")
+        remember(bank, DECISIONS)
+        assert bank.count() == len(DECISIONS)
+        assert "could not be reached" in bank.synthesize(QUESTION)["degraded"]
 
 
 @pytest.mark.parametrize(
@@ -350,34 +263,85 @@ def test_memories_leave_the_machine_only_where_that_was_allowed(url: str) -> Non
         ChatCompletion(url, "m", allow_remote=True)
 
 
-def test_citations_are_read_wherever_they_stand() -> None:
-    assert check_answer("It was so. [1] Then it changed [2, 3].", 3) is None
-    assert check_answer("Summary:\n- It was so [1]\n- It changed [2]", 3) is None
-    assert check_answer("It was so [0].", 3) is not None
-    assert check_answer("It was so [1]. And much more happened after that.", 3) is not None
-
-
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
         ("<think>Let me see [1].</think>\nIt was so [1].", "It was so [1]."),
         ("It was so [1]. I hope this helps you!", "It was so [1]."),
-        ("It was so.\n\nSources: [1], [2]", "It was so. [1][2]"),
+        ("It was so. [1] Then it changed [2, 3].", "It was so [1]. Then it changed [2, 3]."),
         ("Summary:\n- It was so [1]\n- It changed [2]", "Summary:\n- It was so [1]\n- It changed [2]"),
+        ("It was so [0]. It changed [4].", ""),
+        ("It was so [1]. And [1][7] much more.", "It was so [1]."),
     ],
 )
-def test_what_a_model_adds_to_its_cited_sentences_is_left_out(answer: str, text: str) -> None:
-    assert tidied(answer) == text
-    assert check_answer(tidied(answer), 3) is None
+def test_sentences_that_cite_no_memory_are_dropped(answer: str, text: str) -> None:
+    assert cited_only(answer, 3) == text
 
 
-def test_what_it_says_has_changed_does_not_lead(tmp_path: Path, clock: Clock, minilm: WordEmbedder) -> None:
-    with MemoryStore(str(tmp_path / "ctx.db"), minilm, clock) as store:
-        bank = store.bank("alice")
-        bank.put("Feature flags live in LaunchDarkly")
-        clock.pass_ms(DAY_MS)
-        later = "The LaunchDarkly bill made finance cry, flags are a table in our own database since Tuesday"
-        bank.put(later)
-        answer = bank.synthesize("Where do feature flags live?")
-    assert [(pair["kind"], pair["newer"]["text"]) for pair in answer["conflicts"]] == [("changed", later)]
-    assert answer["text"].startswith(f"“{later}”")
+# -- consolidate ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("provider", ["openai", "ollama"])
+def test_with_consolidate_the_model_replaces_what_is_no_longer_true(
+    tmp_path: Path, server: Any, provider: str
+) -> None:
+    server.answer = (200, 'It moved, so {"supersedes": [1]}')
+    with opened(tmp_path / "ctx.db", server, provider, consolidate=True) as store:
+        bank = store.bank("a")
+        older = bank.put("Anna lives in Berlin", timestamp="2025-01-01")
+        assert server.requests == [], "nothing is similar, so nothing is asked"
+        newer = bank.put("Anna lives in Paris", timestamp="2025-02-01")
+        assert [entry["text"] for entry in newer["superseded"]] == ["Anna lives in Berlin"]
+        assert newer["similar"] == []
+        assert texts(bank, "Where does Anna live?") == ["Anna lives in Paris"]
+        assert set(texts(bank, "Where does Anna live?", include_superseded=True)) == {
+            "Anna lives in Paris",
+            "Anna lives in Berlin",
+        }
+        [_, decision] = bank.history(older["id"])
+        assert (decision["op"], decision["op_id"]) == ("consolidate", newer["consolidated"])
+        bank.undo(newer["consolidated"])
+        assert bank.count() == 2
+    prompt = server.requests[0][2]["messages"][1]["content"]
+    assert "[1] (2025-01-01) Anna lives in Berlin" in prompt
+    assert "(2025-02-01) Anna lives in Paris" in prompt
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"supersedes": []}',
+        '{"supersedes": [2]}',
+        '{"supersedes": ["1"]}',
+        '{"supersedes": true}',
+        "[1]",
+        "no",
+    ],
+)
+def test_an_answer_that_names_no_similar_memory_replaces_nothing(
+    tmp_path: Path, server: Any, answer: str
+) -> None:
+    server.answer = (200, answer)
+    with opened(tmp_path / "ctx.db", server, consolidate=True) as store:
+        bank = store.bank("a")
+        older = bank.put("Anna lives in Berlin")["id"]
+        reply = bank.put("Anna lives in Paris")
+        assert (reply["superseded"], reply["consolidated"]) == ([], None)
+        assert [entry["id"] for entry in reply["similar"]] == [older]
+    assert len(server.requests) == 1
+
+
+def test_without_consolidate_nothing_is_asked_at_a_write(tmp_path: Path, server: Any) -> None:
+    with opened(tmp_path / "ctx.db", server) as store:
+        store.bank("a").put("Anna lives in Berlin")
+        assert store.bank("a").put("Anna lives in Paris")["similar"]
+    assert server.requests == []
+
+
+def test_a_memory_of_the_past_replaces_no_later_one(tmp_path: Path, server: Any) -> None:
+    server.answer = (200, '{"supersedes": [1]}')
+    with opened(tmp_path / "ctx.db", server, consolidate=True) as store:
+        bank = store.bank("a")
+        bank.put("Anna lives in Paris", timestamp=START_MS - DAY_MS)
+        assert bank.put("Anna lives in Berlin", timestamp=START_MS - 9 * DAY_MS)["superseded"] == []
+    assert server.requests == []

@@ -13,9 +13,9 @@ from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
 from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory import reader as reader_module
 from ctx.memory.bank.search import Question
-from ctx.memory.currency import timely
 from ctx.memory.dates import Window
-from ctx.memory.legs import MemoryHit
+from ctx.memory.legs import MemoryHit, nameless
+from ctx.memory.ranking import timely
 from ctx.memory.reader import Candidate
 
 TYPESCRIPT = "User prefers TypeScript over JavaScript"
@@ -368,3 +368,67 @@ def test_what_falls_in_a_named_window_comes_first_however_far_it_is_in_meaning()
     near, opposite = hit(1, 0, 0.9, 1.0), hit(2, START_MS, 0.0, -0.02)
     named = Window(START_MS - DAY_MS, START_MS + DAY_MS)
     assert [result.memory.no for result in timely([near, opposite], named)] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("question", "without_names"),
+    [
+        ("When was Yuki born?", "When was born?"),
+        ("What is Mrs Pettigrew's phone number?", "What is phone number?"),
+        ("Where do I live?", "Where do I live?"),
+        ("when was yuki born?", "when was yuki born?"),
+        ("Did it rain? Where was Yuki?", "Did it rain? Where was"),
+        ("Wann kam Yuki zur Welt?", "Wann kam Yuki zur Welt?"),  # where every noun has a capital
+    ],
+)
+def test_a_question_is_asked_a_second_time_without_its_names(question: str, without_names: str) -> None:
+    assert nameless(question) == without_names
+
+
+def test_the_speaker_weighs_nothing_in_a_question(bank: MemoryBank) -> None:
+    for number in range(20):
+        bank.put(f"The user asked Chen about ticket {number}")
+    bank.put("I am allergic to walnuts")
+    assert texts(bank, "What is the user allergic to?", limit=1) == ["I am allergic to walnuts"]
+
+
+def test_a_memory_is_found_by_the_time_it_tells_of(bank: MemoryBank) -> None:
+    for month in range(1, 10):
+        bank.put(f"Visited harbour number {month}", timestamp=f"2025-{month:02d}-15")
+    bank.put("Met Ada last Tuesday", timestamp="2025-06-12")
+    bank.put("Im März war ich in Rom", timestamp="2025-09-01")
+    record = bank.search("What happened on 2025-06-10?", window="auto")["results"][0]["record"]
+    assert (record["text"], record["happened"], record["said"]) == (
+        "Met Ada last Tuesday",
+        "2025-06-10",
+        "2025-06-12T00:00:00Z",
+    )
+    assert texts(bank, "Was war im März?", window="auto", limit=2) == [
+        "Im März war ich in Rom",
+        "Visited harbour number 3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("Yesterday I met Bob at the station.", "when did I meet Bob"),
+        ("The invoice was paid today.", "when was the invoice paid"),
+        ("Tomorrow I meet Bob at the station.", "when do I meet Bob"),
+        ("Tonight we deploy the release.", "when do we deploy the release"),
+    ],
+)
+def test_a_memory_with_a_known_date_answers_when(bank: MemoryBank, said: str, asked: str) -> None:
+    for filler in ("Anna likes green tea more than coffee.", "The printer on floor two is broken."):
+        bank.put(filler)
+    bank.put(said)
+    best = bank.search(asked, window="auto")["results"][0]["record"]
+    assert best["text"] == said
+    assert best["happened"] is not None
+
+
+def test_what_was_forgotten_can_be_listed_and_nothing_else_with_it(bank: MemoryBank) -> None:
+    ids = [bank.put(f"Otter number {number} swims")["id"] for number in range(3)]
+    bank.delete(ids[1])
+    assert [record["id"] for record in bank.browse(forgotten=True)["items"]] == [ids[1]]
+    assert (bank.count(), bank.count(forgotten=True)) == (2, 1)

@@ -45,7 +45,12 @@ def test_a_memory_is_there_for_another_opening_of_the_store(
 def test_a_bank_exists_from_its_first_write(store: MemoryStore) -> None:
     bank = store.bank("new")
     assert not bank.exists()
-    assert bank.search("anything") == {"results": [], "total": 0, "answered": False, "degraded": None}
+    assert bank.search("anything") == {
+        "results": [],
+        "total": 0,
+        "confidence": 0.0,
+        "degraded": None,
+    }
     assert (bank.count(), bank.browse(), bank.get("x"), list(bank.export()), bank.journal()) == (
         0,
         {"items": [], "cursor": None},

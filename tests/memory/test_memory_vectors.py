@@ -11,8 +11,7 @@ from memory_kit import Clock, WordEmbedder
 from ctx.memory import MemoryStore
 from ctx.memory import vectors as vectors_module
 from ctx.memory.packed import pack, unpack
-from ctx.memory.passages import MAX_PASSAGE_CHARS, embedding_texts
-from ctx.memory.statement import MAX_STATEMENT_CHARS
+from ctx.memory.passages import MAX_PASSAGE_CHARS, MAX_STATEMENT_CHARS, embedding_texts
 from ctx.memory.vectors import BankVectors
 
 

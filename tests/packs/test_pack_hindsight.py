@@ -97,7 +97,8 @@ def test_hs7_a_banks_endpoint_lists_its_tools_without_a_bank_and_no_argument_cha
 ) -> None:
     listed = server.tools("/mcp/hs7/")
     assert sorted(listed) == [
-        *("delete_memory", "get_memory", "list_memories", "recall", "reflect", "retain", "undo_memory"),
+        *("delete_memory", "get_memory", "list_memories", "recall", "reflect", "retain", "supersede_memory"),
+        "undo_memory",
         "update_memory",
     ]
     assert all("bank_id" not in tool["inputSchema"]["properties"] for tool in listed.values())
@@ -285,7 +286,8 @@ def test_hs16_an_unknown_bank_is_empty(server: PackServer) -> None:
     assert server.rest("recall", {"query": "anything"}, bank="hs16-never") == {"results": []}
     assert server.mcp("recall", {"query": "anything"}, "/mcp/hs16-never") == {"results": []}
     assert (
-        server.mcp("reflect", {"query": "anything"}, "/mcp/hs16-never")["text"] == "No memory speaks to this."
+        server.mcp("reflect", {"query": "anything"}, "/mcp/hs16-never")["text"]
+        == "No memory answers this question."
     )
 
 
@@ -411,27 +413,6 @@ def test_what_is_retained_with_a_time_says_when_it_was_said_and_happened(server:
     assert server.rest("recall", {"query": "lease", "as_of": "2026-03-01"}, bank="times") == {"results": []}
 
 
-def test_the_newest_statement_comes_first_and_names_what_it_replaced(server: PackServer) -> None:
-    server.rest("retain", {"content": "I live in Berlin"}, bank="moved")
-    reply = server.rest("retain", {"content": "I moved from Berlin to Paris"}, bank="moved")
-    assert reply["replaced"] == 1
-    matches = server.rest("recall", {"query": "Where does the user live now?"}, bank="moved")["results"]
-    assert [result["text"] for result in matches] == ["I moved from Berlin to Paris"]
-    assert [older["text"] for older in matches[0]["replaced"]] == ["I live in Berlin"]
-    both = server.rest("recall", {"query": "Berlin", "include_superseded": True}, bank="moved")
-    assert sorted(texts(both)) == ["I live in Berlin", "I moved from Berlin to Paris"]
-
-
-def test_what_is_kept_beside_its_news_says_so(server: PackServer) -> None:
-    server.rest("retain", {"content": "Ben runs billing"}, bank="billing")
-    server.rest("retain", {"content": "Ben left; Carla runs billing now"}, bank="billing")
-    newer, older = server.rest("recall", {"query": "Who runs billing?"}, bank="billing")["results"]
-    assert (newer["text"], older["updated_by"]) == ("Ben left; Carla runs billing now", [newer["id"]])
-    assert "updated_by" not in newer
-    reply = server.rest("hindsight_search", {"bank_id": "billing", "query": "Who runs billing?"})
-    assert reply["results"][1]["updated_by"] == [reply["results"][0]["id"]]
-
-
 def test_a_memory_is_corrected_forgotten_and_brought_back(server: PackServer) -> None:
     remaining = server.mcp("retain", {"content": "The gate code is 4711"}, "/mcp/gate/")
     changed = server.mcp(
@@ -459,7 +440,7 @@ def test_a_connection_with_a_bank_header_is_bound_to_it(server: PackServer) -> N
     server.mcp("retain", {"content": "dev's own"}, "/mcp/bound-dev/")
     with pytest.raises(Refused, match="not available on this endpoint"):
         server.mcp("hindsight_search", {"bank_id": "bound-dev", "query": "own"}, "/mcp", bank="bound-bob")
-    assert len(server.tools("/mcp", bank="bound-bob")) == 8
+    assert len(server.tools("/mcp", bank="bound-bob")) == 9
 
 
 def test_hindsights_own_rest_is_answered(server: PackServer) -> None:

@@ -13,9 +13,9 @@ from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition
 from ctx.memory.reader import Reader, visible
 from ctx.memory.records import Provenance, creation_of, id_prefix_of, to_json
+from ctx.memory.reflect import LanguageModel
 from ctx.memory.rows import MemoryRows
 from ctx.memory.screen import SCREENED, screen_json
-from ctx.memory.wording import LanguageModel
 from ctx.memory.writer import Writer
 from ctx.types import JSON
 
@@ -33,6 +33,7 @@ class Resources(NamedTuple):
     clock: Callable[[], int]
     secrets: str
     language_model: LanguageModel | None
+    consolidate: bool
     new_id: Callable[[], str]
 
 

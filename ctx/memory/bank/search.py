@@ -1,30 +1,43 @@
-"""Searching a bank: what answers a query, in which order, and what the memories say together."""
+"""Searching a bank: what answers a query, what is similar to a text, and what the memories say together."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ctx.analyze import MAX_QUERY_CHARS, query_terms
+from ctx.analyze import MAX_QUERY_CHARS
 from ctx.clock import DAY_MS
 from ctx.errors import BadRequest, EmbeddingsDisabled
-from ctx.memory.answers import Answer, answer_of
 from ctx.memory.bank.base import MAX_LIMIT, BankView
 from ctx.memory.columns import Memory, moment_ms, number, whole
-from ctx.memory.currency import aged, succeeded, timely
-from ctx.memory.dates import Window, asked
-from ctx.memory.evidence import Evidence, bearing
-from ctx.memory.filters import Condition, compile_filter
-from ctx.memory.findings import Disposition
-from ctx.memory.legs import MemoryHit, neighbours, search_legs, unranked, weighed, with_matter
+from ctx.memory.dates import Window
+from ctx.memory.dates import window as window_of
+from ctx.memory.filters import Condition, compile_filter, same
+from ctx.memory.legs import (
+    MemoryHit,
+    nearest,
+    search_legs,
+    unranked,
+    weighed,
+    with_nameless,
+    words_of,
+)
+from ctx.memory.packed import unpack
+from ctx.memory.passages import segments
+from ctx.memory.ranking import aged, newer_twins, succeeded, timely
 from ctx.memory.reader import Candidate, Reader, visible
-from ctx.memory.reflect import reflect
-from ctx.memory.scores import calibrated
+from ctx.memory.reflect import Disposition, Evidence, reflect
+from ctx.memory.scores import bm25, calibrated
 from ctx.types import JSON, MODES
 
-DEPTHS = {"low": 100, "mid": 300, "high": 1000}  # candidates each leg gives
-NEAR_COSINE = 0.93  # two wordings of one statement under MiniLM; only links, so a mistake costs nothing
-NEAR_WORDS = 0.8  # shared share of all terms, where there is no embedder
-NEIGHBOURS = 20  # of a text, among which what says almost the same is looked for
+DEPTHS = {"low": 100, "mid": 300, "high": 1000}  # candidates from each leg
 CHARS_PER_TOKEN = 4
+MAX_SIMILAR = 3
+# What is close in meaning to a new memory. On LoCoMo facts 6 % of all pairs from different sessions reach the
+# cosine; the other two figures admit the same share of pairs with another model and by words alone.
+SIMILAR_COSINE = 0.62
+SIMILAR_QUANTILE = 0.94
+SIMILAR_WORDS = 0.23  # of the text's own BM25
+_NEIGHBOURS = 20  # looked at for a new memory
+_COMPARED_PASSAGES = 8  # of a new memory
 
 
 _DATED = Condition("m.event_ms IS NOT NULL OR m.said_ms IS NOT NULL", ())
@@ -86,22 +99,22 @@ class Searching(BankView):
         include_superseded: bool = False,
         order: str = "rank",
         half_life_days: float | None = None,
-        floor: bool = False,
         asked_at: JSON = None,
         explain: bool = False,
         touch: bool = False,
     ) -> JSON:
         """The memories that answer a query: `{"results": [{"record", "score", "container"?, "replaced"?,
-        "signals"?}], "total", "answered", "degraded"}`.
+        "newer"?, "signals"?}], "total", "confidence", "degraded"}`.
 
-        `order`: "rank" fuses both legs (reciprocal ranks), "score" sorts by the calibrated score. `total`
-        counts what reached `min_score` among the candidates of `budget` (low 100, mid 300, high 1000 from
-        each leg), before `offset` and `limit`. `max_tokens` ends the page before it is exceeded (a token is
-        four characters), but never before the first result. `window`: "auto" lifts what falls in a time named
-        by the query, `{"since", "until"}` admits nothing else. `asked_at`: the moment against which times in
-        the query are read, now unless given. `answered`: whether anything plainly speaks to the question;
-        with `floor` nothing is shown where nothing may. `half_life_days` moves ranks by age, by a tenth at
-        most. `touch` counts a reading of what is returned. `degraded`: "no_embedder", or null.
+        `order`: "rank" is by relevance, "score" by the calibrated score alone. `total` counts what reached
+        `min_score` among the candidates of `budget` (low 100, mid 300, high 1000 from each leg), before
+        `offset` and `limit`. `max_tokens` ends the page before it is exceeded (a token is four characters),
+        but never before the first result. `window`: "auto" lifts memories of a time named in the query,
+        `{"since", "until"}` admits nothing else. `asked_at`: the moment against which times in the query are
+        read, now by default. `newer`: the ids of later results that are close in meaning, or that replaced
+        this one. `confidence`: how likely anything answers, in [0, 1]: the best score. `half_life_days` moves
+        ranks by age, by a tenth at most. `touch` counts a reading of what is returned. `degraded`:
+        "no_embedder", or null.
         """
         _check_order(order)
         limit, offset = whole("limit", limit, 0, MAX_LIMIT), whole("offset", offset, 0, 100_000)
@@ -121,15 +134,15 @@ class Searching(BankView):
         ).check()
         with self._view() as view:
             hits, degraded = self._hits(view, question)
-            answer = self._answer(hits, question)
-            hits = [hit for hit in hits if hit.score >= least_score and (answer.possible or not floor)]
+            confidence = max((hit.score for hit in hits), default=0.0)
+            hits = [hit for hit in hits if hit.score >= least_score]
             if order == "score":
                 hits.sort(key=lambda hit: -hit.score)  # stable: equal scores keep the order of rank
             page = _within_tokens(hits[offset : offset + limit], max_tokens)
             results = self._results(view, page, explain=explain)
         if touch:
             self._count_reading([hit.memory.no for hit in page])
-        return {"results": results, "total": len(hits), "answered": answer.plain, "degraded": degraded}
+        return {"results": results, "total": len(hits), "confidence": confidence, "degraded": degraded}
 
     def synthesize(
         self,
@@ -141,11 +154,10 @@ class Searching(BankView):
         filter: JSON = None,
         as_of: JSON = None,
     ) -> JSON:
-        """What the memories say to a question, each sentence with its evidence: see
-        `ctx.memory.reflect.reflect`.
+        """An answer from memories, with citations: see `ctx.memory.reflect.reflect`.
 
         `disposition` ({"mission", "skepticism", "literalism", "empathy"}) replaces what the bank configures.
-        The same memories, query and clock give the same bytes.
+        Without a language model the same memories, query and clock give the same bytes.
         """
         if context is not None and not isinstance(context, str):
             raise BadRequest("context: a text is needed")
@@ -155,17 +167,21 @@ class Searching(BankView):
         with self._view() as view:
             manner = Disposition.of({**view.bank.config, **(disposition or {})})
 
-            def evidence(sub_query: str, count: int) -> tuple[list[Evidence], Answer]:
+            def find(sub_query: str, count: int) -> list[Evidence]:
                 question = Question(sub_query, "hybrid", "mid", count, filter, "auto", as_of).check()
-                hits = self._hits(view, question)[0]
-                answer = self._answer(hits, question)
-                rows = view.rows([hit.memory.no for hit in hits[:count]])
-                replaced = view.replaced_by([hit.memory.id for hit in hits[:count]])
-                return [_evidence(query, rows[hit.memory.no], hit, replaced) for hit in hits[:count]], answer
+                hits = self._hits(view, question)[0][:count]
+                replaced = view.replaced_by([hit.memory.id for hit in hits])
+                older = [row.no for rows_of_hit in replaced.values() for row in rows_of_hit]
+                rows = view.rows([*(hit.memory.no for hit in hits), *older])
+                return [
+                    Evidence(rows[row.no], hit.score)
+                    for hit in hits
+                    for row in (hit.memory, *replaced.get(hit.memory.id, ()))
+                ]
 
             return reflect(
                 query,
-                evidence,
+                find,
                 now_ms=self._now(),
                 budget=budget,
                 context=context,
@@ -173,24 +189,44 @@ class Searching(BankView):
                 language_model=self._resources.language_model,
             )
 
-    def near(self, text: str, kind: str) -> list[tuple[Candidate, float]]:
-        """Up to five memories of the kind that say almost the same, with how much they are alike, most alike
-        first.
+    def similar(self, memory: Memory, packed: Sequence[bytes]) -> list[tuple[Memory, float]]:
+        """Live memories of the same kind and label that are close in meaning to one that is being stored,
+        closest first, without those of its own session and moment. `packed`: its vectors.
         """
-        terms = set(query_terms(text))
-        alike = []
         with self._view() as view:
-            pairs = neighbours(view, self._embedding, text, "hybrid", [visible(self._now())], NEIGHBOURS)
-        for candidate, cosine in pairs:
-            terms_of_candidate = set(query_terms(candidate.text))
-            shared = len(terms & terms_of_candidate) / (len(terms | terms_of_candidate) or 1)
-            if candidate.kind == kind and ((cosine or 0.0) >= NEAR_COSINE or shared >= NEAR_WORDS):
-                alike.append((candidate, round(max(cosine or 0.0, shared), 4)))
-        return sorted(alike, key=lambda pair: (-pair[1], pair[0].id))[:5]
+            if not view.exists:
+                return []
+            conditions = [visible(self._now()), same("m.kind", memory.kind)]
+            if memory.kind == "fact":  # what holds in one project says nothing about another
+                conditions.append(same("m.label", memory.label))
+            scored = self._close_in_meaning(view, packed, conditions)
+            if scored is None:
+                scored = _close_in_words(view, memory, conditions)
+            rows = view.rows(scored)
+        close = [
+            (row, scored[no])
+            for no, row in rows.items()
+            if row.session != memory.session or row.said_ms is None or row.said_ms != memory.said_ms
+        ]
+        close.sort(key=lambda pair: (-pair[1], pair[0].id))
+        return close
 
-    def _answer(self, hits: Sequence[MemoryHit], question: Question) -> Answer:
-        read = question.mode != "keyword" and calibrated(self._embedding.model)
-        return answer_of(hits, question.query, self._embedding.alike if read else None)
+    def _close_in_meaning(
+        self, view: Reader, packed: Sequence[bytes], conditions: Sequence[Condition]
+    ) -> dict[int, float] | None:
+        """Cosines of the nearest memories by number; None if there are no vectors to compare."""
+        vectors = self._embedding.of_bank(view) if packed else None
+        if vectors is None:
+            return None
+        least = SIMILAR_COSINE
+        if not calibrated(self._embedding.model):
+            least = vectors.quantile(SIMILAR_QUANTILE) or least
+        cosines: dict[int, float] = {}
+        for vector in map(unpack, packed[:_COMPARED_PASSAGES]):
+            nos = nearest(view, vectors, vector, conditions, _NEIGHBOURS, superseded=False)
+            for no, cosine in vectors.cosines(vector, nos).items():
+                cosines[no] = max(cosine, cosines.get(no, -1.0))
+        return {no: round(cosine, 4) for no, cosine in cosines.items() if cosine >= least}
 
     def _hits(self, view: Reader, question: Question) -> tuple[list[MemoryHit], str | None]:
         """Everything the legs found, best rank first, and why it may be less than asked."""
@@ -211,7 +247,7 @@ class Searching(BankView):
         legs = search_legs(
             view, self._embedding, question.query, question.mode, searched, question.depth, superseded=True
         )
-        hits = weighed(view, with_matter(legs, self._embedding), self._embedding.model)
+        hits = weighed(view, with_nameless(legs, self._embedding), self._embedding.model)
         if lifted is not None:
             hits = timely([*hits, *self._of_window(view, lifted, conditions, hits, question.depth)], lifted)
         if follows:
@@ -260,8 +296,8 @@ class Searching(BankView):
         rows = view.rows([hit.memory.no for hit in hits]) if hits else {}
         records = self._records(view, [rows[hit.memory.no] for hit in hits])
         containers = self._containers(view, {record["parent"] for record in records if record["parent"]})
-        shown_ids = [record["id"] for record in records]
-        replaced = view.replaced_by(shown_ids)
+        replaced = view.replaced_by([record["id"] for record in records])
+        newer = newer_twins(hits, self._embedding.of_bank(view) if len(hits) > 1 else None)
         results = []
         for hit, record in zip(hits, records, strict=True):
             result = {"record": record, "score": hit.score}
@@ -269,9 +305,8 @@ class Searching(BankView):
                 result["container"] = containers[record["parent"]]
             if record["id"] in replaced:
                 result["replaced"] = [_older(row) for row in replaced[record["id"]]]
-            newer_id = hit.memory.superseded_by
-            if newer_id in shown_ids:
-                result["updated_by"] = [newer_id]
+            if record["id"] in newer:
+                result["newer"] = newer[record["id"]]
             results.append(result | ({"signals": hit.signals} if explain else {}))
         return results
 
@@ -302,7 +337,7 @@ def _window(value: JSON, query: str, now_ms: int) -> tuple[Window | None, Window
     if value is None:
         return None, None
     if value == "auto":
-        return asked(query, now_ms), None
+        return window_of(query, now_ms), None
     if not isinstance(value, dict) or not set(value) <= {"since", "until"}:
         raise BadRequest('window: "auto" or {"since", "until"}')
     until = value.get("until")
@@ -338,16 +373,12 @@ def _within_tokens(hits: list[MemoryHit], max_tokens: int | None) -> list[Memory
     return page
 
 
-def _evidence(
-    query: str, memory: Memory, hit: MemoryHit, replaced: Mapping[str, Sequence[Candidate]]
-) -> Evidence:
-    return Evidence(
-        memory.id,
-        bearing(memory.text, query),
-        memory.context,
-        memory.event_ms,
-        hit.memory.uttered_ms,
-        hit.score,
-        tuple(memory.flags),
-        tuple((row.id, row.text, row.uttered_ms) for row in replaced.get(memory.id, ())),
-    )
+def _close_in_words(view: Reader, memory: Memory, conditions: Sequence[Condition]) -> dict[int, float]:
+    """Shares of the text's own BM25 that other memories reach, by number."""
+    question, frequencies = words_of(view, memory.text)
+    itself = bm25(question, segments(memory))
+    nos = view.by_words(frequencies, conditions, _NEIGHBOURS)
+    if not nos or not itself:
+        return {}
+    shares = {no: bm25(question, parts) / itself for no, parts in view.words(nos).items()}
+    return {no: round(min(share, 1.0), 4) for no, share in shares.items() if share >= SIMILAR_WORDS}

@@ -50,13 +50,15 @@ class Undoing(BankView):
         self._embed_behind()
 
     def restore(self, id: str) -> JSON:
-        """Brings a forgotten memory back, with what it contains that was forgotten with it and nothing else:
-        `{"count", "op_id"}`. Raises `NotFound`, and `Conflict` where what contains it is forgotten.
+        """Brings a forgotten memory back, with what was forgotten with it, or lets a replaced one hold again,
+        beside what replaced it: `{"count", "op_id"}`. Raises `NotFound`, and `Conflict` if what contains it
+        is forgotten.
         """
         with self._writing("restore") as writer:
             memory = self._must_find(writer, id, deleted=True)
             if memory.deleted_ms is None:
-                return {"count": 0, "op_id": None}
+                count = writer.let_hold_again(memory)
+                return {"count": count, "op_id": writer.op_id if count else None}
             op_id = writer.history(memory.no)[-1].op_id
             members = [
                 member

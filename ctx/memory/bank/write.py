@@ -1,67 +1,35 @@
 """Writing to a bank: storing, changing, forgetting, and taking back."""
 
-import hashlib
-import json
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
-from ctx.clock import DAY_MS, ahead_of_utc_ms
+from ctx.analyze import query_terms
+from ctx.clock import DAY_MS
 from ctx.errors import BadRequest, Conflict
-from ctx.memory.bank.search import Searching
+from ctx.memory.bank.requests import Request, given_name
+from ctx.memory.bank.search import MAX_SIMILAR
+from ctx.memory.bank.superseding import Superseding, check_ids, shown
+from ctx.memory.bank.times import check_span, followed, hold_since, read_times, said_by_now, zone_ms
 from ctx.memory.columns import MAX_TAGS, UPDATABLE, Memory, check_json, checked, fits_metadata, short_text
-from ctx.memory.dates import happened
 from ctx.memory.engine import IN_NUMBERS, listed
 from ctx.memory.filters import EVERYTHING, Condition, compile_filter
-from ctx.memory.findings import Disposition
 from ctx.memory.gist import gist
-from ctx.memory.reader import UNDELETED, Reader, visible
+from ctx.memory.reader import Reader, visible
 from ctx.memory.records import all_contexts, content_hash, draft, public_name, to_json
+from ctx.memory.reflect import Disposition
 from ctx.memory.screen import SCREENED
 from ctx.memory.writer import Writer
 from ctx.types import JSON
 
 DEDUPES = ("exact", "near", "off")
+NEAR_COSINE = 0.93  # two wordings of one statement, which "near" links
+NEAR_WORDS = 0.8  # the share of all terms that both have, without an embedder
 MAX_ITEMS = 1000  # of one put_many
-MAX_KEY_CHARS = 200
+MAX_COMPARED = 20  # messages of a new conversation that are compared with others
 # Besides the gist: what two memories must share to be one.
 _PLACE = ("kind", "parent", "role", "type", "folder", "label", "event_ms", "document_id")
 
 
-class Request(NamedTuple):
-    """A call that may come twice: the key that its caller gave it, and the digest of what it asks."""
-
-    key: str | None
-    digest: str
-
-    @classmethod
-    def of(cls, key: JSON, op: str, arguments: dict[str, JSON]) -> "Request":
-        """Raises `BadRequest`."""
-        try:
-            content = json.dumps([op, arguments], sort_keys=True, default=str)
-        except (TypeError, ValueError):
-            raise BadRequest(f"{op}: the arguments are not JSON") from None
-        digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
-        return cls(given_name("idempotency_key", key), digest)
-
-    def answered(self, reader: Reader) -> JSON | None:
-        """The reply of the first call, with `repeated`; None where this is the first.
-        Raises `Conflict` where the key was used for another, and where what the first made was erased.
-        """
-        kept_reply = reader.reply(self.key) if self.key is not None else None
-        if kept_reply is None:
-            return None
-        if kept_reply[1] is None:
-            raise Conflict("what was stored with this idempotency key was erased since; choose a new one")
-        if kept_reply[0] != self.digest:
-            raise Conflict("the idempotency key was used for another request; choose a new one")
-        return {**kept_reply[1], "repeated": True}
-
-    def keep(self, writer: Writer, reply: JSON) -> None:
-        if self.key is not None:
-            writer.keep_reply(self.key, self.digest, reply)
-
-
-class Writing(Searching):
+class Writing(Superseding):
     """What changes a bank."""
 
     def ensure(self) -> None:
@@ -93,13 +61,18 @@ class Writing(Searching):
         birth_tags: Sequence[str] = (),
         **fields: JSON,
     ) -> JSON:
-        """Stores a memory: `{"id", "created", "duplicate_of", "superseded", "near", "flags", "op_id"}`.
+        """Stores a memory: `{"id", "created", "duplicate_of", "superseded", "similar", "near", "flags",
+        "op_id", "consolidated"}`.
 
-        `dedupe`: "exact" (facts' default) answers with the id of a memory that says the same, and stores
-        nothing but what is new of it (a context, a tag); "near" stores and links what is almost the same;
-        "off" (the default of other kinds) only stores. `supersedes` names memories whose place this takes:
-        they are kept, and found `as_of` their time. A second call with one `idempotency_key` has the reply of
-        the first. `birth_tags` are for a memory that this makes. `fields`: `ctx.memory.columns.SETTABLE`.
+        `dedupe`: "exact" (the default for facts) merges a statement that is there already, and stores only
+        what is new about it (a context, a tag); "near" also links what says almost the same; "off" (the
+        default for other kinds) merges nothing. `similar`: up to three live memories close in meaning,
+        closest first: `{"id", "text", "said", "score"}`. `supersedes` names memories that this one replaces:
+        they are kept, and found `as_of` their time; `superseded` gives their texts. An id that cannot be
+        replaced is a `BadRequest`, and nothing is stored. `consolidated`: the operation by which the
+        configured language model replaced memories, else null. A second call with one `idempotency_key` has
+        the reply of the first. `birth_tags` are for a memory that this makes. `fields`:
+        `ctx.memory.columns.SETTABLE`.
         """
         _check_options(dedupe, supersedes)
         alias = given_name("alias", alias)
@@ -110,7 +83,7 @@ class Writing(Searching):
         memory = self._draft({**fields, "text": text}, self._following_ms())
         dedupe = dedupe or ("exact" if memory.kind == "fact" else "off")
         [vectors] = self._embedding.packed([memory.text])
-        neighbours = self.near(memory.text, memory.kind) if dedupe == "near" else []
+        close = self.similar(memory, vectors)
         with self._writing("put") as writer:
             if (reply := request.answered(writer)) is not None:
                 return reply
@@ -123,20 +96,26 @@ class Writing(Searching):
                 memory = writer.insert(memory, self._embedding.model, vectors)
                 if alias is not None:
                     writer.alias(memory, alias)
-                for neighbour, score in neighbours:
-                    writer.link(memory, neighbour.no, score)
+            superseded = self._supersede(writer, memory, supersedes)
+            gone = {memory.id, *(older.id for older in superseded)}
+            close = [pair for pair in close if pair[0].id not in gone]
+            near = [pair for pair in close if dedupe == "near" and _nearly_same(memory, *pair)]
+            for neighbour, score in near:
+                writer.link(memory, neighbour.no, score)
             reply = {
                 "id": memory.id,
                 "created": twin is None,
                 "duplicate_of": None if twin is None else twin.id,
-                "superseded": self._supersede(writer, memory, supersedes),
-                "near": [{"id": neighbour.id, "score": score} for neighbour, score in neighbours],
+                "superseded": [shown(older) for older in superseded],
+                "similar": [{**shown(older), "score": score} for older, score in close[:MAX_SIMILAR]],
+                "near": [{"id": neighbour.id, "score": score} for neighbour, score in near],
                 "flags": memory.flags,
                 "op_id": writer.op_id if writer.changed else None,
+                "consolidated": None,
             }
             request.keep(writer, reply)
         self._embedding.stored([vectors])
-        return reply
+        return self._consolidated(reply, memory, [older for older, _ in close[:MAX_SIMILAR]])
 
     def _drafts(self, items: Sequence[JSON], container: JSON, now_ms: int) -> list[Memory]:
         if container is None:
@@ -144,36 +123,89 @@ class Writing(Searching):
         return self._contained(items, container, now_ms)
 
     def put_many(
-        self, items: Sequence[JSON], container: JSON = None, *, idempotency_key: str | None = None
+        self,
+        items: Sequence[JSON],
+        container: JSON = None,
+        *,
+        supersedes: Sequence[str] = (),
+        idempotency_key: str | None = None,
     ) -> JSON:
-        """Stores a container and what is in it, all or nothing: `{"id", "ids", "created", "op_id"}`.
+        """Stores a container and what is in it, all or nothing: `{"id", "ids", "created", "superseded",
+        "similar", "op_id"}`.
 
         Each item is an object with `text` and the fields of `put`; in a container its `kind` is "message"
-        unless it says otherwise. The container's text is its label unless it has one, its kind
-        "conversation". Nothing is deduplicated.
+        by default. The container's text is its label unless it has one, its kind "conversation". Nothing is
+        deduplicated, but with `supersedes` (containers that this one replaces, with what they hold) a
+        container that is there already, the same, is not stored again. `similar`: up to three containers that
+        hold something close in meaning: `{"id", "label", "text", "said", "score"}`.
         """
         _check_items(items, container)
-        request = Request.of(idempotency_key, "put_many", {"items": list(items), "container": container})
+        check_ids(supersedes)
+        if supersedes and container is None:
+            raise BadRequest("supersedes: of a container")
+        arguments: dict[str, JSON] = {"items": list(items), "container": container}
+        if supersedes:
+            arguments["supersedes"] = list(supersedes)
+        request = Request.of(idempotency_key, "put_many", arguments)
         if (reply := self._answered(request)) is not None:
             return reply
         drafts = self._drafts(items, container, self._following_ms())
         vectors = self._embedding.packed([memory.text for memory in drafts])
+        similar = self._similar_containers(drafts, vectors) if container is not None else []
         with self._writing("put_many") as writer:
             if (reply := request.answered(writer)) is not None:
                 return reply
-            ids = []
-            for memory, packed in zip(drafts, vectors, strict=True):
+            stored = self._same_container(writer, drafts) if supersedes else []
+            ids = [memory.id for memory in stored]
+            for memory, packed in zip(drafts, vectors, strict=True) if not stored else ():
                 memory = memory if container is not None else self._placed(writer, memory)
                 ids.append(writer.insert(memory, self._embedding.model, packed).id)
+            superseded: list[Memory] = []
+            if supersedes:
+                superseded = self._supersede(writer, self._must_find(writer, ids[0]), supersedes)
+            gone = {*ids, *(older.id for older in superseded)}
             reply = {
                 "id": ids[0] if container is not None else None,
                 "ids": ids[container is not None :],
-                "created": len(ids),
-                "op_id": writer.op_id,
+                "created": 0 if stored else len(ids),
+                "superseded": [shown(older) for older in superseded if older.parent is None],
+                "similar": [entry for entry in similar if entry["id"] not in gone][:MAX_SIMILAR],
+                "op_id": writer.op_id if writer.changed else None,
             }
             request.keep(writer, reply)
         self._embedding.stored(vectors)
         return reply
+
+    def _similar_containers(self, drafts: Sequence[Memory], vectors: Sequence[Sequence[bytes]]) -> list[JSON]:
+        """The containers of messages that are close in meaning to one of a new container, closest first."""
+        best: dict[str, tuple[Memory, float]] = {}
+        for message, packed in zip(drafts[1 : 1 + MAX_COMPARED], vectors[1:], strict=False):
+            for older, score in self.similar(message, packed):
+                if older.parent is not None and score > best.get(older.parent, (older, -1.0))[1]:
+                    best[older.parent] = older, score
+        with self._view() as view:
+            parents = {id: parent for id in best if (parent := self._find(view, id)) is not None}
+        found = [
+            {**shown(older), "id": id, "label": parents[id].label, "score": score}
+            for id, (older, score) in best.items()
+            if id in parents and parents[id].superseded_by is None
+        ]
+        return sorted(found, key=lambda entry: (-entry["score"], entry["id"]))
+
+    def _same_container(self, writer: Writer, drafts: Sequence[Memory]) -> list[Memory]:
+        """A live container that is the same as a new one, and what it holds in order; [] if there is none."""
+        parent = drafts[0]
+        for twin in writer.same_gist(parent.gist, writer.at_ms):
+            members = writer.with_contents(twin)
+            contents = sorted(
+                (member for member in members if member.parent == twin.id and member.deleted_ms is None),
+                key=lambda member: member.ordinal or 0,
+            )
+            if all(getattr(twin, name) == getattr(parent, name) for name in ("kind", "label", "folder")) and [
+                (member.role, member.text) for member in contents
+            ] == [(message.role, message.text) for message in drafts[1:]]:
+                return [twin, *contents]
+        return []
 
     def _contained(self, items: Sequence[JSON], container: JSON, now_ms: int) -> list[Memory]:
         """The container, then its items."""
@@ -199,7 +231,7 @@ class Writing(Searching):
             _check_version(memory, expect_version)
             if not changes.keys().isdisjoint(SCREENED):
                 changes["flags"] = self._flags_of(memory._replace(**changes))
-            changes = _followed(memory, _said_by_now(changes, writer.at_ms), patch.get("timestamp"))
+            changes = followed(memory, said_by_now(changes, writer.at_ms), patch.get("timestamp"))
             changed = _changed_names(memory, changes)
             if changed:
                 memory = self._patched(writer, memory, changes, vectors)
@@ -221,7 +253,7 @@ class Writing(Searching):
             following["gist"] = gist(changes["text"])
         following["content_hash"] = content_hash(memory._replace(**changes))
         if "said_ms" in changes:
-            following |= _hold_since(writer, memory, memory._replace(said_ms=changes["said_ms"]).uttered_ms)
+            following |= hold_since(writer, memory, memory._replace(said_ms=changes["said_ms"]).uttered_ms)
         patched = writer.patch(memory, {**changes, **following})
         if patched.text != memory.text:
             writer.replace_vectors(patched, self._embedding.model, vectors)
@@ -338,12 +370,12 @@ class Writing(Searching):
 
     def _draft(self, fields: dict[str, JSON], now_ms: int) -> Memory:
         columns, flags = self._screened(checked({**fields, "text": fields.get("text")}))
-        columns = _said_by_now(columns, now_ms)
+        columns = said_by_now(columns, now_ms)
         said_ms = columns.get("said_ms")
         if columns.get("event_ms") is None:
-            ahead_ms = 0 if said_ms is None else _ahead_ms(fields["timestamp"])
-            columns |= _read_times(columns["text"], now_ms if said_ms is None else said_ms, ahead_ms)
-        _check_span(columns.get("event_ms"), columns.get("event_last_ms"))
+            ahead_ms = 0 if said_ms is None else zone_ms(fields["timestamp"])
+            columns |= read_times(columns["text"], now_ms if said_ms is None else said_ms, ahead_ms)
+        check_span(columns.get("event_ms"), columns.get("event_last_ms"))
         memory = draft(columns, now_ms, self.source, self._resources.new_id)
         return memory._replace(flags=sorted(flags))
 
@@ -369,58 +401,10 @@ class Writing(Searching):
                 return twin
         return None
 
-    def _supersede(self, writer: Writer, memory: Memory, ids: Sequence[str]) -> list[str]:
-        replaced = []
-        for id in ids:
-            older = self._must_find(writer, id)
-            if older.id == memory.id:
-                raise BadRequest("supersedes: a memory cannot take its own place")
-            if older.superseded_by == memory.id:
-                continue
-            if older.superseded_by is not None:
-                raise Conflict(f"the memory {older.id} was superseded by {older.superseded_by} already")
-            end_ms = max(memory.valid_from_ms, older.valid_from_ms)
-            writer.patch(older, {"valid_to_ms": end_ms, "superseded_by": memory.id})
-            replaced.append(older.id)
-        return replaced
 
-
-def _ahead_ms(timestamp: JSON) -> int:
-    """By how much clocks are ahead of UTC where a moment was given; 0 where it does not name a zone."""
-    return ahead_of_utc_ms(timestamp) if isinstance(timestamp, str) else 0
-
-
-def _read_times(text: str, said_ms: int, ahead_ms: int) -> dict[str, JSON]:
-    """When what a text tells of happened, as the columns of it; none where it does not say. `ahead_ms`: of
-    UTC, where it was said.
-    """
-    span = happened(text, said_ms, ahead_ms)
-    return {} if span is None else {"event_ms": span.first_ms, "event_last_ms": span.last_ms}
-
-
-_NO_TIMES: dict[str, JSON] = {"event_ms": None, "event_last_ms": None}
-
-
-_HOUR_MS = 3_600_000
-# By how much the world's zones are ahead of UTC: whole hours, then the others (Newfoundland, India, ...).
-_ZONES_MS = tuple(
-    round(hours * _HOUR_MS)
-    for hours in (
-        *sorted(range(-12, 15), key=abs),
-        *(-9.5, -3.5, -2.5, 3.5, 4.5, 5.5, 5.75, 6.5, 8.75, 9.5, 10.5, 12.75, 13.75),
-    )
-)
-
-
-def _zone_of(memory: Memory) -> int | None:
-    """By how much the zone is ahead of UTC in which a memory's days were read from its text; None: they were
-    given. The zone is not kept, and days that were read are those of one of all that there are.
-    """
-    times = {"event_ms": memory.event_ms, "event_last_ms": memory.event_last_ms}
-    for ahead_ms in _ZONES_MS:
-        if _NO_TIMES | _read_times(memory.text, memory.uttered_ms, ahead_ms) == times:
-            return ahead_ms
-    return None
+def _nearly_same(memory: Memory, other: Memory, score: float) -> bool:
+    terms, others = set(query_terms(memory.text)), set(query_terms(other.text))
+    return score >= NEAR_COSINE or len(terms & others) >= NEAR_WORDS * len(terms | others)
 
 
 def _contained_nos(view: Reader, memories: Iterable[Memory], *, deleted: bool) -> set[int]:
@@ -446,68 +430,6 @@ def _changed_names(memory: Memory, changes: dict[str, JSON]) -> list[str]:
     """The fields that a change makes other than they are, as callers know them."""
     differing = [name for name, value in changes.items() if getattr(memory, name) != value]
     return sorted(public_name(name) for name in differing if name != "flags")
-
-
-def _followed(memory: Memory, changes: dict[str, JSON], timestamp: JSON) -> dict[str, JSON]:
-    """Changes with those that follow from them. Raises `BadRequest` for a span that ends before it begins."""
-    if "context" in changes and "contexts" not in changes:
-        changes["contexts"] = [name for name in memory.contexts if name != changes["context"]]
-    changes |= _following_times(memory, changes, timestamp)
-    if "event_ms" in changes or "event_last_ms" in changes:
-        revised = memory._replace(**changes)
-        _check_span(revised.event_ms, revised.event_last_ms)
-    return changes
-
-
-def _following_times(memory: Memory, changes: dict[str, JSON], timestamp: JSON) -> dict[str, JSON]:
-    """What becomes of the time at which something happened when a memory is changed so: a day that was given
-    has no other end, and what was read from the text is read anew. `timestamp`: the moment as it was given.
-    """
-    if "event_ms" in changes:
-        return {} if "event_last_ms" in changes else {"event_last_ms": None}
-    if "event_last_ms" in changes or changes.keys().isdisjoint(("text", "said_ms")):
-        return {}
-    ahead_ms = _zone_of(memory)
-    if ahead_ms is None:
-        return {}
-    corrected_memory = memory._replace(**changes)
-    named_ms = _ahead_ms(timestamp)
-    if named_ms or changes.get("said_ms", memory.uttered_ms) != memory.uttered_ms:
-        ahead_ms = named_ms
-    times = _NO_TIMES | _read_times(corrected_memory.text, corrected_memory.uttered_ms, ahead_ms)
-    return {name: value for name, value in times.items() if getattr(memory, name) != value}
-
-
-def _said_by_now(columns: dict[str, JSON], now_ms: int) -> dict[str, JSON]:
-    """The columns, where something is given as said more than a day ahead: nobody has said it then. It is to
-    happen then, and what is said next is later all the same.
-    """
-    said_ms = columns.get("said_ms")
-    if said_ms is None or said_ms <= now_ms + DAY_MS:
-        return columns
-    others = {name: value for name, value in columns.items() if name != "said_ms"}
-    return {**others, "event_ms": columns.get("event_ms") or said_ms}
-
-
-def _check_span(first_ms: int | None, last_ms: int | None) -> None:
-    if first_ms is not None and last_ms is not None and last_ms < first_ms:
-        raise BadRequest("event_end: it lies before event_date")
-
-
-def _hold_since(writer: Writer, memory: Memory, said_ms: int) -> dict[str, JSON]:
-    """From when a memory holds, and until when, where it was said at another time than was thought; so does
-    that until which what it took the place of held.
-    """
-    if memory.valid_from_ms != memory.uttered_ms and said_ms > memory.valid_from_ms:
-        return {}  # it was said before, too
-    outdated = Condition("m.superseded_by = ?", (memory.id,))
-    for older in list(writer.select([UNDELETED, outdated])):
-        writer.patch(older, {"valid_to_ms": max(said_ms, older.valid_from_ms)})
-    following: dict[str, JSON] = {"valid_from_ms": said_ms}
-    successor = writer.row(memory.superseded_by) if memory.superseded_by else None
-    if successor is not None:
-        following["valid_to_ms"] = max(successor.valid_from_ms, said_ms)
-    return following
 
 
 def _has_room(twin: Memory, memory: Memory) -> bool:
@@ -544,8 +466,7 @@ def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
 def _check_options(dedupe: JSON, supersedes: JSON) -> None:
     if dedupe is not None and dedupe not in DEDUPES:
         raise BadRequest(f"dedupe: one of {', '.join(DEDUPES)}")
-    if not isinstance(supersedes, list | tuple) or not all(isinstance(id, str) for id in supersedes):
-        raise BadRequest("supersedes: a list of ids")
+    check_ids(supersedes)
 
 
 def _check_items(items: Sequence[JSON], container: JSON) -> None:
@@ -557,10 +478,3 @@ def _check_items(items: Sequence[JSON], container: JSON) -> None:
         raise BadRequest("items: nothing to store")
     if len(items) > MAX_ITEMS:
         raise BadRequest(f"items: {len(items)} given, at most {MAX_ITEMS} in one call")
-
-
-def given_name(name: str, value: JSON) -> str | None:
-    """A name that a caller gives. Raises `BadRequest`."""
-    if value is not None and (not isinstance(value, str) or not 0 < len(value) <= MAX_KEY_CHARS):
-        raise BadRequest(f"{name}: a text of 1 to {MAX_KEY_CHARS} characters")
-    return short_text(name, value)

@@ -96,7 +96,7 @@ async function recall(words, query) {
   find("memory-list").replaceChildren(...results.map((memory) => row({ ...memory, text: memory.text || memory.content })));
   find("memory-more").hidden = true;
   const number = count(results.length, "memory", "memories");
-  say(!results.length ? "Nothing stored answers this." : answer.answered === false ? `Nothing stored answers this plainly; ${number} that come nearest` : `${number}, the best first`);
+  say(!results.length ? "Nothing stored answers this." : `${number}, the best first`);
 }
 
 // What a question does not narrow by: when it was said, and where it belongs.

@@ -1,0 +1,112 @@
+"""When a memory was said, holds, and happened: what follows for its columns from a text and its moment."""
+
+from ctx.clock import DAY_MS, ahead_of_utc_ms
+from ctx.errors import BadRequest
+from ctx.memory.columns import Memory
+from ctx.memory.dates import happened
+from ctx.memory.filters import Condition
+from ctx.memory.reader import UNDELETED
+from ctx.memory.writer import Writer
+from ctx.types import JSON
+
+
+def zone_ms(timestamp: JSON) -> int:
+    """By how much clocks are ahead of UTC where a moment was given; 0 where it does not name a zone."""
+    return ahead_of_utc_ms(timestamp) if isinstance(timestamp, str) else 0
+
+
+def read_times(text: str, said_ms: int, ahead_ms: int) -> dict[str, JSON]:
+    """When what a text tells of happened, as the columns of it; none where it does not say. `ahead_ms`: of
+    UTC, where it was said.
+    """
+    span = happened(text, said_ms, ahead_ms)
+    return {} if span is None else {"event_ms": span.first_ms, "event_last_ms": span.last_ms}
+
+
+_NO_TIMES: dict[str, JSON] = {"event_ms": None, "event_last_ms": None}
+
+
+_HOUR_MS = 3_600_000
+
+
+# By how much the world's zones are ahead of UTC: whole hours, then the others (Newfoundland, India, ...).
+_ZONES_MS = tuple(
+    round(hours * _HOUR_MS)
+    for hours in (
+        *sorted(range(-12, 15), key=abs),
+        *(-9.5, -3.5, -2.5, 3.5, 4.5, 5.5, 5.75, 6.5, 8.75, 9.5, 10.5, 12.75, 13.75),
+    )
+)
+
+
+def _zone_of(memory: Memory) -> int | None:
+    """By how much the zone is ahead of UTC in which a memory's days were read from its text; None: they were
+    given. The zone is not kept, and days that were read are those of one of all that there are.
+    """
+    times = {"event_ms": memory.event_ms, "event_last_ms": memory.event_last_ms}
+    for ahead_ms in _ZONES_MS:
+        if _NO_TIMES | read_times(memory.text, memory.uttered_ms, ahead_ms) == times:
+            return ahead_ms
+    return None
+
+
+def followed(memory: Memory, changes: dict[str, JSON], timestamp: JSON) -> dict[str, JSON]:
+    """Changes with those that follow from them. Raises `BadRequest` for a span that ends before it begins."""
+    if "context" in changes and "contexts" not in changes:
+        changes["contexts"] = [name for name in memory.contexts if name != changes["context"]]
+    changes |= _following_times(memory, changes, timestamp)
+    if "event_ms" in changes or "event_last_ms" in changes:
+        revised = memory._replace(**changes)
+        check_span(revised.event_ms, revised.event_last_ms)
+    return changes
+
+
+def _following_times(memory: Memory, changes: dict[str, JSON], timestamp: JSON) -> dict[str, JSON]:
+    """What becomes of the time at which something happened when a memory is changed so: a day that was given
+    has no other end, and what was read from the text is read anew. `timestamp`: the moment as it was given.
+    """
+    if "event_ms" in changes:
+        return {} if "event_last_ms" in changes else {"event_last_ms": None}
+    if "event_last_ms" in changes or changes.keys().isdisjoint(("text", "said_ms")):
+        return {}
+    ahead_ms = _zone_of(memory)
+    if ahead_ms is None:
+        return {}
+    corrected_memory = memory._replace(**changes)
+    named_ms = zone_ms(timestamp)
+    if named_ms or changes.get("said_ms", memory.uttered_ms) != memory.uttered_ms:
+        ahead_ms = named_ms
+    times = _NO_TIMES | read_times(corrected_memory.text, corrected_memory.uttered_ms, ahead_ms)
+    return {name: value for name, value in times.items() if getattr(memory, name) != value}
+
+
+def said_by_now(columns: dict[str, JSON], now_ms: int) -> dict[str, JSON]:
+    """The columns, where something is given as said more than a day ahead: nobody has said it then. It is to
+    happen then, and what is said next is later all the same.
+    """
+    said_ms = columns.get("said_ms")
+    if said_ms is None or said_ms <= now_ms + DAY_MS:
+        return columns
+    others = {name: value for name, value in columns.items() if name != "said_ms"}
+    return {**others, "event_ms": columns.get("event_ms") or said_ms}
+
+
+def check_span(first_ms: int | None, last_ms: int | None) -> None:
+    if first_ms is not None and last_ms is not None and last_ms < first_ms:
+        raise BadRequest("event_end: it lies before event_date")
+
+
+def hold_since(writer: Writer, memory: Memory, said_ms: int) -> dict[str, JSON]:
+    """From when a memory holds, and until when, where it was said at another time than was thought; so does
+    that until which what it took the place of held.
+    """
+    if memory.valid_from_ms != memory.uttered_ms and said_ms > memory.valid_from_ms:
+        return {}  # it was said before, too
+    outdated = Condition("m.superseded_by = ?", (memory.id,))
+    for older in list(writer.select([UNDELETED, outdated])):
+        writer.patch(older, {"valid_to_ms": max(said_ms, older.valid_from_ms)})
+    following: dict[str, JSON] = {"valid_from_ms": said_ms}
+    successor = writer.row(memory.superseded_by) if memory.superseded_by else None
+    if successor is not None:
+        following["valid_to_ms"] = max(successor.valid_from_ms, said_ms)
+    return following
