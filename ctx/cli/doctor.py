@@ -30,7 +30,7 @@ from ctx.server.address import local
 from ctx.server.policy import ServerSettings, setting_doubts, split_bind
 from ctx.store.plane import check_database
 from ctx.store.schema import COMPANIONS, is_damage
-from ctx.text import counted
+from ctx.text import counted, one_line
 from ctx.types import JSON, Caller
 from ctx.workspace import Workspace, open_workspace
 
@@ -349,7 +349,25 @@ def _memory(workspace: Workspace, fix: bool) -> Iterator[Finding]:
         yield Finding("memory", FAILED, f"{problem}; `ctx memory export` saves what can be read")
     if not problems:
         yield _sound_memory(workspace, banks, fix)
+        for bank in banks:
+            yield from _replaced_by_rule(workspace.memory.bank(bank).replaced_by_rule(), bank)
     yield from _packs(workspace)
+
+
+def _replaced_by_rule(replaced: Sequence[JSON], bank: str) -> Iterator[Finding]:
+    """The memories that earlier versions replaced by themselves, which this one does not do."""
+    if not replaced:
+        return
+    lines = [
+        f"'{one_line(memory['text'], 80)}': `ctx memory restore {memory['id']} --bank {bank}`"
+        for memory in replaced
+    ]
+    yield Finding(
+        "memory",
+        OK,
+        f"{counted(len(replaced), 'memory')} of bank '{bank}' were replaced by rules of an earlier version. "
+        "Each holds again with its command: " + "; ".join(lines),
+    )
 
 
 def _sound_memory(workspace: Workspace, banks: Sequence[str], fix: bool) -> Finding:

@@ -11,7 +11,7 @@ from memory_kit import Clock, WordEmbedder, texts
 from ctx.analyze import terms
 from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory.gist import first_person
-from ctx.memory.language import language, silent_terms
+from ctx.memory.language import _language, language, silent_terms
 
 
 @pytest.fixture(params=["words", "model"])
@@ -68,3 +68,11 @@ def test_to_be_called_is_no_answer_in_german() -> None:
 def test_many_users_are_not_the_user() -> None:
     assert first_person("Die Nutzer wollen einen Export") == "Die Nutzer wollen einen Export"
     assert first_person("Die Benutzeroberfläche ist neu") == "Die Benutzeroberfläche ist neu"
+
+
+def test_of_a_long_text_its_beginning_alone_is_kept() -> None:
+    """The language of a text is kept for the next search: of megabytes that would be gigabytes."""
+    beginning = "The stove in the cabin at Salzkammergut burns briquettes. " * 20
+    before = _language.cache_info().currsize
+    assert language(beginning + "a" * 1_000_000) == language(beginning + "b" * 1_000_000) == "en"
+    assert _language.cache_info().currsize <= before + 1

@@ -171,3 +171,19 @@ def test_confidence_is_how_likely_anything_answers(bank: MemoryBank) -> None:
     bank.put("The standup is at ten")
     assert bank.search("when is the standup")["confidence"] > 0.7
     assert bank.search("chocolate cake recipe")["confidence"] < 0.5
+
+
+def test_what_an_earlier_version_replaced_by_rule_is_listed_and_holds_again(bank: MemoryBank) -> None:
+    older, chosen, newer = (bank.put(text)["id"] for text in (BERLIN, "User lives in Rome", PARIS))
+    bank.supersede([chosen], newer)
+    assert bank.replaced_by_rule() == []
+    with bank._writing("put") as writer:  # as that version wrote it
+        replacing = writer.row(newer)
+        assert replacing is not None
+        bank._supersede(writer, replacing, [older])
+        writer.detail(reason="slot")
+    assert bank.replaced_by_rule() == [{"id": older, "text": BERLIN, "by": newer}]
+    reply = bank.restore(older)
+    assert (reply["count"], bank.count(), bank.replaced_by_rule()) == (1, 2, [])
+    bank.undo(reply["op_id"])
+    assert bank.count() == 1

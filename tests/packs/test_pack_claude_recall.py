@@ -74,7 +74,7 @@ def test_cr7_health_is_told_before_the_handshake(config: Path, server: PackServe
         ]
         assert (matches["status"], matches["toolsRegistered"], matches["database"]) == (
             "healthy",
-            5,
+            6,  # the seed's five, and supersede_memory
             "connected",
         )
         assert sorted(matches["memory"]) == ["external", "heapTotal", "heapUsed", "rss"]
@@ -297,7 +297,7 @@ def test_cr13_memories_carry_the_session_of_their_connection(server: PackServer,
 def test_cr15_bare_names_are_taken_on_its_own_endpoint_and_nowhere_else(
     server: PackServer, config: Path
 ) -> None:
-    assert sorted(server.tools(OWN)) == sorted(RECALL + name for name in BARE)
+    assert sorted(server.tools(OWN)) == sorted(RECALL + name for name in (*BARE, "supersede_memory"))
     assert {RECALL + name for name in BARE} <= set(server.tools("/mcp"))
     for name in BARE:
         if name == "search":

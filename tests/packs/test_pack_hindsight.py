@@ -178,7 +178,6 @@ def test_hs9_to_hs12_retain_is_found_at_once_and_again_through_another_door(
                     "type": "world",
                     "context": "programming_preferences",
                     "event_date": None,
-                    "happened": None,
                 }.items()
             )
             assert 0.7 <= matches["results"][0]["score"] <= 1

@@ -10,7 +10,7 @@ from ctx.errors import BadRequest
 from ctx.memory.bank.base import MAX_LIMIT, BankView
 from ctx.memory.columns import ORDERS, Memory, canonical, number, order_key, order_value, whole
 from ctx.memory.filters import Condition, compile_filter
-from ctx.memory.reader import FORGOTTEN, SCALAR, TAG, visible
+from ctx.memory.reader import FORGOTTEN, SCALAR, TAG, UNDELETED, Change, visible
 from ctx.memory.records import public_name
 from ctx.types import JSON
 
@@ -219,6 +219,25 @@ class Reading(BankView):
             )
         return entries[::-1]
 
+    def replaced_by_rule(self) -> list[JSON]:
+        """The memories that earlier versions replaced by rules of language, and that are still replaced:
+        `{"id", "text", "by"}`.
+        """
+        with self._view() as view:
+            by_rule = {
+                line.op_id
+                for line in view.journal()
+                if line.op == "put" and '"reason"' in line.detail  # only a rule gave one
+            }
+            replaced = (
+                view.select([UNDELETED, Condition("m.superseded_by IS NOT NULL", ())]) if by_rule else ()
+            )
+            return [
+                {"id": memory.id, "text": memory.text, "by": memory.superseded_by}
+                for memory in list(replaced)
+                if _replaced_in(view.history(memory.no)) in by_rule
+            ]
+
     def journal(self, *, after: int = 0, limit: int = 100) -> list[JSON]:
         """The bank's operations in order: `{"no", "op", "op_id", "at", "by", "detail", "hash"}`."""
         with self._view() as view:
@@ -235,6 +254,12 @@ class Reading(BankView):
             }
             for line in lines
         ]
+
+
+def _replaced_in(changes: Sequence[Change]) -> str | None:
+    """The operation that last set what replaced a memory."""
+    setting = [change for change in changes if "superseded_by" in (change.before or {})]
+    return setting[-1].op_id if setting else None
 
 
 def _group_column(group_by: str | None) -> tuple[str | None, tuple[JSON, ...]]:

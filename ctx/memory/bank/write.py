@@ -99,16 +99,14 @@ class Writing(Superseding):
             superseded = self._supersede(writer, memory, supersedes)
             gone = {memory.id, *(older.id for older in superseded)}
             close = [pair for pair in close if pair[0].id not in gone]
-            near = [pair for pair in close if dedupe == "near" and _nearly_same(memory, *pair)]
-            for neighbour, score in near:
-                writer.link(memory, neighbour.no, score)
+            near = _linked(writer, memory, close) if dedupe == "near" else []
             reply = {
                 "id": memory.id,
                 "created": twin is None,
                 "duplicate_of": None if twin is None else twin.id,
                 "superseded": [shown(older) for older in superseded],
                 "similar": [{**shown(older), "score": score} for older, score in close[:MAX_SIMILAR]],
-                "near": [{"id": neighbour.id, "score": score} for neighbour, score in near],
+                "near": near,
                 "flags": memory.flags,
                 "op_id": writer.op_id if writer.changed else None,
                 "consolidated": None,
@@ -400,6 +398,14 @@ class Writing(Superseding):
             ):
                 return twin
         return None
+
+
+def _linked(writer: Writer, memory: Memory, close: Sequence[tuple[Memory, float]]) -> list[JSON]:
+    """Links a memory with those that say almost the same."""
+    near = [pair for pair in close if _nearly_same(memory, *pair)]
+    for neighbour, score in near:
+        writer.link(memory, neighbour.no, score)
+    return [{"id": neighbour.id, "score": score} for neighbour, score in near]
 
 
 def _nearly_same(memory: Memory, other: Memory, score: float) -> bool:
