@@ -310,7 +310,7 @@ def test_cr15_bare_names_are_taken_on_its_own_endpoint_and_nowhere_else(
         assert refused.value.code == 404
     with piped(config, "claude-recall") as pipe:
         listed = [tool["name"] for tool in pipe.ask("tools/list")["result"]["tools"]]
-        assert sorted(listed) == sorted(RECALL + name for name in BARE)
+        assert sorted(listed) == sorted(RECALL + name for name in (*BARE, "supersede_memory"))
         assert (
             pipe.call("get_stats", {})["totalMemories"]
             == pipe.call(RECALL + "get_stats", {})["totalMemories"]
