@@ -9,7 +9,7 @@ from ctx.config import Config
 from ctx.errors import ConfigError
 from ctx.health import health
 from ctx.indexing.status import FIRST_ANSWERS_AT_MOST_S
-from ctx.searchers.pool import SearchProcesses
+from ctx.rates import open_window
 from ctx.server.advice import Advice
 from ctx.server.keys import KeyRing, Keys
 from ctx.store.plane import open_database
@@ -27,15 +27,12 @@ def services(workspace: Workspace) -> "Services":
     """What the server serves of a workspace."""
     from ctx.server.app import Services
     from ctx.server.overview import Overview
-    from ctx.server.work import SEARCH_THREADS, Work
 
     mcp = workspace.config.mcp.enabled and all(pack.mcp_enabled for pack in workspace.packs)
     keys = key_ring(workspace.config)
     keys.follow()
-    searches = _search_processes(workspace)
 
     def stop() -> None:
-        searches.close()
         keys.close()
         workspace.close()
 
@@ -45,26 +42,14 @@ def services(workspace: Workspace) -> "Services":
         health=partial(health, workspace),
         start=partial(workspace.background.start, patience_s=FIRST_ANSWERS_AT_MOST_S),
         begin=workspace.background.begin,
-        ending=workspace.background.wind_down,
         stop=stop,
         keys=keys,
         advice=server_advice(workspace),
         overview=Overview(workspace),
         pack_routes=_pack_routes(workspace),
         mcp=mcp_endpoint(workspace) if mcp else None,
-        work=Work(search_threads=max(SEARCH_THREADS, searches.threads)),
+        window=open_window(workspace.rates, "server", workspace.config.server.rate_limit_per_minute),
     )
-
-
-def _search_processes(workspace: Workspace) -> SearchProcesses:
-    """What shares the workspace's searches out; it stands in the place of the `search` tool."""
-    config, toolbox = workspace.config, workspace.toolbox
-    shared = bool(config.store.url) or workspace.plane.remote  # there further servers share the work
-    limit = 0 if shared else min(config.server.search_processes, (os.cpu_count() or 1) - 1)
-    tool = toolbox.get("search")
-    searches = SearchProcesses(config, tool, workspace, limit=limit)
-    toolbox.add(tool._replace(run=searches.run), replace=True)
-    return searches
 
 
 def server_advice(workspace: Workspace) -> Advice:

@@ -48,6 +48,12 @@ class Background:
         if space.packs and space.embedder is not None:
             self._run("ctx-memories", partial(upkeep.embed_memories, space.memory))
 
+    def publish_state(self, path: str) -> None:
+        """Keeps a file with the state of the indexer, for the worker processes."""
+        from ctx.indexing.state import publish  # 150 ms with the indexer
+
+        self._run("ctx-state", partial(publish, self._workspace.indexer, path))
+
     def begin(self) -> None:
         """Looks at the sources now: the first requests are answered."""
         if self.watcher is not None:
@@ -63,11 +69,6 @@ class Background:
             stop.wait()
         finally:
             self._workspace.close()
-
-    def wind_down(self) -> None:
-        """Tells the watcher to stop, without waiting for it; `close` must follow."""
-        if self.watcher is not None:
-            self.watcher.stop()
 
     def close(self) -> None:
         """Stops everything and waits for it."""
@@ -125,3 +126,11 @@ class Background:
         thread = Thread(target=job, args=(stopping,), name=name, daemon=True)
         thread.start()
         self._jobs.append((thread, stopping))
+
+
+class WorkerBackground(Background):
+    """What runs in a worker process, which does not follow the sources."""
+
+    def start(self, *, patience_s: float | None = None) -> None:
+        """Reloads changed scripts."""
+        self._workspace.scripts.watch()

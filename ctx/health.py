@@ -36,11 +36,11 @@ def health(workspace: Workspace) -> dict[str, JSON]:
     except StoreError as error:
         ailments.append(f"index: {error.message}")
     answer["uptime_s"] = round(time.monotonic() - workspace.started_s, 1)
-    indexer = workspace.indexer_at_work
-    if indexer is not None:
-        answer |= indexer.activity.health()
-        ailments = list(dict.fromkeys((*ailments, *indexer.activity.degraded)))
-    if indexer is not None or ailments:
+    state = workspace.indexer_state()
+    if state is not None:
+        answer |= state["health"]
+        ailments = list(dict.fromkeys((*ailments, *state["degraded"])))
+    if state is not None or ailments:
         answer["degraded"] = ailments
     return answer
 

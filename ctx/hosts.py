@@ -1,4 +1,4 @@
-"""What the host of an address means: this machine alone, or every address that it has."""
+"""Hosts of addresses: loopback, or every address of this machine."""
 
 import ipaddress
 
@@ -14,7 +14,7 @@ def is_loopback(host: str) -> bool:
 
 
 def url_host(host: str) -> str:
-    """A host as it stands before a port: an IPv6 address in brackets."""
+    """A host as written before a port: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 

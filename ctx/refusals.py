@@ -1,4 +1,4 @@
-"""The errors that only a door raises: who calls may not, or calls too often, too much or the wrong way.
+"""Errors of the network interfaces: no access, too many calls, wrong method, body too large.
 
 CtxError
 ├── AccessError
@@ -9,7 +9,7 @@ CtxError
 ├── MethodNotAllowed       the route exists, the method does not
 └── PayloadTooLarge        a body over the cap
 
-The rest of the tree is in ctx/errors.py, which every command loads.
+The rest of the tree is in ctx/errors.py.
 """
 
 from ctx.errors import AccessError, CtxError
@@ -19,7 +19,7 @@ class Unauthorized(AccessError):
     word = "unauthorized"
 
     def __init__(self, message: str, *, presented: bool = False) -> None:
-        """`presented`: a key came, and it was not the right one."""
+        """`presented`: the request had a key, which does not open this."""
         super().__init__(message)
         self.presented = presented
 

@@ -1,19 +1,19 @@
-"""What a service answers over HTTP, read whole and within bounds: it may be odd, endless, or a bomb."""
+"""Reads the reply of another HTTP service, within bounds of size and time."""
 
 import time
 from typing import Any
 
-# Of one reply: twice the longest that a ctx gives, ten times a batch of the longest vectors, as decimals.
+# Ten times a batch of the longest vectors, written as decimals.
 MAX_REPLY_BYTES = 64 << 20
 
 
 class Boundless(Exception):
-    """A reply that is not read to its end; its text is the end of a sentence that begins with who answers."""
+    """A reply that is too large or packed twice. The message completes a sentence: "the server ..."."""
 
 
 def read_reply(response: Any, most_bytes: int, within_s: float) -> bytes:
-    """The body of an open reply of httpx's, unpacked. Raises `Boundless`, `TimeoutError` where it does not
-    end `within_s` from now, and httpx's errors.
+    """The decoded body of an open httpx response. Raises `Boundless`, `TimeoutError` if it does not end
+    `within_s` from now, and httpx's errors.
     """
     ends_s = time.monotonic() + within_s
     if "," in response.headers.get("content-encoding", ""):  # packed twice, a kilobyte is gigabytes

@@ -13,7 +13,7 @@ from math import inf
 from threading import RLock
 from typing import TYPE_CHECKING, Self
 
-from ctx.background import Background
+from ctx.background import Background, WorkerBackground
 from ctx.config import Config
 from ctx.embed import Embedder, open_embedder
 from ctx.errors import Busy, EmbeddingsDisabled, StoreError
@@ -73,10 +73,19 @@ class Workspace:
     `reading`: the catalog is opened for reading only.
     """
 
-    def __init__(self, config: Config, *, reading: bool = False, projecting: bool = True) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        reading: bool = False,
+        projecting: bool = True,
+        rates: str | None = None,
+    ) -> None:
+        """`rates`: the file in which the calls of packs are counted; None: in memory."""
         self.config = config
         self.started_s = time.monotonic()
         self.background = Background(self)
+        self.rates = rates
         self._reading = reading
         self._projecting = projecting
         self._lock = RLock()
@@ -477,6 +486,30 @@ class Workspace:
                 environ=os.environ,
                 database=config.db.path,
                 sessions=self._sessions,
+                rates=self.rates,
             )
             self._opened.extend(pack.close for pack in packs)
             return packs
+
+    def indexer_state(self) -> dict[str, JSON] | None:
+        """What the indexer does and did (ctx/indexing/state.py); None if there is no indexer."""
+        from ctx.indexing.state import indexer_state  # 150 ms with the indexer
+
+        return None if self.indexer_at_work is None else indexer_state(self.indexer_at_work)
+
+
+class WorkerWorkspace(Workspace):
+    """The workspace of a worker process (`ctx serve --workers`): it answers, and another process follows the
+    sources and embeds.
+    """
+
+    def __init__(self, config: Config, *, state: str, rates: str) -> None:
+        """`state`: the file in which the other process says what its indexer does."""
+        super().__init__(config, rates=rates)
+        self.background = WorkerBackground(self)
+        self._state = state
+
+    def indexer_state(self) -> dict[str, JSON] | None:
+        from ctx.indexing.state import published  # 150 ms with the indexer
+
+        return published(self._state)

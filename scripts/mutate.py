@@ -74,11 +74,11 @@ ROOMS = {
         ),
         ("tests/memory",),
     ),
-    "guard": Room(
-        ("ctx/server/guard.py", "ctx/server/zones.py"),
+    "middleware": Room(
+        ("ctx/server/middleware.py", "ctx/server/zones.py"),
         (
             "tests/server/test_zones.py",
-            "tests/server/test_guard.py",
+            "tests/server/test_middleware.py",
             "tests/server/test_guard_documents.py",
             "tests/server/test_policy.py",
             "tests/server/test_run.py",
@@ -86,9 +86,9 @@ ROOMS = {
     ),
     "policy": Room(
         ("ctx/server/policy.py",),
-        ("tests/server/test_policy.py", "tests/server/test_zones.py", "tests/server/test_guard.py"),
+        ("tests/server/test_policy.py", "tests/server/test_zones.py", "tests/server/test_middleware.py"),
     ),
-    "keys": Room(("ctx/server/keys.py",), ("tests/server/test_keys.py", "tests/server/test_guard.py")),
+    "keys": Room(("ctx/server/keys.py",), ("tests/server/test_keys.py", "tests/server/test_middleware.py")),
     "frames": Room(("ctx/lua/frames.py",), ("tests/lua/test_lua_frames.py",)),
 }
 

@@ -87,6 +87,11 @@ def test_keys_of_context_harness_that_do_nothing_here_are_told_why_and_the_rest_
     assert "[retrieval] doc_agg has no effect: the best chunk of a document decides" in second
 
 
+def test_search_processes_are_gone_and_the_warning_names_workers(tmp_path: Path) -> None:
+    (warning,) = loaded(tmp_path, "[server]\nsearch_processes = 2").warnings
+    assert "[server] search_processes has no effect: `ctx serve --workers N`" in warning
+
+
 def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
     message = complaint(
         tmp_path,

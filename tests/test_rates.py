@@ -1,35 +1,68 @@
 """How often a caller may call, by a clock of the test's own."""
 
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
 import pytest
 
-from ctx.rates import SlidingWindow
+from ctx.rates import SharedWindow, SlidingWindow
 from ctx.refusals import RateLimited
 
+Make = Callable[..., SlidingWindow | SharedWindow]
 
-def test_the_window_slides_and_a_refused_call_does_not_count() -> None:
+
+@pytest.fixture(params=["memory", "file"])
+def window(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    """Makes a window of either kind."""
+    if request.param == "memory":
+        return SlidingWindow
+    return partial(SharedWindow, str(tmp_path / "rates.db"), "server")
+
+
+def test_the_window_slides_and_a_refused_call_does_not_count(window: Make) -> None:
     present = [0.0]
-    window = SlidingWindow(3, clock=lambda: present[0])
+    rate = window(3, clock=lambda: present[0])
     for moment in (0.0, 20.0, 40.0):
         present[0] = moment
-        window.spend("a")
+        rate.spend("a")
     present[0] = 59.9
     with pytest.raises(RateLimited, match="more than 3 calls in 60 s") as limited:
-        window.spend("a")
+        rate.spend("a")
     assert limited.value.retry_after_s == pytest.approx(0.1)
-    window.spend("b")  # another caller has a window of its own
+    rate.spend("b")  # another caller has a window of its own
     present[0] = 60.0
-    window.spend("a")  # the first call left the window, and no more than it
+    rate.spend("a")  # the first call left the window, and no more than it
     with pytest.raises(RateLimited):
-        window.spend("a")
-    assert window.current("a") == 3
+        rate.spend("a")
+    assert rate.current("a") == 3
     present[0] = 200.0
-    assert window.current("a") == 0
+    assert rate.current("a") == 0
 
 
-def test_no_limit_is_no_limit() -> None:
-    window = SlidingWindow(0)
+def test_no_limit_is_no_limit(window: Make) -> None:
+    rate = window(0)
     for _ in range(10_000):
-        window.spend("a")
+        rate.spend("a")
+
+
+def test_who_calls_too_often_is_told_in_the_words_that_were_chosen(window: Make) -> None:
+    rate = window(1, refusal="Rate limit exceeded")
+    rate.spend("a")
+    with pytest.raises(RateLimited, match="Rate limit exceeded") as limited:
+        rate.spend("a")
+    assert limited.value.data == {"limit": 1}
+
+
+def test_windows_of_one_name_in_a_file_count_together_and_those_of_another_apart(tmp_path: Path) -> None:
+    path = str(tmp_path / "rates.db")
+    first, second, other = (SharedWindow(path, name, 2) for name in ("server", "server", "sekha"))
+    first.spend("a")
+    second.spend("a")
+    for full in (first, second):
+        with pytest.raises(RateLimited):
+            full.spend("a")
+    other.spend("a")
 
 
 def test_the_window_forgets_callers_rather_than_grow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,11 +73,3 @@ def test_the_window_forgets_callers_rather_than_grow(monkeypatch: pytest.MonkeyP
     window.spend("a")  # forgotten: the longest silent
     with pytest.raises(RateLimited):
         window.spend("c")
-
-
-def test_who_calls_too_often_is_told_in_the_words_that_were_chosen() -> None:
-    window = SlidingWindow(1, refusal="Rate limit exceeded")
-    window.spend("a")
-    with pytest.raises(RateLimited, match="Rate limit exceeded") as limited:
-        window.spend("a")
-    assert limited.value.data == {"limit": 1}

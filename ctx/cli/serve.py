@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from dataclasses import replace
 
 from ctx.assemble import server_advice, server_settings, services
@@ -24,6 +24,8 @@ from ctx.errors import BadRequest, ConfigError
 from ctx.server.address import local
 from ctx.server.policy import ServerSettings, closed, open_to_pages, setting_doubts
 from ctx.workspace import Workspace, open_workspace
+
+MAX_WORKERS = 64
 
 
 def add_options(command: str, options: Parser) -> None:
@@ -52,8 +54,21 @@ def _serve_options(options: Parser) -> None:
         action="store_true",
         help="bind beyond this machine without a key: whoever reaches the port may use it",
     )
+    options.add_argument(
+        "--workers",
+        type=_worker_count,
+        default=1,
+        metavar="N",
+        help="for teams: N processes answer, and one more follows the sources and embeds",
+    )
     log_option(options, "info")
     options.add_argument("--log-format", choices=("text", "json"), default="text")
+
+
+def _worker_count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_WORKERS:
+        raise ArgumentTypeError(f"must be 1 to {MAX_WORKERS}")
+    return int(text)
 
 
 def _serve(args: Namespace) -> int:
@@ -63,6 +78,7 @@ def _serve(args: Namespace) -> int:
     if args.stdio:
         mcp = command_parser("mcp")
         return pipes.run("mcp", mcp.parse_args(["--config", args.config] if args.config else []))
+    from ctx.cli.workers import serve_with_workers
     from ctx.server.app import create_app  # the web server: 200 ms
     from ctx.server.run import serve
 
@@ -74,7 +90,7 @@ def _serve(args: Namespace) -> int:
     with open_workspace(config) as workspace:
         workspace.load_extensions()  # what is wrong with a pack ends the start here, not the first call
         settings = server_settings(workspace, insecure_no_auth=args.insecure_no_auth)
-        app = create_app(services(workspace), settings)
+        app = create_app(services(workspace), settings) if args.workers == 1 else None
         logging.getLogger("ctx.server").info("%s", page_access(workspace, settings))
         for doubt in setting_doubts(settings.allowed_hosts, settings.cors_origins, settings.allowed_origins):
             logging.getLogger("ctx.server").warning("%s", doubt)
@@ -91,7 +107,11 @@ def _serve(args: Namespace) -> int:
                         file=sys.stderr,
                     )
 
-            serve(app, settings.bind, announce=announce)
+            if app is not None:
+                serve(app, settings.bind, announce=announce)
+            else:
+                log = (args.log_level, args.log_format)
+                serve_with_workers(workspace, settings, args.workers, announce=announce, log=log)
     return 0
 
 

@@ -16,12 +16,13 @@ from ctx.types import JSON, as_table, plain_entries
 
 Table = dict[str, JSON]
 
-# Keys of Context Harness v0.8 that do nothing here: the user is told why, and ctx starts.
+# Keys of Context Harness v0.8 and of earlier versions that do nothing here: a warning says why.
 WITHOUT_EFFECT = {
     "vector_index": "the vector index needs no settings; delete the section",
     "registries": "`ctx registry install NAME URL` installs a registry; delete the section",
     "retrieval.group_by": "results are always grouped by document; delete the key",
     "retrieval.doc_agg": "the best chunk of a document decides; delete the key",
+    "server.search_processes": "`ctx serve --workers N` starts processes that answer; delete the key",
 }
 RENAMED = {"connectors.filesystem.max_extract_bytes": "max_file_bytes"}
 

@@ -168,11 +168,6 @@ class Server:
     rate_limit_per_minute: int = safe(0, "requests per minute and client; 0: no limit", within=(0, 1_000_000))
     max_body_bytes: int = safe(1_048_576, "a larger request gets 413", within=(1024, 1_073_741_824))
     metrics: bool = safe(False, "Prometheus metrics at `/metrics`")
-    search_processes: int = safe(
-        1,
-        "processes that answer searches for the server under load; no more than there are spare cores",
-        within=(0, 16),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from ctx.packs.remote import RemotePack
 from ctx.packs.scripts import OwnScript, pack_script, read_own, shared_text
 from ctx.packs.sessions import OpenSessions
 from ctx.packs.settings import keys, rate_limit, served_manifest
-from ctx.rates import SlidingWindow
+from ctx.rates import open_window
 from ctx.refusals import Unauthorized
 from ctx.tools.agents import Agent, Agents, Prompt
 from ctx.tools.arguments import from_text
@@ -61,6 +61,7 @@ class Pack:
         home: str,
         database: str,
         sessions: OpenSessions,
+        rates: str | None = None,
     ) -> None:
         self.manifest = manifest
         self.name = manifest.name
@@ -73,7 +74,8 @@ class Pack:
         named = settings.get("default_bank") or manifest.variable(environ, "bank") or manifest.default_bank
         self.default_bank = check_nameable(str(named))
         self.mcp_enabled = (manifest.variable(environ, "mcp_enabled") or "").lower() not in NO
-        self.rate = SlidingWindow(rate_limit(manifest, settings, environ), refusal="Rate limit exceeded")
+        limit = rate_limit(manifest, settings, environ)
+        self.rate = open_window(rates, self.name, limit, "Rate limit exceeded")
         self.sessions = sessions(self.name, _sessions_path(manifest, settings, home))
         self._policy = Policy(self.name)
         self.tools: dict[str, Tool] = {}
@@ -456,8 +458,11 @@ def load_packs(
     environ: Mapping[str, str],
     database: str,
     sessions: OpenSessions,
+    rates: str | None = None,
 ) -> list[Pack]:
-    """The enabled packs, loaded. Raises `ConfigError`."""
+    """The enabled packs, loaded; their calls are counted in the file `rates`, or in memory. Raises
+    `ConfigError`.
+    """
     packs = []
     for name in enabled:
         pack_settings = settings.get(name, {})
@@ -471,6 +476,7 @@ def load_packs(
             home=environ.get("HOME") or root,
             database=database,
             sessions=sessions,
+            rates=rates,
         )
         pack.load(toolbox, agents)
         packs.append(pack)

@@ -1,4 +1,4 @@
-"""Addresses of a ctx that serves elsewhere, as a person names them, and of one that serves here."""
+"""Addresses of ctx servers, here and elsewhere."""
 
 from urllib.parse import SplitResult, quote, urlsplit
 
@@ -7,7 +7,7 @@ from ctx.hosts import is_everywhere
 
 
 def local(bind: str) -> str:
-    """Where this machine reaches a server that listens at HOST:PORT."""
+    """The URL at which this machine reaches a server bound to HOST:PORT."""
     host, _, port = bind.rpartition(":")
     return f"http://{'127.0.0.1' if is_everywhere(host) else host}:{port}"
 
@@ -22,8 +22,8 @@ def _split(url: str) -> SplitResult | None:
 
 
 def remote(url: str, bank: str | None = None) -> str:
-    """Where MCP's messages go: the bare server's address stands for its `/mcp`, or `/mcp/BANK`. Raises
-    `ConfigError` for what is none.
+    """The MCP URL of a server; a bare address means its `/mcp`, or `/mcp/BANK`. Raises `ConfigError` for what
+    is no address.
     """
     parts = _split(url)
     if parts is None:

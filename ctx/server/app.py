@@ -1,13 +1,14 @@
-"""The server: REST, MCP and the page, behind the guard."""
+"""The server: REST, MCP and the page, behind the middlewares (middleware.py)."""
 
 import asyncio
+import gc
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from starlette.applications import Starlette
+from fastapi import FastAPI
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.responses import Response
 from starlette.routing import Route
@@ -16,16 +17,25 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ctx import __version__
 from ctx.errors import CtxError, NotFound
 from ctx.indexing.status import FIRST_ANSWERS_S
-from ctx.server import errors, rest
+from ctx.rates import SlidingWindow, Window
+from ctx.server import endpoints, errors, rest
 from ctx.server.advice import Advice
-from ctx.server.guard import Guard
+from ctx.server.asgi import error_reply
 from ctx.server.keys import Keys
 from ctx.server.metrics import Metrics
+from ctx.server.middleware import (
+    BodySizeMiddleware,
+    HostMiddleware,
+    KeyMiddleware,
+    OriginMiddleware,
+    RateMiddleware,
+    RequestMiddleware,
+    RouteMiddleware,
+)
 from ctx.server.overview import Overview
 from ctx.server.policy import ACCESS, Access, Policy, ServerSettings, check_bind
 from ctx.server.work import Work
 from ctx.server.zones import (
-    FIXED,
     MATCH,
     MCP,
     MCP_PATHS,
@@ -43,13 +53,12 @@ from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
 
-Handler = Callable[[HTTPConnection, Exception], Awaitable[Response]]
 CLIENT_GONE = 499  # as nginx logs it
 
 
 class Endpoint(Protocol):
-    """A part of the server that answers its own paths: MCP, or the fixed endpoints. It lives for one
-    `lifespan`. What the guard knows of a request is the `Access` in `scope["ctx.access"]`.
+    """MCP over HTTP, within its `lifespan`. `handle` answers every POST on an MCP path; the `Access` of the
+    request is in `scope["ctx.access"]`.
     """
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None: ...
@@ -61,10 +70,9 @@ class Services(NamedTuple):
     """What the server serves. `start` and `stop` run in a thread, before the first request and after the
     last.
 
-    `begin` is called behind the first answers, on the event loop: what grows with the sources waits for it.
-    `ending` is called when the stop begins, while the last requests are still answered; it must not wait.
-    `health` gives at least `{"status": "ok"}`. `mcp` makes the MCP endpoint, whose calls share the server's
-    `Work`.
+    `begin` is called on the event loop once the first requests are answered: what grows with the sources
+    waits for it. `health` gives at least `{"status": "ok"}`. `mcp` makes the MCP endpoint; its calls share
+    the server's `Work`.
     """
 
     toolbox: Toolbox
@@ -72,19 +80,21 @@ class Services(NamedTuple):
     health: Callable[[], dict[str, JSON]] = lambda: {"status": "ok", "version": __version__}
     start: Callable[[], None] = lambda: None
     begin: Callable[[], None] = lambda: None
-    ending: Callable[[], None] = lambda: None
     stop: Callable[[], None] = lambda: None
     mcp: Callable[[Work], Endpoint] | None = None
     pack_routes: Iterable[rest.PackRoute] = ()
     keys: Keys | None = None
-    work: Work | None = None  # None: one of the usual size
+    work: Work | None = None  # None: of the usual size
+    window: Window | None = None  # counts calls; None: in memory, by [server] rate_limit_per_minute
     advice: Advice = Advice()  # what models are told of it
     overview: Overview | None = None  # what the page shows beside the tools
 
 
-def create_app(services: Services, settings: ServerSettings, *, page_folder: str | None = None) -> Guard:
-    """The ASGI application; `page_folder` instead of the page's own. Raises `ConfigError` where the settings
-    would leave it open to a network without a key.
+def create_app(
+    services: Services, settings: ServerSettings, *, page_folder: str | None = None
+) -> RequestMiddleware:
+    """The ASGI application; `page_folder` replaces the page's own. Raises `ConfigError` if the settings would
+    leave it open to a network without a key.
     """
     check_bind(settings, services.keys)
     work = services.work or Work()
@@ -92,38 +102,51 @@ def create_app(services: Services, settings: ServerSettings, *, page_folder: str
     policy = Policy(settings, ring=services.keys)
     services.toolbox.observe(_log_call)
     metrics = Metrics(services.toolbox, work, services.health) if settings.metrics else None
-    handlers: dict[type[Exception], Handler] = {
-        CtxError: partial(_on_error, errors.Failures()),
-        ClientDisconnect: _on_leaving,
-        Exception: _on_surprise,
-    }
-
-    from ctx.server.endpoints import Endpoints, State  # FastAPI with pydantic: 0.35 s
-
-    toolbox, agents, advice = services.toolbox, services.agents, services.advice
-    state = State(toolbox, agents, work, services.health, advice, services.overview, metrics)
-    endpoints = Endpoints(state, handlers, key_needed=policy.closed, page_folder=page_folder)
-    entries = _entries(services, work, mcp, endpoints, metrics=settings.metrics)
-    app = Starlette(
-        routes=[entry.route for entry in entries],
-        exception_handlers=handlers,
-        lifespan=_lifespan(services, work, [mcp] if mcp is not None else []),
+    app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=_lifespan(services, work, mcp))
+    app.add_exception_handler(CtxError, partial(_on_error, errors.Failures()))
+    app.add_exception_handler(ClientDisconnect, _on_disconnect)
+    app.add_exception_handler(Exception, _on_surprise)
+    app.state.ctx = endpoints.State(
+        services.toolbox, services.agents, work, services.health, services.advice, services.overview, metrics
     )
-    app.router.middleware_stack = _Dispatch(app.router.middleware_stack)
+    app.state.page = endpoints.read_page(page_folder or endpoints.PAGE)
+    app.state.description = endpoints.description(app.state.ctx, key_needed=policy.closed)
+    app.router.routes.clear()  # RouteMiddleware has found the route already
+    app.router.default = _run_route
+    entries = _entries(services, work, mcp, metrics=settings.metrics)
+    return RequestMiddleware(_behind_middlewares(app, settings, policy, Routes(entries), services), policy)
 
-    return Guard(app, policy, Routes(entries), ending=services.ending)
+
+def _behind_middlewares(
+    app: ASGIApp, settings: ServerSettings, policy: Policy, routes: Routes, services: Services
+) -> ASGIApp:
+    """The application behind its middlewares, the innermost first."""
+    app = BodySizeMiddleware(app, max_bytes=settings.max_body_bytes)
+    app = RateMiddleware(app, services.window or SlidingWindow(settings.rate_limit_per_minute))
+    app = KeyMiddleware(app, policy)
+    app = OriginMiddleware(
+        app,
+        cors_origins=settings.cors_origins,
+        allowed_origins=settings.allowed_origins,
+        has_keys=lambda: policy.has_keys,
+    )
+    app = RouteMiddleware(app, routes)
+    return HostMiddleware(app, bind=settings.bind, allowed_hosts=settings.allowed_hosts)
 
 
 def _lifespan(
-    services: Services, work: Work, parts: Iterable[Endpoint]
-) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+    services: Services, work: Work, mcp: Endpoint | None
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await asyncio.to_thread(services.start)
+        # What is loaded stays: looking through it for garbage would hold up a search for 30 ms now and then.
+        gc.freeze()
+        gc.enable()
         try:
             async with AsyncExitStack() as stack:
-                for part in parts:
-                    await stack.enter_async_context(part.lifespan())
+                if mcp is not None:
+                    await stack.enter_async_context(mcp.lifespan())
                 beginning = asyncio.create_task(begin_behind_answers(services, work))
                 yield
                 beginning.cancel()
@@ -135,66 +158,48 @@ def _lifespan(
 
 
 async def begin_behind_answers(services: Services, work: Work) -> None:
-    """Lets the rest begin once who waited for the server has their answers."""
+    """Calls `begin` once those who waited for the server have their answers."""
     await asyncio.sleep(FIRST_ANSWERS_S)
     while work.searches.unfinished:  # noqa: ASYNC110 - a lane tells nobody when it is empty
         await asyncio.sleep(FIRST_ANSWERS_S / 10)
     services.begin()
 
 
-def _entries(
-    services: Services, work: Work, mcp: Endpoint | None, endpoints: Endpoint, *, metrics: bool
-) -> list[Entry]:
-    """Every route in its zone. A pack's own come first: some stand below /mcp."""
+def _entries(services: Services, work: Work, mcp: Endpoint | None, *, metrics: bool) -> list[Entry]:
+    """Every route with its zone. A pack's own come first: some are below /mcp."""
     entries = [*rest.pack_entries(services.pack_routes, work)]
     if mcp is not None:
         resource = _McpResource(mcp)
         entries.append(Entry(Route("/", resource), MCP, serves=wants_mcp))
         entries += [Entry(Route(path, resource), TABLE[path]) for path in (*MCP_PATHS, *PACK_MCP_PATHS)]
-    fixed = _Resource(endpoints)
     routes = [
-        *(Route(path, fixed) for path in FIXED if metrics or TABLE[path] is not METRICS),
+        *(route for route in endpoints.routes() if metrics or TABLE[route.path] is not METRICS),
         *rest.tool_routes(services.toolbox, work),
         *rest.agent_routes(services.agents, work),
     ]
     return [*entries, *(Entry(route, TABLE[route.path]) for route in routes)]
 
 
-class _Dispatch:
-    """Runs the route that the guard has matched, in the place of the router's own search."""
-
-    def __init__(self, router: ASGIApp) -> None:
-        self._router = router
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._router(scope, receive, send)
-            return
-        match: Match = scope[MATCH]
-        if match.entry is None:
-            raise NotFound(f"no route for {scope['path'][:80]}; see /openapi.json")
-        route = match.entry.route
-        scope.update(path_params=dict(match.parameters), endpoint=route.endpoint, route=route)
-        await route.handle(scope, receive, send)
+async def _run_route(scope: Scope, receive: Receive, send: Send) -> None:
+    """Runs the route that RouteMiddleware has found."""
+    match: Match = scope[MATCH]
+    if match.entry is None:
+        raise NotFound(f"no route for {scope['path'][:80]}; see /openapi.json")
+    route = match.entry.route
+    scope.update(path_params=dict(match.parameters), endpoint=route.endpoint, route=route)
+    await route.handle(scope, receive, send)
 
 
-class _Resource:
-    """A path that an endpoint answers, whatever the method."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._endpoint.handle(scope, receive, send)
-
-
-class _McpResource(_Resource):
+class _McpResource:
     """An MCP path. It answers POST only: clients read 405 as "no stream here", 400 or 404 as "broken"."""
+
+    def __init__(self, mcp: Endpoint) -> None:
+        self._mcp = mcp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
             raise errors.method_not_allowed(scope["path"], scope["method"], ("POST",))
-        await super().__call__(scope, receive, send)
+        await self._mcp.handle(scope, receive, send)
 
 
 def _log_call(call: Call) -> None:
@@ -213,20 +218,17 @@ def _log_call(call: Call) -> None:
 async def _on_error(failures: errors.Failures, request: HTTPConnection, error: Exception) -> Response:
     assert isinstance(error, CtxError), "it is registered for ours alone"
     access: Access = request.scope[ACCESS]
-    row = errors.row(error)
-    if row.status >= 500:
+    if errors.row(error).status >= 500:
         failures.note(error, access.request_id)
-    response = rest.reply(access.error_body(error), row.status)
-    response.headers.update(errors.headers(error))
-    return response
+    return error_reply(error, access.error_body)
 
 
-async def _on_leaving(request: HTTPConnection, error: Exception) -> Response:
-    # To nobody: it is what the log says, where 500 would raise an alarm.
+async def _on_disconnect(request: HTTPConnection, error: Exception) -> Response:
+    # Nobody reads it: it is for the log, where a 500 would raise an alarm.
     return Response(status_code=CLIENT_GONE)
 
 
 async def _on_surprise(request: HTTPConnection, error: Exception) -> Response:
-    # The guard, to which the error goes on, logs it.
+    # The error goes on to RequestMiddleware, which logs it.
     access: Access = request.scope[ACCESS]
-    return rest.reply(access.error_body(errors.internal(access.request_id)), 500)
+    return error_reply(errors.internal(access.request_id), access.error_body)

@@ -1,30 +1,29 @@
-"""The fixed endpoints, as FastAPI's: lists, health, descriptions, the page. What is registered while the
-server runs is in rest.py.
+"""The fixed endpoints, by FastAPI: lists, health, descriptions, the page. Tools and agents, which are
+registered while the server runs, are in rest.py.
 
-The replies are typed for the description. The handlers encode them themselves (errors.py): pydantic would
-refuse a lone surrogate, which a file name that is not UTF-8 brings along.
+The replies are typed for the description only. The handlers encode them themselves (errors.py): pydantic
+would refuse a lone surrogate, which a file name that is not UTF-8 brings along.
 """
 
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, NamedTuple
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
-from starlette.types import ExceptionHandler, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from ctx import __version__
 from ctx.errors import NotFound
 from ctx.server import errors
 from ctx.server.advice import Advice
+from ctx.server.asgi import json_reply
 from ctx.server.metrics import Metrics
 from ctx.server.openapi import Description
 from ctx.server.overview import Overview
 from ctx.server.policy import ACCESS
-from ctx.server.rest import reply
 from ctx.server.work import Work
 from ctx.tools.agents import Agent, Agents
 from ctx.tools.base import Tool, Toolbox
@@ -103,38 +102,17 @@ class State(NamedTuple):
     metrics: Metrics | None = None
 
 
-class Endpoints:
-    """The application of FastAPI's that answers them, as an endpoint of the server (app.py).
-
-    `handlers` make replies of errors, `page_folder` is instead of the page's own.
-    """
-
-    def __init__(
-        self,
-        state: State,
-        handlers: Mapping[type[Exception], ExceptionHandler],
-        *,
-        key_needed: bool,
-        page_folder: str | None = None,
-    ) -> None:
-        self._app = FastAPI(openapi_url=None, redirect_slashes=False)
-        for error, handler in handlers.items():
-            self._app.add_exception_handler(error, handler)
-        self._app.router.routes[:] = router.routes
-        self._app.state.ctx = state
-        self._app.state.page = read_page(page_folder or PAGE)
-        self._app.state.description = Description(
-            state.toolbox, state.agents, state.advice, router.routes, key_needed=key_needed
-        )
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
-
-    def lifespan(self) -> AbstractAsyncContextManager[None]:
-        return nullcontext()
-
-
 router = APIRouter(route_class=Endpoint)
+
+
+def routes() -> list[Endpoint]:
+    """The fixed endpoints, for an application whose `state` has `ctx`, `page` and `description`."""
+    return [route for route in router.routes if isinstance(route, Endpoint)]
+
+
+def description(state: State, *, key_needed: bool) -> Description:
+    """What `/openapi.json` answers."""
+    return Description(state.toolbox, state.agents, state.advice, router.routes, key_needed=key_needed)
 
 
 def _state(request: Request) -> State:
@@ -152,7 +130,9 @@ def _state(request: Request) -> State:
 async def _list_tools(request: Request) -> Response:
     advice = _state(request).advice
     tools = [advice.listed(tool) for tool in _tools(request)]
-    return reply({"tools": [{name: getattr(tool, name) for name in ToolRow.model_fields} for tool in tools]})
+    return json_reply(
+        {"tools": [{name: getattr(tool, name) for name in ToolRow.model_fields} for tool in tools]}
+    )
 
 
 @router.get(
@@ -165,7 +145,7 @@ async def _list_tools(request: Request) -> Response:
 async def _list_agents(request: Request) -> Response:
     shows = request.scope[ACCESS].shows
     agents = [agent for agent in _state(request).agents.list() if shows(agent.pack)]
-    return reply({"agents": [_agent_row(agent) for agent in agents]})
+    return json_reply({"agents": [_agent_row(agent) for agent in agents]})
 
 
 def _tools(request: Request) -> list[Tool]:
@@ -195,18 +175,18 @@ async def _health(request: Request) -> Response:
     # A closed server tells those without a key, or with one for memories alone, that it lives, and no more.
     state, access = _state(request), request.scope[ACCESS]
     health = await state.work.probes.run(state.health)
-    return reply(health if access.keyed and access.shows(None) else {"status": health["status"]})
+    return json_reply(health if access.keyed and access.shows(None) else {"status": health["status"]})
 
 
 @router.get("/activity", include_in_schema=False)
 async def _activity(request: Request) -> Response:
-    return reply(await _state(request).work.probes.run(_overview(request).activity))
+    return json_reply(await _state(request).work.probes.run(_overview(request).activity))
 
 
 @router.get("/map", include_in_schema=False)
 async def _map(request: Request) -> Response:
     # Seconds of work where the store is large, in the lane of what takes long: searches do not wait for it.
-    return reply(await _state(request).work.scripts.run(_overview(request).atlas, ("map", "page")))
+    return json_reply(await _state(request).work.scripts.run(_overview(request).atlas, ("map", "page")))
 
 
 @router.get("/banks", include_in_schema=False)
@@ -219,7 +199,7 @@ async def _banks(request: Request) -> Response:
     access.admit_pack(pack.name)
     counts = await state.work.probes.run(pack.bank_counts)
     rows = [{"bank": bank, "memories": count} for bank, count in counts.items() if access.opens_bank(bank)]
-    return reply({"banks": rows[:MAX_BANKS], "total": len(rows), "default": pack.default_bank})
+    return json_reply({"banks": rows[:MAX_BANKS], "total": len(rows), "default": pack.default_bank})
 
 
 def _overview(request: Request) -> Overview:
@@ -246,7 +226,7 @@ async def _root(request: Request) -> Response:
     # The page for a browser, a few words of JSON for the rest; who wants MCP is led elsewhere (zones.py).
     page: Mapping[str, bytes] = request.app.state.page
     browser = "text/html" in request.headers.get("accept", "") and "index.html" in page
-    response = _page_reply(page, "index.html") if browser else reply(_DESCRIPTOR)
+    response = _page_reply(page, "index.html") if browser else json_reply(_DESCRIPTOR)
     response.headers["vary"] = "Accept"
     return response
 

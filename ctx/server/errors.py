@@ -82,6 +82,8 @@ TABLE: dict[type[CtxError], Row] = {
     EmbedderError: Row(503, INTERNAL),
     Busy: Row(503, INTERNAL),
 }
+Shape = Callable[[CtxError], JSON]
+"""Makes the body of an error reply."""
 STORE_RETRY_S = 5  # a store that could not answer is worth asking again, though not at once
 
 

@@ -12,18 +12,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from ctx.server.exchange import header, read_body
+from ctx.server.asgi import header, read_body
 from ctx.server.mcp import Auth, Context, McpServer
 from ctx.server.mcp_shapes import MessageFault, read_message
 from ctx.server.policy import ACCESS, Access
 from ctx.types import JSON
 
-MAX_BODY_BYTES = 1 << 30  # the guard has its own, smaller limit
+MAX_BODY_BYTES = 1 << 30  # BodySizeMiddleware has a smaller one
 VERSION = b"mcp-protocol-version"
 
 
 def http_auth(context: Context) -> Auth:
-    """Who sent a request over HTTP, as the guard found out."""
+    """Who sent a request over HTTP, as the middlewares found out."""
     access: Access = context.request.scope[ACCESS]
     return access
 
@@ -42,7 +42,7 @@ class McpEndpoint:
             stateless=True,
             json_response=json_response,
             max_request_body_size=MAX_BODY_BYTES,
-            # The guard has checked Host and Origin.
+            # The middlewares have checked Host and Origin.
             security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
 

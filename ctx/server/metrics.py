@@ -1,5 +1,9 @@
-"""Figures for Prometheus: calls by tool, door and outcome (`[server] metrics`, the `metrics` extra)."""
+"""Metrics for Prometheus: calls by tool, interface and outcome (`[server] metrics`, the `metrics` extra).
 
+The workers of one server add their figures up in a shared folder.
+"""
+
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import nan
@@ -10,6 +14,7 @@ from ctx.server.work import Work
 from ctx.tools.base import Call, Toolbox
 from ctx.types import JSON
 
+SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # names the folder where worker processes add up their figures
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -24,9 +29,14 @@ class Metrics:
             raise ConfigError(
                 "[server] metrics = true needs prometheus-client: pip install 'ctx-server[metrics]'"
             ) from error
-        self._registry = prometheus.CollectorRegistry()
+        self._registry = self._shown = prometheus.CollectorRegistry()
         self._render = prometheus.generate_latest
         self.media_type = prometheus.CONTENT_TYPE_LATEST
+        if SHARED_FOLDER in os.environ:
+            from prometheus_client.multiprocess import MultiProcessCollector
+
+            self._shown = prometheus.CollectorRegistry()
+            MultiProcessCollector(self._shown)  # type: ignore[no-untyped-call]
         prometheus.ProcessCollector(registry=self._registry)
         prometheus.Info("ctx", "The server", registry=self._registry).info({"version": __version__})
         labels = ("tool", "door", "outcome")
@@ -48,14 +58,23 @@ class Metrics:
         self._health = health
         self._fresh = {
             "pending": prometheus.Gauge(
-                "ctx_pending_chunks", "Chunks without an embedding", registry=self._registry
+                "ctx_pending_chunks",
+                "Chunks without an embedding",
+                registry=self._registry,
+                multiprocess_mode="mostrecent",
             ),
             "index_behind": prometheus.Gauge(
-                "ctx_index_behind", "Writes the index has yet to apply", registry=self._registry
+                "ctx_index_behind",
+                "Writes the index has yet to apply",
+                registry=self._registry,
+                multiprocess_mode="mostrecent",
             ),
         }
         self._degraded = prometheus.Gauge(
-            "ctx_degraded", "Things that do not work as they should", registry=self._registry
+            "ctx_degraded",
+            "Things that do not work as they should",
+            registry=self._registry,
+            multiprocess_mode="mostrecent",
         )
         self._toolbox = toolbox
         toolbox.observe(self._count)
@@ -67,7 +86,7 @@ class Metrics:
             value = health.get(key)
             gauge.set(value if isinstance(value, int) else nan)  # nobody knows while the store is away
         self._degraded.set(len(health.get("degraded") or ()))
-        return self._render(self._registry)
+        return self._render(self._shown)
 
     def _count(self, call: Call) -> None:
         # A name that a caller made up must not become a time series.

@@ -1,11 +1,8 @@
-"""What the page shows of a running server beside its tools: the work at hand, the last runs, how old the
-documents are, how long searches took, and the map of the index.
-"""
+"""Data for the page: current work, last runs, age of documents, search times, and the map of the index."""
 
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,21 +14,16 @@ from ctx.types import JSON
 from ctx.workspace import Workspace
 
 if TYPE_CHECKING:
-    from ctx.connectors.base import Problem
-    from ctx.indexing.run import IndexReport
     from ctx.packs.packs import Pack
     from ctx.store.atlas import AtlasRoom
 
-MAX_PROBLEMS = 200  # shown of one run; the count beside them is of all
 _MINUTES = 60  # of search times
 MONTHS = 12  # of 30 days: how far back the page shows when documents changed
 _SEARCHES = 20_000  # kept of them: five a second for an hour
 
 
 class Overview:
-    """What the page's own endpoints answer from, of a workspace from the moment it is made. Called in
-    threads.
-    """
+    """Answers the page's own endpoints. Counts searches from the moment it is made. Called in threads."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -50,14 +42,11 @@ class Overview:
         """What the indexer does now, how the last run of each source went, search times of the last hour, and
         what clients call this server.
         """
-        indexer = self._workspace.indexer_at_work
-        activity = {"phase": "idle"} if indexer is None else indexer.activity._asdict()
-        reports = {} if indexer is None else dict(indexer.reports)
+        state = self._workspace.indexer_state() or {}
         return {
-            **activity,
+            **state.get("activity", {"phase": "idle", "degraded": []}),
             "name": client_name(self._workspace.config.root),
-            "degraded": list(activity.get("degraded", ())),
-            "runs": {name: _report_json(report) for name, report in sorted(reports.items())},
+            "runs": state.get("runs", {}),
             "searches": self._search_times(),
             "ages": self._document_ages(),
         }
@@ -109,18 +98,3 @@ class Overview:
         from ctx.store.atlas import AtlasRoom  # numpy: 70 ms that a server's start does without
 
         return AtlasRoom()
-
-
-def _problems_json(problems: "Sequence[Problem]") -> list[JSON]:
-    return [problem._asdict() for problem in problems[:MAX_PROBLEMS]]
-
-
-def _report_json(report: "IndexReport") -> JSON:
-    return {
-        **report.answer(),
-        "skipped": report.skipped,
-        "problems": _problems_json(report.problems),
-        "notes": _problems_json(report.notes),
-        "skips": _problems_json(report.skips),
-        "seconds": round(report.duration_s, 2),
-    }

@@ -1,4 +1,4 @@
-"""Who may call what: the rules of one server, and what they say of one request.
+"""Who may call what: the rules of a server (`Policy`), and what they say about one request (`Access`).
 
 By seed 003 any web page may call REST (CORS `*`, never with credentials), as far as `[server] cors_origins`
 and `cross_site_tools` let it. MCP, the packs' own routes and the metrics are private (zones.py): there a web
@@ -7,13 +7,13 @@ wherever they are called.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.config.settings import LOOPBACK_HOSTS
-from ctx.errors import ConfigError, CtxError
+from ctx.errors import ConfigError
 from ctx.hosts import is_everywhere, is_loopback, url_host
-from ctx.rates import SlidingWindow
+from ctx.rates import Window
 from ctx.refusals import OriginNotAllowed, Unauthorized
 from ctx.server import errors
 from ctx.server.keys import Grant, Keys, digest
@@ -21,12 +21,11 @@ from ctx.server.keys import match as match_key
 from ctx.text import host_and_port, one_line
 from ctx.tools.agents import Agent
 from ctx.tools.base import Tool
-from ctx.types import JSON, Caller
+from ctx.types import Caller
 
 ACCESS = "ctx.access"  # where in the ASGI scope a door finds the Access
 
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?")
-_ORIGIN = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?")
 # Editors and extensions of browsers have schemes of their own: vscode-webview://, chrome-extension://.
 _ANY_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/]+")
 
@@ -95,23 +94,25 @@ def closed(settings: ServerSettings) -> bool:
 _PROXY_HEADERS = frozenset({"forwarded", "x-real-ip", "via", "cf-connecting-ip", "true-client-ip"})
 
 
+def own_hosts(bind: str) -> frozenset[str]:
+    """The names by which this machine calls a server bound there."""
+    host, _ = split_bind(bind)
+    bound = () if is_everywhere(host) else (url_host(host),)
+    return frozenset(map(host_name, (*LOOPBACK_HOSTS, *bound)))
+
+
 class Policy:
-    """The rules of one server, compiled from its settings."""
+    """Which keys there are, and what needs one."""
 
     def __init__(self, settings: ServerSettings, *, ring: Keys | None = None) -> None:
         host, _ = split_bind(settings.bind)
         self.settings = settings
         self.loopback = is_loopback(host)
         self.packs: Mapping[str, PackPolicy] = {pack.name: pack for pack in settings.packs}
-        self.limiter = SlidingWindow(settings.rate_limit_per_minute)
-        self._ring = ring
-        bound = () if is_everywhere(host) else (url_host(host),)
-        self._own_hosts = frozenset(map(host_name, (*LOOPBACK_HOSTS, *bound)))
-        self._hosts = (self._own_hosts | set(map(host_name, settings.allowed_hosts))) - {""}
-        self._origins = frozenset(map(_plain_origin, settings.allowed_origins))
-        self._cors = frozenset(map(_plain_origin, settings.cors_origins))
-        self._fixed = list(_fixed_grants(settings))
         self.closed = closed(settings)
+        self._ring = ring
+        self._own_hosts = own_hosts(settings.bind)
+        self._fixed = list(_fixed_grants(settings))
 
     @property
     def has_keys(self) -> bool:
@@ -130,28 +131,6 @@ class Policy:
             return self.closed
         elsewhere = host_name(headers.get("host", "")) not in self._own_hosts
         return elsewhere or any(name in _PROXY_HEADERS or name.startswith("x-forwarded-") for name in headers)
-
-    def host_allowed(self, host: str) -> bool:
-        return host_name(host) in self._hosts
-
-    def trusts(self, origin: str, host: str) -> bool:
-        """Whether a page of this origin is as good as no page: our own, another of this machine, or a listed
-        one.
-        """
-        lowered, match = origin.lower(), _ORIGIN.fullmatch(origin)
-        if match is None or lowered in self._origins:  # no match: "null", extensions, files
-            return lowered in self._origins
-        return lowered.partition("://")[2] == host.lower() or host_name(match[1]) in LOOPBACK_HOSTS
-
-    def shared_with(self, origin: str, *, foreign: bool) -> str:
-        """Which origins may read a reply to this one. Raises `OriginNotAllowed` where it may not call."""
-        if "*" in self._cors:
-            return "*"
-        if foreign and origin.lower() not in self._cors:
-            raise OriginNotAllowed(
-                "web pages of this origin may not call this server; see [server] cors_origins"
-            )
-        return origin
 
     def grant(self, key: str) -> Grant | None:
         """What this key opens; None: nothing."""
@@ -173,7 +152,7 @@ class Policy:
 
 
 class Access:
-    """What the guard knows of one request. In `scope["ctx.access"]`; valid for this request only."""
+    """What the middlewares know about one request. It is in `scope["ctx.access"]`."""
 
     __slots__ = (
         "_policy",
@@ -184,19 +163,22 @@ class Access:
         "error_body",
         "foreign",
         "grant",
+        "headers",
         "pack",
         "request_id",
         "session_id",
         "spender",
+        "window",
     )
 
-    def __init__(self, policy: Policy, request_id: str) -> None:
+    def __init__(self, policy: Policy, request_id: str, headers: Mapping[str, str] | None = None) -> None:
         self._policy = policy
         self.request_id = request_id
+        self.headers = headers or {}
+        self.window: Window | None = None  # the caller's calls are counted here
         self.closed = policy.closed  # to whoever has no key
         self.door = "rest"
-        # The shape of errors where the request leads.
-        self.error_body: Callable[[CtxError], JSON] = errors.body
+        self.error_body: errors.Shape = errors.body  # of the route
         self.foreign = False  # a web page of another site asks
         self.grant: Grant | None = None
         self.bank: str | None = None
@@ -308,11 +290,9 @@ class Access:
             )
 
     def spend(self) -> None:
-        """Counts one call against the caller's rate. Raises `RateLimited`.
-
-        REST calls are counted by the guard, those of MCP and of packs' routes by their door.
-        """
-        self._policy.limiter.spend(self.spender)
+        """Counts one call against the caller's rate. Raises `RateLimited`."""
+        if self.window is not None:
+            self.window.spend(self.spender)
 
     def caller(self, *, pack: str | None = None) -> Caller:
         """The Caller of a call. `pack`: whose own route it came by."""
@@ -340,7 +320,8 @@ def open_to_pages(tool: Tool, settings: ServerSettings) -> bool:
     return tool.annotations.read_only or _effect_open(tool.named, settings)
 
 
-def _plain_origin(origin: str) -> str:
+def plain_origin(origin: str) -> str:
+    """An origin as two of them are compared."""
     return origin.lower().rstrip("/")
 
 
@@ -380,7 +361,7 @@ def _origin_doubts(key: str, entries: Sequence[str]) -> list[str]:
     return [
         f"[server] {key}: '{one_line(entry)}' is not an origin (write it as https://example.org)"
         for entry in entries
-        if entry not in ("*", "null") and not _ANY_ORIGIN.fullmatch(_plain_origin(entry))
+        if entry not in ("*", "null") and not _ANY_ORIGIN.fullmatch(plain_origin(entry))
     ]
 
 

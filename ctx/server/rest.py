@@ -1,9 +1,7 @@
-"""REST: `/tools/{name}`, `/agents/{name}/prompt`, and the routes of packs (seed 003; docs/http-api.md).
+"""REST: `/tools/{name}`, `/agents/{name}/prompt`, and the routes of packs (docs/http-api.md).
 
-What is called here is registered while the server runs, with schemas of its own that the Toolbox checks for
-every door alike. These are plain routes: FastAPI's own, with the same handler, cost each call 149 us more,
-and with a typed body 350 us (`benchmarks/routes.py`; a plain one takes 100 us, a keyword search about 1 ms).
-The endpoints that are always there are FastAPI's: endpoints.py.
+Tools and agents are registered while the server runs, and the Toolbox checks their arguments for every
+interface. So these are plain Starlette routes; the fixed endpoints are FastAPI's (endpoints.py).
 """
 
 import asyncio
@@ -20,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from ctx.errors import BadRequest, ConfigError, CtxError
 from ctx.server import errors
-from ctx.server.exchange import header, read_body
+from ctx.server.asgi import header, json_reply, read_body
 from ctx.server.policy import ACCESS, Access
 from ctx.server.work import Lane, Work
 from ctx.server.zones import PACK, Entry, check_free, meet
@@ -34,7 +32,7 @@ MAX_DEPTH = 64  # of a body; the arguments of a tool are not a tree
 
 
 class PackRoute(NamedTuple):
-    """A route of a pack's own, beside the tools that everybody has.
+    """A route that a pack adds.
 
     `answer(texts of path and query string, body, caller)` runs in a thread and gives the reply, un-wrapped,
     or raises a `CtxError`. `auth`: "required" (a key, always), "pack" (as for the pack's tools), "open".
@@ -50,7 +48,7 @@ class PackRoute(NamedTuple):
 
 
 class Request:
-    """One request as a handler sees it."""
+    """A request, for a handler."""
 
     __slots__ = ("_receive", "access", "parameters", "scope")
 
@@ -61,26 +59,21 @@ class Request:
         self.parameters: Mapping[str, str] = scope["path_params"]
 
     def texts(self) -> dict[str, list[str]]:
-        """The values of the path and of the query string, by name; what the path says, the query cannot say
-        otherwise.
-        """
+        """The values of the path and of the query string, by name; the path wins."""
         texts = parse_qs(self.scope["query_string"].decode("latin-1"))
         return {**texts, **{name: [value] for name, value in self.parameters.items()}}
 
     async def arguments(self) -> dict[str, JSON]:
-        """The JSON object in the body; `{}` where there is no body. Raises `BadRequest`."""
+        """The JSON object in the body; `{}` if there is no body. Raises `BadRequest`."""
         body = await read_body(self._receive)
         kind = (header(self.scope, b"content-type") or "").partition(";")[0].strip().lower()
-        # A form or text/plain body may be sent by any web page without asking first: it must never run a
-        # tool.
+        # A web page may send a form or text/plain without a preflight: that must never run a tool.
         if (body or kind) and not _is_json(kind):
             raise BadRequest("send the arguments as JSON, with 'Content-Type: application/json'")
         return _object_in(body) if body else {}
 
     async def while_connected(self, lane: Lane, answer: Awaitable[T]) -> T:
-        """The answer. In a crowded lane the call is given up when its client goes away, so that it costs no
-        thread.
-        """
+        """The answer. While all threads are busy, a call whose client has gone is dropped."""
         if not lane.crowded:
             return await answer
         calling = asyncio.ensure_future(answer)
@@ -99,9 +92,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Resource:
-    """What answers at one path: a handler for each method, 405 with `Allow` for the others. HEAD is GET, its
-    body left out.
-    """
+    """The handlers of a path, by method. Other methods are 405 with `Allow`; HEAD is GET without a body."""
 
     def __init__(self, **handlers: Handler) -> None:
         self._handlers = {method.upper(): handler for method, handler in handlers.items()}
@@ -117,13 +108,8 @@ class Resource:
         await response(scope, receive, send)
 
 
-def reply(value: JSON, status: int = 200) -> Response:
-    """A reply in JSON."""
-    return Response(errors.encode(value), status, media_type="application/json")
-
-
 def tool_routes(toolbox: Toolbox, work: Work) -> list[Route]:
-    """`/tools/{name}`, and `/tools/sources`, which is read too. Plain routes: see the head of this file."""
+    """`/tools/{name}`, and `/tools/sources`, which answers GET too."""
 
     async def call(request: Request) -> Response:
         tool = toolbox.get(request.parameters.get("name", "sources"))
@@ -131,7 +117,7 @@ def tool_routes(toolbox: Toolbox, work: Work) -> list[Route]:
         arguments = await request.arguments()
         answer = work.call(toolbox, tool, arguments, request.access.caller())
         result = await request.while_connected(work.lane(tool), answer)
-        return reply(result if tool.bare else {"result": result})
+        return json_reply(result if tool.bare else {"result": result})
 
     return [
         Route("/tools/sources", Resource(get=call, post=call)),
@@ -151,13 +137,13 @@ def agent_routes(agents: Agents, work: Work) -> list[Route]:
         caller = request.access.caller()
         answer = work.prompt(agents, agent, name, arguments, caller)
         resolved = await request.while_connected(work.agent_lane(agent), answer)
-        return reply(resolved._asdict())
+        return json_reply(resolved._asdict())
 
     return [Route("/agents/{name}/prompt", Resource(post=prompt))]
 
 
 def _check_alone(route: PackRoute, others: Iterable[PackRoute]) -> None:
-    """Raises `ConfigError` where another pack answers there too."""
+    """Raises `ConfigError` if another pack has this route."""
     for other in others:
         if other.pack != route.pack and other.method == route.method and meet(other.path, route.path):
             raise ConfigError(
@@ -167,9 +153,7 @@ def _check_alone(route: PackRoute, others: Iterable[PackRoute]) -> None:
 
 
 def pack_entries(routes: Iterable[PackRoute], work: Work) -> list[Entry]:
-    """The routes of packs, those of one path together. Raises `ConfigError` for one that is ours or another
-    pack's.
-    """
+    """The routes of packs, those of one path together. Raises `ConfigError` for a route that is taken."""
     by_path: dict[str, list[PackRoute]] = {}
     for route in routes:
         check_free(route.path, route.pack)
@@ -194,7 +178,7 @@ def _pack_handler(route: PackRoute, work: Work) -> Handler:
         caller = request.access.caller(pack=route.pack)
         texts = request.texts()
         share = (f"{route.method} {route.path}", caller.share)
-        return reply(await work.scripts.run(lambda: route.answer(texts, arguments, caller), share))
+        return json_reply(await work.scripts.run(lambda: route.answer(texts, arguments, caller), share))
 
     return answer
 

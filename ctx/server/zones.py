@@ -1,8 +1,8 @@
-"""The zones of a server, which route stands in which, and who may come in.
+"""Zones: which route belongs to which, and who may call it.
 
-The guard and the router ask the same `Routes`, and the router runs what the guard was shown: they cannot
-disagree about a path. A route that the table does not name has no zone, and the server does not start with
-it.
+`RouteMiddleware` looks a path up in `Routes` once; the other middlewares check its zone, and that very route
+is run, so that they cannot disagree about a path. The server does not start with a route that the table does
+not name.
 """
 
 import re
@@ -13,14 +13,13 @@ from typing import NamedTuple
 from starlette.routing import Route
 from starlette.types import Scope
 
-from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
+from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.identity import BANK, BANK_RULE, RESERVED_BANKS
 from ctx.server import errors
 from ctx.server.policy import Access
-from ctx.types import JSON
 
-MATCH = "ctx.match"  # where in the ASGI scope the router finds what the guard matched
-# Each by itself: a redirect loses a client's POST.
+MATCH = "ctx.match"  # the key of the `Match` in the ASGI scope
+# With and without the final slash: a redirect loses a client's POST.
 MCP_PATHS = ("/mcp", "/mcp/", "/mcp/{bank}", "/mcp/{bank}/")
 PACK_MCP_PATHS = ("/packs/{pack}/mcp", "/packs/{pack}/mcp/")
 
@@ -29,22 +28,21 @@ _ENCODED_STEP = re.compile(rb"%2[ef]|%5c", re.IGNORECASE)  # a dot, a slash, a b
 
 Headers = Mapping[str, str]
 Parameters = Mapping[str, str]
-ErrorBody = Callable[[CtxError], JSON]
 
 
 class Zone(NamedTuple):
-    """One kind of place, and who may come in.
+    """A kind of route, and who may call it.
 
     `private`: a web page of another site must be listed in `allowed_origins` or bring a key; else CORS
-    decides. `admit` raises for those who may not come in although the server's own key let them.
+    decides. `admit` raises for a caller whose key opens the server but not this.
     """
 
     name: str
     private: bool
     admit: Callable[[Access, Parameters], None]
-    shown: bool = False  # read without a key on a closed server too
-    counted: bool = False  # a request is a call: it counts against the caller's rate
-    rpc: bool = False  # a POST that fails is answered in JSON-RPC
+    shown: bool = False  # may be read without a key, on a closed server too
+    counted: bool = False  # every request counts against the caller's rate
+    rpc: bool = False  # errors of a POST are JSON-RPC
     door: str = "rest"
 
 
@@ -72,13 +70,13 @@ def _mcp_client(access: Access, parameters: Parameters) -> None:
 OPEN = Zone("open", private=False, admit=_anyone)
 CALLS = Zone("calls", private=False, admit=_anyone, counted=True)
 SHOWN = Zone("shown", private=False, admit=_anyone, shown=True)
-PAGE = Zone("page", private=True, admit=_reader)  # what only the page asks for: CORS opens none of it
+PAGE = Zone("page", private=True, admit=_reader)  # only our own page asks for it
 METRICS = Zone("metrics", private=True, admit=_reader)
 MCP = Zone("mcp", private=True, admit=_mcp_client, rpc=True, door="mcp")
-PACK = Zone("pack", private=True, admit=_anyone)  # each route says who may, a pack's own by its `auth`
+PACK = Zone("pack", private=True, admit=_anyone)  # each route checks its caller itself
 PACK_MCP = Zone("pack mcp", private=True, admit=_pack_client, rpc=True, door="mcp")
 
-FIXED: Mapping[str, Zone] = {
+TABLE: Mapping[str, Zone] = {
     "/": SHOWN,  # to MCP's clients MCP: see `Entry.serves`
     "/activity": PAGE,
     "/agents/list": CALLS,
@@ -90,10 +88,6 @@ FIXED: Mapping[str, Zone] = {
     "/openapi.json": OPEN,
     "/page/{name}": SHOWN,
     "/tools/list": CALLS,
-}
-"""What endpoints.py answers."""
-TABLE: Mapping[str, Zone] = {
-    **FIXED,
     "/agents/{name}/prompt": CALLS,
     "/tools/sources": CALLS,
     "/tools/{name}": CALLS,
@@ -103,14 +97,14 @@ TABLE: Mapping[str, Zone] = {
 
 
 def check_free(path: str, pack: str) -> None:
-    """Raises `ConfigError` where a pack's route would answer in the place of one of ours."""
+    """Raises `ConfigError` if a pack's route would take the place of one of ours."""
     for ours in TABLE:
         if meet(path, ours):
             raise ConfigError(f"pack '{pack}': the route {path} stands where ctx itself answers ({ours})")
 
 
 def meet(first: str, second: str) -> bool:
-    """Whether there is a path that fits both."""
+    """Whether some path fits both patterns."""
     steps, others = first.split("/"), second.split("/")
     return len(steps) == len(others) and all(
         step == other or (step and other and "{" in (step[0], other[0]))
@@ -119,18 +113,18 @@ def meet(first: str, second: str) -> bool:
 
 
 class Entry(NamedTuple):
-    """A route in its zone. `serves(method, headers)` tells routes of one path apart; `error_body` shapes a
-    pack's errors.
+    """A route and its zone. `serves(method, headers)` tells routes of one path apart; `error_body` makes the
+    bodies of a pack's errors.
     """
 
     route: Route
     zone: Zone
     serves: Callable[[str, Headers], bool] | None = None
-    error_body: ErrorBody | None = None
+    error_body: errors.Shape | None = None
 
 
 class Match(NamedTuple):
-    """Where a path leads. `entry` None: nowhere, which is said (404) to those who may come in at all."""
+    """The route of a path. `entry` None: there is none, which is answered 404 after all checks."""
 
     zone: Zone
     entry: Entry | None = None
@@ -138,7 +132,7 @@ class Match(NamedTuple):
 
 
 class Routes:
-    """The routes of one server, in order: the first whose path fits is the one, whatever its methods."""
+    """The routes of one server, in order: the first whose path fits is taken, whatever its methods."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         routes = [(_first_step(entry.route.path), entry.route.path_regex, entry) for entry in entries]
@@ -146,13 +140,12 @@ class Routes:
         def fitting(step: str) -> list[tuple[re.Pattern[str], Entry]]:
             return [(pattern, entry) for first, pattern, entry in routes if first == step or "{" in first]
 
-        # By the first step of a path, so that few patterns are tried; below one that no route names what fits
-        # any.
+        # By the first segment of a path, so that few patterns are tried.
         self._below = {step: fitting(step) for step, _, _ in routes}
         self._elsewhere = fitting("{")
 
     def match(self, path: str, method: str, headers: Headers) -> Match:
-        """Where a request leads."""
+        """The route of a request."""
         for pattern, entry in self._below.get(_first_step(path), self._elsewhere):
             step = pattern.fullmatch(path)  # the pattern ends with `$`, which alone would let a newline pass
             if step is not None and (entry.serves is None or entry.serves(method, headers)):
@@ -167,7 +160,7 @@ def _first_step(path: str) -> str:
 def check_path(scope: Scope) -> None:
     """Raises `BadRequest` for a path with control characters, or with an encoded slash, backslash or dot.
 
-    No path of ours has any, and whoever stands before this server may read them otherwise than we do.
+    No path of ours has any, and a proxy may read them differently.
     """
     raw: bytes = scope.get("raw_path") or b""
     if _CONTROL.search(scope["path"]) or _ENCODED_STEP.search(raw):
@@ -175,9 +168,7 @@ def check_path(scope: Scope) -> None:
 
 
 def note(access: Access, match: Match, headers: Headers) -> None:
-    """Notes where a request leads and what it claims to be about: its bank, its session. Raises `BadRequest`
-    for a bank that is none.
-    """
+    """Notes the interface, bank and session of a request. Raises `BadRequest` for a bad bank name."""
     access.door = match.zone.door
     access.pack = match.parameters.get("pack") if match.zone is PACK_MCP else None
     access.bank = _bank(match, headers)
@@ -195,8 +186,8 @@ def _bank(match: Match, headers: Headers) -> str | None:
     return bank
 
 
-def error_body(match: Match, method: str) -> ErrorBody:
-    """The shape of errors where a request leads: a pack's own, JSON-RPC, or everybody's."""
+def error_body(match: Match, method: str) -> errors.Shape:
+    """What makes the error bodies of a route: its pack, JSON-RPC, or the usual shape."""
     if match.entry is not None and match.entry.error_body is not None:
         return match.entry.error_body
     return errors.rpc_body if match.zone.rpc and method == "POST" else errors.body

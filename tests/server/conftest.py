@@ -48,7 +48,7 @@ def serve() -> Iterator[Serve]:
 
     def start(services: Services, settings: ServerSettings | None = None, **options: str) -> Served:
         settings = settings or ServerSettings()
-        guard = create_app(services, settings, **options)
+        app = create_app(services, settings, **options)
         sockets = open_sockets("127.0.0.1:0")
         addresses: list[str] = []
         event = threading.Event()
@@ -57,12 +57,12 @@ def serve() -> Iterator[Serve]:
             addresses.append(where)
             event.set()
 
-        server = HttpServer(guard, sockets, announce=announce)
+        server = HttpServer(app, sockets, announce=announce)
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         assert event.wait(60), "the server did not start"
         assert addresses == [address(sockets[0])]
-        served = Served(server, guard, thread, f"http://{addresses[0]}")
+        served = Served(server, app, thread, f"http://{addresses[0]}")
         running.append(served)
         return served
 

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from ctx.health import health
 from ctx.server.app import Services
-from ctx.server.guard import Guard
+from ctx.server.middleware import RequestMiddleware
 from ctx.server.overview import Overview
 from ctx.server.policy import ACCESS
 from ctx.server.run import HttpServer
@@ -40,14 +40,21 @@ def waiting(toolbox: Toolbox) -> tuple[threading.Event, threading.Event]:
 class Served:
     """A running server: its address, a client, and its parts."""
 
-    def __init__(self, server: HttpServer, guard: Guard, thread: threading.Thread, base: str) -> None:
+    def __init__(
+        self, server: HttpServer, app: RequestMiddleware, thread: threading.Thread, base: str
+    ) -> None:
         self.server = server
-        self.guard = guard
+        self.app = app
         self.thread = thread
         self.base = base
         self.host, _, port = base.removeprefix("http://").rpartition(":")
         self.port = int(port)
         self.client = httpx.Client(base_url=base, timeout=60)
+
+    @property
+    def requests(self) -> int:
+        """How many are being answered."""
+        return len(self.server.server_state.tasks)
 
     def stop(self) -> None:
         self.server.stop()
@@ -81,7 +88,7 @@ def whole(space: Workspace) -> Services:
 
 
 class EchoEndpoint:
-    """An MCP endpoint that answers with what the guard found out."""
+    """An MCP endpoint that says what the middlewares found out."""
 
     def __init__(self, work: Work) -> None:
         pass

@@ -8,12 +8,12 @@ from kit import project, workspace
 from serving import ANYTHING, Serve, Served
 
 from ctx.server.app import Endpoint, Services
+from ctx.server.endpoints import routes
 from ctx.server.keys import KeyRing
 from ctx.server.mcp import McpServer
 from ctx.server.mcp_http import McpEndpoint, http_auth
 from ctx.server.policy import PackPolicy, ServerSettings
 from ctx.server.work import Work
-from ctx.server.zones import FIXED
 from ctx.tools.agents import Agent, Prompt
 from ctx.tools.base import Tool
 from ctx.types import JSON
@@ -132,7 +132,8 @@ def test_a_key_for_memories_alone_is_told_of_nothing_else(
     rows = served.client.get("/agents/list").json()["agents"]
     assert sorted(row["name"] for row in rows) == agents
     paths = served.client.get("/openapi.json").json()["paths"]
-    assert {path for path in paths if path not in FIXED} == {
+    fixed = {route.path for route in routes()}
+    assert {path for path in paths if path not in fixed} == {
         *(f"/tools/{name}" for name in tools),
         *(f"/agents/{name}/prompt" for name in agents),
     }

@@ -14,10 +14,12 @@ from serving import ANYTHING, DOCUMENT_ID, Serve, failure
 from ctx.errors import Busy, ConfigError, EmbeddingsDisabled, SourceError, StoreError
 from ctx.refusals import RateLimited
 from ctx.server.app import Services
+from ctx.server.endpoints import routes
 from ctx.server.errors import Failures
 from ctx.server.policy import ServerSettings
 from ctx.server.rest import PackRoute
 from ctx.server.work import Work
+from ctx.server.zones import MCP_PATHS, PACK_MCP_PATHS, TABLE
 from ctx.tools.agents import Agents
 from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON, Caller
@@ -340,7 +342,7 @@ def test_calls_beyond_the_queue_are_503_and_health_still_answers(
 def test_a_call_whose_client_left_the_queue_is_never_made(
     serve: Serve, toolbox: Toolbox, agents: Agents, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "ctx.server.guard")
+    caplog.set_level("INFO", "ctx.server.middleware")
     entered, release = threading.Semaphore(0), threading.Event()
     ran: list[JSON] = []
 
@@ -375,7 +377,7 @@ def test_a_call_whose_client_left_the_queue_is_never_made(
     first.join(20)
     last.join(20)
     assert ran == [1, 3]
-    (line,) = (record.getMessage() for record in caplog.records if record.name == "ctx.server.guard")
+    (line,) = (record.getMessage() for record in caplog.records if record.name == "ctx.server.middleware")
     assert "status=499" in line  # the server has not failed: its client has gone
 
 
@@ -454,3 +456,21 @@ def test_json_is_the_answer_to_json_even_in_a_browser_without_a_page(
     reply = client.get("/", headers={"accept": "text/html"})
     assert json.loads(reply.text)["openapi"] == "/openapi.json"
     assert reply.headers["vary"] == "Accept"
+
+
+def test_every_fixed_endpoint_has_a_zone() -> None:
+    zoned = {*TABLE} - {*MCP_PATHS, *PACK_MCP_PATHS}
+    assert {route.path for route in routes()} | {
+        "/tools/sources",
+        "/tools/{name}",
+        "/agents/{name}/prompt",
+    } == zoned
+
+
+def test_a_fixed_endpoint_answers_head_and_refuses_what_it_has_no_method_for(
+    serve: Serve, services: Services
+) -> None:
+    served = serve(services)
+    assert served.client.head("/tools/list").status_code == 200
+    assert failure(served.client.post("/tools/list")) == (405, "method_not_allowed")
+    assert failure(served.client.get("/page/none.js")) == (404, "not_found")

@@ -1,4 +1,4 @@
-"""The guard over a real socket: Host, Origin, CORS, keys, size and rate."""
+"""The middlewares over a real socket: Host, Origin, CORS, keys, size and rate."""
 
 import asyncio
 import logging
@@ -119,6 +119,25 @@ def test_a_name_is_read_out_of_a_host_header() -> None:
     assert host_name("[::1]:80") == "[::1]"
     assert host_name("a b") == ""
     assert host_name("http://localhost") == ""
+
+
+@pytest.mark.parametrize(
+    ("bind", "host", "allowed"),
+    [
+        ("192.168.7.5:7331", "192.168.7.5:7331", True),
+        ("[fd00::5]:7331", "[fd00::5]:7331", True),
+        ("0.0.0.0:7331", "0.0.0.0:7331", False),  # in a browser's address it is this machine
+        ("[::]:7331", "[::]:7331", False),
+        ("[0:0:0:0:0:0:0:0]:7331", "[0:0:0:0:0:0:0:0]:7331", False),
+        ("0.0.0.0:7331", "localhost:7331", True),
+        ("0.0.0.0:7331", "192.168.7.5:7331", False),
+    ],
+)
+def test_a_server_answers_to_the_address_it_is_bound_to_and_not_to_all_of_them(
+    serve: Serve, services: Services, bind: str, host: str, allowed: bool
+) -> None:
+    client = serve(services, ServerSettings(bind=bind, insecure_no_auth=True)).client
+    assert client.get("/health", headers={"host": host}).status_code == (200 if allowed else 421)
 
 
 # -- CORS and Origin -----------------------------------------------------------------------------------------
@@ -486,9 +505,6 @@ def test_every_reply_carries_the_security_headers_and_an_id(serve: Serve, with_m
         assert "server" not in headers
 
 
-# -- size and rate -------------------------------------------------------------------------------------------
-
-
 # -- bind ----------------------------------------------------------------------------------------------------
 
 
@@ -514,48 +530,31 @@ def test_without_a_key_a_pack_is_open_on_loopback_only(serve: Serve, services: S
     assert failure(client.post("/tools/remember", json={})) == (401, "unauthorized")
 
 
-def test_a_request_that_was_answered_is_forgotten(serve: Serve, services: Services) -> None:
-    served = serve(services)
-    for _ in range(3):
-        assert served.client.get("/health").status_code == 200
-    served.stop()
-    assert not served.guard._open
-
-
-def test_whoever_runs_a_request_may_cancel_it(services: Services) -> None:
+def test_a_request_that_the_server_cancels_is_told_that_it_stops(services: Services) -> None:
     class LastingDoor(EchoEndpoint):
         async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+            started.set()
             await asyncio.Event().wait()
 
-    async def cancelled() -> bool:
-        guard = create_app(services._replace(mcp=LastingDoor), ServerSettings())
-        call = asyncio.ensure_future(guard(MCP_SCOPE, None, None))  # type: ignore[arg-type]
-        while not guard._open and not call.done():  # noqa: ASYNC110 - a turn of the loop, not a time
-            await asyncio.sleep(0)
-        call.cancel()
-        await asyncio.wait([call])
-        return call.cancelled()
+    started = asyncio.Event()
+    messages: list[Message] = []
 
-    assert asyncio.run(cancelled())
-
-
-def test_who_does_not_read_that_the_server_stops_is_left_without_a_word(services: Services) -> None:
-    telling = asyncio.Event()
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
 
     async def send(message: Message) -> None:
-        telling.set()
-        await asyncio.Event().wait()
+        messages.append(message)
 
-    async def ended() -> bool:
-        guard = create_app(services, ServerSettings())
-        guard.close()
-        call = asyncio.ensure_future(guard(MCP_SCOPE, None, send))  # type: ignore[arg-type]
-        await telling.wait()
-        guard._cut_short()
-        await asyncio.wait([call])
-        return not call.cancelled() and call.exception() is None
+    async def cancelled() -> None:
+        app = create_app(services._replace(mcp=LastingDoor), ServerSettings())
+        call = asyncio.ensure_future(app(dict(MCP_SCOPE), receive, send))
+        await started.wait()
+        call.cancel()
+        await call
 
-    assert asyncio.run(ended())
+    asyncio.run(cancelled())
+    assert messages[0]["status"] == 503
+    assert b"the server is stopping" in messages[1]["body"]
 
 
 def test_what_goes_wrong_unforeseen_is_500_with_an_id_and_nothing_else(
@@ -580,7 +579,7 @@ def test_of_requests_only_those_that_fail_are_logged(
     served = serve(services)
     assert [served.client.get(path).status_code for path in ("/health", "/nowhere")] == [200, 404]
     served.stop()
-    lines = [record.getMessage() for record in caplog.records if record.name == "ctx.server.guard"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "ctx.server.middleware"]
     assert [re.search(r"path=(\S+) status=(\d+)", line).groups() for line in lines] == [("/nowhere", "404")]  # type: ignore[union-attr]
 
 
@@ -596,12 +595,14 @@ def test_an_empty_bank_is_a_mistake_that_is_told(serve: Serve, with_mcp: Service
 def test_a_reply_that_breaks_off_is_logged(
     serve: Serve, services: Services, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Breaking(EchoEndpoint):
+    class BreakingDoor(EchoEndpoint):
         async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
             await send({"type": "http.response.start", "status": 200, "headers": []})
             raise RuntimeError("in the middle")
 
-    served = serve(services._replace(mcp=Breaking))
+    served = serve(services._replace(mcp=BreakingDoor))
     served.client.post("/mcp", json={})
     served.stop()
-    assert [record.name for record in caplog.records if record.levelname == "ERROR"] == ["ctx.server.guard"]
+    assert [record.name for record in caplog.records if record.levelname == "ERROR"] == [
+        "ctx.server.middleware"
+    ]

@@ -1,0 +1,446 @@
+"""The middlewares in front of REST, MCP and the page, outermost first:
+
+`RequestMiddleware` (id, headers of every reply, log) → `HostMiddleware` → `RouteMiddleware` (which route and
+zone) → `OriginMiddleware` (web pages) → `KeyMiddleware` → `RateMiddleware` → `BodySizeMiddleware`.
+
+Each answers what it refuses. What they learn about a request is in its `Access` (policy.py), which the
+endpoints ask whether a tool may be called.
+"""
+
+import asyncio
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ctx.config.settings import LOOPBACK_HOSTS
+from ctx.errors import BadRequest, Busy, CtxError
+from ctx.rates import Window
+from ctx.refusals import Misdirected, OriginNotAllowed, PayloadTooLarge, Unauthorized
+from ctx.server import errors
+from ctx.server.asgi import error_reply, joined_headers
+from ctx.server.policy import ACCESS, Access, Policy, host_name, own_hosts, plain_origin
+from ctx.server.zones import MATCH, Headers, Match, Routes, check_path, error_body, note
+
+logger = logging.getLogger(__name__)
+
+PREFLIGHT_MAX_AGE_S = 600
+DRAIN_BYTES = 8 << 20  # read of a body that is too large, so that the client sees the reply and not a reset
+PAGES = "pages of other sites"
+CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
+_HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{0,1024}")
+_ORIGIN = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?")
+_EXPOSED = "Mcp-Session-Id, Mcp-Protocol-Version, Retry-After, WWW-Authenticate, X-Request-Id"
+_WRONG_KEY = "this key is not valid"
+_NEEDLESS_KEY = (
+    "this key is not valid; most of this server needs none: remove the Authorization header, make one with "
+    "'ctx key create', or set the pack's variable (HINDSIGHT_API_TENANT_API_KEY, SEKHA_API_KEY) to the one "
+    "that is sent"
+)
+_FOREIGN = "web pages of other sites need a key here, or their origin in [server] allowed_origins"
+
+
+async def _refuse(error: CtxError, scope: Scope, receive: Receive, send: Send) -> None:
+    access: Access = scope[ACCESS]
+    await error_reply(error, access.error_body)(scope, receive, send)
+
+
+class RequestMiddleware:
+    """Gives every request an id and an `Access`, every reply its security headers, and a failure a line in
+    the log.
+
+    `start_failure` is what the application raised while it started; the runner raises it again.
+    """
+
+    def __init__(self, app: ASGIApp, policy: Policy) -> None:
+        self._app = app
+        self._policy = policy
+        self.start_failure: Exception | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            try:
+                await self._app(scope, receive, send)
+            except Exception as error:
+                self.start_failure = error
+            return
+        began_s = time.perf_counter()
+        headers = joined_headers(scope)
+        reply = _Reply(send, _request_id(headers))
+        scope[ACCESS] = Access(self._policy, reply.request_id, headers)
+        try:
+            await self._app(scope, receive, reply.send)
+        except ClientDisconnect:
+            pass  # nobody is there to read a reply
+        except asyncio.CancelledError:
+            # By the server, which stops and has waited long enough for this request.
+            if reply.status:
+                await reply.end()
+            else:
+                await _refuse(Busy("the server is stopping"), scope, receive, reply.send)
+        except Exception:
+            logger.exception("request failed id=%s", reply.request_id)
+            if reply.status:
+                await reply.end()
+            else:
+                await _refuse(errors.internal(reply.request_id), scope, receive, reply.send)
+        finally:
+            _log(scope, reply, began_s)
+
+
+class _Reply:
+    """Adds the headers that every reply has, and remembers the status (0: not begun)."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._ended = False
+        self.request_id = request_id
+        self.status = 0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = message.get("headers", ())
+            message = {**message, "headers": [*headers, *self._security_headers(headers)]}
+        elif message["type"] == "http.response.body":
+            self._ended = not message.get("more_body", False)
+        await self._send(message)
+
+    async def end(self) -> None:
+        """Ends a reply that breaks off."""
+        if not self._ended:
+            await self.send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _security_headers(self, present: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        named = {name.lower(): value for name, value in present}
+        headers = [
+            (b"x-request-id", self.request_id.encode()),
+            (b"x-content-type-options", b"nosniff"),
+            (b"referrer-policy", b"no-referrer"),
+        ]
+        if b"cache-control" not in named:
+            headers.append((b"cache-control", b"no-store"))
+        if named.get(b"content-type", b"").startswith(b"text/html"):
+            headers.append((b"content-security-policy", CSP.encode()))
+        return headers
+
+
+def _request_id(headers: Headers) -> str:
+    claimed = headers.get("x-request-id", "")
+    return claimed if _REQUEST_ID.fullmatch(claimed) else os.urandom(8).hex()
+
+
+def _log(scope: Scope, reply: _Reply, began_s: float) -> None:
+    # Successes at DEBUG: a tool call has its own line (app.py), and the rest is polling.
+    level = logging.INFO if reply.status >= 400 or not reply.status else logging.DEBUG
+    logger.log(
+        level,
+        "request id=%s method=%s path=%s status=%d ms=%.1f",
+        reply.request_id,
+        scope["method"],
+        scope.get("raw_path", b"").decode("ascii", "backslashreplace")[:200],
+        reply.status,
+        (time.perf_counter() - began_s) * 1000,
+    )
+
+
+class HostMiddleware:
+    """Answers only to this machine's names, the name it is bound to and those of `allowed_hosts`: a web page
+    that rebinds its own name to this machine is refused.
+    """
+
+    def __init__(self, app: ASGIApp, *, bind: str, allowed_hosts: Iterable[str] = ()) -> None:
+        self._app = app
+        self._hosts = (own_hosts(bind) | set(map(host_name, allowed_hosts))) - {""}
+
+    def allows(self, host: str) -> bool:
+        return host_name(host) in self._hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self.allows(scope[ACCESS].headers.get("host", "")):
+            message = (
+                "this server does not answer to that Host; add it to [server] allowed_hosts if it should"
+            )
+            await _refuse(Misdirected(message), scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+class RouteMiddleware:
+    """Finds the route of a request and its zone; the innermost application runs that very route."""
+
+    def __init__(self, app: ASGIApp, routes: Routes) -> None:
+        self._app = app
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = scope[ACCESS].headers
+            match = self._routes.match(
+                scope["path"], _preflighted(scope, headers) or scope["method"], headers
+            )
+            scope[MATCH] = match
+            scope[ACCESS].error_body = error_body(match, scope["method"])
+            try:
+                check_path(scope)
+            except BadRequest as error:
+                await _refuse(error, scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _preflighted(scope: Scope, headers: Headers) -> str | None:
+    """The method that a CORS preflight asks for; None if the request is no preflight."""
+    if scope["method"] != "OPTIONS" or "origin" not in headers:
+        return None
+    return headers.get("access-control-request-method")
+
+
+class OriginMiddleware:
+    """CORS, and the check of `Origin` in private zones.
+
+    Pages of `cors_origins` may call what is not private, without credentials. In a private zone a page of
+    another site must be in `allowed_origins` or bring a key. Starlette's CORSMiddleware has one rule for all
+    routes, and refuses nothing.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        cors_origins: Iterable[str] = ("*",),
+        allowed_origins: Iterable[str] = (),
+        has_keys: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._app = app
+        self._cors = frozenset(map(plain_origin, cors_origins))
+        self._allowed = frozenset(map(plain_origin, allowed_origins))
+        self._has_keys = has_keys
+
+    def trusts(self, origin: str, host: str) -> bool:
+        """Whether a page of this origin counts as no page: our own, another of this machine, or a listed
+        one.
+        """
+        lowered, match = origin.lower(), _ORIGIN.fullmatch(origin)
+        if match is None or lowered in self._allowed:  # no match: "null", extensions, files
+            return lowered in self._allowed
+        return lowered.partition("://")[2] == host.lower() or host_name(match[1]) in LOOPBACK_HOSTS
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        access: Access = scope[ACCESS]
+        headers, match = access.headers, scope[MATCH]
+        origin = headers.get("origin")
+        access.foreign = self._is_foreign(origin, headers)
+        preflight = _preflighted(scope, headers) is not None
+        try:
+            readers = self._readers(origin, match, access, preflight=preflight)
+        except CtxError as error:
+            await _refuse(error, scope, receive, send)
+            return
+
+        async def send_shared(message: Message) -> None:
+            # To a page with a wrong key a private zone does not even show the refusal.
+            unproven = match.zone.private and access.foreign and access.grant is None and not preflight
+            if message["type"] == "http.response.start" and readers is not None and not unproven:
+                message = {**message, "headers": [*message.get("headers", ()), *_cors_headers(readers)]}
+            await send(message)
+
+        if not preflight:
+            await self._app(scope, receive, send_shared)
+            return
+        network = not match.zone.private and headers.get("access-control-request-private-network") == "true"
+        names = headers.get("access-control-request-headers", "")
+        allowed = _preflight_headers(names, private=match.zone.private, network=network)
+        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in allowed.items()]
+        await send_shared({"type": "http.response.start", "status": 204, "headers": raw})
+        await send_shared({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _is_foreign(self, origin: str | None, headers: Headers) -> bool:
+        """Whether a web page of another site asks. For a picture or a script it sends no Origin, but browsers
+        say so in a header of their own; following a link is the person's doing.
+        """
+        if origin is not None:
+            return not self.trusts(origin, headers.get("host", ""))
+        return headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-dest") != "document"
+
+    def _readers(self, origin: str | None, match: Match, access: Access, *, preflight: bool) -> str | None:
+        """Which origins may read the reply. Raises `OriginNotAllowed` if this one may not ask at all, and
+        `BadRequest` for a malformed preflight.
+        """
+        headers = access.headers
+        names = headers.get("access-control-request-headers", "") if preflight else ""
+        if not _HEADER_NAMES.fullmatch(names):
+            raise BadRequest("Access-Control-Request-Headers is not a list of header names")
+        if match.zone.private:
+            # A preflight never carries the key: a page that announces one may come and present it.
+            announced = "authorization" in names.lower() if preflight else bool(_bearer(headers))
+            if access.foreign and not (announced and self._has_keys()):
+                raise OriginNotAllowed(_FOREIGN)
+            return origin
+        if origin is None:
+            return None
+        if "*" in self._cors:
+            return "*"
+        if access.foreign and origin.lower() not in self._cors:
+            raise OriginNotAllowed(
+                "web pages of this origin may not call this server; see [server] cors_origins"
+            )
+        return origin
+
+
+def _cors_headers(readers: str) -> list[tuple[bytes, bytes]]:
+    headers = [
+        (b"access-control-allow-origin", readers.encode("latin-1")),
+        (b"access-control-expose-headers", _EXPOSED.encode()),
+    ]
+    return headers if readers == "*" else [*headers, (b"vary", b"Origin")]
+
+
+def _preflight_headers(names: str, *, private: bool, network: bool) -> dict[str, str]:
+    """The reply to a preflight; `names` are the headers that the page announces."""
+    reply = {
+        "access-control-allow-methods": "GET, POST, DELETE, OPTIONS" if private else "GET, POST, OPTIONS",
+        "access-control-max-age": str(PREFLIGHT_MAX_AGE_S),
+    }
+    if names:
+        reply["access-control-allow-headers"] = names
+    if network:
+        reply["access-control-allow-private-network"] = "true"  # asked by older Chromium forks only
+    return reply
+
+
+class KeyMiddleware:
+    """Finds out what the key of a request opens. Refuses a wrong key, a missing one where one is needed, and
+    whoever a zone does not admit.
+    """
+
+    def __init__(self, app: ASGIApp, policy: Policy) -> None:
+        self._app = app
+        self._policy = policy
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                self._identify(scope, scope[ACCESS], scope[MATCH])
+            except CtxError as error:
+                await _refuse(error, scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _identify(self, scope: Scope, access: Access, match: Match) -> None:
+        headers = access.headers
+        note(access, match, headers)
+        access.closed = self._policy.closed_to(headers)
+        shown = match.zone.shown and scope["method"] in ("GET", "HEAD")
+        self._check_key(access, _bearer(headers), shown=shown)
+        if access.foreign and access.grant is None:
+            # Whatever they call their sessions: the sandbox gives each caller a share, and all pages one.
+            access.session_id = PAGES
+        elif access.foreign and match.zone.private:
+            # It is here because of its key, so it gets what the key opens and not what is open here.
+            access.closed = True
+        access.settle(scope.get("client"))
+        match.zone.admit(access, match.parameters)
+
+    def _check_key(self, access: Access, key: str, *, shown: bool) -> None:
+        """Notes what the key opens. Raises `Unauthorized`, except for what anybody may read (`shown`)."""
+        if key and self._policy.has_keys:
+            access.grant = self._policy.grant(key)
+            if access.grant is None and not shown:
+                raise Unauthorized(_WRONG_KEY if access.closed else _NEEDLESS_KEY, presented=True)
+        if access.closed and access.grant is None and not shown:
+            raise Unauthorized("send 'Authorization: Bearer KEY'")
+
+
+def _bearer(headers: Headers) -> str:
+    authorization = headers.get("authorization", "")
+    scheme, space, key = authorization.strip().partition(" ")
+    if not space:  # some clients of Hindsight send the key alone
+        return "" if scheme.lower() == "bearer" else scheme
+    return key.strip() if scheme.lower() == "bearer" else ""
+
+
+class RateMiddleware:
+    """Counts the calls of REST against the caller's rate. MCP and the packs' routes count their own calls,
+    by `Access.spend`.
+    """
+
+    def __init__(self, app: ASGIApp, window: Window) -> None:
+        self._app = app
+        self._window = window
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            access: Access = scope[ACCESS]
+            access.window = self._window
+            try:
+                if scope[MATCH].zone.counted:
+                    access.spend()
+            except CtxError as error:
+                await _refuse(error, scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+class BodySizeMiddleware:
+    """Reads the body of a request, of at most `max_bytes`, and hands it on whole."""
+
+    def __init__(self, app: ASGIApp, *, max_bytes: int) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            body = await self._read(scope[ACCESS].headers, receive)
+        except PayloadTooLarge as error:
+            # What is left of the body is not read, so the connection cannot be used again.
+            reply = error_reply(error, scope[ACCESS].error_body)
+            reply.headers["connection"] = "close"
+            await reply(scope, receive, send)
+            return
+        unread = [body]
+
+        async def receive_whole() -> Message:
+            if unread:
+                return {"type": "http.request", "body": unread.pop(), "more_body": False}
+            return await receive()
+
+        await self._app(scope, receive_whole, send)
+
+    async def _read(self, headers: Headers, receive: Receive) -> bytes:
+        """The body. Raises `PayloadTooLarge`, and `ClientDisconnect` if the client goes away."""
+        too_large = PayloadTooLarge(
+            f"the body is larger than {self._max_bytes} bytes ([server] max_body_bytes)"
+        )
+        length = headers.get("content-length", "")
+        announced = int(length) if length.isdecimal() else 0
+        if announced > self._max_bytes and headers.get("expect", "").lower() == "100-continue":
+            raise too_large  # the client waits for our word before it sends the body
+        body, size, more = bytearray(), 0, True
+        while more and size <= self._max_bytes + DRAIN_BYTES:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise ClientDisconnect
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size <= self._max_bytes:
+                body += piece
+            more = message.get("more_body", False)
+        if size > self._max_bytes:
+            raise too_large
+        return bytes(body)
