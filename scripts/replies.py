@@ -1,6 +1,6 @@
 """What every door answers, before and after: `python scripts/replies.py OLD NEW [--only WORD]`.
 
-OLD and NEW are folders of two checkouts, run by this Python. Both get the same project in a folder of their
+OLD and NEW are folders of two checkouts; each is run by its own `.venv`, or by this Python. Both get the same project in a folder of their
 own and are asked the same: the help of every command, searches by command line, REST and MCP, what a server
 says of itself, memories, and wrong questions. What differs is printed, a line each; the exit code is 1 where
 anything does. Times, versions, folders and made-up ids are the same for both.
@@ -106,7 +106,8 @@ class Checkout:
         (self.project / "ctx.toml").write_text(CONFIG)
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "ctx", *arguments]
+        own = self._source / ".venv" / "bin" / "python"
+        return [str(own) if own.exists() else sys.executable, "-m", "ctx", *arguments]
 
     def environment(self) -> dict[str, str]:
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("CTX_", "XDG_"))}
