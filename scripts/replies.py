@@ -1,9 +1,9 @@
 """What every door answers, before and after: `python scripts/replies.py OLD NEW [--only WORD]`.
 
-OLD and NEW are folders of two checkouts; each is run by its own `.venv`, or by this Python. Both get the same project in a folder of their
-own and are asked the same: the help of every command, searches by command line, REST and MCP, what a server
-says of itself, memories, and wrong questions. What differs is printed, a line each; the exit code is 1 where
-anything does. Times, versions, folders and made-up ids are the same for both.
+OLD and NEW are folders of two checkouts; each is run by its own `.venv`, or by this Python. Both get the
+same project in a folder of their own and are asked the same: the help of every command, searches by command
+line, REST and MCP, what a server says of itself, memories, and wrong questions. What differs is printed, a
+line each; the exit code is 1 where anything does. Times, versions, folders and made-up ids are the same.
 """
 
 import argparse
