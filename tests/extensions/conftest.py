@@ -1,4 +1,4 @@
-"""What the tests of scripts share."""
+"""Fixtures for scripts."""
 
 from pathlib import Path
 

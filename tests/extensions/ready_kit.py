@@ -1,16 +1,15 @@
-"""A server that answers as a documented API does, and a project whose source is a connector that ships."""
+"""A server that answers like a documented API, and a project with one of the connectors that ship."""
 
 import http.server
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from kit import workspace
-from running import configured
+from kit import http_server, workspace
+from script_kit import configured
 
 from ctx.items import Document
 from ctx.types import JSON
@@ -36,35 +35,12 @@ class Api:
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
-        self.answer: Callable[[Asked], Reply] = _nothing
-        api = self
+        self.answer: Callable[[Asked], Reply] = lambda _: Reply(b"", 404)
+        self.host = ""
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                parts = urlsplit(self.path)
-                query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                request = Asked(parts.path, query, headers)
-                api.asked.append(request)
-                reply = api.answer(request)
-                body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
-                self.send_response(reply.status)
-                for name, value in reply.headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.host = f"127.0.0.1:{self.server.server_address[1]}"
-        self.url = f"http://{self.host}"
-        self._thread = threading.Thread(target=self.server.serve_forever, daemon=True)
-        self._thread.start()
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}"
 
     def paths(self) -> list[str]:
         """What was asked since the last time."""
@@ -72,14 +48,32 @@ class Api:
         self.asked.clear()
         return paths
 
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self._thread.join(60)
 
+@contextmanager
+def serving_api() -> Iterator[Api]:
+    api = Api()
 
-def _nothing(_: Asked) -> Reply:
-    return Reply(b"", 404)
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            parts = urlsplit(self.path)
+            query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            api.asked.append(Asked(parts.path, query, headers))
+            reply = api.answer(api.asked[-1])
+            body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
+            self.send_response(reply.status)
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http_server(Handler) as port:
+        api.host = f"127.0.0.1:{port}"
+        yield api
 
 
 class Source:

@@ -1,4 +1,4 @@
-"""The example scripts that ship with ctx, each run as its first lines say."""
+"""The example scripts that ship with ctx run."""
 
 import http.server
 import json
@@ -7,55 +7,12 @@ from pathlib import Path
 
 import pytest
 from kit import http_server, workspace
-from running import configured
+from script_kit import configured
 
 from ctx.types import JSON, Caller
 
 EXAMPLES = Path(__file__).parents[2] / "extensions" / "examples"
 CALLER = Caller("cli")
-
-
-def test_every_example_is_run_here() -> None:
-    assert sorted(file.name for file in EXAMPLES.glob("*.lua")) == [
-        "feed.lua",
-        "onboarding.lua",
-        "stale-docs.lua",
-    ]
-
-
-def test_the_tool_lists_what_has_not_changed_for_long(tmp_path: Path) -> None:
-    feed = [
-        {
-            "source_id": "old",
-            "title": "Old",
-            "body": "rotate the token",
-            "updated_at": "2020-01-01T00:00:00Z",
-        },
-        {
-            "source_id": "older",
-            "title": "Older",
-            "body": "rotate the token",
-            "updated_at": "2019-01-01T00:00:00Z",
-        },
-        {"source_id": "new", "title": "New", "body": "rotate the token"},
-    ]
-    (tmp_path / "rows.json").write_text(json.dumps(feed))
-    (tmp_path / "rows.lua").write_text(
-        "connector = {} function connector.scan() return json.parse(fs.read('rows.json')) end"
-    )
-    config = configured(
-        tmp_path,
-        f'[tools.script.stale-docs]\npath = "{EXAMPLES}/stale-docs.lua"\nmonths = '
-        '12\n[connectors.script.rows]\npath = "./rows.lua"',
-    )
-    with workspace(config) as space:
-        space.refresh([])
-        _ = space.scripts
-        reply = space.toolbox.call("stale-docs", {"topic": "token"}, CALLER)
-        assert [document["source_id"] for document in reply["documents"]] == ["older", "old"]
-        assert reply["count"] == 2
-        assert space.toolbox.call("stale-docs", {"topic": "nothing like it"}, CALLER)["documents"] == []
-        assert space.toolbox.get("stale-docs").annotations.read_only
 
 
 @pytest.fixture

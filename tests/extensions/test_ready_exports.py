@@ -1,4 +1,4 @@
-"""The connectors that ship for exports and vaults, over files as the products write them."""
+"""The connectors that ship for Slack and Notion exports and Obsidian vaults."""
 
 import json
 from pathlib import Path
@@ -95,49 +95,6 @@ def test_a_slack_export_is_a_document_a_channel_and_day(tmp_path: Path) -> None:
         assert origin.index()["unchanged"] == 2
     with source(tmp_path, "slack-export", [*settings, 'channels = ["random"]']) as origin:
         assert origin.index()["deleted"] == 1
-
-
-def test_private_channels_and_direct_messages_of_a_slack_export_are_documents_too(tmp_path: Path) -> None:
-    def says(text: str) -> list[JSON]:
-        return [{"type": "message", "user": "U1", "ts": "1767261600.0001", "text": text}]
-
-    folder = write(
-        tmp_path / "export",
-        {
-            "users.json": USERS,
-            "groups.json": [{"id": "G1", "name": "board"}],
-            "mpims.json": [{"id": "G2", "name": "mpdm-ann--bo--cy-1", "members": ["U1", "U2", "U3"]}],
-            "dms.json": [{"id": "D1", "created": 1, "members": ["U1", "U2"]}, {"id": "D2", "members": []}],
-            "integration_logs.json": "of no use here, and cut short",
-            "board/2026-01-01.json": says("the budget"),
-            "mpdm-ann--bo--cy-1/2026-01-01.json": says("lunch for three"),
-            "D1/2026-01-01.json": says("the spare key"),
-            "D2/2026-01-01.json": says("a note to nobody"),
-        },
-    )
-    settings = [f'folder = "{folder}"', f'fs = ["{folder}"]', 'workspace = "acme"']
-    with source(tmp_path, "slack-export", settings) as origin:
-        assert origin.index()["added"] == 4
-        documents = origin.documents()
-        titles = {name: document.title for name, document in documents.items()}
-        assert titles == {
-            "board/2026-01-01": "#board, 2026-01-01",
-            "mpdm-ann--bo--cy-1/2026-01-01": "Ann, Bo B., U3, 2026-01-01",
-            "D1/2026-01-01": "Ann, Bo B., 2026-01-01",
-            "D2/2026-01-01": "#D2, 2026-01-01",
-        }
-        direct = documents["D1/2026-01-01"]
-        assert "the spare key" in direct.body
-        assert direct.metadata["members"] == ["Ann", "Bo B."]
-        assert direct.source_url == "https://acme.slack.com/archives/D1/p17672616000001"
-        (tmp_path / "export" / "groups.json").write_text("[{ cut short")
-        report = origin.index()
-        assert (report["ok"], report["deleted"]) == (False, 0)
-        assert "groups.json cannot be read" in str(report["note"])
-        (tmp_path / "export" / "groups.json").write_text("[]")
-    with source(tmp_path, "slack-export", [*settings, 'channels = ["D1"]']) as origin:
-        assert origin.index()["deleted"] == 3
-        assert list(origin.documents()) == ["D1/2026-01-01"]
 
 
 # -- Notion: notion.com/help/export-your-content -------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The retrievers of extensions/examples in the frameworks that they are for."""
+"""The LangChain and LlamaIndex retrievers of extensions/examples."""
 
 import importlib.util
 import sys
@@ -73,10 +73,3 @@ def test_a_llamaindex_retriever_gives_nodes_with_scores(notes: Path) -> None:
     assert 0 < nodes[0].score <= 1
     assert retriever.retrieve("nothing-like-it") == []
     retriever.close()
-
-
-def test_the_page_on_python_shows_how_both_are_used() -> None:
-    page = (ROOT / "docs" / "python.md").read_text()
-    for name in ("langchain_retriever.py", "llamaindex_retriever.py"):
-        assert name in page
-        compile((EXAMPLES / name).read_text(), name, "exec")

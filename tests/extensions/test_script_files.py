@@ -1,4 +1,4 @@
-"""Files that a tool in Lua may read, and the store, which it may not."""
+"""A tool in Lua reads files it was granted, but never the store."""
 
 from pathlib import Path
 

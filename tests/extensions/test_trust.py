@@ -1,4 +1,4 @@
-"""Scripts of a project's own `.ctx/` folder run only where the user has trusted their very text."""
+"""Scripts in a project's `.ctx/` folder run only after the user trusted their exact text."""
 
 import json
 import os
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from kit import ctx, workspace
-from running import Running, answering, configured
+from script_kit import answering, configured
 
-from ctx.errors import ConfigError, ToolError
-from ctx.extensions.trust import TrustFile, digest_of, project_scripts, trust_path
+from ctx.errors import ToolError
+from ctx.extensions.trust import project_scripts, trust_path
 from ctx.types import JSON, Caller
 
 CALLER = Caller("cli")
@@ -85,19 +85,6 @@ def test_trust_is_recorded_for_the_text_and_lost_with_it(project: Path) -> None:
             space.toolbox.call("deploy", {}, CALLER)
 
 
-@pytest.mark.slow
-def test_a_running_server_never_runs_an_untrusted_text(project: Path) -> None:
-    with Running(project, env={"XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}) as server:
-        assert server.call("deploy").status == 500
-        trust(project)
-        assert server.call("deploy").body == {"result": {"said": "one"}}
-        for _ in range(3):
-            (project / ".ctx" / "tools" / "deploy.lua").write_text(answering("evil"))
-            assert server.call("deploy").status == 500
-            (project / ".ctx" / "tools" / "deploy.lua").write_text(answering("one"))
-            assert server.call("deploy").body == {"result": {"said": "one"}}
-
-
 def test_a_trusted_text_at_another_place_is_not_trusted(project: Path) -> None:
     trust(project)
     copy = project / ".ctx" / "tools" / "copy.lua"
@@ -108,22 +95,6 @@ def test_a_trusted_text_at_another_place_is_not_trusted(project: Path) -> None:
             space.toolbox.call("copy", {}, CALLER)
 
 
-def test_a_repository_cannot_take_names_or_stop_the_start(
-    project: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (project / "tools").mkdir()
-    (project / "tools" / "deploy.lua").write_text(answering("the operator's"))
-    for name in ("search", "a b", "list"):
-        (project / ".ctx" / "tools" / f"{name}.lua").write_text(answering("evil"))
-    trust(project)
-    config = configured(project, '\n[tools.script.deploy]\npath = "./tools/deploy.lua"')
-    with workspace(config) as space:
-        _ = space.scripts
-        assert space.toolbox.call("deploy", {}, CALLER) == {"said": "the operator's"}
-        assert space.toolbox.get("search").builtin
-    assert caplog.text.count("not loaded") == 4
-
-
 def test_links_in_the_folder_are_passed_over(project: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside.lua"
     outside.write_text(answering("out"))
@@ -131,45 +102,3 @@ def test_links_in_the_folder_are_passed_over(project: Path, tmp_path: Path) -> N
     os.mkfifo(project / ".ctx" / "tools" / "fifo.lua")
     (project / ".ctx" / "tools" / "folder.lua").mkdir()
     assert [script.name for script in project_scripts(str(project), {})] == ["deploy", "guide"]
-
-
-def test_the_folder_of_a_parent_is_not_looked_at(project: Path) -> None:
-    child = project / "child"
-    configured(child, "")
-    with workspace(child / "ctx.toml") as space:
-        assert space.scripts.statuses() == []
-
-
-def test_a_trusted_script_has_its_own_folder_and_no_variables(project: Path) -> None:
-    (project / ".ctx" / "tools" / "deploy.lua").write_text(
-        "tool = {} function tool.execute() return { ok = pcall(fs.read, '../../ctx.toml'), home = "
-        "env.get('HOME') or 'none' } end"
-    )
-    trust(project)
-    with workspace(project / "ctx.toml") as space:
-        _ = space.scripts
-        assert space.toolbox.call("deploy", {}, CALLER) == {"ok": False, "home": "none"}
-
-
-def test_scripts_that_nobody_named_need_the_strict_sandbox(project: Path) -> None:
-    trust(project)
-    with workspace(project / "ctx.toml") as space:
-        space.pool.start()
-        space.pool._strict = False  # a machine without a system call filter
-        _ = space.scripts
-        with pytest.raises(ToolError, match="strict"):
-            space.toolbox.call("deploy", {}, CALLER)
-
-
-def test_a_damaged_trust_file_trusts_nothing_and_says_how_to_mend_it(tmp_path: Path) -> None:
-    file = TrustFile(str(tmp_path / "state" / "trusted.json"))
-    assert file.digests() == {}
-    file.record({"/a.lua": digest_of(b"a")})
-    assert file.vouches("/a.lua", b"a")
-    assert not file.vouches("/a.lua", b"b")
-    assert not file.vouches("/b.lua", b"a")
-    file.record({"/a.lua": None})
-    assert file.digests() == {}
-    Path(file.path).write_text("{")
-    with pytest.raises(ConfigError, match="run `ctx trust` again"):
-        file.digests()

@@ -1,4 +1,4 @@
-"""The sandbox that most tests here share, and where the hostile scripts are found."""
+"""The shared sandbox, and the folder of hostile scripts."""
 
 import os
 from collections.abc import Iterator

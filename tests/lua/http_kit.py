@@ -1,6 +1,4 @@
-"""Real servers on this machine that answer what a test says, http as a script has it, and what this process
-connects to.
-"""
+"""Real HTTP servers for tests, `http` as a script has it, and a record of the connections it begins."""
 
 import json
 import socket
@@ -122,12 +120,9 @@ def ask(
 
 
 _attempts: list[JSON] | None = None
-_sockets: list[str] | None = None
 
 
 def _hear(event: str, details: tuple[JSON, ...]) -> None:
-    if event == "socket.__new__" and _sockets is not None:
-        _sockets.append(event)
     if event == "socket.connect" and _attempts is not None:
         _attempts.append(details[1][:2])
         if not str(details[1][0]).startswith("127."):
@@ -146,15 +141,3 @@ def connecting() -> Iterator[list[JSON]]:
         yield _attempts
     finally:
         _attempts = None
-
-
-@contextmanager
-def without_sockets() -> Iterator[None]:
-    """Fails where a socket is so much as made."""
-    global _sockets
-    _sockets = []
-    try:
-        yield
-        assert _sockets == []
-    finally:
-        _sockets = None

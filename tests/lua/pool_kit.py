@@ -1,4 +1,4 @@
-"""Short calls of short scripts, as the tests of the sandbox make them."""
+"""Short calls of short scripts."""
 
 import pytest
 from redteam_run import poor_host, tool

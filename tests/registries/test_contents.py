@@ -1,9 +1,15 @@
-"""What a registry offers is read as a stranger may have written it."""
+"""What a registry repository offers, and the folder it is installed in."""
+
+import resource
+from pathlib import Path
 
 import pytest
 
-from ctx.errors import SourceError
-from ctx.registries.contents import MAX_SCRIPT_FILES, MAX_SCRIPTS, Contents, Entry, contents
+from ctx.errors import ConfigError, SourceError
+from ctx.extensions.trust import TrustFile
+from ctx.registries.contents import MAX_SCRIPT_FILES, MAX_SCRIPTS, Contents, Entry, Offer, contents
+from ctx.registries.records import Registry, blank_registry, offered_script
+from ctx.registries.shelf import Shelf
 
 
 def tree(*paths: str, **modes: str) -> dict[str, Entry]:
@@ -61,10 +67,7 @@ path = "agents/guide"
     [
         ("../../etc/tool.lua", "plain names below"),
         ("/etc/tool.lua", "plain names below"),
-        ("tools/../../x.lua", "plain names below"),
-        ("tools//x.lua", "plain names below"),
         ("tools/a\\\\b.lua", "plain names below"),
-        ("tools/.hidden.lua", "plain names below"),
         ("tools/x\\u202e.lua", "plain names below"),
         ("tools/there-is-none.lua", "there is no file"),
     ],
@@ -78,40 +81,6 @@ def test_a_path_that_leads_elsewhere_is_left_out(path: str, why: str) -> None:
     assert "\u202e" not in offered.problems[0]
 
 
-def test_links_and_submodules_are_named_and_left_out() -> None:
-    entries = tree(
-        "tools/good/tool.lua",
-        "tools/deep/tool.lua",
-        **{
-            "tools/linked": "120000",
-            "tools/module": "160000",
-            "tools/script/tool.lua": "120000",
-            "tools/deep/data": "120000",
-        },
-    )
-    offered = contents(None, entries)
-    assert names(offered) == ["tool good"]
-    assert [problem.split(":")[0] for problem in offered.problems] == [
-        "tool 'deep'",
-        "tool 'linked'",
-        "tool 'module'",
-        "tool 'script'",
-    ]
-    assert ["a link" in problem or "a submodule" in problem for problem in offered.problems] == [True] * 4
-    offered = contents(b'[tools.x]\npath = "tools/module/tool.lua"', entries)
-    assert "is a submodule" in offered.problems[0]
-
-
-def test_twins_that_only_case_tells_apart_are_one_too_many() -> None:
-    offered = contents(None, tree("tools/Echo/tool.lua", "tools/echo/tool.lua"))
-    assert names(offered) == ["tool Echo"]
-    assert "upper and lower case" in offered.problems[0]
-    for twin in ("tools/x/Data.txt", "tools/x/data.TXT/deeper"):
-        offered = contents(None, tree("tools/x/tool.lua", "tools/x/data.txt", twin))
-        assert names(offered) == []
-        assert "upper and lower case" in offered.problems[0]
-
-
 @pytest.mark.parametrize("name", ["a b", "ü", "x" * 65, "rm\x1b[2J", "../x", "-" * 70])
 def test_odd_names_are_left_out_and_shown_harmlessly(name: str) -> None:
     offered = contents(None, tree(f"tools/{name}/tool.lua") if "/" not in name else tree())
@@ -119,7 +88,7 @@ def test_odd_names_are_left_out_and_shown_harmlessly(name: str) -> None:
     assert all("\x1b" not in problem for problem in offered.problems)
 
 
-def test_what_is_too_much_is_cut() -> None:
+def test_too_many_scripts_or_files_are_cut() -> None:
     offered = contents(None, tree(*(f"tools/t{number}/tool.lua" for number in range(MAX_SCRIPTS + 5))))
     assert len(offered.offers) == MAX_SCRIPTS
     offered = contents(None, tree("tools/x/tool.lua", *(f"tools/x/{n}.txt" for n in range(MAX_SCRIPT_FILES))))
@@ -130,40 +99,49 @@ def test_what_is_too_much_is_cut() -> None:
 @pytest.mark.parametrize(
     "text", [b"\xff", b"[tools", b"[tools.x]\n[tools.x]", b"a = " + b"[" * 5000, b"a = 0x" + b"f" * 5000]
 )
-def test_a_manifest_that_is_none_is_refused_whole(text: bytes) -> None:
+def test_an_invalid_manifest_is_refused(text: bytes) -> None:
     with pytest.raises(SourceError, match=r"its registry\.toml: (is|holds) "):
         contents(text, tree())
 
 
-def test_a_list_of_keys_writes_no_line_of_its_own() -> None:
-    manifest = b'[tools.x]\npath = "x.lua"\nrequired_config = ["a\\n[server]\\nbind = 1", "b"]'
-    (offer,) = contents(manifest, tree("x.lua")).offers
-    assert len(offer.required_config) == 2
-    assert all(word.isprintable() for word in offer.required_config)
+# -- the folder of installed registries
 
 
-def test_a_manifest_of_other_shapes_offers_nothing() -> None:
-    for text in (b"tools = 3", b"[tools]\nx = 3", b"registry = []", b'[tools.x]\npath = ["a"]\ntags = "b"'):
-        assert contents(text, tree()).offers == ()
+def registry(text: bytes) -> tuple[Registry, dict[str, dict[str, bytes]]]:
+    """A registry of one tool, and its files by script."""
+    offer = Offer("tool", "echo", "", (), (), {"tool.lua": "tools/echo/tool.lua"})
+    script = offered_script("team", offer, {"tools/echo/tool.lua": text})
+    blank = blank_registry("team", "https://git.example/team", None, "0" * 40, "")
+    return blank._replace(scripts=(script,)), {"tools/echo": {"tool.lua": text}}
 
 
-@pytest.mark.parametrize(
-    ("manifest", "path"),
-    [
-        (None, "agents/guide/agent.toml"),
-        (b'[agents.guide]\npath = "agents/guide"\n', "agents/guide/agent.toml"),
-        (b'[agents.guide]\npath = "mine/agent.toml"\n', "mine/agent.toml"),
-    ],
-)
-def test_an_agent_that_is_settings_is_left_out_with_what_to_do(manifest: bytes | None, path: str) -> None:
-    offered = contents(manifest, tree(path, "tools/echo/tool.lua"))
-    assert "agent guide" not in names(offered)
-    (problem,) = offered.problems
-    assert problem.startswith(f"agent 'guide': its {path} holds settings and no script; copy ")
-    assert "[agents.inline.guide]" in problem
+def test_an_update_that_a_full_disk_ends_leaves_what_was_installed(tmp_path: Path) -> None:
+    shelf = Shelf(str(tmp_path / "shelf"), TrustFile(str(tmp_path / "trusted.json")))
+    shelf.install(*registry(b"tool = 1"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, hard))  # the script fits, the record does not
+    try:
+        with pytest.raises(ConfigError, match="cannot be written"):
+            shelf.install(*registry(b"tool = 2"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    (script,) = shelf.registry("team").scripts
+    assert shelf.change(script) is None
+    assert sorted(path.name for path in (tmp_path / "shelf").iterdir()) == [
+        "registries.json",
+        "registries.json.lock",
+        "team",
+    ]
 
 
-def test_an_agent_with_a_script_beside_its_settings_is_the_script() -> None:
-    offered = contents(None, tree("agents/guide/agent.toml", "agents/guide/agent.lua"))
-    assert names(offered) == ["agent guide"]
-    assert offered.problems == ()
+def test_a_script_runs_as_the_very_text_that_was_trusted_or_not_at_all(tmp_path: Path) -> None:
+    shelf = Shelf(str(tmp_path / "shelf"), TrustFile(str(tmp_path / "trusted.json")))
+    shelf.install(*registry(b"tool = 1"))
+    (script,) = shelf.registry("team").scripts
+    shelf.trust.record({script.reference: script.digest})
+    file = shelf.script_file(script.reference, "echo")
+    assert file.source() == b"tool = 1"
+    assert file.vouched_by is not None
+    # What was read is not what lies there now, which is as it was installed.
+    refusal = file.vouched_by.refusal(file.path, b"tool = 2", file.where)
+    assert refusal == "registry:team/tools/echo changes while it is read; try again"

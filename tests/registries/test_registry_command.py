@@ -1,8 +1,7 @@
-"""`ctx registry` over real git repositories: installed, shown, trusted, served, updated, overridden."""
+"""`ctx registry` over real git repositories: install, trust, update, override."""
 
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -106,16 +105,6 @@ def test_what_is_installed_is_shown_and_runs_once_it_is_trusted(desk: Desk, upst
     assert desk.tools() == {}
 
 
-def test_it_is_offline_once_it_is_installed(desk: Desk, upstream: Upstream) -> None:
-    desk.type("registry", "install", "team", address(upstream))
-    shutil.rmtree(upstream.bare)
-    shutil.rmtree(os.environ["XDG_CACHE_HOME"])
-    desk.type("trust", "registry:team")
-    assert desk.said() == "one"
-    assert "cannot be fetched" in desk.type("registry", "update", code=1)
-    assert desk.said() == "one"
-
-
 def edited(desk: Desk) -> None:
     (desk.shelf / "team" / "tools" / "echo" / "tool.lua").write_text(ECHO % "evil")
 
@@ -151,17 +140,6 @@ def test_a_changed_file_is_refused_with_the_mend_that_puts_it_back(
     assert desk.said() == "one"
 
 
-def test_a_running_server_stops_serving_a_changed_file(desk: Desk, upstream: Upstream) -> None:
-    desk.type("registry", "install", "team", address(upstream))
-    desk.type("trust", "registry:team/tools/echo")
-    with workspace(desk.config) as space:
-        space.load_extensions()
-        assert answer(space, "echo") == "one"
-        edited(desk)
-        with pytest.raises(Exception, match="not what was installed"):
-            answer(space, "echo")
-
-
 def test_an_update_keeps_trust_in_what_stayed_and_ends_it_for_what_changed(
     desk: Desk, upstream: Upstream
 ) -> None:
@@ -191,16 +169,6 @@ def test_a_rewritten_branch_changes_nothing_until_it_is_said(desk: Desk, upstrea
     assert desk.ask("registry", "list")["registries"][-1]["commit"] == commit
     desk.type("registry", "update", "--rewritten")
     assert desk.ask("registry", "list")["registries"][-1]["commit"] != commit
-
-
-def test_a_tag_or_a_commit_can_be_named(desk: Desk, upstream: Upstream) -> None:
-    commit = git(upstream.work, "rev-parse", "HEAD")
-    upstream.commit({"tools/echo/tool.lua": ECHO % "two"})
-    desk.type("registry", "install", "team", address(upstream), "--branch", commit)
-    desk.type("trust", "registry:team")
-    assert desk.said() == "one"
-    desk.type("registry", "update")
-    assert desk.said() == "one"
 
 
 def test_the_first_that_has_the_name_counts_project_user_then_registries(
@@ -236,16 +204,6 @@ def test_the_first_that_has_the_name_counts_project_user_then_registries(
         assert {tool.origin for tool in space.toolbox.list() if tool.name == "echo"} == {
             "registry:team/tools/echo"
         }
-
-
-def test_nothing_of_a_registry_takes_the_name_of_a_tool_of_ours(desk: Desk, upstream: Upstream) -> None:
-    upstream.commit({"tools/search/tool.lua": ECHO % "evil"})
-    desk.type("registry", "install", "team", address(upstream))
-    desk.type("trust", "registry:team")
-    assert any("'search'" in fault for fault in desk.faults())
-    with workspace(desk.config) as space:
-        space.load_extensions()
-        assert space.toolbox.get("search").builtin
 
 
 def test_a_connector_is_named_in_the_configuration_and_indexes_once_it_is_trusted(
@@ -300,12 +258,8 @@ def test_a_hostile_repository_brings_only_what_is_plain(desk: Desk, upstream: Up
     ("name", "url", "words"),
     [
         ("team", "https://ann:s3cret@example.org/x.git", "holds a password"),
-        ("team", "https://a:b@example.org/x.git", "holds a password"),
-        ("team", "https://t@example.org/x.git", "holds a password"),
         ("team", "https://example.org/x.git?k", "holds a password"),
-        ("team", "ssh://git:p@example.org/x.git", "holds a password"),
         ("team", "ext::sh -c touch% /tmp/x", "refused"),
-        ("team", "--upload-pack=touch", "dash"),
         ("../team", "https://example.org/x.git", "name of a registry"),
         ("registries.json", "https://example.org/x.git", "name of a registry"),
     ],
@@ -315,39 +269,6 @@ def test_addresses_and_names_that_may_not_be_are_refused(desk: Desk, name: str, 
     assert words in printed
     assert "s3cret" not in printed
     assert not (desk.shelf / "registries.json").exists()
-
-
-def test_a_damaged_record_is_told_and_the_rest_is_served(desk: Desk, upstream: Upstream) -> None:
-    desk.type("registry", "install", "team", address(upstream))
-    (desk.folder / ".ctx" / "tools").mkdir(parents=True)
-    (desk.folder / ".ctx" / "tools" / "own.lua").write_text(ECHO % "own")
-    desk.type("trust", "own")
-    (desk.shelf / "registries.json").write_text("{")
-    assert "delete" in desk.type("registry", "list", code=2)
-    assert desk.tools() == {"own": ".ctx/tools/own.lua"}
-
-
-def test_an_override_of_several_files_brings_them_all(desk: Desk, upstream: Upstream) -> None:
-    upstream.commit({"tools/echo/templates/a.txt": "hello"})
-    desk.type("registry", "install", "team", address(upstream))
-    assert 'path = "./tools/echo/tool.lua"' in desk.type("registry", "override", "tools/echo")
-    assert (desk.folder / "tools" / "echo" / "templates" / "a.txt").read_text() == "hello"
-    assert "already" in desk.type("registry", "override", "tools/echo", code=2)
-
-
-def test_an_override_of_what_the_configuration_names_makes_no_twin(desk: Desk, upstream: Upstream) -> None:
-    desk.type("registry", "install", "team", address(upstream))
-    desk.type("trust", "registry:team")
-    desk.type("trust", "ctx.toml")
-    desk.type("registry", "add", "tools/echo", "--name", "call")
-    printed = desk.type("registry", "override", "tools/echo")
-    assert '[tools.script.call]\npath = "./tools/echo/tool.lua"  # in the place of registry:team/' in printed
-    assert desk.faults() == []
-    text = desk.config.read_text()
-    desk.config.write_text(text.replace("registry:team/tools/echo", "./tools/echo/tool.lua"))
-    desk.type("trust", "ctx.toml")
-    (desk.folder / "tools" / "echo" / "tool.lua").write_text(ECHO % "own")
-    assert (desk.said("call"), desk.faults()) == ("own", [])
 
 
 @pytest.mark.parametrize("place", ["ctx.toml", "config/ctx.toml"])
@@ -367,51 +288,3 @@ def test_a_configuration_that_is_a_link_of_the_clone_is_not_written_through(
     desk.type("--config", place, "registry", "add", "tools/echo", "--name", "call")  # named, it is one's own
     assert "[tools.script.call]" in (mine / "ctx.toml").read_text()
     assert link.is_symlink()
-
-
-def test_a_script_that_has_gone_upstream_is_told_with_what_is_there(desk: Desk, upstream: Upstream) -> None:
-    desk.type("registry", "install", "team", address(upstream))
-    desk.type("trust", "registry:team")
-    desk.type("trust", "ctx.toml")
-    desk.type("registry", "add", "tools/echo", "--name", "call")
-    upstream.commit({"tools/echo/tool.lua": None, "tools/echoes/tool.lua": ECHO % "new"})
-    desk.type("registry", "update")
-    (fault,) = desk.faults()
-    assert "not in that registry (any more); did you mean 'tools/echoes'?" in fault
-    desk.type("registry", "remove", "team")
-    (fault,) = desk.faults()
-    assert "`ctx registry install team URL` brings it" in fault
-
-
-def test_what_nobody_has_trusted_is_called_that_and_not_unknown(desk: Desk, upstream: Upstream) -> None:
-    desk.type("registry", "install", "team", address(upstream))
-    assert "`ctx trust registry:team/tools/echo`" in desk.type("tool", "call", "echo", code=3)
-    assert "`ctx trust registry:team/agents/guide`" in desk.type("agent", "test", "guide", code=3)
-    (desk.shelf / "registries.json").write_text("{")
-    assert "ctx trust" not in desk.type("tool", "call", "echo", code=3)
-
-
-def test_a_remote_that_cannot_be_fetched_is_told_in_one_line(desk: Desk, tmp_path: Path) -> None:
-    printed = desk.type("registry", "install", "team", f"file://{tmp_path}/nowhere.git", code=1)
-    assert printed.count("nowhere.git") == 1, printed
-
-
-def test_what_is_looked_for_is_told_or_its_neighbour(desk: Desk, upstream: Upstream) -> None:
-    desk.type("registry", "install", "team", address(upstream))
-    assert desk.ask("registry", "search", "echo")["scripts"][0]["script"] == "registry:team/tools/echo"
-    assert "did you mean" in desk.type("registry", "info", "tools/ecko", code=3)
-    assert "did you mean" in desk.type("registry", "list", "tame", code=3)
-    assert "`ctx registry update team`" in desk.type("registry", "install", "team", address(upstream), code=2)
-
-
-def test_the_registry_to_begin_with_installs_whole(desk: Desk, tmp_path: Path) -> None:
-    desk.type("registry", "init", str(tmp_path / "fresh"))
-    assert "not empty" in desk.type("registry", "init", str(tmp_path / "fresh"), code=2)
-    git(tmp_path / "fresh", "init", "-q", "-b", "main")
-    git(tmp_path / "fresh", "add", "-A")
-    git(tmp_path / "fresh", "commit", "-q", "-m", "begin")
-    report = desk.ask("registry", "install", "fresh", str(tmp_path / "fresh"))
-    assert report["left_out"] == []
-    assert len(report["scripts"]) == 3
-    desk.type("trust", "registry:fresh")
-    assert desk.tools() == {"hello": "registry:fresh/tools/hello"}
