@@ -1,11 +1,8 @@
-"""What the tests of sources stand on: a folder, repositories, and servers that give them out."""
+"""Fixtures for connectors: a folder, git repositories, and an HTTP server that serves them."""
 
 import base64
 import http.server
 import os
-import select
-import signal
-import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -30,40 +27,6 @@ def plain_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture
 def upstream(tmp_path: Path) -> Upstream:
     return Upstream(tmp_path)
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[str]:
-    """`git daemon` over the test's folder; its address."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    command = [
-        "git",
-        "daemon",
-        "--reuseaddr",
-        "--listen=127.0.0.1",
-        f"--port={port}",
-        f"--base-path={tmp_path}",
-        "--export-all",
-    ]
-    process = subprocess.Popen([*command, "--verbose"], stderr=subprocess.PIPE, start_new_session=True)
-    assert process.stderr is not None
-    try:
-        output = b""
-        while b"Ready to rumble" not in output:
-            assert select.select([process.stderr], [], [], 20)[0], "git daemon did not start"
-            data = os.read(process.stderr.fileno(), 4096)
-            if not data:
-                pytest.skip("git daemon is not installed here")
-            output += data
-        yield f"git://127.0.0.1:{port}"
-    finally:
-        try:
-            os.killpg(process.pid, signal.SIGTERM)
-        except ProcessLookupError:
-            pass  # it never started
-        process.wait()
-        process.stderr.close()
 
 
 class _Backend(http.server.BaseHTTPRequestHandler):

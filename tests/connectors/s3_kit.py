@@ -1,4 +1,4 @@
-"""A bucket given out by a real server, in pages as S3 lists them; and what a scan of it says."""
+"""A server that answers like an S3 bucket, and a scan of it."""
 
 import http.server
 import threading
@@ -29,10 +29,8 @@ class Bucket:
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
-        self.types: dict[str, str] = {}
         self.answers: dict[str, tuple[int, bytes]] = {}
         self.page = 1000
-        self.turns: dict[str, str] = {}  # the token of a page -> the one that is given in its place
         self.fail_after = -1
         self.reads: list[str] = []
         self.headers: list[Mapping[str, str]] = []
@@ -71,7 +69,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 (200, bucket.objects[key]) if key in bucket.objects else (404, b"<Code>NoSuchKey</Code>")
             )
         self.send_response(status)
-        self.send_header("Content-Type", bucket.types.get(key, "binary/octet-stream"))
+        self.send_header("Content-Type", "binary/octet-stream")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -84,8 +82,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         rows = "".join(self._row(key) for key in page)
         token = ""
         if further:
-            after = self.bucket.turns.get(page[-1], page[-1])
-            token = f"<NextContinuationToken>{escape(after)}</NextContinuationToken>"
+            token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>"
         return (
             '<?xml version="1.0" encoding="UTF-8"?><ListBucketResult '
             'xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
@@ -130,7 +127,6 @@ class Scan:
         self.log = ScanLog()
         self.data: dict[str, bytes | str] = {}
         self.urls: dict[str, str | None] = {}
-        self.types: dict[str, str | None] = {}
         self.known = {}
         for item in source.scan(indexed or {}, self.log):
             try:
@@ -141,7 +137,6 @@ class Scan:
             self.known[item.source_id] = item.fingerprint
             self.data[item.source_id] = content.data
             self.urls[item.source_id] = content.source_url
-            self.types[item.source_id] = content.media_type
         self.known |= {source_id: (indexed or {})[source_id] for source_id in self.log.unchanged}
 
     @property

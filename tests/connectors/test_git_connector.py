@@ -2,26 +2,21 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from git_kit import Scan, Upstream, connector, git, use_instead
 
-from ctx.config import load_config
-from ctx.connectors.base import Connector, ScanLog
-from ctx.connectors.patterns import MAX_RULE_FILE_BYTES
 from ctx.errors import SourceError
-from ctx.workspace import open_workspace
 
 pytestmark = pytest.mark.usefixtures("plain_git")
 ELSEWHERE = (
     "a Git LFS pointer, whose file is kept elsewhere; `lfs = true` fetches it where `git lfs` is installed"
 )
-
-
-def test_it_is_a_connector(upstream: Upstream, tmp_path: Path) -> None:
-    seam: Connector = connector(upstream, tmp_path)
-    assert seam.name == "git:docs"
 
 
 def test_a_repository_is_read_with_dates_and_authors(upstream: Upstream, tmp_path: Path) -> None:
@@ -39,31 +34,6 @@ def test_a_repository_is_read_with_dates_and_authors(upstream: Upstream, tmp_pat
     assert scan.log.problems == []
 
 
-@pytest.mark.parametrize("form", ["path", "file", "worktree"])
-@pytest.mark.parametrize("shallow", [True, False])
-def test_every_form_of_a_local_repository_can_be_read(
-    upstream: Upstream, tmp_path: Path, form: str, shallow: bool
-) -> None:
-    upstream.commit({"a.md": "one"})
-    upstream.commit({"b.md": "two"})
-    url = {"path": str(upstream.bare), "file": f"file://{upstream.bare}", "worktree": str(upstream.work)}[
-        form
-    ]
-    scan = Scan(connector(url, tmp_path, shallow=shallow))
-    assert scan.data == {"a.md": b"one", "b.md": b"two"}
-    assert scan.items["a.md"].updated_ms == 1_700_001_000_000
-
-
-def test_a_partial_copy_holds_only_the_files_that_are_wanted(upstream: Upstream, tmp_path: Path) -> None:
-    upstream.commit({"a.md": "version one", "b.md": "b", "c.md": "c", "film.mp4": os.urandom(300_000)})
-    upstream.commit({"a.md": "version two"})
-    scan = Scan(connector(upstream, tmp_path))
-    assert scan.data == {"a.md": b"version two", "b.md": b"b", "c.md": b"c"}
-    copy = next((tmp_path / "cache").glob("*.git"))
-    assert len(list(copy.glob("objects/pack/*.pack"))) == 2  # the history, and all the files at once
-    assert sum(path.stat().st_size for path in copy.rglob("*") if path.is_file()) < 100_000
-
-
 def test_only_changed_blobs_are_read_again(upstream: Upstream, tmp_path: Path) -> None:
     upstream.commit({"a.md": "one", "b.md": "two", "c.md": "three"})
     source = connector(upstream, tmp_path)
@@ -76,28 +46,6 @@ def test_only_changed_blobs_are_read_again(upstream: Upstream, tmp_path: Path) -
     assert set(first.known) - second.ids - second.log.unchanged == {"b.md"}
     # The blob of d.md is the very one of c.md; its date is its own.
     assert second.items["d.md"].updated_ms == 1_700_002_000_000
-
-
-def test_unchanged_files_keep_their_dates_when_other_files_change(upstream: Upstream, tmp_path: Path) -> None:
-    upstream.commit({"old.md": "old"})
-    for number in range(5):
-        upstream.commit({"new.md": str(number)})
-    scan = Scan(connector(upstream, tmp_path))
-    assert scan.items["old.md"].updated_ms == 1_700_001_000_000
-    assert scan.items["new.md"].updated_ms == 1_700_006_000_000
-
-
-def test_a_file_that_a_merge_made_has_the_date_of_the_merge(upstream: Upstream, tmp_path: Path) -> None:
-    upstream.commit({"base.md": "base"})
-    git(upstream.work, "checkout", "-q", "-b", "side")
-    upstream.commit({"side.md": "side"}, push=False)
-    git(upstream.work, "checkout", "-q", "main")
-    upstream.commit({"main.md": "main"}, push=False)
-    git(upstream.work, "merge", "-q", "--no-commit", "side")
-    upstream.commit({"of-the-merge.md": "x", "\nodd": "x"})
-    scan = Scan(connector(upstream, tmp_path, include_globs=["**"]))
-    dates = {key: item.updated_ms // 1_000_000 - 1_700_000 for key, item in scan.items.items()}
-    assert dates == {"base.md": 1, "side.md": 2, "main.md": 3, "of-the-merge.md": 4, "\nodd": 4}
 
 
 def test_a_root_gives_ids_below_it_and_addresses_from_the_top(
@@ -121,40 +69,6 @@ def test_a_missing_root_and_a_missing_branch_are_clear_and_delete_nothing(
         Scan(connector(upstream, tmp_path, branch="release"))
 
 
-def test_another_branch_is_another_signature_and_is_read(upstream: Upstream, tmp_path: Path) -> None:
-    upstream.commit({"a.md": "main"})
-    git(upstream.work, "checkout", "-q", "-b", "release/1.0")
-    upstream.commit({"a.md": "release"})
-    main, release = (
-        connector(upstream, tmp_path, branch="main"),
-        connector(upstream, tmp_path, branch="release/1.0"),
-    )
-    assert main.signature != release.signature
-    assert Scan(main).data == {"a.md": b"main"}
-    assert Scan(release).data == {"a.md": b"release"}
-    assert Scan(main).data == {"a.md": b"main"}
-
-
-def test_a_branch_can_become_a_folder_of_branches(upstream: Upstream, tmp_path: Path) -> None:
-    upstream.commit({"a.md": "one"})
-    upstream.push("HEAD:refs/heads/dev")
-    assert Scan(connector(upstream, tmp_path, branch="dev")).ids == {"a.md"}
-    git(upstream.bare, "branch", "-D", "dev")
-    upstream.push("HEAD:refs/heads/dev/two")
-    assert Scan(connector(upstream, tmp_path, branch="dev/two")).ids == {"a.md"}
-
-
-def test_the_default_branch_is_followed_when_it_changes(upstream: Upstream, tmp_path: Path) -> None:
-    upstream.commit({"a.md": "same"})
-    source = connector(upstream, tmp_path)
-    first = Scan(source)
-    git(upstream.work, "checkout", "-q", "-b", "trunk")
-    upstream.commit({"b.md": "b"})
-    git(upstream.bare, "symbolic-ref", "HEAD", "refs/heads/trunk")
-    # Its address on the web is another one, so a.md is read again too.
-    assert Scan(source, first.known).ids == {"a.md", "b.md"}
-
-
 def test_a_force_push_is_followed(upstream: Upstream, tmp_path: Path) -> None:
     upstream.commit({"a.md": "one"})
     upstream.commit({"secret.md": "oops"})
@@ -175,25 +89,6 @@ def test_an_empty_repository_yields_nothing_but_one_that_was_emptied_is_an_error
         Scan(source, {"a.md": "x"})
     upstream.commit({"a.md": "a"})
     assert Scan(source).ids == {"a.md"}
-
-
-def test_a_head_that_names_an_unborn_branch_gives_way_to_the_only_one(
-    upstream: Upstream, tmp_path: Path
-) -> None:
-    upstream.commit({"a.md": "a"})
-    git(upstream.bare, "symbolic-ref", "HEAD", "refs/heads/master")
-    assert Scan(connector(upstream, tmp_path)).ids == {"a.md"}
-    upstream.push("HEAD:refs/heads/other")
-    with pytest.raises(SourceError, match="no default branch; name one"):
-        Scan(connector(upstream, tmp_path))
-
-
-def test_a_detached_head_is_read(upstream: Upstream, tmp_path: Path) -> None:
-    first = upstream.commit({"a.md": "a"})
-    upstream.commit({"b.md": "b"})
-    git(upstream.bare, "update-ref", "--no-deref", "HEAD", first)
-    scan = Scan(connector(upstream, tmp_path))
-    assert (scan.ids, scan.log.revision) == ({"a.md"}, first)
 
 
 def test_links_submodules_and_large_file_pointers_are_not_documents(
@@ -260,77 +155,125 @@ def test_globs_our_ignore_file_and_caches_decide_what_is_taken(upstream: Upstrea
     assert Scan(source, first.known).ids == {"sub/e.md"}
 
 
-@pytest.mark.parametrize("kind", ["link", "large"])
-def test_a_rule_file_that_cannot_be_read_withholds_its_folder(
-    upstream: Upstream, tmp_path: Path, kind: str
-) -> None:
-    upstream.commit({"a.md": "a", "rules": "secret.md", "sub/secret.md": "s"})
-    if kind == "link":
-        (upstream.work / "sub" / ".ctxignore").symlink_to("../rules")
-    else:
-        upstream.commit({"sub/.ctxignore": "#" * (MAX_RULE_FILE_BYTES + 1)})
+# -- the copies of repositories
+
+
+def test_what_a_killed_git_left_behind_is_put_right(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.commit({"a.md": "a"})
+    source = connector(upstream, tmp_path)
+    first = Scan(source)
+    copy = next((tmp_path / "cache").glob("*.git"))
+    (copy / "config.lock").touch()
+    (copy / "refs" / "ctx" / "heads").mkdir(parents=True, exist_ok=True)
+    (copy / "refs" / "ctx" / "heads" / "main.lock").touch()
+    (copy / "shallow.lock").touch()
+    (copy / "objects" / "pack" / "tmp_pack_x").write_bytes(b"half")
     upstream.commit({"b.md": "b"})
-    scan = Scan(connector(upstream, tmp_path, include_globs=["**/*.md"]))
-    assert scan.ids == {"a.md", "b.md"}
-    assert [problem.source_id for problem in scan.log.problems] == ["sub"]
+    assert Scan(source, first.known).ids == {"b.md"}
+    assert not list(copy.rglob("*.lock"))
+    assert not list(copy.rglob("tmp_pack*"))
+    (copy / "HEAD").unlink()  # as when `git init` was killed
+    assert Scan(source).ids == {"a.md", "b.md"}
 
 
-def test_a_file_over_the_cap_is_a_line_of_the_report(upstream: Upstream, tmp_path: Path) -> None:
-    upstream.commit({"big.md": "x" * 101, "small.md": "x" * 100})
-    scan = Scan(connector(upstream, tmp_path, max_file_bytes=100))
-    assert scan.ids == {"small.md"}
-    assert [problem.source_id for problem in scan.log.problems] == ["big.md"]
-
-
-def test_an_item_can_be_read_after_the_scan_is_over(upstream: Upstream, tmp_path: Path) -> None:
-    upstream.commit({"a.md": "a", "b.md": "b"})
-    items = list(connector(upstream, tmp_path).scan({}, ScanLog()))
-    assert [item.read().data for item in items] == [b"a", b"b"]
-
-
-def test_a_large_file_comes_whole_through_the_pipe(upstream: Upstream, tmp_path: Path) -> None:
-    text = "".join(f"{number}\n" for number in range(300_000)).encode()
-    upstream.commit({"a.md": text, "empty.md": "", "z.md": "z"})
-    assert Scan(connector(upstream, tmp_path)).data == {"a.md": text, "empty.md": b"", "z.md": b"z"}
+CLONE = """
+import sys
+from ctx.connectors.base import ScanLog
+from ctx.connectors.git import GitConnector
+list(GitConnector("git:docs", sys.argv[1], cache_dir=sys.argv[2], timeout_s=60).scan({}, ScanLog()))
+"""
 
 
 @pytest.mark.slow
-def test_a_history_with_many_commits_is_read_no_further_than_needed(
+def test_a_kill_at_any_moment_of_a_first_copy_leaves_nothing_that_breaks_the_next(
     upstream: Upstream, tmp_path: Path
 ) -> None:
-    stream = b"".join(
-        b"commit refs/heads/main\ncommitter A <a@b> %d +0000\ndata 1\nx\n"
-        b"M 100644 inline f%d.md\ndata %d\n%d\n"
-        % (1_600_000_000 + number, number % 500, len(str(number)), number)
-        for number in range(5000)
-    )
-    git(upstream.bare, "fast-import", "--quiet", stdin=stream)
-    scan = Scan(connector(upstream, tmp_path))
-    assert len(scan.ids) == 500
-    assert {item.updated_ms for item in scan.items.values()} == {
-        (1_600_000_000 + number) * 1000 for number in range(4500, 5000)
-    }
+    upstream.commit({f"{number}.md": os.urandom(20_000).hex() for number in range(200)})
+    whole = len(Scan(connector(upstream, tmp_path / "whole")).ids)
+    began_s = time.monotonic()
+    subprocess.run([sys.executable, "-c", CLONE, str(upstream.bare), str(tmp_path / "timed")], check=True)
+    took_s = time.monotonic() - began_s
+    for number in range(10):
+        process = subprocess.Popen(
+            [sys.executable, "-c", CLONE, str(upstream.bare), str(tmp_path / "cache")], start_new_session=True
+        )
+        try:
+            process.wait(took_s * (number + 1) / 11)
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+    assert len(Scan(connector(upstream, tmp_path)).ids) == whole
 
 
-def test_whoever_indexes_is_told_how_far_the_first_copy_has_come(upstream: Upstream, tmp_path: Path) -> None:
+def test_two_processes_share_one_copy(upstream: Upstream, tmp_path: Path) -> None:
     upstream.commit({f"{number}.md": str(number) for number in range(50)})
-    config = tmp_path / "ctx.toml"
-    config.write_text(f'[embedding]\nprovider = "disabled"\n[connectors.git.docs]\nurl = "{upstream.bare}"\n')
-    steps: list[tuple[str, int, int | None]] = []
-    with open_workspace(load_config(str(config), os.environ)) as workspace:
-        workspace.indexer.run(progress=lambda step, count, total: steps.append((step, count, total)))
-    assert any(step.startswith("git:docs: ") and "objects" in step and n == total for step, n, total in steps)
+    command = [sys.executable, "-c", CLONE, str(upstream.bare), str(tmp_path / "cache")]
+    both = [subprocess.Popen(command) for _ in range(2)]
+    assert [process.wait(60) for process in both] == [0, 0]
+    assert len(list((tmp_path / "cache").glob("*.git"))) == 1
 
 
-def test_what_the_remote_cannot_give_is_a_note_of_the_run(upstream: Upstream, tmp_path: Path) -> None:
-    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
-    upstream.commit({"a.md": "a", "model.md": pointer})
-    config = tmp_path / "ctx.toml"
-    config.write_text(f'[embedding]\nprovider = "disabled"\n[connectors.git.docs]\nurl = "{upstream.bare}"\n')
-    with open_workspace(load_config(str(config), os.environ)) as workspace:
-        report = workspace.indexer.run()[0]
-        status = workspace.statuses()[0]
-    assert (report.ok, report.added, report.problems) == (True, 1, ())
-    assert [note.source_id for note in report.notes] == ["model.md"]
-    assert status.healthy
-    assert status.note == f"model.md: not indexed: {ELSEWHERE}"
+# -- tags, commits and their messages
+
+
+def tagged(upstream: Upstream) -> tuple[str, str]:
+    """Two commits; `v1` (annotated) and `light` are tags of the first."""
+    first = upstream.commit({"a.md": "one"})
+    git(upstream.work, "tag", "-a", "v1", "-m", "the first", at=1_700_000_500)
+    git(upstream.work, "tag", "light")
+    second = upstream.commit({"a.md": "two", "b.md": "new"})
+    upstream.push("--tags")
+    return first, second
+
+
+@pytest.mark.parametrize("name", ["v1", "light"])
+def test_a_tag_is_read_as_it_was(upstream: Upstream, tmp_path: Path, name: str) -> None:
+    first, _ = tagged(upstream)
+    source = connector(upstream, tmp_path, branch=name)
+    scan = Scan(source)
+    assert scan.data == {"a.md": b"one"}
+    assert scan.log.revision == first
+    second_scan = Scan(source, scan.known)
+    assert (second_scan.ids, second_scan.log.unchanged) == (set(), {"a.md"})
+
+
+def test_a_commit_is_read_by_its_whole_id(upstream: Upstream, tmp_path: Path) -> None:
+    first, second = tagged(upstream)
+    assert Scan(connector(upstream, tmp_path, branch=first)).data == {"a.md": b"one"}
+    assert Scan(connector(upstream, tmp_path, branch=second.upper())).log.revision == second
+    with pytest.raises(SourceError, match="has no commit"):
+        Scan(connector(upstream, tmp_path, branch="0" * 40))
+    with pytest.raises(SourceError, match="a commit is named by its whole id"):
+        Scan(connector(upstream, tmp_path, branch=first[:10]))
+
+
+def test_a_tag_links_to_its_commit(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = tagged(upstream)
+    use_instead(monkeypatch, tmp_path, "https://github.com/acme/", f"file://{tmp_path}/")
+    scan = Scan(connector("https://github.com/acme/upstream.git", tmp_path, branch="v1", commits=True))
+    assert scan.urls["a.md"] == f"https://github.com/acme/upstream/blob/{first}/a.md"
+    assert scan.urls[f"@commits/{first}"] == f"https://github.com/acme/upstream/commit/{first}"
+
+
+def test_commit_messages_are_documents_where_asked_for(upstream: Upstream, tmp_path: Path) -> None:
+    first, second = tagged(upstream)
+    source = connector(upstream, tmp_path, commits=True)
+    scan = Scan(source)
+    assert scan.ids == {"a.md", "b.md", f"@commits/{first}", f"@commits/{second}"}
+    assert scan.data[f"@commits/{first}"] == "change"
+    assert scan.authors[f"@commits/{first}"] == "Ann Author"
+    third = upstream.commit({"a.md": "three"}, author="Bo")
+    second_scan = Scan(source, scan.known)
+    assert second_scan.ids == {"a.md", f"@commits/{third}"}
+    assert f"@commits/{first}" in second_scan.log.unchanged
+    assert not Scan(connector(upstream, tmp_path)).ids & set(scan.known) - {"a.md", "b.md"}
+
+
+def test_commits_are_narrowed_by_day_and_folder(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.commit({"docs/a.md": "one"})
+    later = upstream.commit({"docs/a.md": "two"})
+    upstream.commit({"other.md": "x"})
+    source = connector(upstream, tmp_path, root="docs", commits=True, since_ms=(1_700_000_000 + 1500) * 1000)
+    assert Scan(source).ids == {"a.md", f"@commits/{later}"}

@@ -1,4 +1,4 @@
-"""Submodules of a repository, and what Git LFS keeps elsewhere, by a stand-in for `git lfs` on the PATH."""
+"""Submodules and Git LFS. A small script stands in for `git lfs`."""
 
 import hashlib
 import os
@@ -8,7 +8,7 @@ import pytest
 from git_kit import TOKEN, Scan, Upstream, connector, git
 
 from ctx.connectors.forges import parse_remote
-from ctx.connectors.submodules import Submodule, address_of, listed_submodules
+from ctx.connectors.submodules import Submodule, address_of
 
 pytestmark = pytest.mark.usefixtures("plain_git")
 
@@ -77,7 +77,7 @@ def test_a_submodule_that_cannot_be_read_keeps_what_is_known_of_it(
     assert log.withheld == ["lib/", "other/"]
 
 
-def test_a_repository_that_holds_itself_ends(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_repository_that_is_its_own_submodule_ends(upstream: Upstream, tmp_path: Path) -> None:
     first = upstream.commit({"own.md": "# Own"})
     link(upstream, "again", "./../upstream.git", first)
     link(upstream, "again2", "../upstream.git", git(upstream.work, "rev-parse", "HEAD"))
@@ -100,29 +100,15 @@ def test_a_repository_that_holds_itself_ends(upstream: Upstream, tmp_path: Path)
         ),
         ("../b.git", "git@forge.example:a/x.git", "git@forge.example:a/b.git"),
         ("https://forge.example/c/d", "https://forge.example/a/x.git", "https://forge.example/c/d"),
-        ("git@forge.example:c/d", "https://forge.example/a/x.git", "git@forge.example:c/d"),
-        (
-            "ssh://git@forge.example:2222/c",
-            "ssh://git@forge.example:2222/a",
-            "ssh://git@forge.example:2222/c",
-        ),
-        ("https://forge.example:443/c", "ssh://git@forge.example:2222/a", "https://forge.example:443/c"),
-        ("http://forge.example/c", "http://forge.example:3000/a", "http://forge.example/c"),
         ("http://forge.example/c", "https://forge.example/a", "https://forge.example/c"),
-        ("git://forge.example:9418/c", "git@forge.example:a", "https://forge.example/c"),
         ("http://[2001:db8::1]/c", "https://[2001:db8::1]/a", "https://[2001:db8::1]/c"),
         ("https://forge.example:8443/c", "https://forge.example/a", None),
         ("http://forge.example:9200/c", "http://forge.example:3000/a", None),
-        ("ssh://forge.example:2222/c", "https://forge.example/a", None),
-        ("http://forge.example:8443/c", "https://forge.example:8443/a", None),
-        ("../b.git", "/srv/git/x.git", "/srv/git/b.git"),
         ("../../../home/ann/secret", "/srv/git/x.git", None),
         ("/home/ann/secret", "/srv/git/x.git", None),
         ("file:///home/ann/secret", "https://forge.example/a/x.git", None),
         ("/home/ann/secret", "https://forge.example/a/x.git", None),
-        ("https://169.254.169.254/x", "https://forge.example/a/x.git", None),
         ("ext::sh -c evil", "https://forge.example/a/x.git", None),
-        ("--upload-pack=evil", "https://forge.example/a/x.git", None),
         ("../../../..", "https://forge.example/a/x.git", None),
         (None, "https://forge.example/a/x.git", None),
     ],
@@ -136,14 +122,6 @@ def test_a_submodule_is_read_only_from_where_the_repository_is(
             address_of(submodule, parse_remote(outer))
     else:
         assert address_of(submodule, parse_remote(outer)) == address
-
-
-def test_what_gitmodules_says_of_nothing_is_passed_over() -> None:
-    settings = b"core.editor\nevil\0submodule.a.path\nlib\0submodule.a.url\n../a\0submodule.b.url\n../b\0"
-    assert listed_submodules(settings, {"lib": "1", "none": "2"}) == [
-        Submodule("lib", "1", "../a"),
-        Submodule("none", "2", None),
-    ]
 
 
 LFS = """#!/bin/sh
@@ -174,7 +152,7 @@ def pointer(content: bytes, size: int | None = None) -> str:
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize {size}\n"
 
 
-def test_what_git_lfs_keeps_is_read_and_held_to_its_hash(
+def test_git_lfs_files_are_read_and_checked_against_their_hash(
     upstream: Upstream, tmp_path: Path, stored: Path
 ) -> None:
     manual, changed = b"# Manual\n\nA long one.\n", b"# As it was\n"
@@ -199,27 +177,3 @@ def test_what_git_lfs_keeps_is_read_and_held_to_its_hash(
             Scan(connector(upstream, tmp_path, lfs=True), scan.known)
         upstream.commit({name: None})
     assert connector(upstream, tmp_path, lfs=True).signature != connector(upstream, tmp_path).signature
-
-
-@pytest.mark.parametrize("bare", [True, False])
-def test_what_a_repository_of_this_machine_keeps_for_git_lfs_is_read_where_it_lies(
-    upstream: Upstream, tmp_path: Path, stored: Path, bare: bool
-) -> None:
-    place, folder = (upstream.bare, "lfs") if bare else (upstream.work, ".git/lfs")
-    scanned = bytes(range(256)) * 99
-    digest = hashlib.sha256(scanned).hexdigest()
-    storage = Path(place, folder, "objects", digest[:2], digest[2:4])
-    storage.mkdir(parents=True)
-    (storage / digest).write_bytes(scanned)
-    upstream.commit({"plan.pdf": pointer(scanned)})
-    assert Scan(connector(str(place), tmp_path, lfs=True)).data == {"plan.pdf": scanned}
-    (storage / digest).write_bytes(scanned[::-1])
-    upstream.commit({"again.pdf": pointer(scanned)})
-    with pytest.raises(Exception, match="is not what the repository says"):
-        Scan(connector(str(place), tmp_path / "other", lfs=True))
-
-
-def test_without_git_lfs_the_pointer_is_named(upstream: Upstream, tmp_path: Path) -> None:
-    upstream.commit({"manual.md": pointer(b"x")})
-    (note,) = Scan(connector(upstream, tmp_path, lfs=True)).log.notes
-    assert "`git lfs` is not installed" in note.message

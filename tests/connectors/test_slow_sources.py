@@ -1,16 +1,13 @@
-"""Sites, buckets and scripts are read, and repositories fetched, without the lock of the index: what is slow
-keeps nobody else from writing.
-"""
+"""A slow source does not keep others from writing to the index."""
 
-import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import ctx, named, project, workspace
-from web_kit import Page, Site, html, serving
+from kit import project, workspace
+from web_kit import Site, html, serving
 
 from ctx.errors import Busy
 from ctx.indexing import run
@@ -102,89 +99,3 @@ def test_others_write_while_a_site_is_read_and_its_batches_are_stored_on_the_way
         for name in names[2:]:
             del site.pages[name]
         assert second.refresh(["web"])[0]["deleted"] == 2
-
-
-SCRIPT = """
-connector = { name = "feed", description = "Pages of a site" }
-function connector.scan(config)
-  return {{ source_id = "slow", title = "Slow", body = http.get(config.url).body }}
-end
-"""
-LISTING = Page(
-    b'<?xml version="1.0"?><ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>slow.md</Key>'
-    b"<LastModified>2026-01-02T03:04:05.000Z</LastModified><ETag>1</ETag><Size>9</Size></Contents>"
-    b"</ListBucketResult>",
-    headers={"Content-Type": "application/xml"},
-)
-
-
-def slow_script(site: Site, folder: Path) -> str:
-    """The table of a script that waits for the slow page."""
-    (folder / "feed.lua").write_text(SCRIPT)
-    return (
-        f'[connectors.script.feed]\npath = "./feed.lua"\nurl = "{site.url}/slow.html"\n'
-        f'allow_hosts = ["{site.host}"]\n'
-    )
-
-
-def slow_bucket(site: Site, folder: Path) -> str:
-    """The table of a bucket whose one object is the slow page."""
-    site.pages["/docs?encoding-type=url&list-type=2&max-keys=1000"] = LISTING
-    return (
-        f'[connectors.s3.feed]\nbucket = "docs"\nendpoint_url = "{site.url}"\nanonymous = true\n'
-        'region = "eu-central-1"\n'
-    )
-
-
-@pytest.mark.parametrize(
-    ("source", "path", "table"),
-    [("script:feed", "/slow.html", slow_script), ("s3:feed", "/docs/slow.md", slow_bucket)],
-)
-def test_another_process_writes_while_a_script_or_a_bucket_is_read(
-    source: str, path: str, table: Callable[[Site, Path], str], site: Site, tmp_path: Path
-) -> None:
-    config = beside_folder(tmp_path, table(site, tmp_path))
-    slow = Slow(site, path)
-    reports: list[dict[str, JSON]] = []
-    with workspace(config) as space:
-        thread = in_background(space, reports, source)
-        assert slow.request.wait(WAIT_S)
-        try:
-            run = ctx("index", "filesystem:docs", cwd=tmp_path, env=named(config), timeout_s=WAIT_S / 2)
-            assert run.returncode == 0, run.stderr
-            assert ids(space, "filesystem:docs") == ["a.md"]
-            with workspace(config) as second:
-                second.indexer._lock_timeout_s = 0.1
-                with pytest.raises(Busy, match=f"reading {source}"):
-                    second.refresh([source])
-        finally:
-            slow.permit.set()
-            thread.join(WAIT_S)
-        assert (reports[0]["ok"], reports[0]["added"]) == (True, 1), reports
-        (report,) = space.refresh([source])
-        assert (report["unchanged"], report["added"]) == (1, 0)
-
-
-def test_another_process_writes_while_a_repository_is_fetched(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"git://127.0.0.1:{silent.getsockname()[1]}/a.git"
-        config = beside_folder(tmp_path, f'[connectors.git.site]\nurl = "{address}"\n')
-        reports: list[dict[str, JSON]] = []
-        with workspace(config) as space:
-            thread = in_background(space, reports, "git:site")
-            silent.settimeout(WAIT_S)
-            peer, _ = silent.accept()
-            try:
-                run = ctx("index", "filesystem:docs", cwd=tmp_path, env=named(config), timeout_s=WAIT_S / 2)
-                assert run.returncode == 0, run.stderr
-                assert ids(space, "filesystem:docs") == ["a.md"]
-                assert space.indexer.activity.phase == "indexing"
-                with workspace(config) as second:
-                    second.indexer._lock_timeout_s = 0.1
-                    with pytest.raises(Busy, match="reading git:site"):
-                        second.refresh(["git:site"])
-            finally:
-                peer.close()
-                thread.join(WAIT_S)
-            assert reports[0]["ok"] is False, reports
-            assert space.indexer.activity.phase == "idle"

@@ -1,11 +1,9 @@
-"""A site on the web as a source: which pages are read, under which address, and what a second crawl costs."""
+"""The web connector: which pages are read, under which address, and what a second crawl asks for."""
 
 import gzip
-import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kit import project, workspace
@@ -63,33 +61,6 @@ def test_a_second_crawl_is_answered_304_and_reads_nothing(site: Site, tmp_path: 
         ("/guide/install.html", 304),
         ("/robots.txt", 404),
     ]
-
-
-def test_a_server_without_validators_has_its_pages_compared(site: Site, tmp_path: Path) -> None:
-    guide(site)
-    for path, page in site.pages.items():
-        assert isinstance(page, Page)
-        site.pages[path] = page._replace(etag=False)
-    source = connector(site, folder=str(tmp_path))
-    first = Crawl(source)
-    site.pages["/api.html"] = html("Changed", "/")
-    second = Crawl(source, first.known)
-    assert second.read == ["/api.html"]
-    assert second.unchanged == ["/", "/guide/", "/guide/install.html"]
-
-
-def test_what_only_unchanged_pages_lead_to_is_still_met(site: Site, tmp_path: Path) -> None:
-    site.pages["/"] = html("Start", "/a")
-    site.pages["/a"] = html("A", "/b")
-    site.pages["/b"] = Page(b"later", 503)
-    source = connector(site, folder=str(tmp_path))
-    first = Crawl(source)
-    assert first.pages == ["/", "/a"]
-    site.pages["/b"] = html("B")
-    site.requests.clear()
-    second = Crawl(source, first.known)
-    assert ("/a", 304) in site.requests
-    assert second.read == ["/b"]
 
 
 def test_a_page_that_is_gone_goes_and_one_that_nothing_links_to_stays(site: Site, tmp_path: Path) -> None:
@@ -186,78 +157,6 @@ def test_a_page_is_indexed_under_the_address_it_calls_its_own(site: Site) -> Non
     assert Crawl(connector(site, queries=True)).pages == ["/", "/install"]
 
 
-@pytest.mark.parametrize("answer", [Page(b"", 404), redirect("/guide/"), Page(b"", 500)])
-def test_a_page_whose_own_address_gives_nothing_is_indexed_where_it_is(site: Site, answer: Page) -> None:
-    site.pages["/"] = html("Start", "/guide/")
-    site.pages["/guide/"] = html("Guide", head='<link rel="canonical" href="/guide">')
-    site.pages["/guide"] = answer
-    assert Crawl(connector(site)).pages == ["/", "/guide/"]
-
-
-def called_its_own(site: Site) -> None:
-    """A page under its own address and under another; and what else is linked."""
-    site.pages["/"] = html("Start", "/install", "/old-install")
-    head = '<link rel="canonical" href="/install">'
-    site.pages["/install"] = html("Install", head=head)
-    site.pages["/old-install"] = html("Install", head=head, text="old skin " * 50)
-
-
-def test_a_page_whose_own_address_fails_for_once_still_gives_way_to_it(site: Site, tmp_path: Path) -> None:
-    called_its_own(site)
-    source = connector(site, folder=str(tmp_path))
-    first = Crawl(source)
-    site.pages["/install"] = Page(b"", 500)
-    second = Crawl(source, first.known)
-    assert first.pages == ["/", "/install"]
-    assert second.pages == ["/"]
-    assert list(second.problems) == ["/install"]  # and what is indexed of it stays
-
-
-def test_a_page_gives_way_when_its_own_address_gives_a_page_again(site: Site, tmp_path: Path) -> None:
-    called_its_own(site)
-    install = site.pages.pop("/install")
-    source = connector(site, folder=str(tmp_path))
-    alone = Crawl(source)
-    site.pages["/install"] = install
-    again = Crawl(source, alone.known)
-    assert alone.pages == ["/", "/old-install"]
-    assert again.pages == ["/", "/install"]
-    assert Crawl(source, again.known).pages == ["/", "/install"]
-
-
-@pytest.mark.parametrize("links", [("/install", "/old-install"), ("/old-install", "/install")])
-def test_a_page_gives_way_to_where_its_own_address_was_moved(
-    site: Site, links: tuple[str, ...], tmp_path: Path
-) -> None:
-    called_its_own(site)
-    site.pages["/"] = html("Start", *links)
-    site.pages["/install"] = redirect("/setup")
-    site.pages["/setup"] = html("Setup")
-    source = connector(site, folder=str(tmp_path))
-    moved = Crawl(source)
-    assert moved.pages == ["/", "/setup"]
-    assert Crawl(source, moved.known).pages == ["/", "/setup"]
-
-
-def test_a_moved_page_that_keeps_its_old_name_is_indexed_where_it_went(site: Site, tmp_path: Path) -> None:
-    called_its_own(site)
-    site.pages["/install"] = redirect("/setup")
-    site.pages["/setup"] = html("Setup", head='<link rel="canonical" href="/install">')
-    source = connector(site, folder=str(tmp_path))
-    moved = Crawl(source)
-    for _ in range(3):
-        moved = Crawl(source, moved.known)
-        assert "/setup" in moved.pages
-    assert moved.pages == ["/", "/setup"]
-
-
-def test_two_pages_that_name_each_other_leave_one(site: Site) -> None:
-    site.pages["/"] = html("Start", "/a", "/b")
-    site.pages["/a"] = html("A", head='<link rel="canonical" href="/b">')
-    site.pages["/b"] = html("B", head='<link rel="canonical" href="/a">')
-    assert len(Crawl(connector(site)).pages) == 2
-
-
 def test_robots_txt_is_obeyed_unless_the_site_is_ones_own(site: Site) -> None:
     guide(site)
     site.pages["/robots.txt"] = Page(b"User-agent: *\nDisallow: /guide/*.html$\n", headers={})
@@ -277,20 +176,7 @@ def test_a_robots_txt_that_fails_forbids_everything(site: Site) -> None:
     assert site.asked() == []
 
 
-@pytest.mark.parametrize("answer", ["nowhere", "forbidden", "empty"])
-def test_what_is_said_of_a_source_holds_no_key_of_its_address(site: Site, answer: str) -> None:
-    if answer == "forbidden":
-        site.pages["/robots.txt"] = Page(b"User-agent: *\nDisallow: /\n", headers={})
-    site.pages["/map.xml?token=k3y"] = Page(b"<urlset></urlset>", headers={"Content-Type": "application/xml"})
-    if answer == "nowhere":
-        site.pages["/map.xml?token=k3y"] = redirect("http://10.0.0.1/?token=k3y")
-    with pytest.raises(SourceError) as failure:
-        Crawl(connector(site, "/map.xml?token=k3y"))
-    assert "http://" in failure.value.message
-    assert "k3y" not in failure.value.message
-
-
-def test_what_a_page_asks_of_robots_is_done(site: Site) -> None:
+def test_robots_meta_tags_and_headers_are_obeyed(site: Site) -> None:
     site.pages["/"] = html("Start", "/hidden", "/ends", "/header")
     site.pages["/hidden"] = html("Hidden", "/behind", head='<meta name="robots" content="noindex">')
     site.pages["/behind"] = html("Behind")
@@ -321,45 +207,6 @@ def test_a_sitemap_names_the_pages(site: Site) -> None:
     assert Crawl(connector(site, "/a.xml.gz")).pages == ["/api.html", "/guide/"]
 
 
-def test_a_sitemap_that_fails_in_part_deletes_nothing(site: Site) -> None:
-    guide(site)
-    index = (
-        f"<sitemapindex><sitemap><loc>{site.url}/a.xml</loc></sitemap><sitemap><loc>{site.url}/b.xml</loc></s"
-        "itemap></sitemapindex>"
-    )
-    site.pages["/sitemap.xml"] = Page(index.encode(), headers={"Content-Type": "application/xml"})
-    site.pages["/a.xml"] = Page(f"<urlset><url><loc>{site.url}/api.html</loc></url></urlset>".encode())
-    crawl = Crawl(connector(site, "/sitemap.xml"))
-    assert not crawl.log.complete
-    assert crawl.problems == {"/b.xml": "is answered with 404"}
-    assert crawl.pages == ["/api.html"]
-
-
-def test_a_page_that_is_gone_goes_also_while_a_part_of_the_sitemap_fails(site: Site, tmp_path: Path) -> None:
-    index = "".join(f"<sitemap><loc>{site.url}/{name}.xml</loc></sitemap>" for name in "ab")
-    site.pages["/sitemap.xml"] = Page(f"<sitemapindex>{index}</sitemapindex>".encode())
-    for part, pages in (("a", ("/tea", "/milk")), ("b", ("/bread",))):
-        urls = "".join(f"<url><loc>{site.url}{page}</loc></url>" for page in pages)
-        site.pages[f"/{part}.xml"] = Page(f"<urlset>{urls}</urlset>".encode())
-        site.pages.update({page: html(page) for page in pages})
-    path = project(
-        tmp_path,
-        config=f'[connectors.web.docs]\nurl = "{site.url}/sitemap.xml"\nallow_hosts = ["{site.host}"]\n'
-        'requests_per_second = 1000\n[embedding]\nprovider = "disabled"\n',
-    )
-    with workspace(path) as space:
-        assert [report.added for report in space.indexer.run(["web:docs"])] == [3]
-        site.pages["/b.xml"] = Page(b"", 500)
-        del site.pages["/milk"]
-        (second,) = space.indexer.run(["web:docs"])
-        assert (second.deleted, second.unchanged) == (1, 2)
-        (whole,) = space.indexer.run(["web:docs"], full=True)
-        assert (whole.deleted, sorted(space.catalog.fingerprints("web:docs"))) == (
-            0,
-            [f"{site.url}/bread", f"{site.url}/tea"],
-        )
-
-
 @pytest.mark.parametrize("zipped", [False, True])
 def test_a_sitemap_that_was_cut_off_deletes_nothing(site: Site, zipped: bool) -> None:
     guide(site)
@@ -372,20 +219,6 @@ def test_a_sitemap_that_was_cut_off_deletes_nothing(site: Site, zipped: bool) ->
     )
     with pytest.raises(SourceError, match=r"cut off: its end is missing\. What is indexed from it is kept"):
         Crawl(connector(site, name))
-
-
-def test_parts_of_a_sitemap_that_are_none_or_cut_off_are_told(site: Site) -> None:
-    guide(site)
-    parts = "".join(f"<sitemap><loc>{site.url}/{name}.xml</loc></sitemap>" for name in "abc")
-    index = f"<sitemapindex>{parts}</sitemapindex>"
-    site.pages["/sitemap.xml"] = Page(index.encode(), headers={"Content-Type": "application/xml"})
-    site.pages["/a.xml"] = html("We are being repaired")
-    site.pages["/b.xml"] = Page(f"<urlset><url><loc>{site.url}/guide/</loc></url>".encode())
-    site.pages["/c.xml"] = Page(f"<urlset><url><loc>{site.url}/api.html</loc></url></urlset>".encode())
-    crawl = Crawl(connector(site, "/sitemap.xml"))
-    assert not crawl.log.complete
-    assert crawl.problems == {"/a.xml": "is no sitemap", "/b.xml": "is cut off: its end is missing"}
-    assert crawl.pages == ["/api.html"]
 
 
 def test_an_llms_txt_names_the_pages(site: Site) -> None:
@@ -407,25 +240,6 @@ def test_kinds_that_are_no_pages_are_not_fetched(site: Site) -> None:
     assert sorted(site.asked()) == ["/", "/download", "/paper.pdf"]
 
 
-def test_a_page_that_sends_its_reader_on_is_followed_and_not_indexed(site: Site) -> None:
-    site.pages["/"] = html("Start", "/old.html")
-    site.pages["/old.html"] = html("Moved", head='<meta http-equiv="refresh" content="0; url=new/page.html">')
-    site.pages["/new/page.html"] = html("New")
-    assert Crawl(connector(site)).pages == ["/", "/new/page.html"]
-
-
-def test_the_start_address_may_redirect(site: Site) -> None:
-    site.pages["/"] = redirect("/en/latest/", 302)
-    site.pages["/en/latest/"] = html("Start", "a.html", "/")
-    site.pages["/en/latest/a.html"] = html("A")
-    first = Crawl(connector(site))
-    assert first.pages == ["/en/latest/", "/en/latest/a.html"]
-    site.pages["/"] = redirect("/login/", 302)
-    site.pages["/login/"] = html("Log in")
-    with pytest.raises(SourceError, match="outside of what is indexed"):
-        Crawl(connector(site), first.known)
-
-
 def test_an_address_that_is_none_or_holds_a_password_is_a_mistake_of_the_configuration() -> None:
     from ctx.connectors.web import WebConnector
 
@@ -443,7 +257,7 @@ def test_a_private_host_must_be_named(site: Site) -> None:
     assert site.requests == []
 
 
-def test_nothing_that_identifies_is_sent(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_cookie_or_password_is_sent(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login ann password secret\n")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
@@ -454,33 +268,6 @@ def test_nothing_that_identifies_is_sent(site: Site, monkeypatch: pytest.MonkeyP
     Crawl(connector(site))
     names = {name.lower() for headers in site.headers for name in headers}
     assert names == {"host", "accept", "accept-encoding", "user-agent"}
-
-
-def test_max_pages_ends_a_crawl_with_a_note_and_deletes_no_page_that_answers(
-    site: Site, tmp_path: Path
-) -> None:
-    names = [f"/{number}" for number in range(30)]
-    for name in ("/", *names):
-        site.pages[name] = html(f"Page {name}", *names)
-    source = connector(site, max_pages=10, folder=str(tmp_path))
-    first = Crawl(source)
-    assert len(first.pages) == 10
-    assert "more than 10 pages" in first.log.notes[0].message
-    second = Crawl(source, first.known)
-    assert second.unchanged == first.pages
-    assert second.log.complete
-
-
-def test_requests_keep_their_distance_and_the_sites_own(site: Site) -> None:
-    guide(site)
-    pauses: list[float] = []
-    Crawl(connector(site, requests_per_second=2.0, pause=pauses.append))
-    assert len(pauses) == 4  # after robots.txt four pages
-    assert all(0.4 < pause <= 0.5 for pause in pauses)
-    site.pages["/robots.txt"] = Page(b"User-agent: *\nCrawl-delay: 3\n", headers={})
-    pauses.clear()
-    Crawl(connector(site, requests_per_second=2.0, pause=pauses.append))
-    assert max(pauses) > 2.5
 
 
 def test_a_site_is_indexed_searched_and_brought_up_to_date(site: Site, tmp_path: Path) -> None:
@@ -532,20 +319,3 @@ def test_a_crawl_that_is_broken_off_again_and_again_comes_to_the_end_of_the_site
     assert (whole.log.complete, whole.read, len(whole.unchanged)) == (True, [], 13)
     assert sorted(site.asked()) == ["/", *names]
     assert Crawl(source, indexed).log.complete
-
-
-def test_what_the_first_run_read_before_a_site_stopped_answering_is_not_read_again(
-    site: Site, tmp_path: Path
-) -> None:
-    def hang_up(handler: Any) -> None:
-        handler.connection.shutdown(socket.SHUT_RDWR)
-
-    names = [f"/p{number:02}" for number in range(12)]
-    site.pages["/"] = html("Start", *names)
-    site.pages |= {name: html(name) if name < "/p04" else hang_up for name in names}
-    with workspace(web_project(site, tmp_path)) as space:
-        [report] = space.indexer.run()
-        assert (report.added, report.problems[-1].message[:27]) == (5, "the server stopped answerin")
-        site.pages |= {name: html(name) for name in names}
-        [report] = space.indexer.run()
-        assert (report.added, report.updated, report.unchanged) == (8, 0, 5)

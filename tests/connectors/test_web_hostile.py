@@ -1,8 +1,7 @@
-"""Pages and servers that mean a crawl no good: each ends as a line of the report, or as nothing at all."""
+"""Hostile pages and servers: a crawl ends, reaches nothing private, and reports the problem."""
 
 import contextlib
 import gzip
-import itertools
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,13 +11,10 @@ from typing import Any
 import pytest
 from web_kit import Crawl, Page, Site, connector, html, redirect, serving
 
-from ctx.connectors import session, web_client, web_journal
-from ctx.connectors.web import WebConnector
-from ctx.connectors.web_address import canonical, folder_of
+from ctx.connectors import session, web_journal
 from ctx.connectors.web_page import read_page, read_sitemap
 from ctx.connectors.web_robots import Robots
 from ctx.errors import SourceError
-from ctx.lua import fetch
 
 
 @pytest.fixture
@@ -55,29 +51,15 @@ def test_a_redirect_to_this_machine_is_not_followed(site: Site, elsewhere: Site)
         "http://169.254.169.254/latest/meta-data/",
         "http://[::1]/",
         "http://[::ffff:127.0.0.1]/",
-        "http://0x7f000001/",
-        "http://2130706433/",
         "http://localhost/",
-        "http://10.0.0.1:8080/",
         "http://100.100.100.200/",
         "file:///etc/passwd",
-        "gopher://127.0.0.1:70/",
         "javascript:alert(1)",
-        "http://ann:secret@127.0.0.1/",
         "//169.254.169.254/",
         "http://127.0.0.1\\@example.org/",
-        "http://a b/",
-        "http://[::1",
-        "http://x:99999/",
     ],
 )
-def test_a_redirect_or_link_to_where_nobody_should_go_gets_nowhere(site: Site, goal: str) -> None:
-    connections: list[tuple[str, int]] = []
-
-    def resolve(host: str, port: int) -> list[str]:
-        connections.append((host, port))
-        return fetch.resolve_host(host, port)
-
+def test_private_and_odd_addresses_are_not_followed(site: Site, goal: str) -> None:
     site.pages["/a"] = redirect(goal)
     scope = [
         site.url + "/",
@@ -86,19 +68,9 @@ def test_a_redirect_or_link_to_where_nobody_should_go_gets_nowhere(site: Site, g
         "http://[::1]/",
         "http://[::ffff:7f00:1]/",
     ]
-    crawl = crawled(site, "/a", goal, prefixes=scope, resolve=resolve)
+    crawl = crawled(site, "/a", goal, prefixes=scope)
     assert crawl.pages == ["/", "/good"]
     assert {path for path, _ in site.requests} == {"/", "/a", "/good", "/robots.txt"}
-
-
-def test_a_name_that_changes_its_address_gains_nothing(site: Site) -> None:
-    """The name is public when it is judged first, and this machine afterwards."""
-    addresses = itertools.chain([["127.0.0.1"]], itertools.repeat(["127.0.0.1"]))
-    source = WebConnector(
-        "web", "http://rebinding.example/", allow_hosts=[], resolve=lambda host, port: next(addresses)
-    )
-    with pytest.raises(SourceError, match="private network"):
-        Crawl(source)
 
 
 def test_redirects_in_a_circle_and_without_end_come_to_one(site: Site) -> None:
@@ -128,32 +100,9 @@ def test_a_calendar_without_end_ends(site: Site) -> None:
     assert "more than 25 pages" in crawl.log.notes[0].message
 
 
-def test_a_maze_of_redirects_and_dead_links_ends(site: Site) -> None:
-    class Maze(dict[str, Page]):
-        def get(self, path: str, default: Any = None) -> Any:
-            if path.startswith("/go/"):
-                return html("Same", *(f"{path}{number}/" for number in range(9)))
-            return super().get(path, default)
-
-    site.pages = Maze(site.pages)
-    crawl = crawled(site, "/go/1/", depth=100, max_pages=10)
-    assert len(site.requests) <= 10 * 4 + 2
-    assert "more than 10 pages" in crawl.log.notes[0].message
-
-
 def _sitemap(*addresses: str, root: str = "urlset") -> Page:
     rows = "".join(f"<url><loc>{address}</loc></url>" for address in addresses)
     return Page(f"<{root}>{rows}</{root}>".encode(), headers={"Content-Type": "application/xml"})
-
-
-def test_sitemaps_that_name_themselves_and_each_other_are_asked_for_once(site: Site) -> None:
-    nested = [f"{site.url}/{name}.xml" for name in ("sitemap", "a", "b")]
-    site.pages["/sitemap.xml"] = site.pages["/a.xml"] = _sitemap(*nested, root="sitemapindex")
-    site.pages["/b.xml"] = _sitemap(f"{site.url}/good")
-    crawl = Crawl(connector(site, "/sitemap.xml"))
-    assert crawl.pages == ["/good"]
-    assert sorted(site.asked()) == ["/a.xml", "/b.xml", "/good", "/sitemap.xml"]
-    assert not crawl.log.notes
 
 
 def test_of_sitemaps_without_end_no_more_is_read_than_may_be_asked_for(site: Site) -> None:
@@ -172,11 +121,6 @@ def test_of_sitemaps_without_end_no_more_is_read_than_may_be_asked_for(site: Sit
     assert [note.message for note in crawl.log.notes] == [
         "only the first 200 addresses that the sitemaps name are looked at"
     ]
-
-
-def test_an_address_stands_behind_any_number_of_blanks(site: Site) -> None:
-    site.pages["/sitemap.xml"] = _sitemap(" " * 300 + f"<![CDATA[{' ' * 300}{site.url}/good]]>")
-    assert Crawl(connector(site, "/sitemap.xml")).pages == ["/good"]
 
 
 def test_links_without_end_are_followed_and_not_all_remembered(
@@ -199,28 +143,6 @@ def test_links_without_end_are_followed_and_not_all_remembered(
     assert not again.read, "what is remembered without links is asked for, and is unchanged"
     statuses = dict(site.requests)
     assert (statuses["/0"], statuses["/19"]) == (304, 200)
-
-
-def test_what_a_whole_crawl_had_no_occasion_to_ask_for_is_forgotten(site: Site, tmp_path: Path) -> None:
-    site.pages["/old"] = html("Old", head='<meta name="robots" content="noindex">')
-    crawl = crawled(site, "/old", folder=str(tmp_path))
-    (journal,) = (tmp_path / "web").iterdir()
-    assert b"/old" in journal.read_bytes()
-    crawled(site, folder=str(tmp_path), indexed=crawl.known)
-    assert b"/old" not in journal.read_bytes()
-
-
-def test_a_base_element_leads_nowhere_else(site: Site, elsewhere: Site) -> None:
-    head = f'<base href="{elsewhere.url}/">'
-    site.pages["/a"] = html("A", "secret", head=head)
-    crawl = crawled(site, "/a")
-    assert crawl.pages == ["/", "/a", "/good"]
-    assert elsewhere.requests == []
-
-
-def test_a_canonical_address_elsewhere_hides_no_page(site: Site) -> None:
-    site.pages["/a"] = html("A", head='<link rel="canonical" href="https://elsewhere.example/a">')
-    assert crawled(site, "/a").pages == ["/", "/a", "/good"]
 
 
 def test_a_body_beyond_the_cap_is_a_line_of_the_report(site: Site) -> None:
@@ -248,16 +170,11 @@ def raw(data: bytes) -> Callable[[Any], None]:
     "data",
     [
         b"",
-        b"\0" * 100,
         b"HTTP/1.1 two hundred\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nshort",
-        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\nx",
         b"HTTP/1.1 200 OK\r\nX: " + b"a" * 200_000 + b"\r\n\r\n",
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
         b"HTTP/1.1 304 Not Modified\r\n\r\n",
-        b"HTTP/1.1 999 Odd\r\nContent-Length: 0\r\n\r\n",
-        b"SSH-2.0-OpenSSH\r\n",
     ],
 )
 def test_a_server_that_breaks_the_protocol_is_a_line_of_the_report(site: Site, data: bytes) -> None:
@@ -304,122 +221,15 @@ def test_a_server_that_dies_in_the_middle_loses_nothing(site: Site) -> None:
     assert len(site.asked()) < 32 + 5 + 12 + 12
 
 
-def test_a_crawl_past_its_time_deletes_nothing(site: Site) -> None:
-    first = crawled(site, "/a")
-
-    def pause(seconds: float) -> None:
-        time.sleep(0.4)  # longer than all that the crawl may take
-
-    source = connector(site, timeout_s=0.3, pause=pause, requests_per_second=5.0, robots=False)
-    second = Crawl(source, {**first.known, site.url + "/b": "x"})
-    assert not second.log.complete
-    assert "timeout_s" in second.problems[""]
-
-
-def test_control_characters_of_a_link_or_redirect_are_never_sent(site: Site) -> None:
-    site.pages["/"] = html("Start", "/x\x01y", "/x\x7f", "/redirecting", "/good")
-    site.pages["/redirecting"] = raw(b"HTTP/1.1 302 Found\r\nLocation: /a\x01b\r\nContent-Length: 0\r\n\r\n")
-    crawl = Crawl(connector(site))
-    assert crawl.pages == ["/", "/good"]
-    assert set(site.asked()) == {"/", "/redirecting", "/a%01b", "/good"}
-
-
-def test_a_busy_server_is_asked_once_more_when_it_says_when(site: Site) -> None:
-    answers = iter([Page(b"", 429, {"Retry-After": "7"}), html("Busy page")])
-    pauses: list[float] = []
-
-    class Busy(dict[str, Page]):
-        def get(self, path: str, default: Any = None) -> Any:
-            return next(answers) if path == "/busy" else super().get(path, default)
-
-    site.pages = Busy(site.pages)
-    assert crawled(site, "/busy", pause=pauses.append).pages == ["/", "/busy", "/good"]
-    assert 7.0 in pauses
-    for text in ("600", "soon", "-1", "9" * 400, "٣"):
-        assert web_client.retry_after_s({"retry-after": text}) is None
-
-
-@pytest.mark.parametrize(
-    ("reference", "address"),
-    [
-        ("HTTP://Docs.Example.COM:80/a/../b/./c#x", "http://docs.example.com/b/c"),
-        ("/%7euser/%e2%82%ac/€", "http://e.x/~user/%E2%82%AC/%E2%82%AC"),
-        ("/%2e%2e/%2E/a", "http://e.x/a"),
-        ("/a%2Fb", "http://e.x/a%2Fb"),
-        ("../../../../etc/passwd", "http://e.x/etc/passwd"),
-        (" \n/a\tb\n", "http://e.x/ab"),
-        ("/a b", "http://e.x/a%20b"),
-        ("?utm_source=x&page=2&fbclid=3", "http://e.x/f/?page=2"),
-        ("https://bücher.example/", "https://xn--bcher-kva.example/"),
-        ("", "http://e.x/f/"),
-        ("/a\\b", "http://e.x/a%5Cb"),
-        ("/..", "http://e.x/"),
-        ("/a\x00b", None),
-        ("/a\x7f", None),
-        ("mailto:ann@e.x", None),
-        ("data:text/html,x", None),
-        ("http://ann@e.x/", None),
-        ("http://e.x:x/", None),
-        ("http://" + "a" * 70 + ".x/", None),
-        ("/" + "a" * 3000, None),
-        ("http://[v1.x]/", None),
-    ],
-)
-def test_an_address_has_one_spelling(reference: str, address: str | None) -> None:
-    assert canonical(reference, "http://e.x/f/") == address
-    if address:
-        assert canonical(address) == address
-
-
-def test_the_folder_of_an_address() -> None:
-    assert folder_of("https://e.x/docs/index.html") == "https://e.x/docs/"
-    assert folder_of("https://e.x/docs") == "https://e.x/docs/"
-    assert folder_of("https://e.x/v1.2/") == "https://e.x/v1.2/"
-    assert folder_of("https://e.x/v1.2") == "https://e.x/v1.2/"
-    assert folder_of("https://e.x/") == "https://e.x/"
-
-
-@pytest.mark.parametrize(
-    ("rules", "path", "allowed"),
-    [
-        ("User-agent: *\nDisallow:", "/a", True),
-        ("User-agent: *\nDisallow: /a\nAllow: /a/b", "/a/b/c", True),
-        ("User-agent: *\nDisallow: /a\nAllow: /a/b", "/a/c", False),
-        ("User-agent: *\nDisallow: /\n\nUser-agent: ctx\nDisallow: /x", "/a", True),
-        ("User-agent: Other\nUser-Agent: CTX/1.0\nDisallow: /a # why\n", "/a", False),
-        ("User-agent: *\nDisallow: /*.php$", "/x/y.php", False),
-        ("User-agent: *\nDisallow: /*.php$", "/x/y.php5", True),
-        ("User-agent: *\nDisallow: /*?*print", "/a?x=print", False),
-        ("User-agent: *\nDisallow: /a$", "/a", False),
-        ("User-agent: *\nDisallow: /a$", "/ab", True),
-        ("User-agent: *\nDisallow: /%7ea", "/%7Ea", False),
-        ("Disallow: /", "/a", True),
-        ("\ufeffUser-agent: *\r\nDisallow: /a\r\n", "/a", False),
-        ("User-agent: *\nAllow: /a\nDisallow: /a", "/a", True),
-    ],
-)
-def test_robots_txt_is_read_after_its_rfc(rules: str, path: str, allowed: bool) -> None:
-    assert Robots(rules.encode(), "ctx").allows(f"http://e.x{path}") is allowed
-
-
 @pytest.mark.parametrize(
     "data",
     [
         b"<a href=" * 100_000,
         b"<script>" * 100_000,
         b"<" * 500_000,
-        b'<a href="' + b"x" * 500_000,
         b"<!--" * 100_000,
-        b"<base href='http://[' >" * 10_000,
-        b'<meta http-equiv=refresh content="' + b"0" * 100_000 + b'">',
         b"\xff\xfe<\x00a\x00",
-        b"User-agent: *\n" + b"Disallow: /" + b"*a" * 2000 + b"\n",
-        b"Disallow: " * 50_000,
         b"Disallow: http://[\nAllow: //\nDisallow: %\nCrawl-delay: nan\nRequest-rate: /\nVisit-time: -\n",
-        b"<loc>" * 100_000,
-        b"<urlset>" + b"<loc>" + b" " * 400_000,
-        (b"<loc>" + b" " * 198) * 100_000,
-        b"<?x " * 100_000,
         b"](" * 200_000,
     ],
 )

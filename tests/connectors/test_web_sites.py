@@ -1,15 +1,11 @@
-"""Documentation sites as their builders make them: each page once, its title right, no navigation in its
-text.
-"""
+"""Sites built by Sphinx and MkDocs: each page once, with its title and without navigation."""
 
-import os
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from real_clients import node, peer
+from real_clients import peer
 from web_kit import Crawl, Page, Site, connector, serving
 
 from ctx.config.keys import keys_of
@@ -41,23 +37,6 @@ CHROME = (
 )
 
 
-DOCUSAURUS = """
-module.exports = {
-  title: "Zeppelin", url: "https://zeppelin.example", baseUrl: "/",
-  presets: [["classic", { docs: { routeBasePath: "/", sidebarPath: "./sidebars.js" }, blog: false, pages: false }]],
-  themeConfig: {
-    navbar: { title: "Zeppelin", items: [{ to: "/guide/install", label: "Guide" }] },
-    footer: { copyright: "Powered by Docusaurus" },
-  },
-};
-"""
-SIDEBARS = """
-module.exports = {
-  docs: ["index", { type: "category", label: "Guide", items: ["guide/install", "guide/fly"] }, "api"],
-};
-"""
-
-
 def write_pages(source: Path, suffix: str) -> None:
     for name, title in PAGES.items():
         path = source / (name + suffix)
@@ -87,37 +66,12 @@ def mkdocs_site(folder: Path, theme: str) -> Path:
     return folder / "site"
 
 
-def docusaurus_site(folder: Path, theme: str) -> Path:
-    """Built where somebody installed Docusaurus: 1,280 packages, which CI is spared (CONTRIBUTING.md)."""
-    installed = os.environ.get("CTX_DOCUSAURUS")
-    if not installed:
-        pytest.skip(
-            "CTX_DOCUSAURUS names no folder in which @docusaurus/core and preset-classic are installed"
-        )
-    with tempfile.TemporaryDirectory(
-        dir=installed
-    ) as name:  # below it, where Node looks for what is installed
-        project = Path(name)
-        write_pages(project / "docs", ".md")
-        index = project / "docs" / "index.md"
-        index.write_text(f"---\nslug: /\n---\n\n{index.read_text()}")
-        (project / "package.json").write_text('{"private": true}')
-        (project / "docusaurus.config.js").write_text(DOCUSAURUS)
-        (project / "sidebars.js").write_text(SIDEBARS)
-        program = Path(installed, "node_modules", "@docusaurus", "core", "bin", "docusaurus.mjs")
-        environ = {**os.environ, "CI": "true", "DOCUSAURUS_NO_TELEMETRY": "1"}
-        command = [node(), str(program), "build", "--no-minify", "--out-dir", str(folder / "site")]
-        subprocess.run(command, check=True, capture_output=True, timeout=600, cwd=project, env=environ)
-    return folder / "site"
-
-
 BUILDERS: dict[str, Callable[[Path, str], Path]] = {
     "alabaster": sphinx_site,
     "furo": sphinx_site,
     "mkdocs": mkdocs_site,
     "readthedocs": mkdocs_site,
     "material": mkdocs_site,
-    "docusaurus": docusaurus_site,
 }
 
 

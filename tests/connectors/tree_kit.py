@@ -1,4 +1,4 @@
-"""A folder of files for the filesystem connector, and what a scan of it says."""
+"""A folder of files and a scan of it."""
 
 from collections.abc import Mapping
 from pathlib import Path

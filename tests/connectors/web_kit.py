@@ -1,4 +1,4 @@
-"""A site made by a test, given out by a real server, and a crawl of it read to its end."""
+"""A small web site served by a real server, and a crawl of it."""
 
 import http.server
 import threading

@@ -1,4 +1,4 @@
-"""What an item says: format, title and body."""
+"""Extraction: format, title and text of a file."""
 
 import gzip
 
@@ -7,7 +7,6 @@ import pytest
 
 from ctx.errors import SourceError
 from ctx.formats.extract import extract
-from ctx.formats.process import READER
 from ctx.items import Content, Extracted
 
 
@@ -33,12 +32,6 @@ def test_a_definition_in_code_is_no_title() -> None:
     assert extracted.media_type == "text/x-python"
 
 
-def test_every_line_end_becomes_a_newline() -> None:
-    extracted = _extract(b"# One\r\n\r\ntwo\rthree\n", "a.md")
-    assert extracted.body == "# One\n\ntwo\nthree\n"
-    assert extracted.headings[0].title == "One"
-
-
 def test_binary_data_has_nothing_to_index() -> None:
     for data in (
         b"\x89PNG\r\n\x1a\nrest",
@@ -47,13 +40,6 @@ def test_binary_data_has_nothing_to_index() -> None:
         bytes(range(1, 32)) * 40,
     ):
         assert extract(Content(data), "file.md") is None
-
-
-def test_a_text_without_words_is_indexed_only_when_it_has_a_title() -> None:
-    assert extract(Content(b""), "pkg/__init__.py") is None
-    assert extract(Content(b" \n\t\n"), "a.md") is None
-    extracted = _extract("", "ticket-7", title="A ticket without a body")
-    assert (extracted.title, extracted.body) == ("A ticket without a body", "")
 
 
 def test_an_explicit_media_type_wins_over_the_name_except_plain_text() -> None:
@@ -100,21 +86,12 @@ def test_lone_surrogates_are_replaced() -> None:
     assert extracted.body == "half \ufffd a pair"
 
 
-def test_a_pair_of_surrogates_is_the_character_they_mean() -> None:
-    assert _extract("\ud83d\ude00", "a.txt").body == "😀"
-
-
-def test_a_nul_deep_in_a_text_does_not_end_it() -> None:
+def test_a_nul_byte_deep_in_a_text_does_not_cut_it() -> None:
     assert _extract(b"x" * 9000 + b"\0tail", "a.txt").body.endswith("x\ufffdtail")
 
 
-def test_metadata_of_front_matter_is_kept() -> None:
-    extracted = _extract("---\ntitle: T\ntags: [a, b]\ndraft: true\n---\nbody\n", "a.md")
-    assert extracted.metadata == {"title": "T", "tags": ["a", "b"], "draft": True}
-
-
 @pytest.mark.parametrize("name", ["a.md", "a.css", "a.html", "a.txt", "a.json"])
-def test_the_bytes_of_what_a_text_carries_in_itself_are_left_out(name: str) -> None:
+def test_embedded_data_urls_are_left_out(name: str) -> None:
     letters = "QUJD" * 10_000
     page = f"before\n\n![map](data:image/png;charset=x;base64,{letters}==) beside\n\nafter\n"
     text = f'{{"page": "{page}"}}'.replace("\n", "\\n") if name.endswith("json") else page
@@ -124,54 +101,6 @@ def test_the_bytes_of_what_a_text_carries_in_itself_are_left_out(name: str) -> N
     assert [word in extracted.body for word in ("before", "beside", "after")] == [True] * 3
     if name == "a.md":
         assert extracted.body.count("\n") == page.count("\n")
-
-
-def test_what_only_looks_like_something_carried_stays() -> None:
-    text = "Write data:image/png;base64,QUJD or data:;base64, and " + "QUJD" * 50
-    extracted = extract(Content(text), "a.md")
-    assert extracted is not None
-    assert extracted.body == text
-
-
-LARGE: tuple[tuple[str, str | None, str | bytes], ...] = (
-    (
-        "tea.md",
-        None,
-        "---\ntitle: Tea\ntags: [a, b]\n---\n# Tea\n\n```\ncode\n```\n" + "Three minutes. " * 80_000,
-    ),
-    ("tea.html", None, "<title>Tea</title><h1>Tea</h1>" + "<p>Three minutes.</p>" * 60_000),
-    ("tea.py", None, "def brew():\n    return 3\n\n\n" * 50_000),
-    ("tea", "text/plain; charset=latin-1", "Thé à la menthe. ".encode("latin-1") * 80_000),
-    (
-        "tea.ipynb",
-        None,
-        '{"cells": [{"cell_type": "markdown", "source": "# T\\ud800"}], "x": "%s"}' % ("x" * 1_200_000),
-    ),
-    ("tea.json", None, '[{"name": "T\\ud800", "b": "%s"}]' % ("x" * 1_200_000)),
-    ("tea\udcff.txt", None, "A\r\nB \0 \ud83d\ude00 \ud800\n" + "Three minutes. " * 80_000),
-    ("tea.bin", None, b"\0\1\2" * 500_000),
-)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "media_type", "data"), LARGE, ids=[row[0][:7] + str(n) for n, row in enumerate(LARGE)]
-)
-def test_a_large_text_is_read_in_a_process_of_its_own_and_as_any_other(
-    name: str, media_type: str | None, data: str | bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    READER.close()
-    content = Content(data, media_type=media_type)
-    apart = extract(content, name)
-    assert READER.pid is not None
-    monkeypatch.setattr("ctx.formats.extract.MAX_TEXT", len(data))
-    assert apart == extract(content, name)
-
-
-def test_a_small_text_starts_no_process() -> None:
-    READER.close()
-    assert extract(Content("# Tea\n"), "tea.md") is not None
-    assert READER.pid is None
 
 
 @pytest.mark.parametrize("name", ["scan", "report.docx", "report.txt", "report.md", "mail.eml"])
@@ -205,23 +134,3 @@ MESSAGE = b"Return-Path: <ann@example.org>\r\nReceived: from a\r\n\tby b\r\nSubj
 def test_a_message_is_read_as_one_where_the_name_says_nothing(name: str) -> None:
     extracted = _extract(MESSAGE, f"Maildir/cur/{name}")
     assert (extracted.media_type, extracted.title) == ("message/rfc822", "Déjà")
-
-
-def test_a_mailbox_without_an_ending_is_read_as_one() -> None:
-    extracted = _extract((b"From - Mon Mar 02 10:00:00 2026\n" + MESSAGE + b"\n") * 2, "Mail/Inbox")
-    assert extracted.media_type == "application/mbox"
-    assert [heading.title for heading in extracted.headings] == ["Déjà", "Déjà"]
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        (MESSAGE, "fix.patch"),
-        (MESSAGE, "message.txt"),
-        (b"Subject: only one\n\nwords\n", "notes"),
-        (b"Date: soon\nwords about it\nSubject: dikes\n", "notes"),
-        (b"From now on: dikes\n\nwords\n", "notes"),
-    ],
-)
-def test_a_text_that_begins_a_little_like_a_message_stays_a_text(text: bytes, name: str) -> None:
-    assert _extract(text, name).media_type.startswith("text/")

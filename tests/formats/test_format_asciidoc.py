@@ -38,9 +38,3 @@ def test_blocks_and_tables_are_kept_whole() -> None:
         "----\n== not a section\n----",
         "|===\n|cone |temperature\n|===",
     ]
-
-
-def test_a_block_that_never_ends_is_text() -> None:
-    extracted = extract(Content("----\n== Still a section\n"), "a.asciidoc")
-    assert extracted is not None
-    assert extracted.title == "Still a section"

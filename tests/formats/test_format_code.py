@@ -2,7 +2,6 @@
 
 import pytest
 
-from ctx.formats.code import defined_names
 from ctx.formats.extract import extract
 from ctx.items import Content
 
@@ -143,35 +142,3 @@ def test_definitions_of_many_languages_are_found(
     name: str, text: str, outline: list[tuple[int, str]]
 ) -> None:
     assert _outline(text, name) == outline
-
-
-@pytest.mark.parametrize(
-    ("media_type", "text", "names"),
-    [
-        ("text/x-go", "func (c *Context) Bind(v any) error {\n\tvar x = 1\n}\nvar ErrBind = 1\n", ["Bind", "ErrBind"]),
-        ("text/x-java", "class A {\n  public int first(int a) {\n    return b(a);\n  }\n}\n", ["A", "first"]),
-        ("text/javascript", "res.send = function send(body) {\n  const x = 1\n}\nexports.go = (a) => a\n", ["go", "send"]),
-        ("text/x-typescript", "export const LIMIT = 3\nclass A {\n  open(): void {\n  }\n}\n", ["A", "LIMIT", "open"]),
-        ("text/x-rust", "impl Show for Store {\n    pub fn show(&self) {}\n}\nconst MAX: u8 = 1;\n", ["MAX", "show"]),
-        ("text/x-c", "#define LIMIT 3\nstatic int\nparse(char *text)\n{\n  scan(text);\n}\n", ["LIMIT", "parse"]),
-        ("text/x-c++", "int Store::size() const {\n}\n", ["size"]),
-        ("text/x-ruby", "class Store::Index\n  def self.open(path)\n", ["Index", "open"]),
-        ("text/x-lua", "function M.open(path)\n", ["open"]),
-        ("text/x-python", "current: App = Proxy()\nif x == 1:\n    y = 2\n# class of its own\n", ["current"]),
-        ("text/x-d", "// a struct of numbers\nprivate struct Pair {\n", ["Pair"]),
-    ],
-)  # fmt: skip
-def test_what_code_defines_is_named_without_what_it_is_in(
-    media_type: str, text: str, names: list[str]
-) -> None:
-    places = list(defined_names(text, media_type))
-    assert sorted(name for _, name in places) == names
-    assert all(name in text[offset:].splitlines()[0] for offset, name in places)
-
-
-def test_calls_and_control_flow_are_no_definitions() -> None:
-    text = (
-        "class A {\n  f() {\n    for (const x of y) {\n    }\n    while (true) {\n    }\n    return g({\n    "
-        "})\n  }\n}\n"
-    )
-    assert _outline(text, "a.js") == [(1, "A"), (2, "f")]

@@ -37,12 +37,3 @@ def test_listings_and_tables_are_kept_whole() -> None:
     blocks = [parsed.body[start:end].strip() for start, end in parsed.atoms]
     assert [block.split("\n")[0] for block in blocks] == [r"\begin{verbatim}", r"\begin{table*}"]
     assert [block.split("\n")[-1] for block in blocks] == [r"\end{verbatim}", r"\end{table*}"]
-
-
-def test_the_first_section_is_the_title_where_there_is_none() -> None:
-    assert parse("\\chapter{Ebb}\nwords\n").title == "Ebb"
-    assert parse("just words").title is None
-
-
-def test_a_brace_that_never_closes_makes_no_heading() -> None:
-    assert parse("\\section{" + "a" * 5000).headings == ()

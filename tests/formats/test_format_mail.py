@@ -1,6 +1,5 @@
 """E-mail: messages under their subjects, whatever they are encoded in."""
 
-from base64 import b64encode
 from email import message_from_bytes
 from email.header import decode_header
 from email.message import EmailMessage
@@ -8,7 +7,6 @@ from email.message import EmailMessage
 import document_kit as made_of
 import pytest
 
-from ctx.errors import SourceError
 from ctx.formats import mail
 from ctx.formats.extract import extract
 from ctx.formats.mail import MAX_DEPTH, parse
@@ -71,7 +69,7 @@ def test_a_forwarded_message_is_read_below_the_one_that_forwards_it() -> None:
     assert "twice" not in parsed.body
 
 
-def test_every_text_of_a_message_is_read_and_of_several_forms_the_one_with_words() -> None:
+def test_all_text_parts_are_read_and_the_plain_alternative_is_preferred() -> None:
     message = EmailMessage()
     message["Subject"] = "Parts"
     message.set_content("first")
@@ -80,29 +78,6 @@ def test_every_text_of_a_message_is_read_and_of_several_forms_the_one_with_words
     body = parse(message.as_bytes()).body
     assert body == "# Parts\n\nfirst\n\nsecond\n\nAttachments: a.pdf"
     assert "only here" in parse(written(" \n", "<p>only here</p>", "b.pdf")).body
-
-
-def test_a_forwarded_message_that_is_encoded_whole_is_read() -> None:
-    inner = b64encode(written("The panettone is in the oven")).decode()
-    head = "Subject: outer\nContent-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: message/rfc822\n"
-    parsed = parse(f"{head}Content-Transfer-Encoding: base64\n\n{inner}\n\n--b--\n".encode())
-    assert [heading.title for heading in parsed.headings] == ["outer", "Größe der Schleuse"]
-    assert "panettone" in parsed.body
-    plain = parse(f"{head}Content-Transfer-Encoding: 7bit\n\nSubject: inner\n\nwords\n--b--\n".encode())
-    assert [heading.title for heading in plain.headings] == ["outer", "inner"]
-
-
-def test_an_invitation_says_what_where_and_when() -> None:
-    message = EmailMessage()
-    message["Subject"] = "Invitation"
-    message.set_content("Please come.")
-    event = (
-        "BEGIN:VEVENT\r\nSUMMARY;LANGUAGE=en:Butterscotch\r\n  tasting\\, second\r\nDTSTART:20260314T150000Z"
-    )
-    message.add_alternative(f"{event}\r\nLOCATION:Room 7\r\nEND:VEVENT\r\n", subtype="calendar")
-    lines = parse(message.as_bytes()).body.split("\n")
-    assert lines[-3:] == ["Event: Butterscotch tasting, second", "Begins: 20260314T150000Z", "Where: Room 7"]
-    assert "Please come." in lines
 
 
 def test_messages_in_messages_come_to_an_end() -> None:
@@ -114,18 +89,7 @@ def test_messages_in_messages_come_to_an_end() -> None:
     assert parse(head * (MAX_DEPTH - 1) + b"Subject: end\n\nwords").note is None
 
 
-def test_parts_in_parts_come_to_an_end_and_the_report_says_so() -> None:
-    part = b"Content-Type: text/plain\n\nwords\n"
-    for number in range(MAX_DEPTH + 10):
-        border = b"b%dx" % number
-        kind = b"Content-Type: multipart/mixed; boundary=%s\n\n" % border
-        part = kind + b"--%s\n%s\n--%s--\n" % (border, part, border)
-    parsed = parse(b"Subject: deep\n" + part)
-    assert parsed.note is not None
-    assert "the rest is left out" in parsed.note
-
-
-def test_a_word_of_a_subject_that_nobody_can_decode_leaves_the_others_readable() -> None:
+def test_an_undecodable_word_of_a_subject_keeps_the_others() -> None:
     subject = (
         b"Re: =?utf-8?B?R3LDvMOfZ?= =?no-such?Q?caf=E9_au?=\n =?utf-8?Q?_l=C3=A4it?= [=?utf-8?Q?=C3=BC?=]"
     )
@@ -133,7 +97,7 @@ def test_a_word_of_a_subject_that_nobody_can_decode_leaves_the_others_readable()
     assert title == "Re: =?utf-8?B?R3LDvMOfZ?=café au läit [ü]"
 
 
-def test_a_header_of_very_many_encoded_words_takes_what_it_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_header_of_many_encoded_words_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths: list[int] = []
 
     def counted(words: str) -> list[tuple[bytes | str, str | None]]:
@@ -163,35 +127,14 @@ def test_the_name_of_an_attachment_in_very_many_pieces_is_cut() -> None:
     ("kind", "disposition"),
     [
         ("multipart/mixed; boundary=b", "attachment; filename*=a.txt; filename*0=b"),
-        ("multipart/mixed; boundary=b; charset*=utf-8; charset*0=b", "attachment; filename=a.txt"),
         ("multipart/mixed; boundary*=b; boundary*0=c", "attachment; filename=a.txt"),
-        ("multipart/mixed; boundary=b", "attachment; filename*=idna'en'%ff"),
         ("multipart/mixed; boundary=b; charset*=a\0b'en'x", "attachment; filename*0*=undefined'en'x"),
-        ("multipart/mixed; boundary*=idna'en'%ff", "attachment; filename=a.txt"),
     ],
 )
-def test_a_value_that_the_library_cannot_put_together_loses_no_message(kind: str, disposition: str) -> None:
+def test_malformed_header_parameters_lose_no_message(kind: str, disposition: str) -> None:
     part = f"Content-Disposition: {disposition}\n\nsecond\n--b--\n"
     body = parse(f"Subject: all\nContent-Type: {kind}\n\n--b\n\nthe herons nest\n--b\n{part}".encode()).body
     assert "the herons nest" in body
-
-
-@pytest.mark.parametrize("charset", ["idna", "a\0b", "punycode", "hex", "undefined"])
-def test_a_charset_that_is_none_loses_no_text(charset: str) -> None:
-    body = parse(
-        f"Subject: all\nContent-Type: text/plain; charset={charset}\n\nL\xe4rche".encode("latin-1")
-    ).body
-    assert body.startswith("# all\n\nL")
-
-
-def test_a_charset_that_is_told_in_encoded_pieces_is_one() -> None:
-    head = b"Subject: all\nContent-Type: text/plain; charset*0*=us-ascii'en'latin%2D1\n\n"
-    assert parse(head + b"L\xe4rche").body == "# all\n\nL\xe4rche"
-
-
-def test_a_message_whose_border_is_nowhere_is_one_text() -> None:
-    parsed = parse(b"Subject: cut\nContent-Type: multipart/mixed\n\n--b\n\nthe herons nest\n--b--\n")
-    assert "the herons nest" in parsed.body
 
 
 @pytest.mark.parametrize("name", ["a.eml", "Drafts.mbox"])
@@ -212,49 +155,12 @@ def test_a_mailbox_is_its_messages_and_a_quoted_from_begins_none() -> None:
     assert parsed.title is None
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"Subject: =?no-such-charset?Q?a?=\n\nwords",
-        b"Subject: =?utf-8?B?!!!?=\nContent-Type: text/plain; charset=nonsense\n\nwords",
-        b"Subject: a\nContent-Transfer-Encoding: base64\n\nwords",
-        b"Subject: a\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\nwords",
-        b"Subject: a\n" + b"X: " + b"y" * 3_000_000 + b"\n\nwords",
-        b"\n\nSubject: a\r\n\r\nwords\r\n",
-    ],
-)
-def test_an_odd_message_is_read_all_the_same(content: bytes) -> None:
-    assert parse(content).headings
-
-
 def test_a_subject_that_was_written_without_encoding_is_read() -> None:
     assert parse("Subject: Größe\n\nwords".encode()).title == "Größe"
     assert parse("Subject: Größe\n\nwords".encode("latin-1")).title == "Größe"
 
 
-def test_a_boundary_that_a_line_end_breaks_still_parts_the_message() -> None:
-    data = (
-        b'Subject: parts\r\nContent-Type: multipart/mixed; boundary="simple\r\n boundary"\r\n\r\n'
-        b"before\r\n--simple boundary\r\n\r\nThe first part\r\n--simple boundary--\r\n"
-    )
-    assert parse(data).body == "# parts\n\nThe first part"
-
-
-def test_of_a_text_with_binary_data_in_it_the_lines_of_text_are_read() -> None:
-    patch = b"diff --git a/mark.png b/mark.png\n+\x00\x01\xff\x89PNG\n+\xfe\x02\x00\nas said, the mark\n"
-    data = (
-        b"Subject: a mark\nContent-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: 8bit\n\n"
-        + patch
-    )
-    assert parse(data).body == "# a mark\n\ndiff --git a/mark.png b/mark.png\nas said, the mark"
-
-
-def test_what_begins_with_no_header_is_no_mail() -> None:
-    with pytest.raises(SourceError, match="no e-mail"):
-        parse(b"just words")
-
-
-def test_words_that_only_look_like_the_border_of_a_message_stay_words() -> None:
+def test_lines_that_begin_with_from_do_not_split_a_message() -> None:
     border = "From ann@example.org Tue Mar  3 10:00:00 2026\n"
     first = "Subject: One\n\nDear all,\n\nFrom now on we meet on Mondays.\nNote: at noon.\n\nFrom 10:30 on\nlunch\n\n"
     parsed = parse(
@@ -263,7 +169,3 @@ def test_words_that_only_look_like_the_border_of_a_message_stay_words() -> None:
     assert [heading.title for heading in parsed.headings] == ["One", "Two", "Three"]
     assert "From now on we meet on Mondays." in parsed.body
     assert "From 10:30 on" in parsed.body
-
-
-def test_a_byte_order_mark_ahead_of_a_message_is_passed_over() -> None:
-    assert parse(b"\xef\xbb\xbfSubject: Dike\n\nIt holds\n").title == "Dike"

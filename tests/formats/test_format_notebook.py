@@ -40,30 +40,6 @@ def test_cells_become_text_and_code_blocks() -> None:
     ]
 
 
-def test_missing_metadata_and_odd_cells_do_no_harm() -> None:
-    cells = [
-        {"cell_type": "code", "source": "x"},
-        None,
-        {"cell_type": "markdown"},
-        {"source": 7},
-        {"cell_type": "code", "outputs": "?"},
-    ]
-    assert parse(json.dumps({"cells": cells})).body == "```python\nx\n```"
-    assert parse(json.dumps({"cells": [], "metadata": None})).body == ""
-
-
-def test_the_older_format_is_read() -> None:
-    sheets = [
-        {
-            "cells": [
-                {"cell_type": "heading", "level": 2, "source": "Part"},
-                {"cell_type": "code", "input": "1+1", "outputs": []},
-            ]
-        }
-    ]
-    assert parse(json.dumps({"nbformat": 3, "worksheets": sheets})).body == "## Part\n\n```python\n1+1\n```"
-
-
 @pytest.mark.parametrize("text", ['{"cells": [', "not json", "[1]", '{"a": 1}', "[" * 100_000])
 def test_a_damaged_notebook_is_read_as_text(text: str) -> None:
     assert parse(text).body == text
@@ -76,12 +52,3 @@ def test_long_outputs_are_cut_and_say_so() -> None:
     body = parse(json.dumps({"cells": cells})).body
     assert len(body) < 1200
     assert body.endswith("line\n…\n```")
-
-
-def test_code_with_a_fence_within_gets_a_longer_one() -> None:
-    body = parse(json.dumps({"cells": [{"cell_type": "code", "source": "s = '```'"}]})).body
-    assert body == "````python\ns = '```'\n````"
-
-
-def test_half_a_character_in_an_escape_is_replaced() -> None:
-    parse('{"cells": [{"cell_type": "markdown", "source": "a \\ud83d b"}]}').body.encode()

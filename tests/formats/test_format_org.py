@@ -34,15 +34,3 @@ def test_headings_lose_their_marks_and_stars_in_a_block_are_none() -> None:
     ((start, end),) = extracted.atoms
     assert MANUAL[start:end].startswith("#+begin_src")
     assert MANUAL[start:end].endswith("#+end_src")
-
-
-def test_without_a_title_the_first_heading_is_it() -> None:
-    extracted = extract(Content("* Glazes\nwords\n"), "notes.org")
-    assert extracted is not None
-    assert extracted.title == "Glazes"
-
-
-def test_a_block_that_never_ends_is_text() -> None:
-    extracted = extract(Content("#+begin_src\n* Still a heading\n"), "a.org")
-    assert extracted is not None
-    assert extracted.title == "Still a heading"

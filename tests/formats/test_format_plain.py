@@ -16,14 +16,6 @@ def test_underlined_lines_are_headings() -> None:
     assert parsed.title == "Title"
 
 
-def test_a_line_without_letters_is_no_heading() -> None:
-    assert parse("------- >8 -------\n==================\n\ntext\n").headings == ()
-
-
-def test_the_title_is_a_heading_only_at_the_top() -> None:
-    assert parse("words first\n\nPART\n\nmore\n").title is None
-
-
 def test_overstrike_goes() -> None:
     assert parse("N\bNA\bAM\bME\bE\n     _\bl_\bs - list\n").body == "NAME\n     ls - list\n"
 
