@@ -19,11 +19,14 @@ serve: $(VENV)/.runtime ## set up, write ctx.toml if there is none, index docs/,
 
 test: $(VENV)/.ci dist ## set up and run everything that CI runs
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
+	@$(PYTEST) -m "not full" --durations=15
+
+full: $(VENV)/.ci dist ## run what takes minutes, too: hundreds of kills, the soak; before a release
 	@$(PYTEST) --durations=15
 
 check: $(VENV)/.dev ## the quick suite: format, lint, types, fast tests
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
-	@$(PYTEST) -m "not slow and not clients and not cluster" -q --in-memory -p no:schemathesis -o tmp_path_retention_policy=failed
+	@$(PYTEST) -m "not slow and not full and not clients and not cluster" -q --in-memory -p no:schemathesis -o tmp_path_retention_policy=failed
 
 dist: $(VENV)/.ci ## build the site, the manual page, the wheel and the sdist, and check them
 	@$(BIN)/zensical build --clean --strict
@@ -47,4 +50,4 @@ lock: ## resolve the dependencies again
 $(VENV)/.runtime $(VENV)/.dev $(VENV)/.ci: $(VENV)/.%: requirements/%.txt pyproject.toml .ci/setup
 	@PYTHON="$(PYTHON)" bash .ci/setup $* $(VENV) && touch $@
 
-.PHONY: help serve test check dist size audit lock
+.PHONY: help serve test full check dist size audit lock

@@ -17,13 +17,6 @@ def test_every_opening_comes_before_any_second_chunk_and_what_changed_last_comes
     assert queue.take(99) == [20, 10, 21, 11, 22, 23, 12, 13, 24, 14]
 
 
-def test_equals_are_embedded_by_number() -> None:
-    queue = EmbeddingQueue()
-    queue.add(pending(3, 1, 2, 5, 4))
-    assert (len(queue), queue.newest) == (5, 5)
-    assert [queue.take(2), queue.take(2), queue.take(2), queue.take(2)] == [[1, 2], [3, 4], [5], []]
-
-
 def test_what_is_new_comes_before_the_backlog() -> None:
     queue = EmbeddingQueue()
     queue.add(pending(1, 2, 3, 4))
@@ -31,10 +24,3 @@ def test_what_is_new_comes_before_the_backlog() -> None:
     queue.add(pending(5, 6))
     queue.add(pending())
     assert queue.take(9) == [5, 6, 2, 3, 4]
-
-
-def test_backwards_is_the_same_from_the_other_end() -> None:
-    queue = EmbeddingQueue(backwards=True)
-    queue.add(pending(1, 2, 3))
-    queue.add(pending(4, 5))
-    assert queue.take(9) == [5, 4, 3, 2, 1]

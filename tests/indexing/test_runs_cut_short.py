@@ -1,6 +1,4 @@
-"""What a run keeps: what it could not see, read or reach stays as it was; only what is known to be gone
-goes.
-"""
+"""Incomplete runs delete nothing that may still exist."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +8,7 @@ import pytest
 
 from ctx.connectors.base import ScanLog
 from ctx.errors import SourceError
-from ctx.indexing.run import IndexReport, IndexRun, _Known
+from ctx.indexing.run import IndexReport, IndexRun
 from ctx.items import Content, SourceItem
 from ctx.store.sqlite_catalog import SqliteCatalog
 
@@ -112,54 +110,6 @@ def test_a_scan_that_did_not_see_everything_deletes_nothing(shelf: Shelf, catalo
     assert bodies(catalog) == {name: ALL[name] for name in ("a.md", "b.md", "c.md")}
 
 
-def test_a_run_that_was_stopped_deletes_nothing_and_is_not_remembered(
-    shelf: Shelf, catalog: SqliteCatalog
-) -> None:
-    run(shelf, catalog)
-    before = catalog.last_run(shelf.name)
-    shelf.texts = {"b.md": "beta anew", "c.md": "gamma anew", "e.md": "epsilon"}
-    stop = threading.Event()
-    read = shelf._reader
-
-    def reader(name: str, text: str) -> Callable[[], Content]:
-        if name == "c.md":
-            stop.set()  # after the first item, before the second
-        return read(name, text)
-
-    shelf._reader = reader  # type: ignore[method-assign]
-    report = run(shelf, catalog, stop=stop)
-    assert counts(report) == (0, 1, 0, 0)
-    assert shelf.reads[4:] == ["b.md"]
-    assert bodies(catalog) == {**ALL, "b.md": "beta anew"}
-    assert catalog.last_run(shelf.name) == before
-
-
-def test_what_a_killed_first_run_stored_is_told_as_added_by_the_next(
-    shelf: Shelf, catalog: SqliteCatalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Killed(BaseException):
-        pass
-
-    def reader(name: str, text: str) -> Callable[[], Content]:
-        if name == "c.md":
-            raise Killed
-        return read(name, text)
-
-    monkeypatch.setattr("ctx.indexing.run.BATCH_DOCUMENTS", 2)
-    read = shelf._reader
-    shelf._reader = reader  # type: ignore[method-assign]
-    with pytest.raises(Killed):
-        run(shelf, catalog)
-    assert sorted(bodies(catalog)) == ["a.md", "b.md"]
-    shelf._reader = read  # type: ignore[method-assign]
-    del shelf.texts["a.md"]
-    report = run(shelf, catalog)
-    assert counts(report) == (3, 0, 0, 1)
-    assert {change.kind for change in report.changes} == {"added", "deleted"}
-    shelf.texts["b.md"] = "beta anew"
-    assert counts(run(shelf, catalog)) == (0, 1, 2, 0)
-
-
 def test_an_item_that_cannot_be_read_keeps_its_last_good_version_until_it_can(
     shelf: Shelf, catalog: SqliteCatalog
 ) -> None:
@@ -178,7 +128,7 @@ def test_an_item_that_cannot_be_read_keeps_its_last_good_version_until_it_can(
     assert bodies(catalog)["b.md"] == "beta anew"
 
 
-def test_what_lies_below_a_place_that_could_not_be_listed_stays(catalog: SqliteCatalog) -> None:
+def test_documents_below_an_unlisted_folder_stay(catalog: SqliteCatalog) -> None:
     shelf = Shelf(**{"in/a": "alpha", "in/b": "beta", "out/c": "gamma"})
     run(shelf, catalog)
     shelf.texts = {}
@@ -193,21 +143,6 @@ def test_an_item_that_holds_no_text_any_more_goes(shelf: Shelf, catalog: SqliteC
     report = run(shelf, catalog)
     assert (report.skipped, *counts(report)) == (1, 0, 0, 3, 1)
     assert "b.md" not in bodies(catalog)
-
-
-def test_a_new_fingerprint_of_the_same_text_is_no_update(shelf: Shelf, catalog: SqliteCatalog) -> None:
-    run(shelf, catalog)
-    scan = shelf.scan
-
-    def touched(known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
-        for item in scan({}, log):
-            yield item._replace(fingerprint=item.fingerprint + " touched", updated_ms=9_000)
-
-    shelf.scan = touched  # type: ignore[method-assign]
-    report = run(shelf, catalog)
-    assert counts(report) == (0, 0, 4, 0)
-    assert catalog.fingerprints(shelf.name)["a.md"] == "alpha touched"
-    assert {stored.document.updated_ms for stored in catalog.export()} == {9_000}
 
 
 def test_a_full_run_that_failed_is_not_taken_for_one_that_read_everything(
@@ -231,24 +166,6 @@ def test_a_dry_run_counts_and_stores_nothing(shelf: Shelf, catalog: SqliteCatalo
     assert bodies(catalog) == ALL
 
 
-def test_long_runs_store_and_publish_as_they_go(
-    catalog: SqliteCatalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ctx.indexing.run.BATCH_DOCUMENTS", 2)
-    shelf = Shelf(**{f"n{number}": f"text {number}" for number in range(5)})
-    stored: list[int] = []
-    steps: list[tuple[str, int, int | None]] = []
-    IndexRun(
-        shelf,
-        catalog,
-        max_tokens=100,
-        published=lambda: stored.append(len(bodies(catalog))),
-        progress=lambda *step: steps.append(step),
-    ).run()
-    assert stored == [2, 4, 5]
-    assert steps == [(shelf.name, 2, None), (shelf.name, 4, None)]
-
-
 def test_a_look_at_single_paths_deletes_only_what_it_found_gone(shelf: Shelf, catalog: SqliteCatalog) -> None:
     run(shelf, catalog)
     before = catalog.last_run(shelf.name)
@@ -270,47 +187,3 @@ def test_a_look_at_single_paths_deletes_only_what_it_found_gone(shelf: Shelf, ca
 
     IndexRun(shelf, catalog, max_tokens=100, items=nothing, clock=lambda: 8_000).run()
     assert catalog.last_run(shelf.name) == last  # nothing was found: no news
-
-
-def test_a_look_that_cannot_tell_scans_the_whole_source(shelf: Shelf, catalog: SqliteCatalog) -> None:
-    run(shelf, catalog)
-    del shelf.texts["d.md"]
-
-    def look(known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
-        log.rescan = True
-        yield from ()
-
-    report = IndexRun(shelf, catalog, max_tokens=100, items=look).run()
-    assert counts(report) == (0, 0, 3, 1)
-    assert sorted(bodies(catalog)) == ["a.md", "b.md", "c.md"]
-
-
-@pytest.mark.parametrize("single_lookups", [2, 200])
-def test_a_look_is_told_what_is_known_of_one_id_of_a_folder_and_of_all(
-    catalog: SqliteCatalog, monkeypatch: pytest.MonkeyPatch, single_lookups: int
-) -> None:
-    monkeypatch.setattr("ctx.indexing.run.SINGLE_LOOKUPS", single_lookups)
-    shelf = Shelf(**{"in/a": "alpha", "in/b": "beta", "out/c": "gamma"})
-    run(shelf, catalog)
-    answers: list[object] = []
-
-    def look(known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
-        assert isinstance(known, _Known)
-        answers.append(known.below(["in", "out/c.md", "never"]))
-        answers.append(
-            [known.get(name) for name in ("never.md", "in/a.md", "in/b.md", "out/c.md", "in/a.md")]
-        )
-        answers.append([known["out/c.md"], "in/b.md" in known, "never.md" in known, 7 in known])
-        with pytest.raises(KeyError):
-            known["never.md"]
-        answers.append([known.get("never.md", "nothing"), len(known), sorted(known)])
-        yield from ()
-
-    IndexRun(shelf, catalog, max_tokens=100, items=look).run()
-    names = ["in/a.md", "in/b.md", "out/c.md"]
-    assert answers == [
-        set(names),
-        [None, "alpha", "beta", "gamma", "alpha"],
-        ["gamma", True, False, False],
-        ["nothing", 3, names],
-    ]

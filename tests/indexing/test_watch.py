@@ -1,23 +1,17 @@
-"""A server follows its sources: edits, editors' renames, branch switches, a folder that goes and comes back,
-remotes and embedders that fail.
-"""
+"""A server follows its sources: edits, renames, branch switches, vanished folders, failing remotes."""
 
-import logging
 import os
 import shutil
 import subprocess
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from faults import eventually, serving, unprivileged
+from faults import eventually, serving
 from kit import found, project, workspace
 
 from ctx.health import health
-from ctx.indexing.watch import Intervals, Watcher
 from ctx.workspace import Workspace
 
 
@@ -49,31 +43,6 @@ def test_edits_new_files_and_deletions_are_followed(tmp_path: Path) -> None:
         eventually(lambda: found(space, "narwhal") == [["other/new.md"]])
 
 
-def test_the_sources_are_looked_at_behind_the_first_answers(tmp_path: Path) -> None:
-    with workspace(project(tmp_path, {"a.md": "# A\n\nxylophone"})) as space:
-        space.background.start(patience_s=3600)
-        assert found(space, "xylophone") == [[]]
-        # Nobody is told that there is nothing to do.
-        assert (health(space)["activity"], space.indexer.activity.watching) == ("indexing", "off")
-        assert space.statuses()[0].last_indexed_ms is None
-        space.background.begin()
-        eventually(lambda: found(space, "xylophone") == [["a.md"]])
-        eventually(lambda: health(space)["activity"] == "idle")
-
-
-def test_without_sources_there_is_nothing_to_do(tmp_path: Path) -> None:
-    (tmp_path / "ctx.toml").write_text('[embedding]\nprovider = "disabled"\n')
-    with workspace(tmp_path / "ctx.toml") as space:
-        space.background.start(patience_s=3600)
-        assert health(space)["activity"] == "idle"
-
-
-def test_a_stop_does_not_wait_for_the_first_answers(tmp_path: Path) -> None:
-    with workspace(project(tmp_path, {"a.md": "# A"})) as space:
-        space.background.start(patience_s=3600)
-    assert not [thread for thread in threading.enumerate() if thread.name in ("ctx-index", "ctx-watch")]
-
-
 def test_an_editor_that_saves_by_renaming_is_followed(tmp_path: Path) -> None:
     with following(project(tmp_path, {"a.md": "# A\n\nxylophone"})) as space:
         for word in ("marimba", "zeppelin", "ocelot"):
@@ -84,16 +53,7 @@ def test_an_editor_that_saves_by_renaming_is_followed(tmp_path: Path) -> None:
         assert found(space, "xylophone", "marimba") == [[], []]
 
 
-def test_an_edited_ignore_file_takes_documents_out_and_back_in(tmp_path: Path) -> None:
-    with following(project(tmp_path, {"a.md": "# A\n\nxylophone", "b.md": "# B\n\nxylophone"})) as space:
-        ignore = tmp_path / "docs/.ctxignore"
-        ignore.write_text("b.md\n")
-        eventually(lambda: found(space, "xylophone") == [["a.md"]])
-        ignore.unlink()
-        eventually(lambda: found(space, "xylophone") == [["a.md", "b.md"]])
-
-
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_a_branch_switch_that_touches_ten_thousand_files_is_followed(tmp_path: Path) -> None:
     def git(*arguments: str) -> None:
@@ -163,17 +123,6 @@ def test_where_the_system_cannot_watch_the_tree_is_polled_and_health_says_so(
             eventually(lambda word=word: server.search(word) == ["d7/a.md"])  # type: ignore[misc]
 
 
-def test_a_folder_that_may_not_be_read_does_not_end_the_watch_of_the_others(tmp_path: Path) -> None:
-    config = project(tmp_path, {"a.md": "# A\n\nxylophone", "closed/b.md": "# B\n\nquokka"})
-    (tmp_path / "docs/closed").chmod(0)
-    with serving(config, before=unprivileged()) as server:
-        eventually(lambda: server.search("xylophone") == ["a.md"])
-        assert server.get("/health")["watching"] == "native"
-        (tmp_path / "docs/a.md").write_text("# A\n\nmarimba")
-        eventually(lambda: server.search("marimba") == ["a.md"])
-        assert server.search("quokka") == []
-
-
 @pytest.mark.slow
 def test_a_git_source_is_asked_again_and_a_dead_remote_keeps_what_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -216,64 +165,6 @@ def test_a_git_source_is_asked_again_and_a_dead_remote_keeps_what_is_known(
         assert health(space)["degraded"] == []
 
 
-def test_a_failing_script_is_told_once_and_asked_more_and_more_rarely_until_it_works(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    script = tmp_path / "s.lua"
-    script.write_text("connector = {} function connector.scan() error('the wiki is down') end")
-    config = project(
-        tmp_path,
-        config='[connectors.script.s]\npath = "./s.lua"\n[embedding]\nprovider = "disabled"\n',
-    )
-    with workspace(config) as space, caplog.at_level(logging.INFO):
-        watcher = Watcher(space.indexer, Intervals({"script:s": 5.0}))
-        source = space.indexer.connectors["script:s"]
-        pauses: list[float] = []
-        for _ in range(8):
-            watcher._index(source, None)
-            pauses.append(watcher._next_s["script:s"] - time.monotonic())
-        assert pauses == pytest.approx([60, 120, 240, 480, 960, 1920, 3600, 3600], abs=20)
-        assert [line.message for line in caplog.records if "wiki is down" in line.message] == [
-            "source unhealthy source=script:s reason=script:s:1: the wiki is down"
-        ]
-        assert sum("ok=False" in line.message for line in caplog.records) == 1
-        script.write_text("connector = {} function connector.scan() error('the wiki moved') end")
-        watcher._index(source, None)
-        assert "reason=script:s:1: the wiki moved" in caplog.text
-        script.write_text(
-            "connector = {} function connector.scan() return {{source_id='a', body='quokka'}} end"
-        )
-        [report] = space.indexer.run(["script:s"])
-        watcher.after_run("script:s", report.ok)
-        assert report.ok
-        assert watcher._next_s["script:s"] - time.monotonic() < 6
-        assert space.indexer.activity.degraded == ()
-
-
-@pytest.mark.slow
-def test_names_that_are_not_utf_8_leave_the_watch_as_it_is_and_are_told_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    config = project(tmp_path, {"a.md": "# A\n\nxylophone"})
-    folder = os.fsencode(tmp_path / "docs") + b"/caf\xe9"
-    os.mkdir(folder)
-    with following(config) as space:
-        eventually(lambda: space.indexer.activity.watching == "native")
-        for number, word in enumerate(("marimba", "zeppelin")):
-            with open(folder + b"/%d.md" % number, "w") as file:
-                file.write(f"# B\n\n{word}")
-            (tmp_path / f"docs/{word}.md").write_text(f"# C\n\n{word}")
-            ids = [f"caf%E9/{number}.md", f"{word}.md"]
-            eventually(lambda ids=ids, word=word: found(space, word) == [sorted(ids)])  # type: ignore[misc]
-        os.mkdir(os.fsencode(tmp_path / "docs") + b"/na\xefve")
-        (tmp_path / "docs/a.md").write_text("# A\n\nquokka")
-        eventually(lambda: found(space, "quokka") == [["a.md"]])
-        assert health(space)["watching"] == "native"
-        assert health(space)["degraded"] == []
-    assert caplog.text.count("a changed name is not UTF-8") == 1
-
-
 def test_a_failing_embedder_leaves_keyword_search_and_is_asked_again(tmp_path: Path) -> None:
     text = (
         '[connectors.filesystem]\nroot = "docs"\n[embedding]\nprovider = "ollama"\nmodel = "m"\ndims = '
@@ -283,38 +174,3 @@ def test_a_failing_embedder_leaves_keyword_search_and_is_asked_again(tmp_path: P
         eventually(lambda: any(line.startswith("embeddings: ") for line in health(space)["degraded"]))
         assert health(space)["pending"] == 1
         assert found(space, "xylophone") == [["a.md"]]
-
-
-def test_an_index_that_is_deleted_under_a_server_is_built_anew(tmp_path: Path) -> None:
-    with following(project(tmp_path, {"a.md": "# A\n\nxylophone"})) as space:
-        shutil.rmtree(tmp_path / ".ctx/index", ignore_errors=True)  # it comes back while it is being emptied
-        (tmp_path / "docs/b.md").write_text("# B\n\nxylophone")
-        eventually(lambda: found(space, "xylophone") == [["a.md", "b.md"]])
-
-
-def test_searches_go_on_while_a_run_is_under_way(tmp_path: Path) -> None:
-    files = {f"p{number}.md": f"# Page {number}\n\nxylophone {number}" for number in range(400)}
-    with workspace(project(tmp_path, files)) as space:
-        space.indexer.run()
-        for name in files:
-            (tmp_path / "docs" / name).write_text(f"# {name}\n\nxylophone again")
-        running = threading.Thread(target=space.indexer.run)
-        running.start()
-        meanwhile = 0
-        while running.is_alive():
-            assert len(found(space, "xylophone")[0]) == 100
-            meanwhile += running.is_alive()
-        running.join()
-        assert meanwhile, "each search waited for the run"
-
-
-def test_stopping_does_not_wait_for_the_end_of_a_run(tmp_path: Path) -> None:
-    files = {
-        f"p{number}.md": f"# Page {number}\n\n" + "words and more words. " * 200 for number in range(2000)
-    }
-    space = workspace(project(tmp_path, files))
-    space.background.start()
-    eventually(lambda: space.indexer.activity.phase == "indexing")
-    space.close()
-    with workspace(tmp_path / "ctx.toml") as space:
-        assert space.catalog.stats()["documents"] < len(files), "it ran to its end"

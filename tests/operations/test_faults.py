@@ -1,19 +1,17 @@
-"""What breaks around a running ctx: each fault is told clearly or mended, no answer is wrong, nothing goes
-round in circles.
-"""
+"""Faults around a running ctx (disk, permissions, damaged files) are reported or repaired."""
 
 import json
 import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from faults import Server, eventually, serving, unprivileged
-from kit import ctx, project, workspace
+from kit import ctx, project
 
 from ctx.cli.doctor import _store
 from ctx.config import load_config
@@ -123,73 +121,6 @@ def test_in_a_folder_that_may_not_be_written_index_says_so_and_search_answers(tm
             path.chmod(0o700)
 
 
-@pytest.mark.parametrize("remembered", [True, False], ids=["memories", "none"])
-def test_memories_that_may_only_be_read_are_read_and_who_writes_is_told(
-    tmp_path: Path, remembered: bool
-) -> None:
-    project(tmp_path, WORDS)
-    assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
-    if remembered:
-        with workspace(tmp_path / "ctx.toml") as space:
-            space.memory.bank("default").put("The release is cut on Thursdays.")
-    environ = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "none")}
-
-    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = [*unprivileged(), sys.executable, "-m", "ctx", *arguments]
-        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
-
-    (tmp_path / ".ctx").chmod(0o500)
-    try:
-        banks = run("memory", "banks", "--json")
-        listing = run("memory", "list", "--json")
-        recall = run("memory", "recall", "when is the release cut")
-        doctor = run("doctor")
-        deletion = run("memory", "delete", "default", "--yes")
-    finally:
-        (tmp_path / ".ctx").chmod(0o700)
-    assert "failed" not in doctor.stdout, doctor.stdout
-    assert banks.returncode == 0, banks.stderr
-    if remembered:
-        assert json.loads(banks.stdout)["banks"] == [{"bank": "default", "memories": 1}]
-        assert json.loads(listing.stdout)["memories"][0]["text"] == "The release is cut on Thursdays."
-        assert "Thursdays" in recall.stdout
-        assert "read-only: check the permissions" in deletion.stderr
-    else:
-        assert json.loads(banks.stdout)["banks"] == []
-        assert (listing.returncode, recall.stdout) == (3, "No memories.\n")
-
-
-@pytest.mark.parametrize(
-    "command", [["search", "quokka"], ["stats"], ["backup", "x.zip"], ["doctor"]], ids=" ".join
-)
-def test_a_store_that_may_not_be_looked_at_is_not_called_empty(tmp_path: Path, command: list[str]) -> None:
-    project(tmp_path, WORDS)
-    (tmp_path / ".ctx").mkdir(mode=0)
-    run = [*unprivileged(), sys.executable, "-m", "ctx", *command]
-    environ = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "none")}
-    try:
-        completed = subprocess.run(run, cwd=tmp_path, env=environ, capture_output=True, text=True)
-    finally:
-        (tmp_path / ".ctx").chmod(0o700)
-    assert completed.returncode in (1, 4)
-    assert "check the permissions" in completed.stderr + completed.stdout
-    assert "indexed yet" not in completed.stderr + completed.stdout
-
-
-def test_a_file_that_may_not_be_read_is_a_line_of_the_report_and_keeps_its_last_version(
-    tmp_path: Path,
-) -> None:
-    project(tmp_path, WORDS)
-    assert ctx("index", cwd=tmp_path).returncode == 0
-    (tmp_path / "docs/a.md").write_text("# A\n\nmarimba marimba")
-    (tmp_path / "docs/a.md").chmod(0)
-    run = [*unprivileged(), sys.executable, "-m", "ctx", "index"]
-    completed = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
-    assert completed.returncode == 0
-    assert "a.md: cannot be read: Permission denied" in completed.stderr
-    assert search(tmp_path, "xylophone") == ["a.md", "sub/c.md"]
-
-
 # -- the catalog ---------------------------------------------------------------------------------------------
 def test_a_damaged_page_of_the_catalog_is_named_by_doctor_and_fix_sets_the_file_aside(tmp_path: Path) -> None:
     project(
@@ -218,44 +149,6 @@ def test_a_damaged_page_of_the_catalog_is_named_by_doctor_and_fix_sets_the_file_
     assert doctor(tmp_path)["catalog"][0] == "ok"
 
 
-def test_a_catalog_of_a_newer_program_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    config = project(tmp_path, WORDS)
-    assert ctx("index", cwd=tmp_path).returncode == 0
-    with sqlite3.connect(tmp_path / ".ctx/ctx.db") as connection:
-        connection.execute("UPDATE meta SET value = 99 WHERE key = 'schema.catalog'")
-    connection.close()
-    before = (tmp_path / ".ctx/ctx.db").read_bytes()
-    for command in (("index",), ("search", "xylophone"), ("stats",)):
-        completed = ctx(*command, cwd=tmp_path)
-        assert completed.returncode == 4, command
-        assert "newer ctx" in completed.stderr
-        assert "upgrade ctx" in completed.stderr
-    with pytest.raises(AssertionError), serving(config):
-        pass  # it does not start
-    assert "newer ctx" in (tmp_path / "server.log").read_text()
-    assert (tmp_path / ".ctx/ctx.db").read_bytes() == before
-
-
-def test_an_older_catalog_is_migrated_by_any_command_and_a_copy_of_it_kept(tmp_path: Path) -> None:
-    project(tmp_path, WORDS)
-    assert ctx("index", cwd=tmp_path).returncode == 0
-    # An older version is this one without its last migration; one is put in place that the file has not seen.
-    code = (
-        "import sys; from ctx.store import sqlite; "
-        "sqlite.MIGRATIONS += ('CREATE TABLE added (no INTEGER PRIMARY KEY)',); "
-        "from ctx.cli import main; sys.exit(main(['search', 'xylophone', '--json']))"
-    )
-    completed = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert completed.returncode == 0, completed.stderr
-    assert len(json.loads(completed.stdout)["results"]) == 2
-    (backup,) = (tmp_path / ".ctx").glob("ctx.db.catalog-*.bak")
-    assert backup.stat().st_mode & 0o777 == 0o600
-    with sqlite3.connect(backup) as connection:
-        assert connection.execute("SELECT count(*) FROM document").fetchone() == (3,)
-    connection.close()
-    assert "newer ctx" in ctx("index", cwd=tmp_path).stderr  # and the old program now knows it is old
-
-
 # -- the index -----------------------------------------------------------------------------------------------
 def tantivy_files(folder: Path) -> list[Path]:
     return sorted(
@@ -263,23 +156,6 @@ def tantivy_files(folder: Path) -> list[Path]:
         for path in (folder / ".ctx/index").glob("keyword-*/*")
         if path.suffix in (".idx", ".store", ".pos", ".term", ".fast")
     )
-
-
-@pytest.mark.parametrize("damage", ["deleted", "truncated", "flipped"])
-def test_a_broken_file_of_the_keyword_index_is_found_and_mended_by_doctor(
-    tmp_path: Path, damage: str
-) -> None:
-    project(tmp_path, WORDS)
-    assert ctx("index", cwd=tmp_path).returncode == 0
-    break_files(tantivy_files(tmp_path), damage)
-    state, detail = doctor(tmp_path)["index"]
-    assert state == "failed", detail
-    assert "doctor --fix" in detail
-    state, detail = doctor(tmp_path, "--fix")["index"]
-    assert state == "ok"
-    assert "built anew" in detail
-    assert search(tmp_path, "xylophone") == ["a.md", "sub/c.md"]
-    assert doctor(tmp_path)["index"] == ("ok", "has applied everything, every file sound, and answers")
 
 
 @pytest.mark.parametrize("damage", ["deleted", "truncated", "flipped"])
@@ -324,22 +200,6 @@ def test_a_damaged_vector_file_is_mended_without_embedding_again(tmp_path: Path,
     assert doctor(tmp_path)["index"][0] == "ok"
 
 
-@pytest.mark.parametrize("damage", ["deleted", "truncated", "flipped"])
-def test_vectors_broken_under_a_running_server_end_in_right_answers(tmp_path: Path, damage: str) -> None:
-    config = project(tmp_path, WORDS, SEMANTIC)
-    instrument = "an instrument with wooden bars"
-    with serving(config) as server:
-        settled(server)
-        eventually(lambda: server.get("/health")["pending"] == 0)
-        nearest = answers(server, instrument, "semantic")
-        assert nearest
-        break_files(sorted((tmp_path / ".ctx/index/vectors").glob("*.segment")), damage)
-        for _ in range(5):
-            assert answers(server, instrument, "semantic") in (nearest, None)
-        eventually(lambda: answers(server, instrument, "semantic") == nearest)
-        assert server.process.poll() is None
-
-
 def break_files(files: list[Path], damage: str) -> None:
     assert files
     for path in files:
@@ -365,63 +225,10 @@ def answers(server: Server, query: str, mode: str = "keyword") -> list[str] | No
     return sorted(hit["source_id"] for hit in answer["results"])
 
 
-# -- the clock -----------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("jump_s", [-86_400 * 400, 86_400 * 400])
-def test_a_clock_that_jumps_loses_no_edit(tmp_path: Path, jump_s: int) -> None:
-    project(tmp_path, WORDS)
-    assert ctx("index", cwd=tmp_path).returncode == 0
-    code = (
-        f"import time; a, b = time.time, time.time_ns; time.time = lambda: a() + {jump_s}; time.time_ns = "
-        f"lambda: b() + {jump_s} * 10**9; "
-        "import sys; from ctx.cli import main; sys.exit(main(['index']))"
-    )
-    path = tmp_path / "docs/a.md"
-    for word in ("marimba", "zeppelin"):
-        path.write_text(f"# A\n\n{word}")
-        moment = path.stat().st_mtime + jump_s  # what the jumped clock would have stamped
-        os.utime(path, (moment, moment))
-        completed = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-        assert completed.returncode == 0, completed.stderr
-        assert search(tmp_path, word) == ["a.md"]
-    (tmp_path / "docs/b.md").write_text("# B\n\nocelot")
-    assert ctx("index", cwd=tmp_path).returncode == 0  # the clock is right again
-    assert search(tmp_path, "ocelot") == ["b.md"]
-    assert search(tmp_path, "quokka") == []
-
-
 def of_a_newer_program(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE meta SET value = 99 WHERE key = 'schema.catalog'")
         connection.commit()
-
-
-def of_another_program(path: Path) -> None:
-    path.unlink()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE theirs (x)")
-
-
-def of_another_file(path: Path) -> None:
-    path.rename(path.with_suffix(".elsewhere"))
-    path.symlink_to(path.with_suffix(".elsewhere"))
-
-
-@pytest.mark.parametrize(
-    "change", [of_a_newer_program, of_another_program, of_another_file], ids=lambda change: change.__name__
-)
-def test_doctor_sets_nothing_aside_that_is_not_damaged(
-    tmp_path: Path, change: Callable[[Path], None]
-) -> None:
-    config = project(tmp_path, {"a.md": "# Tea\n"})
-    with workspace(config) as space:
-        space.indexer.run()
-    file = tmp_path / ".ctx/ctx.db"
-    change(file)
-    before = (file.read_bytes(), file.is_symlink())
-    row = next(_store(load_config(str(config), os.environ), fix=True))
-    assert (row.what, row.state) == ("catalog", "failed")
-    assert (file.read_bytes(), file.is_symlink()) == before
-    assert not list((tmp_path / ".ctx").glob("ctx.db.damaged-*"))
 
 
 def test_doctor_closes_no_files_that_a_link_in_the_store_leads_to(tmp_path: Path) -> None:
@@ -439,29 +246,3 @@ def test_doctor_closes_no_files_that_a_link_in_the_store_leads_to(tmp_path: Path
 
 
 # -- the folder of the project -------------------------------------------------------------------------------
-
-
-def test_a_project_that_is_moved_under_its_server_loses_nothing_and_leaves_no_other_in_its_place(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "here").mkdir()
-    config = project(tmp_path / "here", WORDS)
-    config.write_text(config.read_text() + '[packs]\nenabled = ["hindsight"]\n')
-    bank = "/v1/default/banks/ana/memories"
-    with serving(
-        config, env={"HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": str(tmp_path / "home")}
-    ) as server:
-        settled(server)
-        assert server.post(bank, {"items": [{"content": "I live in Lisbon."}]})[0] == 200
-        (tmp_path / "here").rename(tmp_path / "there")
-        eventually(lambda: any("folder of the project" in line for line in server.get("/health")["degraded"]))
-        status, answer = server.post(bank, {"items": [{"content": "My cat is called Miso."}]})
-        assert status == 503
-        assert "put it back and restart" in str(answer)
-        assert not (tmp_path / "here").exists()
-        (tmp_path / "there").rename(tmp_path / "here")
-        eventually(lambda: server.get("/health")["degraded"] == [])
-        assert server.search("xylophone") == ["a.md", "sub/c.md"]
-        assert server.post(bank, {"items": [{"content": "My dog is called Rex."}]})[0] == 200
-        status, answer = server.post(f"{bank}/recall", {"query": "Where do I live?"})
-        assert "Lisbon" in str(answer)

@@ -1,6 +1,4 @@
-"""A restore that meets others at the worst of moments: no memory that was acknowledged is lost unless it was
-asked for, and no two stores are mixed.
-"""
+"""A restore that meets another command loses no acknowledged memory and mixes no stores."""
 
 import subprocess
 import sys
@@ -97,18 +95,3 @@ def test_a_store_that_was_made_while_a_backup_unpacked_is_replaced_only_if_asked
     assert not list((config.parent / ".ctx").glob("*.partial*"))
     assert ctx("restore", "backup.zip", "--replace", cwd=config.parent).returncode == 0
     assert memories(config) == [HERON]
-
-
-def test_a_connection_knows_that_its_file_was_exchanged_as_it_was_opened(tmp_path: Path) -> None:
-    config = remembering(tmp_path, HERON)
-    (tmp_path / "another.db").write_bytes((tmp_path / ".ctx" / "ctx.db").read_bytes())
-    program = (
-        "import os, sys; from ctx.store.schema import connect\n"
-        "sys.addaudithook(lambda event, _: event == 'sqlite3.connect/handle' and os.rename(*sys.argv[1:]))\n"
-        "connection = connect(sys.argv[2], read_only=True); print(connection.lost())"
-    )
-    paths = [str(tmp_path / "another.db"), str(config.parent / ".ctx" / "ctx.db")]
-    reply = subprocess.run(
-        [sys.executable, "-c", program, *paths], capture_output=True, text=True, check=True
-    )
-    assert reply.stdout == "True\n"

@@ -1,6 +1,4 @@
-"""The soak of benchmarks/soak.py, short; CTX_SOAK_MINUTES makes it long.
-Three minutes, of which the first is warming up.
-"""
+"""Runs benchmarks/soak.py for CTX_SOAK_MINUTES (3 by default; the first minute warms up)."""
 
 import os
 import subprocess
@@ -9,7 +7,7 @@ import sys
 import pytest
 from kit import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 @pytest.mark.timeout(40_000)

@@ -1,4 +1,4 @@
-"""Words that stand in a heading or a title alone lead to the beginning of what they stand above."""
+"""Which passage of a document a search shows."""
 
 from pathlib import Path
 

@@ -1,14 +1,13 @@
-"""A configuration that is edited while a server goes by what it said is told of, and no longer when it says
-that again.
-"""
+"""The configuration of a running server, and the one that the deployment guide shows."""
 
 from pathlib import Path
 
 import pytest
 from faults import eventually
-from kit import project, workspace
+from kit import ROOT, project, workspace
 
 from ctx import upkeep
+from ctx.config import load_config
 from ctx.workspace import Workspace
 
 
@@ -30,3 +29,13 @@ def test_an_edited_configuration_is_told_of_until_it_is_as_it_was(
         eventually(lambda: not told(space))
         config.rename(tmp_path / "away.toml")
         eventually(lambda: told(space))
+
+
+def test_the_configuration_of_a_cluster_is_one_that_ctx_takes(tmp_path: Path) -> None:
+    path = tmp_path / "ctx.toml"
+    path.write_text((ROOT / "docs" / "deploy" / "cluster.toml").read_text())
+    (tmp_path / "docs").mkdir()
+    config = load_config(str(path), {"CTX_DATABASE_PASSWORD": "a", "CTX_API_KEY": "b"})
+    assert config.index.engine == "opensearch"
+    assert config.store.url == "postgresql://ctx:a@db/ctx"
+    assert not config.warnings
