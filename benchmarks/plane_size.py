@@ -27,15 +27,16 @@ from _common import Words, finish, header, markdown_page, note, options, quantil
 from million import Floats, embedded, multiplied
 from planes import bytes_of, nodes
 
+from ctx.cluster.opensearch import OpenSearchIndex
+from ctx.cluster.opensearch_client import Client
+from ctx.cluster.opensearch_part import Layout
+from ctx.config.settings import Index
 from ctx.formats.extract import extract
 from ctx.identity import document_id, text_hash
 from ctx.indexing.chunk import chunk
 from ctx.items import Chunk, Content, Document
 from ctx.store.base import Catalog, SearchIndex
 from ctx.store.local import LocalIndex
-from ctx.store.opensearch import OpenSearchIndex
-from ctx.store.opensearch_client import Access, Client
-from ctx.store.opensearch_part import Layout
 from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.types import Filters
 
@@ -230,7 +231,7 @@ def compare(work: Path, url: str, args: Any) -> None:
             measure("local", local, catalog, None, (queries, questions), nearest)
         print(f"  {weight(work / 'index') / chunks:.0f} bytes a chunk")
         name = f"plane-size-{args.chunks}"
-        client = Client(Access(tuple(url.split(","))))
+        client = Client(Index(url=url))
         with closing(client):
             remote = OpenSearchIndex(
                 client, lambda: (MODEL, DIM), name=name, writable=True, layout=Layout(args.shards, 0)

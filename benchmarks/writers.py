@@ -47,7 +47,7 @@ def write_documents(url: str, name: str, batch: int, seconds: float, start: Star
     """How many documents one writer stores, and its processor time."""
     from store_tree import make
 
-    from ctx.store.postgres_catalog import PostgresCatalog
+    from ctx.cluster.catalog import PostgresCatalog
 
     with PostgresCatalog(url) as catalog:
         catalog.put_documents([make(f"git:{name}", "first.md", ["first"])])
@@ -90,7 +90,7 @@ def _puts(kind: str, url: str, opened: ExitStack) -> list[Callable[[int], object
     if kind == "documents":
         from store_tree import make
 
-        from ctx.store.postgres_catalog import PostgresCatalog
+        from ctx.cluster.catalog import PostgresCatalog
 
         def document(catalog: PostgresCatalog, writer: int, number: int) -> object:
             texts = [f"{TEXT} {writer} {number} {part}" for part in range(CHUNKS)]

@@ -12,7 +12,6 @@ from ctx.indexing.status import FIRST_ANSWERS_AT_MOST_S
 from ctx.rates import open_window
 from ctx.server.advice import Advice
 from ctx.server.keys import KeyRing, Keys
-from ctx.store.plane import open_database
 from ctx.workspace import Workspace
 
 if TYPE_CHECKING:  # the web server is 0.3 s of processor time, and `ctx mcp` needs none of it
@@ -120,8 +119,10 @@ def open_keys(place: str) -> Keys:
     """The keys of the store at a place: the address of a database, or a file. Close them."""
     if "://" not in place:
         return KeyRing(os.path.join(os.path.dirname(place), "keys.json"))
-    database = open_database(place)
-    from ctx.server.shared_keys import SharedKeyRing  # the client of PostgreSQL comes with an extra
+    from ctx import cluster
+
+    database = cluster.open_database(place)
+    from ctx.cluster.keys import SharedKeyRing  # imports psycopg, which comes with an extra
 
     return SharedKeyRing(database)
 

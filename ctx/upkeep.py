@@ -13,8 +13,8 @@ from ctx.indexing.indexer import Indexer
 from ctx.store.base import Catalog, SearchIndex
 
 if TYPE_CHECKING:  # numpy and psycopg take 70 and 200 ms to import
+    from ctx.cluster.catalog import PostgresCatalog
     from ctx.memory import MemoryStore
-    from ctx.store.postgres_catalog import PostgresCatalog
     from ctx.store.sqlite_catalog import SqliteCatalog
 
 logger = logging.getLogger(__name__)

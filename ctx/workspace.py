@@ -22,7 +22,7 @@ from ctx.project import user_folder
 from ctx.search import Searcher
 from ctx.sources import configured_connectors, script_file
 from ctx.store.lock import WriterLock, work_lock
-from ctx.store.plane import Plane, check_whole, file_catalog, postgres_catalog
+from ctx.store.plane import Plane, check_whole, file_catalog, open_catalog
 from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.succession import Succession, key_of, notes_path
 from ctx.tools.agents import Agents, inline_agent
@@ -31,6 +31,8 @@ from ctx.tools.builtin import builtin_tools
 from ctx.types import JSON, CallProgress
 
 if TYPE_CHECKING:
+    from ctx.cluster.catalog import PostgresCatalog
+    from ctx.cluster.postgres import Database
     from ctx.extensions.loader import Scripts
     from ctx.extensions.scripts import Runner
     from ctx.extensions.store import ScriptStore
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
     from ctx.packs.packs import Pack
     from ctx.packs.sessions import Sessions
     from ctx.store.base import Projection, SearchIndex
-    from ctx.store.postgres import Database
-    from ctx.store.postgres_catalog import PostgresCatalog
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class Workspace:
     def catalog(self) -> "SqliteCatalog | PostgresCatalog":
         with self._lock:
             url, path = self.config.store.url, self.config.db.path
-            catalog = postgres_catalog(url, path) if url else file_catalog(path, reading=self._reading)
+            catalog = open_catalog(url, path) if url else file_catalog(path, reading=self._reading)
             self._opened.append(catalog.close)
             check_whole(catalog, shared=bool(url))
             return catalog
@@ -363,7 +363,7 @@ class Workspace:
         with self._lock:
             store: ScriptStore = FileScriptStore(self.config.db.path)
             if self.config.store.url:
-                from ctx.extensions.shared_store import SharedScriptStore
+                from ctx.cluster.script_values import SharedScriptStore
 
                 store = SharedScriptStore(self._database)
             self._opened.append(store.close)
@@ -440,7 +440,7 @@ class Workspace:
 
         if path is None or not self.config.store.url:
             return FileSessions(path)
-        from ctx.packs.shared_sessions import SharedSessions
+        from ctx.cluster.sessions import SharedSessions
 
         return SharedSessions(self._database, pack)
 

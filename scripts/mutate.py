@@ -56,7 +56,7 @@ ROOMS = {
             "tests/store/test_embeddings_contract.py",
             "tests/store/test_store_schema.py",
             "tests/store/test_store_folder.py",
-            "tests/store/test_store_moving.py",
+            "tests/cluster/test_moving.py",
             "tests/indexing/test_index_run.py",
         ),
     ),

@@ -4,7 +4,7 @@ from contextlib import closing
 from pathlib import Path
 
 from ctx.assemble import open_keys
-from ctx.migration import _moved_keys
+from ctx.cluster.migrate import _moved_keys
 from ctx.server.keys import match
 
 

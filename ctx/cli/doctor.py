@@ -28,7 +28,6 @@ from ctx.pruning import replaced_models
 from ctx.replies import Boundless, read_reply
 from ctx.server.address import local
 from ctx.server.policy import ServerSettings, setting_doubts, split_bind
-from ctx.store.plane import check_database
 from ctx.store.schema import COMPANIONS, is_damage
 from ctx.text import counted, one_line
 from ctx.types import JSON, Caller
@@ -145,6 +144,8 @@ def _unreached(config: Config) -> Finding | None:
     """What is told where the database of [store] url is away, or refuses."""
     try:
         if config.store.url:
+            from ctx.cluster import check_database
+
             check_database(config.store.url, ANSWER_S)
     except CtxError as error:
         return Finding("catalog", FAILED, error.message)

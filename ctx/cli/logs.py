@@ -14,6 +14,7 @@ from ctx.text import one_line
 
 MAX_LINE = 16_000  # characters; a script's own line has 2000 at most, escaped
 _QUIET = ("watchfiles", "httpx", "httpcore", "mcp", "asyncio", "uvicorn.error")
+_SILENT = ("psycopg.pool", "opensearch")  # each failed attempt; ctx reports the outcome
 
 
 class Lines(logging.Formatter):
@@ -76,6 +77,8 @@ def log_to_stderr(level: str, form: str = "text", *, without: str | None = None)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
+    for name in _SILENT:
+        logging.getLogger(name).setLevel(logging.ERROR)
     # What Python modules warn their developers of is no line of ours; filters of theirs do not hold while
     # others import in threads.
     logging.captureWarnings(True)

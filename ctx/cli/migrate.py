@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from ctx.cli.common import configuration, plain, tell
 from ctx.cli.options import Parser, describe
+from ctx.cluster import needs_extra
 from ctx.config import Config, is_database
 from ctx.errors import BadRequest, StoreError
 from ctx.store.lock import WriterLock
 from ctx.text import counted
 
 if TYPE_CHECKING:
-    from ctx.migration import Report
+    from ctx.cluster.migrate import Report
 
 
 def add_options(command: str, options: Parser) -> None:
@@ -39,7 +40,8 @@ def run(command: str, args: Namespace) -> int:
         raise BadRequest(
             "name where the store goes (--to) or comes from (--from): postgresql://..., or a file"
         )
-    from ctx.migration import SAME  # 250 ms, as the import below
+    with needs_extra("ctx migrate", "PostgreSQL"):
+        from ctx.cluster.migrate import SAME  # 250 ms, as the import below
 
     config = configuration(args.config)
     own_place = config.store.url or config.db.path
@@ -73,7 +75,7 @@ def _moved(config: Config, origin_place: str, target_place: str, *, replace: boo
         if sys.stderr.isatty():
             print(f"\r\x1b[K{count:,} of {total:,} {step}", end="", file=sys.stderr, flush=True)
 
-    from ctx.migration import migrate
+    from ctx.cluster.migrate import migrate
 
     with WriterLock(os.path.join(config.folder, "lock")):
         report = migrate(config, origin_place, target_place, replace=replace, progress=progress)

@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from ctx.errors import StoreError
+from ctx.cluster.postgres import Connection, Database
 from ctx.memory.columns import COLUMNS
 from ctx.memory.engine import IN_NUMBERS, Engine, Posting, joined, listed, parted
 from ctx.memory.rows import MemoryRows
 from ctx.memory.schema import COMPONENT
-from ctx.store.postgres import Connection, Database, broken
 from ctx.types import JSON
 
 _K1, _B = 1.2, 0.75  # of FTS5
@@ -118,7 +117,7 @@ MIGRATIONS = (
     );
     CREATE INDEX memory_history_by_op ON memory_history (op_no);
     -- What SQLite calls by these names. U+0000, which no jsonb holds, is as ctx escapes it in texts
-    -- (store/postgres.py).
+    -- (ctx/cluster/postgres.py).
     CREATE FUNCTION memory_json(document text) RETURNS jsonb LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
         SELECT CASE WHEN strpos(document, '\u00') = 0 THEN document::jsonb ELSE regexp_replace(regexp_replace(
             document, '(?<!\\)((?:\\\\)*)\\u001a', '\1\\u001as', 'g'),
@@ -184,9 +183,6 @@ class PostgresRows(MemoryRows):
             if not durable:
                 connection.execute("SET LOCAL synchronous_commit = off")
             yield PostgresEngine(connection)
-
-    def broken(self, error: StoreError) -> bool:
-        return broken(error)
 
     def shred(self) -> None:
         """Frees the rows that were deleted. What the server's log and its backups hold of them goes when they

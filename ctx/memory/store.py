@@ -47,10 +47,12 @@ def open_rows(place: str) -> MemoryRows:
     """The memory tables at a place: a file, or the address of a database. Raises `StoreError`, `Busy`."""
     if "://" not in place:
         return SqliteRows(place)
-    from ctx.memory.postgres_engine import PostgresRows  # the client of PostgreSQL comes with an extra
-    from ctx.store.postgres import Database
+    from ctx.cluster import open_database
 
-    return PostgresRows(Database(place), own=True)
+    database = open_database(place)
+    from ctx.memory.postgres_engine import PostgresRows  # imports psycopg, which comes with an extra
+
+    return PostgresRows(database, own=True)
 
 
 class MemoryStore:

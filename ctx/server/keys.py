@@ -2,7 +2,7 @@
 
 A key is 256 random bits, so its plain SHA-256 tells nothing; what it is compared with is always compared
 whole and in constant time. The file is JSON, 0600, replaced as a whole under a lock; a running server sees a
-change at the next request. Where machines share a database, the keys are in it (shared_keys.py).
+change at the next request. Where machines share a database, the keys are in it (`ctx.cluster.keys`).
 """
 
 import hashlib

@@ -63,10 +63,6 @@ class Catalog(ReadCatalog, Protocol):
     threads.
     """
 
-    def given_seq(self) -> int:
-        """The last number that was given to a write: `seq()`, or above it while some are under way."""
-        ...
-
     def history(self, seq: int) -> str | None:
         """A name for the writes up to `seq`: the same as long as they are the same writes.
 
@@ -222,26 +218,6 @@ class Catalog(ReadCatalog, Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-class Coordination(Protocol):
-    """Who may do what only one may do at a time, among all that share a catalog. Raises `StoreError`."""
-
-    def lease(self, name: str, ttl_s: float) -> int | None:
-        """Takes `name` for so long: an epoch, higher than any before it; None where somebody else has it."""
-        ...
-
-    def renew(self, name: str, epoch: int, ttl_s: float) -> bool:
-        """Keeps it for so long from now; False where it ran out and was taken, or given back."""
-        ...
-
-    def release(self, name: str, epoch: int) -> None:
-        """Gives it back; nothing where it is another one's by now."""
-        ...
-
-    def holder(self, name: str) -> str | None:
-        """Who has it now, in words; None: nobody."""
-        ...
 
 
 class Projection(Protocol):

@@ -16,6 +16,7 @@ from ctx.store.record import (
     Statements,
     chunk_total,
     chunks_between,
+    current_seq,
     metadata_of,
     rows_among,
     source_no_of,
@@ -240,15 +241,12 @@ class Documents(Record):
             write.connection.execute("UPDATE source SET configuration = NULL WHERE name = ?", (source,))
         return 0
 
-    def given_seq(self) -> int:
-        return self.seq()
-
     def history(self, seq: int) -> str | None:
         with self._reading() as connection:
             known_from = connection.execute(
                 "SELECT value FROM meta WHERE key = 'deletions_known_from'"
             ).fetchone()[0]
-            if not known_from <= seq <= self._seq_of(connection):
+            if not known_from <= seq <= current_seq(connection):
                 return None
             row = connection.execute(
                 "SELECT token FROM epoch WHERE start <= ? ORDER BY start DESC LIMIT 1", (seq,)

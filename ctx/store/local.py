@@ -399,7 +399,7 @@ class LocalIndex:
         It is false after embeddings were forgotten: nothing else tells the index about that.
         """
         covered = catalog.stats()["chunks"] - catalog.pending_count(model)
-        return writer.alive_count == covered or catalog.given_seq() != target
+        return writer.alive_count == covered or catalog.seq() != target
 
 
 class _Suspecting(Surviving):

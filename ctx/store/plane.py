@@ -1,28 +1,27 @@
-"""Which engines a workspace works with.
+"""Opens the engines of a workspace.
 
-The record is in a file, or in the database that `[store]` names; the index in the folder of the store, or in
+The catalog is in a file, or in the database that `[store]` names; the index is in the store's folder, or in
 the search engine that `[index]` names.
 """
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ctx.config.settings import Index
-from ctx.errors import ConfigError, StoreError
+from ctx.errors import StoreError
 from ctx.store.local import LocalIndex
 from ctx.store.schema import is_locked
 
-if TYPE_CHECKING:  # the embedded engine needs neither
+if TYPE_CHECKING:
+    from ctx.cluster.catalog import PostgresCatalog
+    from ctx.cluster.opensearch import OpenSearchIndex
+    from ctx.cluster.opensearch_client import Client
     from ctx.store.base import ReadCatalog, SearchIndex
-    from ctx.store.opensearch import OpenSearchIndex
-    from ctx.store.opensearch_client import Access, Client
-    from ctx.store.postgres import Database
-    from ctx.store.postgres_catalog import PostgresCatalog
     from ctx.store.sqlite_catalog import SqliteCatalog
 
     class Movable(Protocol):
-        """What `ctx migrate` moves into."""
+        """A store that `ctx migrate` writes."""
 
         def unfinished(self) -> bool: ...
 
@@ -30,67 +29,28 @@ if TYPE_CHECKING:  # the embedded engine needs neither
 Embedding = Callable[[], tuple[str | None, int | None]]
 
 
-def _of_client(module: str) -> Any:
-    """A module of this room that speaks with PostgreSQL. Raises `ConfigError` where its client is not
-    installed.
-    """
-    from importlib import import_module  # what a search in a file does without
-
-    try:
-        return import_module(f"ctx.store.{module}")
-    except ImportError as error:
-        raise ConfigError(
-            "[store] url needs the client of PostgreSQL: pip install 'ctx-server[cluster]'"
-        ) from error
-
-
-def open_database(url: str) -> "Database":
-    """The database that machines share. Raises `ConfigError`, `StoreError`."""
-    database: Database = _of_client("postgres").Database(url)
-    return database
-
-
-def check_database(url: str, timeout_s: float) -> None:
-    """Raises `StoreError` where the database does not answer within so long, `ConfigError`."""
-    _of_client("postgres_address").check_reached(url, timeout_s)
-
-
-def postgres_catalog(url: str, path: str) -> "PostgresCatalog":
-    """The catalog in a database; what follows from it lies in the folder of `path`. Raises `ConfigError`,
-    `StoreError`.
-    """
-    from ctx.store.folder import own_folder
-    from ctx.store.leases import machine_name
-
-    database = open_database(url)
-    from ctx.store.postgres_catalog import PostgresCatalog
-
-    own_folder(path)
-    return PostgresCatalog(database, machine=machine_name(os.path.dirname(path)))
-
-
 def file_catalog(path: str, *, reading: bool) -> "SqliteCatalog":
-    """The catalog in a file. What may not be written can still be searched; whoever would write is told by
-    the lock.
-    """
+    """The catalog in a file. A file that cannot be written can still be searched."""
     from ctx.store.sqlite_catalog import SqliteCatalog
 
     return SqliteCatalog(path, read_only=reading or is_locked(path))
 
 
 def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":
-    """The catalog at a place: the address of a database, or a file. What follows from it lies beside `path`.
+    """The catalog at a place: the address of a database, or a file. What is derived from it is beside `path`.
     Raises `ConfigError`, `StoreError`.
     """
     if "://" in place:
-        return postgres_catalog(place, path)
+        from ctx import cluster
+
+        return cluster.open_catalog(place, path)
     from ctx.store.sqlite_catalog import SqliteCatalog
 
     return SqliteCatalog(place)
 
 
 def check_whole(store: "Movable", *, shared: bool) -> None:
-    """Raises `StoreError` for a store that a move into did not come to its end; `shared`: in a database."""
+    """Raises `StoreError` where a move into a store was broken off; `shared`: it is in a database."""
     if store.unfinished():
         raise StoreError(
             "the move into this store was broken off, and only a part of it is here: `ctx migrate --from "
@@ -99,8 +59,8 @@ def check_whole(store: "Movable", *, shared: bool) -> None:
 
 
 class Plane:
-    """The engine of a configuration. `catalog()` gives the record that its indexes follow; `folder` is beside
-    that.
+    """The search engine of a configuration. `catalog()` gives the record that its indexes follow; `folder` is
+    beside that.
     """
 
     def __init__(self, settings: Index, folder: str, catalog: "Callable[[], ReadCatalog]") -> None:
@@ -112,26 +72,25 @@ class Plane:
 
     @property
     def remote(self) -> bool:
-        """Whether the index is another program's, which several machines may write to."""
+        """Whether the index is in OpenSearch, where several machines may write it."""
         return self._settings.engine != "local"
 
     def open(self, embedding: Embedding, *, writable: bool) -> "SearchIndex":
         """The index; `embedding` as for `LocalIndex`. Raises `ConfigError`."""
         if not self.remote:
             return LocalIndex(os.path.join(self._folder, "index"), embedding, writable=writable)
-        return self.open_remote(embedding, writable=writable)
+        return self._open_remote(embedding, writable=writable)
 
-    def open_remote(self, embedding: Embedding, *, writable: bool) -> "OpenSearchIndex":
-        """The index in the search engine. It asks for nothing before it is used."""
-        from ctx.store.opensearch import OpenSearchIndex
-        from ctx.store.opensearch_client import Client
-        from ctx.store.opensearch_part import Layout
+    def _open_remote(self, embedding: Embedding, *, writable: bool) -> "OpenSearchIndex":
+        from ctx import cluster
+
+        if self._client is None:
+            self._client = cluster.open_client(self._settings)
+        from ctx.cluster.opensearch import OpenSearchIndex
+        from ctx.cluster.opensearch_part import Layout
 
         settings = self._settings
-        if self._client is None:
-            self._client = Client(access_of(settings))
-        shared = self._catalog()
-        turn = getattr(shared, "index_turn", None)
+        turn = getattr(self._catalog(), "index_turn", None)
         return OpenSearchIndex(
             self._client,
             embedding,
@@ -143,13 +102,13 @@ class Plane:
         )
 
     def reader(self) -> "OpenSearchIndex":
-        """The index in the search engine, to be asked about itself."""
+        """The index in OpenSearch, for questions about itself."""
         if self._reader is None:
-            self._reader = self.open_remote(lambda: (None, None), writable=False)
+            self._reader = self._open_remote(lambda: (None, None), writable=False)
         return self._reader
 
     def published_model(self) -> str | None:
-        """The model whose vectors the search engine has; None where it has none."""
+        """The model of the vectors in OpenSearch; None where there are none."""
         return self.reader().published_model()
 
     def _owner(self) -> str:
@@ -157,7 +116,7 @@ class Plane:
         identity = getattr(self._catalog(), "identity", None)
         if identity is not None:
             return str(identity())
-        from ctx.store.leases import machine_name
+        from ctx.cluster.leases import machine_name
 
         return machine_name(self._folder)
 
@@ -165,19 +124,3 @@ class Plane:
         client, self._client = self._client, None
         if client is not None:
             client.close()
-
-
-def access_of(settings: Index) -> "Access":
-    """How the nodes of a configuration are reached. Raises `ConfigError`."""
-    from ctx.store.opensearch_client import Access, node_urls
-
-    urls, user, password = node_urls(settings.url or "")
-    return Access(
-        urls,
-        user,
-        password,
-        settings.api_key,
-        settings.ca_file,
-        settings.timeout_secs,
-        settings.max_retries,
-    )

@@ -80,13 +80,9 @@ class Record:
         """What all of it weighs where it is kept."""
         raise NotImplementedError
 
-    def _seq_of(self, statements: Statements) -> int:
-        """The number up to which no write is under way."""
-        return current_seq(statements)
-
     def seq(self) -> int:
         with self._reading() as connection:
-            return self._seq_of(connection)
+            return current_seq(connection)
 
     def unfinished(self) -> bool:
         """Whether a move into this store was begun and has not come to its end."""

@@ -5,7 +5,7 @@ this.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple
 
 from ctx.errors import StoreError
 from ctx.items import Chunk, Document
@@ -19,9 +19,6 @@ from ctx.store.record import (
     source_no_of,
 )
 from ctx.store.rows import StoredDocument
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
 
 # A projection further behind is rebuilt, which then costs about as much as catching up.
 DELETIONS_KEPT = 100_000
@@ -45,22 +42,6 @@ class Write:
     def seq(self) -> int:
         """The number up to which no write is under way."""
         return current_seq(self.connection)
-
-    def together(self) -> "AbstractContextManager[object]":
-        """A block in which nothing is read, so that its statements may go together."""
-        return self
-
-    def last(self) -> "AbstractContextManager[object]":
-        """The last block of a write, `together`: from its number on projections wait for it, so that it is
-        over as soon as can be.
-        """
-        return self
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        pass
 
     def take_turn(self) -> None:
         """Waits for the writes that are under way, and has others wait: for one that must see all of them."""
@@ -121,11 +102,11 @@ class Write:
         """Deletes documents given as (no, chunk_first, chunk_count); the seq after it."""
         if not documents:
             return self.seq()
-        seq = self.next_seq()
         nos = [(no,) for no, _, _ in documents]
-        self.drop_chunks([(first, first + count) for _, first, count in documents])
         self.connection.executemany("DELETE FROM body WHERE document_no = ?", nos)
         self.connection.executemany("DELETE FROM document WHERE no = ?", nos)
+        seq = self.next_seq()  # before rows of `pending`, which a writer of embeddings locks after its number
+        self.drop_chunks([(first, first + count) for _, first, count in documents])
         self.connection.executemany(
             "INSERT INTO deletion (seq, document_no) VALUES (?, ?)", [(seq, no) for no, _, _ in documents]
         )
@@ -215,14 +196,12 @@ class BatchRows:
             sum(entry.row is None for entry in changed), sum(len(entry.chunks) for entry in changed)
         )
         places, next_chunk = self._places(next_document, first_chunk)
-        with self._write.together():
-            self._write.supersede([no for entry, no, _, _ in places if entry.row is not None])
-            self._store_texts(places)
-        with self._write.last():
-            seq = self._write.next_seq()
-            self._write.drop_chunks([(row[1], row[1] + row[2]) for _, _, _, row, _ in changed if row])
-            self._store_documents(places, seq)
-            self._note_pending(first_chunk, next_chunk)
+        self._write.supersede([no for entry, no, _, _ in places if entry.row is not None])
+        self._store_texts(places)
+        seq = self._write.next_seq()
+        self._write.drop_chunks([(row[1], row[1] + row[2]) for _, _, _, row, _ in changed if row])
+        self._store_documents(places, seq)
+        self._note_pending(first_chunk, next_chunk)
         # By number, of which no two are the same.
         return sorted(
             StoredDocument(

@@ -193,7 +193,7 @@ def test_a_store_without_its_sources_is_found_in_after_the_move_and_an_index_run
 
 MOVES_AND_DIES = """import os, signal, sys
 from ctx.config import load_config
-from ctx.migration import migrate
+from ctx.cluster.migrate import migrate
 
 def progress(step, count, total):
     if step == sys.argv[4]:

@@ -40,8 +40,8 @@ def memory_database(postgres_server: postgres.Server) -> str:
 @pytest.fixture
 def memory_url(memory_database: str) -> str:
     """The address of a database without a memory, on a real PostgreSQL."""
+    from ctx.cluster.postgres import Database
     from ctx.memory.postgres_engine import PostgresRows
-    from ctx.store.postgres import Database
 
     with Database(memory_database) as database:
         PostgresRows(database)

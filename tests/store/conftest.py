@@ -16,7 +16,7 @@ def sqlite_catalog(request: pytest.FixtureRequest) -> Catalog:
 
 def postgresql_catalog(request: pytest.FixtureRequest) -> Catalog:
     url: str = request.getfixturevalue("database_url")
-    from ctx.store.postgres_catalog import PostgresCatalog
+    from ctx.cluster.catalog import PostgresCatalog
 
     return PostgresCatalog(url)
 

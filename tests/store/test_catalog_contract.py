@@ -495,7 +495,7 @@ def test_any_sequence_of_writes_leaves_what_a_dictionary_would(
 
 @pytest.mark.cluster
 def test_so_does_any_sequence_in_a_database(database_url: str) -> None:
-    from ctx.store.postgres_catalog import PostgresCatalog
+    from ctx.cluster.catalog import PostgresCatalog
 
     @settings(max_examples=15, deadline=None)
     @given(steps=_STEPS)

@@ -33,11 +33,12 @@ def local_index(request: pytest.FixtureRequest) -> SearchIndex:
 
 def opensearch_index(request: pytest.FixtureRequest) -> SearchIndex:
     url: str = request.getfixturevalue("opensearch_url")
-    from ctx.store.opensearch import OpenSearchIndex
-    from ctx.store.opensearch_client import Access, Client
+    from ctx.cluster.opensearch import OpenSearchIndex
+    from ctx.cluster.opensearch_client import Client
+    from ctx.config.settings import Index
 
     name: str = request.getfixturevalue("index_name")
-    client = Client(Access((url,)))
+    client = Client(Index(url=url))
     request.addfinalizer(client.close)
     return OpenSearchIndex(client, lambda: (MODEL, DIM), name=name, writable=True)
 

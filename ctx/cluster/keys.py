@@ -1,5 +1,5 @@
-"""Keys in the database that servers share: one that is made or revoked on a machine counts on all of them
-within a second.
+"""API keys in PostgreSQL: a key that is made or revoked on one machine counts on all of them within a
+second.
 """
 
 import json
@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ctx.cluster.postgres import Connection, Database
 from ctx.errors import StoreError
 from ctx.server.keys import KeyRecord, Keys
-from ctx.store.postgres import Connection, Database
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +29,8 @@ MIGRATIONS = (
     CREATE UNIQUE INDEX api_key_name ON api_key (name) WHERE revoked_ms IS NULL;
     """,
 )
-FRESH_S = 1.0  # how old what was read of the keys may be
-_PATIENCE_S = 2.0  # for a database that is away: the keys as they were last read count meanwhile
+FRESH_S = 1.0  # how old the keys in memory may be
+_WAIT_S = 2.0  # for a connection; the keys that were read last count meanwhile
 _INSERT = (
     f"INSERT INTO api_key ({', '.join(KeyRecord._fields)}) VALUES ({', '.join('?' * len(KeyRecord._fields))})"
     " ON CONFLICT (id) DO UPDATE SET revoked_ms = excluded.revoked_ms"
@@ -82,7 +82,7 @@ class SharedKeyRing(Keys):
             self._read()
 
     def _read(self) -> None:
-        with self._database.transaction(patience_s=_PATIENCE_S) as connection:
+        with self._database.transaction(timeout_s=_WAIT_S) as connection:
             self._take(_records(connection))
         self._read_s = time.monotonic()
 

@@ -1,7 +1,7 @@
-"""What is asked of OpenSearch, in its query language: the queries of ctx/store/tantivy.py, word for word.
+"""The queries of ctx/store/tantivy.py in OpenSearch's query language.
 
-Both engines score alike (the same k1, b, idf and lengths in a byte) but for a constant factor. Our terms are
-stored ready made, in fields that are only split at spaces.
+Both engines score alike (the same k1, b, idf and lengths in a byte) except for a constant factor. Our terms
+are stored analysed, in fields that are only split at spaces.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from functools import cache
 from hashlib import sha256
 
 from ctx import analyze
-from ctx.store.opensearch_part import Entry
+from ctx.cluster.opensearch_part import Entry
 from ctx.store.passages import passages
 from ctx.store.rows import StoredDocument
 from ctx.store.tantivy import (
@@ -22,7 +22,7 @@ from ctx.store.tantivy import (
 )
 from ctx.types import JSON, Filters
 
-FORMAT = 4  # of the fields and what is in them; an index of an older one is built anew
+FORMAT = 4  # of the fields; an index of an older format is rebuilt
 
 SCALE = 2.2  # k1 + 1: what tantivy's BM25 has in front and Lucene's has not
 FIELDS = ("text", "head")
@@ -40,7 +40,7 @@ _STATE = {"state": {"type": "object", "enabled": False}}
 
 
 def word_mappings() -> JSON:
-    """The fields of the words' half. Nothing is kept but what is searched: the texts are in the catalog."""
+    """The fields of the words. The texts are in the catalog and are not stored here."""
     properties = {
         "text": _TERMS,
         "head": _TERMS,
@@ -53,14 +53,12 @@ def word_mappings() -> JSON:
 
 
 def vector_mappings() -> JSON:
-    """The fields of the vectors' half, but for the vector: how long that is may show with the first one
-    only.
-    """
+    """The fields of the vectors, without the vector itself, whose length the first one shows."""
     return {"dynamic": "strict", "_source": {"includes": ["state"]}, "properties": {**_COMMON, **_STATE}}
 
 
 def vector_field(dim: int) -> JSON:
-    """The vectors. The engine is Lucene's, which is in every distribution and filters while it searches."""
+    """The vector field. Lucene's engine is in every distribution and filters while it searches."""
     method = {"name": "hnsw", "engine": "lucene", "parameters": {"m": 16, "ef_construction": 100}}
     return {
         "vector": {
@@ -77,14 +75,14 @@ VECTOR_SETTINGS = {"knn": True, "knn.derived_source.enabled": False}
 
 @cache
 def fingerprint() -> str:
-    """A name for the analysis of this machine: what it makes of a text that has a bit of everything."""
+    """A fingerprint of this machine's text analysis, made from a varied text."""
     text = analyze.composed(_PROBE)
     terms = [*analyze.words(text), *analyze.words(analyze.additions(text)), *analyze.query_terms(_PROBE)]
     return sha256(" ".join(terms).encode()).hexdigest()[:12]
 
 
 def passage_entries(stored: StoredDocument) -> list[Entry]:
-    """The passages of a document as they are written."""
+    """The passages of a document, ready to write."""
     document = stored.document
     common = {
         "document_no": stored.document_no,
@@ -120,7 +118,7 @@ def any_of(parts: Sequence[JSON]) -> JSON:
 
 
 def phrase(field: str, words: Iterable[str], boost: float = 1.0) -> JSON:
-    """Words side by side; a single one by itself."""
+    """Words side by side, or a single word."""
     words = list(words)
     if len(words) == 1:
         return term(field, words[0], boost)
@@ -128,10 +126,9 @@ def phrase(field: str, words: Iterable[str], boost: float = 1.0) -> JSON:
 
 
 def word_query(query: str, counts: dict[str, int], beginning: JSON | None) -> JSON:
-    """What a query asks for: any of its words, all of them, and those that stand side by side; the best of
-    the three counts.
+    """Any word of a query, all of them, or neighbouring ones: the best of the three counts.
 
-    `counts` are the terms that are looked for, `beginning` finds what the last word may be the beginning of.
+    `counts` are the terms to look for; `beginning` matches what the unfinished last word may become.
     """
     texts = {name: term("text", name, count) for name, count in counts.items()}
     heads = {name: term("head", name, HEAD_BOOST * count) for name, count in counts.items()}
@@ -152,7 +149,7 @@ def word_query(query: str, counts: dict[str, int], beginning: JSON | None) -> JS
 
 
 def exact_query(phrases: Sequence[Sequence[str]]) -> JSON:
-    """What has each of these phrases, its words side by side."""
+    """Matches texts with each of these phrases."""
     parts = [any_of([phrase(field, words) for field in FIELDS]) for words in phrases]
     return parts[0] if len(parts) == 1 else {"bool": {"must": parts}}
 
@@ -171,7 +168,7 @@ def prefix_query(beginning: str) -> JSON:
 
 
 def clauses(filters: Filters) -> list[JSON]:
-    """The filters, each as a query that adds nothing to a score."""
+    """The filters, as queries that do not change scores."""
     parts: list[JSON] = []
     if filters.sources is not None:
         parts.append({"terms": {"source": sorted(filters.sources)}})
@@ -189,7 +186,7 @@ def narrowed(query: JSON, filters: Filters) -> JSON:
 
 
 def nearest(vector: Sequence[float], filters: Filters, k: int) -> JSON:
-    """The k nearest of what passes the filters, which are applied while the graph is walked."""
+    """The k nearest that pass the filters, which apply during the graph search."""
     search: dict[str, JSON] = {"vector": list(vector), "k": k}
     parts = clauses(filters)
     if parts:
@@ -198,7 +195,7 @@ def nearest(vector: Sequence[float], filters: Filters, k: int) -> JSON:
 
 
 def search_body(query: JSON, k: int, fields: Sequence[str]) -> JSON:
-    """A search for the k best, equal ones by number, with the numbers of each."""
+    """A search for the k best, equal scores by number, with the fields of each."""
     return {
         "query": query,
         "size": k,

@@ -1,16 +1,13 @@
-"""Sessions of a pack's clients in the database that servers share: each server knows what another one kept of
-them.
-"""
+"""Sessions of a pack's clients in PostgreSQL: each server knows what another one kept of them."""
 
 import json
 import logging
-import threading
 from collections.abc import Callable, Iterable
 
 from ctx.clock import now_ms
+from ctx.cluster.postgres import Connection, Database
 from ctx.errors import StoreError
-from ctx.packs.sessions import ACTIVE_MS, IDLE_MS, MAX_SESSIONS, SAVE_EVERY_MS, new_id
-from ctx.store.postgres import Connection, Database
+from ctx.packs.sessions import ACTIVE_MS, IDLE_MS, MAX_SESSIONS, new_id
 from ctx.types import JSON, as_table
 
 logger = logging.getLogger(__name__)
@@ -49,17 +46,12 @@ _PUT_VALUE = (
 
 
 class SharedSessions:
-    """The `Sessions` of one pack in a database, which is somebody else's to close. Raises `StoreError`,
-    `Busy`.
-    """
+    """The `Sessions` of one pack in a database, which the caller closes. Raises `StoreError`, `Busy`."""
 
     def __init__(self, database: Database, pack: str, *, clock: Callable[[], int] = now_ms) -> None:
         self._database = database
         self._pack = pack
         self._clock = clock
-        self._lock = threading.Lock()
-        self._calls: dict[str, int] = {}  # by session: not counted in the database yet
-        self._saved_ms = 0
         database.migrate(COMPONENT, MIGRATIONS)
 
     def open(self, id: str | None, *, place: str | None = None) -> str:
@@ -68,30 +60,30 @@ class SharedSessions:
         try:
             with self._database.transaction(write=True) as connection:
                 if id is None and place is not None:
-                    chosen = self._last_of(connection, place, present_ms) or chosen
+                    row = connection.execute(
+                        "SELECT id FROM pack_session WHERE pack = ? AND place = ? AND active_ms > ?"
+                        " ORDER BY active_ms DESC, id DESC LIMIT 1",
+                        (self._pack, place, present_ms - IDLE_MS),
+                    ).fetchone()
+                    chosen = chosen if row is None else str(row[0])
                 connection.execute(_PUT, (self._pack, chosen, place, present_ms, present_ms, 0))
+                connection.execute(
+                    "DELETE FROM pack_session WHERE pack = ? AND id IN (SELECT id FROM pack_session"
+                    " WHERE pack = ? ORDER BY active_ms DESC OFFSET ?)",
+                    (self._pack, self._pack, MAX_SESSIONS),
+                )
         except StoreError as error:
-            # Who is who is not worth a memory that is not stored.
-            logger.warning("%s", error.message)
+            logger.warning("%s", error.message)  # a call is worth more than the record of its session
         return chosen
 
-    def _last_of(self, connection: Connection, place: str, present_ms: int) -> str | None:
-        row = connection.execute(
-            "SELECT id FROM pack_session WHERE pack = ? AND place = ? AND active_ms > ?"
-            " ORDER BY active_ms DESC, id DESC LIMIT 1",
-            (self._pack, place, present_ms - IDLE_MS),
-        ).fetchone()
-        return None if row is None else str(row[0])
-
     def touch(self, id: str) -> None:
-        with self._lock:
-            self._calls[id] = self._calls.get(id, 0) + 1
-            due = self._clock() - self._saved_ms > SAVE_EVERY_MS
-        if due:
-            try:
-                self.close()
-            except StoreError as error:
-                logger.warning("%s", error.message)
+        present_ms = self._clock()
+        try:
+            with self._database.transaction(write=True) as connection:
+                connection.execute("SET LOCAL synchronous_commit = off")  # a count may be lost
+                connection.execute(_PUT, (self._pack, id, None, present_ms, present_ms, 1))
+        except StoreError as error:
+            logger.warning("%s", error.message)
 
     def data(self, id: str) -> dict[str, JSON]:
         with self._database.transaction() as connection:
@@ -107,7 +99,6 @@ class SharedSessions:
         )
         entries: dict[str, dict[str, JSON]] = {}
         for id, project, started_ms, active_ms, calls, key, value in rows:
-            calls += self._calls.get(id, 0)
             entry = {"id": id, "startTime": started_ms, "lastActivity": active_ms, "toolCalls": calls}
             entry = entries.setdefault(id, entry if project is None else {**entry, "project": project})
             if key is not None:
@@ -115,12 +106,7 @@ class SharedSessions:
         return list(entries.values())
 
     def get(self, id: str, key: str) -> JSON:
-        with self._database.transaction() as connection:
-            row = connection.execute(
-                "SELECT value FROM pack_session_value WHERE pack = ? AND id = ? AND key = ?",
-                (self._pack, id, key),
-            ).fetchone()
-        return None if row is None else json.loads(row[0])
+        return self.data(id).get("kv", {}).get(key)
 
     def set(self, id: str, key: str, value: JSON) -> None:
         present_ms = self._clock()
@@ -155,29 +141,7 @@ class SharedSessions:
                 )
 
     def close(self) -> None:
-        """Counts the calls that are not counted yet, and forgets the oldest sessions. Raises `StoreError`."""
-        with self._lock:
-            calls, self._calls = self._calls, {}
-            self._saved_ms = present_ms = self._clock()
-        if not calls:
-            return
-        try:
-            with self._database.transaction(write=True) as connection:
-                connection.executemany(
-                    _PUT,
-                    # In one order, or two servers would wait for each other.
-                    [(self._pack, id, None, present_ms, present_ms, calls[id]) for id in sorted(calls)],
-                )
-                connection.execute(
-                    "DELETE FROM pack_session WHERE pack = ? AND id IN (SELECT id FROM pack_session"
-                    " WHERE pack = ? ORDER BY active_ms DESC OFFSET ?)",
-                    (self._pack, self._pack, MAX_SESSIONS),
-                )
-        except StoreError:
-            with self._lock:
-                for id, count in calls.items():
-                    self._calls[id] = self._calls.get(id, 0) + count
-            raise
+        """Nothing to do: every call is counted at once."""
 
 
 def _text(value: JSON) -> str | None:

@@ -2,11 +2,11 @@
 
 import contextlib
 import http.server
+import itertools
 import json
 import socket
 import ssl
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,12 +17,13 @@ from faults import waiting
 from kit import http_server
 from postgres import free_port
 
+from ctx.cluster import opensearch_client
+from ctx.cluster.opensearch import OpenSearchIndex
+from ctx.cluster.opensearch_client import Client, Refusal, node_addresses
+from ctx.cluster.opensearch_part import Entry, Layout, Part
+from ctx.cluster.opensearch_query import VECTOR_SETTINGS, vector_mappings
+from ctx.config.settings import Index
 from ctx.errors import Busy, ConfigError, StoreError
-from ctx.store import opensearch_part
-from ctx.store.opensearch import OpenSearchIndex
-from ctx.store.opensearch_client import Access, Client, Refusal, check_items, node_urls
-from ctx.store.opensearch_part import Entry, Layout, Part
-from ctx.store.opensearch_query import VECTOR_SETTINGS, vector_mappings
 from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.types import Filters
 
@@ -46,6 +47,8 @@ def node(answer: Answer, requests: list[tuple[str, str | None]] | None = None) -
             status, body = answer(self.path)
             content = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(status)
+            if not isinstance(body, bytes):
+                self.send_header("Content-Type", "application/json; charset=UTF-8")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
@@ -60,34 +63,8 @@ def node(answer: Answer, requests: list[tuple[str, str | None]] | None = None) -
 
 
 @contextmanager
-def sending(length: int, piece: bytes, pause_s: float = 0.0) -> Iterator[str]:
-    """A server that announces a body of this length and sends it piece by piece; its address."""
-    over = threading.Event()
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", str(length))
-            self.end_headers()
-            with contextlib.suppress(OSError):
-                for _ in range(length // len(piece)):
-                    self.wfile.write(piece)
-                    if over.wait(pause_s):
-                        return
-
-        def log_message(self, format: str, *values: object) -> None:
-            pass
-
-    try:
-        with http_server(Handler) as port:
-            yield f"http://127.0.0.1:{port}"
-    finally:
-        over.set()
-
-
-@contextmanager
 def client(*urls: str, **options: Any) -> Iterator[Client]:
-    opened = Client(Access(urls, **{"retries": 2, "timeout_s": 5.0, **options}))
+    opened = Client(Index(url=",".join(urls), **{"max_retries": 2, "timeout_secs": 5.0, **options}))
     try:
         yield opened
     finally:
@@ -101,15 +78,19 @@ def refused(status: int, kind: str, reason: str = "because") -> Answer:
 
 
 def test_addresses_are_read_with_the_user_of_the_first_that_has_one() -> None:
-    urls, user, password = node_urls("https://ctx:p%40ss@os1, http://[::1]:9201/search/ ,https://os3:443")
-    assert urls == ("https://os1:9200", "http://[::1]:9201/search", "https://os3:443")
-    assert (user, password) == ("ctx", "p@ss")
+    nodes, credentials = node_addresses("https://ctx:p%40ss@os1, http://[::1]:9201/search/ ,https://os3:443")
+    assert [tuple(node.values()) for node in nodes] == [
+        ("os1", 9200, True, ""),
+        ("::1", 9201, False, "/search"),
+        ("os3", 443, True, ""),
+    ]
+    assert credentials == ("ctx", "p@ss")
 
 
 @pytest.mark.parametrize("text", ["", " , ", "os1:9200", "ftp://os1", "https://", "https://os1:port"])
 def test_what_is_no_address_is_told(text: str) -> None:
     with pytest.raises(ConfigError, match=r"\[index\] url: "):
-        node_urls(text)
+        node_addresses(text)
 
 
 def test_another_node_is_asked_where_one_does_not_answer() -> None:
@@ -194,18 +175,18 @@ def test_a_document_whose_shard_is_on_its_way_is_asked_for_again() -> None:
     ],
 )
 def test_what_a_server_refuses_is_told_with_the_mend(answer: Answer, words: str) -> None:
-    with node(answer) as url, client(url, retries=0) as nodes, pytest.raises(StoreError, match=words):
+    with node(answer) as url, client(url, max_retries=0) as nodes, pytest.raises(StoreError, match=words):
         nodes.ask("GET", "/_any")
 
 
 def test_a_server_with_too_much_to_do_is_busy() -> None:
-    with node(refused(429, "rejected")) as url, client(url, retries=0) as nodes, pytest.raises(Busy):
+    with node(refused(429, "rejected")) as url, client(url, max_retries=0) as nodes, pytest.raises(Busy):
         nodes.ask("GET", "/_any")
 
 
 def test_nobody_there_is_told_with_no_address_in_it() -> None:
     port = free_port()
-    with client(f"http://127.0.0.1:{port}", retries=1) as nodes, pytest.raises(StoreError) as caught:
+    with client(f"http://127.0.0.1:{port}", max_retries=1) as nodes, pytest.raises(StoreError) as caught:
         nodes.ask("GET", "/_any")
     assert (
         caught.value.message == "OpenSearch cannot be reached: is it running, and is [index] url its address?"
@@ -216,12 +197,12 @@ def test_an_address_that_is_wrong_in_itself_is_told_as_that() -> None:
     with (
         node(lambda path: (200, ABOUT)) as url,
         client(url.replace("http:", "https:")) as nodes,
-        pytest.raises(StoreError, match="speaks no TLS: write http://"),
+        pytest.raises(StoreError, match="has no TLS: write http://"),
     ):
         nodes.version()
     with (
-        client("http://nowhere.invalid:9200", retries=0) as nodes,
-        pytest.raises(StoreError, match="no machine is known by the host name"),
+        client("http://nowhere.invalid:9200", max_retries=0) as nodes,
+        pytest.raises(StoreError, match="no machine has the host name"),
     ):
         nodes.version()
 
@@ -230,7 +211,7 @@ def test_who_hangs_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with (
-            client(url, retries=0, timeout_s=0.2) as nodes,
+            client(url, max_retries=0, timeout_secs=0.2) as nodes,
             pytest.raises(StoreError, match="cannot be reached"),
         ):
             nodes.ask("GET", "/_any")
@@ -242,36 +223,11 @@ def hanging(stack: ExitStack) -> tuple[socket.socket, str]:
     return silent, f"http://127.0.0.1:{silent.getsockname()[1]}"
 
 
-@pytest.mark.parametrize(
-    ("length", "piece", "words"),
-    [
-        (1 << 40, b" " * (1 << 20), "a reply of more than 4 MiB"),
-        (200_000, b"[" * 200_000, "something that is not JSON"),
-    ],
-)
-def test_a_reply_without_bounds_is_given_up(
-    monkeypatch: pytest.MonkeyPatch, length: int, piece: bytes, words: str
-) -> None:
-    monkeypatch.setattr("ctx.store.opensearch_client.MAX_REPLY_BYTES", 4 << 20)
-    with sending(length, piece) as url, client(url) as nodes, pytest.raises(StoreError, match=words):
-        nodes.ask("GET", "/_any")
-
-
-@pytest.mark.slow
-def test_a_reply_whose_pieces_all_come_in_time_must_end_too() -> None:
-    with (
-        sending(1 << 40, b" ", pause_s=0.02) as url,
-        client(url, timeout_s=0.2, retries=0) as nodes,
-        pytest.raises(StoreError, match="cannot be reached"),
-    ):
-        nodes.ask("GET", "/_any")
-
-
 def test_every_node_that_hangs_is_waited_for_once() -> None:
     with ExitStack() as stack:
         sockets, urls = zip(*(hanging(stack) for _ in range(3)), strict=True)
         with (
-            client(*urls, retries=6, timeout_s=0.2) as nodes,
+            client(*urls, max_retries=6, timeout_secs=0.2) as nodes,
             pytest.raises(StoreError, match="cannot be reached"),
         ):
             nodes.version()
@@ -282,18 +238,21 @@ def test_a_node_that_is_well_answers_in_the_place_of_those_that_hang() -> None:
     with ExitStack() as stack:
         urls = [hanging(stack)[1] for _ in range(2)]
         well = stack.enter_context(node(lambda path: (200, ABOUT)))
-        with client(*urls, well, retries=2, timeout_s=0.2) as nodes:
+        with client(*urls, well, max_retries=2, timeout_secs=0.2) as nodes:
             assert nodes.version() == "3.4.0"
 
 
 def test_credentials_go_with_every_request() -> None:
-    for options, header in (
-        ({"user": "ctx", "password": "pw"}, "Basic Y3R4OnB3"),
-        ({"api_key": "abc"}, "ApiKey abc"),
-        ({}, None),
+    for user, options, header in (
+        ("ctx:pw@", {}, "Basic Y3R4OnB3"),
+        ("", {"api_key": "abc"}, "ApiKey abc"),
+        ("", {}, None),
     ):
         requests: list[tuple[str, str | None]] = []
-        with node(lambda path: (200, ABOUT), requests) as url, client(url, **options) as nodes:
+        with (
+            node(lambda path: (200, ABOUT), requests) as url,
+            client(url.replace("//", f"//{user}"), **options) as nodes,
+        ):
             nodes.ask("GET", "/_any")
         assert requests == [("/", header), ("/_any", header)]
 
@@ -311,7 +270,7 @@ def test_an_index_whose_shards_are_on_no_node_is_neither_empty_nor_gone(tmp_path
     requests: list[tuple[str, str | None]] = []
     with (
         node(lambda path: (200, ABOUT if path == "/" else {"docs": [away, away]}), requests) as url,
-        client(url, retries=0) as nodes,
+        client(url, max_retries=0) as nodes,
         SqliteCatalog(str(tmp_path / "ctx.db")) as catalog,
     ):
         index = OpenSearchIndex(nodes, lambda: (None, None), writable=True)
@@ -325,44 +284,39 @@ def test_an_index_whose_shards_are_on_no_node_is_neither_empty_nor_gone(tmp_path
     assert {path for path, _ in requests} == {"/", "/_mget"}, "nothing is deleted or built anew"
 
 
-def test_of_a_bulk_only_what_had_no_room_is_sent_again() -> None:
-    items = [
-        {"index": {"status": 201}},
-        {"index": {"status": 429, "error": {"type": "rejected", "reason": "full"}}},
-        {"index": {"status": 409, "error": {"type": "version_conflict_engine_exception"}}},
-        {"delete": {"status": 404, "result": "not_found"}},
-    ]
-    assert check_items({"errors": True, "items": items}) == [1]
-    missing_index = {
-        "index": {"status": 404, "error": {"type": "index_not_found_exception", "reason": "no such index"}}
-    }
-    with pytest.raises(StoreError):
-        check_items({"errors": True, "items": [*items, missing_index]})
+ENTRIES = [Entry(number, 1, {"text": "a"}) for number in range(3)] + [Entry(3, 1, None)]
+FULL = {"index": {"status": 429, "error": {"type": "rejected", "reason": "full"}}}
+DONE = {"index": {"status": 201}}
+
+
+def write(replies: Iterator[tuple[int, Any]]) -> None:
+    with node(lambda path: (200, ABOUT) if path == "/" else next(replies)) as url, client(url) as nodes:
+        Part(nodes, "words", Layout(1, 0)).write("words-1", ENTRIES)
 
 
 def test_a_bulk_is_sent_again_until_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opensearch_part, "BULK_PAUSES_S", (0.0, 0.0, 0.0))
-    full = {"index": {"status": 429, "error": {"type": "rejected", "reason": "full"}}}
-    replies: list[tuple[int, Any]] = [
-        (429, {"error": {"type": "circuit_breaking_exception", "reason": "the heap is full"}}),
-        (200, {"errors": True, "items": [full, {"index": {"status": 201}}]}),
-        (200, {"errors": False, "items": [{"index": {"status": 201}}]}),
-    ]
-    entries = [Entry(1, 1, {"text": "a"}), Entry(2, 1, {"text": "b"})]
-    waiting = iter(replies)
-    requests: list[tuple[str, str | None]] = []
-    with (
-        node(lambda path: (200, ABOUT) if path == "/" else next(waiting), requests) as url,
-        client(url, retries=0) as nodes,
-    ):
-        Part(nodes, "words", Layout(1, 0)).write("words-1", entries)
-    assert len(requests) == 1 + len(replies)
-    with (
-        node(refused(429, "circuit_breaking_exception")) as url,
-        client(url, retries=0) as nodes,
-        pytest.raises(Busy),
-    ):
-        Part(nodes, "words", Layout(1, 0)).write("words-1", entries)
+    monkeypatch.setattr(opensearch_client, "BULK_PAUSE_S", 0)
+    newer = {"index": {"status": 409, "error": {"type": "version_conflict_engine_exception"}}}
+    gone = {"delete": {"status": 404, "result": "not_found"}}
+    replies = iter(
+        [
+            (429, {"error": {"type": "circuit_breaking_exception", "reason": "the heap is full"}}),
+            (200, {"errors": True, "items": [DONE, FULL, newer, gone]}),
+            (200, {"errors": False, "items": [DONE]}),
+        ]
+    )
+    write(replies)
+    assert next(replies, None) is None
+    with pytest.raises(Busy):
+        write(itertools.repeat((200, {"errors": True, "items": [FULL] * 4})))
+
+
+def test_a_bulk_to_an_index_that_is_gone_is_an_error() -> None:
+    missing = {
+        "index": {"status": 404, "error": {"type": "index_not_found_exception", "reason": "no such index"}}
+    }
+    with pytest.raises(Refusal):
+        write(iter([(200, {"errors": True, "items": [DONE, missing, DONE, DONE]})]))
 
 
 def test_an_opensearch_without_the_plugin_for_vectors_is_told_so() -> None:
@@ -426,8 +380,5 @@ def test_a_certificate_is_trusted_by_the_authority_that_is_named(
             nodes.version()
     empty = tmp_path / "empty.pem"
     empty.write_text("")
-    with (
-        client("https://127.0.0.1:1", ca_file=str(empty)) as nodes,
-        pytest.raises(ConfigError, match="ca_file"),
-    ):
-        nodes.version()
+    with pytest.raises(ConfigError, match="ca_file"):
+        Client(Index(url="https://127.0.0.1:1", ca_file=str(empty)))

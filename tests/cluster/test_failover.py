@@ -27,7 +27,7 @@ from ctx.types import JSON, Filters
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is missing: run `make setup`")
 
-from ctx.store.postgres_catalog import PostgresCatalog  # noqa: E402
+from ctx.cluster.catalog import PostgresCatalog  # noqa: E402
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

@@ -12,10 +12,11 @@ import opensearch
 import pytest
 from store_tree import DIM, MODEL, embed_pending, make, vector_of
 
+from ctx.cluster.opensearch import OpenSearchIndex
+from ctx.cluster.opensearch_client import Client
+from ctx.cluster.opensearch_part import Layout
+from ctx.config.settings import Index
 from ctx.errors import StoreError
-from ctx.store.opensearch import OpenSearchIndex
-from ctx.store.opensearch_client import Access, Client
-from ctx.store.opensearch_part import Layout
 from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.types import Filters
 
@@ -66,7 +67,7 @@ class Searches(threading.Thread):
 def test_a_killed_node_loses_nothing_and_searches_go_on(nodes: opensearch.Cluster, tmp_path: Path) -> None:
     count = 0
     with (
-        closing(Client(Access(tuple(nodes.urls), timeout_s=60.0, retries=12))) as client,
+        closing(Client(Index(url=",".join(nodes.urls), timeout_secs=60.0, max_retries=12))) as client,
         SqliteCatalog(str(tmp_path / "ctx.db")) as catalog,
     ):
         index = OpenSearchIndex(client, lambda: (MODEL, DIM), name="kill", layout=Layout(3, 1), writable=True)

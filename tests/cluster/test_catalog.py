@@ -3,24 +3,19 @@
 import os
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import postgres
 import pytest
-from store_tree import DIM, MODEL, embed_pending, make, vector_of
+from store_tree import MODEL, embed_pending, make, vector_of
 
 from ctx.errors import Busy, StoreError
 from ctx.indexing.run import IndexRun
-from ctx.store.local import LocalIndex
-from ctx.types import Filters
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is missing: run `make setup`")
 
-from ctx.store import postgres_catalog  # noqa: E402
-from ctx.store.postgres_catalog import PostgresCatalog  # noqa: E402
-from ctx.store.postgres_coordination import PostgresCoordination  # noqa: E402
+from ctx.cluster.catalog import PostgresCatalog  # noqa: E402
+from ctx.cluster.leases import Leases  # noqa: E402
 
 pytestmark = pytest.mark.cluster
 
@@ -71,83 +66,12 @@ def test_writers_of_different_sources_lose_no_number_and_hide_no_document(databa
         catalog.close()
 
 
-def test_a_batch_of_documents_is_stored_in_a_few_statements(database_url: str) -> None:
-    def executions(catalog: PostgresCatalog) -> int:
-        with catalog.database.transaction() as connection:
-            row = connection.execute(
-                "SELECT sum(generic_plans + custom_plans)::bigint FROM pg_prepared_statements"
-            ).fetchone()
-        assert row is not None
-        return int(row[0])
-
-    with PostgresCatalog(database_url) as catalog:
-        for turn in range(12):  # whatever is asked often is prepared by then
-            before = executions(catalog) if turn > 10 else 0
-            catalog.put_documents(
-                [make("git:x", f"{turn}-{no}.md", [f"{no}", "?", "%s", "$1"]) for no in range(20)]
-            )
-        assert executions(catalog) - before <= 18
-        texts = {stored.document.body for stored in catalog.export()}
-        assert "7\n\n?\n\n%s\n\n$1" in texts
-
-
 def test_documents_too_large_to_go_together_are_stored_alike(database_url: str) -> None:
     bodies = ["é" * 700_000, "short", "a" * 1_200_000, "b" * 600_000, "short too"]
     with PostgresCatalog(database_url) as catalog:
         catalog.put_documents([make("git:x", f"{no}.md", [body]) for no, body in enumerate(bodies)])
         assert [stored.document.body for stored in catalog.export()] == bodies
         assert catalog.check() == []
-
-
-def test_nobody_waits_for_the_commit_of_a_lower_number_and_projections_do(
-    database_url: str, tmp_path: Path
-) -> None:
-    with PostgresCatalog(database_url) as first, PostgresCatalog(database_url) as second:
-        first.put_documents([make("git:x", "before", ["otter"])])
-        index = LocalIndex(str(tmp_path / "index"), lambda: (MODEL, DIM), writable=True)
-        with first._writing() as write:  # it has a number and is about to be committed
-            source_no = write.sources(["git:x"])["git:x"]
-            assert write.next_seq() == 2
-            assert second.put_documents([make("git:y", "after", ["otter"])]) == 3
-            assert (second.seq(), second.given_seq()) == (1, 3)
-            assert index.catch_up(second) == 1
-            assert index.catch_up(second) == 1
-            assert second.history(3) is None
-            write.connection.execute("UPDATE document SET seq = 2 WHERE source_no = ?", (source_no,))
-        assert (second.seq(), second.given_seq()) == (3, 3)
-        assert index.catch_up(second) == 3
-        assert len(index.keyword("otter", Filters(), 9)) == 2
-        index.close()
-
-
-def break_off(catalog: PostgresCatalog) -> None:
-    """A write that fails when it has its number."""
-    with catalog._writing() as write:
-        write.next_seq()
-        raise ZeroDivisionError
-
-
-def test_a_number_whose_writer_died_holds_nobody_up_for_long(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with PostgresCatalog(database_url) as first, PostgresCatalog(database_url) as second:
-        first.put_documents([make("git:x", "before", ["one"])])
-        with pytest.raises(ZeroDivisionError):
-            break_off(first)
-        assert second.seq() == 2, "it was given back"
-        with psycopg.connect(database_url) as connection:
-            number, sql = 3, "INSERT INTO writing (seq, token, process) VALUES (%s, 'killed', %s)"
-            alive = connection.info.backend_pid
-            for process in (alive, 0):
-                connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'number'")
-                connection.execute(sql, (number, process))
-                connection.commit()
-                assert second.put_documents([make("git:y", f"{process}", ["two"])]) == number + 1
-                assert second.seq() == (number - 1 if process else number + 1), "the dead do not count"
-                with monkeypatch.context() as patch:
-                    patch.setattr(postgres_catalog, "LEFT_BEHIND_S", 0.0)
-                    assert second.seq() == number + 1
-                number += 2
 
 
 def test_what_is_written_to_a_database_that_was_restored_meanwhile_has_another_name(
@@ -193,43 +117,6 @@ def test_a_user_who_may_not_see_how_standbys_follow_is_not_told_that_none_does(
         primary.discard()
         if standby is not None:
             standby.discard()
-
-
-def test_a_number_that_outlived_its_write_in_a_failover_names_another_history(database_url: str) -> None:
-    with PostgresCatalog(database_url) as catalog:
-        for name in ("kept", "lost"):
-            catalog.put_documents([make("git:x", name, ["one"])])
-        names = [catalog.history(seq) for seq in (1, 2)]
-        with psycopg.connect(database_url) as connection:  # as the standby has it that takes over
-            connection.execute("DELETE FROM document WHERE seq = 2")
-            connection.execute("INSERT INTO writing (seq, token, process) VALUES (2, 'lost', 0)")
-        assert catalog.history(2) is None
-        assert catalog.seq() == 2
-        assert catalog.history(2) not in (None, names[1])
-        assert catalog.history(1) == names[0]
-
-
-def test_a_writer_that_was_held_up_for_so_long_that_its_number_is_gone_stores_nothing(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with PostgresCatalog(database_url) as first, PostgresCatalog(database_url) as second:
-        first.put_documents([make("git:x", "before", ["one"])])
-        aside = first.database.aside
-
-        def pausing(sql: str, values: Sequence[Any] = ()) -> Any:
-            row = aside(sql, values)
-            with monkeypatch.context() as patch:
-                patch.setattr(postgres_catalog, "LEFT_BEHIND_S", 0.0)
-                assert second.seq() == 2
-            return row
-
-        with monkeypatch.context() as patch:
-            patch.setattr(first.database, "aside", pausing)
-            with pytest.raises(Busy, match="nothing was stored"):
-                first.put_documents([make("git:x", "late", ["two"])])
-        assert second.fingerprints("git:x").keys() == {"before"}
-        assert first.put_documents([make("git:x", "late", ["two"])]) == 3
-        assert second.seq() == 3
 
 
 def test_writers_of_one_document_follow_one_another(database_url: str) -> None:
@@ -332,7 +219,7 @@ def test_a_writer_whose_turn_ran_out_stores_nothing_more(database_url: str) -> N
             second.put_documents([make("git:y", "two", ["two"])])
             name = "source:git:x"
             epoch = first._epochs["git:x"]
-            PostgresCoordination(first.database, "a").release(name, epoch)  # as if its time had run out
+            Leases(first.database, "a").release(name, epoch)  # as if its time had run out
             with second.turn("git:x", None):
                 second.put_documents([make("git:x", "three", ["three"])])
                 with pytest.raises(Busy, match="by b "):

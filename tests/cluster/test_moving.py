@@ -13,8 +13,8 @@ from ctx.types import Filters, Run
 
 pytest.importorskip("psycopg", reason="psycopg is missing: run `make setup`")
 
-from ctx.store.moving import check_target, digest, move
-from ctx.store.postgres_catalog import PostgresCatalog
+from ctx.cluster.catalog import PostgresCatalog
+from ctx.cluster.migrate import check_target, digest, move
 
 pytestmark = pytest.mark.cluster
 

@@ -1,8 +1,8 @@
-"""The search index in OpenSearch, which several machines search and any of them brings up to date.
+"""The search index in OpenSearch, which several machines search and any of them updates.
 
-It holds our terms and our vectors, and answers with ranked numbers: analysis, fusion and ranking are ours, as
-with the embedded engine. It follows the catalog as that does (ctx/store/local.py), each half by itself
-(opensearch_part.py).
+It stores our terms and vectors and returns ranked numbers; text analysis, fusion and ranking are ours, as
+with the local index. It follows the catalog as that one does (ctx/store/local.py), words and vectors
+separately (opensearch_part.py).
 """
 
 import json
@@ -18,12 +18,12 @@ from typing import NamedTuple, TypeGuard, TypeVar
 import numpy as np
 
 from ctx import analyze
+from ctx.cluster import opensearch_query as queries
+from ctx.cluster.opensearch_client import Client, Refusal
+from ctx.cluster.opensearch_part import STATE, Entry, Layout, Part, State, Writing
+from ctx.cluster.opensearch_query import FORMAT, SCALE, fingerprint
 from ctx.errors import EmbeddingsDisabled, StoreError
-from ctx.store import opensearch_query as queries
 from ctx.store.base import Catalog
-from ctx.store.opensearch_client import Client, Refusal, reading, score
-from ctx.store.opensearch_part import STATE, Entry, Layout, Part, State, Writing
-from ctx.store.opensearch_query import FORMAT, SCALE, fingerprint
 from ctx.store.rows import VectorBatch
 from ctx.store.tantivy import MAX_TERMS, idf, likeliest, rarest
 from ctx.text import counted
@@ -31,26 +31,22 @@ from ctx.types import JSON, Filters, Hit
 
 logger = logging.getLogger(__name__)
 
-MAX_HITS = 10_000  # the window of a search
-# Times as many as asked for are looked for in the graph. Of the 300 nearest of 3,869 chunks it then finds
-# all, where it is one shard; with 1.5 times 99.6 %, with 1 time 99.1 %, and NDCG@10 of hybrid was .02 lower.
+MAX_HITS = 10_000  # the largest window of a search
+# How many times k the graph is asked for. With 1 it misses one of a hundred nearest chunks.
 BEAM = 3.0
-# Of a vector as it is written: its numbers have seven digits, below which the engine's own sums in 32 bits
-# tell nothing. With six the 300 nearest came otherwise than by the catalog's numbers for 58 of cosqa's 500
-# questions, with these for 9.
+# Vectors are written as whole numbers of seven digits: the engine's own sums in 32 bits hold no more.
 VECTOR_LENGTH = 1e7
-STATE_KEPT_S = 0.5  # for which a searcher takes what is applied, and where, for known
-_FREQUENCIES_KEPT = 50_000
+STATE_KEPT_S = 0.5  # how long a searcher uses the state that it read
 T = TypeVar("T")
 
 Turn = Callable[[Callable[[], bool]], AbstractContextManager[bool]]
-"""`turn(done)`: a block in which nobody else brings the index up to date, where it gives True; or False, once
-`done()`, because another one has done it.
+"""`turn(done)`: a block that only one process runs at a time, with True; or with False once `done()`, because
+another one did the work.
 """
 
 
 class States(NamedTuple):
-    """What the halves have applied; None where there is none."""
+    """What words and vectors have applied; None where there is no such index."""
 
     words: State | None
     vectors: State | None
@@ -65,11 +61,11 @@ class States(NamedTuple):
 
 
 class OpenSearchIndex:
-    """The `SearchIndex` in OpenSearch. Opening asks nothing of it.
+    """The `SearchIndex` in OpenSearch. Opening sends no request.
 
-    The client stays its giver's. `embedding` as for `LocalIndex`. `owner()` names the catalog whose index
-    this is: another one's is left alone. `turn` orders those who write; None: the caller holds a lock that
-    does.
+    The caller closes the client. `embedding` as for `LocalIndex`. `owner()` names the catalog of this index:
+    an index of another catalog is left alone. `turn` lets one process write at a time; None: the caller holds
+    a lock.
     """
 
     def __init__(
@@ -93,7 +89,6 @@ class OpenSearchIndex:
         self._vectors = Part(self._client, f"{name}-vectors", layout)
         self._lock = threading.Lock()
         self._seen: tuple[float, States] | None = None  # when it was asked for, on the monotonic clock
-        self._frequencies: tuple[tuple[str, int], dict[tuple[str, str], int]] = (("", -1), {})
         self._suspect = self._adopting = False
 
     def __enter__(self) -> "OpenSearchIndex":
@@ -103,7 +98,7 @@ class OpenSearchIndex:
         self.close()
 
     def close(self) -> None:
-        """Nothing is held between two calls."""
+        """Nothing to do: the client is the caller's."""
 
     @cached_property
     def _owner(self) -> str:
@@ -115,7 +110,7 @@ class OpenSearchIndex:
         return self._hits(self._word_query(query, prefix), filters, k)
 
     def _word_query(self, query: str, prefix: bool) -> JSON | None:
-        """What is asked of the words; None where the query has none."""
+        """The query for the words; None where the text has no word."""
         counts = analyze.query_counts(query)
         if not counts:
             return None
@@ -138,7 +133,6 @@ class OpenSearchIndex:
         rarity = {term: idf(state.size, frequency) for term, frequency in counts.items() if frequency}
         return rarity, [name for name, whole in wholes.items() if frequencies[whole]]
 
-    @reading()
     def resembling(self, words: Sequence[str]) -> str | None:
         stems = analyze.words(" ".join(words))
         if not stems or len(stems) != len(words):
@@ -162,8 +156,8 @@ class OpenSearchIndex:
     def semantic(
         self, vector: np.ndarray, filters: Filters, k: int, *, model: str | None = None
     ) -> list[Hit]:
-        """As the protocol has it; [] where nothing is embedded yet. Raises `EmbeddingsDisabled` where no
-        model is configured.
+        """The k nearest chunks; [] where nothing is embedded yet. Raises `EmbeddingsDisabled` where no model
+        is configured.
         """
         model = model or self._embedding()[0]
         if model is None:
@@ -188,7 +182,7 @@ class OpenSearchIndex:
         prefix: bool = False,
         model: str | None = None,
     ) -> tuple[list[Hit], list[Hit]]:
-        """As the protocol has it: one request, where both halves have something to answer."""
+        """Both rankings in one request, where both indexes can answer."""
         words, vectors = self._states()
         question = None if filters.closed or min(depths) <= 0 else self._word_query(query, prefix)
         if (
@@ -208,42 +202,40 @@ class OpenSearchIndex:
                 return _word_hits(replies[0]), _vector_hits(replies[1])
             except Refusal as error:
                 if error.status != 404:
-                    raise  # else another index has taken the place of one
+                    raise  # else an index was replaced meanwhile
         return (
             self.keyword(query, filters, depths[0], prefix=prefix),
             self.semantic(vector(), filters, depths[1], model=model),
         )
 
     def hold(self, model: str) -> bool:
-        """Whether `semantic` has vectors of this model, so that a question may be put to it."""
+        """Whether `semantic` can answer for this model."""
         return self.published_model() == model
 
     def published_model(self) -> str | None:
-        """The model whose vectors answer; None where there are none."""
+        """The model of the vectors; None where there are none."""
         vectors = self._states().vectors
         return vectors.model if self._is_ours(vectors) else None
 
     def _is_ours(self, state: State | None) -> TypeGuard[State]:
-        """Whether a half is of this catalog, and as this version reads it."""
+        """Whether an index belongs to this catalog and has this version's format."""
         return state is not None and state.format == FORMAT and state.owner == self._owner
 
     def adopt(self) -> None:
-        """As the protocol has it."""
         self._adopting = True
 
     def applied_seq(self) -> int:
-        """The seq of the catalog that both halves have applied, as it was known `STATE_KEPT_S` ago."""
+        """The seq that words and vectors have applied, at most `STATE_KEPT_S` old."""
         states = self._states()
         return states.applied if states.words and states.words.owner == self._owner else 0
 
     # -- catching up ------------------------------------------------------------------------------
 
     def catch_up(self, catalog: Catalog) -> int:
-        """As the protocol has it: a part that is missing or of another history is built beside the one that
-        answers.
+        """Applies what the catalog has and the index lacks; the seq applied. An index that is missing or of
+        another history is built beside the one that answers.
 
-        After a `StoreError` searchers still have what was published before, and the next call goes on from
-        there.
+        After a `StoreError` searchers still have what was published before, and the next call goes on there.
         """
         if not self._writable:
             raise StoreError("the index was opened to be read only")
@@ -276,12 +268,10 @@ class OpenSearchIndex:
                     self._seen = None
 
     def feed(self, catalog: Catalog) -> None:
-        """Nothing: what is written to OpenSearch is published soon enough by `catch_up`."""
+        """Nothing to do: `catch_up` publishes soon enough."""
 
     def check(self) -> list[str]:
-        """What is wrong with the index, a line each; the next `catch_up` of this object builds anew what was
-        found.
-        """
+        """What is wrong with the index, a line each. The next `catch_up` of this object rebuilds it."""
         problems = []
         states = self._read_states()
         halves = [("keyword index", states.words, self._words)]
@@ -299,9 +289,8 @@ class OpenSearchIndex:
         self._suspect = bool(problems)
         return problems
 
-    @reading()
     def server(self, catalog: Catalog) -> tuple[bool, str]:
-        """Whether the search engine is well, and a line that says what it is and how it is."""
+        """Whether the cluster is healthy, and a line about it."""
         health = self._client.ask("GET", f"/_cluster/health/{self._name}-*")
         nodes, shards, unassigned = (
             int(health[key]) for key in ("number_of_data_nodes", "active_shards", "unassigned_shards")
@@ -312,14 +301,14 @@ class OpenSearchIndex:
             mend = "a copy needs a node of its own ([index] replicas)" if yellow else "nodes are missing"
             line += f", {unassigned} more on no node: {mend}"
         words = self._read_states().words
-        ours = words is not None and words.owner == self._owner  # another's is told by `check`
+        ours = words is not None and words.owner == self._owner  # `check` reports another catalog's
         if ours and words is not None and catalog.history(words.applied) != words.history:
             line += "; the index has another history than the catalog: `ctx index` builds it anew"
             return False, line
         return not unassigned, line
 
     def _check_owner(self) -> None:
-        """Raises `StoreError` where the index is another catalog's: two would build it anew in turn."""
+        """Raises `StoreError` where the index is another catalog's: the two would rebuild it in turn."""
         states = self._states()
         for state in filter(None, states):
             if state.owner != self._owner and state.format and not self._adopting:
@@ -347,9 +336,7 @@ class OpenSearchIndex:
         )
 
     def _begin(self, part: Part, catalog: Catalog, model: str, settings: JSON, mappings: JSON) -> State:
-        """The state of the index to go on with: the one that answers, the one that is being built, or a new
-        one.
-        """
+        """The state of the index to continue: the one that answers, the one being built, or a new one."""
         for building in (False, True):
             state = part.state(building=building)
             if state is not None and not self._suspect:
@@ -361,15 +348,13 @@ class OpenSearchIndex:
         return State(name, FORMAT, 0, "", self._owner, model, fingerprint(), 0)
 
     def _fault(self, state: State, catalog: Catalog, model: str) -> str | None:
-        """Why a half cannot be gone on with; None: it can."""
+        """Why an index cannot be continued; None: it can."""
         if state.format != FORMAT:
             return "it is of another format" if state.format else "it was never finished"
         if catalog.history(state.applied) != state.history or state.owner != self._owner:
             return "it is of another catalog, or of one that was restored"
         if state.model != model:
             return "it is of another model"
-        if state.unfinished and catalog.history(state.unfinished.target) != state.unfinished.history:
-            return "what it has of the last writes is of others"
         return None
 
     def _follow_words(self, catalog: Catalog, model: str | None) -> int:
@@ -399,10 +384,10 @@ class OpenSearchIndex:
                 reason = "its vectors are of another length"
             else:
                 covered = catalog.stats()["chunks"] - catalog.pending_count(model)
-                if state.size == covered or catalog.given_seq() != target:
+                if state.size == covered or catalog.seq() != target:
                     self._vectors.take_place(state.name)
                     return target
-                # Embeddings were forgotten, or an index lost some: nothing else tells a projection so.
+                # Embeddings were deleted, or the index lost some: nothing else reports that.
                 reason = "not the embeddings of the catalog"
             logger.warning("vectors are built anew reason=%s", reason)
             self._vectors.drop()
@@ -410,41 +395,33 @@ class OpenSearchIndex:
         return target
 
     def _write_vectors(self, catalog: Catalog, model: str, target: int) -> State:
-        """Brings the vectors up to a seq; first up to the one at which a catch-up that was given up aimed."""
+        """Brings the vectors up to a seq."""
         part = self._vectors
         state = self._begin(part, catalog, model, queries.VECTOR_SETTINGS, queries.vector_mappings())
-        if state.unfinished:
-            state = self._pump_vectors(catalog, model, state, state.unfinished.target)
-        return self._pump_vectors(catalog, model, state, target)
-
-    def _pump_vectors(self, catalog: Catalog, model: str, state: State, target: int) -> State:
-        part = self._vectors
         writing = Writing(part, state, catalog)
         if state.applied:
             for seq, document_no, chunk_nos in catalog.chunks_since(state.applied):
                 writing.keep(document_no, seq, chunk_nos)
-        after = state.unfinished.position if state.unfinished else None
-        for number, batch in enumerate(catalog.vectors_since(model, state.applied, after)):
+        for number, batch in enumerate(catalog.vectors_since(model, state.applied)):
             if number == 0:
                 part.add_fields(state.name, queries.vector_field(batch.vectors.shape[1]))
             writing.put(_vector_entries(batch, target))
-            writing.keep_position(target, batch.position)
+            if not state.applied:  # documents by seq, each with its vectors: a failure costs what came last
+                writing.publish_some(batch.position.seq - 1)
         return writing.publish(target)
 
     # -- asking ------------------------------------------------------------------------------
 
     def _states(self) -> States:
-        """What is applied, and where: as of a moment ago."""
+        """The states, at most `STATE_KEPT_S` old."""
         with self._lock:
             if self._seen is not None and time.monotonic() - self._seen[0] < STATE_KEPT_S:
                 return self._seen[1]
         return self._read_states()
 
     def reach(self) -> None:
-        """As the protocol has it."""
         self._read_states(hurried=True)
 
-    @reading()
     def _read_states(self, *, hurried: bool = False) -> States:
         began_s = time.monotonic()
         addresses = [{"_index": part.alias, "_id": STATE} for part in (self._words, self._vectors)]
@@ -454,7 +431,7 @@ class OpenSearchIndex:
         return states
 
     def _asked(self, part: Part, ask: Callable[[State], T], model: str | None = None) -> T | None:
-        """What `ask` gives of the index that answers; None where there is none, or only another model's."""
+        """The result of `ask` for the index that answers; None where there is none, or another model's."""
         for last in (False, True):
             states = self._read_states() if last else self._states()
             state = states.words if part is self._words else states.vectors
@@ -462,13 +439,13 @@ class OpenSearchIndex:
                 continue
             if state.format != FORMAT:
                 raise StoreError("the index in OpenSearch is of another version: run `ctx index`")
-            if state.owner != self._owner:  # its numbers are of other documents
+            if state.owner != self._owner:  # its numbers belong to other documents
                 raise self._foreign()
             try:
                 return ask(state)
             except Refusal as error:
                 if error.status != 404 or last:
-                    raise  # else another one has taken its place meanwhile
+                    raise  # else it was replaced meanwhile
         return None
 
     def _search(self, state: State, body: JSON, *, exact: bool) -> JSON:
@@ -483,22 +460,10 @@ class OpenSearchIndex:
 
     def _frequencies_of(self, terms: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
         """How many passages have each (field, term), in one request."""
-        counts = self._asked(self._words, lambda state: self._counted(state, terms))
-        return counts or dict.fromkeys(terms, 0)
+        asked = [queries.term(field, name) for field, name in terms]
+        totals = self._asked(self._words, lambda state: self._totals(state, asked))
+        return dict(zip(terms, totals or [0] * len(terms), strict=True))
 
-    def _counted(self, state: State, terms: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
-        """Counted once for a state of the index."""
-        key = (state.name, state.applied)
-        with self._lock:
-            if self._frequencies[0] != key or len(self._frequencies[1]) > _FREQUENCIES_KEPT:
-                self._frequencies = (key, {})
-            counts = self._frequencies[1]
-        unknown = [term for term in terms if term not in counts]
-        numbers = self._totals(state, [queries.term(field, name) for field, name in unknown])
-        counts.update(zip(unknown, numbers, strict=True))
-        return {term: counts[term] for term in terms}
-
-    @reading()
     def _totals(self, state: State, asked: Sequence[JSON]) -> list[int]:
         """How many documents each of several queries finds."""
         if not asked:
@@ -508,9 +473,7 @@ class OpenSearchIndex:
         return [int(reply["hits"]["total"]["value"]) for reply in replies]
 
     def _beginning(self, query: str) -> JSON | None:
-        """What finds the terms that the last word of a query may become, or that were made of a word it
-        begins.
-        """
+        """The query for the terms that the unfinished last word may become."""
         words = analyze.plain_words(query)
         if not words or query[-1:].isspace():
             return None
@@ -522,9 +485,9 @@ class OpenSearchIndex:
 
 def _search_of(index: str, body: JSON, *, exact: bool) -> tuple[JSON, JSON]:
     """A search as it is sent. `exact`: with the word counts of all shards, so that scores do not depend on
-    where a document lies.
+    where a document is.
 
-    The same question goes to the same copies, whose counts may differ by what has been deleted.
+    The same query goes to the same copies: deleted documents make their counts differ.
     """
     copies = zlib.crc32(json.dumps(body["query"]).encode())
     header = {"index": index, "allow_partial_search_results": False, "preference": f"ctx{copies}"}
@@ -536,10 +499,11 @@ def _word_body(query: JSON, filters: Filters, k: int) -> JSON:
     return queries.search_body(queries.narrowed(query, filters), min(k, MAX_HITS), fields)
 
 
-@reading()
 def _word_hits(reply: JSON) -> list[Hit]:
     return [
-        Hit(_number(hit, "chunk_no"), _number(hit, "document_no"), score(hit) * SCALE, _number(hit, "span"))
+        Hit(
+            _number(hit, "chunk_no"), _number(hit, "document_no"), hit["_score"] * SCALE, _number(hit, "span")
+        )
         for hit in reply["hits"]["hits"]
     ]
 
@@ -549,17 +513,16 @@ def _vector_body(vector: np.ndarray, filters: Filters, k: int) -> JSON:
     return queries.search_body(query, min(k, MAX_HITS), ("chunk_no", "document_no"))
 
 
-@reading()
 def _vector_hits(reply: JSON) -> list[Hit]:
     # The engine gives (1 + cosine) / 2.
     return [
-        Hit(_number(hit, "chunk_no"), _number(hit, "document_no"), 2 * score(hit) - 1)
+        Hit(_number(hit, "chunk_no"), _number(hit, "document_no"), 2 * hit["_score"] - 1)
         for hit in reply["hits"]["hits"]
     ]
 
 
 def _vector_entries(batch: VectorBatch, version: int) -> list[Entry]:
-    # A direction has no length: whole numbers are shorter than fractions of as many digits.
+    # Only the direction counts, and whole numbers are shorter than fractions.
     vectors = np.rint(batch.vectors.astype(np.float64) * VECTOR_LENGTH).astype(np.int64).tolist()
     return [
         Entry(

@@ -11,12 +11,13 @@ import opensearch
 import pytest
 from store_tree import DIM, MODEL, WORDS, embed_pending, make, places, tree, vector_of
 
+from ctx.cluster.opensearch import OpenSearchIndex
+from ctx.cluster.opensearch_client import Client
+from ctx.cluster.opensearch_part import STATE, Entry, Layout, Part
+from ctx.config.settings import Index
 from ctx.errors import StoreError
 from ctx.store.base import Catalog
 from ctx.store.local import LocalIndex
-from ctx.store.opensearch import OpenSearchIndex
-from ctx.store.opensearch_client import Access, Client
-from ctx.store.opensearch_part import STATE, Entry, Layout, Part
 from ctx.store.rows import VectorBatch, VectorPosition
 from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.types import Filters, Hit
@@ -37,7 +38,7 @@ def catalog(tmp_path: Path) -> Iterator[SqliteCatalog]:
 @pytest.fixture
 def opened(opensearch_url: str, index_name: str) -> Iterator[OPEN]:
     """Opens an index of the test's own name."""
-    client = Client(Access((opensearch_url,), retries=1))
+    client = Client(Index(url=opensearch_url, max_retries=1))
 
     def open_index(model: str | None = MODEL, dim: int | None = DIM, **options: Any) -> OpenSearchIndex:
         options = {"writable": True, "layout": Layout(1, 0), **options}
@@ -127,8 +128,8 @@ def test_it_ranks_as_the_embedded_engine_to_depth_100(
 class CountingClient(Client):
     """Notes what it asks for."""
 
-    def __init__(self, access: Access) -> None:
-        super().__init__(access)
+    def __init__(self, settings: Index) -> None:
+        super().__init__(settings)
         self.paths: list[str] = []
 
     def _answer(self, method: str, path: str, *values: Any, **options: Any) -> Any:
@@ -139,9 +140,9 @@ class CountingClient(Client):
 def test_both_legs_are_one_request_and_what_two_would_give(
     catalog: SqliteCatalog, opensearch_url: str, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ctx.store.opensearch.STATE_KEPT_S", 60.0)
+    monkeypatch.setattr("ctx.cluster.opensearch.STATE_KEPT_S", 60.0)
     catalog.put_documents(corpus(60))
-    client = CountingClient(Access((opensearch_url,), retries=1))
+    client = CountingClient(Index(url=opensearch_url, max_retries=1))
     index = OpenSearchIndex(client, lambda: (MODEL, DIM), name=index_name, layout=Layout(3, 0), writable=True)
     index.catch_up(catalog)
     assert index.both("otter", lambda: vector_of(b"q"), ALL, (9, 9))[1] == [], "nothing is embedded"
@@ -303,7 +304,7 @@ def test_what_a_paused_machine_writes_late_changes_nothing(
     catalog.put_documents([make("a", "x.md", ["otter"])])
     index = opened(model=None)
     index.catch_up(catalog)
-    client = Client(Access((opensearch_url,)))
+    client = Client(Index(url=opensearch_url))
     part = Part(client, f"{index_name}-words", Layout(1, 0))
     state = part.state()
     assert state is not None
@@ -345,7 +346,7 @@ class BrokenOff(SqliteCatalog):
 def test_vectors_that_were_given_up_go_on_where_they_were(
     opened: OPEN, local: LocalIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
-    monkeypatch.setattr("ctx.store.opensearch_part.PUBLISH_EVERY_S", 0.0)
+    monkeypatch.setattr("ctx.cluster.opensearch_part.PUBLISH_EVERY_S", 0.0)
     monkeypatch.setattr("ctx.store.embeddings._VECTORS", 4)
     with BrokenOff(str(tmp_path / "broken.db")) as catalog:
         if before:

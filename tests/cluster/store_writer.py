@@ -7,7 +7,7 @@ import sys
 
 from store_tree import make
 
-from ctx.store.postgres_catalog import PostgresCatalog
+from ctx.cluster.catalog import PostgresCatalog
 
 DOCUMENTS = 40  # of the source
 

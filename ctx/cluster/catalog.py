@@ -1,0 +1,327 @@
+"""The catalog in a PostgreSQL database, which several processes of several machines write at once.
+
+A writer of documents locks the row of their source, so that no two write the same document; different
+sources are written in parallel. The bulk of a write comes before its `seq`. The row of that number stays
+locked until the commit, so that writes become visible in the order of their numbers.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any, Self
+
+from ctx.cluster.leases import Leases, turn, turn_or_done
+from ctx.cluster.postgres import Connection, Database
+from ctx.cluster.schema import COMPONENT, MIGRATIONS
+from ctx.errors import Busy, StoreError
+from ctx.store.documents import Documents
+from ctx.store.embeddings import Embeddings
+from ctx.store.record import Statements, marks, model_no_of, rows_among, slices
+from ctx.store.rows import StoredDocument
+from ctx.store.write import Write
+from ctx.types import source_kind
+
+MOMENT_S = 0.5  # the wait of a health probe
+SEEN_ALIKE = ("git", "web", "s3")  # types of sources that are the same from every machine
+# The server's line of history and the identity of the tables: another one after a promotion, which may have
+# lost writes, and after a restore from a dump.
+_TIMELINE = "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
+_LINE = f"'.' || ?::text || '.' || {_TIMELINE} || '.' || 'meta'::regclass::oid"
+_SOUNDNESS = {
+    "documents without their text": "SELECT count(*) FROM document d WHERE NOT EXISTS "
+    "(SELECT 1 FROM body b WHERE b.document_no = d.no)",
+    "documents without all of their chunks": "SELECT count(*) FROM document d WHERE chunk_count <> "
+    "(SELECT count(*) FROM chunk c WHERE c.no >= chunk_first AND c.no < chunk_first + chunk_count "
+    "AND c.document_no = d.no)",
+    "writes with a number that was not given yet": "SELECT count(*) FROM document "
+    "WHERE seq > (SELECT value FROM meta WHERE key = 'seq')",
+}
+
+
+class PostgresCatalog(Documents, Embeddings):
+    """The `Catalog` in a PostgreSQL database. Opening makes its tables, and brings them up to date. Raises
+    `StoreError`, `Busy`.
+    """
+
+    _unclaimed = " AND (p.claimed_until IS NULL OR p.claimed_until < clock_timestamp())"
+    _fingerprint = (
+        "CASE WHEN machine IN ('', ?) THEN fingerprint ELSE coalesce((SELECT s.fingerprint FROM sight s "
+        "WHERE s.document_no = document.no AND s.machine = ?), '') END"
+    )
+    returned_ms: int | None = None  # only a file can be deleted while it is in use
+
+    def __init__(self, url: str | Database, *, machine: str = "") -> None:
+        """`url`: the address, or an open database, which this closes. `machine`: the name of the one that
+        writes, for documents that other machines may not see.
+        """
+        self.database = Database(url) if isinstance(url, str) else url
+        self.machine = machine
+        self._epochs: dict[str, int] = {}  # of the leases that this process has: by source
+        self._latest: list[StoredDocument] = []
+        self._line: str | None = None  # where the epoch that this process began is kept
+        try:
+            self.database.migrate(COMPONENT, MIGRATIONS)
+        except BaseException:
+            self.database.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.database.close()
+
+    def attach(self) -> bool:
+        """False: only a file can have been replaced."""
+        return False
+
+    def reach(self) -> None:
+        """Raises `StoreError` where the database does not answer at once."""
+        with self.database.transaction(timeout_s=MOMENT_S):
+            pass
+
+    def _reading(self) -> AbstractContextManager[Connection]:
+        return self.database.transaction()
+
+    @contextmanager
+    def _writing(self) -> Iterator["PostgresWrite"]:
+        with self.database.transaction(write=True) as connection:
+            write = PostgresWrite(connection, self._line, self.machine, self._epochs)
+            yield write
+        self._line = write.line
+
+    def _leases(self) -> Leases:
+        return Leases(self.database, f"{self.machine or 'a machine'} (process {os.getpid()})")
+
+    def identity(self) -> str:
+        """A name for the database: the server's, kept through failovers, and its own."""
+        with self._reading() as connection:
+            row = connection.execute("SELECT current_database()").fetchone()
+            return f"{connection.native.system} {row[0] if row else ''}"
+
+    def index_turn(self, name: str) -> Callable[[Callable[[], bool]], AbstractContextManager[bool]]:
+        """`turn(done)`, a block in which this process alone brings the index of that name up to date; False
+        where another has.
+        """
+        return partial(turn_or_done, self._leases(), f"index:{name}", "the index is being brought up to date")
+
+    @contextmanager
+    def turn(self, source: str, stop: threading.Event | None) -> Iterator[threading.Event]:
+        """A block in which this process alone writes documents of a source, and the event that ends it.
+        Raises `Busy`.
+        """
+        leases = self._leases()
+        with turn(leases, f"source:{source}", f"'{source}' is being indexed", stop) as (epoch, ending):
+            self._epochs[source] = epoch
+            try:
+                yield ending
+            finally:
+                del self._epochs[source]
+
+    def elsewhere(self, source: str, source_ids: Sequence[str]) -> Mapping[str, str]:
+        sql = (
+            "SELECT d.source_id, d.machine FROM document d JOIN source s ON s.no = d.source_no "
+            "WHERE s.name = ? AND d.machine NOT IN ('', ?) AND d.source_id IN ({})"
+        )
+        with self._reading() as connection:
+            return dict(rows_among(connection, sql, (source, self.machine), source_ids))
+
+    def take_over(self, source: str) -> int:
+        super().take_over(source)
+        with self._writing() as write:
+            return write.connection.execute(
+                "UPDATE document SET machine = ? WHERE source_no = ? AND machine NOT IN ('', ?)",
+                (self.machine, write.source(source), self.machine),
+            ).rowcount
+
+    def _fingerprint_values(self) -> tuple[str, ...]:
+        return self.machine, self.machine
+
+    def touch_documents(self, batch: Sequence[tuple[str, str, str, int]]) -> int:
+        """Leaves a document that another machine stored as it is: files there have their own times, and so
+        their own fingerprints.
+        """
+        foreign = {
+            (source, source_id)
+            for source in sorted({entry[0] for entry in batch})
+            for source_id in self.elsewhere(source, [entry[1] for entry in batch if entry[0] == source])
+        }
+        if foreign:
+            self._note_sights([entry for entry in batch if entry[:2] in foreign])
+        return super().touch_documents([entry for entry in batch if entry[:2] not in foreign])
+
+    def _note_sights(self, batch: Sequence[tuple[str, str, str, int]]) -> None:
+        with self._writing() as write:
+            numbers: dict[tuple[str, str], int] = {}
+            sql = "SELECT source_id, no FROM document WHERE source_no = ? AND source_id IN ({})"
+            for source in sorted({entry[0] for entry in batch}):
+                ids = [entry[1] for entry in batch if entry[0] == source]
+                rows = rows_among(write.connection, sql, (write.source(source),), ids)
+                numbers.update(((source, source_id), no) for source_id, no in rows)
+            write.connection.executemany(
+                "INSERT INTO sight (document_no, machine, fingerprint) VALUES (?, ?, ?) "
+                "ON CONFLICT (document_no, machine) DO UPDATE SET fingerprint = excluded.fingerprint",
+                [(numbers[entry[:2]], self.machine, entry[2]) for entry in batch if entry[:2] in numbers],
+            )
+
+    def claim(self, model: str, chunk_nos: Sequence[int], for_s: float) -> list[int]:
+        with self._reading() as connection:
+            model_no = model_no_of(connection, model)
+        if model_no is None:
+            return list(chunk_nos)  # two may begin with the same ones, once
+        sql = (
+            "UPDATE pending SET claimed_until = clock_timestamp() + make_interval(secs => ?) "
+            "WHERE model_no = ? AND chunk_no IN (SELECT p.chunk_no FROM pending p "
+            f"WHERE p.model_no = ? AND p.chunk_no IN ({{}}){self._unclaimed} "
+            "FOR UPDATE SKIP LOCKED) RETURNING chunk_no"
+        )
+        with self._writing() as write:
+            rows = rows_among(write.connection, sql, (for_s, model_no, model_no), chunk_nos)
+            claimed = {row[0] for row in rows}
+        return [no for no in chunk_nos if no in claimed]
+
+    def _stream(self, statements: Statements, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+        assert isinstance(statements, Connection)
+        return statements.stream(sql, values)
+
+    def server(self) -> tuple[bool, str] | None:
+        with self._reading() as connection:
+            row = connection.execute(
+                "SELECT current_setting('server_version'), current_setting('synchronous_standby_names'), "
+                "current_setting('synchronous_commit'), pg_backend_pid()"
+            ).fetchone()
+            standbys = connection.execute(
+                "SELECT sync_state, coalesce(extract(epoch FROM replay_lag), 0)::float8 FROM "
+                "pg_stat_replication"
+            ).fetchall()
+            backend = connection.native.info.backend_pid
+        version, names, commit, process = row or ("", "", "", backend)
+        line = f"PostgreSQL {str(version).split()[0]}{'' if process == backend else ' behind a pooler'}"
+        if standbys:
+            sound, words = _standbys_line(standbys, names, commit)
+            return sound, f"{line}, {words}"
+        waiting = (
+            f", and synchronous_standby_names = '{names}' makes every write wait for one" if names else ""
+        )
+        return not names, f"{line}, no standby follows it{waiting}"
+
+    def _size_bytes(self, statements: Statements) -> int:
+        return int(statements.execute("SELECT pg_database_size(current_database())").fetchone()[0])
+
+    def give_back(self) -> None:
+        """Nothing to do: the server's autovacuum frees the space for later writes."""
+
+    def check(self) -> list[str]:
+        """What is wrong with the tables, a line each."""
+        problems = []
+        with self._reading() as connection:
+            for defect, sql in _SOUNDNESS.items():
+                row = connection.execute(sql).fetchone()
+                if row is not None and row[0]:
+                    problems.append(f"{row[0]} {defect}: restore a backup of the database, or index anew")
+        return problems
+
+
+def _standbys_line(standbys: Sequence[tuple[str | None, float]], names: str, commit: str) -> tuple[bool, str]:
+    """Whether a standby has every acknowledged write, and a line about the standbys."""
+    followers = f"{len(standbys)} standby" if len(standbys) == 1 else f"{len(standbys)} standbys"
+    if all(state is None for state, _ in standbys):
+        hidden = "the user of [store] url may not see how far they follow: GRANT pg_monitor to it"
+        return bool(names), f"{followers}, synchronous_commit = {commit}; {hidden}"
+    synchronous = sum(state in ("sync", "quorum") for state, _ in standbys)
+    behind_s = max(float(lag_s) for _, lag_s in standbys)
+    line = f"{followers} ({synchronous} synchronous), at most {behind_s:.1f} s behind, "
+    line += f"synchronous_commit = {commit}"
+    if not synchronous:
+        line += ": writes acknowledged just before the primary dies may be lost (synchronous_standby_names)"
+    return bool(synchronous), line
+
+
+class PostgresWrite(Write):
+    """A writing transaction in parallel with others."""
+
+    connection: Connection
+
+    def __init__(
+        self, connection: Connection, line: str | None, machine: str, epochs: Mapping[str, int]
+    ) -> None:
+        super().__init__(connection)
+        self.line = line
+        self._machine = machine
+        self._epochs = epochs
+
+    def own_columns(self, source: str) -> dict[str, str]:
+        return {"machine": "" if source_kind(source) in SEEN_ALIKE else self._machine}
+
+    def supersede(self, document_nos: Sequence[int]) -> None:
+        for nos in slices(document_nos):
+            self.connection.execute(
+                "INSERT INTO sight SELECT no, machine, fingerprint FROM document "
+                f"WHERE no IN ({marks(nos)}) AND machine NOT IN ('', ?) "
+                "ON CONFLICT (document_no, machine) DO UPDATE SET fingerprint = excluded.fingerprint",
+                (*nos, self._machine),
+            )
+
+    def next_seq(self) -> int:
+        """The number of this write. Other writers that want one wait for this one's commit."""
+        row = self.connection.execute(
+            f"UPDATE meta SET value = value + 1 WHERE key = 'seq' RETURNING value, {_LINE}",
+            (self.connection.native.system,),
+        ).fetchone()
+        if row is None:
+            raise StoreError("the catalog has lost count of its writes: restore a backup of the database")
+        seq, line = int(row[0]), str(row[1])
+        if line != self.line:
+            # Writes that a failover lost had the numbers that come now: they need another name.
+            self.connection.execute("INSERT INTO epoch VALUES (?, ?)", (seq, os.urandom(8).hex() + line))
+            self._drop_epochs()
+            self.line = line
+        return seq
+
+    def take_turn(self) -> None:
+        self.connection.execute("SELECT value FROM meta WHERE key = 'seq' FOR UPDATE")
+
+    def numbers(self, documents: int, chunks: int) -> tuple[int, int]:
+        if not documents and not chunks:
+            return 0, 0
+        row = self.connection.execute(
+            "SELECT CASE WHEN ? > 0 THEN take_numbers('document_no', ?) ELSE 0 END, "
+            "CASE WHEN ? > 0 THEN take_numbers('chunk_no', ?) ELSE 0 END",
+            (documents, documents, chunks, chunks),
+        ).fetchone()
+        assert row is not None
+        return int(row[0]), int(row[1])
+
+    def sources(self, names: Iterable[str]) -> dict[str, int]:
+        ordered = sorted(names)  # the same order for all who write, or two would wait for each other
+        numbers = self._locked(ordered) if len(ordered) == 1 else {}
+        while len(numbers) < len(ordered):  # one is new, or was dropped while this waited for it
+            for name in ordered:
+                self.connection.execute(
+                    "INSERT INTO source (name) VALUES (?) ON CONFLICT DO NOTHING", (name,)
+                )
+            numbers = self._locked(ordered)
+        return numbers
+
+    def source(self, name: str) -> int | None:
+        return self._locked([name]).get(name)
+
+    def _locked(self, names: Sequence[str]) -> dict[str, int]:
+        """The numbers of sources, whose rows stay locked. Raises `Busy` where another process has a turn."""
+        numbers = {}
+        for name, no, epoch, owner in self.connection.execute(
+            "SELECT s.name, s.no, l.epoch, l.owner FROM source s "
+            "LEFT JOIN lease l ON l.name = 'source:' || s.name AND l.until > clock_timestamp() "
+            f"WHERE s.name IN ({marks(names)}) ORDER BY s.name FOR UPDATE OF s",
+            names,
+        ):
+            if self._epochs.get(name) != epoch:
+                holder = f"by {owner}" if owner else "by no one any more: its turn ran out"
+                raise Busy(f"'{name}' is being indexed {holder}: try again when it has finished")
+            numbers[str(name)] = int(no)
+        return numbers

@@ -1,0 +1,158 @@
+"""Leases in the database: what only one machine may do at a time.
+
+A turn is a lease that is renewed while it lasts. Its event is set when the lease is lost, and the database
+refuses writes under a lost lease.
+"""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from ctx import file_writing, files
+from ctx.errors import Busy, StoreError
+
+if TYPE_CHECKING:  # an index in OpenSearch needs a machine's name, and not psycopg
+    from ctx.cluster.postgres import Database
+
+TTL_S = 30.0  # how long the others wait for a machine that died
+RENEWALS = 3  # within that time
+WAIT_S = 120.0  # for the turn of another machine that does the same work
+LOOK_S = 0.25
+
+
+class Leases:
+    """The leases of all that share a database, by the database's clock. `owner` is what others are told."""
+
+    def __init__(self, database: "Database", owner: str) -> None:
+        self._database = database
+        self._owner = owner
+
+    def lease(self, name: str, ttl_s: float) -> int | None:
+        """Takes a lease; its epoch, higher than any before it. None where somebody else has it."""
+        with self._database.transaction(write=True) as connection:
+            row = connection.execute(
+                "INSERT INTO lease AS l VALUES (?, 1, ?, clock_timestamp() + make_interval(secs => ?)) "
+                "ON CONFLICT (name) DO UPDATE SET epoch = l.epoch + 1, owner = excluded.owner, "
+                "until = excluded.until WHERE l.until <= clock_timestamp() RETURNING epoch",
+                (name, self._owner, ttl_s),
+            ).fetchone()
+        return None if row is None else int(row[0])
+
+    def renew(self, name: str, epoch: int, ttl_s: float) -> bool:
+        """Keeps a lease for `ttl_s` from now; False where it ran out and was taken, or was released."""
+        with self._database.transaction(write=True) as connection:
+            return bool(
+                connection.execute(
+                    "UPDATE lease SET until = clock_timestamp() + make_interval(secs => ?) "
+                    "WHERE name = ? AND epoch = ? AND until > '-infinity'",
+                    (ttl_s, name, epoch),
+                ).rowcount
+            )
+
+    def release(self, name: str, epoch: int) -> None:
+        """Gives a lease back; does nothing where somebody else has it by now."""
+        with self._database.transaction(write=True) as connection:
+            connection.execute(
+                "UPDATE lease SET until = '-infinity' WHERE name = ? AND epoch = ?", (name, epoch)
+            )
+
+    def holder(self, name: str) -> str | None:
+        """The owner of a lease; None where nobody has it."""
+        with self._database.transaction() as connection:
+            row = connection.execute(
+                "SELECT owner FROM lease WHERE name = ? AND until > clock_timestamp()", (name,)
+            ).fetchone()
+        return None if row is None else str(row[0])
+
+
+class TurnEvent(threading.Event):
+    """Set when a turn is lost, or when the caller's own event is set."""
+
+    def __init__(self, outer: threading.Event | None) -> None:
+        super().__init__()
+        self._outer = outer
+
+    def is_set(self) -> bool:
+        return super().is_set() or (self._outer is not None and self._outer.is_set())
+
+
+@contextmanager
+def turn(
+    leases: Leases, name: str, what: str, stop: threading.Event | None, *, ttl_s: float = TTL_S
+) -> Iterator[tuple[int, TurnEvent]]:
+    """Keeps a lease on `name` to the end of the block: its epoch, and an event that is set when it is lost.
+    Raises `Busy` with the holder's name.
+    """
+    epoch = leases.lease(name, ttl_s)
+    if epoch is None:
+        raise Busy(f"{what} by {leases.holder(name) or 'another machine'}: try again when it has finished")
+    ending = TurnEvent(stop)
+    over = threading.Event()
+
+    def renew() -> None:
+        renewed_s = time.monotonic()
+        while not over.wait(ttl_s / RENEWALS):
+            try:
+                if not leases.renew(name, epoch, ttl_s):
+                    break
+                renewed_s = time.monotonic()
+            except StoreError:
+                if time.monotonic() - renewed_s > ttl_s:
+                    break
+        if not over.is_set():
+            ending.set()
+
+    thread = threading.Thread(target=renew, name="ctx-turn", daemon=True)
+    thread.start()
+    try:
+        yield epoch, ending
+    finally:
+        over.set()
+        thread.join()
+        try:
+            leases.release(name, epoch)
+        except StoreError:
+            pass  # it expires
+
+
+@contextmanager
+def turn_or_done(
+    leases: Leases, name: str, what: str, done: Callable[[], bool], *, timeout_s: float = WAIT_S
+) -> Iterator[bool]:
+    """A block that only one machine runs at a time, with True; or with False as soon as `done()`, because
+    another machine did the work. Raises `Busy` where neither happens in time.
+    """
+    ends_s = time.monotonic() + timeout_s
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(turn(leases, name, what, None))
+                mine = True
+                break
+            except Busy:
+                if done():
+                    mine = False
+                    break
+                if time.monotonic() > ends_s:
+                    raise
+                time.sleep(LOOK_S)
+        yield mine
+
+
+def machine_name(folder: str) -> str:
+    """This machine's name: the host's, and a few letters that are made once. Raises `StoreError`."""
+    path = os.path.join(folder, "machine")
+    try:
+        try:
+            return files.read_file(path).decode("utf-8").strip()
+        except FileNotFoundError:
+            files.make_folder(folder, beneath=folder)
+            name = f"{socket.gethostname()}-{os.urandom(3).hex()}"
+            file_writing.replace(path, f"{name}\n".encode())
+            return name
+    except OSError as error:
+        raise StoreError(f"cannot keep this machine's name beside [db] path: {error.strerror}") from error

@@ -1,0 +1,264 @@
+"""Moves a whole store to a database that machines share, or back to a file: catalog, memories, keys, sessions
+and script values, under the same ids.
+
+A move may be broken off and started again: what is there already, and equal, is skipped. Documents go in the
+order of their chunks, so that of two with the same score the same one comes first.
+"""
+
+import hashlib
+import os
+import time
+from contextlib import ExitStack, closing
+from itertools import islice
+from typing import NamedTuple
+
+from ctx.assemble import open_keys
+from ctx.cluster import open_database
+from ctx.cluster.catalog import PostgresCatalog
+from ctx.cluster.script_values import SharedScriptStore
+from ctx.cluster.sessions import SharedSessions
+from ctx.config import Config
+from ctx.errors import BadRequest, ConfigError, StoreError
+from ctx.extensions.store import FileScriptStore, ScriptStore
+from ctx.memory.moving import Progress, move_memories
+from ctx.memory.moving import check_target as check_banks
+from ctx.memory.store import open_rows
+from ctx.packs.packs import session_files
+from ctx.packs.sessions import FileSessions, Sessions
+from ctx.server.keys import KeyRecord
+from ctx.store.plane import open_catalog
+from ctx.store.rows import StoredDocument
+from ctx.store.sqlite_catalog import SqliteCatalog
+from ctx.types import JSON
+
+SqlCatalog = SqliteCatalog | PostgresCatalog
+
+SAME = "both are the same store; name another one with --to or --from"
+BATCH = 64  # documents of one transaction
+_WAIT_S = 60.0
+
+
+class Report(NamedTuple):
+    """The counts of a move; the digests cover everything that was compared."""
+
+    documents: int
+    chunks: int
+    embeddings: int
+    passed_over: int  # documents
+    digest: str
+    banks: int
+    memories: int
+    memory_digest: str
+    keys: int
+    sessions: int
+    values: int  # that scripts keep
+
+
+def migrate(config: Config, origin: str, target: str, *, replace: bool, progress: Progress) -> Report:
+    """Copies a store to another place and compares the two; a place is the address of a database or the path
+    of a file. The target is marked as unfinished from the first write to the last comparison.
+
+    Nobody may write either meanwhile. Raises `BadRequest` where the target holds what the origin lacks
+    (`replace` drops it), `StoreError`.
+    """
+    with (
+        open_catalog(origin, config.db.path) as source,
+        open_catalog(target, config.db.path) as goal,
+        closing(open_rows(origin)) as rows,
+        closing(open_rows(target)) as goal_rows,
+    ):
+        if source.unfinished():
+            raise StoreError(
+                "the store to be moved is itself one whose move was broken off: finish that first"
+            )
+        if not replace:
+            check_target(source, goal)
+            check_banks(rows, goal_rows)
+        goal.mark_unfinished(True)
+        if source.unfinished():
+            goal.mark_unfinished(False)
+            raise BadRequest(SAME)
+        documents = move(source, goal, progress=progress)
+        memories = move_memories(rows, goal_rows, progress=progress)
+        report = Report(
+            *documents,
+            memories.banks,
+            memories.memories,
+            memories.digest,
+            _moved_keys(origin, target),
+            _moved_sessions(config, origin, target),
+            _moved_values(origin, target),
+        )
+        goal.mark_unfinished(False)
+        return report
+
+
+class Moved(NamedTuple):
+    """The counts of a catalog's move. `digest` covers ids, texts, chunks and metadata."""
+
+    documents: int
+    chunks: int
+    embeddings: int
+    passed_over: int
+    digest: str
+
+
+def check_target(origin: SqlCatalog, target: SqlCatalog) -> None:
+    """Raises `BadRequest` where the target holds documents that the origin lacks. Changes nothing."""
+    excess = _excess(origin, target)
+    if excess:
+        count = sum(map(len, excess.values()))
+        raise BadRequest(
+            f"documents that the store to be moved lacks: {count:,} (of {', '.join(excess)}); "
+            "name an empty store, or drop them with --replace"
+        )
+
+
+def move(origin: SqlCatalog, target: SqlCatalog, *, progress: Progress) -> Moved:
+    """Copies `origin` to `target`, deletes what only the target holds, and compares the two. Nobody may write
+    either meanwhile. Raises `StoreError` where they differ afterwards.
+    """
+    for source, source_ids in _excess(origin, target).items():
+        target.delete_documents(source, source_ids)
+    total = origin.stats()["documents"]
+    count = passed_over = 0
+    ids = origin.ids()
+    while batch := list(islice(ids, BATCH)):
+        pairs = [(_document(origin, id), target.document(id)) for id in batch]
+        news = [(entry.document, entry.chunks) for entry, twin in pairs if not _equal(entry, twin)]
+        target.put_documents(news)
+        count += len(batch)
+        passed_over += len(batch) - len(news)
+        progress("documents", count, total)
+    embeddings = sum(_move_embeddings(origin, target, model, progress) for model in origin.models())
+    for status in origin.statuses(None, ()):
+        _move_runs(origin, target, status.name, status.last_indexed_ms)
+    digests = [digest(catalog) for catalog in (origin, target)]
+    if digests[0] != digests[1]:
+        raise StoreError("what was moved is not what was there: was either written meanwhile? Run it again")
+    stats = target.stats()
+    return Moved(stats["documents"], stats["chunks"], embeddings, passed_over, digests[1])
+
+
+def digest(catalog: SqlCatalog) -> str:
+    """A digest of every document with its chunks, the same for every engine and numbering."""
+    total = hashlib.sha256()
+    for entry in catalog.export():
+        document = entry.document._replace(metadata={})
+        metadata = sorted(entry.document.metadata.items())
+        total.update(repr((tuple(document), metadata, [tuple(chunk) for chunk in entry.chunks])).encode())
+    return total.hexdigest()
+
+
+def _excess(origin: SqlCatalog, target: SqlCatalog) -> dict[str, list[str]]:
+    """The documents that only the target holds: source -> source_ids."""
+    excess: dict[str, list[str]] = {}
+    for status in target.statuses(None, ()):
+        ours = origin.fingerprints(status.name)
+        foreign = [source_id for source_id in target.fingerprints(status.name) if source_id not in ours]
+        if foreign:
+            excess[status.name] = foreign
+    return excess
+
+
+def _document(catalog: SqlCatalog, id: str) -> StoredDocument:
+    entry = catalog.document(id)
+    if entry is None:
+        raise StoreError(
+            "a document was deleted while the store was moved: stop whoever writes, and run it again"
+        )
+    return entry
+
+
+def _equal(entry: StoredDocument, twin: StoredDocument | None) -> bool:
+    return twin is not None and entry.document == twin.document and entry.chunks == twin.chunks
+
+
+def _move_embeddings(origin: SqlCatalog, target: SqlCatalog, model: str, progress: Progress) -> int:
+    """Copies the vectors of the texts that are pending in the target; how many."""
+    count = 0
+    total = target.pending_count(model)
+    numbers = (chunk.chunk_no for chunk in list(target.pending_chunks(model)))
+    while batch := list(islice(numbers, 10 * BATCH)):
+        hashes = [text_hash for text_hash, _ in target.pending_texts(model, len(batch), batch)]
+        vectors = origin.vectors_of(model, hashes)
+        target.put_embeddings(model, list(vectors.items()))
+        count += len(vectors)
+        progress("embeddings", min(count, total), total)
+    return count
+
+
+def _move_runs(origin: SqlCatalog, target: SqlCatalog, source: str, succeeded_ms: int | None) -> None:
+    run = origin.last_run(source)
+    if run is None or run == target.last_run(source):
+        return
+    if succeeded_ms is not None and not run.ok:
+        target.record_run(source, run._replace(finished_ms=succeeded_ms, ok=True, note=None))
+    target.record_run(source, run)
+
+
+def _moved_keys(origin: str, target: str) -> int:
+    with closing(open_keys(origin)) as source, closing(open_keys(target)) as goal:
+        records = source.list()
+        goal.add(records)
+        present = {record.id: record for record in goal.list()}
+        absent = [record for record in records if not _kept(record, present.get(record.id))]
+    if absent:
+        raise StoreError("the keys that were moved are not those that were there: run it again")
+    return len(records)
+
+
+def _kept(record: KeyRecord, other: KeyRecord | None) -> bool:
+    """Whether a key was moved. One that was revoked at the target since an earlier move stays revoked."""
+    if other is None or other != record._replace(revoked_ms=other.revoked_ms):
+        return False
+    return other.revoked_ms is not None or record.revoked_ms is None
+
+
+def _moved_sessions(config: Config, origin: str, target: str) -> int:
+    """Copies the sessions of packs' clients; how many. Session files belong to the user, not to a store."""
+    try:
+        paths = session_files(config.packs.enabled, config.packs.settings, config.root, os.environ)
+    except ConfigError:
+        return 0  # a pack that does not load has no sessions
+    count = 0
+    for pack, path in paths.items():
+        with ExitStack() as opened:
+            source, goal = (_open_sessions(opened, address, pack, path) for address in (origin, target))
+            entries = source.all()
+            goal.take_over(entries)
+            count += len(entries)
+            if _by_id(source) != {id: data for id, data in _by_id(goal).items() if id in _by_id(source)}:
+                raise StoreError(f"the sessions of {pack} that were moved are not those that were there")
+    return count
+
+
+def _open_sessions(opened: ExitStack, place: str, pack: str, path: str) -> Sessions:
+    if "://" not in place:
+        return FileSessions(path)
+    database = opened.enter_context(open_database(place))
+    return SharedSessions(database, pack)
+
+
+def _by_id(sessions: Sessions) -> dict[str, JSON]:
+    """Session id -> the values it keeps."""
+    return {str(data["id"]): data.get("kv") or {} for data in sessions.all()}
+
+
+def _moved_values(origin: str, target: str) -> int:
+    with ExitStack() as opened:
+        source, goal = (_open_values(opened, address) for address in (origin, target))
+        rows = source.rows(time.monotonic() + _WAIT_S)
+        goal.take_over(rows, time.monotonic() + _WAIT_S)
+        if not set(rows) <= set(goal.rows(time.monotonic() + _WAIT_S)):
+            raise StoreError(
+                "what scripts keep is not what was there: was it written meanwhile? Run it again"
+            )
+    return len(rows)
+
+
+def _open_values(opened: ExitStack, place: str) -> ScriptStore:
+    if "://" not in place:
+        return opened.enter_context(closing(FileScriptStore(place)))
+    database = opened.enter_context(open_database(place))
+    return SharedScriptStore(database)

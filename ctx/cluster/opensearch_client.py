@@ -1,0 +1,315 @@
+"""Requests to the nodes of an OpenSearch, by opensearch-py.
+
+The library spreads requests over the nodes and leaves out one that fails. Every request of ctx may be sent
+twice with the same effect (documents carry external versions), so failed ones are sent again.
+"""
+
+import base64
+import json
+import logging
+import ssl
+import time
+from collections.abc import Callable, Iterable, Sequence
+from urllib.parse import unquote, urlsplit
+
+from opensearchpy import OpenSearch
+from opensearchpy.exceptions import (
+    ConnectionError,
+    ConnectionTimeout,
+    SerializationError,
+    SSLError,
+    TransportError,
+)
+from opensearchpy.helpers import streaming_bulk
+
+from ctx import __version__
+from ctx.config.settings import Index
+from ctx.errors import Busy, ConfigError, StoreError
+from ctx.types import JSON
+
+logger = logging.getLogger(__name__)
+
+OLDEST = 3  # the server's major version: before it, scores have another factor
+HURRY_S = 1.0  # the time limit of a health probe, for each node
+_SLOW = 6.0  # times the time limit, for requests that write: a refresh builds graphs
+_PAUSE_S = 0.1  # before the second try, doubled with each
+_LONGEST_PAUSE_S = 5.0
+_SPARED_S = 10.0  # how long a node that failed is left out
+_CONNECTIONS = 64  # to each node
+BULK_BYTES = 4 << 20
+BULK_RETRIES = 6  # of what the server has no room for: it may merge graphs for a minute
+BULK_PAUSE_S = 1  # doubled with each
+_AGAIN = frozenset({429, 502, 503, 504})
+_MEANINGS = {
+    401: "OpenSearch refuses the credentials: set [index] api_key, or user and password in its url",
+    403: "OpenSearch refuses this to the user of [index]: grant it its indices (`NAME-*`)",
+    502: "OpenSearch cannot answer just now: shards or nodes of it are missing",
+    503: "OpenSearch cannot answer just now: shards or nodes of it are missing",
+    504: "OpenSearch cannot answer just now: shards or nodes of it are missing",
+}
+_UNKNOWN_HOST = ("Name or service not known", "nodename nor servname", "No address associated")
+
+
+def node_addresses(text: str) -> tuple[list[dict[str, JSON]], tuple[str, str] | None]:
+    """The nodes in a comma-separated list of URLs, and the first user and password in it. Raises
+    `ConfigError`.
+    """
+    nodes: list[dict[str, JSON]] = []
+    credentials = None
+    for part in filter(None, map(str.strip, text.split(","))):
+        try:
+            address = urlsplit(part)
+            port = address.port or 9200
+        except ValueError:
+            address, port = urlsplit(""), 0
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ConfigError(
+                "[index] url: write https://host:9200 (or http://), several with commas between"
+            )
+        secured = address.scheme == "https"
+        nodes.append(
+            {
+                "host": address.hostname,
+                "port": port,
+                "use_ssl": secured,
+                "url_prefix": address.path.rstrip("/"),
+            }
+        )
+        if credentials is None and address.username is not None:
+            credentials = unquote(address.username), unquote(address.password or "")
+    if not nodes:
+        raise ConfigError("[index] url: is empty; write https://host:9200, several with commas")
+    return nodes, credentials
+
+
+def _headers(settings: Index, credentials: tuple[str, str] | None) -> dict[str, str]:
+    headers = {"user-agent": f"ctx/{__version__}"}
+    if settings.api_key:
+        headers["authorization"] = f"ApiKey {settings.api_key}"
+    elif credentials is not None:
+        pair = base64.b64encode(":".join(credentials).encode())
+        headers["authorization"] = f"Basic {pair.decode()}"
+    return headers
+
+
+class Refusal(StoreError):
+    """A reply that is an error. `kind` is the server's word for it (`index_not_found_exception`)."""
+
+    def __init__(self, message: str, status: int, kind: str, reason: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.reason = reason
+
+
+class Client:
+    """Sends requests to whichever node answers. Safe from several threads. Raises `StoreError`, `Refusal`,
+    `Busy`.
+    """
+
+    def __init__(self, settings: Index) -> None:
+        """Raises `ConfigError` for an address or a certificate that cannot be read."""
+        nodes, credentials = node_addresses(settings.url or "")
+        self._timeout_s = settings.timeout_secs
+        self._retries = settings.max_retries
+        self._checked = False
+        self.engine = OpenSearch(
+            nodes,
+            headers=_headers(settings, credentials),
+            ssl_context=_tls(settings.ca_file) if any(node["use_ssl"] for node in nodes) else None,
+            timeout=settings.timeout_secs,
+            max_retries=len(nodes) - 1,  # each node once; `_answer` begins again after a pause
+            retry_on_timeout=True,
+            pool_maxsize=_CONNECTIONS,
+            dead_timeout=_SPARED_S,
+        )
+
+    def close(self) -> None:
+        self.engine.close()
+
+    def ask(
+        self, method: str, path: str, body: JSON = None, *, missing: bool = False, slow: bool = False
+    ) -> JSON:
+        """The reply to a request. `missing`: None where there is no such index, alias or document. `slow`: it
+        may take longer.
+        """
+        try:
+            return self._answer(method, path, body, slow=slow)
+        except Refusal as error:
+            if error.status == 404 and missing:
+                return None
+            raise
+
+    def write(self, alias: str, actions: Iterable[dict[str, JSON]]) -> None:
+        """Writes and deletes documents, a few megabytes a request. What the server has no room for is sent
+        again for a minute. Raises the first error that is final.
+
+        409 means that a newer version is in place, 404 that a deleted document is gone: both are fine.
+        """
+        self._check()
+        try:
+            for _, item in streaming_bulk(
+                self.engine,
+                actions,
+                index=alias,
+                require_alias=True,
+                max_chunk_bytes=BULK_BYTES,
+                raise_on_error=False,
+                max_retries=BULK_RETRIES,
+                initial_backoff=BULK_PAUSE_S,
+                max_backoff=20,
+                request_timeout=self._timeout_s * _SLOW,
+            ):
+                entry = next(iter(item.values()))
+                status, error = entry["status"], entry.get("error")
+                if status >= 400 and status != 409 and (error or status != 404):
+                    raise refusal(status, error)  # 404 with an error: the index is missing
+        except ConnectionError as error:
+            raise StoreError(_unreachable(error)) from error
+        except TransportError as error:
+            raise refusal(*_details(error)) from error
+
+    def search_all(self, searches: Sequence[tuple[JSON, JSON]]) -> list[JSON]:
+        """The replies to searches, each a header and a body, in one request."""
+        lines = "".join(f"{json.dumps(part)}\n" for search in searches for part in search)
+        replies = self._answer("POST", "/_msearch", lines, failures=lambda reply: reply["responses"])
+        return list(replies["responses"])
+
+    def documents(self, addresses: Sequence[JSON], *, hurried: bool = False) -> list[JSON]:
+        """The replies of `_mget`. A document is missing where its index is; where its shard is on no node, it
+        may still exist.
+        """
+
+        def lost(reply: JSON) -> list[JSON]:
+            return [
+                document
+                for document in reply["docs"]
+                if "error" in document and document["error"].get("type") != "index_not_found_exception"
+            ]
+
+        replies = self._answer("POST", "/_mget", {"docs": addresses}, failures=lost, hurried=hurried)
+        return list(replies["docs"])
+
+    def _check(self, *, hurried: bool = False) -> None:
+        if not self._checked:
+            self.version(hurried=hurried)
+
+    def version(self, *, hurried: bool = False) -> str:
+        """The server's version. Raises `StoreError` where it is no OpenSearch that ctx knows."""
+        about = self._answer("GET", "/", hurried=hurried, checked=True)
+        version = about.get("version", {}) if isinstance(about, dict) else {}
+        number = str(version.get("number", ""))
+        major = number.partition(".")[0]
+        if version.get("distribution") != "opensearch":
+            raise StoreError("[index] url is no OpenSearch: name the address of one (https://host:9200)")
+        if not major.isdigit() or int(major) < OLDEST:
+            raise StoreError(f"[index] url is OpenSearch {number}, and ctx needs {OLDEST}.0 or newer")
+        self._checked = True
+        return number
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        body: JSON = None,
+        *,
+        failures: Callable[[JSON], list[JSON]] = lambda reply: [],
+        slow: bool = False,
+        hurried: bool = False,
+        checked: bool = False,
+    ) -> JSON:
+        """The reply. A request is sent again after a pause where it, or one of the parts that `failures`
+        gives, is an error that may pass.
+        """
+        if not checked:
+            self._check(hurried=hurried)
+        kind = "application/x-ndjson" if isinstance(body, str) else "application/json"
+        timeout_s = HURRY_S if hurried else self._timeout_s * (_SLOW if slow else 1)
+        pause_s = _PAUSE_S
+        for tries_left in reversed(range(1 if hurried else self._retries + 1)):
+            try:
+                reply = self.engine.transport.perform_request(
+                    method, path, body=body, timeout=timeout_s, headers={"content-type": kind}
+                )
+                failed = [part for part in failures(reply) if "error" in part]
+                if not failed:
+                    return reply
+                # A part of `_mget` has no status.
+                status, details = failed[0].get("status", 503), failed[0]["error"]
+            except SerializationError as error:
+                raise StoreError(
+                    "[index] url answers with something that is not JSON: is it an OpenSearch?"
+                ) from error
+            except ConnectionError as error:
+                if not tries_left or _hopeless(error):
+                    raise StoreError(_unreachable(error)) from error
+                status, details = 503, None
+            except TransportError as error:
+                status, details = _details(error)
+            if not (tries_left and _passing(status, details)):
+                raise refusal(status, details)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        raise AssertionError("unreachable")
+
+
+def _passing(status: int, error: JSON) -> bool:
+    """Whether another try may succeed: there was no room, or a node went away during a search."""
+    kind = error.get("type") if isinstance(error, dict) else None
+    return status in _AGAIN or (status == 500 and kind == "search_phase_execution_exception")
+
+
+def refusal(status: int, error: JSON) -> StoreError:
+    """Our error for one of the server's, which says what to do."""
+    details: dict[str, JSON] = error if isinstance(error, dict) else {"reason": str(error)}
+    kind, reason = str(details.get("type") or ""), str(details.get("reason") or "")[:300]
+    if _read_only(status, kind):
+        message = (
+            "OpenSearch has made the index read only, most often for want of room on a disk: free some, "
+            "then lift the block (index.blocks.read_only_allow_delete)"
+        )
+    elif status == 429:
+        return Busy("OpenSearch has too much to do: try again")
+    elif status in _MEANINGS:
+        message = _MEANINGS[status]
+    else:
+        message = "OpenSearch could not answer: see the log"
+        logger.warning("search engine refuses status=%d kind=%s reason=%s", status, kind, reason)
+    return Refusal(message, status, kind, reason)
+
+
+def _read_only(status: int, kind: str | None) -> bool:
+    """Whether an index takes no writes until somebody frees room. With 503 it is a cluster without a manager,
+    which passes.
+    """
+    return kind == "cluster_block_exception" and status != 503
+
+
+def _details(error: TransportError) -> tuple[int, JSON]:
+    """The status of a reply that is an error, and the server's description of it."""
+    info = error.info
+    return int(error.status_code), info.get("error") if isinstance(info, dict) else error.error
+
+
+def _tls(ca_file: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"[index] ca_file: no certificates can be read there ({error})") from error
+
+
+def _hopeless(error: ConnectionError) -> bool:
+    """Whether the nodes hang, which took long enough, or the address is wrong."""
+    signs = ("timed out", *_UNKNOWN_HOST)
+    return isinstance(error, ConnectionTimeout | SSLError) or any(sign in str(error) for sign in signs)
+
+
+def _unreachable(error: ConnectionError) -> str:
+    text = str(error)
+    if "WRONG_VERSION_NUMBER" in text.upper():
+        return "[index] url says https, and the server there has no TLS: write http://, or set TLS up there"
+    if isinstance(error, SSLError):
+        return "the certificate of [index] url is not trusted: name its authority in [index] ca_file"
+    if any(sign in text for sign in _UNKNOWN_HOST):
+        return "no machine has the host name in [index] url: check it, or the name service"
+    return "OpenSearch cannot be reached: is it running, and is [index] url its address?"

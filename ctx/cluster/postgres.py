@@ -1,0 +1,280 @@
+"""The connection to PostgreSQL: a pool, transactions, errors and migrations.
+
+The SQL of the other modules is SQLite's, with `?` for a value. psycopg_pool replaces broken connections, so
+that after a failover the next transaction runs on the server that took over. Nothing is sent twice: a write
+whose commit got no reply is reported as unknown (`LOST`).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Self
+
+import psycopg
+from psycopg import IsolationLevel, errors
+from psycopg.adapt import Loader
+from psycopg.types.string import StrDumper
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+
+from ctx.cluster.address import POOLED, address_of, connection_failure
+from ctx.errors import Busy, StoreError
+from ctx.store.record import TOO_LARGE, unfit
+
+OLDEST = 14  # the server's version
+FAILOVER_S = 20.0  # how long a transaction waits for a connection
+CONNECTIONS = 16  # of one process
+RECONNECT_S = 30.0  # then the pool gives up, and the next transaction starts with short pauses again
+_ESCAPE = "\x1a"  # PostgreSQL's texts cannot hold U+0000: it is stored as this character and a letter
+# Set on each connection, unless [store] url sets them: a pooler drops them from the address.
+_LIMITS = {"statement_timeout": "120s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "120s"}
+_SET_LIMITS = "SELECT {} WHERE current_setting('lock_timeout') = '0'".format(
+    ", ".join(f"set_config('{name}', '{limit}', false)" for name, limit in _LIMITS.items())
+)
+_MIGRATION_LOCK = 0x637478  # "ctx"
+
+LOST = "the connection broke during the commit, so it is not known whether this was stored: check, and retry"
+_ORDER = """
+    SELECT pg_encoding_to_char(encoding), datcollate, current_database(), to_json(d)->>'datlocprovider'
+    FROM pg_database d WHERE datname = current_database()
+"""
+
+_RETRY = "the catalog is being written by another process: try again"
+_PASSING: dict[type[psycopg.Error], str] = {
+    errors.LockNotAvailable: _RETRY,
+    errors.DeadlockDetected: _RETRY,
+    errors.SerializationFailure: _RETRY,
+    errors.QueryCanceled: "the database took too long to answer: try again",
+    errors.ReadOnlySqlTransaction: "the database takes no writes just now (it is a standby): try again",
+}
+_FINAL: dict[type[psycopg.Error], str] = {
+    errors.NumericValueOutOfRange: TOO_LARGE,
+    errors.ProgramLimitExceeded: TOO_LARGE,
+    errors.DiskFull: "the disk of the database is full, and nothing was changed: free some space and retry",
+    errors.InsufficientPrivilege: "the database refuses this to the user of [store] url: grant it, or name "
+    "the owner of the database",
+    errors.DuplicatePreparedStatement: POOLED,
+    errors.InvalidSqlStatementName: POOLED,
+}
+
+
+def store_error(error: psycopg.Error) -> StoreError:
+    """Our error for one of PostgreSQL's; raise it `from` that one. It holds no address and no statement."""
+    for kind in type(error).__mro__:
+        if kind in _PASSING:
+            return Busy(_PASSING[kind])
+        if kind in _FINAL:
+            return StoreError(_FINAL[kind])
+    if isinstance(error, psycopg.OperationalError):
+        return StoreError(connection_failure(error))
+    return StoreError("the database could not answer: see the log")
+
+
+@contextmanager
+def translating() -> Iterator[None]:
+    """Turns psycopg's errors, and values that it cannot store, into `StoreError` and `Busy`."""
+    try:
+        yield
+    except PoolClosed as error:
+        raise StoreError("the catalog is closed") from error
+    except psycopg.Error as error:
+        raise store_error(error) from error
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise unfit(error) from error
+
+
+class _TextDumper(StrDumper):
+    def dump(self, obj: str) -> Any:
+        if "\0" in obj or _ESCAPE in obj:
+            obj = obj.replace(_ESCAPE, f"{_ESCAPE}s").replace("\0", f"{_ESCAPE}0")
+        return super().dump(obj)
+
+
+class _TextLoader(Loader):
+    def load(self, data: Any) -> str:
+        text = str(data, "utf-8")
+        if _ESCAPE in text:
+            text = text.replace(f"{_ESCAPE}0", "\0").replace(f"{_ESCAPE}s", _ESCAPE)
+        return text
+
+
+@cache
+def _native(sql: str) -> bytes:
+    """A statement with psycopg's placeholders."""
+    return sql.replace("%", "%%").replace("?", "%s").encode()
+
+
+class _Native(psycopg.Connection[tuple[Any, ...]]):
+    system = "-"  # the server's identifier, which its standbys share; "-" where this user may not ask for it
+
+
+class Connection:
+    """A transaction's connection. One thread at a time."""
+
+    def __init__(self, native: _Native) -> None:
+        self.native = native
+
+    def execute(self, sql: str, values: Sequence[Any] = (), /) -> "psycopg.Cursor[Any]":
+        return self.native.execute(_native(sql), values or None)
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> "psycopg.Cursor[Any]":
+        """Runs a statement for each row; all of them are sent before a reply is awaited."""
+        cursor = self.native.cursor()
+        cursor.executemany(_native(sql), list(rows))
+        return cursor
+
+    def stream(self, sql: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """Rows, read from the server a thousand at a time."""
+        with self.native.cursor(name="stream") as cursor:
+            cursor.itersize = 1000
+            cursor.execute(_native(sql), values or None)
+            yield from cursor
+
+
+class Database:
+    """A PostgreSQL database and this process's connections to it. Safe from several threads; close it."""
+
+    def __init__(self, url: str, *, timeout_s: float = FAILOVER_S) -> None:
+        """Connects once, to check the server. `timeout_s`: how long a transaction waits for a connection.
+
+        Raises `StoreError` with the reason where the server cannot be reached, refuses, is too old or sorts
+        texts in another order than that of their code points.
+        """
+        self._address = address_of(url)
+        with translating(), psycopg.connect(self._address) as native:
+            _check_server(native)
+        self._pool = ConnectionPool(
+            self._address,
+            connection_class=_Native,
+            min_size=0,
+            max_size=CONNECTIONS,
+            open=True,
+            configure=_configure,
+            check=self._check,
+            timeout=timeout_s,
+            reconnect_timeout=RECONNECT_S,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _check(self, native: _Native) -> None:
+        """Runs when the pool hands out a connection. If one is broken the others probably are too."""
+        try:
+            ConnectionPool.check_connection(native)
+        except psycopg.OperationalError:
+            self._pool.drain()
+            raise
+
+    @contextmanager
+    def transaction(self, *, write: bool = False, timeout_s: float | None = None) -> Iterator[Connection]:
+        """A transaction: committed at the end, rolled back on any exception. Without `write` it reads one
+        snapshot. `timeout_s`: how long to wait for a connection, if not as long as usual.
+
+        Raises `Busy` where other writers hold a lock for too long or all connections are in use, and
+        `StoreError` for everything else.
+        """
+        with translating():
+            native = self._connection(timeout_s)
+            try:
+                with native:
+                    native.read_only = not write
+                    native.isolation_level = (
+                        IsolationLevel.READ_COMMITTED if write else IsolationLevel.REPEATABLE_READ
+                    )
+                    yield Connection(native)
+                    _commit(native, write)
+            finally:
+                self._pool.putconn(native)
+
+    def _connection(self, timeout_s: float | None) -> _Native:
+        try:
+            return self._pool.getconn(timeout_s)
+        except PoolTimeout as error:
+            # The pool does not say why: ask the server.
+            psycopg.connect(self._address, connect_timeout=2).close()
+            raise Busy("all connections to the database are in use: try again") from error
+
+    def vacuum(self, tables: Sequence[str]) -> None:
+        """Frees the space of deleted rows. Raises `StoreError`."""
+        with translating(), psycopg.connect(self._address, autocommit=True) as native:
+            native.execute(f"VACUUM {', '.join(tables)}".encode())
+
+    def migrate(self, component: str, migrations: Sequence[str]) -> None:
+        """Brings one component's tables up to date; `migrations[n]` leads from version n to n + 1.
+
+        Raises `StoreError` for tables of a newer ctx.
+        """
+        with self.transaction() as connection:
+            if _version(connection, component) == len(migrations):
+                return
+        with self.transaction(write=True) as connection:
+            connection.execute("SET LOCAL statement_timeout = 0")
+            connection.execute("SELECT pg_advisory_xact_lock(?)", (_MIGRATION_LOCK,))
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BIGINT NOT NULL)"
+            )
+            version = _version(connection, component)
+            if version > len(migrations):
+                raise StoreError(
+                    f"the catalog was written by a newer ctx ({component} version {version}, "
+                    f"this program knows {len(migrations)}): upgrade ctx"
+                )
+            for sql in migrations[version:]:
+                connection.native.execute(sql.encode())
+            connection.execute(
+                "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                (f"schema.{component}", len(migrations)),
+            )
+
+
+def _configure(native: _Native) -> None:
+    native.adapters.register_dumper(str, _TextDumper)
+    native.adapters.register_loader("text", _TextLoader)
+    native.execute(_SET_LIMITS.encode())
+    native.commit()
+    try:
+        row = native.execute("SELECT system_identifier::text FROM pg_control_system()").fetchone()
+        native.system = str(row[0]) if row else "-"
+    except errors.InsufficientPrivilege:
+        pass
+    native.rollback()
+
+
+def _commit(native: _Native, write: bool) -> None:
+    try:
+        native.commit()
+    except psycopg.OperationalError as error:
+        if write and native.broken:
+            raise StoreError(LOST) from error
+        raise
+
+
+def _version(connection: Connection, component: str) -> int:
+    if connection.execute("SELECT to_regclass('meta')").fetchone() == (None,):
+        return 0
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (f"schema.{component}",)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _check_server(native: psycopg.Connection[Any]) -> None:
+    version = native.info.server_version // 10_000
+    if version < OLDEST:
+        raise StoreError(f"the database is PostgreSQL {version}, and ctx needs {OLDEST} or newer: upgrade it")
+    row = native.execute(_ORDER.encode()).fetchone()
+    assert row is not None
+    encoding, collation, name, provider = row
+    # The builtin provider ("b") only knows code point order; ICU ("i") does not know it.
+    ordered = provider == "b" or (
+        provider != "i" and collation.replace("-", "").lower() in ("c", "c.utf8", "posix")
+    )
+    if encoding != "UTF8" or not ordered:
+        raise StoreError(
+            f"the database sorts texts as {encoding} {collation}, and ctx needs C.UTF-8: make it anew with "
+            f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C.UTF-8'"
+        )
