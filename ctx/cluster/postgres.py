@@ -22,8 +22,9 @@ from ctx.store.record import TOO_LARGE, unfit
 
 OLDEST = 14  # the server's version
 FAILOVER_S = 20.0  # how long a transaction waits for a connection
+AWAY_S = 1.0  # and once one has waited in vain, until the database is back
 CONNECTIONS = 16  # of one process
-RECONNECT_S = 30.0  # then the pool gives up, and the next transaction starts with short pauses again
+RECONNECT_S = 1.0  # then the pool would give up; we start it again, or its pauses would double each time
 _ESCAPE = "\x1a"  # PostgreSQL's texts cannot hold U+0000: it is stored as this character and a letter
 # Set on each connection, unless [store] url sets them: a pooler drops them from the address.
 _LIMITS = {"statement_timeout": "120s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "120s"}
@@ -140,6 +141,8 @@ class Database:
         texts in another order than that of their code points.
         """
         self._address = address_of(url)
+        self._timeout_s = timeout_s
+        self._away = False
         with translating(), psycopg.connect(self._address) as native:
             _check_server(native)
         self._pool = ConnectionPool(
@@ -150,8 +153,8 @@ class Database:
             open=True,
             configure=_configure,
             check=self._check,
-            timeout=timeout_s,
             reconnect_timeout=RECONNECT_S,
+            reconnect_failed=ConnectionPool.check,
         )
 
     def __enter__(self) -> Self:
@@ -193,12 +196,19 @@ class Database:
                 self._pool.putconn(native)
 
     def _connection(self, timeout_s: float | None) -> _Native:
+        usual_s = AWAY_S if self._away else self._timeout_s
         try:
-            return self._pool.getconn(timeout_s)
+            native = self._pool.getconn(usual_s if timeout_s is None else timeout_s)
         except PoolTimeout as error:
+            was_away, self._away = self._away, self._away or timeout_s is None
             # The pool does not say why: ask the server.
             psycopg.connect(self._address, connect_timeout=2).close()
-            raise Busy("all connections to the database are in use: try again") from error
+            self._away = False
+            if was_away and timeout_s is None:
+                return self._connection(None)
+            raise Busy("no connection to the database was free in time: try again") from error
+        self._away = False
+        return native
 
     def vacuum(self, tables: Sequence[str]) -> None:
         """Frees the space of deleted rows. Raises `StoreError`."""

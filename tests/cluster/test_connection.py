@@ -268,7 +268,7 @@ def test_all_connections_in_use_is_busy_and_not_away(database_url: str) -> None:
     with bare_table(database_url) as database, ExitStack() as held:
         for _ in range(CONNECTIONS):
             held.enter_context(database.transaction())
-        with pytest.raises(Busy, match="in use"), database.transaction(timeout_s=0.1):
+        with pytest.raises(Busy, match="free in time"), database.transaction(timeout_s=0.1):
             pass
 
 
