@@ -355,6 +355,8 @@ class OpenSearchIndex:
             return "it is of another catalog, or of one that was restored"
         if state.model != model:
             return "it is of another model"
+        if state.unfinished and catalog.history(state.unfinished.target) != state.unfinished.history:
+            return "its unfinished writes are of another history"
         return None
 
     def _follow_words(self, catalog: Catalog, model: str | None) -> int:
@@ -395,19 +397,25 @@ class OpenSearchIndex:
         return target
 
     def _write_vectors(self, catalog: Catalog, model: str, target: int) -> State:
-        """Brings the vectors up to a seq."""
+        """Brings the vectors up to a seq; first up to the target of a catch-up that broke off."""
         part = self._vectors
         state = self._begin(part, catalog, model, queries.VECTOR_SETTINGS, queries.vector_mappings())
+        if state.unfinished:
+            state = self._pump_vectors(catalog, model, state, state.unfinished.target)
+        return self._pump_vectors(catalog, model, state, target)
+
+    def _pump_vectors(self, catalog: Catalog, model: str, state: State, target: int) -> State:
+        part = self._vectors
         writing = Writing(part, state, catalog)
         if state.applied:
             for seq, document_no, chunk_nos in catalog.chunks_since(state.applied):
                 writing.keep(document_no, seq, chunk_nos)
-        for number, batch in enumerate(catalog.vectors_since(model, state.applied)):
+        after = state.unfinished.position if state.unfinished else None
+        for number, batch in enumerate(catalog.vectors_since(model, state.applied, after)):
             if number == 0:
                 part.add_fields(state.name, queries.vector_field(batch.vectors.shape[1]))
             writing.put(_vector_entries(batch, target))
-            if not state.applied:  # documents by seq, each with its vectors: a failure costs what came last
-                writing.publish_some(batch.position.seq - 1)
+            writing.keep_position(target, batch.position)
         return writing.publish(target)
 
     # -- asking ------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ _LONGEST_PAUSE_S = 5.0
 _SPARED_S = 10.0  # how long a node that failed is left out
 _CONNECTIONS = 64  # to each node
 BULK_BYTES = 4 << 20
-BULK_RETRIES = 6  # of what the server has no room for: it may merge graphs for a minute
+BULK_RETRIES = 5  # of what the server has no room for: it may merge graphs for a while
 BULK_PAUSE_S = 1  # doubled with each
 _AGAIN = frozenset({429, 502, 503, 504})
 _MEANINGS = {
@@ -142,7 +142,7 @@ class Client:
 
     def write(self, alias: str, actions: Iterable[dict[str, JSON]]) -> None:
         """Writes and deletes documents, a few megabytes a request. What the server has no room for is sent
-        again for a minute. Raises the first error that is final.
+        again for half a minute. Raises the first error that is final.
 
         409 means that a newer version is in place, 404 that a deleted document is gone: both are fine.
         """

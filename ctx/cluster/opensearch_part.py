@@ -18,6 +18,7 @@ from typing import NamedTuple, Self
 from ctx.cluster.opensearch_client import Client, Refusal
 from ctx.errors import StoreError
 from ctx.store.base import Catalog
+from ctx.store.rows import VectorPosition
 from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
@@ -37,9 +38,23 @@ class Layout(NamedTuple):
     replicas: int = 1
 
 
+class Unfinished(NamedTuple):
+    """A catch-up of vectors that broke off: its target seq, the target's history, and where to continue."""
+
+    target: int
+    history: str
+    embedded: bool
+    seq: int
+    no: int
+
+    @property
+    def position(self) -> VectorPosition:
+        return VectorPosition(self.embedded, self.seq, self.no)
+
+
 class State(NamedTuple):
     """What an index has applied. `owner` names its catalog; `size` is how many documents it had when this was
-    published.
+    published; `unfinished`: what it holds beyond `applied`, unpublished.
     """
 
     name: str
@@ -50,19 +65,25 @@ class State(NamedTuple):
     model: str
     fingerprint: str
     size: int
+    unfinished: Unfinished | None = None
 
     @classmethod
     def of(cls, index: str, fields: Mapping[str, JSON]) -> Self:
         """From a state document. One that lacks a field gets format 0, which nobody reads."""
         try:
-            return cls(index, *(kind(fields[name]) for name, kind in _STATE_FIELDS.items()))
+            unfinished = Unfinished(*fields["unfinished"]) if fields.get("unfinished") else None
+            values = [kind(fields[name]) for name, kind in _STATE_FIELDS.items()]
+            return cls._make([index, *values, unfinished])
         except (KeyError, TypeError, ValueError):
             return cls(index, 0, 0, "", str(fields.get("owner", "")), "", "", 0)
 
     @classmethod
     def published(cls, entry: JSON) -> Self | None:
         """The state in a reply of `_mget`; None where nothing was published yet."""
-        return cls.of(entry["_index"], entry["_source"][STATE]) if entry.get("found") else None
+        if not entry.get("found"):
+            return None
+        state = cls.of(entry["_index"], entry["_source"][STATE])
+        return None if state.unfinished and not state.applied else state
 
 
 _STATE_FIELDS: dict[str, type] = {
@@ -252,7 +273,7 @@ class Writing:
             for seq, document_no in catalog.deletions_since(state.applied):
                 self.keep(document_no, seq, ())
         self._entries: list[Entry] = []
-        self._written = self._anew
+        self._written = self._anew or state.unfinished is not None
         self._published_s = time.monotonic()
 
     def put(self, entries: Sequence[Entry]) -> None:
@@ -270,6 +291,15 @@ class Writing:
         if time.monotonic() - self._published_s > PUBLISH_EVERY_S and applied > self._state.applied:
             self.publish(applied)
 
+    def keep_position(self, target: int, position: VectorPosition) -> None:
+        """Stores how far a long catch-up is, every few seconds. After a failure it continues there."""
+        if time.monotonic() - self._published_s > PUBLISH_EVERY_S:
+            self._flush()
+            unfinished = Unfinished(target, self._catalog.history(target) or "", *position)
+            history = self._catalog.history(self._state.applied) or ""
+            self._part.publish(self._state._replace(history=history, unfinished=unfinished), written=False)
+            self._published_s = time.monotonic()
+
     def publish(self, applied: int) -> State:
         self._flush()
         if self._kept:
@@ -277,7 +307,7 @@ class Writing:
             self._part.retain(self._state.name, self._kept)
             self._kept = {}
         history = self._catalog.history(applied) or ""
-        state = self._state._replace(applied=applied, history=history)
+        state = self._state._replace(applied=applied, history=history, unfinished=None)
         self._state = self._part.publish(state, written=self._written)
         self._written = False
         self._published_s = time.monotonic()

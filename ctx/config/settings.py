@@ -79,7 +79,7 @@ class Index:
     api_key: str | None = safe(None, "instead of a user and password in the `url`", shown="${CTX_SEARCH_KEY}")
     ca_file: Path | None = guarded(None, "CA certificate", shown="./ca.pem", unset="the system's")
     timeout_secs: float = safe(10.0, "how long a node may take to answer", within=(0.1, 3600))
-    max_retries: int = safe(5, "further tries, each on the next node; about 15 s in all", within=(0, 20))
+    max_retries: int = safe(5, "further tries after growing pauses; about 3 s in all", within=(0, 20))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ctx.clock import iso_utc
-from ctx.errors import BadRequest, StoreError
+from ctx.errors import BadRequest
 from ctx.memory.bank import MemoryBank
 from ctx.memory.columns import SETTABLE, whole
 from ctx.text import one_line
@@ -164,10 +164,4 @@ def call(bank: MemoryBank, op: str, args: JSON) -> JSON:
     operation = OPS.get(op)
     if operation is None:
         raise BadRequest(f"memory: unknown operation '{str(op)[:40]}' (known: {', '.join(OPS)})")
-    arguments = _arguments(op, operation, args)
-    try:
-        return operation.run(bank, **arguments)
-    except StoreError as error:
-        if operation.writes or not bank.broken(error):
-            raise
-        return operation.run(bank, **arguments)  # of whoever took over
+    return operation.run(bank, **_arguments(op, operation, args))

@@ -67,10 +67,6 @@ class MemoryRows:
         with self.view() as engine:
             return is_unfinished(engine.connection)
 
-    def broken(self, error: StoreError) -> bool:
-        """Whether it was the connection that failed, so that what only reads may ask again."""
-        return False
-
     @contextmanager
     def reading(self, bank: str = "") -> Iterator[Reader]:
         """One snapshot of the tables, seen from a bank; "" is no bank's name."""

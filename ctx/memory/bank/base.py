@@ -50,10 +50,6 @@ class BankView:
         """The same bank for one `put`: what it stores has this id, as it had where it comes from."""
         return type(self)(self._resources._replace(new_id=lambda: id), self.id, self.source)
 
-    def broken(self, error: StoreError) -> bool:
-        """Whether it was the connection to the store that failed, so that what only reads may ask again."""
-        return self._resources.rows.broken(error)
-
     def _view(self) -> AbstractContextManager[Reader]:
         """One snapshot of the bank, which may not be there."""
         return self._resources.rows.reading(self.id)
