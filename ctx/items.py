@@ -7,6 +7,7 @@ A search has no use for these, and of the other values (ctx/types.py) for nearly
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from ctx.code.symbols import Definition
 from ctx.types import JSON, NO_METADATA
 
 
@@ -64,6 +65,7 @@ class Extracted(NamedTuple):
     atoms: tuple[tuple[int, int], ...] = ()
     metadata: Mapping[str, JSON] = NO_METADATA
     note: str | None = None
+    definitions: tuple[Definition, ...] = ()  # of source code
 
 
 class Chunk(NamedTuple):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ctx.code.symbols import Definition
 from ctx.items import Heading
 from ctx.types import JSON, NO_METADATA
 
@@ -25,6 +26,7 @@ class Parsed(NamedTuple):
     title: str | None = None
     metadata: Mapping[str, JSON] = NO_METADATA
     note: str | None = None
+    definitions: tuple[Definition, ...] = ()  # of source code
 
 
 def first_title(headings: tuple[Heading, ...] | list[Heading]) -> str | None:

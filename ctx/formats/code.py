@@ -7,14 +7,17 @@ place, never text.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
 from ctx.analyze import DEFINING
+from ctx.code.grammars import GRAMMARS
+from ctx.code.symbols import Definition, definitions
 from ctx.formats.base import Parsed, clipped
 from ctx.items import Heading
 
+NO_BORDER = frozenset(("variable", "constant", "field", "property"))
 MAX_DEPTH = 5  # definitions nested deeper are part of the one they lie in
 
 
@@ -223,6 +226,12 @@ def kind_of(suffix: str, name: str, text: str) -> str | None:
     return _LANGUAGES[language].media_type if language else _PLAIN_TYPES.get(suffix)
 
 
+def has_grammar(suffix: str) -> bool:
+    """True if files with this suffix are parsed by a grammar, which is native code: they are read apart."""
+    language = _LANGUAGES.get(_SUFFIXES.get(suffix, ""))
+    return language is not None and language.media_type in GRAMMARS
+
+
 def _of_program(text: str) -> str | None:
     """The language of a script by the program that its first line names; None where it names none."""
     if text[:2] != "#!":
@@ -235,8 +244,54 @@ def _of_program(text: str) -> str | None:
 
 
 @cache
-def reader(media_type: str) -> Callable[[str], Parsed]:
-    """What reads a text of this media type: by definitions where its language is known, else as lines."""
+def reader(media_type: str, grammar: bool = True) -> Callable[[str], Parsed]:
+    """The reader for a media type: by its grammar, else by patterns for its language, else as plain lines.
+
+    Grammars are native code, so a file of unknown origin is parsed in the reading process.
+    """
+    by_patterns = _pattern_reader(media_type)
+    if media_type not in GRAMMARS or not grammar:
+        return by_patterns
+
+    def parse(text: str) -> Parsed:
+        found = definitions(text, media_type)
+        if found is None:
+            return by_patterns(text)
+        return Parsed(text, tuple(_headings(text, found)), definitions=tuple(found))
+
+    return parse
+
+
+def _headings(text: str, found: Sequence[Definition]) -> Iterator[Heading]:
+    """A heading for each definition that starts a chunk; a blank one where other code follows its end."""
+    starts = [0]
+    for line in text.split("\n"):
+        starts.append(starts[-1] + len(line) + 1)
+    open_: list[tuple[int, str]] = []  # (last line, qualified name) of the definitions around
+
+    def close(line: int) -> Iterator[Heading]:
+        """Ends the definitions that lie before a line."""
+        while open_ and open_[-1][0] < line:
+            end, _ = open_.pop()
+            until = min(line - 1, open_[-1][0] if open_ else line)
+            if text[starts[end] : starts[until]].strip(" \t\n})];,"):
+                yield Heading(starts[end], len(open_) + 1, "")
+
+    for each in found:
+        if each.kind in NO_BORDER:
+            continue
+        yield from close(each.start_line)
+        if len(open_) >= MAX_DEPTH or (open_ and each.end_line > open_[-1][0]):
+            continue
+        outer = open_[-1][1] + "." if open_ else ""
+        title = each.qualified.removeprefix(outer)
+        open_.append((each.end_line, each.qualified))
+        yield Heading(starts[each.start_line - 1], len(open_), clipped(title))
+    starts.append(len(text))
+    yield from close(len(starts))
+
+
+def _pattern_reader(media_type: str) -> Callable[[str], Parsed]:
     for language in _LANGUAGES.values():
         if language.media_type == media_type:
             return _definition_reader(language)

@@ -12,6 +12,7 @@ import zlib
 from ctx.errors import SourceError
 from ctx.formats.archive import ZIP_MARKS, document_format
 from ctx.formats.base import LOCKED, OLE_MARK, Parsed, clipped
+from ctx.formats.code import has_grammar
 from ctx.formats.encoding import decode
 from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, EML, MBOX, PDF, RTF, XLS, Format
 from ctx.formats.texts import SUFFIX, Text, declared_type, read_text, suffix_of
@@ -53,11 +54,11 @@ def extract(content: Content, source_id: str) -> Extracted | None:
     reading = _read_document(row, data) if row is not None else _read_text(declared, charset, name, data)
     if reading is None:
         return None
-    media_type, (body, headings, atoms, own_title, metadata, note) = reading
+    media_type, (body, headings, atoms, own_title, metadata, note, found) = reading
     title = clipped(sound(content.title)) if content.title else own_title
     if not (title or note or body.strip()):
         return None
-    return Extracted(title or _stem(name), body, media_type, headings, atoms, metadata, note)
+    return Extracted(title or _stem(name), body, media_type, headings, atoms, metadata, note, found)
 
 
 def _read_document(row: Format, data: bytes | str) -> tuple[str, Parsed]:
@@ -73,11 +74,17 @@ def _read_text(
     much.
     """
     text = Text(declared, charset, name, isinstance(data, str))
-    if len(data) <= MAX_TEXT:
+    if len(data) <= MAX_TEXT and not has_grammar(suffix_of(name)):
         return read_text(text, data)
     from ctx.formats.process import READER
 
-    return READER.read_text(text, sound(data).encode() if isinstance(data, str) else data)
+    encoded = sound(data).encode() if isinstance(data, str) else data
+    try:
+        return READER.read_text(text._replace(grammar=True), encoded)
+    except SourceError:
+        if len(data) > MAX_TEXT:
+            raise
+        return read_text(text, data)  # the grammar failed: patterns find most definitions
 
 
 def _plain(name: str, data: bytes | str) -> tuple[str, bytes | str]:

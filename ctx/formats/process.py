@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 
+from ctx.code.symbols import Definition
 from ctx.errors import SourceError
 from ctx.formats.base import Parsed
 from ctx.formats.texts import Text, packed
@@ -160,9 +161,10 @@ class ReadingProcess:
 
 
 def _parsed(reply: JSON) -> Parsed:
-    body, headings, atoms, title, metadata, note = reply
+    body, headings, atoms, title, metadata, note, found = reply
     spans = tuple((start, end) for start, end in atoms)
-    return Parsed(body, tuple(Heading(*heading) for heading in headings), spans, title, metadata, note)
+    outline = tuple(Heading(*heading) for heading in headings)
+    return Parsed(body, outline, spans, title, metadata, note, tuple(Definition(*each) for each in found))
 
 
 READER = ReadingProcess()

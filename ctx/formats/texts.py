@@ -27,13 +27,15 @@ SUFFIX = re.compile(r"(?<=[^/])\.([A-Za-z][A-Za-z0-9_+-]{0,14})\Z")
 class Text(NamedTuple):
     """What is known of a text before it is read: media type and charset as they were declared, its name.
 
-    `decoded`: its bytes are UTF-8, made of what was decoded before.
+    `decoded`: its bytes are UTF-8, made of what was decoded before. `grammar`: source code may be parsed by
+    its grammar, which is native code.
     """
 
     media_type: str | None
     charset: str | None
     name: str
     decoded: bool
+    grammar: bool = False
 
 
 def read_text(text: Text, data: bytes | str) -> tuple[str, Parsed] | None:
@@ -42,7 +44,7 @@ def read_text(text: Text, data: bytes | str) -> tuple[str, Parsed] | None:
     if words is None:
         return None
     words = _without_carried(_normalised(words))
-    media_type, parse = _reader(text.media_type, text.name, words)
+    media_type, parse = _reader(text, words)
     return media_type, parse(words)
 
 
@@ -76,23 +78,24 @@ def suffix_of(name: str) -> str:
     return match[1].lower() if match else ""
 
 
-def _code(suffix: str, name: str, text: str) -> tuple[str, Callable[[str], Parsed]] | None:
+def _code(suffix: str, name: str, text: str, grammar: bool) -> tuple[str, Callable[[str], Parsed]] | None:
     from ctx.formats.code import kind_of, reader  # 1 ms; its patterns are compiled when a language is met
 
     language = kind_of(suffix, name, text)
-    return None if language is None else (language, reader(language))
+    return None if language is None else (language, reader(language, grammar))
 
 
-def _reader(media_type: str | None, name: str, text: str) -> tuple[str, Callable[[str], Parsed]]:
+def _reader(known: Text, text: str) -> tuple[str, Callable[[str], Parsed]]:
     """The media type of a text and what reads it.
 
     An explicit type wins over the name, except "text/plain", which says nothing.
     """
+    media_type, name = known.media_type, known.name
     suffix = suffix_of(name)
     row = BY_MEDIA_TYPE.get(media_type or "") or BY_SUFFIX.get(suffix)
     if row is not None and row.document:  # its bytes are a text all the same
         row, suffix = None, ""
-    if row is None and (code := _code(suffix, name, text)) is not None:
+    if row is None and (code := _code(suffix, name, text, known.grammar)) is not None:
         return code
     if row is None or (row is PLAIN and suffix in ("", "txt", "text")):
         row = _by_head(text)
