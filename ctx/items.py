@@ -103,6 +103,7 @@ class Document(NamedTuple):
     author: str | None = None
     created_ms: int | None = None
     metadata: Mapping[str, JSON] = NO_METADATA
+    definitions: tuple[Definition, ...] = ()  # of source code, in the order of their start
 
 
 class SourceStatus(NamedTuple):

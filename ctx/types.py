@@ -114,6 +114,18 @@ class ChunkRow(NamedTuple):
         return is_prose(self.media_type)
 
 
+class StoredText(NamedTuple):
+    """A document's text and where it is from."""
+
+    document_no: int
+    id: str
+    source: str
+    source_id: str
+    title: str
+    media_type: str
+    body: str
+
+
 class Run(NamedTuple):
     """How the last index run of a source went."""
 

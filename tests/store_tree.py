@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ctx.formats.code import definitions_by_patterns
 from ctx.identity import document_id, embedding_text, text_hash
 from ctx.items import Chunk, Document
 from ctx.store import local
@@ -47,21 +48,23 @@ def make(
     for ordinal, paragraph in enumerate(paragraphs):
         heading = "" if ordinal == 0 else f"Part {ordinal}"
         hashed = text_hash(embedding_text(title, heading, paragraph))
-        chunks.append(
-            Chunk(ordinal, start, start + len(paragraph), 2 * ordinal + 1, 2 * ordinal + 1, heading, hashed)
-        )
+        first = body.count("\n", 0, start) + 1
+        last = first + paragraph.count("\n")
+        chunks.append(Chunk(ordinal, start, start + len(paragraph), first, last, heading, hashed))
         start += len(paragraph) + 2
+    media_type = "text/x-python" if source_id.endswith(".py") else "text/markdown"
+    found = definitions_by_patterns(body, media_type) if media_type == "text/x-python" else ()
     document = Document(
         id=document_id(source, source_id),
         source=source,
         source_id=source_id,
         title=title,
         body=body,
-        media_type="text/x-python" if source_id.endswith(".py") else "text/markdown",
+        media_type=media_type,
         updated_ms=updated_ms,
         fingerprint=f"{text_hash(body).hex()}-{updated_ms}",
         content_hash=text_hash(body),
-        **fields,
+        **{"definitions": found, **fields},
     )
     return document, chunks
 

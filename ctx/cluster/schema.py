@@ -115,4 +115,13 @@ MIGRATIONS = (
     UPDATE meta SET key = 'seq' WHERE key = 'number';
     DROP TABLE writing;
     """,
+    """
+    CREATE TABLE definition (  -- of source code; lines count from 1
+        document_no BIGINT NOT NULL, ordinal BIGINT NOT NULL,
+        name TEXT NOT NULL, qualified TEXT NOT NULL, kind TEXT NOT NULL, signature TEXT NOT NULL,
+        start_line BIGINT NOT NULL, name_line BIGINT NOT NULL, end_line BIGINT NOT NULL,
+        PRIMARY KEY (document_no, ordinal)
+    );
+    CREATE INDEX definition_name ON definition (name);
+    """,
 )

@@ -7,8 +7,10 @@ place, never text.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import accumulate
 from typing import NamedTuple
 
 from ctx.analyze import DEFINING
@@ -16,6 +18,7 @@ from ctx.code.grammars import GRAMMARS
 from ctx.code.symbols import Definition, definitions
 from ctx.formats.base import Parsed, clipped
 from ctx.items import Heading
+from ctx.kinds import is_code
 
 NO_BORDER = frozenset(("variable", "constant", "field", "property"))
 MAX_DEPTH = 5  # definitions nested deeper are part of the one they lie in
@@ -262,6 +265,9 @@ def reader(media_type: str, grammar: bool = True) -> Callable[[str], Parsed]:
     return parse
 
 
+_CLOSING = re.compile(r"(?:[\s})\];,]|\bend\b)*")  # what may follow a definition and is of the one around it
+
+
 def _headings(text: str, found: Sequence[Definition]) -> Iterator[Heading]:
     """A heading for each definition that starts a chunk; a blank one where other code follows its end."""
     starts = [0]
@@ -274,7 +280,7 @@ def _headings(text: str, found: Sequence[Definition]) -> Iterator[Heading]:
         while open_ and open_[-1][0] < line:
             end, _ = open_.pop()
             until = min(line - 1, open_[-1][0] if open_ else line)
-            if text[starts[end] : starts[until]].strip(" \t\n})];,"):
+            if not _CLOSING.fullmatch(text, starts[end], starts[until]):
                 yield Heading(starts[end], len(open_) + 1, "")
 
     for each in found:
@@ -295,7 +301,9 @@ def _pattern_reader(media_type: str) -> Callable[[str], Parsed]:
     for language in _LANGUAGES.values():
         if language.media_type == media_type:
             return _definition_reader(language)
-    return lambda text: Parsed(text)
+    if not is_code(media_type):
+        return lambda text: Parsed(text)
+    return lambda text: Parsed(text, definitions=definitions_by_patterns(text, media_type))
 
 
 # A statement no deeper than the definition above it, which thereby has ended; {0} is that one's indentation.
@@ -331,22 +339,60 @@ _ALSO: Mapping[str, str] = {
 _ANY = r"[ \t]{0,60}(?:[^\s#*/\"']{1,60}[ \t]+){0,4}?(?:" + "|".join(DEFINING) + r")[ \t]+(\w+)"
 
 
-def defined_names(text: str, media_type: str) -> Iterator[tuple[int, str]]:
-    """What a text of code defines: (offset, name as it is called, without what it is in), not in order."""
+def definitions_by_patterns(text: str, media_type: str) -> tuple[Definition, ...]:
+    """The definitions that patterns find where there is no grammar, in the order of their start.
+
+    A definition ends before the next one that is indented no deeper.
+    """
+    found = sorted(set(_defined_names(text, media_type)))
+    if not found:
+        return ()
+    lines = text.split("\n")
+    starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
+    places = [(bisect_right(starts, offset), name, block) for offset, name, block in found]
+    indents = [len(lines[line - 1]) - len(lines[line - 1].lstrip()) for line, _, _ in places]
+    around: list[tuple[int, str]] = []  # (indentation, qualified name) of the definitions around
+    definitions: list[Definition] = []
+    for i, ((line, name, block), indent) in enumerate(zip(places, indents, strict=True)):
+        while around and around[-1][0] >= indent:
+            around.pop()
+        qualified = f"{around[-1][1]}.{name}" if around else name
+        end = line
+        if block:
+            around.append((indent, qualified))
+            later = (places[j][0] for j in range(i + 1, len(places)) if indents[j] <= indent)
+            end = next((start for start in later if start > line), len(lines) + 1) - 1
+            while end > line and not lines[end - 1].strip():
+                end -= 1
+        signature = clipped(lines[line - 1].strip().rstrip("{ "))
+        word = _DEFINING_WORD.search(signature) if block else None
+        kind = word[0] if word else "definition" if block else "variable"
+        definitions.append(Definition(name, qualified, kind, signature, line, line, end))
+    return tuple(definitions)
+
+
+_DEFINING_WORD = re.compile(rf"\b(?:{'|'.join(DEFINING)})\b")
+
+
+def _defined_names(text: str, media_type: str) -> Iterator[tuple[int, str, bool]]:
+    """(offset, name without what it is in, whether a block follows), not in order."""
     lines = "\n" + text
-    for pattern in _name_patterns(media_type):
+    for pattern, block in _name_patterns(media_type):
         for match in pattern.finditer(lines):
             group = match.lastindex or 0
             name = _last_part(match[group])
-            if name and not match[0].lstrip().startswith("impl"):  # which is of what is defined elsewhere
-                yield match.start(group) - 1, name
+            if name and not match[0].lstrip().startswith("impl"):  # of a type that is defined elsewhere
+                yield match.start(group) - 1, name, block
 
 
 @cache
-def _name_patterns(media_type: str) -> list[re.Pattern[str]]:
-    patterns = [_definition_pattern(each) for each in _LANGUAGES.values() if each.media_type == media_type]
-    also = _ALSO.get(media_type) if patterns else _ANY
-    return [*patterns, re.compile(rf"\n(?:{also})")] if also else patterns
+def _name_patterns(media_type: str) -> list[tuple[re.Pattern[str], bool]]:
+    blocks = [_definition_pattern(each) for each in _LANGUAGES.values() if each.media_type == media_type]
+    if not blocks:
+        return [(re.compile(rf"\n(?:{_ANY})"), True)]
+    patterns = [(pattern, True) for pattern in blocks]
+    also = _ALSO.get(media_type)
+    return [*patterns, (re.compile(rf"\n(?:{also})"), False)] if also else patterns
 
 
 def _last_part(name: str) -> str:
@@ -364,6 +410,7 @@ def _definition_reader(language: _Language) -> Callable[[str], Parsed]:
     pattern = _definition_pattern(language)
     joint = "." if language.media_type == "text/x-go" else " "
     split_return = language.definition is _C
+    code = is_code(language.media_type)
 
     def parse(text: str) -> Parsed:
         lines = "\n" + text  # offsets in it are one more than in `text`
@@ -389,7 +436,8 @@ def _definition_reader(language: _Language) -> Callable[[str], Parsed]:
                 floor = match.end()
         if language.scoped:
             _close(lines, open_, len(lines), language, headings, floor)
-        return Parsed(text, tuple(headings))
+        found = definitions_by_patterns(text, language.media_type) if code else ()
+        return Parsed(text, tuple(headings), definitions=found)
 
     return parse
 

@@ -100,7 +100,7 @@ DOCUMENT_SUFFIXES: tuple[str, ...] = tuple(
 )
 """Of files that are binary and yet text to a reader."""
 
-CUTTING = 7  # raised when chunks would be cut otherwise, or a text is decoded otherwise
+CUTTING = 8  # raised when chunks would be cut otherwise, or a text is decoded otherwise
 TEXT_FORMAT = (
     f"{CUTTING}-"
     f"{zlib.crc32(repr([(row.media_type, row.reader, row.version) for row in FORMATS]).encode()):08x}"

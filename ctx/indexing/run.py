@@ -354,6 +354,7 @@ class IndexRun:
             author=content.author,
             created_ms=content.created_ms,
             metadata={**extracted.metadata, **content.metadata},
+            definitions=extracted.definitions,
         )
         if extracted.note:
             self._log.note(item.source_id, extracted.note)

@@ -8,9 +8,10 @@ command line needs neither these shapes, which are for the type checker there, n
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from ctx.code.symbols import Definition
 from ctx.items import Chunk, Document, SourceStatus
 from ctx.store.rows import Listing, ModelShare, PendingChunk, StoredDocument, VectorBatch, VectorPosition
-from ctx.types import ChunkRow, Filters, Hit, Run, Span
+from ctx.types import ChunkRow, Filters, Hit, Run, Span, StoredText
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
     import numpy as np
@@ -45,6 +46,18 @@ class ReadCatalog(Protocol):
 
     def matching(self, media_type: Callable[[str], bool], path: Callable[[str], bool]) -> frozenset[int]:
         """The numbers of the documents whose media type and source_id both tests take."""
+        ...
+
+    def bodies(self, document_nos: Sequence[int]) -> dict[int, StoredText]:
+        """The texts of the documents of these numbers that still exist, by number."""
+        ...
+
+    def definitions_of(self, document_nos: Sequence[int]) -> dict[int, list[Definition]]:
+        """document_no -> its definitions in the order of their start; documents without any are missing."""
+        ...
+
+    def definitions_named(self, name: str, limit: int) -> list[tuple[int, Definition]]:
+        """(document_no, definition) of those with this name, without what they are in; at most `limit`."""
         ...
 
     def complete(self, field: str, begun: str, source: str | None, limit: int) -> list[str]:

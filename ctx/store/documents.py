@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctx.clock import now_ms
+from ctx.kinds import is_code
 from ctx.store.record import (
     MOVING,
     Record,
@@ -17,6 +18,7 @@ from ctx.store.record import (
     chunk_total,
     chunks_between,
     current_seq,
+    definitions_among,
     metadata_of,
     rows_among,
     source_no_of,
@@ -309,7 +311,10 @@ def _stored(connection: Statements, row: tuple[Any, ...]) -> "StoredDocument":
     from ctx.store.rows import StoredDocument
 
     no, seq, first, count, *fields, metadata = row
-    document = Document._make((*fields, NO_METADATA if metadata is None else metadata_of(metadata)))
+    described = NO_METADATA if metadata is None else metadata_of(metadata)
+    document = Document._make((*fields, described, ()))
+    if is_code(document.media_type):
+        document = document._replace(definitions=tuple(definitions_among(connection, [no]).get(no, ())))
     return StoredDocument(
         no, seq, document, chunks_between(connection, first, count), tuple(range(first, first + count))
     )

@@ -7,8 +7,7 @@ stand in one paragraph (docs/ranking.md has the figures).
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ctx import analyze, kinds
-from ctx.items import Document
+from ctx import analyze
 from ctx.store.rows import StoredDocument
 
 # About three chunks; of 1000 to 3500 the best on code and on pages, and none the worse elsewhere.
@@ -35,10 +34,11 @@ def passages(stored: "StoredDocument") -> Iterator[Passage]:
     path = document.source_id
     stem = path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
     title = "" if document.title == stem else document.title  # a title made of the path adds nothing to it
-    defined = _defined(document)
+    defined = [(each.name_line, each.name) for each in document.definitions if each.kind != "impl"]
     for first, span in _cuts(stored):
         chunks = stored.chunks[first : first + span]
         start, end = chunks[0].start, chunks[-1].end
+        first_line, last_line = chunks[0].start_line, chunks[-1].end_line
         text = analyze.composed(document.body[start:end])
         headings = "\n".join(dict.fromkeys(chunk.heading for chunk in chunks if chunk.heading))
         head = analyze.composed(f"{path}\n{title}\n{headings}")
@@ -47,17 +47,12 @@ def passages(stored: "StoredDocument") -> Iterator[Passage]:
             span,
             [text, *filter(None, (analyze.additions(text), title))],
             [head, *filter(None, (analyze.additions(head),))],
-            list(dict.fromkeys(analyze.whole(name) for offset, name in defined if start <= offset < end)),
+            list(
+                dict.fromkeys(
+                    analyze.whole(name) for line, name in defined if first_line <= line <= last_line
+                )
+            ),
         )
-
-
-def _defined(document: "Document") -> list[tuple[int, str]]:
-    """(offset, name) of what a file of code defines."""
-    if not kinds.is_code(document.media_type):
-        return []
-    from ctx.formats.code import defined_names  # brings `re` and its patterns, which no reader needs
-
-    return list(defined_names(document.body, document.media_type))
 
 
 def _cuts(stored: "StoredDocument") -> Iterator[tuple[int, int]]:

@@ -11,8 +11,9 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ctx.code.symbols import Definition
 from ctx.errors import StoreError
-from ctx.types import ChunkRow, Run, Span
+from ctx.types import ChunkRow, Run, Span, StoredText
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -27,6 +28,8 @@ MOVING = "moving"  # in `meta` from the first to the last write of a move into t
 _CHUNKS = 'SELECT document_no, no, start_line, end_line, heading, start, "end"'
 _IN_RUN = "CROSS JOIN chunk WHERE no >= run.first AND no < run.past"
 _BOUND = 500  # values bound to one statement, about
+_DEFINITION = "name, qualified, kind, signature, start_line, name_line, end_line"
+_place_of_definition = itemgetter(0, -1)  # of a row: its document and its ordinal
 _first = itemgetter(0)  # the document of a chunk as it is stored, the chunk of the fields of a `ChunkRow`
 _STRIDE = 16  # lists of values in a statement are as long as a multiple of this
 
@@ -225,6 +228,27 @@ class Record:
             )
             return frozenset(no for no, source_id in rows if path(source_id))
 
+    def bodies(self, document_nos: Sequence[int]) -> dict[int, StoredText]:
+        sql = (
+            "SELECT d.no, d.id, s.name, d.source_id, d.title, d.media_type, b.text FROM document d "
+            "JOIN source s ON s.no = d.source_no JOIN body b ON b.document_no = d.no WHERE d.no IN ({})"
+        )
+        with self._reading() as connection:
+            return {row[0]: StoredText(*row) for row in rows_among(connection, sql, (), document_nos)}
+
+    def definitions_of(self, document_nos: Sequence[int]) -> dict[int, list[Definition]]:
+        with self._reading() as connection:
+            return definitions_among(connection, document_nos)
+
+    def definitions_named(self, name: str, limit: int) -> list[tuple[int, Definition]]:
+        with self._reading() as connection:
+            rows = connection.execute(
+                f"SELECT document_no, {_DEFINITION} FROM definition WHERE name = ? "
+                "ORDER BY document_no, ordinal LIMIT ?",
+                (name, limit),
+            )
+            return [(row[0], Definition(*row[1:])) for row in rows]
+
     def complete(self, field: str, begun: str, source: str | None, limit: int) -> list[str]:
         columns = {"source": "s.name", "path": "d.source_id", "id": "d.id"}
         column = columns[field]
@@ -314,6 +338,15 @@ def rows_among(
     """The rows of a statement that ends in `IN ({})`, which is filled with what is chosen, in runs."""
     for run in slices(chosen):
         yield from connection.execute(sql.format(marks(run)), (*values, *run))
+
+
+def definitions_among(connection: Statements, document_nos: Sequence[int]) -> dict[int, list[Definition]]:
+    """document_no -> the definitions in it, in the order of their start; without those that have none."""
+    sql = f"SELECT document_no, {_DEFINITION}, ordinal FROM definition WHERE document_no IN ({{}})"
+    found: dict[int, list[Definition]] = {}
+    for row in sorted(set(rows_among(connection, sql, (), document_nos)), key=_place_of_definition):
+        found.setdefault(row[0], []).append(Definition(*row[1:-1]))
+    return found
 
 
 def runs(numbers: Sequence[int]) -> Iterator[tuple[str, list[int]]]:

@@ -99,6 +99,15 @@ MIGRATIONS = (
     INSERT INTO meta VALUES ('seq', 0), ('deletions_known_from', 0);
     """,
     "ALTER TABLE source ADD COLUMN configuration TEXT;",  # the file by which it was run last
+    """
+    CREATE TABLE definition (  -- of source code; lines count from 1
+        document_no INTEGER NOT NULL, ordinal INTEGER NOT NULL,
+        name TEXT NOT NULL, qualified TEXT NOT NULL, kind TEXT NOT NULL, signature TEXT NOT NULL,
+        start_line INTEGER NOT NULL, name_line INTEGER NOT NULL, end_line INTEGER NOT NULL,
+        PRIMARY KEY (document_no, ordinal)
+    ) WITHOUT ROWID;
+    CREATE INDEX definition_name ON definition (name);
+    """,
 )
 
 _IDLE_READERS = 8  # open connections kept for the next reader

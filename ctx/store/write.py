@@ -104,6 +104,7 @@ class Write:
             return self.seq()
         nos = [(no,) for no, _, _ in documents]
         self.connection.executemany("DELETE FROM body WHERE document_no = ?", nos)
+        self.connection.executemany("DELETE FROM definition WHERE document_no = ?", nos)
         self.connection.executemany("DELETE FROM document WHERE no = ?", nos)
         seq = self.next_seq()  # before rows of `pending`, which a writer of embeddings locks after its number
         self.drop_chunks([(first, first + count) for _, first, count in documents])
@@ -211,11 +212,23 @@ class BatchRows:
         )
 
     def _store_texts(self, places: Sequence[tuple[_Entry, int, int, int]]) -> None:
-        """The bodies and the new chunks: the bulk, which no other writer has to wait for."""
+        """The bodies, definitions and new chunks: the bulk, which no other writer has to wait for."""
         self._connection.executemany(
             "INSERT INTO body (document_no, text) VALUES (?, ?) "
             "ON CONFLICT (document_no) DO UPDATE SET text = excluded.text",
             [(no, entry.document.body) for entry, no, _, _ in places],
+        )
+        self._connection.executemany(
+            "DELETE FROM definition WHERE document_no = ?",
+            [(no,) for entry, no, _, _ in places if entry.row is not None],
+        )
+        self._connection.executemany(
+            "INSERT INTO definition VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (no, ordinal, *definition)
+                for entry, no, _, _ in places
+                for ordinal, definition in enumerate(entry.document.definitions)
+            ],
         )
         self._connection.executemany(
             "INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?, ?)",

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ctx.formats.code import definitions_by_patterns
 from ctx.formats.extract import extract
 from ctx.items import Content
 
@@ -83,7 +84,7 @@ def test_comments_and_decorators_above_belong_to_a_definition() -> None:
             "a.rs",
             "#[derive(Debug)]\npub struct Foo<T> {\n    x: T,\n}\n\nimpl<T: Clone> Foo<T> {\n    pub async "
             "fn bar(&self) {}\n}\n\nmacro_rules! m {\n}\n",
-            [(1, "Foo"), (1, "Foo<T>"), (2, "bar"), (1, "m")],
+            [(1, "Foo"), (1, "Foo"), (2, "bar"), (1, "m")],
         ),
         (
             "A.java",
@@ -101,7 +102,7 @@ def test_comments_and_decorators_above_belong_to_a_definition() -> None:
         (
             "a.cpp",
             "namespace ns {\nclass W : public B {\n public:\n  int x;\n};\n}\nvoid W::run(int a) {\n}\n",
-            [(1, "ns"), (1, "W"), (1, "W::run")],
+            [(1, "ns"), (2, "W"), (1, "W.run")],
         ),
         (
             "a.rb",
@@ -112,7 +113,7 @@ def test_comments_and_decorators_above_belong_to_a_definition() -> None:
         (
             "a.lua",
             "local function f(x)\nend\n\nM.g = function(y)\nend\nfunction M:h() end\n",
-            [(1, "f"), (1, "M.g"), (1, "M:h")],
+            [(1, "f"), (1, "M.g"), (1, "M.h")],
         ),
         (
             "a.sh",
@@ -142,3 +143,27 @@ def test_definitions_of_many_languages_are_found(
     name: str, text: str, outline: list[tuple[int, str]]
 ) -> None:
     assert _outline(text, name) == outline
+
+
+@pytest.mark.parametrize(
+    ("media_type", "text", "names"),
+    [
+        ("text/x-go", "func (c *Context) Bind(v any) error {\n\tvar x = 1\n}\nvar ErrBind = 1\n", ["Bind", "ErrBind"]),
+        ("text/x-java", "class A {\n  public int first(int a) {\n    return b(a);\n  }\n}\n", ["A", "first"]),
+        ("text/javascript", "res.send = function send(body) {\n  const x = 1\n}\nexports.go = (a) => a\n", ["go", "send"]),
+        ("text/x-typescript", "export const LIMIT = 3\nclass A {\n  open(): void {\n  }\n}\n", ["A", "LIMIT", "open"]),
+        ("text/x-rust", "impl Show for Store {\n    pub fn show(&self) {}\n}\nconst MAX: u8 = 1;\n", ["MAX", "show"]),
+        ("text/x-c", "#define LIMIT 3\nstatic int\nparse(char *text)\n{\n  scan(text);\n}\n", ["LIMIT", "parse"]),
+        ("text/x-c++", "int Store::size() const {\n}\n", ["size"]),
+        ("text/x-ruby", "class Store::Index\n  def self.open(path)\n", ["Index", "open"]),
+        ("text/x-lua", "function M.open(path)\n", ["open"]),
+        ("text/x-python", "current: App = Proxy()\nif x == 1:\n    y = 2\n# class of its own\n", ["current"]),
+        ("text/x-d", "// a struct of numbers\nprivate struct Pair {\n", ["Pair"]),
+    ],
+)  # fmt: skip
+def test_what_code_defines_is_named_without_what_it_is_in(
+    media_type: str, text: str, names: list[str]
+) -> None:
+    found = definitions_by_patterns(text, media_type)
+    assert sorted(each.name for each in found) == names
+    assert all(each.name in text.splitlines()[each.name_line - 1] for each in found)

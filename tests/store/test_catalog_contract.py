@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_tree import MODEL, documents_of, embed_pending, follow, make, tree, vector_of
 
+from ctx.code.symbols import Definition
 from ctx.errors import StoreError
 from ctx.identity import document_id
 from ctx.items import Chunk
@@ -547,3 +548,22 @@ def check_sequence(catalog: Catalog, steps: list[tuple[str, int, int]]) -> None:
     assert sum(status.pending for status in catalog.statuses(MODEL, [])) == len(uncovered)
     entries_by_name = {int(no) for batch in catalog.vectors_since(MODEL, 0) for no in batch.chunk_nos}
     assert len(entries_by_name) == len(hashes) - len(uncovered)
+
+
+def test_definitions_are_written_replaced_and_removed_with_their_document(catalog: Catalog) -> None:
+    document, chunks = make("filesystem", "a.py", ["class A:\n    def b(self): ..."])
+    first = Definition("A", "A", "class", "class A", 1, 1, 2)
+    second = Definition("b", "A.b", "method", "def b(self)", 2, 2, 2)
+    document = document._replace(media_type="text/x-python", definitions=(first, second))
+    catalog.put_documents([(document, chunks), make("filesystem", "b.md", ["b"])])
+    stored = catalog.document(document.id)
+    assert stored is not None
+    assert stored.document == document
+    number = stored.document_no
+    assert catalog.definitions_of([number]) == {number: [first, second]}
+    assert catalog.definitions_named("b", 10) == [(number, second)]
+    assert catalog.bodies([number])[number].source_id == "a.py"
+    catalog.put_documents([(document._replace(definitions=(first,)), chunks)])
+    assert catalog.definitions_of([number]) == {number: [first]}
+    catalog.delete_documents("filesystem", ["a.py"])
+    assert (catalog.definitions_of([number]), catalog.definitions_named("A", 10)) == ({}, [])

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from ctx import analyze
 from ctx.errors import Busy, StoreError
+from ctx.formats.code import definitions_by_patterns
 from ctx.items import Chunk, Document
 from ctx.store.passages import PASSAGE_CHARS
 from ctx.store.rows import StoredDocument
@@ -45,12 +46,15 @@ def stored(
     start = 0
     for ordinal, text in enumerate(texts):
         heading = headings[ordinal] if ordinal < len(headings) else ""
-        chunks.append(Chunk(ordinal, start, start + len(text), 1, 1, heading, b""))
+        first_line = body.count("\n", 0, start) + 1
+        last_line = first_line + text.count("\n")
+        chunks.append(Chunk(ordinal, start, start + len(text), first_line, last_line, heading, b""))
         start += len(text) + 2
     document = Document(
         f"id-{number}", source, source_id, title or source_id.rsplit("/", 1)[-1].rsplit(".", 1)[0], body,
         media_type,
         updated_ms, "print", b"hash",
+        definitions=() if media_type == "text/markdown" else definitions_by_patterns(body, media_type),
     )  # fmt: skip
     first = number * 1000 if first_chunk_no is None else first_chunk_no
     return StoredDocument(number, 1, document, tuple(chunks), tuple(range(first, first + len(chunks))))
