@@ -42,12 +42,13 @@ class SourceItem(NamedTuple):
 
 class Heading(NamedTuple):
     """A heading of an extracted body: where its line starts (characters), its level (1 is the top) and its
-    words.
+    words. A definition in source code is one, too, and has its signature.
     """
 
     start: int
     level: int
     title: str
+    signature: str = ""
 
 
 class Extracted(NamedTuple):

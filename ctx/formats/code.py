@@ -292,7 +292,7 @@ def _headings(text: str, found: Sequence[Definition]) -> Iterator[Heading]:
         outer = open_[-1][1] + "." if open_ else ""
         title = each.qualified.removeprefix(outer)
         open_.append((each.end_line, each.qualified))
-        yield Heading(starts[each.start_line - 1], len(open_), clipped(title))
+        yield Heading(starts[each.start_line - 1], len(open_), clipped(title), clipped(each.signature))
     starts.append(len(text))
     yield from close(len(starts))
 

@@ -81,7 +81,8 @@ class Manuscript:
             return
         start = self._write(part.body)
         self._headings += [
-            Heading(start + begin, below + level, title) for begin, level, title in part.headings
+            heading._replace(start=start + heading.start, level=below + heading.level)
+            for heading in part.headings
         ]
         self._atoms += [(start + first, start + last) for first, last in part.atoms]
 

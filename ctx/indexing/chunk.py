@@ -102,8 +102,9 @@ class _Group(NamedTuple):
 class _Cutter:
     """One document on the bench. `pieces` grows by (start, end, heading path), in order."""
 
-    __slots__ = ("atoms", "body", "coarse_room", "costs", "ends", "limit", "long_lines", "overlap", "pages",
-                 "paths", "pieces", "prose", "rooms", "small", "starts", "title_room")  # fmt: skip
+    __slots__ = ("atoms", "body", "coarse_room", "continued", "costs", "ends", "limit", "long_lines",
+                 "overlap", "pages", "paths", "pieces", "prose", "rooms", "small", "starts",
+                 "title_room")  # fmt: skip
 
     def __init__(self, extracted: Extracted, title: str, limit: int, overlap: int) -> None:
         self.body = extracted.body
@@ -114,7 +115,9 @@ class _Cutter:
         self.small = int(limit * SMALL_SHARE)
         self.prose = is_prose(extracted.media_type)
         paged = extracted.media_type in PAGED
-        self.pages = frozenset(start for start, level, _ in extracted.headings if paged and level == 1)
+        self.pages = frozenset(
+            heading.start for heading in extracted.headings if paged and heading.level == 1
+        )
         self.pieces: list[tuple[int, int, str]] = []
         self.long_lines = _long_lines(self.body) if len(self.body) > LONG_LINE else []
         self.coarse_room = (
@@ -130,13 +133,14 @@ class _Cutter:
         self.starts = starts = [heading.start for heading in headings]
         self.ends = ends = [count] * count
         self.paths: list[str] = []
+        self.continued: dict[str, str] = {}  # path of a definition -> the path of its later pieces
         self.rooms: list[int] = []
         # A long title or path takes half the room at most.
         half = self.limit // 2
         title_room = self.limit - _head_cost(title)
         self.title_room = max(half, title_room)
         open_: list[tuple[int, int, str]] = []  # (level, index, path) of the headings above
-        for i, (_, level, name) in enumerate(headings):
+        for i, (_, level, name, signature) in enumerate(headings):
             level = min(level, MAX_LEVEL)
             while open_ and open_[-1][0] >= level:
                 ends[open_.pop()[1]] = i
@@ -144,6 +148,8 @@ class _Cutter:
             # The first heading is the title more often than not, and the title is read with every chunk
             # anyway.
             if name and (i or not self.prose or name.casefold() != title.casefold()):
+                if signature:
+                    self.continued[_path_to(path, name)] = _path_to(path, signature)
                 path = _path_to(path, name)
             open_.append((level, i, path))
             self.paths.append(path)
@@ -230,17 +236,23 @@ class _Cutter:
         self.pieces.append((start, end, path))
 
     def _split(self, start: int, end: int, path: str, room: int) -> None:
-        """Cuts a stretch without headings into even pieces; its long lines apart and more coarsely."""
+        """Cuts a stretch without headings into even pieces; its long lines apart and more coarsely.
+
+        The first piece of a definition has its first line; the others have its signature in their path.
+        """
+        continued = self.continued.get(path, path)
+        room = max(self.limit // 2, room - max(0, _head_cost(continued) - _head_cost(path)))
         i = bisect_left(self.long_lines, (start, start))
         while i < len(self.long_lines) and self.long_lines[i][0] < end:
             line_start, line_end = self.long_lines[i]
-            self._cut_evenly(start, line_start, path, room)
+            path = self._cut_evenly(start, line_start, path, continued, room)
             start = min(line_end, end)
-            self._cut_evenly(line_start, start, path, max(room, self.coarse_room))
+            path = self._cut_evenly(line_start, start, path, continued, max(room, self.coarse_room))
             i += 1
-        self._cut_evenly(start, end, path, room)
+        self._cut_evenly(start, end, path, continued, room)
 
-    def _cut_evenly(self, start: int, end: int, path: str, room: int) -> None:
+    def _cut_evenly(self, start: int, end: int, path: str, continued: str, room: int) -> str:
+        """Cuts a stretch into even pieces, the first under `path`; the path for what follows."""
         costs, body, pieces, overlap = self.costs, self.body, self.pieces, min(self.overlap, room // 2)
         first = start
         while True:
@@ -248,7 +260,7 @@ class _Cutter:
             remainder = costs[end] - costs[start]
             if remainder <= room:
                 pieces.append((begin, end, path))
-                return
+                return continued if end > start else path
             step = room - overlap if start > first else room
             high = bisect_right(costs, costs[start] + step, start, min(end, start + step)) - 1
             if high <= start:  # one character dearer than a chunk
@@ -257,11 +269,12 @@ class _Cutter:
             ideal = min(bisect_left(costs, costs[start] + even, start, high), high)
             border = self._cut(start, ideal, high, room)
             pieces.append((begin, border, path))
+            path = continued
             start = border
             if body[start].isspace():
                 match = _NON_BLANK.search(body, start, end)
                 if match is None:
-                    return
+                    return path
                 # Blank lines go, the first line's indentation stays.
                 start = max(start, body.rfind("\n", start, match.start()) + 1)
 

@@ -172,3 +172,14 @@ def test_a_million_characters_on_one_line_make_a_bounded_number_of_chunks() -> N
     chunks = chunk(extracted, extracted.title)
     _check(extracted, chunks, True)
     assert len(chunks) <= 1.1 * MAX_LONG_LINE_CHUNKS + 4
+
+
+def test_later_pieces_of_a_long_function_carry_its_signature() -> None:
+    body = "".join(f"        total += weigh(items[{n}], scale)\n" for n in range(120))
+    text = f"class Scale:\n    def weigh_all(self, items, scale):\n{body}"
+    extracted = extract(Content(text), "scale.py")
+    assert extracted is not None
+    first, *others = [piece for piece in chunk(extracted, "scale.py") if "weigh_all" in piece.heading]
+    assert first.heading == "Scale > weigh_all"
+    assert others
+    assert {piece.heading for piece in others} == {"Scale > def weigh_all(self, items, scale)"}

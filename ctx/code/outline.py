@@ -1,0 +1,124 @@
+"""Reading aids over the definitions of one file: what a line is in, a name's candidates, excerpts."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from ctx.code.symbols import Definition
+
+VALUES = frozenset(("variable", "constant", "field", "property"))  # definitions without members
+CONTEXT_LINES = 4  # shown around each line of an excerpt
+MAX_FOCUS = 6  # lines that an excerpt is made around
+MAX_NAMED = 4  # definitions named for an elided part
+WHOLE_LINES = 40  # a text up to this long is shown whole
+
+Weight = Callable[[str], float]
+"""How much of a question a line has, in [0, 1]."""
+
+
+class Part(NamedTuple):
+    """Lines `first..last` of an excerpt. `elided` says what is in a part that is not shown."""
+
+    first: int
+    last: int
+    elided: str | None = None
+
+
+def enclosing(definitions: Iterable[Definition], line: int) -> Definition | None:
+    """The innermost definition that a line is in; a variable only if nothing else is around it."""
+    around = [each for each in definitions if each.start_line <= line <= each.end_line]
+    blocks = [each for each in around if each.kind not in VALUES]
+    return max(blocks or around, key=lambda each: (each.start_line, -each.end_line), default=None)
+
+
+def candidates(definitions: Iterable[Definition], name: str) -> list[Definition]:
+    """The definitions that a name may mean: by the whole qualified name, else by its end, else in any case."""
+    wanted = re.sub(r"::|#|->", ".", name.strip().removesuffix("()")).strip(". ")
+    known = list(definitions)
+    for folded in (False, True):
+        end = wanted.casefold() if folded else wanted
+        names = [each.qualified.casefold() if folded else each.qualified for each in known]
+        for test in (lambda whole: whole == end, lambda whole: whole.endswith(f".{end}")):
+            found = [each for each, whole in zip(known, names, strict=True) if test(whole)]
+            if found:
+                return found
+    return []
+
+
+def members(definitions: Iterable[Definition], inside: Definition | None = None) -> list[Definition]:
+    """The definitions inside one, or all; local functions and variables of functions are left out."""
+    shown: list[Definition] = []
+    functions: list[Definition] = []  # around the current one
+    for each in definitions:
+        if inside and not (each is inside or _within(each, inside)):
+            continue
+        functions = [around for around in functions if _within(each, around)]
+        if not functions or functions == [inside]:
+            shown.append(each)
+        if each.kind in ("function", "method", "constructor"):
+            functions.append(each)
+    return shown
+
+
+def _within(inner: Definition, outer: Definition) -> bool:
+    return outer.start_line <= inner.start_line and inner.end_line <= outer.end_line and inner != outer
+
+
+def blocks(lines: Sequence[str], first: int, last: int) -> list[tuple[int, int, str]]:
+    """(first line, last line, how it begins) of the blocks of a long function: parts between blank lines."""
+    found: list[tuple[int, int, str]] = []
+    start = None
+    for number in range(first + 1, last + 2):
+        blank = number > last or not lines[number - 1].strip()
+        if blank and start is not None:
+            found.append((start, number - 1, lines[start - 1].strip()[:100]))
+            start = None
+        elif not blank and start is None:
+            start = number
+    return found
+
+
+def best_lines(
+    lines: Sequence[str], first: int, last: int, weight: Weight, count: int = 3
+) -> list[tuple[int, str]]:
+    """(number, text) of the lines that have most of a question, in their order; none without a word of it."""
+    weighed = [(weight(lines[number - 1]), -number) for number in range(first, min(last, len(lines)) + 1)]
+    best = sorted((entry for entry in weighed if entry[0] > 0), reverse=True)[:count]
+    threshold = best[0][0] * 0.5 if best else 0.0
+    return [(-minus, lines[-minus - 1]) for value, minus in sorted(best, key=lambda e: -e[1]) if value >= threshold]
+
+
+def excerpt(
+    lines: Sequence[str], first: int, last: int, weight: Weight, definitions: Sequence[Definition]
+) -> list[Part]:
+    """The parts of lines `first..last` around what a question asks; the rest is elided and described."""
+    if last - first < WHOLE_LINES:
+        return [Part(first, last)]
+    weighed = [(weight(lines[number - 1]), -number) for number in range(first, last + 1)]
+    focus = [-minus for value, minus in sorted(weighed, reverse=True)[:MAX_FOCUS] if value > 0]
+    keep = {first, min(first + 1, last), last}
+    for number in focus:
+        keep |= set(range(max(first, number - CONTEXT_LINES), min(last, number + CONTEXT_LINES) + 1))
+    parts: list[Part] = []
+    for number in sorted(keep):
+        gap = parts[-1].last + 1 if parts else number
+        if 0 < number - gap <= 2:  # to say that so little is left out takes as much
+            gap = number
+            parts[-1] = parts[-1]._replace(last=number - 1)
+        if number > gap:
+            parts.append(Part(gap, number - 1, _description(lines, gap, number - 1, definitions)))
+        if parts and parts[-1].elided is None:
+            parts[-1] = parts[-1]._replace(last=number)
+        else:
+            parts.append(Part(number, number))
+    return parts
+
+
+def _description(lines: Sequence[str], first: int, last: int, definitions: Sequence[Definition]) -> str:
+    """What is in an elided part: its definitions, else its first comment."""
+    names = [each.qualified for each in definitions if first <= each.name_line <= last and each.kind not in VALUES]
+    if names:
+        more = f", {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+        return ", ".join(names[:MAX_NAMED]) + more
+    comments = (line.strip() for line in lines[first - 1 : last])
+    return next((text[:80] for text in comments if text.startswith(("#", "//", "/*", "--"))), "")

@@ -1,0 +1,118 @@
+"""Find the document that a path means, with the lines or the symbol named behind it."""
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from ctx.errors import BadRequest, NotFound
+from ctx.identity import document_id
+from ctx.search import resolve_sources
+from ctx.store.base import Catalog
+from ctx.store.rows import StoredDocument
+from ctx.text import spellings
+
+MAX_CANDIDATES = 6  # named in an error
+PAGE = 5000  # documents listed at a time
+_LINES = re.compile(r"(.+?):(\d+)(?:[-:](\d+))?\Z", re.DOTALL)
+
+
+class Shelf(Protocol):
+    """What finding a document needs of a workspace."""
+
+    @property
+    def catalog(self) -> Catalog: ...
+
+    def searched_names(self) -> Sequence[str]: ...
+
+
+class Place(NamedTuple):
+    """A document, and what of it is meant. Lines count from 1; None: not restricted."""
+
+    stored: StoredDocument
+    symbol: str | None = None
+    first: int | None = None
+    last: int | None = None
+
+
+def place_of(shelf: Shelf, text: str, source: str | None = None) -> Place:
+    """The document at `path`, `path:10-40` or `path#symbol`. Raises `NotFound`, `BadRequest`."""
+    for path, symbol, first, last in _readings(text.strip()):
+        found = list(_at_path(shelf, path, source))
+        if len(found) > 1:
+            names = [f"{each.document.source} {each.document.source_id}" for each in found[:MAX_CANDIDATES]]
+            raise BadRequest(f"'{path[:120]}' is {len(found)} documents: {', '.join(names)}; give the source too")
+        if found:
+            return Place(found[0], symbol, first, last)
+    path = _readings(text.strip())[-1][0]
+    ending = _ending_so(shelf, path, source)
+    if len(ending) == 1:
+        _, symbol, first, last = _readings(text.strip())[-1]
+        stored = shelf.catalog.document(ending[0][0])
+        if stored is not None:
+            return Place(stored, symbol, first, last)
+    if ending:
+        names = ", ".join(place for _, place in ending[:MAX_CANDIDATES])
+        raise BadRequest(f"'{path[:120]}' is the end of {len(ending)} paths: {names}; give more of it")
+    raise NotFound(f"no document at '{path[:200]}'; {_near(shelf, path, source)}")
+
+
+def _readings(text: str) -> list[tuple[str, str | None, int | None, int | None]]:
+    """(path, symbol, first line, last line): the text as a path, then with what is behind it taken apart."""
+    readings: list[tuple[str, str | None, int | None, int | None]] = [(text, None, None, None)]
+    path, mark, symbol = text.partition("#")
+    if mark and path and symbol:
+        readings.append((path, symbol, None, None))
+    elif match := _LINES.match(text):
+        readings.append((match[1], None, int(match[2]), int(match[3] or match[2])))
+    return readings
+
+
+def _sources(shelf: Shelf, source: str | None) -> Sequence[str]:
+    names = shelf.searched_names()
+    return names if source is None else sorted(resolve_sources([source], names) or ())
+
+
+def _at_path(shelf: Shelf, path: str, source: str | None) -> Iterator[StoredDocument]:
+    """The documents at a path, else at the longest end of an absolute path that is one."""
+    parts = path.removeprefix("./").split("/")
+    starts = range(len(parts)) if path.startswith(("/", "../")) else range(1)
+    for start in starts:
+        found = False
+        for name in _sources(shelf, source):
+            for spelling in spellings("/".join(parts[start:])):
+                stored = shelf.catalog.document(document_id(name, spelling))
+                if stored is not None:
+                    found = True
+                    yield stored
+                    break
+        if found:
+            return
+
+
+def _paths(shelf: Shelf, source: str | None) -> Iterator[tuple[str, str]]:
+    """(id, path) of every document."""
+    names = frozenset(_sources(shelf, source))
+    after = None
+    while page := shelf.catalog.list_documents(after, PAGE):
+        yield from ((each.id, each.source_id) for each in page if each.source in names)
+        after = (page[-1].source, page[-1].source_id)
+
+
+def _ending_so(shelf: Shelf, path: str, source: str | None) -> list[tuple[str, str]]:
+    end = "/" + path.strip("/")
+    return [(id, place) for id, place in _paths(shelf, source) if place.endswith(end)]
+
+
+def _near(shelf: Shelf, path: str, source: str | None) -> str:
+    """What to try instead of a path that is no document."""
+    places = [place for _, place in _paths(shelf, source)]
+    folder = path.strip("/") + "/"
+    inside = [place for place in places if place.startswith(folder) or f"/{folder}" in place]
+    if inside:
+        names = ", ".join(inside[:MAX_CANDIDATES])
+        return f"that is a folder with {len(inside)} files: {names}" + (", …" if len(inside) > MAX_CANDIDATES else "")
+    name = path.rsplit("/", 1)[-1]
+    same = [place for place in places if place.rsplit("/", 1)[-1].casefold() == name.casefold()]
+    near = same or difflib.get_close_matches(path, places[:20_000], 3, 0.6)
+    return f"near it: {', '.join(near[:MAX_CANDIDATES])}" if near else "search finds paths and words"
