@@ -7,11 +7,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ctx import analyze, ranking, rules
+from ctx.code.outline import enclosing
+from ctx.code.symbols import Definition
 from ctx.embed.base import Embedder
+from ctx.kinds import is_code
 from ctx.markup import is_bare
 from ctx.snippet import Matcher, Terms
 from ctx.store.base import ReadCatalog
-from ctx.types import JSON, ChunkRow, Filters, Hit, Passage, SearchResult, Span
+from ctx.types import JSON, ChunkRow, Filters, Hit, Passage, SearchResult, Span, Symbol
 
 if TYPE_CHECKING:  # numpy takes 70 ms to import
     import numpy as np
@@ -128,6 +131,10 @@ class Rows:
             spans = [range(hit.chunk_no, hit.chunk_no + hit.span) for hit in hits]
             chunk_nos = dict.fromkeys(chain.from_iterable(spans))
         return [row for row in map(rows.get, chunk_nos) if row is not None and row.document_no == document_no]
+
+    def definitions(self, document_nos: Sequence[int]) -> Mapping[int, Sequence[Definition]]:
+        """The definitions in these documents."""
+        return self._catalog.definitions_of(document_nos) if document_nos else {}
 
     def current(self, document_no: int) -> Sequence[int]:
         """A document's chunks as they are now, read; the first ones of a long document."""
@@ -336,9 +343,12 @@ def results_of(
 ) -> list[SearchResult]:
     """The results: each document with its best passage, and more passages if asked for."""
     results = []
+    numbers = [choices[0].row.document_no for _, choices in answers if is_code(choices[0].row.media_type)]
+    definitions = rows.definitions(numbers)
     for score, choices in answers:
         row, sections = choices[0].row, _sections(choices, request.per_document, rows)
-        passages = [_passage(section, request.matcher) for section in sections]
+        found = definitions.get(row.document_no, ())
+        passages = [_passage(section, request.matcher, found) for section in sections]
         first = passages[0]
         results.append(
             SearchResult(
@@ -354,15 +364,24 @@ def results_of(
                 first.start_line,
                 first.end_line,
                 first.highlights,
+                first.symbol,
                 tuple(passages[1:]),
             )
         )
     return results
 
 
-def _passage(section: _Section, matcher: Matcher) -> Passage:
-    snippet, highlights = matcher.snippet(section.chunk, section.further)
-    return Passage(snippet, section.chunk.heading, section.start_line, section.end_line, highlights)
+def _passage(section: _Section, matcher: Matcher, definitions: Sequence[Definition]) -> Passage:
+    row = section.chunk
+    if row.prose:
+        snippet, highlights = matcher.snippet(row, section.further)
+        return Passage(snippet, row.heading, section.start_line, section.end_line, highlights)
+    first, lines, best = matcher.source_lines(row)
+    snippet = "\n".join(lines)
+    highlights = tuple((start, end) for start, end, _ in matcher.marks(snippet))
+    found = enclosing(definitions, best)
+    symbol = Symbol(found.qualified, found.kind, found.start_line, found.end_line) if found else None
+    return Passage(snippet, row.heading, first, first + len(lines) - 1, highlights, symbol)
 
 
 def _sections(choices: Sequence[Choice], count: int, rows: Rows) -> list[_Section]:

@@ -189,6 +189,13 @@ class Searcher:
             documents = self._resolved[key] = self._catalog.matching(_type_test(types), _path_test(paths))
         return filters._replace(documents=documents)
 
+    def matcher(self, query: str) -> Matcher:
+        """Finds the words of a query in texts, the rare ones weighing more."""
+        terms = analyze.query_terms(query)
+        rarity, _ = self._index.vocabulary(terms, [])
+        weights = {term: rarity.get(term, 0.0) for term in terms}
+        return Matcher(list(weights), weights, self._settings.snippet_chars)
+
     # -- the query -------------------------------------------------------------------------------------------
 
     def _question_vector(self, query: str, mode: str) -> QueryVector | None:
@@ -431,7 +438,7 @@ def _wordless(request: Request, stage: Stage) -> str | None:
     """A note if no words match: even nonsense has something nearest in meaning."""
     if request.mode != "hybrid" or stage.keyword.documents:
         return None
-    return "nothing that was searched has any of these words; these are the nearest in meaning"
+    return "0 exact matches; these are the nearest in meaning"
 
 
 def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str] | None:

@@ -9,6 +9,8 @@ from ctx.markup import plain, without_asides
 from ctx.types import ChunkRow
 
 SNIPPET_CHARS = 240
+SHOWN_LINES = 5  # of code
+MAX_LINE_CHARS = 240  # of a line of code; a longer one is minified, or data
 _LEAD_CHARS = 60  # shown at most before the first matching word if no sentence starts nearer
 # A query with punctuation and so many words may be a line copied from a text; without punctuation, with twice
 # as many.
@@ -84,6 +86,10 @@ class Matcher:
             if part in low and _begins_word(low, part, text):
                 terms |= bit
         return terms
+
+    def share_in(self, text: str) -> float:
+        """The share of the query's weight that words of a text have, in [0, 1]."""
+        return self.shares[self.terms_in(text)]
 
     @property
     def verbatim(self) -> bool:
@@ -177,6 +183,39 @@ class Matcher:
         shift = len(lead) - start
         inside = [(first + shift, last + shift) for first, last, _ in marks if first >= start and last <= end]
         return snippet, tuple(inside)
+
+    def source_lines(self, chunk: ChunkRow) -> tuple[int, list[str], int]:
+        """(first line's number, the lines, the best line's number): the `SHOWN_LINES` neighbouring lines of a
+        chunk of code that have most of the query, as they are; only a very long one is cut.
+        """
+        lines = chunk.text.split("\n")
+        terms = [self.terms_in(line) for line in lines]
+        phrase = [self.verbatim and self.phrase_at(" ".join(line.split())) is not None for line in lines]
+        count = min(SHOWN_LINES, len(lines))
+        best, start = -1.0, 0
+        for first in range(len(lines) - count + 1):
+            together = 0
+            for each in terms[first : first + count]:
+                together |= each
+            value = self.shares[together] + any(phrase[first : first + count])
+            if value > best and lines[first].strip():
+                best, start = value, first
+        shown = lines[start : start + count]
+        while len(shown) > 1 and not shown[-1].strip():
+            shown.pop()
+        shares = [self.shares[each] + told for each, told in zip(terms[start:], phrase[start:], strict=True)]
+        place = max(range(len(shown)), key=lambda i: (shares[i], -i))
+        first_line = chunk.start_line + start
+        return first_line, list(map(self._cut_line, shown)), first_line + place
+
+    def _cut_line(self, line: str) -> str:
+        """A line, if very long the part around its first word of the query."""
+        if len(line) <= MAX_LINE_CHARS:
+            return line
+        marks = self.marks(line)
+        start = max(0, marks[0][0] - _LEAD_CHARS) if marks else 0
+        end = start + MAX_LINE_CHARS
+        return ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")
 
     def _longer(
         self, chunk: ChunkRow, further: str, text: str, marks: list[Mark]

@@ -138,9 +138,18 @@ class Run(NamedTuple):
     configuration: str | None = None
 
 
+class Symbol(NamedTuple):
+    """A definition as a search result names it: its qualified name and its lines, which count from 1."""
+
+    name: str
+    kind: str
+    start_line: int
+    end_line: int
+
+
 class Passage(NamedTuple):
-    """A part of a document as a search shows it.
-    `highlights` are the spans [start, end) of `snippet` that are the query's words.
+    """A part of a document as a search shows it. Of code, `snippet` is whole source lines, the first of them
+    `start_line`. `highlights` are the spans [start, end) of `snippet` that are the query's words.
     """
 
     snippet: str
@@ -148,6 +157,7 @@ class Passage(NamedTuple):
     start_line: int = 1
     end_line: int = 1
     highlights: tuple[tuple[int, int], ...] = ()
+    symbol: Symbol | None = None
 
 
 class SearchResult(NamedTuple):
@@ -170,6 +180,7 @@ class SearchResult(NamedTuple):
     start_line: int = 1
     end_line: int = 1
     highlights: tuple[tuple[int, int], ...] = ()
+    symbol: Symbol | None = None  # that the snippet is in, in source code
     passages: tuple[Passage, ...] = ()  # further ones, best first, where several of a document are asked for
 
 

@@ -15,6 +15,7 @@ from kit import chunk_row
 from ctx import analyze, rules
 from ctx.config import default_config
 from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
+from ctx.formats.code import definitions_by_patterns
 from ctx.identity import document_id, embedding_text, text_hash
 from ctx.indexing.chunk import chunk
 from ctx.items import Chunk, Document, Extracted
@@ -144,8 +145,8 @@ def in_chunks(source_id: str, *texts: str) -> tuple[Document, Sequence[Chunk]]:
             i,
             starts[i],
             starts[i] + len(text),
-            i + 1,
-            i + 1,
+            body.count("\n", 0, starts[i]) + 1,
+            body.count("\n", 0, starts[i] + len(text)) + 1,
             "",
             text_hash(embedding_text(source_id, "", text)),
         )
@@ -158,7 +159,8 @@ def module(
 ) -> tuple[Document, Sequence[Chunk]]:
     """A file of code with just these chunks."""
     document, chunks = in_chunks(source_id, *texts)
-    return document._replace(media_type=media_type), chunks
+    found = definitions_by_patterns(document.body, media_type)
+    return document._replace(media_type=media_type, definitions=found), chunks
 
 
 def ids(searcher: Searcher, query: str, mode: str = "keyword", **arguments: object) -> list[str]:
@@ -459,7 +461,7 @@ def test_a_search_that_meaning_alone_answers_says_so(store: Store) -> None:
     searcher = store.searcher()
     nonsense = searcher.search("zzzqqq", "hybrid")
     assert nonsense.results
-    assert "any of these words" in str(nonsense.note)
+    assert "0 exact matches" in str(nonsense.note)
     assert searcher.search("cat", "hybrid").note is None
     assert searcher.search("zzzqqq", "semantic").note is None  # who asks so knows
     assert searcher.search("zzzqqq", "keyword").note is None  # nothing is shown

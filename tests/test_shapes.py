@@ -3,8 +3,9 @@
 from ctx import shapes
 from ctx.items import SourceStatus
 from ctx.tools.schema import compile_check
-from ctx.types import Passage, SearchResult
+from ctx.types import Passage, SearchResult, Symbol
 
+SWIM = Symbol("swim", "method", 5, 6)
 RESULT = SearchResult(
     id="7f8a",
     source="filesystem",
@@ -18,7 +19,8 @@ RESULT = SearchResult(
     start_line=3,
     end_line=7,
     highlights=((3, 8), (9, 14)),
-    passages=(Passage("Further down", highlights=((0, 7),)), Passage("And last")),
+    symbol=Symbol("Otter", "class", 3, 7),
+    passages=(Passage("Further down", highlights=((0, 7),), symbol=SWIM), Passage("And last", symbol=SWIM)),
 )
 
 
@@ -37,6 +39,7 @@ def test_a_result_is_told_field_by_field() -> None:
         ("start_line", 3),
         ("end_line", 7),
         ("highlights", [[3, 8], [9, 14]]),
+        ("symbol", {"name": "Otter", "kind": "class", "start_line": 3, "end_line": 7}),
         (
             "passages",
             [
@@ -46,8 +49,16 @@ def test_a_result_is_told_field_by_field() -> None:
                     "start_line": 1,
                     "end_line": 1,
                     "highlights": [[0, 7]],
+                    "symbol": {"name": "swim", "kind": "method", "start_line": 5, "end_line": 6},
                 },
-                {"snippet": "And last", "heading": "", "start_line": 1, "end_line": 1, "highlights": []},
+                {
+                    "snippet": "And last",
+                    "heading": "",
+                    "start_line": 1,
+                    "end_line": 1,
+                    "highlights": [],
+                    "symbol": {"name": "swim", "kind": "method", "start_line": 5, "end_line": 6},
+                },
             ],
         ),
     ]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ctx.code.symbols import Definition
 
 VALUES = frozenset(("variable", "constant", "field", "property"))  # definitions without members
-CONTEXT_LINES = 4  # shown around each line of an excerpt
+CONTEXT_LINES = 3  # shown around each line of an excerpt
 MAX_FOCUS = 6  # lines that an excerpt is made around
 MAX_NAMED = 4  # definitions named for an elided part
 WHOLE_LINES = 40  # a text up to this long is shown whole
@@ -32,16 +32,19 @@ def enclosing(definitions: Iterable[Definition], line: int) -> Definition | None
 
 
 def candidates(definitions: Iterable[Definition], name: str) -> list[Definition]:
-    """The definitions that a name may mean: by the whole qualified name, else by its end, else in any case."""
+    """The definitions that a name may mean: by the whole qualified name, else by its end, else in any
+    letter case.
+    """
     wanted = re.sub(r"::|#|->", ".", name.strip().removesuffix("()")).strip(". ")
     known = list(definitions)
     for folded in (False, True):
         end = wanted.casefold() if folded else wanted
         names = [each.qualified.casefold() if folded else each.qualified for each in known]
-        for test in (lambda whole: whole == end, lambda whole: whole.endswith(f".{end}")):
-            found = [each for each, whole in zip(known, names, strict=True) if test(whole)]
-            if found:
-                return found
+        pairs = list(zip(known, names, strict=True))
+        found = [each for each, whole in pairs if whole == end]
+        found = found or [each for each, whole in pairs if whole.endswith(f".{end}")]
+        if found:
+            return found
     return []
 
 
@@ -85,7 +88,11 @@ def best_lines(
     weighed = [(weight(lines[number - 1]), -number) for number in range(first, min(last, len(lines)) + 1)]
     best = sorted((entry for entry in weighed if entry[0] > 0), reverse=True)[:count]
     threshold = best[0][0] * 0.5 if best else 0.0
-    return [(-minus, lines[-minus - 1]) for value, minus in sorted(best, key=lambda e: -e[1]) if value >= threshold]
+    return [
+        (-minus, lines[-minus - 1])
+        for value, minus in sorted(best, key=lambda e: -e[1])
+        if value >= threshold
+    ]
 
 
 def excerpt(
@@ -116,7 +123,9 @@ def excerpt(
 
 def _description(lines: Sequence[str], first: int, last: int, definitions: Sequence[Definition]) -> str:
     """What is in an elided part: its definitions, else its first comment."""
-    names = [each.qualified for each in definitions if first <= each.name_line <= last and each.kind not in VALUES]
+    names = [
+        each.qualified for each in definitions if first <= each.name_line <= last and each.kind not in VALUES
+    ]
     if names:
         more = f", {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
         return ", ".join(names[:MAX_NAMED]) + more

@@ -276,4 +276,5 @@ def _signature(node: "Node", kind: str) -> str:
     if body is None and (kind in _NAMES or b"\n" in text):
         text = text.split(b"{", 1)[0] if kind not in _NAMES else text.split(b"\n", 1)[0]
     line = " ".join(text.decode("utf-8", "replace").split()).rstrip(" {:=")
+    line = re.sub(r"([(\[]) |,? (?=[)\]])", r"\1", line)  # of parameters on lines of their own
     return line if len(line) <= MAX_SIGNATURE_CHARS else line[:MAX_SIGNATURE_CHARS].rsplit(" ", 1)[0] + " …"

@@ -8,6 +8,7 @@ See docs/mcp.md. Only this module, mcp_shapes, mcp_http and stdio use the SDK.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
@@ -31,10 +32,13 @@ from ctx.server.mcp_shapes import (
     is_protocol_fault,
     params_fault,
     rpc_error,
+    text_result,
     tool_failure,
     tool_result,
     tool_row,
 )
+from ctx.server.model_tools import instructions as instructions_for
+from ctx.server.model_tools import listed, translated, view_of
 from ctx.server.work import Work
 from ctx.store.base import Catalog
 from ctx.text import sound
@@ -46,6 +50,7 @@ logger = logging.getLogger(__name__)
 
 MODERN = "2026-07-28"
 PAGE = 50  # resources a page
+SAMPLE = 5000  # documents whose folders the instructions name
 COMPLETIONS = 100  # the most values the protocol allows in a completion
 LIST_TTL_MS = 60_000
 RESOURCE_NOT_FOUND = -32002  # legacy era; the modern one says INVALID_PARAMS
@@ -150,6 +155,8 @@ class McpServer:
         whole = whole_toolbox(toolbox)
         self._profile = profile or (lambda caller: whole)
         self._failures = errors.Failures()
+        self._pack_instructions = instructions
+        self._told: tuple[int, str] | None = None  # the catalog's seq, and what was told of the index at it
         self.server = self._build("\n\n".join((advice.instructions(), *instructions)), methods)
 
     def _build(self, instructions: str, methods: Sequence[str]) -> "Server[Any]":
@@ -203,7 +210,11 @@ class McpServer:
                 raise MCPError(code=types.INVALID_PARAMS, message=f"Invalid params: {fault}")
             if ctx.method in RATE_LIMITED:
                 auth.spend()
-            return info.profile.introduced(await call_next(ctx))
+            result = await call_next(ctx)
+            if isinstance(result, dict) and "instructions" in result and self._describes_index(info):
+                told = await self._work.searches.run(self._instructions)
+                result = {**result, "instructions": "\n\n".join((told, *self._pack_instructions))}
+            return info.profile.introduced(result)
         except CtxError as error:  # unhandled, the SDK would log a traceback
             if errors.row(error).status >= 500:
                 self._failures.note(error, caller.request_id or "-")
@@ -213,6 +224,27 @@ class McpServer:
                 raise _with_details(error) from error
             raise
 
+    def _describes_index(self, info: RequestInfo) -> bool:
+        """Whether an endpoint offers the document tools and has no instructions of its own."""
+        if not info.sees_documents or info.profile.about is not None:
+            return False
+        return any(view_of(tool) for _, tool in info.profile.tools())
+
+    def _instructions(self) -> str:
+        """What models are told of the index, as it is now; without details while it cannot be read."""
+        try:
+            catalog = self._catalog()
+            seq = catalog.seq()
+        except CtxError:
+            return self._advice.instructions()
+        if self._told is None or self._told[0] != seq:
+            listings = catalog.list_documents(None, SAMPLE)
+            tops = Counter(row.source_id.partition("/")[0] for row in listings if "/" in row.source_id)
+            types = catalog.media_types()
+            told = instructions_for(catalog.statuses(None, ()), types, tops, self._advice.semantic)
+            self._told = (seq, told)
+        return self._told[1]
+
     async def _own_method(self, context: Context, params: Any) -> Any:
         raise MCPError(code=types.METHOD_NOT_FOUND, message=f"Method not found: {context.method}")
 
@@ -220,15 +252,17 @@ class McpServer:
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         try:
-            schema: Mapping[str, Any] = self.toolbox.get(name).parameters
+            tool = self.toolbox.get(name)
         except CtxError:
             return None
+        view = view_of(tool)
+        schema: Mapping[str, Any] = tool.parameters if view is None else view.schema
         return schema
 
     async def _list_tools(self, context: Context, params: Any) -> types.ListToolsResult:
         info: RequestInfo = context.info
         rows = [
-            tool_row(name, self._advice.listed(tool))
+            tool_row(name, listed(tool, self._advice.semantic))
             for name, tool in info.profile.tools()
             if info.auth.shows(tool.pack)
         ]
@@ -241,12 +275,16 @@ class McpServer:
         if name is None:
             raise _unknown_tool(params.name[:80], dialect)
         arguments = params.arguments or {}
+        as_json = True
         steps: set[Future[None]] = set()
         caller = info.caller._replace(progress=self._progress(context, steps))
         tool: Tool | None = None
         try:
             tool = self.toolbox.get(name)
             info.auth.admit(tool)
+            arguments, as_json = translated(tool, arguments, self._advice.semantic)
+            if not as_json:
+                arguments["format"] = "markdown"
             result = await self._work.call(self.toolbox, tool, arguments, caller)
             if steps:  # the stream closes after the result
                 await asyncio.gather(*map(asyncio.wrap_future, tuple(steps)), return_exceptions=True)
@@ -259,6 +297,8 @@ class McpServer:
             return tool_failure(
                 f"tool '{name}' failed; the server's log has it under request id {caller.request_id}"
             )
+        if not as_json:
+            return text_result(result)
         return tool_result(result, tool, pretty=dialect.pretty, chunks=arguments.get("chunks") is True)
 
     def _progress(self, context: Context, steps: "set[Future[None]]") -> CallProgress | None:

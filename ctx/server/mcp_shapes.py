@@ -84,6 +84,13 @@ def tool_result(
     return _answer(text, result if isinstance(result, dict) else {"result": result})
 
 
+def text_result(result: JSON) -> types.CallToolResult:
+    """The Markdown of a document tool, without structured content: nothing is sent twice."""
+    note = f"\n({result['note']})" if result.get("note") else ""
+    text = sound(f"{result['text']}{note}")
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
+
+
 def _document(result: dict[str, JSON], field: str, *, chunks: bool) -> types.CallToolResult:
     """A result whose field is the text of a document."""
     omitted = {field} if chunks else {field, "chunks"}

@@ -52,6 +52,10 @@ class ReadCatalog(Protocol):
         """The texts of the documents of these numbers that still exist, by number."""
         ...
 
+    def media_types(self) -> dict[str, int]:
+        """How many documents there are of each media type."""
+        ...
+
     def definitions_of(self, document_nos: Sequence[int]) -> dict[int, list[Definition]]:
         """document_no -> its definitions in the order of their start; documents without any are missing."""
         ...

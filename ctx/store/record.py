@@ -236,6 +236,11 @@ class Record:
         with self._reading() as connection:
             return {row[0]: StoredText(*row) for row in rows_among(connection, sql, (), document_nos)}
 
+    def media_types(self) -> dict[str, int]:
+        with self._reading() as connection:
+            sql = "SELECT media_type, count(*) FROM document GROUP BY media_type"
+            return {row[0]: row[1] for row in connection.execute(sql)}
+
     def definitions_of(self, document_nos: Sequence[int]) -> dict[int, list[Definition]]:
         with self._reading() as connection:
             return definitions_among(connection, document_nos)

@@ -17,20 +17,23 @@ _MEANT = 0.75
 
 
 def put_right(
-    schema: JSON, arguments: dict[str, JSON], also: tuple[str, ...] = ()
+    schema: JSON, arguments: dict[str, JSON], also: tuple[str, ...] = (), strict: bool = True
 ) -> tuple[dict[str, JSON], list[str]]:
     """The arguments that the schema names, with text parsed where a list, an object or a number is asked for;
     and the names of the others.
 
-    `also`: names that are taken though the schema has them not. Raises `BadRequest` for a name that is nearly
-    a known one: it was meant.
+    `also`: names that are taken though the schema has them not. "" counts as absent where the schema does not
+    require the argument. `strict` raises `BadRequest` for a name that is nearly a known one: it was meant.
     """
     properties: dict[str, JSON] = schema.get("properties", {})
     names = (*properties, *also)
     unknown = [name for name, value in arguments.items() if name not in names and value is not None]
-    _refuse_misspelt(unknown, names)
+    if strict:
+        _refuse_misspelt(unknown, names)
     passed = {
-        name: _parsed(properties.get(name), value) for name, value in arguments.items() if name in names
+        name: _parsed(properties.get(name), value)
+        for name, value in arguments.items()
+        if name in names and (strict or name in schema.get("required", ()) or value not in ("", None))
     }
     return passed, unknown
 
@@ -103,10 +106,27 @@ def _parsed(rule: JSON, value: JSON) -> JSON:
     kind = rule.get("type") if isinstance(rule, dict) else None
     if isinstance(value, str) and kind in ("integer", "number"):
         return _typed(rule, [value])
+    if isinstance(value, str) and kind == "boolean":
+        return {"true": True, "false": False}.get(value.lower(), value)
+    if isinstance(rule, dict) and "anyOf" in rule and isinstance(value, str) and value[:1] == "[":
+        kind = "array"  # a text or a list of them
     if not isinstance(value, str) or kind not in ("array", "object"):
-        return value
+        return _parsed_fields(rule, value)
     try:
         parsed = json.loads(value)
     except (ValueError, RecursionError):
         return value
-    return parsed if isinstance(parsed, list if kind == "array" else dict) else value
+    return _parsed_fields(rule, parsed) if isinstance(parsed, list if kind == "array" else dict) else value
+
+
+def _parsed_fields(rule: JSON, value: JSON) -> JSON:
+    """The fields of an object, read likewise, for a rule that names its fields; "" counts as absent."""
+    fields = rule.get("properties") if isinstance(rule, dict) else None
+    if not isinstance(value, dict) or not fields or rule.get("additionalProperties", True) is not False:
+        return value
+    required = rule.get("required", ())
+    return {
+        name: _parsed(fields.get(name), entry)
+        for name, entry in value.items()
+        if entry not in ("", None) or name in required or name not in fields
+    }

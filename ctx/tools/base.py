@@ -19,7 +19,7 @@ from ctx.types import JSON, Caller
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every model's function-calling interface accepts
 # Routes of /tools/ and the built-in tools.
 NAME_RULE = "a name has 1 to 64 of A-Z a-z 0-9 _ -"
-RESERVED = frozenset({"list", "search", "get", "sources", "refresh"})
+RESERVED = frozenset({"list", "search", "get", "outline", "symbol", "sources", "refresh"})
 IGNORED = "ignored_arguments"  # in a reply: what was sent and means nothing to the tool
 
 
@@ -230,11 +230,12 @@ class Toolbox(Registry[Tool]):
         try:
             tool = self._used(name, arguments)
             ignored: list[str] = []
-            if tool.lenient:
-                arguments, ignored = put_right(tool.parameters, arguments, tool.also)
+            if tool.lenient and not (tool.builtin and caller.door == "script"):
+                # What a script sends to a built-in tool is checked strictly: its author can correct it.
+                arguments, ignored = put_right(tool.parameters, arguments, tool.also, strict=not tool.builtin)
             result = tool.run(tool.check(arguments), caller)
             outcome = "ok"
-            return _with_ignored(result, ignored) if ignored else result
+            return _with_ignored(result, ignored, tool.builtin) if ignored else result
         except CtxError as error:
             outcome = error.word
             raise
@@ -248,11 +249,14 @@ class Toolbox(Registry[Tool]):
         self._observers.append(observer)
 
 
-def _with_ignored(result: JSON, names: list[str]) -> JSON:
+def _with_ignored(result: JSON, names: list[str], builtin: bool) -> JSON:
     """The result that also says which arguments had no effect: as a field of an object, as a line of a
     text.
     """
     names = [name[:80] for name in names[:20]]
+    if isinstance(result, dict) and builtin:
+        ignored = f"ignored unknown arguments: {', '.join(names)}"
+        return {**result, "note": "; ".join(filter(None, [result.get("note"), ignored]))}
     if isinstance(result, dict):
         return {**result, IGNORED: names}
     if isinstance(result, str):

@@ -4,14 +4,19 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from ctx import shapes
+from ctx.code.outline import excerpt
+from ctx.code.symbols import Definition
 from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
 from ctx.items import Document, SourceStatus
 from ctx.search import unknown_source
-from ctx.store.base import Catalog
+from ctx.store.base import Catalog, SearchIndex
 from ctx.store.rows import StoredDocument
 from ctx.text import spellings
 from ctx.tools.base import Annotations, Tool
+from ctx.tools.markdown import answer_text
+from ctx.tools.navigation import named_definition, outline_tool, symbol_tool, text_schema
+from ctx.tools.places import Place, place_of
 from ctx.tools.search import READING, TOKEN_CHARS, TOKENS, Searched, search_tool
 from ctx.types import JSON, Caller, CallProgress
 
@@ -22,6 +27,9 @@ class Library(Searched, Protocol):
     @property
     def catalog(self) -> Catalog: ...
 
+    @property
+    def index(self) -> SearchIndex: ...
+
     def statuses(self) -> Sequence[SourceStatus]: ...
 
     def refresh(
@@ -31,12 +39,37 @@ class Library(Searched, Protocol):
 
 def builtin_tools(library: Library, final_limit: int) -> list[Tool]:
     """The tools that every workspace has."""
-    return [
+    documents = (
         search_tool(library, final_limit),
         get_tool(library),
+        outline_tool(library),
+        symbol_tool(library),
         sources_tool(library),
-        refresh_tool(library),
-    ]
+    )
+    return [*(formatted(tool, library) for tool in documents), refresh_tool(library)]
+
+
+def formatted(tool: Tool, library: Library) -> Tool:
+    """The tool with an argument `format`: "markdown" answers `{"text": ...}` for models and terminals."""
+
+    def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        shown = arguments.get("format")
+        reply = tool.run({name: value for name, value in arguments.items() if name != "format"}, caller)
+        if shown != "markdown":
+            return reply
+        return {"text": answer_text(tool, arguments, reply, library.searcher, library.catalog)}
+
+    rule = {
+        "type": "string",
+        "enum": ["json", "markdown"],
+        "description": "markdown: a compact text for models",
+    }
+    properties = {**tool.parameters["properties"], "format": rule}
+    text = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    output = None if tool.output_schema is None else {"anyOf": [tool.output_schema, text]}
+    return tool._replace(
+        parameters={**tool.parameters, "properties": properties}, output_schema=output, run=run
+    )
 
 
 # -- get -----------------------------------------------------------------------------------------------------
@@ -46,27 +79,42 @@ def get_tool(library: Library) -> Tool:
     """`get`: a document, or lines of it, by its id or its place."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        stored = _stored(arguments, library)
+        place = _place(arguments, library)
+        stored = place.stored
         answer = _document_json(stored.document)
         if arguments.get("chunks"):
             answer["chunks"] = [
                 {"index": chunk.ordinal, "text": stored.document.body[chunk.start : chunk.end]}
                 for chunk in stored.chunks
             ]
-        return answer | _lines(stored.document.body, arguments)
+        name = arguments.get("symbol") or place.symbol
+        first, last = place.first, place.last
+        if name:
+            definition = named_definition(stored, name)
+            first, last = definition.start_line, definition.end_line
+            answer["symbol"] = symbol_json(definition)
+        if first is not None and last is not None:
+            bounds = {"start_line": first, "end_line": last}
+            arguments = {**bounds, **{key: value for key, value in arguments.items() if value is not None}}
+        answer |= _lines(stored.document.body, arguments)
+        query = arguments.get("query")
+        return answer | _around(stored.document, answer, library, query) if query else answer
 
     text = {"type": "string", "minLength": 1}
     line = {"type": "integer", "minimum": 1}
     return Tool(
         name="get",
         title="Get a document",
-        description="Retrieve a full document by ID, or some lines of it",
+        description="Retrieve a document by its id or path, or one definition, section or some lines of it",
         parameters={
             "type": "object",
             "properties": {
                 "id": {**text, "maxLength": 200, "description": "Document id, as search returned it"},
                 "source": {**text, "maxLength": 500, "description": "In place of the id: the source's name"},
                 "source_id": {**text, "maxLength": 4096, "description": "With source: the path or id there"},
+                "path": text_schema("In place of the id: a path, path:10-40 or path#Symbol"),
+                "symbol": text_schema("Only this definition, or the section below this heading", 500),
+                "query": text_schema("Only the parts around these words; the rest is elided", 4096),
                 "start_line": {**line, "description": "First line wanted, counted from 1"},
                 "end_line": {**line, "description": "Last line wanted"},
                 "max_tokens": TOKENS,
@@ -74,12 +122,13 @@ def get_tool(library: Library) -> Tool:
             },
             "additionalProperties": False,
         },
-        alternatives=(("id",), ("source", "source_id")),
+        alternatives=(("id",), ("source", "source_id"), ("path",)),
         output_schema=_get_schema(),
         annotations=READING,
         builtin=True,
         bare=True,
         lengthy=True,
+        lenient=True,
         run=run,
     )
 
@@ -90,13 +139,46 @@ def _is_of(stored: StoredDocument, source: str, source_id: str) -> bool:
     return (source or place[0], source_id or place[1]) == place
 
 
+def _place(arguments: dict[str, JSON], library: Library) -> Place:
+    """The document that is asked for, and what its path says of it. Raises `BadRequest`, `NotFound`."""
+    if arguments.get("path") and not arguments.get("id"):
+        return place_of(library, arguments["path"], arguments.get("source"))
+    return Place(_stored(arguments, library))
+
+
+def symbol_json(definition: Definition) -> dict[str, JSON]:
+    """A definition as results name it."""
+    return {
+        "name": definition.qualified,
+        "kind": definition.kind,
+        "start_line": definition.start_line,
+        "end_line": definition.end_line,
+    }
+
+
+def _around(document: Document, answer: dict[str, JSON], library: Library, query: str) -> dict[str, JSON]:
+    """The parts of the chosen lines that have words of the query; the others in a line each."""
+    matcher = library.searcher.matcher(query)
+    lines = document.body.split("\n")
+    first, last = answer["start_line"], min(answer["end_line"], len(lines))
+    parts = excerpt(lines, first, last, matcher.share_in, document.definitions)
+    texts = []
+    for part in parts:
+        if part.elided is None:
+            texts.append("\n".join(lines[part.first - 1 : part.last]) + "\n")
+        else:
+            about = f": {part.elided}" if part.elided else ""
+            texts.append(f"… lines {part.first}-{part.last}{about}\n")
+    return {"body": "".join(texts), "parts": [list(part[:2]) for part in parts if part.elided is None]}
+
+
 def _stored(arguments: dict[str, JSON], library: Library) -> StoredDocument:
     """The document that is asked for; beside an id, source and source_id must be its own.
     Raises `BadRequest`, `NotFound`.
     """
     id, source, source_id = (arguments.get(name, "") for name in ("id", "source", "source_id"))
     if not id and not (source and source_id):
-        raise BadRequest("missing required parameter: id (or source and source_id)")
+        raise BadRequest("missing required parameter: id (or path, or source and source_id)")
     if id:
         stored = library.catalog.document(id.strip().lower())
         if stored is None or not _is_of(stored, source, source_id):
@@ -145,6 +227,8 @@ def _get_schema() -> JSON:
     }
     fields |= {name: {"type": "integer"} for name in ("start_line", "end_line", "total_lines")}
     fields["cut"] = {"type": "string"}
+    fields["parts"] = {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}
+    fields["symbol"] = {"type": "object"}
     return schema | {"required": list(_REQUIRED)}
 
 
@@ -202,6 +286,7 @@ def sources_tool(library: Library) -> Tool:
         title="List sources",
         description="List configured data sources with their health and document counts",
         parameters={"type": "object", "properties": {}, "additionalProperties": False},
+        lenient=True,
         output_schema={
             "type": "object",
             "properties": {

@@ -40,14 +40,14 @@ def place_of(shelf: Shelf, text: str, source: str | None = None) -> Place:
     for path, symbol, first, last in _readings(text.strip()):
         found = list(_at_path(shelf, path, source))
         if len(found) > 1:
-            names = [f"{each.document.source} {each.document.source_id}" for each in found[:MAX_CANDIDATES]]
-            raise BadRequest(f"'{path[:120]}' is {len(found)} documents: {', '.join(names)}; give the source too")
+            places = [f"{each.document.source} {each.document.source_id}" for each in found[:MAX_CANDIDATES]]
+            names = ", ".join(places)
+            raise BadRequest(f"'{path[:120]}' is {len(found)} documents: {names}; give the source too")
         if found:
             return Place(found[0], symbol, first, last)
-    path = _readings(text.strip())[-1][0]
+    path, symbol, first, last = _readings(text.strip())[-1]
     ending = _ending_so(shelf, path, source)
     if len(ending) == 1:
-        _, symbol, first, last = _readings(text.strip())[-1]
         stored = shelf.catalog.document(ending[0][0])
         if stored is not None:
             return Place(stored, symbol, first, last)
@@ -60,8 +60,8 @@ def place_of(shelf: Shelf, text: str, source: str | None = None) -> Place:
 def _readings(text: str) -> list[tuple[str, str | None, int | None, int | None]]:
     """(path, symbol, first line, last line): the text as a path, then with what is behind it taken apart."""
     readings: list[tuple[str, str | None, int | None, int | None]] = [(text, None, None, None)]
-    path, mark, symbol = text.partition("#")
-    if mark and path and symbol:
+    path, _, symbol = text.partition("#")
+    if path and symbol:
         readings.append((path, symbol, None, None))
     elif match := _LINES.match(text):
         readings.append((match[1], None, int(match[2]), int(match[3] or match[2])))
@@ -111,7 +111,9 @@ def _near(shelf: Shelf, path: str, source: str | None) -> str:
     inside = [place for place in places if place.startswith(folder) or f"/{folder}" in place]
     if inside:
         names = ", ".join(inside[:MAX_CANDIDATES])
-        return f"that is a folder with {len(inside)} files: {names}" + (", …" if len(inside) > MAX_CANDIDATES else "")
+        return f"that is a folder with {len(inside)} files: {names}" + (
+            ", …" if len(inside) > MAX_CANDIDATES else ""
+        )
     name = path.rsplit("/", 1)[-1]
     same = [place for place in places if place.rsplit("/", 1)[-1].casefold() == name.casefold()]
     near = same or difflib.get_close_matches(path, places[:20_000], 3, 0.6)

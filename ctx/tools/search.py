@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from ctx import shapes
+from ctx.analyze import MAX_QUERY_CHARS
 from ctx.clock import parse_ms
 from ctx.errors import BadParameter
 from ctx.kinds import FAMILIES
@@ -21,7 +22,7 @@ class Searched(Protocol):
     def searched_names(self) -> Sequence[str]: ...
 
 
-MAX_QUERY_CHARACTERS = 4096  # a longer text is a document; chunks are a tenth of it
+MAX_QUERY_CHARACTERS = 20_000  # a pasted log or traceback
 TOKEN_CHARS = 4  # of a language model's token, on average, in English and in code
 _NAMED = 3  # globs or types that a note names
 MAX_LIMIT = 100
@@ -122,6 +123,7 @@ def search_tool(workspace: Searched, final_limit: int) -> Tool:
         annotations=READING,
         builtin=True,
         bare=True,
+        lenient=True,
         run=lambda arguments, caller: _answer(workspace, arguments),
     )
 
@@ -140,7 +142,7 @@ def _answer(workspace: Searched, arguments: Mapping[str, JSON]) -> dict[str, JSO
     filters = searcher.resolved(filters, paths, types)
     notes += _unknown_types(types) or _unmatched(filters, paths, types)
     reply = searcher.search(
-        arguments["query"],
+        _shortened(arguments["query"]),
         mode=arguments["mode"],
         limit=arguments.get("limit"),
         filters=filters,
@@ -150,6 +152,12 @@ def _answer(workspace: Searched, arguments: Mapping[str, JSON]) -> dict[str, JSO
         explain=arguments.get("explain", False),
     )
     return _search_json(reply, notes, arguments.get("max_tokens"))
+
+
+def _shortened(query: str) -> str:
+    """The beginning and the end of a very long query: the last lines of a log say what went wrong."""
+    half = MAX_QUERY_CHARS // 2 - 1
+    return query if len(query) <= MAX_QUERY_CHARS else f"{query[:half]}\n{query[-half:]}"
 
 
 def _listed(value: str | list[str] | None) -> list[str]:
@@ -207,6 +215,10 @@ def _search_json(
 ) -> dict[str, JSON]:
     """The reply in the shape of seed 003, plus our additional fields, cut to `max_tokens`."""
     results = [shapes.row(result, omit=() if result.passages else ("passages",)) for result in reply.results]
+    for row in results:
+        for passage in (row, *row.get("passages", ())):
+            if passage["symbol"] is None:  # nothing but source code has one
+                del passage["symbol"]
     for row, explained in zip(results, reply.explain or (), strict=False):
         row["explain"] = explained
     count = _fitting(results, max_tokens)

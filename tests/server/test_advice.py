@@ -54,7 +54,8 @@ def test_without_embeddings_nothing_advises_a_mode_that_is_an_error(served: Serv
     assert "hybrid" not in client.get("/llms.txt").text
     assert "hybrid" not in client.get("/openapi.json").text
     listed = answered(client.post("/mcp", json=message("tools/list"), headers=ACCEPT))["result"]["tools"]
-    assert _modes(listed, "inputSchema") == ["keyword"]
+    (search,) = [tool for tool in listed if tool["name"] == "search"]
+    assert "mode" not in search["inputSchema"]["properties"]
     assert _modes(client.get("/tools/list").json()["tools"], "parameters") == ["keyword"]
 
 
@@ -75,8 +76,8 @@ def test_with_embeddings_hybrid_is_advised(space: Workspace) -> None:
 
 
 def test_a_document_crosses_mcp_once(served: Served) -> None:
-    (hit,) = _call(served, "search", {"query": "jwt"})["structuredContent"]["results"]
-    result = _call(served, "get", {"id": hit["id"]})
+    (hit,) = _call(served, "search", {"query": "jwt", "format": "json"})["structuredContent"]["results"]
+    result = _call(served, "get", {"id": hit["id"], "format": "json"})
     assert [block["text"] for block in result["content"]] == [BODY]
     assert result["structuredContent"]["title"] == "Authentication"
     assert not {"body", "chunks"} & set(result["structuredContent"])
@@ -86,4 +87,4 @@ def test_a_document_crosses_mcp_once(served: Served) -> None:
         "tools"
     ]
     (get,) = [tool for tool in tools if tool["name"] == "get"]
-    assert set(get["outputSchema"]["required"]) <= set(result["structuredContent"])
+    assert "outputSchema" not in get

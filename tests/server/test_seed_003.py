@@ -128,7 +128,6 @@ def test_search_with_a_query_alone_is_by_keyword_in_every_source(client: httpx.C
         {"query": "x", "mode": "psychic"},
         {"query": "x", "limit": "many"},
         {"query": "x", "limit": 0},
-        {"query": "x", "unknown": 1},
     ],
 )
 def test_search_that_does_not_fit_is_400(client: httpx.Client, wrong: JSON) -> None:

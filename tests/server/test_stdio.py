@@ -68,7 +68,7 @@ def test_nothing_but_messages_leaves_on_standard_output(folder: Path) -> None:
     }
     assert pipe.ask("tools/call", {"name": "refresh", "arguments": {}}, 2)["result"]["isError"] is False
     match = pipe.ask("tools/call", {"name": "search", "arguments": {"query": "rollback"}}, 3)
-    assert len(match["result"]["structuredContent"]["results"]) == 1
+    assert match["result"]["content"][0]["text"].count(".md\n") == 1
     code, out, err = pipe.end()
     assert (code, out) == (0, "")
     assert "tool=" in err or "indexed" in err

@@ -45,7 +45,7 @@ def test_a_name_that_was_nearly_right_is_refused_with_the_right_one(name: str, m
         ({"max_results": "few"}, {"max_results": "few"}),
         ({"share": "0.5"}, {"share": 0.5}),
         ({"share": "nan"}, {"share": "nan"}),
-        ({"dry_run": "true"}, {"dry_run": "true"}),
+        ({"dry_run": "true"}, {"dry_run": True}),
         ({"query": "[1]"}, {"query": "[1]"}),
         ({"metadata": "[" * 100_000}, {"metadata": "[" * 100_000}),
     ],

@@ -1,0 +1,160 @@
+"""The document tools as MCP shows them to models: short schemas, defaults for models, Markdown answers.
+
+REST and the command line use the same tools with their full schemas.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ctx.items import SourceStatus
+from ctx.kinds import is_code
+from ctx.tools.arguments import put_right
+from ctx.tools.base import Tool
+from ctx.types import JSON
+
+MAX_TOKENS = 8_000  # of a document by default; clients refuse replies of more than 25,000
+FILES = 5  # that a search shows by default
+PASSAGES = 3  # shown of each
+MAX_SOURCES = 8  # named in the instructions
+MAX_NAMES = 6  # folders or types named of an index
+
+_TEXT = {"type": "string"}
+_FORMAT = {"type": "string", "enum": ["text", "json"]}
+
+
+class View(NamedTuple):
+    """A tool's description and parameters for models, and the arguments it has by default."""
+
+    description: str
+    properties: Mapping[str, JSON]
+    required: tuple[str, ...] = ()
+    defaults: Mapping[str, JSON] = {}
+
+    @property
+    def schema(self) -> dict[str, JSON]:
+        return {"type": "object", "properties": dict(self.properties), "required": list(self.required)}
+
+
+def _about(description: str, kind: str = "string") -> dict[str, JSON]:
+    return {"type": kind, "description": description}
+
+
+_PATH = _about("path, path:10-40 or path#Symbol")
+VIEWS: Mapping[str, View] = {
+    "search": View(
+        "Find code and pages by words, names or meaning: paths, line ranges, symbols and the best lines.",
+        {
+            "query": _about("a question, words or an identifier; quotes for an exact phrase"),
+            "path": _about("glob: src/**, *.py"),
+            "type": _about("code, prose or a media type"),
+            "source": _about("source name"),
+            "limit": _about(f"files, {FILES} by default", "integer"),
+            "mode": {"type": "string", "enum": ["hybrid", "keyword", "semantic"]},
+            "since": _about("ISO 8601"),
+            "until": _about("ISO 8601"),
+            "format": _FORMAT,
+        },
+        ("query",),
+        {"limit": FILES, "per_document": PASSAGES},
+    ),
+    "get": View(
+        "Read a file, one definition, one section or some lines. With a query only the parts about it.",
+        {
+            "path": _PATH,
+            "query": _about("show only the blocks around these words"),
+            "source": _about("source name"),
+            "id": _about("in place of path"),
+            "start_line": {"type": "integer"},
+            "end_line": {"type": "integer"},
+            "max_tokens": _about(f"{MAX_TOKENS} by default", "integer"),
+            "format": _FORMAT,
+        },
+        (),
+        {"max_tokens": MAX_TOKENS},
+    ),
+    "outline": View(
+        "List the definitions of a file, the members of path#Class, or a page's headings, with line ranges.",
+        {"path": _PATH, "query": _about("only members with these words"), "source": _TEXT, "format": _FORMAT},
+        ("path",),
+    ),
+    "symbol": View(
+        "Where a name is defined, what it calls, and every line that refers to it.",
+        {
+            "name": _about("find or Store.find"),
+            "path": _about("glob"),
+            "source": _TEXT,
+            "limit": {"type": "integer"},
+            "format": _FORMAT,
+        },
+        ("name",),
+    ),
+    "sources": View("List what is indexed and how fresh it is.", {"format": _FORMAT}),
+}
+_FILTERS = ("path", "type", "since", "until")
+
+
+def view_of(tool: Tool) -> View | None:
+    """How models see a tool; None for tools that all interfaces show alike."""
+    known = tool.parameters.get("properties", {})
+    return VIEWS.get(tool.name) if tool.builtin and "format" in known else None
+
+
+def listed(tool: Tool, semantic: bool) -> Tool:
+    """The tool as `tools/list` shows it. Without embeddings `search` lists no modes."""
+    view = view_of(tool)
+    if view is None:
+        return tool
+    schema = view.schema
+    if not semantic:
+        schema["properties"].pop("mode", None)
+    return tool._replace(description=view.description, parameters=schema, output_schema=None)
+
+
+def translated(tool: Tool, arguments: Mapping[str, JSON], semantic: bool) -> tuple[dict[str, JSON], bool]:
+    """The arguments of the tool itself for those of a model, and whether it asks for JSON."""
+    view = view_of(tool)
+    if view is None:
+        return dict(arguments), True
+    also = tuple(tool.parameters["properties"])
+    passed, unknown = put_right(view.schema, {**arguments}, also, strict=False)
+    as_json = passed.pop("format", None) == "json"
+    passed |= {name: arguments[name] for name in unknown}  # the tool says that it ignores them
+    passed = {**view.defaults, **passed}
+    if tool.name == "search":
+        filters = put_right(tool.parameters, {"filters": passed.pop("filters", None)}, strict=False)[0]
+        narrowed = dict(filters.get("filters") or {})
+        narrowed |= {name: passed.pop(name) for name in _FILTERS if name in passed}
+        if narrowed:
+            passed["filters"] = narrowed
+        passed.setdefault("mode", "hybrid" if semantic else "keyword")
+    if tool.name == "get" and passed.get("chunks"):
+        as_json = True
+    return passed, as_json
+
+
+def instructions(
+    statuses: list[SourceStatus], media_types: Mapping[str, int], folders: Counter[str], semantic: bool
+) -> str:
+    """What the server tells a model first: what is indexed, and when and how to ask."""
+    filled = [status for status in statuses if status.doc_count]
+    named = [f"{status.name} ({status.doc_count} files)" for status in filled[:MAX_SOURCES]]
+    more = f" and {len(filled) - MAX_SOURCES} more sources" if len(filled) > MAX_SOURCES else ""
+    kinds = [
+        f"{count} {name.rpartition('/')[2].removeprefix('x-')}"
+        for name, count in sorted(media_types.items(), key=lambda entry: -entry[1])[:MAX_NAMES]
+    ]
+    tops = [f"{name}/" for name, _ in folders.most_common(MAX_NAMES) if name]
+    lines = [
+        f"An index of {', '.join(named)}{more}." if named else "Nothing is indexed yet.",
+        f"Files: {', '.join(kinds)}." if kinds else "",
+        f"Folders: {', '.join(tops)}." if tops else "",
+        "Use `search` instead of grep when you do not know the exact name or file"
+        + (": it finds words and meaning." if semantic else ".")
+        + " Ask with the words of the problem.",
+        "Then read with `get` path#Symbol, or `get` with a query for only the parts about it;"
+        if any(map(is_code, media_types))
+        else "Then read with `get` path#Heading, or `get` with a query for only the parts about it;",
+        "`outline` lists a file's members, `symbol` the definition and all uses of a name.",
+    ]
+    return "\n".join(filter(None, lines))

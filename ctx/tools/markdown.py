@@ -1,0 +1,152 @@
+"""Answers of the document tools as compact Markdown, for models and terminals."""
+
+from collections.abc import Sequence
+
+from ctx.code.outline import Weight, best_lines, enclosing
+from ctx.kinds import is_code
+from ctx.search import Searcher
+from ctx.store.base import Catalog
+from ctx.tools.base import Tool
+from ctx.types import JSON
+
+SYMBOLS = 3  # shown of one file
+LINES = 3  # shown of one symbol
+MAX_CHARS = 160  # of a line of code
+UNPROVEN = 1  # results without a word of the query that are shown, before others are left out
+
+
+def search_text(reply: dict[str, JSON], query: str, searcher: Searcher, catalog: Catalog) -> str:
+    """Results grouped by file: the range and name of each symbol and its best lines; of prose the passage."""
+    matcher = searcher.matcher(query)
+    parts: list[str] = [reply[name] for name in ("note", "partial", "cut") if reply.get(name)]
+    unproven = 0
+    several = len({row["source"] for row in reply["results"]}) > 1
+    for row in reply["results"]:
+        stored = catalog.document(row["id"])
+        if stored is None:
+            continue
+        document = stored.document
+        lines = document.body.split("\n")
+        entries: list[str] = []
+        proven = False
+        seen: set[tuple[int, int]] = set()
+        for passage in (row, *row.get("passages", ())):
+            if not is_code(document.media_type):
+                heading = f"  {passage['heading']}" if passage["heading"] else ""
+                entries.append(f"  {passage['start_line']}-{passage['end_line']}{heading}")
+                entries += [f"    {line}" for line in passage["snippet"].split("\n") if line.strip()]
+                proven = proven or bool(passage["highlights"])
+                continue
+            found = enclosing(document.definitions, passage["start_line"] + _best(passage, matcher.share_in))
+            first, last = passage["start_line"], passage["end_line"]
+            label = ""
+            if found is not None:
+                first, last = found.start_line, found.end_line
+                label = f"  {found.kind} {found.qualified}"
+            if (first, last) in seen or len(seen) == SYMBOLS:
+                continue
+            seen.add((first, last))
+            entries.append(f"  {first}-{last}{label}")
+            shown = best_lines(lines, first, last, matcher.share_in, LINES)
+            proven = proven or bool(shown)
+            entries += [
+                f"    {number}| {_clipped(text)}" for number, text in shown if number != first or not found
+            ]
+        if not proven and len(reply["results"]) > 1:
+            unproven += 1
+            if unproven > UNPROVEN:
+                continue
+        place = f"{document.source} {document.source_id}" if several else document.source_id
+        parts.append("\n".join([place, *entries]))
+    if not reply["results"]:
+        parts.append("0 matches.")
+    return "\n".join(parts)
+
+
+def _best(passage: JSON, weight: Weight) -> int:
+    shares = [weight(line) for line in passage["snippet"].split("\n")]
+    return max(range(len(shares)), key=lambda i: (shares[i], -i))
+
+
+def _clipped(line: str) -> str:
+    return line if len(line) <= MAX_CHARS else line[: MAX_CHARS - 1] + "…"
+
+
+def get_text(reply: dict[str, JSON]) -> str:
+    """A document's lines under their range; lines of code have their numbers."""
+    total = reply["total_lines"]
+    symbol = reply.get("symbol")
+    name = f"  {symbol['kind']} {symbol['name']}" if symbol else ""
+    head = f"{reply['source_id']}:{reply['start_line']}-{reply['end_line']} of {total}{name}"
+    if not reply.get("parts"):
+        spans: Sequence[Sequence[int]] = [(reply["start_line"], reply["end_line"])]
+    else:
+        spans = reply["parts"]
+    body = reply["body"].split("\n")
+    if body and body[-1] == "":
+        body.pop()
+    if is_code(reply["content_type"]):
+        numbers = iter([number for first, last in spans for number in range(first, last + 1)])
+        body = [
+            line if line.startswith("… lines ") and reply.get("parts") else f"{next(numbers, '')}| {line}"
+            for line in body
+        ]
+    notes = [f"({reply[key]})" for key in ("cut", "note") if reply.get(key)]
+    return "\n".join([head, *body, *notes])
+
+
+def outline_text(reply: dict[str, JSON]) -> str:
+    """One line a member: its range and its signature, indented by what it is in."""
+    rows = [f"{reply['path']}  {reply['total_lines']} lines"]
+    around: list[int] = []  # the last lines of the members around
+    for row in reply["members"]:
+        while around and around[-1] < row["end_line"]:
+            around.pop()
+        indent = "  " * len(around)
+        rows.append(
+            f"{indent}{row['start_line']}-{row['end_line']}  {_clipped(row['signature'] or row['name'])}"
+        )
+        around.append(row["end_line"])
+    return "\n".join([*rows, *([reply["note"]] if reply.get("note") else [])])
+
+
+def symbol_text(reply: dict[str, JSON]) -> str:
+    """Definitions, what the first one calls, and references under their files."""
+    definitions, references = reply["definitions"], reply["references"]
+    parts = [f"{reply['definition_count']} definitions, {reply['reference_count']} references"]
+    for row in definitions:
+        span = f"{row['path']}:{row['start_line']}-{row['end_line']}"
+        parts.append(f"{span}  {row['kind']} {row['name']}  {_clipped(row['signature'])}")
+    if reply.get("calls"):
+        parts.append(f"calls: {', '.join(reply['calls'])}")
+    last = None
+    for row in references:
+        if row["path"] != last:
+            last = row["path"]
+            parts.append(last)
+        within = f" in {row['within']}" if row["within"] else ""
+        parts.append(f"  {row['line']}{within}| {_clipped(row['text'])}")
+    return "\n".join([*parts, *([reply["note"]] if reply.get("note") else [])])
+
+
+def sources_text(reply: dict[str, JSON]) -> str:
+    """One line a source: its name, its count and its health."""
+    rows = []
+    for row in reply["sources"]:
+        waiting = f", {row['pending']} chunks not embedded yet" if row.get("pending") else ""
+        note = f": {row['note']}" if row.get("note") else ""
+        health = "" if row["healthy"] else " (failed)"
+        rows.append(f"{row['name']}  {row['doc_count']} documents{waiting}{health}{note}")
+    return "\n".join(rows) or "no sources"
+
+
+TEXTS = {"get": get_text, "outline": outline_text, "symbol": symbol_text, "sources": sources_text}
+
+
+def answer_text(
+    tool: Tool, arguments: dict[str, JSON], reply: JSON, searcher: Searcher, catalog: Catalog
+) -> str:
+    """A document tool's reply as Markdown."""
+    if tool.name == "search":
+        return search_text(reply, arguments["query"], searcher, catalog)
+    return TEXTS[tool.name](reply)

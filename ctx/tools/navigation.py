@@ -1,0 +1,322 @@
+"""The tools `outline` and `symbol`: the members of a file, and where a name is defined and used."""
+
+import re
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Protocol
+
+from ctx.code.outline import VALUES, blocks, candidates, enclosing, members
+from ctx.code.symbols import Definition
+from ctx.errors import BadRequest, NotFound
+from ctx.formats.table import BY_MEDIA_TYPE
+from ctx.kinds import EXAMPLE, TEST, file, is_code, role
+from ctx.search import Searcher, resolve_sources
+from ctx.store.base import SearchIndex
+from ctx.store.rows import StoredDocument
+from ctx.tools.base import Tool
+from ctx.tools.places import Shelf, place_of
+from ctx.tools.search import READING
+from ctx.types import JSON, Caller, Filters, StoredText
+
+MAX_FILES = 2000  # that are looked through for references
+MAX_DEFINITIONS = 200
+DEFAULT_LIMIT = 30  # definitions and references that `symbol` lists
+MAX_CALLS = 12  # names that a definition calls, as `symbol` lists them
+LONG_FUNCTION = 30  # lines; the outline of a longer one is its blocks
+MAX_MEMBERS = 400
+_REPARSED = frozenset(("markdown", "rst", "asciidoc", "org", "latex"))
+_CALL = re.compile(r"\b([A-Za-z_]\w{2,})\s*\(")
+
+
+class Navigated(Shelf, Protocol):
+    """What these tools need of a workspace."""
+
+    @property
+    def searcher(self) -> Searcher: ...
+
+    @property
+    def index(self) -> SearchIndex: ...
+
+
+def text_schema(description: str, most: int = 4096) -> dict[str, JSON]:
+    return {"type": "string", "minLength": 1, "maxLength": most, "description": description}
+
+
+SOURCE = text_schema("The source's name, where several have the path", 500)
+
+
+# -- outline -------------------------------------------------------------------------------------------------
+
+
+def outline_tool(library: Navigated) -> Tool:
+    """`outline`: the members of a file, or of one class or function in it."""
+
+    def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        place = place_of(library, arguments["path"], arguments.get("source"))
+        document = place.stored.document
+        lines = document.body.split("\n")
+        rows = outline_rows(place.stored, place.symbol)
+        words = [word.casefold() for word in arguments.get("query", "").split()]
+        if words:
+            rows = [
+                row
+                for row in rows
+                if any(word in f"{row['name']} {row['signature']}".casefold() for word in words)
+            ]
+        answer = {"source": document.source, "path": document.source_id, "total_lines": len(lines)}
+        answer["members"] = rows[:MAX_MEMBERS]
+        if len(rows) > MAX_MEMBERS:
+            answer["note"] = (
+                f"{len(rows) - MAX_MEMBERS} more members; name one class, as PATH#Class, or give a query"
+            )
+        elif not rows:
+            answer["note"] = "no member has these words" if words else "no definitions or headings in it"
+        return answer
+
+    return Tool(
+        name="outline",
+        title="Outline a file",
+        description="List the definitions in a file of code, or the headings of a page, with line ranges",
+        parameters={
+            "type": "object",
+            "properties": {
+                "path": text_schema("The file's path, or path#Class for the members of one"),
+                "source": SOURCE,
+                "query": text_schema("Only members with one of these words", 500),
+            },
+            "required": ["path"],
+            "additionalProperties": False,
+        },
+        annotations=READING,
+        builtin=True,
+        lenient=True,
+        run=run,
+    )
+
+
+def outline_rows(stored: StoredDocument, name: str | None = None) -> list[dict[str, JSON]]:
+    """The members of a document, or of what `name` means in it. Raises `NotFound`, `BadRequest`."""
+    document = stored.document
+    if not document.definitions:
+        found = headings(stored)
+        if name:
+            inside = named_definition(stored, name)
+            found = [each for each in found if inside.start_line <= each.start_line <= inside.end_line]
+        return [_member(each) for each in found]
+    if name is None:
+        return [_member(each) for each in members(document.definitions)]
+    inside = named_definition(stored, name)
+    found = members(document.definitions, inside)
+    rows = [_member(each) for each in found]
+    if len(found) <= 1 and inside.end_line - inside.start_line >= LONG_FUNCTION:
+        parts = blocks(document.body.split("\n"), inside.start_line, inside.end_line)
+        rows += [
+            _member(Definition("", "", "block", text, first, first, last)) for first, last, text in parts
+        ]
+    return rows
+
+
+def _member(definition: Definition) -> dict[str, JSON]:
+    return {
+        "name": definition.qualified,
+        "kind": definition.kind,
+        "start_line": definition.start_line,
+        "end_line": definition.end_line,
+        "signature": definition.signature,
+    }
+
+
+def headings(stored: StoredDocument) -> list[Definition]:
+    """The headings of a document as definitions: `qualified` is the path of headings."""
+    document = stored.document
+    row = BY_MEDIA_TYPE.get(document.media_type)
+    places: list[tuple[int, int, str]] = []  # (line, level, title)
+    if row is not None and row.reader in _REPARSED:
+        parsed = import_module(f"ctx.formats.{row.reader}").parse(document.body)
+        if parsed.body == document.body:
+            places = [
+                (document.body.count("\n", 0, each.start) + 1, each.level, each.title)
+                for each in parsed.headings
+                if each.title
+            ]
+    if not places:
+        last = ""
+        for chunk in stored.chunks:
+            if chunk.heading and chunk.heading != last:
+                parts = chunk.heading.split(" > ")
+                places.append((chunk.start_line, len(parts), parts[-1]))
+                last = chunk.heading
+    total = document.body.count("\n") + 1
+    found: list[Definition] = []
+    open_: list[tuple[int, str]] = []
+    for i, (line, level, title) in enumerate(places):
+        while open_ and open_[-1][0] >= level:
+            open_.pop()
+        open_.append((level, title))
+        end = next((later - 1 for later, other, _ in places[i + 1 :] if other <= level), total)
+        path = " > ".join(name for _, name in open_)
+        found.append(Definition(title, path, "heading", f"{'#' * level} {title}", line, line, max(line, end)))
+    return found
+
+
+def named_definition(stored: StoredDocument, name: str) -> Definition:
+    """What a name means in a document: a definition, or a heading. Raises `NotFound`, `BadRequest`."""
+    document = stored.document
+    if document.definitions:
+        found = candidates(document.definitions, name)
+    else:
+        wanted = " ".join(name.casefold().replace("-", " ").split())
+        known = headings(stored)
+        plain = [(each, " ".join(re.sub(r"[^\w.]+", " ", each.name.casefold()).split())) for each in known]
+        found = [
+            each for each, title in plain if title == wanted or each.qualified.casefold() == name.casefold()
+        ]
+        found = found or [each for each, title in plain if wanted in title]
+    if not found:
+        known = members(document.definitions) if document.definitions else headings(stored)
+        names = ", ".join(each.qualified for each in known[:12]) or "nothing"
+        more = f" and {len(known) - 12} more" if len(known) > 12 else ""
+        raise NotFound(f"no '{name[:80]}' in {document.source_id}; it has {names}{more}")
+    if len({each.qualified for each in found}) > 1:
+        names = ", ".join(
+            f"{document.source_id}#{each.qualified} ({each.start_line}-{each.end_line})" for each in found[:8]
+        )
+        raise BadRequest(f"'{name[:80]}' is {len(found)} members: {names}")
+    return max(found, key=lambda each: (each.kind != "impl", each.end_line - each.start_line))
+
+
+# -- symbol --------------------------------------------------------------------------------------------------
+
+
+def symbol_tool(library: Navigated) -> Tool:
+    """`symbol`: the definitions of a name, then its references."""
+
+    def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
+        return symbol_answer(library, arguments)
+
+    return Tool(
+        name="symbol",
+        title="Look up a name",
+        description="Find where a name is defined, what it calls, and every line that refers to it",
+        parameters={
+            "type": "object",
+            "properties": {
+                "name": text_schema("A function, class, method or variable: find, Store.find", 200),
+                "source": text_schema("Only this source, by name or type", 500),
+                "path": text_schema("Only paths that fit a glob (src/**, *.py)", 500),
+                "limit": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": 1000,
+                    "default": DEFAULT_LIMIT,
+                    "description": "Definitions and references listed",
+                },
+            },
+            "required": ["name"],
+            "additionalProperties": False,
+        },
+        annotations=READING,
+        builtin=True,
+        lenient=True,
+        run=run,
+    )
+
+
+def symbol_answer(library: Navigated, arguments: dict[str, JSON]) -> dict[str, JSON]:
+    """Definitions of a name and references to it, tests and examples last."""
+    asked = arguments["name"].strip().removesuffix("()")
+    name = re.split(r"::|->|[.#]", asked)[-1] or asked
+    names = (
+        resolve_sources([arguments["source"]], library.searched_names()) if arguments.get("source") else None
+    )
+    filters = library.searcher.resolved(
+        Filters(sources=names), [arguments["path"]] if arguments.get("path") else []
+    )
+    catalog = library.catalog
+    defined = [
+        (number, each)
+        for number, each in catalog.definitions_named(name, MAX_DEFINITIONS)
+        if filters.documents is None or number in filters.documents
+    ]
+    exact = {id(each) for each in candidates([each for _, each in defined], asked)}
+    defined = [(number, each) for number, each in defined if id(each) in exact] or defined
+    texts = _texts_with(library, name, filters, [number for number, _ in defined])
+    if names is not None:
+        texts = {number: text for number, text in texts.items() if text.source in names}
+    defined = [(number, each) for number, each in defined if number in texts]
+    defined.sort(
+        key=lambda entry: (_rank(texts[entry[0]]), entry[1].kind in VALUES, texts[entry[0]].source_id)
+    )
+    pattern = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
+    own = {(number, each.name_line) for number, each in defined}
+    lines = [
+        (text, line)
+        for text in sorted(texts.values(), key=lambda each: (_rank(each), each.source_id))
+        for line in _lines_with(pattern, text.body)
+        if (text.document_no, line) not in own
+    ]
+    limit = arguments.get("limit", DEFAULT_LIMIT)
+    shown = lines[: max(0, limit - len(defined))]
+    around = catalog.definitions_of(sorted({text.document_no for text, _ in shown}))
+    answer: dict[str, JSON] = {
+        "name": asked,
+        "definitions": [
+            {"source": texts[number].source, "path": texts[number].source_id, **_member(each)}
+            for number, each in defined[:limit]
+        ],
+        "references": [_reference(text, line, around.get(text.document_no, ())) for text, line in shown],
+        "definition_count": len(defined),
+        "reference_count": len(lines),
+    }
+    if defined:
+        answer["calls"] = _calls(library, texts[defined[0][0]], defined[0][1])
+    if not defined and not lines:
+        answer["note"] = "0 exact matches; `search` also finds what is near in spelling and meaning"
+    elif len(defined) + len(lines) > limit:
+        answer["note"] = f"give limit = {len(defined) + len(lines)} for all, or a path to narrow them"
+    return answer
+
+
+def _texts_with(
+    library: Navigated, name: str, filters: Filters, also: Sequence[int]
+) -> dict[int, StoredText]:
+    """The documents that may have a name, by number."""
+    hits = library.index.keyword(f'"{name}"', filters, MAX_FILES)
+    return library.catalog.bodies(list(dict.fromkeys([*also, *(hit.document_no for hit in hits)])))
+
+
+def _lines_with(pattern: re.Pattern[str], body: str) -> list[int]:
+    """The numbers of the lines with a match, each once."""
+    found: list[int] = []
+    line, counted = 1, 0
+    for match in pattern.finditer(body):
+        line += body.count("\n", counted, match.start())
+        counted = match.start()
+        if not found or found[-1] != line:
+            found.append(line)
+    return found
+
+
+def _rank(text: StoredText) -> tuple[bool, bool]:
+    """Code before pages, and tests and examples last."""
+    return role(*file(text.source_id, text.media_type)) in (TEST, EXAMPLE), not is_code(text.media_type)
+
+
+def _reference(text: StoredText, line: int, definitions: Sequence[Definition]) -> dict[str, JSON]:
+    around = enclosing(definitions, line)
+    return {
+        "source": text.source,
+        "path": text.source_id,
+        "line": line,
+        "text": text.body.split("\n", line)[line - 1].strip()[:160],
+        "within": around.qualified if around else None,
+    }
+
+
+def _calls(library: Navigated, text: StoredText, definition: Definition) -> list[str]:
+    """The names that a definition calls and that some code here defines."""
+    body = "\n".join(text.body.split("\n")[definition.start_line - 1 : definition.end_line])
+    called = [
+        name for name in dict.fromkeys(_CALL.findall(body)) if name != definition.name and name[:2] != "__"
+    ]
+    return library.index.vocabulary([], called[:64])[1][:MAX_CALLS]

@@ -1,0 +1,162 @@
+"""`outline`, `symbol` and `get` with a name, lines or words, through the Toolbox."""
+
+from collections.abc import Iterator
+
+import pytest
+from kit import project, workspace
+
+from ctx.errors import BadRequest, NotFound
+from ctx.types import JSON, Caller
+from ctx.workspace import Workspace
+
+LONG = "".join(f"        step_{n} = advance(step_{n})\n\n" for n in range(60))
+STORE = f'''"""A store."""
+LIMIT = 3
+
+
+class Store:
+    """Keeps otters."""
+
+    def find(self, name: str) -> str:
+        """Finds one."""
+        return lookup(name)
+
+    def feed(self, food: int) -> None:
+        # weigh the salmon first
+{LONG}        weigh_salmon(food)
+{LONG}
+
+class Index:
+    def find(self) -> int:
+        return 1
+
+
+def lookup(name: str) -> str:
+    return name
+'''
+FILES = {
+    "src/store.py": STORE,
+    "src/app.py": "from store import Store, lookup\n\n\ndef main() -> None:\n    print(lookup('a'))\n",
+    "tests/test_store.py": "from store import lookup\n\n\ndef test_lookup() -> None:\n    assert lookup('a')\n",
+    "src/empty.py": "x\n",
+    "docs/guide.md": "# Guide\n\nIntro.\n\n## Install\n\nRun it.\n\n### On a Mac\n\nBrew.\n\n## Remove\n\nDelete lookup.\n",
+}
+CONFIG = """
+[connectors.filesystem.code]
+root = "./docs"
+include_globs = ["**"]
+[embedding]
+provider = "disabled"
+"""
+
+
+@pytest.fixture(scope="module")
+def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+    with workspace(project(tmp_path_factory.mktemp("project"), FILES, CONFIG)) as opened:
+        opened.indexer.run()
+        yield opened
+
+
+def call(space: Workspace, tool: str, door: str = "cli", **arguments: JSON) -> JSON:
+    return space.toolbox.call(tool, arguments, Caller(door))
+
+
+def test_an_outline_lists_members_with_their_lines(space: Workspace) -> None:
+    members = call(space, "outline", path="src/store.py")["members"]
+    names = [member["name"] for member in members]
+    assert names == ["LIMIT", "Store", "Store.find", "Store.feed", "Index", "Index.find", "lookup"]
+    find = members[2]
+    assert (find["kind"], find["start_line"], find["end_line"]) == ("method", 8, 10)
+    assert find["signature"] == "def find(self, name: str) -> str"
+    inside = call(space, "outline", path="src/store.py#Index")["members"]
+    assert [member["name"] for member in inside] == ["Index", "Index.find"]
+    assert call(space, "outline", path="src/store.py", query="feed")["members"] == [members[3]]
+
+
+def test_the_outline_of_a_long_function_is_its_blocks_and_of_a_page_its_headings(space: Workspace) -> None:
+    blocks = call(space, "outline", path="src/store.py#Store.feed")["members"]
+    assert blocks[0]["name"] == "Store.feed"
+    assert {block["kind"] for block in blocks[1:]} == {"block"}
+    headings = call(space, "outline", path="guide.md")["members"]
+    assert [(row["name"], row["start_line"], row["end_line"]) for row in headings][1:3] == [
+        ("Guide > Install", 5, 12),
+        ("Guide > Install > On a Mac", 9, 12),
+    ]
+
+
+def test_get_takes_a_symbol_a_heading_or_lines(space: Workspace) -> None:
+    method = call(space, "get", path="src/store.py#Store.find")
+    assert method["body"].strip().startswith("def find(self, name: str)")
+    assert method["symbol"] == {"name": "Store.find", "kind": "method", "start_line": 8, "end_line": 10}
+    assert call(space, "get", path="guide.md#Remove")["body"] == "## Remove\n\nDelete lookup.\n"
+    lines = call(space, "get", path="./src/app.py:4-5")
+    assert (lines["start_line"], lines["end_line"]) == (4, 5)
+    assert call(space, "get", path="/somewhere/else/src/app.py")["source_id"] == "src/app.py"
+
+
+def test_get_with_words_shows_the_parts_around_them_and_says_what_it_leaves_out(space: Workspace) -> None:
+    reply = call(space, "get", path="src/store.py#Store", query="weigh salmon")
+    assert "weigh_salmon(food)" in reply["body"]
+    assert "step_30 =" not in reply["body"]
+    assert "… lines " in reply["body"]
+    lines = STORE.split("\n")
+    shown = [lines[n - 1] for first, last in reply["parts"] for n in range(first, last + 1)]
+    assert [
+        line for line in reply["body"].rstrip("\n").split("\n") if not line.startswith("… lines")
+    ] == shown
+
+
+def test_an_unclear_name_lists_its_candidates_and_an_unknown_path_what_is_near(space: Workspace) -> None:
+    with pytest.raises(BadRequest, match=r"src/store\.py#Store\.find \(8-10\).*Index\.find"):
+        call(space, "get", path="src/store.py#find")
+    with pytest.raises(NotFound, match=r"no 'swim' in src/store\.py; it has LIMIT, Store"):
+        call(space, "get", path="src/store.py#swim")
+    with pytest.raises(NotFound, match=r"near it: src/store\.py"):
+        call(space, "get", path="src/stores.py")
+    with pytest.raises(NotFound, match="folder with 3 files"):
+        call(space, "outline", path="src")
+
+
+def test_symbol_lists_definitions_then_references_tests_last(space: Workspace) -> None:
+    reply = call(space, "symbol", name="lookup")
+    (definition,) = reply["definitions"]
+    assert (definition["path"], definition["name"]) == ("src/store.py", "lookup")
+    places = [(row["path"], row["line"], row["within"]) for row in reply["references"]]
+    assert places[:3] == [
+        ("src/app.py", 1, None),
+        ("src/app.py", 5, "main"),
+        ("src/store.py", 10, "Store.find"),
+    ]
+    assert [path for path, _, _ in places[3:]] == [
+        "docs/guide.md",
+        "tests/test_store.py",
+        "tests/test_store.py",
+    ]
+    assert reply["reference_count"] == len(places)
+    assert call(space, "symbol", name="Store.find")["calls"] == ["lookup"]
+    assert [row["name"] for row in call(space, "symbol", name="Index.find")["definitions"]] == ["Index.find"]
+    assert len(call(space, "symbol", name="lookup", limit=2)["references"]) == 1
+    assert "0 exact matches" in call(space, "symbol", name="absent")["note"]
+
+
+def test_a_search_names_the_symbol_and_shows_its_lines_as_they_are(space: Workspace) -> None:
+    result = call(space, "search", query="weigh_salmon")["results"][0]
+    assert result["symbol"]["name"] == "Store.feed"
+    shown = STORE.split("\n")[result["start_line"] - 1 : result["end_line"]]
+    assert result["snippet"] == "\n".join(shown)
+    assert "weigh_salmon(food)" in result["snippet"]
+    text = call(space, "search", query="weigh_salmon", format="markdown")["text"]
+    assert text.startswith("src/store.py\n  12-")
+    assert "method Store.feed" in text
+    assert "|         weigh_salmon(food)" in text
+
+
+def test_arguments_sent_as_text_are_read_and_unknown_ones_named(space: Workspace) -> None:
+    reply = call(
+        space, "search", query="lookup", limit="1", source='["filesystem:code"]', filters='{"path": ""}'
+    )
+    assert len(reply["results"]) == 1
+    assert "note" not in reply
+    assert "wibble" in call(space, "search", query="lookup", wibble=1)["note"]
+    with pytest.raises(BadRequest, match="wibble"):
+        call(space, "search", door="script", query="lookup", wibble=1)
