@@ -36,6 +36,8 @@ COMMANDS = {
     "search": ("ctx.cli.search", "search the index"),
     "eval": ("ctx.cli.eval", "ask your own questions, and see what is missed and why"),
     "get": ("ctx.cli.get", "print a document, by id or path, or some of its lines"),
+    "outline": ("ctx.cli.navigate", "list the definitions of a file, or the headings of a page"),
+    "symbol": ("ctx.cli.navigate", "show where a name is defined and used"),
     "sources": ("ctx.cli.inspect", "list the sources and their health"),
     "stats": ("ctx.cli.inspect", "count documents, chunks and embeddings"),
     "export": ("ctx.cli.inspect", "write every document as JSON"),

@@ -46,10 +46,11 @@ def add_options(command: str, options: Parser) -> None:
     describe(options, "Print a document, or some of its lines.", json=True)
     options.add_argument(
         "document",
-        metavar="ID|PATH[:LINE]",
+        metavar="ID|PATH[:LINE|#NAME]",
         help="its id or the beginning of it, or its path as `ctx search` prints it; "
-        "path:12 begins at line 12, path:12-30 ends at line 30",
+        "path:12 begins at line 12, path:12-30 ends at line 30, path#Name is one definition or section",
     )
+    options.add_argument("--query", metavar="WORDS", help="only the parts around these words")
     options.add_argument("--source", help="only in this source, by name (git:platform) or type (git)")
     options.add_argument(
         "--lines", metavar="FIRST:LAST", help="only these lines, counted from 1 (12:30, 12:, :30)"
@@ -62,11 +63,14 @@ def add_options(command: str, options: Parser) -> None:
 
 def run(command: str, args: Namespace) -> int:
     lines = ALL_LINES if args.lines is None else parse_lines(args.lines)
-    with open_workspace(configuration(args.config), reading=True, projecting=False) as workspace:
-        match, suffix_lines = resolve(workspace, args.document, args.source)
+    with open_workspace(
+        configuration(args.config), reading=True, projecting=args.query is not None
+    ) as workspace:
+        (match, suffix_lines), symbol = _resolved(workspace, args.document, args.source)
         if lines == ALL_LINES:
             lines = suffix_lines
-        document = _narrowed(workspace, match, lines, args.max_tokens)
+        named = {"symbol": symbol, "query": args.query, "max_tokens": args.max_tokens}
+        document = _narrowed(workspace, match, lines, named)
     if args.json:
         print_json(document)
     else:
@@ -99,6 +103,17 @@ def resolve(workspace: Workspace, text: str, source: str | None = None) -> tuple
     if len(matches) > 1:
         raise BadRequest(_which(path, matches))
     return matches[0], lines
+
+
+def _resolved(workspace: Workspace, text: str, source: str | None) -> tuple[tuple[Match, Lines], str | None]:
+    """The document and lines that a text means, and the name behind `#`, where the whole is no path."""
+    path, _, symbol = text.partition("#")
+    if path and symbol:
+        try:
+            return resolve(workspace, text, source), None
+        except NotFound:
+            return resolve(workspace, path, source), symbol
+    return resolve(workspace, text, source), None
 
 
 def _mend(path: str) -> str:
@@ -216,10 +231,10 @@ def listings(catalog: Catalog) -> Iterator[Listing]:
         after = (page[-1].source, page[-1].source_id)
 
 
-def _narrowed(workspace: Workspace, match: Match, lines: Lines, max_tokens: int | None) -> dict[str, JSON]:
-    """The reply of the `get` tool, with only the lines that were named and at most so many tokens of them."""
+def _narrowed(workspace: Workspace, match: Match, lines: Lines, named: dict[str, JSON]) -> dict[str, JSON]:
+    """The reply of the `get` tool, with only what was named: lines, a symbol, words, a length."""
     arguments: dict[str, JSON] = {"id": match.id}
-    ends = {"start_line": lines.first, "end_line": lines.last, "max_tokens": max_tokens}
+    ends = {"start_line": lines.first, "end_line": lines.last, **named}
     arguments |= {name: value for name, value in ends.items() if value is not None}
     labels = {"start_line": "the first line", "end_line": "the last line"}
     return reply_of(workspace.toolbox, "get", arguments, labels)

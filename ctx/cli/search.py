@@ -90,8 +90,11 @@ def _show(results: list[JSON], *, explain: bool) -> None:
         for passage in (result, *result.get("passages", ())):
             heading = f"  {faint}› {plain(passage['heading'])}{off}" if passage["heading"] else ""
             lines.append(f"    {mark}{plain(result['source_id'])}:{passage['start_line']}{off}{heading}")
-            for line in _wrapped(_highlight(passage, bold, off).split(), (bold, off)):
-                lines.append(f"    {line}")
+            shown = _highlight(passage, bold, off)
+            if passage.get("symbol") or "\n" in passage["snippet"]:  # lines of a source file, as they are
+                lines += [f"    {line}" for line in shown.split("\n")]
+            else:
+                lines += [f"    {line}" for line in _wrapped(shown.split(), (bold, off))]
         lines.append(f"    {faint}{result['id']}  {plain(result['source'])}{off}")
         if explain:
             for leg, reasons in result["explain"].items():

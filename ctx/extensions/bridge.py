@@ -91,6 +91,8 @@ class _RunningCall:
         self._contexts: dict[str, Callable[[dict[str, JSON], float], JSON]] = {
             "context.search": self._search,
             "context.get": self._get,
+            "context.outline": partial(self._navigate, "outline"),
+            "context.symbol": partial(self._navigate, "symbol"),
             "context.sources": self._sources,
             "context.call": self._call,
             "context.progress": self._progress.tell,
@@ -144,6 +146,13 @@ class _RunningCall:
             return self._use("get", {"id": arguments.get("id"), "chunks": True}, deadline_s)
         except NotFound as error:
             raise ToolError("document not found") from error
+
+    def _navigate(self, tool: str, arguments: dict[str, JSON], deadline_s: float) -> JSON:
+        """What `outline` or `symbol` answers."""
+        try:
+            return self._use(tool, arguments, deadline_s)
+        except (BadRequest, NotFound) as error:
+            raise ToolError(f"context.{tool}: {error.message}") from error
 
     def _sources(self, _: dict[str, JSON], deadline_s: float) -> JSON:
         return [

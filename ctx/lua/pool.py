@@ -41,6 +41,8 @@ goes nowhere.
     env.get            env      the name's bytes                                          JSON string or null
     context.search     context  JSON {query, mode?, limit?, source?, since?, until?}      JSON array
     context.get        context  JSON {id}                                                 JSON object
+    context.outline    context  JSON {path, source?, query?}                              JSON object
+    context.symbol     context  JSON {name, path?, source?, limit?}                       JSON object
     context.sources    context  JSON {}                                                   JSON array
     context.call       context  JSON {name, arguments}                                    JSON
     context.progress   context  JSON {done, total?, message?}                             ignored

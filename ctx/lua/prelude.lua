@@ -644,6 +644,18 @@ local function add_documents(context)
     return (ask_json("context.search", request, 2, true))
   end
   context.get = function(id) return (ask_json("context.get", { id = argument(id, "get", 1) }, 2)) end
+  context.outline = function(path, options)
+    local request = {}
+    for name, value in next, optional_table(options, "outline", 2) or {} do request[name] = value end
+    request.path = argument(path, "outline", 1)
+    return (ask_json("context.outline", request, 2, true))
+  end
+  context.symbol = function(name, options)
+    local request = {}
+    for key, value in next, optional_table(options, "symbol", 2) or {} do request[key] = value end
+    request.name = argument(name, "symbol", 1)
+    return (ask_json("context.symbol", request, 2, true))
+  end
   context.sources = function() return (ask_json("context.sources", {}, 2)) end
   context.call = function(name, arguments)
     name, arguments = argument(name, "call", 1), optional_table(arguments, "call", 2)
