@@ -108,7 +108,6 @@ def latency(pool: Pool, rounds: int) -> None:
     for label, job in (
         ("one-shot", TRIVIAL),
         ("one-shot, one host call", ASKING),
-        ("reuse", TRIVIAL._replace(reuse=True)),
     ):
         p50, p99 = best_round(pool, job, rounds, 200)
         trivial = job.name == TRIVIAL.name  # the one the targets speak of
@@ -118,29 +117,19 @@ def latency(pool: Pool, rounds: int) -> None:
 
 def throughput(pool: Pool, rounds: int) -> None:
     report("one-shot, 2 clients", max(per_second(pool, TRIVIAL, 2, 300) for _ in range(rounds)), "calls/s")
-    reuse = TRIVIAL._replace(reuse=True)
-    report("reuse, 1 client", max(per_second(pool, reuse, 1, 1500) for _ in range(rounds)), "calls/s")
-    report(
-        "reuse, 2 clients",
-        max(per_second(pool, reuse, 2, 1500) for _ in range(rounds)),
-        "calls/s",
-        3000,
-        least=True,
-    )
 
 
 def kills(pool: Pool, rounds: int) -> None:
     late, recovered = [], []
-    for number in range(10 * rounds):
-        reuse = bool(number % 2)
 
-        def overrun(reuse: bool = reuse) -> None:
-            try:
-                pool.run(LOOP._replace(reuse=reuse), host, DEADLINE_S)
-            except ScriptTimeout:
-                return
-            raise AssertionError("a loop came to an end")
+    def overrun() -> None:
+        try:
+            pool.run(LOOP, host, DEADLINE_S)
+        except ScriptTimeout:
+            return
+        raise AssertionError("a loop came to an end")
 
+    for _ in range(10 * rounds):
         late.append(timed_ms(overrun) - DEADLINE_S * 1000)
         recovered.append(timed_ms(lambda: pool.run(TRIVIAL, host, 5)))
     report("408 after the deadline: worst", max(late), "ms", 250)
@@ -175,15 +164,14 @@ def settled(pool: Pool) -> tuple[int, int, float, float]:
 
 
 def growth(pool: Pool, calls: int) -> None:
-    jobs = (TRIVIAL, ASKING, TRIVIAL._replace(reuse=True), ASKING._replace(reuse=True))
+    jobs = (TRIVIAL, ASKING)
     for job in jobs:
-        per_second(pool, job, 1 if job.reuse else 2, 50)
+        per_second(pool, job, 2, 50)
     fds, processes, server_mb, zygote_mb = settled(pool)
     began_s = time.perf_counter()
     for job in jobs:
-        threads = 1 if job.reuse else 2  # so that as many processes are kept afterwards as before
-        per_second(pool, job, threads, calls // 4 // threads)
-    report(f"{calls} calls, half of them one-shot", time.perf_counter() - began_s, "s")
+        per_second(pool, job, 2, calls // 4)
+    report(f"{calls} calls", time.perf_counter() - began_s, "s")
     fds_after, processes_after, server_after_mb, zygote_after_mb = settled(pool)
     report("  descriptors more", fds_after - fds, "", 0)
     report("  processes more", processes_after - processes, "", 0)
@@ -227,7 +215,6 @@ def server(folder: Path) -> Iterator[tuple[str, int]]:
         )
     tables = [
         '[tools.script.trivial]\npath = "./scripts/trivial.lua"',
-        '[tools.script.kept]\npath = "./scripts/trivial.lua"\nreuse = true',
     ]
     tables += [
         f'[tools.script.late-{name}]\npath = "./scripts/late-{name}.lua"\ntimeout = {SCRIPTS_TIMEOUT_S}'
@@ -283,7 +270,7 @@ def added(host: str, port: int, rounds: int) -> None:
     """
     connection = http.client.HTTPConnection(host, port)
     best: dict[str, tuple[float, float, float, float]] = {}
-    for tool in ("trivial", "kept"):
+    for tool in ("trivial",):
         found = []
         for _ in range(rounds):
             builtin, script = [], []
@@ -294,7 +281,7 @@ def added(host: str, port: int, rounds: int) -> None:
                 script.append(timed_ms(lambda tool=tool: post(connection, tool)))  # type: ignore[misc]
             found.append((at(0.5, builtin), at(0.99, builtin), at(0.5, script), at(0.99, script)))
         best[tool] = min(found, key=lambda figures: figures[3])
-    for tool, label in (("trivial", "one-shot"), ("kept", "reuse")):
+    for tool, label in (("trivial", "one-shot"),):
         b50, _, s50, s99 = best[tool]
         report(f"POST /tools/sources (built in): p50 beside {label}", b50, "ms")
         report(f"POST /tools/{tool} ({label}): p50", s50, "ms")

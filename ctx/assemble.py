@@ -59,7 +59,7 @@ def server_advice(workspace: Workspace) -> Advice:
 def _pack_routes(workspace: Workspace) -> "list[PackRoute]":
     if not workspace.packs:
         return []
-    # The packs' rooms and the MCP SDK: 0.7 s that a server without packs need not wait for.
+    # The MCP SDK: half a second that a server without packs need not wait for.
     from ctx.server.profiles import pack_routes
 
     return pack_routes(workspace.toolbox, workspace.packs)
@@ -83,8 +83,8 @@ def mcp_server(workspace: Workspace, work: "Work", auth: "Callable[[Context], Au
         from ctx.server.profiles import profiles  # see `_pack_routes`
 
         profile = profiles(workspace.toolbox, packs)
-    instructions = [pack.manifest.instructions for pack in packs if pack.manifest.instructions]
-    methods = sorted({method for pack in packs for method in pack.manifest.methods})
+    instructions = [pack.instructions for pack in packs]
+    methods = sorted({method for pack in packs for method in pack.dialect.methods})
     return McpServer(
         workspace.toolbox,
         workspace.agents,

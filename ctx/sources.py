@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # sites, buckets and scripts import an HTTP client, 60 ms: on
     from ctx.connectors.base import Connector
     from ctx.extensions.scripts import Runner, ScriptFile
 
-_SETTINGS = ("timeout_s", "reuse", "env", "allow_hosts", "fs", "calls", "config")
+_SETTINGS = ("timeout_s", "env", "allow_hosts", "fs", "calls", "memory_bank", "config")
 
 
 def configured_connectors(config: Config, runner: "Callable[[], Runner]") -> "list[Connector]":

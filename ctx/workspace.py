@@ -39,10 +39,9 @@ if TYPE_CHECKING:
     from ctx.indexing.indexer import Indexer
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
+    from ctx.memory.dialects.pack import Pack
     from ctx.memory.reflect import LanguageModel
     from ctx.memory.rows import MemoryRows
-    from ctx.packs.packs import Pack
-    from ctx.packs.sessions import Sessions
     from ctx.store.base import Projection, SearchIndex
 
 logger = logging.getLogger(__name__)
@@ -351,7 +350,13 @@ class Workspace:
         from ctx.extensions.bridge import Bridge
         from ctx.extensions.scripts import Runner
 
-        return Runner(self.pool, Bridge(self.toolbox, store=self._script_store, database=self.config.db.path))
+        bridge = Bridge(
+            self.toolbox,
+            store=self._script_store,
+            database=self.config.db.path,
+            memory=lambda: self.memory,
+        )
+        return Runner(self.pool, bridge)
 
     @cached_property
     def _script_store(self) -> "ScriptStore | None":
@@ -434,16 +439,6 @@ class Workspace:
             check_whole(store.rows, shared=bool(self.config.store.url))
             return store
 
-    def _sessions(self, pack: str, path: str | None) -> "Sessions":
-        """The sessions of a pack's clients, which it keeps in a file at the path, or not at all."""
-        from ctx.packs.sessions import FileSessions
-
-        if path is None or not self.config.store.url:
-            return FileSessions(path)
-        from ctx.cluster.sessions import SharedSessions
-
-        return SharedSessions(self._database, pack)
-
     def _memory_rows(self) -> "MemoryRows":
         from ctx.memory.postgres_engine import PostgresRows
 
@@ -467,29 +462,23 @@ class Workspace:
 
     @cached_property
     def packs(self) -> "list[Pack]":
-        """The enabled memory packs, loaded. Raises `ConfigError`."""
-        if not self.config.packs.enabled:
-            return []
-        from ctx.packs.packs import load_packs
-
+        """The enabled memory packs, their tools registered. Raises `ConfigError`."""
         config = self.config
+        if not config.packs.enabled:
+            return []
+        from ctx.memory.dialects import load_packs
+
         with self._lock:
-            packs = load_packs(
-                config.packs.enabled,
+            return load_packs(
                 config.packs.settings,
-                self.runner(),
                 lambda: self.memory,
                 self.toolbox,
                 self.agents,
                 shared=config.memory.shared,
-                root=config.root,
                 environ=os.environ,
                 database=config.db.path,
-                sessions=self._sessions,
                 rates=self.rates,
             )
-            self._opened.extend(pack.close for pack in packs)
-            return packs
 
     def indexer_state(self) -> dict[str, JSON] | None:
         """What the indexer does and did (ctx/indexing/state.py); None if there is no indexer."""

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from ctx.config.keys import Key, keys_of  # noqa: E402
-from ctx.config.settings import NAMED_SECTIONS, SECTIONS, Llm  # noqa: E402
+from ctx.config.settings import NAMED_SECTIONS, SECTIONS, Llm, PackSettings  # noqa: E402
 from ctx.types import JSON  # noqa: E402
 
 REFERENCE = ROOT / "docs" / "configuration.md"
@@ -22,7 +22,12 @@ EXAMPLE = ROOT / "config" / "ctx.toml"
 SCHEMA = ROOT / "config" / "ctx.schema.json"
 COLUMN = 36  # where the comments of the example begin
 
-TABLES: dict[str, type[Any]] = {**SECTIONS, "memory.llm": Llm, **NAMED_SECTIONS}
+TABLES: dict[str, type[Any]] = {
+    **SECTIONS,
+    "packs.sekha": PackSettings,
+    "memory.llm": Llm,
+    **NAMED_SECTIONS,
+}
 SAMPLES = {
     "connectors.filesystem": "docs",
     "connectors.git": "platform",
@@ -51,7 +56,7 @@ GROUPS = {
     "Store, text, embeddings, ranking": ("db", "store", "index", "chunking", "embedding", "retrieval"),
     "Server": ("server", "mcp", "watch"),
     "Lua: tools and agents of your own": ("lua", "tools.script", "agents.inline", "agents.script"),
-    "Memory": ("packs", "memory", "memory.llm"),
+    "Memory": ("packs", "packs.sekha", "memory", "memory.llm"),
 }
 PATHS = {"connectors.script": "./connectors/tickets.lua", "agents.script": "./agents/planner.lua"}
 JSON_TYPES = {
@@ -119,11 +124,6 @@ def example_lines(table: str) -> list[str]:
         return [lines[0], lines[1].replace("  # ", "    # ", 1), *("# " + line for line in lines[2:])]
     if table == "connectors.script":
         lines.append(commented('project = "ACME"', "any other key goes to the script"))
-    if table == "packs":
-        lines += [
-            "[packs.sekha]",
-            commented('api_key_env = "SEKHA_API_KEY"', "each pack has settings of its own"),
-        ]
     return ["# " + line for line in lines]
 
 
@@ -156,7 +156,7 @@ def schema() -> str:
     tables: dict[str, JSON] = {
         name: schema_of(section) | {"additionalProperties": False} for name, section in SECTIONS.items()
     }
-    tables["packs"]["additionalProperties"] = {"type": "object"}  # each pack's own settings
+    tables["packs"]["additionalProperties"] = schema_of(PackSettings) | {"additionalProperties": False}
     tables["memory"]["properties"]["llm"] = schema_of(Llm) | {"additionalProperties": False}
     for table, section in NAMED_SECTIONS.items():
         group, _, kind = table.partition(".")

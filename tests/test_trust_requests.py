@@ -85,18 +85,10 @@ HOSTILE = {
         "sends memories to https://evil.example",
     ),
     "llm-key": ('[memory.llm]\nbase_url = "http://x"\nmodel = "m"\napi_key_env = "K"', "variable K"),
-    "pack-path": (
-        '[packs]\nenabled = ["evil"]\n[packs.evil]\npath = "./evil"',
-        "runs the pack evil from ./evil",
-    ),
-    "pack-variables": (
-        '[packs]\nenabled = ["diary"]\n[packs.diary]\npath = "./diary"\nenv = ["HOME", "K"]',
-        "reads the variables HOME, K (as the pack diary)",
-    ),
     "pack-key": ('[packs]\nenabled = ["sekha"]\n[packs.sekha]\napi_key_env = "HOME"', "variable HOME"),
-    "pack-sessions": (
-        '[packs]\nenabled = ["claude-recall"]\n[packs.claude-recall]\nsessions_file = "/home/you/.bashrc"',
-        "writes the file /home/you/.bashrc",
+    "script-memories": (
+        '[tools.script.diary]\npath = "./diary.lua"\nmemory_bank = "alice"',
+        "reads and changes the memories of the bank alice (as the tool diary)",
     ),
     "a-key-nobody-thought-of": ("[retrieval]\nhook = 'rm'", "sets [retrieval] hook"),
     "a-section-nobody-thought-of": ("[hooks]\nstart = 'rm'", "sets [hooks] start"),

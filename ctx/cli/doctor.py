@@ -390,7 +390,7 @@ def _packs(workspace: Workspace) -> Iterator[Finding]:
             ", ".join(f"{pack.name} ({counted(len(pack.tools), 'tool')})" for pack in workspace.packs),
         )
     for pack in workspace.packs:
-        if pack.manifest.key_required and not pack.keys and not _server_keys(workspace):
+        if pack.dialect.key_required and not pack.keys and not _server_keys(workspace):
             yield Finding(
                 "pack", WARNING, f"{pack.name} is closed over HTTP until it has a key: `ctx key create NAME`"
             )

@@ -6,7 +6,6 @@ order of their chunks, so that of two with the same score the same one comes fir
 """
 
 import hashlib
-import os
 import time
 from contextlib import ExitStack, closing
 from itertools import islice
@@ -16,20 +15,17 @@ from ctx.assemble import open_keys
 from ctx.cluster import open_database
 from ctx.cluster.catalog import PostgresCatalog
 from ctx.cluster.script_values import SharedScriptStore
-from ctx.cluster.sessions import SharedSessions
 from ctx.config import Config
-from ctx.errors import BadRequest, ConfigError, StoreError
+from ctx.errors import BadRequest, StoreError
 from ctx.extensions.store import FileScriptStore, ScriptStore
 from ctx.memory.moving import Progress, move_memories
 from ctx.memory.moving import check_target as check_banks
+from ctx.memory.sessions import move_sessions
 from ctx.memory.store import open_rows
-from ctx.packs.packs import session_files
-from ctx.packs.sessions import FileSessions, Sessions
 from ctx.server.keys import KeyRecord
 from ctx.store.plane import open_catalog
 from ctx.store.rows import StoredDocument
 from ctx.store.sqlite_catalog import SqliteCatalog
-from ctx.types import JSON
 
 SqlCatalog = SqliteCatalog | PostgresCatalog
 
@@ -86,7 +82,7 @@ def migrate(config: Config, origin: str, target: str, *, replace: bool, progress
             memories.memories,
             memories.digest,
             _moved_keys(origin, target),
-            _moved_sessions(config, origin, target),
+            move_sessions(rows, goal_rows),
             _moved_values(origin, target),
         )
         goal.mark_unfinished(False)
@@ -213,36 +209,6 @@ def _kept(record: KeyRecord, other: KeyRecord | None) -> bool:
     if other is None or other != record._replace(revoked_ms=other.revoked_ms):
         return False
     return other.revoked_ms is not None or record.revoked_ms is None
-
-
-def _moved_sessions(config: Config, origin: str, target: str) -> int:
-    """Copies the sessions of packs' clients; how many. Session files belong to the user, not to a store."""
-    try:
-        paths = session_files(config.packs.enabled, config.packs.settings, config.root, os.environ)
-    except ConfigError:
-        return 0  # a pack that does not load has no sessions
-    count = 0
-    for pack, path in paths.items():
-        with ExitStack() as opened:
-            source, goal = (_open_sessions(opened, address, pack, path) for address in (origin, target))
-            entries = source.all()
-            goal.take_over(entries)
-            count += len(entries)
-            if _by_id(source) != {id: data for id, data in _by_id(goal).items() if id in _by_id(source)}:
-                raise StoreError(f"the sessions of {pack} that were moved are not those that were there")
-    return count
-
-
-def _open_sessions(opened: ExitStack, place: str, pack: str, path: str) -> Sessions:
-    if "://" not in place:
-        return FileSessions(path)
-    database = opened.enter_context(open_database(place))
-    return SharedSessions(database, pack)
-
-
-def _by_id(sessions: Sessions) -> dict[str, JSON]:
-    """Session id -> the values it keeps."""
-    return {str(data["id"]): data.get("kv") or {} for data in sessions.all()}
 
 
 def _moved_values(origin: str, target: str) -> int:

@@ -35,7 +35,7 @@ from ctx.config.settings import (
 from ctx.connectors.forges import is_path
 from ctx.errors import ConfigError, StoreError
 from ctx.project import project_root, shown_path
-from ctx.text import host_and_port, is_address
+from ctx.text import did_you_mean, host_and_port, is_address
 from ctx.toml import read_text, tables_in
 from ctx.types import JSON, plain_entries
 
@@ -46,7 +46,10 @@ _GROUPS = {
     for group in ("connectors", "tools", "agents")
 }
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_PACK_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_NO_OWN_PACKS = (
+    "packs of your own are no longer read; make each of its tools a Lua tool, to which `memory_bank` gives "
+    'context.memory: [tools.script.NAME] path = "...", memory_bank = "default"'
+)
 _INDEX_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _VARIABLE = re.compile(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 
@@ -267,20 +270,27 @@ class _Reader:
             return Packs(**values, settings=self.pack_settings(own, values["enabled"] or ()))
         return SECTIONS[name](**self.values(table, SECTIONS[name], name))
 
-    def pack_settings(self, tables: dict[str, Table], enabled: tuple[str, ...]) -> dict[str, JSON]:
+    def pack_settings(
+        self, tables: dict[str, Table], enabled: tuple[str, ...]
+    ) -> dict[str, settings.PackSettings]:
         for name in (name for name in tables if name not in enabled):
             self.report(f"packs.{name}", "", f'the pack is not enabled; add it: [packs] enabled = ["{name}"]')
         for name in enabled:
-            if not _PACK_NAME.fullmatch(name):
-                self.report("packs", "enabled", f"'{name}' is not a pack's name (a-z 0-9 -)")
-            elif name not in SHIPPED_PACKS and not isinstance(tables.get(name, {}).get("path"), str):
+            if "path" in tables.get(name, {}):
+                self.report(f"packs.{name}", "path", _NO_OWN_PACKS)
+            elif name not in SHIPPED_PACKS:
                 self.report(
-                    "packs",
-                    "enabled",
-                    f"'{name}' is not a pack that ships with ctx ({', '.join(SHIPPED_PACKS)}); "
-                    f'name its folder: [packs.{name}] path = "..."',
+                    "packs", "enabled", f"no pack is called '{name}'; {did_you_mean(name, SHIPPED_PACKS)}"
                 )
-        return {name: _json_only(self.expand(table, "packs", name)) for name, table in tables.items()}
+        return {name: self.one_pack(name, tables.get(name, {})) for name in enabled if name in SHIPPED_PACKS}
+
+    def one_pack(self, name: str, table: Table) -> settings.PackSettings:
+        label = f"packs.{name}"
+        if "sessions_file" in table:
+            note = "has no effect: sessions are kept with the memories"
+            self.warnings.append(f"{self.place(label, 'sessions_file')}: [{label}] sessions_file: {note}")
+        given = {key: value for key, value in table.items() if key != "path"}
+        return settings.PackSettings(**self.values(given, settings.PackSettings, label))
 
     def own_database(self, db: Db) -> Db:
         path = own_database(db.path) if db.path else db.path

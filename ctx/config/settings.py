@@ -199,7 +199,28 @@ class Packs:
     enabled: Strings = safe(
         (), "`hindsight`, `claude-recall`, `sekha` ([packs](packs.md))", shown=SHIPPED_PACKS
     )
-    settings: Mapping[str, Mapping[str, JSON]] = field(default_factory=dict)  # the tables [packs.NAME]
+    settings: Mapping[str, "PackSettings"] = field(default_factory=dict)  # of the enabled packs
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackSettings:
+    """`[packs.NAME]`."""
+
+    api_key_env: str | None = guarded(
+        None, "the environment variable that holds the pack's key", shown="SEKHA_API_KEY"
+    )
+    default_bank: str | None = safe(None, "the bank of callers that name none", unset="`default`")
+    profile: str | None = safe(
+        None, "which tools it has ([profiles](packs.md#profiles))", shown="seed", unset="the pack's first"
+    )
+    rate_limit_per_minute: int | None = safe(
+        None,
+        "calls of each session, `0` for no limit",
+        within=(0, 1_000_000_000),
+        shown=100,
+        unset="the pack's own",
+    )
+    sessions_file: str | None = guarded(None, "without effect: sessions are kept with the memories")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -368,11 +389,13 @@ class Script:
         shown="./tools/create-ticket.lua",
     )
     timeout_s: float = guarded(30.0, "seconds for a call", within=(0.01, _DAY_S), name="timeout")
-    reuse: bool = guarded(False, "keep the worker process for the next call (faster, for scripts you trust)")
     env: Strings = guarded((), "environment variables the script may read", shown=("TICKET_TOKEN",))
     allow_hosts: Strings = guarded((), "hosts besides the public internet", shown=("tickets.internal",))
     fs: Strings = guarded((), "folders it may read besides its own", shown=("./templates",))
     calls: Strings = guarded((), "other tools it may call with `context.call`", shown=("refresh",))
+    memory_bank: str | None = guarded(
+        None, "the memory bank that `context.memory` of a tool or an agent reads and writes", shown="default"
+    )
     config: Mapping[str, JSON]
 
 

@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterator
 
 from ctx.config.compat import RENAMED, WITHOUT_EFFECT
 from ctx.config.keys import Key, keys_of
-from ctx.config.settings import LOOPBACK_HOSTS, NAMED_SECTIONS, SECTIONS, Llm, Script, is_shipped_model
+from ctx.config.settings import (
+    LOOPBACK_HOSTS,
+    NAMED_SECTIONS,
+    SECTIONS,
+    Llm,
+    PackSettings,
+    Script,
+    is_shipped_model,
+)
 from ctx.connectors.forges import is_path
 from ctx.types import JSON, as_table, plain_entries
 
@@ -48,6 +56,8 @@ _WORDS = {
     "script.allow_hosts": "reaches {0} (as the {who})",
     "script.fs": "reads the folders {0} (as the {who})",
     "script.calls": "calls the tools {0} (as the {who})",
+    "script.memory_bank": "reads and changes the memories of the bank {0} (as the {who})",
+    "pack.api_key_env": "reads the environment variable {0}",
 }
 # These tables ask as a whole (`_memory`, `_bucket`, `_script`); their guarded keys without words do not ask.
 _WHOLE = ("memory.llm", "connectors.s3", "script")
@@ -56,7 +66,6 @@ _ONLY_OUTSIDE = {  # a path asks only outside the project, or in a folder of the
     "index.ca_file": (".git",),
     "connectors.filesystem.root": CLOSED,
 }
-_PACK_KEYS = ("default_bank", "profile", "rate_limit_per_minute")  # safe settings of every pack
 
 
 def requests(tables: Table, root: str) -> list[str]:
@@ -220,18 +229,8 @@ def _memory(table: Table, root: str) -> Iterator[str]:
 
 def _packs(table: Table, root: str) -> Iterator[str]:
     yield from _keys("packs", plain_entries(table), keys_of(SECTIONS["packs"]), root)
-    for name, pack in table.items():
-        for key, value in as_table(pack).items():
-            if key == "api_key_env":
-                yield f"reads the environment variable {value}"
-            elif key == "path":
-                yield f"runs the pack {name} from {value}"
-            elif key == "env":
-                yield from [f"reads the variables {_listed(value)} (as the pack {name})"] if value else []
-            elif key == "sessions_file":
-                yield f"writes the file {value} in the home folder"
-            elif key not in _PACK_KEYS:
-                yield f"sets [pack] {key}"
+    for pack in table.values():
+        yield from _keys("pack", as_table(pack), keys_of(PackSettings), root)
 
 
 # -- values as a person reads them ---------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ctx import files
 from ctx.errors import BadRequest, CtxError, EmbeddingsDisabled, NotFound, ToolError
@@ -24,6 +24,9 @@ from ctx.text import one_line
 from ctx.tools.base import Toolbox
 from ctx.types import JSON, Caller, is_number
 
+if TYPE_CHECKING:
+    from ctx.memory import MemoryStore
+
 logger = logging.getLogger(__name__)
 
 MAX_DEPTH = 4  # scripts that call one another: each holds a worker while it waits
@@ -32,7 +35,7 @@ MAX_ENDS = 10  # reports that say that all is done: they do not wait, and each s
 MAX_MESSAGE = 200  # characters of a report of progress
 _FILTERS = ("source", "since", "until")
 Memory = Callable[[str, JSON], JSON]
-"""`memory(operation, arguments)`: what a pack's `context.memory`, `bank`, `session` and `health` do."""
+"""`memory(operation, arguments)`: what `context.memory` and `context.bank` do."""
 _OF_HOST: dict[str, Callable[[host.Policy, bytes], bytes]] = {
     "log": host.log,
     "fs.read": host.fs_read,
@@ -50,12 +53,14 @@ _STORE_ACTS: dict[str, tuple[Callable[..., JSON], tuple[str, ...]]] = {
 
 class Bridge(NamedTuple):
     """Makes the host of one call. `store` None: nothing is kept (a script is tried outside any project).
-    `database`: the catalog, which with all of the store is no script's to read.
+    `database`: the catalog, which with all of the store is no script's to read. `memory` opens the memories
+    for scripts with a memory bank.
     """
 
     toolbox: Toolbox
     store: ScriptStore | None = None
     database: str = ""
+    memory: "Callable[[], MemoryStore] | None" = None
 
     @contextmanager
     def held(self) -> "Iterator[tuple[Bridge, HeldScriptStore | None]]":
@@ -67,10 +72,27 @@ class Bridge(NamedTuple):
             yield self._replace(store=held), held
 
     def host_for(self, policy: host.Policy, caller: Caller, memory: Memory | None = None) -> Host:
-        """The host of a script that runs for `caller`; `memory` answers a pack's."""
+        """The host of a script that runs for `caller`."""
         if self.database:
             policy = policy._replace(withheld=self._is_store)
         return _RunningCall(self, policy, caller, memory).answer
+
+    @contextmanager
+    def running(self, policy: host.Policy, caller: Caller) -> Iterator[Host]:
+        """The same, with the script's memory bank: what was written to it is taken back if the block
+        raises.
+        """
+        if policy.memory_bank is None or self.memory is None:
+            yield self.host_for(policy, caller)
+            return
+        from ctx.extensions.memory import answer, open_bank  # imports numpy, 70 ms
+
+        bank = open_bank(self.memory, policy.memory_bank, policy.name, caller)
+        try:
+            yield self.host_for(policy, caller, memory=partial(answer, bank))
+        except BaseException:
+            bank.take_back()
+            raise
 
     def _is_store(self, folder: files.Identity, name: str) -> bool:
         name = name.lower()  # some file systems tell no letter cases apart
@@ -163,9 +185,7 @@ class _RunningCall:
     # -- other tools -----------------------------------------------------------------------------------------
 
     def _call(self, arguments: dict[str, JSON], deadline_s: float) -> JSON:
-        """What a tool answers that the operator lets this script call. Memories are a pack's own: no script
-        reaches them so.
-        """
+        """What a tool answers that the operator lets this script call. No script reaches memories so."""
         name = str(arguments.get("name"))
         label = one_line(name[:64])
         if name not in self._policy.calls:
@@ -178,9 +198,8 @@ class _RunningCall:
                 "do they call in a circle?"
             )
         try:
-            pack = self._bridge.toolbox.get(name).pack
-            if pack is not None:
-                raise ToolError(f"it belongs to the pack {pack}, whose memories only its own tools reach")
+            if self._bridge.toolbox.get(name).pack is not None:
+                raise ToolError("it reads memories, which no script reaches through another tool")
             return self._use(name, arguments.get("arguments"), deadline_s)
         except CtxError as error:
             raise ToolError(f"context.call: {label}: {error.message}") from error

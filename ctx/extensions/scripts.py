@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # they import httpcore and ssl, 100 ms
 logger = logging.getLogger(__name__)
 
 GRANTS = frozenset({"http", "fs", "env", "context"})
+MEMORY = "memory"  # guards tools with a memory bank as it guards those of the packs
 MAX_SCRIPT_BYTES = 1_000_000
 MAX_DESCRIPTION = 10_000  # characters: every client's model reads all descriptions
 LOAD_S = 5.0  # to say what it is: milliseconds, unless it loops; a start must not wait for that
@@ -49,11 +50,11 @@ class ScriptFile(NamedTuple):
     name: str
     path: str
     timeout_s: float = 30.0
-    reuse: bool = False
     env: tuple[str, ...] = ()
     allow_hosts: tuple[str, ...] = ()
     fs: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
+    memory_bank: str | None = None  # that `context.memory` reads and writes
     config: Mapping[str, JSON] = NO_METADATA
     trust: str = "operator"
     shown: str = ""  # how messages name the file
@@ -74,6 +75,7 @@ class ScriptFile(NamedTuple):
             frozenset(self.env),
             frozenset(host.lower() for host in self.allow_hosts),
             frozenset(self.calls),
+            self.memory_bank,
             # Another script that takes the name later does not take the values too.
             f"{self.name} ({self.where})",
         )
@@ -123,15 +125,15 @@ class Runner(NamedTuple):
         context: Mapping[str, JSON],
         schema: JSON = None,
     ) -> Job:
+        bank = {} if script.memory_bank is None else {"bank": {"id": script.memory_bank}}
         return Job(
             name=script.name,
             source=source,
             entry=entry,
             arguments=json.dumps(arguments).encode(),
-            context=json.dumps({"config": dict(script.config), **context}).encode(),
-            grants=GRANTS,
+            context=json.dumps({"config": dict(script.config), **bank, **context}).encode(),
+            grants=GRANTS if script.memory_bank is None else GRANTS | {"memory"},
             trust=script.trust,
-            reuse=script.reuse and entry == "execute",
             kind=kind,
             output_schema=schema,
         )
@@ -166,7 +168,8 @@ def load_tool(runner: Runner, script: ScriptFile) -> Tool:
         job = runner.job(script, source, "tool", "execute", arguments, {}, output)._replace(
             caller=caller.share, ends_s=caller.ends_s
         )
-        result = runner.pool.run(job, runner.bridge.host_for(policy, caller), script.timeout_s)
+        with runner.bridge.running(policy, caller) as host:
+            result = runner.pool.run(job, host, script.timeout_s)
         fault = output_fault(result)
         if fault is not None:  # MCP's clients refuse it, and do not say what to mend
             raise ToolError(f"{script.where}: the result does not fit the tool's `output`: {fault}")
@@ -181,6 +184,7 @@ def load_tool(runner: Runner, script: ScriptFile) -> Tool:
         run=run,
         output_schema=output,
         annotations=annotations(fields.get("annotations")),
+        pack=MEMORY if script.memory_bank is not None else None,
         origin=script.where,
         named=script.named,
     )
@@ -240,7 +244,8 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
         job = runner.job(script, source, "agent", "resolve", entries, {})._replace(
             caller=caller.share, ends_s=caller.ends_s
         )
-        answer = runner.pool.run(job, runner.bridge.host_for(policy, caller), script.timeout_s)
+        with runner.bridge.running(policy, caller) as host:
+            answer = runner.pool.run(job, host, script.timeout_s)
         if not isinstance(answer, dict) or not isinstance(answer.get("system"), str):
             raise ToolError(
                 f"agent '{script.name}': resolve must return a table with a string called 'system'"
@@ -256,6 +261,7 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
         arguments,
         "lua",
         script.where,
+        MEMORY if script.memory_bank is not None else None,
         named=script.named,
     )
 

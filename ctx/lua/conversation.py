@@ -46,8 +46,6 @@ GRANTS = {
     "context": "context",
     "memory": "memory",
     "bank": "memory",
-    "session": "memory",
-    "health": "memory",
 }
 # What a script that may throw can make of its failure (error.throw), and what a host call's error becomes
 # there.
@@ -164,8 +162,6 @@ def _host_call(name: str, argument: bytes, talk: Talk) -> bytes:
         return _sleep(argument, talk.deadline)
     if name == "time.now":
         return b"+%d" % (time.time_ns() // 1_000_000)
-    if name == "request.remaining_ms":
-        return b"+%d" % max(0, (talk.deadline.at_s - time.monotonic()) * 1000)
     grant = GRANTS.get(name.partition(".")[0])
     if grant is None:
         raise FrameError("an unknown host call")  # the prelude makes none

@@ -78,7 +78,6 @@ class Wire(NamedTuple):
     context: bytes
     grants: bytes
     seed: bytes
-    stay: bytes  # "1": serve this script again after the answer
 
 
 _LENGTHS = struct.Struct(f">{len(Wire._fields)}I")

@@ -92,9 +92,9 @@ Identity = tuple[int, int]
 
 class Policy(NamedTuple):
     """What one script is allowed. `roots`: folders it may read, its own first. `allow_hosts`: HOST or
-    HOST:PORT that may be private. `calls`: the tools it may call. `store`: whose values it keeps, "" for
-    none. `withheld(folder, name)`: whether a name in a folder, told by device and inode, is no script's to
-    read.
+    HOST:PORT that may be private. `calls`: the tools it may call. `memory_bank`: the bank of its
+    `context.memory`. `store`: whose values it keeps, "" for none. `withheld(folder, name)`: whether a name in
+    a folder, told by device and inode, is no script's to read.
     """
 
     name: str
@@ -102,6 +102,7 @@ class Policy(NamedTuple):
     env: frozenset[str] = frozenset()
     allow_hosts: frozenset[str] = frozenset()
     calls: frozenset[str] = frozenset()
+    memory_bank: str | None = None
     store: str = ""
     withheld: Callable[[Identity, str], bool] = lambda folder, name: False
 

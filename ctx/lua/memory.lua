@@ -1,21 +1,16 @@
--- What a memory pack has besides: context.memory and its kin, error.throw, time. Each of their functions asks the parent.
+-- What a script with a memory bank has besides: context.memory, context.bank, error.throw, time. Each of their functions asks the parent.
 --
 -- A part of the prelude (see there), loaded with what it needs as arguments; returns a function that adds it to an environment.
 local ask, ask_json, argument, optional_table, dates, THROWN, KINDS, plain_error, type, next, rawget, rawset, tostring,
   tonumber, select, setmetatable, find, format, gsub, floor = ...
 
--- A function whose arguments go to the parent as one JSON array: what the memory packs call.
+-- A function whose arguments go to the parent as one JSON array.
 local function remote(op)
   return function(...)
     local n = select("#", ...)
     local arguments = setmetatable({ ... }, { __jsontype = "array", __jsonlength = n })
     return (ask_json(op, arguments, 2))
   end
-end
-
-local function remotes(into, prefix, names)
-  for _, name in next, names do into[name] = remote(prefix .. "." .. name) end
-  return into
 end
 
 return function(env, context)
@@ -27,11 +22,8 @@ return function(env, context)
       return call
     end,
   })
-  context.bank = remotes(context.bank or {}, "bank", { "exists", "ensure", "config" })
-  context.session = remotes(context.session or {}, "session", { "count" })
-  context.session.kv = remotes({}, "session.kv", { "get", "set" })
-  context.request = remotes(context.request or {}, "request", { "remaining_ms" })
-  context.health = remote("health")
+  context.bank = context.bank or {}
+  for _, name in next, { "exists", "ensure", "config" } do context.bank[name] = remote("bank." .. name) end
   env.error = setmetatable({
     throw = function(fields)
       fields = optional_table(fields, "throw", 1) or {}

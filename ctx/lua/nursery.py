@@ -44,7 +44,7 @@ _SLICE_S = 0.05  # how often a wait for a worker looks at the cancel event
 class Worker:
     """A process that waits for a job. `status` is its wait status once `ended` is set."""
 
-    __slots__ = ("calls", "channel", "ended", "pid", "pidfd", "status")
+    __slots__ = ("channel", "ended", "pid", "pidfd", "status")
 
     def __init__(self, pid: int, pidfd: int | None, end: socket.socket) -> None:
         self.pid = pid
@@ -52,7 +52,6 @@ class Worker:
         self.channel = Channel(end)
         self.ended = threading.Event()
         self.status: int | None = None
-        self.calls = 0  # that it has answered
 
 
 class Nursery:

@@ -19,8 +19,7 @@ A job is one entry of one script. `entry` says which:
                 it may return a table of items, an iterator function, a coroutine, or call `emit(item)`
 
 `context` is a JSON object that becomes the Lua table `context`, whose `config` is also what connectors and
-agents are given. Its other fields are plain data to the script (for packs: bank {id}, session {id,
-started_at}, request {...}).
+agents are given. Its other fields are plain data to the script: `bank` {id} of one with a memory bank.
 
 The host. Whatever a script cannot compute it asks for; the prelude's function becomes `host(operation,
 payload, deadline_s)`,
@@ -49,16 +48,14 @@ goes nowhere.
     context.store.NAME context  get, set, add, keys: JSON {key?, value?, number?}         JSON
     memory.NAME        memory   JSON array of the arguments, null for nil                 JSON
     bank.NAME          memory   exists, ensure, config: likewise                          JSON
-    session.NAME       memory   count, kv.get, kv.set: likewise                           JSON
-    health             memory   likewise                                                  JSON
     log                -        level NUL message; level one of debug, info, warn, error; ignored; must not
     block
                                 the message is one line, escaped, cut, counted already
 
-The pool itself answers sleep, time.now, request.remaining_ms and emit. It refuses what the job's `grants`
+The pool itself answers sleep, time.now and emit. It refuses what the job's `grants`
 lack before the host is asked, and enforces the caps on logs, frames and results.
 
-Typed errors. A script with the grant "memory" (packs) has `error.throw{kind=, message=, data=}` with kind
+Typed errors. A script with the grant "memory" has `error.throw{kind=, message=, data=}` with kind
 not_found,
 invalid_params, conflict, forbidden or storage. Uncaught it is raised here as `conversation.KINDS[kind]` with
 `data = {"kind": kind, ...}`; a host call's `CtxError` is caught there as such a table and keeps its kind on
@@ -91,8 +88,6 @@ logger = logging.getLogger(__name__)
 
 _KINDS = frozenset({"tool", "connector", "agent"})
 _ENTRIES = frozenset({"metadata", "load_check", "execute", "resolve", "scan"})
-_MAX_RESIDENT = 8  # idle processes kept for `reuse`: 2 MB each
-_MAX_RESIDENT_CALLS = 5000  # then a new one: a fork a second at full speed, and no leak lasts
 _SLICE_S = 0.05  # how often a wait for a slot looks at the cancel event
 _MAX_DEPTH = 64  # of a result that is given its schema's shape
 _LAST_WORDS_S = 0.5  # for the zygote to report how a worker died
@@ -102,9 +97,8 @@ class Job(NamedTuple):
     """One entry of one script.
 
     `name` appears in messages and the log. `arguments` and `context` are JSON. `trust` is "operator" for
-    scripts that the configuration names, else "untrusted". `reuse` keeps the process for the next call of the
-    same script (operator's only): each call still has a fresh Lua state. `output_schema` shapes the result.
-    `caller` is whoever asked, "" for nobody in particular: one caller, and one script, has only a share of
+    scripts that the configuration names, else "untrusted". `output_schema` shapes the result. `caller` is
+    whoever asked, "" for nobody in particular: one caller, and one script, has only a share of
     the pool (`shares.Shares`).
     """
 
@@ -115,7 +109,6 @@ class Job(NamedTuple):
     context: bytes
     grants: frozenset[str]
     trust: str
-    reuse: bool = False
     kind: str = "tool"
     output_schema: JSON | None = None
     caller: str = ""
@@ -167,7 +160,6 @@ class Pool:
         self._waiting = 0
         self._running_shares = Shares(workers)
         self._waiting_shares = Shares(waiting)
-        self._resident: dict[tuple[str, str, bytes], list[Worker]] = {}
         self._starting = threading.Lock()
         self._started = False
         self._closed = False
@@ -220,11 +212,6 @@ class Pool:
                 return
             self._started = False
         self._nursery.close()
-        with self._slots:
-            idle = [worker for workers in self._resident.values() for worker in workers]
-            self._resident.clear()
-        for worker in idle:
-            self._nursery.drop(worker)
 
     @property
     def level(self) -> str:
@@ -285,17 +272,14 @@ class Pool:
         if not self._started:
             self.start()
         self._admit(job)
-        reuse = job.reuse and job.trust == "operator"
         self._enter(job, cancel)
         worker: Worker | None = None
-        idle = False
         try:
-            worker = self._take(job, reuse, cancel)
+            worker = self._take(job, cancel)
             timeout_s = max(0.001, min(timeout_s, round(job.ends_s - time.monotonic(), 2)))
             deadline = Deadline(timeout_s, cancel)
             talk = Talk(f"{job.kind} {job.name}", job.grants, host, deadline, self._threads, job.level)
-            answer = yield from converse(worker.channel, _wire(job, reuse, worker.calls), talk)
-            idle = reuse
+            answer = yield from converse(worker.channel, _wire(job), talk)
             result = result_of(answer, talk)
             return result if job.output_schema is None else _fit(result, job.output_schema)
         except DeadlinePassed:
@@ -313,7 +297,7 @@ class Pool:
             raise self._post_mortem(job, worker) from error
         finally:
             if worker is not None:
-                self._give_back(job, worker, idle)
+                self._retire(worker)
             self._leave(job)
 
     # ------------------------------------------------------------------ admission
@@ -374,43 +358,11 @@ class Pool:
             if self._waiting:
                 self._slots.notify_all()  # the one that has waited longest may have no share of what is free
 
-    # ------------------------------------------------------------------ workers
-
-    def _take(self, job: Job, reuse: bool, cancel: threading.Event | None) -> Worker:
-        key = (job.kind, job.name, job.source)
-        while reuse:
-            with self._slots:
-                workers = self._resident.pop(key, None)
-                if not workers:
-                    break
-                worker = workers.pop()
-                if workers:
-                    self._resident[key] = workers
-            if not worker.ended.is_set():
-                return worker
-            self._nursery.drop(worker)  # it was killed while it waited
+    def _take(self, job: Job, cancel: threading.Event | None) -> Worker:
         return self._nursery.take(min(self._patience_s, job.ends_s - time.monotonic()), cancel)
 
-    def _give_back(self, job: Job, worker: Worker, idle: bool) -> None:
-        worker.calls += 1
-        if not idle or worker.calls >= _MAX_RESIDENT_CALLS:
-            self._nursery.retire(worker)
-            return
-        key = (job.kind, job.name, job.source)
-        with self._slots:
-            self._resident[key] = workers = self._resident.pop(key, [])  # the latest used stands last
-            workers.append(worker)
-            too_many = self._closed or sum(map(len, self._resident.values())) > _MAX_RESIDENT
-            dropped = self._oldest() if too_many else None
-        if dropped is not None:
-            self._nursery.retire(dropped)
-
-    def _oldest(self) -> Worker:
-        key, workers = next(iter(self._resident.items()))
-        worker = workers.pop(0)
-        if not workers:
-            del self._resident[key]
-        return worker
+    def _retire(self, worker: Worker) -> None:
+        self._nursery.retire(worker)
 
     def _post_mortem(self, job: Job, worker: Worker) -> CtxError:
         worker.ended.wait(_LAST_WORDS_S)
@@ -429,18 +381,17 @@ class Pool:
         return ToolError(f"{job.shown} crashed its worker ({name})")
 
 
-def _wire(job: Job, reuse: bool, calls: int) -> bytes:
+def _wire(job: Job) -> bytes:
     return pack_job(
         Wire(
             kind=job.kind.encode(),
             entry=job.entry.encode(),
             name=job.name.encode(),
-            source=b"" if calls else job.source,
+            source=job.source,
             arguments=job.arguments,
             context=job.context,
             grants=b" %s " % " ".join(sorted(job.grants)).encode(),
             seed=os.urandom(8),
-            stay=b"1" if reuse else b"",
         )
     )
 

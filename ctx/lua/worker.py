@@ -97,11 +97,6 @@ class Interpreter:
     def connect(self, end: socket.socket) -> None:
         self._socket = end
 
-    def close(self) -> None:
-        """Frees the Lua state, which runs the script's finalizers."""
-        # The one reference that keeps the state, which in turn keeps `_raw` and so this object.
-        self._run = None
-
     def run(self, wire: Wire) -> bytes:
         try:
             answer: bytes = self._run(
@@ -166,28 +161,15 @@ def send(end: socket.socket, letter: bytes, payload: bytes) -> None:
     end.sendall(len(payload).to_bytes(4, "big") + letter + payload)
 
 
-def serve(end: socket.socket, interpreter: Interpreter, parts: dict[bytes, bytes], memory_bytes: int) -> None:
-    """Runs jobs from the socket: one, or as many as say `stay`. Each has a runtime of its own. Does not
-    return.
-    """
-    source = b""
+def serve(end: socket.socket, interpreter: Interpreter) -> None:
+    """Runs one job from the socket and ends the process."""
     # Copies the pages that a call writes to now, rather than while somebody waits: half of a call.
     interpreter.run(_WARM)
-    while True:
-        letter, payload = receive(end)
-        if letter != JOB:
-            os._exit(0)
-        wire = unpack_job(payload)
-        source = wire.source or source  # a worker that stays is sent its script once
+    letter, payload = receive(end)
+    if letter == JOB:
         interpreter.connect(end)
-        answer = interpreter.run(wire._replace(source=source))
-        if not wire.stay:
-            send(end, RESULT, answer)
-            os._exit(0)  # at once: no finalizer of the script's runs after its answer
-        # Finalizers run here, before the answer, so that the server's deadline covers them.
-        interpreter.close()
-        send(end, RESULT, answer)
-        interpreter = Interpreter(parts, memory_bytes)
+        send(end, RESULT, interpreter.run(unpack_job(payload)))
+    os._exit(0)  # at once: no finalizer of the script's runs after its answer
 
 
 _WARM = Wire(
@@ -199,7 +181,6 @@ _WARM = Wire(
     b"{}",
     b"",
     bytes(8),
-    b"",
 )
 
 

@@ -162,7 +162,7 @@ class _Zygote:
             if self.filter is not None:
                 seccomp.install(self.filter)
             if probe is None:
-                worker.serve(end, self.interpreter, self.parts, self.settings.memory_bytes)
+                worker.serve(end, self.interpreter)
             else:
                 self.try_probe(probe)
         finally:

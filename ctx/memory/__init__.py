@@ -1,4 +1,4 @@
-"""Memory: one durable store of banks, on which the memory packs stand.
+"""Memory: one durable store of banks. The memory packs (`ctx.memory.dialects`) are tools on it.
 
     with MemoryStore(".ctx/ctx.db", embedder) as store:
         bank = store.bank("alice", Provenance(pack="hindsight", session="s1"))
@@ -39,12 +39,13 @@ numpy's 70 ms.
 
 from ctx.memory.bank import MemoryBank
 from ctx.memory.embedding import Embedder
-from ctx.memory.ops import OPS, call
+from ctx.memory.ops import OPS, BankCall, call
 from ctx.memory.records import Provenance, check_bank_id, check_nameable
 from ctx.memory.store import MemoryStore
 
 __all__ = [
     "OPS",
+    "BankCall",
     "Embedder",
     "MemoryBank",
     "MemoryStore",

@@ -1,18 +1,22 @@
-"""`call`: every operation of a bank by name, JSON in and JSON out.
-What a script's `context.memory.*` is mapped onto.
+"""`call`: every operation of a bank by name, JSON in and JSON out. `BankCall`: the operations of one call of
+a tool, which takes back what it wrote if it fails. A script's `context.memory` is mapped onto it.
 """
 
 import inspect
+import logging
 import re
+import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
 from ctx.clock import iso_utc
-from ctx.errors import BadRequest
+from ctx.errors import BadRequest, CtxError, ToolError
 from ctx.memory.bank import MemoryBank
 from ctx.memory.columns import SETTABLE, whole
 from ctx.text import one_line
 from ctx.types import JSON
+
+logger = logging.getLogger(__name__)
 
 MAX_EXPORT_CHARS = 8 << 20  # of one reply: more goes through `ctx memory export`
 MAX_BRIEFED = 100
@@ -165,3 +169,55 @@ def call(bank: MemoryBank, op: str, args: JSON) -> JSON:
     if operation is None:
         raise BadRequest(f"memory: unknown operation '{str(op)[:40]}' (known: {', '.join(OPS)})")
     return operation.run(bank, **_arguments(op, operation, args))
+
+
+class BankCall:
+    """The operations of a bank, as one call of a tool uses them: `bank.put(text=...)` is `call(bank, "put",
+    {"text": ...})`.
+    """
+
+    def __init__(self, bank: MemoryBank) -> None:
+        self._bank = bank
+        self._writing = threading.Lock()
+        # Operations in order, and the memories that each made.
+        self._written: list[tuple[str, list[str]]] = []
+        self._ended = False
+
+    def __getattr__(self, op: str) -> Callable[..., JSON]:
+        if op.startswith("_"):
+            raise AttributeError(op)
+        return lambda **arguments: self.run(op, arguments)
+
+    def run(self, op: str, arguments: JSON) -> JSON:
+        """What an operation answers. Raises as `call` does; `ToolError` for a write after `take_back`."""
+        if op not in OPS or not OPS[op].writes:
+            return call(self._bank, op, arguments)
+        with self._writing:
+            if self._ended:  # a script's deadline passed while this was on its way
+                raise ToolError("the call has ended")
+            reply = call(self._bank, op, arguments)
+            # The reply to a repeated request tells what another call wrote.
+            if isinstance(reply, dict) and isinstance(reply.get("op_id"), str) and not reply.get("repeated"):
+                self._written.append((reply["op_id"], _made(reply)))
+            return reply
+
+    def take_back(self) -> None:
+        """Ends the call as if it had written nothing: waits for a write under way, undoes what was written,
+        refuses later writes.
+        """
+        with self._writing:
+            self._ended = True
+            if not self._written:
+                return
+            made = [id for _, ids in self._written for id in ids]
+            try:
+                self._bank.take_back([op_id for op_id, _ in self._written], made)
+            except CtxError as error:
+                logger.warning("undo=failed operations=%d reason=%s", len(self._written), error.message)
+
+
+def _made(reply: dict[str, JSON]) -> list[str]:
+    """The memories that a `put` or a `put_many` made."""
+    if not reply.get("created"):
+        return []
+    return [id for id in (reply.get("id"), *reply.get("ids", ())) if id]

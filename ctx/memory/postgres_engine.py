@@ -149,6 +149,18 @@ MIGRATIONS = (
         SELECT strpos(whole, part)
     $$;
     """,
+    """
+    CREATE TABLE client_sessions (
+        pack TEXT NOT NULL,
+        id TEXT NOT NULL,
+        place TEXT,
+        started_ms BIGINT NOT NULL,
+        active_ms BIGINT NOT NULL,
+        PRIMARY KEY (pack, id)
+    );
+    CREATE INDEX client_sessions_by_place ON client_sessions (pack, place, active_ms) WHERE place IS NOT NULL;
+    CREATE INDEX client_sessions_by_age ON client_sessions (pack, active_ms);
+    """,
 )
 
 

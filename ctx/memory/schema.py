@@ -1,7 +1,8 @@
 """The tables of memory in the catalog's file, and what leads an older file to them.
 
 Version 2 says when a memory was said and keeps its vectors as the document index does (ctx/memory/packed.py):
-both follow from what is stored, so an old file is brought up to date without an embedder.
+both follow from what is stored, so an old file is brought up to date without an embedder. Version 3 adds the
+sessions of clients.
 """
 
 from ctx.errors import StoreError
@@ -88,8 +89,21 @@ _VERSION_2 = f"""
     CREATE INDEX memories_by_successor ON memories (bank_no, superseded_by) WHERE superseded_by IS NOT NULL;
     """
 
+_VERSION_3 = """
+    CREATE TABLE client_sessions (
+      pack TEXT NOT NULL,
+      id TEXT NOT NULL,
+      place TEXT,
+      started_ms INTEGER NOT NULL,
+      active_ms INTEGER NOT NULL,
+      PRIMARY KEY (pack, id)
+    );
+    CREATE INDEX client_sessions_by_place ON client_sessions (pack, place, active_ms) WHERE place IS NOT NULL;
+    CREATE INDEX client_sessions_by_age ON client_sessions (pack, active_ms);
+    """
+
 COMPONENT = "memories"
-MIGRATIONS = (_VERSION_1, _VERSION_2)
+MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3)
 
 
 def bring_up_to_date(connection: Connection) -> None:

@@ -14,7 +14,7 @@ from ctx.types import JSON
 from ctx.workspace import Workspace
 
 if TYPE_CHECKING:
-    from ctx.packs.packs import Pack
+    from ctx.memory.dialects.pack import Pack
     from ctx.store.atlas import AtlasRoom
 
 _MINUTES = 60  # of search times
@@ -91,7 +91,7 @@ class Overview:
 
     def pack_at_banks(self) -> "Pack | None":
         """The memory pack that a bank's name in an address or a header leads to."""
-        return next((pack for pack in self._workspace.packs if pack.manifest.at_banks), None)
+        return next((pack for pack in self._workspace.packs if pack.dialect.at_banks), None)
 
     @cached_property
     def _atlas_room(self) -> "AtlasRoom":

@@ -5,7 +5,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ctx.packs.packs import Pack
+from ctx.memory.dialects.pack import Pack
 from ctx.server.mcp import Profile, whole_toolbox
 from ctx.server.mcp_shapes import Dialect
 from ctx.server.policy import PackPolicy
@@ -18,8 +18,8 @@ def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Prof
     """A function from a caller to the profile of their endpoint."""
     whole = whole_toolbox(toolbox)
     of_packs = {pack.name: pack_profile(pack) for pack in packs}
-    at_banks = [pack for pack in packs if pack.manifest.at_banks]
-    of_banks = [pack.tools[spec.name] for pack in at_banks for spec in pack.manifest.tools if spec.at_banks]
+    at_banks = [pack for pack in packs if pack.dialect.at_banks]
+    of_banks = [tool for pack in at_banks for tool in pack.bank_tools]
     bank = Profile(
         tools=lambda: [(tool.name, without_bank(tool)) for tool in of_banks],
         # Any tool can be called by name: no argument can change the bank of the URL.
@@ -39,12 +39,12 @@ def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Prof
 
 def pack_profile(pack: Pack) -> Profile:
     """One pack under the names its clients know, with its error codes and methods."""
-    manifest = pack.manifest
+    dialect = pack.dialect
     return Profile(
         tools=lambda: [(tool.name, tool) for tool in pack.tools.values()],
         resolve=pack.own_name,
-        dialect=Dialect(**manifest.codes, details=manifest.details, pretty=manifest.pretty),
-        methods={name: partial(pack.answer_method, name) for name in manifest.methods},
+        dialect=Dialect(**dialect.codes, details=dialect.details, pretty=dialect.pretty),
+        methods={name: partial(pack.method_answer, name) for name in dialect.methods},
         documents=False,
         packs=(pack.name,),
         about=_about([pack]),
@@ -53,9 +53,8 @@ def pack_profile(pack: Pack) -> Profile:
 
 def _about(packs: Sequence[Pack]) -> tuple[str, str]:
     """Description and instructions of an endpoint with these packs."""
-    manifests = [pack.manifest for pack in packs]
-    description = "; ".join(manifest.description for manifest in manifests)
-    return description, "\n\n".join(manifest.instructions for manifest in manifests)
+    description = "; ".join(pack.dialect.description for pack in packs)
+    return description, "\n\n".join(pack.instructions for pack in packs)
 
 
 def without_bank(tool: Tool) -> Tool:
@@ -71,7 +70,7 @@ def without_bank(tool: Tool) -> Tool:
 def pack_policies(packs: Sequence[Pack]) -> tuple[PackPolicy, ...]:
     """The access rules of each pack."""
     return tuple(
-        PackPolicy(pack.name, pack.keys, pack.manifest.key_required, pack.manifest.at_banks) for pack in packs
+        PackPolicy(pack.name, pack.keys, pack.dialect.key_required, pack.dialect.at_banks) for pack in packs
     )
 
 
@@ -83,9 +82,9 @@ def pack_routes(toolbox: Toolbox, packs: Sequence[Pack]) -> list[PackRoute]:
             route.path,
             pack.name,
             pack.route_answer(route, toolbox),
-            auth=route.auth,
-            error_body=pack.envelope if pack.manifest.envelope else None,
+            keyed=pack.dialect.key_required,
+            error_body=pack.envelope if pack.dialect.enveloped else None,
         )
         for pack in packs
-        for route in pack.manifest.routes
+        for route in pack.dialect.routes
     ]

@@ -6,7 +6,6 @@ interface. So these are plain Starlette routes; the fixed endpoints are FastAPI'
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from itertools import chain
 from typing import NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
@@ -16,12 +15,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ctx.errors import BadRequest, ConfigError, CtxError
+from ctx.errors import BadRequest, CtxError
 from ctx.server import errors
 from ctx.server.asgi import header, json_reply, read_body
 from ctx.server.policy import ACCESS, Access
 from ctx.server.work import Lane, Work
-from ctx.server.zones import PACK, Entry, check_free, meet
+from ctx.server.zones import PACK, Entry
 from ctx.tools.agents import Agents
 from ctx.tools.base import Toolbox
 from ctx.types import JSON, Caller
@@ -35,15 +34,15 @@ class PackRoute(NamedTuple):
     """A route that a pack adds.
 
     `answer(texts of path and query string, body, caller)` runs in a thread and gives the reply, un-wrapped,
-    or raises a `CtxError`. `auth`: "required" (a key, always), "pack" (as for the pack's tools), "open".
-    `error_body` shapes errors; None: our shape.
+    or raises a `CtxError`. `keyed`: it always needs a key; else as the pack's tools do. `error_body` shapes
+    errors; None: our shape.
     """
 
     method: str
     path: str  # Starlette's: "/mcp/tools/{tool}"
     pack: str
     answer: Callable[[Mapping[str, list[str]], dict[str, JSON], Caller], JSON]
-    auth: str = "pack"
+    keyed: bool = False
     error_body: Callable[[CtxError], JSON] | None = None
 
 
@@ -142,22 +141,10 @@ def agent_routes(agents: Agents, work: Work) -> list[Route]:
     return [Route("/agents/{name}/prompt", Resource(post=prompt))]
 
 
-def _check_alone(route: PackRoute, others: Iterable[PackRoute]) -> None:
-    """Raises `ConfigError` if another pack has this route."""
-    for other in others:
-        if other.pack != route.pack and other.method == route.method and meet(other.path, route.path):
-            raise ConfigError(
-                f"the packs '{other.pack}' and '{route.pack}' both answer {route.method} {route.path}: "
-                "take one of them out of [packs] enabled"
-            )
-
-
 def pack_entries(routes: Iterable[PackRoute], work: Work) -> list[Entry]:
-    """The routes of packs, those of one path together. Raises `ConfigError` for a route that is taken."""
+    """The routes of packs, those of one path together."""
     by_path: dict[str, list[PackRoute]] = {}
     for route in routes:
-        check_free(route.path, route.pack)
-        _check_alone(route, chain.from_iterable(by_path.values()))
         by_path.setdefault(route.path, []).append(route)
     return [
         Entry(
@@ -171,8 +158,7 @@ def pack_entries(routes: Iterable[PackRoute], work: Work) -> list[Entry]:
 
 def _pack_handler(route: PackRoute, work: Work) -> Handler:
     async def answer(request: Request) -> Response:
-        if route.auth != "open":
-            request.access.admit_pack(route.pack, required=route.auth == "required")
+        request.access.admit_pack(route.pack, required=route.keyed)
         request.access.spend()
         arguments = await request.arguments()
         caller = request.access.caller(pack=route.pack)

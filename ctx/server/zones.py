@@ -13,7 +13,7 @@ from typing import NamedTuple
 from starlette.routing import Route
 from starlette.types import Scope
 
-from ctx.errors import BadRequest, ConfigError, NotFound
+from ctx.errors import BadRequest, NotFound
 from ctx.identity import BANK, BANK_RULE, RESERVED_BANKS
 from ctx.server import errors
 from ctx.server.policy import Access
@@ -94,22 +94,6 @@ TABLE: Mapping[str, Zone] = {
     **dict.fromkeys(MCP_PATHS, MCP),
     **dict.fromkeys(PACK_MCP_PATHS, PACK_MCP),
 }
-
-
-def check_free(path: str, pack: str) -> None:
-    """Raises `ConfigError` if a pack's route would take the place of one of ours."""
-    for ours in TABLE:
-        if meet(path, ours):
-            raise ConfigError(f"pack '{pack}': the route {path} stands where ctx itself answers ({ours})")
-
-
-def meet(first: str, second: str) -> bool:
-    """Whether some path fits both patterns."""
-    steps, others = first.split("/"), second.split("/")
-    return len(steps) == len(others) and all(
-        step == other or (step and other and "{" in (step[0], other[0]))
-        for step, other in zip(steps, others, strict=True)
-    )
 
 
 class Entry(NamedTuple):

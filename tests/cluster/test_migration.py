@@ -20,7 +20,6 @@ from ctx import cli
 from ctx.assemble import key_ring
 from ctx.config import load_config
 from ctx.memory import Provenance
-from ctx.packs.sessions import FileSessions
 from ctx.types import JSON, Caller
 from ctx.workspace import Workspace
 
@@ -112,13 +111,11 @@ def test_a_store_moves_to_a_database_and_back_with_the_same_replies(
     with workspace(config) as space:
         fill(space)
         expected = list(replies(space))
+        [pack] = space.packs
+        session = pack.sessions.open(place="/project")
     assert sum(map(len, expected)) > SEARCHES
     ring = key_ring(load_config(str(config), os.environ))
     key, record = ring.create("laptop", ["alice"])
-    path = str(tmp_path / "home" / ".claude-recall" / "sessions.json")
-    sessions = FileSessions(path)
-    session = sessions.open(None, place="/project")
-    sessions.set(session, "seen", [1, 2])
     capsys.readouterr()
 
     assert migrated("--to", database_url) == 0
@@ -132,9 +129,7 @@ def test_a_store_moves_to_a_database_and_back_with_the_same_replies(
         space.load_extensions()
         assert space.toolbox.call("keep", {}, CALLER)["total"] == 2
         [pack] = space.packs
-        assert pack.sessions.open(None, place="/project") == session
-        assert pack.sessions.get(session, "seen") == [1, 2]
-        pack.sessions.set(session, "seen", 3)
+        assert pack.sessions.open(place="/project") == session
     shared = key_ring(load_config(str(config), os.environ))
     assert shared.list() == [record]
     shared.revoke("laptop")
@@ -151,7 +146,7 @@ def test_a_store_moves_to_a_database_and_back_with_the_same_replies(
         assert list(replies(space)) == expected
         space.load_extensions()
         assert space.toolbox.call("keep", {}, CALLER)["total"] == 3
-    assert FileSessions(path).get(session, "seen") == 3
+        assert space.packs[0].sessions.open(place="/project") == session
     assert [entry.revoked_ms is None for entry in key_ring(load_config(str(config), os.environ)).list()] == [
         False
     ]

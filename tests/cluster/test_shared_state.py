@@ -11,9 +11,9 @@ from ctx.clock import now_ms
 from ctx.cluster.keys import FRESH_S, SharedKeyRing
 from ctx.cluster.postgres import Database
 from ctx.cluster.script_values import SharedScriptStore
-from ctx.cluster.sessions import SharedSessions
 from ctx.errors import BadRequest, Busy, NotFound, StoreError
-from ctx.packs.sessions import IDLE_MS, MAX_SESSIONS
+from ctx.memory.postgres_engine import PostgresRows
+from ctx.memory.sessions import IDLE_MS, MAX_SESSIONS, Sessions
 from ctx.server.keys import Grant, match
 
 pytestmark = pytest.mark.cluster
@@ -106,52 +106,34 @@ class Clock:
         return self.now
 
 
-def test_a_session_goes_on_at_another_server_with_what_it_keeps(databases: list[Database]) -> None:
+def test_a_session_goes_on_at_another_server(databases: list[Database]) -> None:
     clock = Clock()
-    first, second = (SharedSessions(database, "claude-recall", clock=clock) for database in databases)
-    folder, named = first.open(None, place="/project"), first.open("given")
-    first.set(folder, "seen", [1, None, "\0"])
+    stores = [PostgresRows(database) for database in databases]
+    first, second = (Sessions(lambda rows=rows: rows, "claude-recall", clock=clock) for rows in stores)  # type: ignore[misc]
+    folder, named = first.open(place="/project"), first.open("given")
     clock.now += 5000
-    assert second.open(None, place="/project") == folder
-    assert second.get(folder, "seen") == [1, None, "\0"]
-    second.set(folder, "seen", 2)
-    assert first.get(folder, "seen") == 2
-    assert first.get(folder, "other") is None
-    assert second.data(named)["startTime"] == clock.now - 5000
-    assert second.open(None, place="/elsewhere") != folder
-    for sessions in (first, second, first):
-        sessions.touch(named)
-    assert first.data(named)["toolCalls"] == 3
-    assert first.data(folder) == {
-        "id": folder,
-        "startTime": clock.now - 5000,
-        "lastActivity": clock.now,
-        "toolCalls": 0,
-        "project": "/project",
-        "kv": {"seen": 2},
-    }
+    assert second.open(place="/project") == folder
+    assert second.open(named) == named
+    assert second.started_ms(named) == clock.now - 5000
+    assert second.open(place="/elsewhere") != folder
     assert first.counts() == (3, 3)
-    assert SharedSessions(databases[0], "sekha").counts() == (0, 0)
-    assert SharedSessions(databases[0], "sekha").data(folder) == {}
+    assert Sessions(lambda: stores[0], "sekha").counts() == (0, 0)
     clock.now += IDLE_MS
     assert second.counts() == (3, 0)
-    assert second.open(None, place="/project") != folder
+    assert second.open(place="/project") != folder
 
 
 def test_the_oldest_sessions_are_forgotten(databases: list[Database]) -> None:
-    clock = Clock()
-    sessions = SharedSessions(databases[0], "p", clock=clock)
+    rows = PostgresRows(databases[0])
+    sessions = Sessions(lambda: rows, "p", clock=Clock())
     with databases[0].transaction(write=True) as connection:
         connection.execute(
-            "INSERT INTO pack_session SELECT 'p', 'old ' || n, NULL, n, n, 0 FROM generate_series(1, ?) AS "
-            "g (n)",
+            "INSERT INTO client_sessions SELECT 'p', 'old ' || n, NULL, n, n FROM generate_series(1, ?) AS g (n)",
             (MAX_SESSIONS,),
         )
     sessions.open("new")
-    sessions.touch("new")
     assert sessions.counts()[0] == MAX_SESSIONS
-    assert sessions.data("old 1") == {}
-    assert sessions.data("new")["toolCalls"] == 1
+    assert sessions.started_ms("old 1") is None
 
 
 # -- what scripts keep ---------------------------------------------------------------------------------------

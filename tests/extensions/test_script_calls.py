@@ -116,7 +116,7 @@ def test_the_memories_of_a_pack_are_not_reached_by_a_call(tmp_path: Path) -> Non
     pack = '[packs]\nenabled = ["hindsight"]\n'
     body = "return context.call('retain', { content = 'x' })"
     granted = (tool_of(body), 'calls = ["retain"]')
-    reason = "retain: it belongs to the pack hindsight"
+    reason = "retain: it reads memories, which no script reaches through another tool"
     with opened(tmp_path, pack, outer=granted) as space, pytest.raises(ToolError, match=reason):
         space.toolbox.call("outer", {}, CALLER)
 

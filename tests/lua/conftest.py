@@ -33,11 +33,9 @@ def sandbox() -> Iterator[WatchedPool]:
 
 @pytest.fixture
 def pool(sandbox: WatchedPool) -> Iterator[WatchedPool]:
-    """A running sandbox. After each test no process of its calls may live on (those kept for reuse aside)."""
+    """A running sandbox. After each test no process of its calls may live on."""
     sandbox.used.clear()
     yield sandbox
-    resident = {id(worker) for workers in sandbox._resident.values() for worker in workers}
-    sandbox.used = [worker for worker in sandbox.used if id(worker) not in resident]
     assert sandbox.survivors(1.0) == []
 
 

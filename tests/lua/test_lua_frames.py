@@ -29,7 +29,7 @@ class HostilePool(Pool):
     def _admit(self, job: Job) -> None:
         pass
 
-    def _take(self, job: Job, reuse: bool, cancel: threading.Event | None) -> Worker:
+    def _take(self, job: Job, cancel: threading.Event | None) -> Worker:
         ours, self.theirs = socket.socketpair()
         self.theirs.send(self.script)
         self.theirs.shutdown(socket.SHUT_WR)
@@ -37,7 +37,7 @@ class HostilePool(Pool):
         worker.ended.set()
         return worker
 
-    def _give_back(self, job: Job, worker: Worker, idle: bool) -> None:
+    def _retire(self, worker: Worker) -> None:
         worker.channel.close()
         self.theirs.close()
 

@@ -44,26 +44,15 @@ def test_items_come_while_the_script_still_runs(pool: WatchedPool) -> None:
 # ---------------------------------------------------------------------- metadata
 
 
-# ---------------------------------------------------------------------- reuse
-
-COUNTER = (
-    "count = (count or 0) + 1 string.count = (string.count or 0) + 1 tool = {} function tool.execute() "
-    "return {count, string.count} end"
-)
+# ---------------------------------------------------------------------- fresh processes
 
 
-def test_a_reused_process_runs_every_call_in_a_fresh_state(pool: WatchedPool) -> None:
-    job = tool(COUNTER, trust="operator", reuse=True)
-    assert [pool.run(job, poor_host, 10) for _ in range(5)] == [[1, 1]] * 5
-    assert len({worker.pid for worker in pool.used}) == 1
-    pool.run(job._replace(source=COUNTER.encode() + b" "), poor_host, 10)
-    assert len({worker.pid for worker in pool.used}) == 2
-
-
-def test_an_untrusted_script_never_gets_a_process_twice(pool: WatchedPool) -> None:
-    job = tool(COUNTER, reuse=True)
-    for _ in range(3):
-        pool.run(job, poor_host, 10)
+def test_every_call_has_a_process_of_its_own_which_ends_before_any_finalizer(pool: WatchedPool) -> None:
+    source = (
+        "count = (count or 0) + 1 tool = {} function tool.execute() x = setmetatable({}, {__gc = function() "
+        "while true do end end}) return count end"
+    )
+    assert [pool.run(tool(source, trust="operator"), poor_host, 10) for _ in range(3)] == [1, 1, 1]
     assert len({worker.pid for worker in pool.used}) == 3
 
 

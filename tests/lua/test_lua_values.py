@@ -33,7 +33,7 @@ def test_uri_decode_leaves_what_is_no_escape(pool: WatchedPool) -> None:
 
 def test_uuids_are_random_also_in_a_process_that_stays(pool: WatchedPool) -> None:
     body = "local t = {} for n = 1, 50 do t[n] = crypto.uuid() end return t"
-    ids = [id for _ in range(3) for id in run(pool, body, reuse=True, trust="operator")]
+    ids = [id for _ in range(3) for id in run(pool, body, trust="operator")]
     assert len(set(ids)) == 150
     assert all(UUID.fullmatch(id) for id in ids)
 
@@ -80,14 +80,12 @@ def test_named_fields_beside_list_items_are_left_out_and_told_in_the_log(
         lines.append(payload.decode())
         return b""
 
-    job = tool(f"tool = {{}} function tool.execute(p) return {value}\nend", trust="operator", reuse=True)
+    job = tool(f"tool = {{}} function tool.execute(p) return {value}\nend", trust="operator")
     assert pool.run(job, host, 10) == answer
     (logged,) = lines
     assert logged.startswith("warn\0a table with list items is an array in JSON")
     assert logged.endswith(line)
     lines.clear()
-    whole = tool(
-        "tool = {} function tool.execute(p) return {{'a'}, {total = 2}} end", trust="operator", reuse=True
-    )
+    whole = tool("tool = {} function tool.execute(p) return {{'a'}, {total = 2}} end", trust="operator")
     assert pool.run(whole, host, 10) == [["a"], {"total": 2}]
     assert lines == []

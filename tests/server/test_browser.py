@@ -88,7 +88,7 @@ def full(services: Services) -> Services:
             "/mcp/tools/{tool}",
             "vault",
             lambda parameters, body, caller: {"ok": True},
-            auth="required",
+            keyed=True,
         ),
     ]
     return services._replace(mcp=EchoEndpoint, pack_routes=routes)

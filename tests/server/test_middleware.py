@@ -365,7 +365,7 @@ def test_a_pack_that_requires_a_key_is_closed_until_there_is_one(serve: Serve, s
 
 def test_a_route_may_require_a_key_whatever_its_pack(serve: Serve, services: Services) -> None:
     route = PackRoute(
-        "POST", "/mcp/tools/{tool}", "diary", lambda parameters, body, caller: {"ok": True}, auth="required"
+        "POST", "/mcp/tools/{tool}", "diary", lambda parameters, body, caller: {"ok": True}, keyed=True
     )
     settings = ServerSettings(
         packs=(PackPolicy("diary"), PackPolicy("vault", keys=("vault-key",))), api_keys=()

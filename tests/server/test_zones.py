@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from serving import EchoEndpoint, Serve, Served, failure
 from starlette.types import Receive, Scope, Send
 
-from ctx.errors import ConfigError
 from ctx.server.app import Services, create_app
 from ctx.server.middleware import OriginMiddleware
 from ctx.server.policy import Access, PackPolicy, Policy, ServerSettings
 from ctx.server.rest import PackRoute
-from ctx.server.zones import MCP, TABLE, Match, check_free, note
+from ctx.server.zones import MCP, TABLE, Match, note
 from ctx.tools.agents import Agents
 from ctx.tools.base import Tool, Toolbox
 
@@ -209,35 +208,6 @@ def asgi() -> Asgi:
 
     routes = [PackRoute("GET", path, "diary", answer) for path in PACK_ROUTES]
     return Asgi(Services(toolbox, Agents(), mcp=EchoEndpoint, pack_routes=routes))
-
-
-@patient
-@pytest.mark.parametrize(
-    "path", ["/health", "/{name}", "/tools/search", "/{a}/{b}", "/mcp", "/mcp/{any}", "/packs/diary/mcp"]
-)
-def test_a_pack_answers_nothing_in_the_place_of_ctx_itself(path: str) -> None:
-    with pytest.raises(ConfigError, match=r"pack 'diary': the route .* stands where ctx itself answers"):
-        check_free(path, "diary")
-
-
-@pytest.mark.parametrize("path", ["/version", "/diary/{name}", "/mcp/tools/{tool}", "/packs/diary/health"])
-def test_a_pack_may_have_any_other_route(path: str) -> None:
-    check_free(path, "diary")
-
-
-@pytest.mark.parametrize("path", ["/diary/{name}", "/diary/today"])
-def test_two_packs_do_not_share_a_route(path: str) -> None:
-    def answer(parameters: object, body: object, caller: object) -> dict[str, str]:
-        return {}
-
-    def served(*routes: PackRoute) -> Asgi:
-        return Asgi(Services(Toolbox(), Agents(), mcp=EchoEndpoint, pack_routes=routes))
-
-    first, second = (PackRoute("GET", "/diary/{day}", "diary", answer), PackRoute("GET", path, "log", answer))
-    with pytest.raises(ConfigError, match=r"the packs 'diary' and 'log' both answer GET .*\[packs\] enabled"):
-        served(first, second)
-    served(first, second._replace(method="PUT"))
-    served(first, second._replace(pack="diary"))
 
 
 @patient

@@ -1,0 +1,484 @@
+"""Claude Recall: the tools of both of its generations, and its health check."""
+
+import os
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated
+
+from ctx import __version__
+from ctx.clock import iso_utc
+from ctx.errors import BadRequest, StoreError
+from ctx.memory.dialects.base import (
+    ADDS,
+    CHANGES,
+    AsOf,
+    Call,
+    Dialect,
+    IncludeSuperseded,
+    NewId,
+    OldIds,
+    RouteSpec,
+    Supersedes,
+    Table,
+    choice,
+    filled,
+    iso,
+    number,
+    pick,
+    present,
+    required_text,
+    rule,
+    table,
+    text,
+)
+from ctx.types import JSON
+
+CLASSIC = """\
+You have a memory of earlier sessions with this user. Search it before you begin a task, and store
+preferences, corrections and decisions as they come up."""
+PRESENT = """\
+You have a memory of earlier sessions with this user. Call `load_rules` before you begin a task and follow
+what it says; `store_memory` keeps a preference, a correction, a failure or a rule of operation as it comes
+up. `save_checkpoint` when you stop in the middle of a task; `load_checkpoint` tells where you left off."""
+
+CLAUDE_RECALL = Dialect(
+    name="claude-recall",
+    description="Claude Recall: store, search and retrieve memories of coding sessions",
+    profiles={"classic": CLASSIC, "present": PRESENT, "seed": CLASSIC},
+    prefix="mcp__claude-recall__",
+    own_bank=True,
+    pretty=True,
+    codes={"unknown_tool": -32000, "rate_limited": -32001, "store": -32002, "bad_arguments": -32602},
+    details=True,
+    rate_per_minute=100,
+    environ={"rate_limit": ("CLAUDE_RECALL_RATE_LIMIT",)},
+    briefing=(
+        "You have a long-term memory of this user. Before you answer, search it for what is known; store "
+        "with `store_memory` what the user says of themselves, their preferences, decisions and projects.",
+        "type",
+    ),
+)
+OLDER = ("classic", "seed")
+NEWER = ("present",)
+
+NEAREST, LEAST_SCORE = 3, 0.25  # results below the threshold that are shown, and how sure they must be
+RULES_OF_A_KIND = 50
+RULE_KINDS = {
+    "preference": ("Preferences", "preferences"),
+    "correction": ("Corrections", "corrections"),
+    "failure": ("Failures", "failures"),
+    "devops": ("DevOps Rules", "devops"),
+}
+TYPES = (*RULE_KINDS, "project-knowledge", "tool-use")
+GUIDE = (
+    "These are the user's own decisions, kept as notes. Where one bears on what you do, follow it and say "
+    "so: (applied from memory: <rule>)."
+)
+Undo = Annotated[str | None, required_text("The op_id of an earlier call: brings back what it removed")]
+Project = Annotated[
+    str | None,
+    text("The project; absent: the folder in which this connection was started", minLength=1, maxLength=500),
+]
+
+
+def name_of(record: JSON) -> str:
+    """The name of a memory in this dialect."""
+    return str(record["aliases"]["claude-recall"])
+
+
+def moment(record: JSON) -> str:
+    """When it was said. (An older store kept an imported memory's time as the date of an event, without an
+    end.)
+    """
+    if record["event_date"] and not record["event_end"] and record["timestamp"] == record["created"]:
+        return iso_utc(record["event_date"])
+    return str(record["said"])
+
+
+def shown(record: JSON) -> dict[str, JSON]:
+    return {"id": name_of(record), **pick(record, "metadata", content="text"), "timestamp": moment(record)}
+
+
+def named(call: Call, memories: Sequence[JSON]) -> list[JSON]:
+    """Memories that a write names, under the names of this dialect."""
+    stored = call.bank.get_many(ids=[memory["id"] for memory in memories])
+    return [
+        present(id=name_of(record), content=memory["text"], said=memory["said"], score=memory.get("score"))
+        for memory, record in zip(memories, stored, strict=True)
+        if record is not None
+    ]
+
+
+def store(
+    call: Call, content: str, metadata: Table, supersedes: list[str] | None, label: str | None = None
+) -> JSON:
+    """Stores a memory; the ids of those it replaces may be in the metadata too."""
+    inside = metadata.pop("supersedes", None)
+    return call.bank.put(
+        text=content,
+        metadata=metadata,
+        session=call.session,
+        supersedes=inside if supersedes is None else supersedes,
+        label=label,
+    )
+
+
+def written(call: Call, stored: JSON, **reply: JSON) -> JSON:
+    """The reply to a write, with what it replaced and what is similar."""
+    return {
+        "id": name_of(call.bank.get(id=stored["id"])),
+        "success": True,
+        **reply,
+        **filled(
+            superseded=named(call, stored["superseded"]),
+            similar=named(call, stored["similar"]),
+            hint=call.pack.hint() if stored["similar"] else None,
+        ),
+    }
+
+
+@CLAUDE_RECALL.tool(ADDS, profiles=OLDER)
+def store_memory(
+    call: Call,
+    content: Annotated[str, required_text("Memory content to store")],
+    metadata: Annotated[Table | None, table("Optional metadata for the memory")] = None,
+    supersedes: Supersedes = None,
+) -> JSON:
+    """Store a memory in the Claude Recall database"""
+    stored = store(call, content, dict(metadata or {}), supersedes)
+    return written(call, stored, message="Memory stored successfully")
+
+
+@CLAUDE_RECALL.tool(ADDS, profiles=("classic", "present"))
+def supersede_memory(call: Call, old_ids: OldIds, new_id: NewId) -> JSON:
+    """Replace memories that are no longer true by another stored memory; they are kept"""
+    reply = call.bank.supersede(ids=old_ids, by=new_id)
+    return {"success": True, "superseded": named(call, reply["superseded"])}
+
+
+# -- the classic profile -------------------------------------------------------------------------------------
+
+
+@CLAUDE_RECALL.tool(profiles=OLDER)
+def search(
+    call: Call,
+    query: Annotated[str, required_text("Search query")],
+    limit: Annotated[float, number("Maximum number of results", minimum=1, maximum=1000)] = 10,
+    include_superseded: IncludeSuperseded = False,
+    as_of: AsOf = None,
+    threshold: Annotated[float, number("Minimum similarity score (0-1)", minimum=0, maximum=1)] = 0.7,
+) -> JSON:
+    """Search memories using a natural language query"""
+
+    def matches(least: float, most: int) -> JSON:
+        return call.bank.search(
+            query=query,
+            limit=most,
+            order="score",
+            filter={"kind": "fact"},
+            window="auto",
+            as_of=as_of,
+            include_superseded=include_superseded,
+            min_score=least,
+            touch=True,
+        )
+
+    reply = matches(threshold, int(limit))
+    answer = {"results": _results(call, reply), "total": reply["total"], "query": query}
+    nearest = [] if answer["results"] else _results(call, matches(LEAST_SCORE, NEAREST))
+    return {**answer, **filled(belowThreshold=nearest)}
+
+
+def _results(call: Call, reply: JSON) -> list[JSON]:
+    return [
+        {
+            **shown(hit["record"]),
+            "score": hit["score"],
+            "said": hit["record"]["said"],
+            **filled(
+                happened=hit["record"]["happened"],
+                newer=[name_of(call.bank.get(id=id)) for id in hit.get("newer") or ()],
+            ),
+        }
+        for hit in reply["results"]
+    ]
+
+
+@CLAUDE_RECALL.tool(profiles=OLDER)
+def retrieve_memory(
+    call: Call,
+    id: Annotated[str | None, text("Memory ID to retrieve")] = None,
+    limit: Annotated[float, number("Number of recent memories to retrieve", minimum=1, maximum=1000)] = 10,
+) -> JSON:
+    """Retrieve a specific memory by its id, or the most recent memories"""
+    if id is not None:
+        rows = [record for record in call.bank.get_many(ids=[id]) if record is not None]
+    else:
+        rows = call.bank.list(filter={"kind": "fact"}, order="-created", limit=int(limit))["items"]
+    memories = [{**shown(record), "sessionId": record["session"]} for record in rows]
+    return {"memories": memories, "total": len(memories)}
+
+
+@CLAUDE_RECALL.tool(profiles=OLDER)
+def get_stats(call: Call) -> JSON:
+    """Get memory usage statistics"""
+    stats = call.bank.stats(filter={"kind": "fact"}, group_by="metadata.type")
+    types: Counter[str] = Counter()
+    for group in stats["groups"]:
+        types[group["value"] if isinstance(group["value"], str) else "general"] += group["count"]
+    return {
+        "totalMemories": stats["count"],
+        "sessionMemories": call.bank.count(filter={"kind": "fact", "session": call.session}),
+        "memoryTypes": dict(types),
+        "lastMemoryTimestamp": iso(stats["last_created"]),
+        "sessionStartTime": iso(call.pack.sessions.started_ms(call.session)),
+        "databaseSize": _size(call.pack.database),
+    }
+
+
+def _size(path: str) -> str:
+    """How large a database is with its log; 0 for one that is not a file of this machine."""
+    files = [path + suffix for suffix in ("", "-wal") if os.path.exists(path + suffix)]
+    kilobytes = sum(map(os.path.getsize, files)) / 1024
+    return f"{kilobytes:.1f} KB" if kilobytes < 1024 else f"{kilobytes / 1024:.1f} MB"
+
+
+@CLAUDE_RECALL.tool(CHANGES, profiles=OLDER)
+def clear_context(
+    call: Call,
+    confirm: Annotated[bool | None, rule("boolean", "Confirmation required to clear context")] = None,
+    undo: Undo = None,
+) -> JSON:
+    """Clear session-specific context memories"""
+    if undo:
+        count = call.bank.undo(op_id=undo)["count"]
+        restored = {"memoriesCleared": 0, "memoriesRestored": count}
+        return {"success": True, "message": "Context restored", **restored}
+    if not call.owns_session:
+        raise BadRequest(
+            "only a client's own session can be cleared, and this one is shared or another's: send "
+            "X-Session-Id and no sessionId"
+        )
+    if not confirm:
+        message = "Confirmation required to clear context"
+        return {"success": False, "message": message, "memoriesCleared": 0}
+    filter = {"kind": "fact", "session": call.session}
+    cleared = call.bank.delete_where(filter=filter, reason="clear_context")
+    counts = pick(cleared, "op_id", memoriesCleared="count")
+    return {"success": True, "message": "Context cleared successfully", **counts}
+
+
+# -- the present profile -------------------------------------------------------------------------------------
+
+
+def named_project(call: Call, project: str | None) -> str:
+    """The project that is named, else the connection's own. Raises `BadRequest` where there is none."""
+    named = project or call.project
+    if named is None:
+        raise BadRequest("this connection was started in no project: name it with projectId")
+    return named
+
+
+def within(project: str | None, type: str | None = None) -> JSON:
+    """The filter of the memories of every project, and of one. A memory's label is its project."""
+    own = [] if project is None else [{"label": project}]
+    of_type = {} if type is None else {"metadata.type": type}
+    return {"kind": "fact", **of_type, "any": [{"label": {"exists": False}}, *own]}
+
+
+def checkpoint_of(call: Call, project: str) -> JSON:
+    """A project's checkpoint as it is kept; None if there is none."""
+    filter = {"kind": "checkpoint", "label": project}
+    items = call.bank.list(filter=filter, order="-updated", limit=1)["items"]
+    return items[0] if items else None
+
+
+@CLAUDE_RECALL.tool(profiles=NEWER)
+def load_rules(call: Call, projectId: Project = None) -> JSON:
+    """Load the rules that are valid before starting work: preferences, corrections, failures, rules of
+    operation. Call it once at the start of a task
+    """
+    project = projectId or call.project
+    sections, counts = [], {"total": 0}
+    for kind, (title, plural) in RULE_KINDS.items():
+        filter = within(project, kind)
+        latest = call.bank.list(filter=filter, order="-timestamp", limit=RULES_OF_A_KIND)["items"]
+        counts[plural] = count = call.bank.count(filter=filter)
+        counts["total"] += count
+        lines = ["- " + " ".join(record["text"].split()) for record in latest]
+        if count > len(latest):
+            lines.append(f"({count - len(latest)} older: search_memory)")
+        if lines:
+            sections.append("\n".join([f"## {title}", *lines]))
+    total = counts["total"]
+    head = [GUIDE] if total else []
+    checkpoint = None if project is None else checkpoint_of(call, project)
+    if checkpoint:
+        saved = iso_utc(checkpoint["updated"])
+        head.append(
+            f"A checkpoint of {saved} is kept for this project: load_checkpoint shows what remains to do."
+        )
+    if not total:
+        head.append("No rules yet.")
+    return {
+        "rules": "\n\n".join([*head, *sections]),
+        "counts": counts,
+        "summary": f"{total} {'rule' if total == 1 else 'rules'} loaded",
+        "projectId": project,
+    }
+
+
+@CLAUDE_RECALL.tool(ADDS, name="store_memory", profiles=NEWER)
+def store_rule(
+    call: Call,
+    content: Annotated[str, required_text("The rule or learning")],
+    metadata: Annotated[Table | None, table(f"Anything to keep with it; `type`: {', '.join(TYPES)}")] = None,
+    scope: Annotated[
+        str, choice("universal", "project", description="Where it is valid: in every project, or in this one")
+    ] = "universal",
+    projectId: Project = None,
+    supersedes: Supersedes = None,
+) -> JSON:
+    """Store a rule or learning: a preference, a correction, a failure, a rule of operation. It is valid at
+    once
+    """
+    given = (metadata or {}).get("type")
+    kind = given if given in TYPES else "preference"
+    label = named_project(call, projectId) if scope == "project" else None
+    stored = store(call, content, {**(metadata or {}), "type": kind}, supersedes, label)
+    more = filled(flags=stored["flags"], op_id=stored["op_id"])
+    return written(call, stored, activeRule=f"Stored as active rule:\n- {content}", type=kind, **more)
+
+
+@CLAUDE_RECALL.tool(profiles=NEWER)
+def search_memory(
+    call: Call,
+    query: Annotated[str, required_text("What to look for")],
+    limit: Annotated[float, number("Maximum results", minimum=1, maximum=25)] = 10,
+    type: Annotated[str | None, text(f"Only memories of this type: {', '.join(TYPES)}")] = None,
+    projectId: Project = None,
+) -> JSON:
+    """Search memories before making decisions. Returns what matches, with the ids that delete_memory takes"""
+    filter = within(projectId or call.project, type)
+    matches = call.bank.search(query=query, limit=int(limit), filter=filter, window="auto", touch=True)
+    memories = [
+        {
+            "id": name_of(hit["record"]),
+            "type": hit["record"]["metadata"].get("type") or "general",
+            **pick(hit["record"], "said", content="text", projectId="label"),
+            "timestamp": moment(hit["record"]),
+            "score": hit["score"],
+        }
+        for hit in matches["results"]
+    ]
+    lines = [f"- [{memory['type']}] (id: {memory['id']}) {memory['content']}" for memory in memories]
+    return {
+        "results": "\n".join(lines) or f'No memories found matching "{query}".',
+        "count": len(memories),
+        "totalMatches": matches["total"],
+        "query": query,
+        "memories": memories,
+    }
+
+
+@CLAUDE_RECALL.tool(CHANGES, profiles=NEWER)
+def delete_memory(
+    call: Call, id: Annotated[str | None, required_text("The memory's id")] = None, undo: Undo = None
+) -> JSON:
+    """Forget a memory by its id, which search_memory shows; `undo` with the op_id of the reply brings it
+    back
+    """
+    if undo:
+        restored = call.bank.undo(op_id=undo)["count"]
+        return {"success": True, "restored": restored, "message": "Memory restored."}
+    if id is None:
+        raise BadRequest("missing required parameter: id")
+    record = call.bank.get(id=id)
+    if record is None or record["kind"] != "fact":
+        return {"success": False, "id": id, "message": f'Memory "{id}" not found.'}
+    deleted = call.bank.delete(id=record["id"], reason="delete_memory")
+    return {"success": True, "id": id, "message": f'Memory "{id}" deleted.', "op_id": deleted["op_id"]}
+
+
+@CLAUDE_RECALL.tool(ADDS, profiles=NEWER)
+def save_checkpoint(
+    call: Call,
+    completed: Annotated[str, text("What is finished", maxLength=20_000)],
+    remaining: Annotated[str, text("What is left to do", maxLength=20_000)],
+    blockers: Annotated[str, text("What blocks it, or 'none'", maxLength=20_000)],
+    notes: Annotated[str | None, text("Anything else: files, references", maxLength=20_000)] = None,
+    projectId: Project = None,
+) -> JSON:
+    """Save where the task stands: what is finished, what remains, what blocks it. It replaces the project's
+    earlier checkpoint
+    """
+    project = named_project(call, projectId)
+    parts = present(completed=completed, remaining=remaining, blockers=blockers, notes=notes)
+    fields = {"text": "\n".join(f"{name}: {value}" for name, value in parts.items()), "metadata": parts}
+    checkpoint = checkpoint_of(call, project)
+    if checkpoint:
+        saved = call.bank.update(id=checkpoint["id"], patch=fields)
+    else:
+        saved = call.bank.put(kind="checkpoint", label=project, session=call.session, **fields)
+    message = f"Checkpoint saved for project: {project}"
+    return {"success": True, "projectId": project, "message": message, "op_id": saved["op_id"]}
+
+
+@CLAUDE_RECALL.tool(profiles=NEWER)
+def load_checkpoint(call: Call, projectId: Project = None) -> JSON:
+    """Load the project's checkpoint: what was finished, what remains, what blocks it"""
+    project = named_project(call, projectId)
+    checkpoint = checkpoint_of(call, project)
+    if checkpoint is None:
+        return {"found": False, "projectId": project}
+    parts = dict.fromkeys(("completed", "remaining", "blockers", "notes")) | checkpoint["metadata"]
+    updated = checkpoint["updated"]
+    times = {"updated_at": updated, "updated_at_iso": iso_utc(updated)}
+    return {"found": True, "projectId": project, **parts, **times}
+
+
+# -- health --------------------------------------------------------------------------------------------------
+
+
+def health(call: Call) -> JSON:
+    """The server's health in Claude Recall's words. The heap is the process's data segment: Python has no
+    heap like V8's.
+    """
+    pack = call.pack
+    total, active = pack.sessions.counts()
+    try:
+        pack.store().banks()
+        connected = True
+    except StoreError:
+        connected = False
+    resident, data = _memory_bytes()
+    rate = {"requestsPerMinute": pack.rate.limit, "currentRequests": pack.rate.current(call.session)}
+    return {
+        "status": "healthy" if connected else "unhealthy",
+        "version": __version__,
+        "uptime": int(time.monotonic() - pack.started_s),
+        "memory": {"heapUsed": data, "heapTotal": data, "external": 0, "rss": resident},
+        "sessions": {"total": total, "active": active},
+        "toolsRegistered": len(pack.tools),
+        "database": "connected" if connected else "error",
+        "rateLimiter": rate,
+    }
+
+
+def _memory_bytes() -> tuple[int, int]:
+    """The process's resident memory and its data segment."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            pages = [int(count) * resource.getpagesize() for count in file.read().split()]
+        return pages[1], min(pages[5], pages[1])
+    except OSError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        resident = peak if sys.platform == "darwin" else peak * 1024
+        return resident, resident
+
+
+CLAUDE_RECALL.methods["health/check"] = health
+CLAUDE_RECALL.routes.append(RouteSpec("GET", "/packs/claude-recall/health", tool="health/check"))

@@ -1,0 +1,458 @@
+"""Hindsight: the tools of both of its generations. Its REST is in hindsight_rest.py."""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import orjson
+
+from ctx.clock import iso_utc
+from ctx.errors import BadRequest, NotFound
+from ctx.memory.dialects.base import (
+    ADDS,
+    CHANGES,
+    AsOf,
+    Call,
+    Dialect,
+    IncludeSuperseded,
+    Metadata,
+    NewId,
+    OldIds,
+    Supersedes,
+    choice,
+    filled,
+    iso,
+    number,
+    pick,
+    present,
+    required_text,
+    rule,
+    table,
+    text,
+    texts,
+    whole,
+)
+from ctx.types import JSON
+
+INSTRUCTIONS = """\
+You have a long-term memory. At the start of a conversation call `recall` with what the user is about to do.
+Call `retain` when the user states a preference, a decision, a goal or a fact about themselves or their
+project. Its reply lists similar memories: replace those that are no longer true. Use `reflect` for questions
+over many memories."""
+CORRECTING = """
+Replace with `supersede_memory`, correct with `update_memory`, forget with `delete_memory`; `undo_memory`
+takes each back."""
+
+HINDSIGHT = Dialect(
+    name="hindsight",
+    description="Long-term memory in banks: retain, recall, reflect; and the older hindsight_put and "
+    "hindsight_search",
+    profiles={"default": INSTRUCTIONS + CORRECTING, "seed": INSTRUCTIONS},
+    at_banks=True,
+    environ={
+        "bank": ("HINDSIGHT_MCP_BANK_ID",),
+        "api_key": ("HINDSIGHT_API_TENANT_API_KEY",),
+        "key_demanded": ("HINDSIGHT_API_TENANT_EXTENSION",),
+        "mcp_enabled": ("HINDSIGHT_API_MCP_ENABLED",),
+    },
+    briefing=(
+        "You have a long-term memory of this user. Before you answer, look up with `recall` what is known; "
+        "store with `retain` what the user says of themselves, their preferences, decisions and projects.",
+        "context",
+    ),
+)
+MORE = ("default",)  # the profile with the tools that Hindsight's own MCP server lacks
+TRAITS = ("skepticism", "literalism", "empathy")
+
+Query = Annotated[str, required_text("Natural language search query")]
+Budget = Annotated[str, choice("low", "mid", "high", description="How much is read")]
+Id = Annotated[str, required_text("The memory's id, as recall gives it")]
+Category = Annotated[str | None, text("Category for the memory")]
+OfType = Annotated[str | None, text("Only memories of this type")]
+OfContext = Annotated[str | None, text("Only memories of this context")]
+OfTags = Annotated[list[str] | None, texts("Only memories with any of these tags")]
+DryRun = Annotated[bool, rule("boolean", "Only say how much would be forgotten")]
+SaidAt = Annotated[
+    str | None, text("When it was said (ISO 8601); relative dates in the text count from it. Default: now")
+]
+HappenedAt = Annotated[str | None, text("When it happened, if the text does not say (ISO 8601)")]
+UserBank = Annotated[str, required_text("Unique identifier for the user (e.g., user_id, email)")]
+Trait = Annotated[int | None, whole(1, 5)]
+RESULT = {
+    **dict.fromkeys(("id", "text", "type", "context"), text()),
+    "event_date": {"type": ["string", "null"]},
+    "said": text(),
+    "score": number(),
+    "happened": text(),
+    "tags": texts(),
+    "flags": texts(),
+    "replaced": rule("array", items=table()),
+    "newer": texts("Later results close in meaning"),
+}
+RECALLED = {
+    "results": rule("array", items=table("", RESULT, ("id", "text", "type", "context", "event_date"))),
+    "confidence": number("How likely any result answers, 0 to 1"),
+}
+
+
+def fact_id(id: str) -> str:
+    """A memory's id as `recall` shows it."""
+    return f"fact_{id.replace('-', '')[:12]}"
+
+
+def same_id(id: str) -> str:
+    return id
+
+
+def shown(record: JSON, id: str) -> dict[str, JSON]:
+    kinds = {"type": record["type"] or "world", "context": record["context"] or "general"}
+    return {"id": id, "text": record["text"], **kinds}
+
+
+def result(hit: JSON, id: str, name: Callable[[str], str] = fact_id) -> dict[str, JSON]:
+    """A result of a search: the keys of the seed, `said` and `score`, then what is not empty."""
+    record, replaced = hit["record"], hit.get("replaced") or ()
+    return {
+        **shown(record, id),
+        "event_date": iso(record["event_date"]),
+        "said": record["said"],
+        "score": hit["score"],
+        **filled(
+            **pick(record, "happened", "tags", "flags"),
+            replaced=[{"text": older["text"], "said": iso_utc(older["timestamp"])} for older in replaced],
+            newer=[name(later) for later in hit.get("newer") or ()],
+        ),
+    }
+
+
+def written(call: Call, stored: JSON, name: Callable[[str], str]) -> dict[str, JSON]:
+    """What a reply to a write says besides: the memories it replaced and similar ones, under the names that
+    `name` makes of their ids.
+    """
+    return filled(
+        superseded=named(stored["superseded"], name),
+        similar=named(stored["similar"], name),
+        hint=call.pack.hint() if stored["similar"] else None,
+        op_id=stored["op_id"],
+    )
+
+
+def named(memories: Sequence[JSON], name: Callable[[str], str]) -> list[JSON]:
+    return [{**memory, "id": name(memory["id"])} for memory in memories]
+
+
+# -- filters -------------------------------------------------------------------------------------------------
+
+
+def facts(*conditions: JSON, **fields: JSON) -> dict[str, JSON]:
+    """The filter of memories that meet all conditions; None is no condition."""
+    every = [condition for condition in conditions if condition is not None]
+    return {"kind": "fact", **present(**fields), **({"all": every} if every else {})}
+
+
+def of_types(types: Sequence[str | None] | None) -> JSON:
+    """A memory without a type is shown as "world", and found as that."""
+    chosen = [type for type in types or () if type is not None]
+    if not chosen:
+        return None
+    return {"any": [{"type": {"in": chosen}}, *([{"type": {"exists": False}}] if "world" in chosen else [])]}
+
+
+def of_context(context: str | None) -> JSON:
+    if context is None:
+        return None
+    return {
+        "any": [{"context": context}, *([{"context": {"exists": False}}] if context == "general" else [])]
+    }
+
+
+def of_tags(tags: Sequence[str] | None, match: str = "any_strict") -> JSON:
+    """`any` and `all` also admit memories without tags, the strict ones do not."""
+    if match == "exact":
+        return {"tags": {"has_all": tags, "has_only": tags} if tags else {"exists": False}}
+    if not tags:
+        return None
+    tagged = {"tags": {"has_all" if match.startswith("all") else "has_any": tags}}
+    return tagged if match.endswith("strict") else {"any": [tagged, {"tags": {"exists": False}}]}
+
+
+def between(first: str | None, last: str | None) -> JSON:
+    return present(gte=first, lte=last) or None
+
+
+# -- retain, recall, reflect ---------------------------------------------------------------------------------
+
+
+@HINDSIGHT.tool(ADDS, title="Retain")
+def retain(
+    call: Call,
+    content: Annotated[str, required_text("The fact or memory to store")],
+    context: Category = "general",
+    timestamp: SaidAt = None,
+    event_date: HappenedAt = None,
+    tags: Annotated[list[str] | None, texts("Labels to filter by")] = None,
+    metadata: Metadata = None,
+    document_id: Annotated[str | None, text("The document that it comes from")] = None,
+    supersedes: Supersedes = None,
+) -> JSON:
+    """Store information to long-term memory: personal facts, preferences, events, decisions, opinions, goals,
+    project details. One claim a memory. `similar` in the reply are memories close in meaning: replace those
+    that this one makes untrue
+    """
+    stored = call.bank.put(
+        text=content,
+        type="world",
+        context=context,
+        timestamp=timestamp,
+        event_date=event_date,
+        tags=tags,
+        metadata=metadata,
+        document_id=document_id,
+        supersedes=supersedes,
+    )
+    return {
+        "success": True,
+        "message": "Memory stored successfully" if stored["created"] else "Memory was stored before",
+        "id": fact_id(stored["id"]),
+        "bank_id": call.bank_id,
+        **filled(flags=stored["flags"]),
+        **written(call, stored, fact_id),
+    }
+
+
+@HINDSIGHT.tool(title="Recall", failure={"results": []}, output=table("", RECALLED, ("results",)))
+def recall(
+    call: Call,
+    query: Query,
+    max_results: Annotated[int, whole(1, 1000, "Maximum results to return")] = 10,
+    max_tokens: Annotated[int | None, whole(1, None, "Stop before the results exceed so many tokens")] = None,
+    budget: Budget = "low",
+    types: Annotated[list[str] | None, texts("Only memories of these types")] = None,
+    tags: Annotated[list[str] | None, texts("Only memories with these tags")] = None,
+    tags_match: Annotated[str, choice("any", "all", description="With any of the tags, or with all")] = "any",
+    as_of: AsOf = None,
+    include_superseded: IncludeSuperseded = False,
+    min_score: Annotated[
+        float | None, number("Only matches with at least this score", minimum=0, maximum=1)
+    ] = None,
+) -> JSON:
+    """Search memories to provide personalized responses. Use it at the start of a conversation and before
+    recommendations. Results say when a thing was said and when it happened; `newer` names later results on
+    the same subject
+    """
+    matches = call.bank.search(
+        query=query,
+        limit=max_results,
+        max_tokens=max_tokens,
+        budget=budget,
+        filter=facts(of_types(types), of_tags(tags, f"{tags_match}_strict")),
+        window="auto",
+        as_of=as_of,
+        include_superseded=include_superseded,
+        min_score=min_score,
+        touch=True,
+    )
+    results = [result(hit, hit["record"]["aliases"]["hindsight"]) for hit in matches["results"]]
+    return {"results": results, **({"confidence": matches["confidence"]} if results else {})}
+
+
+@HINDSIGHT.tool(title="Reflect")
+def reflect(
+    call: Call,
+    query: Annotated[str, required_text("The question or topic to reflect on")],
+    context: Annotated[str | None, text("Optional context about why this reflection is needed")] = None,
+    as_of: AsOf = None,
+    budget: Annotated[
+        str, choice("low", "mid", "high", description="How many memories are read: 8, 30 or 60")
+    ] = "low",
+) -> JSON:
+    """Answer a question from many stored memories, with citations"""
+    answer = call.bank.synthesize(query=query, context=context, filter=facts(), as_of=as_of, budget=budget)
+    return {**answer, "based_on": named(answer["based_on"], fact_id)}
+
+
+# -- more tools for one bank ---------------------------------------------------------------------------------
+
+
+@HINDSIGHT.tool(profiles=MORE)
+def list_memories(
+    call: Call,
+    limit: Annotated[int, whole(1, 1000, "Memories on a page")] = 50,
+    cursor: Annotated[str | None, text("The cursor of the page before")] = None,
+    type: OfType = None,
+    context: OfContext = None,
+    tags: OfTags = None,
+    since: Annotated[str | None, text("Only what was said since (ISO 8601)")] = None,
+    until: Annotated[str | None, text("Only what was said until (ISO 8601)")] = None,
+    as_of: AsOf = None,
+    include_superseded: IncludeSuperseded = False,
+) -> JSON:
+    """List the memories of this bank, newest first"""
+    filter = facts(of_types([type]), of_context(context), of_tags(tags), timestamp=between(since, until))
+    options = {"as_of": as_of, "include_superseded": include_superseded}
+    page = call.bank.list(filter=filter, order="-timestamp", limit=limit, cursor=cursor, **options)
+    fields = ("tags", "flags", "said", "happened", "superseded_by")
+    memories = [
+        {**shown(record, record["aliases"]["hindsight"]), **pick(record, *fields)} for record in page["items"]
+    ]
+    total = call.bank.count(filter=filter, **options)
+    return {"memories": memories, "total": total, "cursor": page["cursor"]}
+
+
+@HINDSIGHT.tool(profiles=MORE)
+def get_memory(call: Call, memory_id: Id) -> JSON:
+    """Show one memory with its history: when it was said, what was changed and by whom"""
+    record = call.bank.get(id=memory_id)
+    if record is None:
+        raise NotFound(
+            f"no memory with the id '{memory_id[:80]}' in this bank (recall and list_memories give the ids)"
+        )
+    history = [
+        {**pick(change, "version", "op", "op_id", "changed"), "at": iso_utc(change["at"])}
+        for change in call.bank.history(id=record["id"])
+    ]
+    fields = ("contexts", "tags", "flags", "metadata", "document_id", "said", "happened")
+    return {
+        **shown(record, record["aliases"]["hindsight"]),
+        **pick(record, *fields, "version", "superseded_by"),
+        "created_at": iso_utc(record["created"]),
+        "history": history,
+    }
+
+
+@HINDSIGHT.tool(CHANGES, profiles=MORE)
+def update_memory(
+    call: Call,
+    memory_id: Id,
+    content: Annotated[str | None, required_text("The corrected text")] = None,
+    context: Category = None,
+    type: Annotated[str | None, text("world, experience, opinion")] = None,
+    tags: Annotated[list[str] | None, texts("Its labels, all of them")] = None,
+    timestamp: Annotated[str | None, text("When it was said (ISO 8601)")] = None,
+    event_date: Annotated[str | None, text("When it happened (ISO 8601)")] = None,
+) -> JSON:
+    """Correct a memory's text, context, tags, type or date. The earlier version is kept in its history"""
+    changes = present(
+        text=content, context=context, type=type, tags=tags, timestamp=timestamp, event_date=event_date
+    )
+    if not changes:
+        raise BadRequest("nothing to correct: send content, context, type, tags, timestamp or event_date")
+    reply = call.bank.update(id=memory_id, patch=changes)
+    record = reply["record"]
+    fields = {"id": record["aliases"]["hindsight"], **pick(record, "text", "version")}
+    return {"success": True, **fields, **pick(reply, "changed", "op_id")}
+
+
+@HINDSIGHT.tool(ADDS, profiles=MORE)
+def supersede_memory(call: Call, old_ids: OldIds, new_id: NewId) -> JSON:
+    """Replace memories that are no longer true by another stored memory. They are kept and found with
+    include_superseded; undo_memory brings them back
+    """
+    reply = call.bank.supersede(ids=old_ids, by=new_id)
+    return {"success": True, "superseded": named(reply["superseded"], fact_id), "op_id": reply["op_id"]}
+
+
+@HINDSIGHT.tool(CHANGES, profiles=MORE)
+def delete_memory(call: Call, memory_id: Id, dry_run: DryRun = False) -> JSON:
+    """Forget a memory. It can be brought back with undo_memory and the op_id of the reply"""
+    return _deleted(call.bank.delete(id=memory_id, dry_run=dry_run, reason="delete_memory"), dry_run)
+
+
+def _deleted(reply: JSON, dry_run: bool) -> JSON:
+    return {"success": True, "deleted": reply["count"], "dry_run": dry_run, "op_id": reply.get("op_id")}
+
+
+@HINDSIGHT.tool(CHANGES._replace(idempotent=False), profiles=MORE)
+def undo_memory(call: Call, op_id: Annotated[str, required_text("The op_id of the reply")]) -> JSON:
+    """Take back a retain, an update_memory, a delete_memory or a clear_memories by the op_id of its reply"""
+    return {"success": True, **pick(call.bank.undo(op_id=op_id), "skipped", "op_id", restored="count")}
+
+
+@HINDSIGHT.tool(CHANGES, at_banks=False, profiles=MORE)
+def clear_memories(
+    call: Call,
+    type: OfType = None,
+    context: OfContext = None,
+    tags: OfTags = None,
+    before: Annotated[str | None, text("Only what was said before (ISO 8601)")] = None,
+    dry_run: DryRun = True,
+) -> JSON:
+    """Forget all memories of this bank that match; without a filter, all. A dry run only counts. undo_memory
+    brings them back
+    """
+    # An empty list of tags matches nothing: it must not forget everything.
+    tagged = None if tags is None else {"tags": {"has_any": tags}}
+    said = None if before is None else {"timestamp": {"lt": before}}
+    filter = facts(of_types([type]), of_context(context), tagged, said)
+    return _deleted(call.bank.delete_where(filter=filter, dry_run=dry_run, reason="clear_memories"), dry_run)
+
+
+@HINDSIGHT.tool(ADDS, at_banks=False, profiles=MORE)
+def update_bank(
+    call: Call,
+    mission: Annotated[str | None, text("What the bank is for")] = None,
+    skepticism: Trait = None,
+    literalism: Trait = None,
+    empathy: Trait = None,
+) -> JSON:
+    """Set this bank's mission and how it reflects: skepticism, literalism and empathy, 1 to 5 each (3 changes
+    nothing)
+    """
+    changes = present(mission=mission, skepticism=skepticism, literalism=literalism, empathy=empathy)
+    config = call.bank.configure(config={**call.bank.config(), **changes})
+    return {"success": True, "bank_id": call.bank_id, "config": config}
+
+
+# -- the older generation ------------------------------------------------------------------------------------
+
+
+@HINDSIGHT.tool(ADDS, at_banks=False, bank_parameter="bank_id")
+def hindsight_put(
+    call: Call,
+    bank_id: UserBank,
+    content: Annotated[str, required_text("Memory content to store")],
+    context: Annotated[str, text("Category for the memory (e.g., 'personal_preferences', 'work_history')")],
+    timestamp: SaidAt = None,
+    explanation: Annotated[
+        str | None, text("Optional explanation for why this memory is being stored")
+    ] = None,
+    supersedes: Supersedes = None,
+) -> JSON:
+    """Store a new memory for a user"""
+    stored = call.bank.put(
+        text=content, type="world", context=context, timestamp=timestamp, supersedes=supersedes
+    )
+    if explanation:  # beside the memory: the same text with another explanation is the same memory
+        metadata = call.bank.get(id=stored["id"])["metadata"]
+        call.bank.update(id=stored["id"], patch={"metadata": {**metadata, "explanation": explanation}})
+    done = "Fact stored successfully"
+    if call.caller.door == "rest" or not (stored["similar"] or stored["superseded"]):
+        return done
+    # The text of the seed, and the details in a second block of MCP's reply.
+    details = {"id": stored["id"], **written(call, stored, same_id)}
+    return {"content": [{"type": "text", "text": block} for block in (done, orjson.dumps(details).decode())]}
+
+
+@HINDSIGHT.tool(at_banks=False, bank_parameter="bank_id")
+def hindsight_search(
+    call: Call,
+    bank_id: UserBank,
+    query: Query,
+    max_tokens: Annotated[int, whole(1, None, "Maximum tokens for results")] = 4096,
+    explanation: Annotated[
+        str | None, text("Optional explanation for why this search is being performed")
+    ] = None,
+    as_of: AsOf = None,
+) -> JSON:
+    """Search memories for a user"""
+    if not call.bank.exists():
+        raise NotFound(f"Memory bank '{call.bank_id}' not found")
+    matches = call.bank.search(
+        query=query, limit=100, max_tokens=max_tokens, filter=facts(), window="auto", as_of=as_of, touch=True
+    )
+    hits = [(hit, hit["record"]) for hit in matches["results"]]
+    return {
+        "results": [
+            {**result(hit, record["id"], same_id), "document_id": record["document_id"]}
+            for hit, record in hits
+        ]
+    }

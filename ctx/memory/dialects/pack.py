@@ -1,0 +1,339 @@
+"""An enabled memory pack: a dialect with its settings, on one store.
+
+The bank of a call is chosen here, before any code of the dialect runs. A pack's memories are its own unless
+`[memory] shared`. A call that fails takes back what it wrote.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+
+from ctx.config.settings import PackSettings
+from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
+from ctx.identity import OWN_BANK
+from ctx.memory import BankCall, MemoryStore, Provenance, check_bank_id, check_nameable
+from ctx.memory.columns import check_numbers
+from ctx.memory.dialects.base import Call, Dialect, Handler, RouteSpec, ToolSpec, parameters_of
+from ctx.memory.dialects.remote import RemotePack
+from ctx.memory.sessions import Sessions
+from ctx.rates import open_window
+from ctx.refusals import Unauthorized
+from ctx.text import did_you_mean
+from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt
+from ctx.tools.arguments import from_text, refuse_unknown, without_absent
+from ctx.tools.base import Tool, Toolbox
+from ctx.tools.schema import compile_check
+from ctx.types import JSON, Caller
+
+NO = ("false", "0", "no", "off")
+BANK_OF_PATH = "bank_id"  # of a route: it names the bank
+SESSION_ARGUMENT = "sessionId"  # of any tool: the session that a memory is filed under
+SEED = "seed"  # the profile with the tools of the product's reference and no others
+
+# (texts of the path and the query string, body, caller) -> reply
+RouteAnswer = Callable[[Mapping[str, list[str]], dict[str, JSON], Caller], JSON]
+
+
+class Pack:
+    """One enabled pack. `tools` are in the Toolbox under the dialect's prefix + name."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        settings: PackSettings,
+        store: Callable[[], MemoryStore],
+        *,
+        shared: bool,
+        environ: Mapping[str, str],
+        database: str,
+        rates: str | None = None,
+    ) -> None:
+        """`database`: the file of the memories; `rates`: the file in which calls are counted, None: memory.
+        Raises `ConfigError`.
+        """
+        self.dialect = dialect
+        self.name = dialect.name
+        self.profile = _profile(dialect, settings)
+        self.instructions = dialect.profiles[self.profile] or next(iter(dialect.profiles.values()))
+        self.store = store
+        self.database = database
+        self.started_s = time.monotonic()
+        self.keys = _keys(dialect, settings, environ)
+        self.default_bank = check_nameable(
+            settings.default_bank or _variable(dialect, environ, "bank") or "default"
+        )
+        self.mcp_enabled = (_variable(dialect, environ, "mcp_enabled") or "").lower() not in NO
+        limit = _rate_limit(dialect, settings, environ)
+        self.rate = open_window(rates, self.name, limit, "Rate limit exceeded")
+        self.sessions = Sessions(lambda: store().rows, self.name)
+        self._shared = shared
+        self._remote: RemotePack | None = None
+        specs = [spec for spec in dialect.tools if not spec.profiles or self.profile in spec.profiles]
+        self.tools = {spec.name: self._tool(spec) for spec in specs}
+        self.bank_tools = [self.tools[spec.name] for spec in specs if spec.at_banks and dialect.at_banks]
+
+    def _tool(self, spec: ToolSpec) -> Tool:
+        return Tool(
+            name=self.dialect.prefix + spec.name,
+            title=spec.title,
+            description=" ".join((spec.run.__doc__ or "").split()),
+            parameters=parameters_of(spec.run),
+            run=self._run(spec),
+            output_schema=spec.output,
+            annotations=spec.annotations,
+            pack=self.name,
+            lenient=True,
+            also=(SESSION_ARGUMENT,),
+            failure=spec.failure,
+            origin=f"the pack {self.name}",
+        )
+
+    def load(self, toolbox: Toolbox, agents: Agents) -> None:
+        """Registers the tools and the prompt. Raises `ConfigError` where a name is taken."""
+        for tool in self.tools.values():
+            toolbox.add(tool)
+        if self.dialect.briefing is not None:
+            taken = any(agent.name == "recall-context" for agent in agents.list())
+            agents.add(self._agent(*self.dialect.briefing, f"recall-context-{self.name}" if taken else ""))
+
+    def _agent(self, task: str, category: str, name: str) -> Agent:
+        def resolve(values: dict[str, JSON], caller: Caller) -> Prompt:
+            def briefing(call: Call, topic: str = "") -> JSON:
+                return call.bank.briefing(topic=topic, category=category)["text"]
+
+            session = self.sessions.open(self._connection(caller))
+            text = self._answer("recall-context", briefing, values, self._named(caller), session, caller)
+            return Prompt(f"{task}\n\n{text}", tuple(tool.name for tool in self.tools.values()))
+
+        topic = AgentArgument("topic", "What the conversation will be about; without it, the latest memories")
+        description = "What is remembered of a topic (or lately), to begin a conversation with"
+        origin = f"the pack {self.name}"
+        return Agent(name or "recall-context", description, resolve, (), (topic,), "pack", origin, self.name)
+
+    def forward(self, environ: Mapping[str, str]) -> bool:
+        """Sends the calls to the server that the environment names (`SEKHA_API_URL`) from now on; False where
+        it names none.
+        """
+        url = _variable(self.dialect, environ, "url")
+        if not url or self.dialect.remote_path is None:
+            return False
+        variables = self.dialect.environ
+        self._remote = RemotePack(
+            self.name,
+            url,
+            self.dialect.remote_path,
+            self.keys[0] if self.keys else None,
+            (variables["url"][0], variables["api_key"][0]),
+        )
+        return True
+
+    def own_name(self, label: str) -> str | None:
+        """The Toolbox's name of a tool by its bare or its full name; None where the pack has none."""
+        tool = self.tools.get(label.removeprefix(self.dialect.prefix))
+        return tool.name if tool else None
+
+    # -- a call ----------------------------------------------------------------------------------------------
+
+    def _run(self, spec: ToolSpec) -> Callable[[dict[str, JSON], Caller], JSON]:
+        def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
+            connection = self._connection(caller)
+            # Counted for the connection: arguments could name another session with each call.
+            self.rate.spend(connection)
+            passed = {name: value for name, value in arguments.items() if name != SESSION_ARGUMENT}
+            if self._remote is not None:
+                return self._remote.call(spec.name, passed)
+            bank = self._named(caller)
+            if spec.bank_parameter is not None:
+                bank = check_nameable(passed[spec.bank_parameter])
+                if caller.bank_fixed and bank != caller.bank:
+                    raise BadRequest(f"{spec.bank_parameter} '{bank}' is not available on this endpoint")
+            named = arguments.get(SESSION_ARGUMENT)
+            chosen = named if isinstance(named, str) and 0 < len(named) <= 128 else connection
+            session = self.sessions.open(chosen)
+            # Only a process on pipes and a client with X-Session-Id have a session of their own.
+            own = (caller.session_id is not None or caller.door == "stdio") and session == connection
+            return self._answer(spec.name, spec.run, passed, bank, session, caller, owns_session=own)
+
+        return run
+
+    def _connection(self, caller: Caller) -> str:
+        """The caller's session: the client's `X-Session-Id`, else that of the process on pipes (which
+        continues the last session of its folder), else one per key and bank.
+        """
+        if caller.session_id is not None:
+            return caller.session_id
+        place = f"{caller.door}:{caller.principal or 'open'}:{caller.bank or self.default_bank}"
+        return self.sessions.open(place=os.getcwd() if caller.door == "stdio" else place)
+
+    def _named(self, caller: Caller) -> str:
+        """The bank of a call that names none: the URL's or the header's, else the pack's default."""
+        return check_nameable(caller.bank or self.default_bank)
+
+    def _opened_bank(self, bank: str, caller: Caller) -> str:
+        """The store's name of a bank. Raises `Unauthorized` where the caller's key does not open it."""
+        if caller.banks is not None and bank not in caller.banks:
+            raise Unauthorized(f"{self.name}: this key does not open the bank '{bank}'", presented=True)
+        if not self.dialect.own_bank or self._shared:
+            return bank
+        own = OWN_BANK + self.name
+        return own if bank == self.default_bank else check_bank_id(f"{own}:{bank}")
+
+    def _answer(
+        self,
+        name: str,
+        run: Handler,
+        arguments: dict[str, JSON],
+        bank: str,
+        session: str,
+        caller: Caller,
+        *,
+        owns_session: bool = False,
+    ) -> JSON:
+        """What a handler answers; `bank` is the name that the caller uses."""
+        for argument, value in arguments.items():
+            check_numbers(argument, value)
+        bank_id = self._opened_bank(bank, caller)
+        source = Provenance(self.name, None, caller.door, caller.principal, name, session)
+        operations = BankCall(self.store().bank(bank_id, source))
+        project = os.getcwd() if caller.door == "stdio" else None
+        try:
+            call = Call(self, operations, bank_id, session, owns_session, caller, project)
+            return run(call, **arguments)
+        except Conflict as error:  # a request that does not fit what is stored: 400 to these clients
+            operations.take_back()
+            raise BadRequest(error.message, data=error.data) from error
+        except BaseException:
+            operations.take_back()
+            raise
+
+    # -- routes and methods ----------------------------------------------------------------------------------
+
+    def method_answer(self, method: str, caller: Caller) -> JSON:
+        """What a JSON-RPC method of the dialect answers (`health/check`)."""
+        session = self.sessions.open(self._connection(caller))
+        return self._answer(method, self.dialect.methods[method], {}, self._named(caller), session, caller)
+
+    def route_answer(self, route: RouteSpec, toolbox: Toolbox) -> RouteAnswer:
+        """The function that answers a route, un-wrapped."""
+        schema = {} if route.run is None else parameters_of(route.run, route.ignored)
+        check = compile_check(schema or {"type": "object"})
+
+        def answer(texts: Mapping[str, list[str]], body: dict[str, JSON], caller: Caller) -> JSON:
+            if BANK_OF_PATH in texts:
+                caller = caller._replace(bank=check_nameable(texts[BANK_OF_PATH][-1]), bank_fixed=True)
+            passed = {name: values for name, values in texts.items() if name not in (BANK_OF_PATH, "tool")}
+            if route.run is None:
+                return self._tool_answer(route.tool or texts["tool"][-1], passed, body, caller, toolbox)
+            connection = self._connection(caller)
+            self.rate.spend(connection)
+            given = without_absent(schema, {**body, **from_text(schema, passed)})
+            refuse_unknown(schema, given)
+            arguments = {name: value for name, value in check(given).items() if name not in route.ignored}
+            session = self.sessions.open(connection)
+            name = f"{route.method} {route.path}"
+            return self._answer(name, route.run, arguments, self._named(caller), session, caller)
+
+        return answer
+
+    def _tool_answer(
+        self,
+        label: str,
+        texts: Mapping[str, list[str]],
+        body: dict[str, JSON],
+        caller: Caller,
+        toolbox: Toolbox,
+    ) -> JSON:
+        if label in self.dialect.methods:
+            return self.method_answer(label, caller)
+        name = self.own_name(label)
+        if name is None:
+            raise NotFound(f"{self.name} has no tool called {label[:80]}")
+        return toolbox.call(name, {**body, **from_text(toolbox.get(name).parameters, texts)}, caller)
+
+    def envelope(self, error: CtxError) -> JSON:
+        return {"success": False, "data": None, "error": error.message}
+
+    # -- what is told of it ----------------------------------------------------------------------------------
+
+    def hint(self, tool: str = "supersede_memory") -> str:
+        """What a reply with similar memories asks its reader."""
+        how = f"call {tool} with its id"
+        if self.profile == SEED:
+            how = "call this tool again with the same text and supersedes = [its id]"
+        return f"Does this make one of these untrue? Then {how}; otherwise do nothing."
+
+    def bank_counts(self) -> dict[str, int]:
+        """How many memories each bank holds that this pack's callers reach, by the name they call it."""
+        counts = self.store().bank_counts()
+        if not self.dialect.own_bank or self._shared:
+            return {bank: count for bank, count in counts.items() if not bank.startswith(OWN_BANK)}
+        own = OWN_BANK + self.name
+        prefix = f"{own}:"
+        named = {name.removeprefix(prefix): counts[name] for name in counts if name.startswith(prefix)}
+        return {self.default_bank: counts[own], **named} if own in counts else named
+
+    def described(self) -> dict[str, JSON]:
+        """What it is and where it is served, for `ctx pack list`."""
+        dialect = self.dialect
+        closed = "a key, which is set" if self.keys else "a key: closed until there is one"
+        opened = "open on this machine until a key is made"
+        return {
+            "name": self.name,
+            "description": dialect.description,
+            "profile": self.profile,
+            "tools": [tool.name for tool in self.tools.values()],
+            "routes": [
+                *(["/mcp/BANK", "/mcp with X-Bank-Id"] if dialect.at_banks else []),
+                f"/packs/{self.name}/mcp",
+                *(f"{route.method} {route.path}" for route in dialect.routes),
+            ],
+            "auth": closed if self.keys or dialect.key_required else opened,
+            "limit": f"{self.rate.limit} calls a minute for each session" if self.rate.limit else "none",
+        }
+
+
+# -- settings ------------------------------------------------------------------------------------------------
+
+
+def _variable(dialect: Dialect, environ: Mapping[str, str], purpose: str) -> str | None:
+    """The value of the first variable for a purpose that is set and not empty."""
+    return next((environ[name] for name in dialect.environ.get(purpose, ()) if environ.get(name)), None)
+
+
+def _profile(dialect: Dialect, settings: PackSettings) -> str:
+    profile = settings.profile or next(iter(dialect.profiles))
+    if profile not in dialect.profiles:
+        hint = did_you_mean(profile, dialect.profiles)
+        raise ConfigError(f"[packs.{dialect.name}] profile: unknown profile '{profile}'; {hint}")
+    return profile
+
+
+def _rate_limit(dialect: Dialect, settings: PackSettings, environ: Mapping[str, str]) -> int:
+    """Calls a minute for each session; 0 for no limit."""
+    if settings.rate_limit_per_minute is not None:
+        return settings.rate_limit_per_minute
+    text = _variable(dialect, environ, "rate_limit")
+    if text is None:
+        return dialect.rate_per_minute
+    if not text.strip().isdecimal():
+        variable = dialect.environ["rate_limit"][0]
+        raise ConfigError(f"{variable}: a whole number of calls a minute is needed, 0 for no limit")
+    return int(text)
+
+
+def _keys(dialect: Dialect, settings: PackSettings, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys that open the pack. Raises `ConfigError` where one was asked for and is not set."""
+    if settings.api_key_env is not None:
+        key = environ.get(settings.api_key_env)
+        if not key:
+            raise ConfigError(
+                f"[packs.{dialect.name}] api_key_env: the environment variable {settings.api_key_env} is not "
+                "set; export it or delete the line"
+            )
+        return (key,)
+    key = _variable(dialect, environ, "api_key")
+    if not key and _variable(dialect, environ, "key_demanded"):
+        # A forgotten key must not open a server whose operator asked for authentication.
+        demanding, missing = dialect.environ["key_demanded"][0], dialect.environ["api_key"][0]
+        raise ConfigError(f"{demanding} is set, but {missing} is not: set the key too")
+    return (key,) if key else ()

@@ -1,0 +1,605 @@
+"""Sekha: its tools, and the controller's REST. Conversations have a label, a folder and an importance."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import orjson
+
+from ctx.clock import iso_utc
+from ctx.errors import BadRequest, NotFound
+from ctx.memory.dialects.base import (
+    ADDS,
+    AsOf,
+    Call,
+    Dialect,
+    Flag,
+    IncludeSuperseded,
+    Metadata,
+    RouteSpec,
+    Table,
+    Text,
+    Texts,
+    choice,
+    filled,
+    number,
+    pick,
+    present,
+    records,
+    required_text,
+    rule,
+    table,
+    text,
+    texts,
+    whole,
+)
+from ctx.types import JSON
+
+INSTRUCTIONS = """\
+You can store whole conversations (`memory_store`) and find what was said in earlier ones
+(`memory_search`)."""
+
+SEKHA = Dialect(
+    name="sekha",
+    description="Sekha: conversations with labels, folders and importance; search, prune, export",
+    profiles={"default": INSTRUCTIONS, "seed": INSTRUCTIONS},
+    own_bank=True,
+    key_required=True,
+    enveloped=True,
+    environ={"api_key": ("SEKHA_API_KEY", "CONTROLLER_API_KEY"), "url": ("SEKHA_API_URL", "CONTROLLER_URL")},
+    remote_path="/mcp/tools/{tool}",
+)
+SEKHA.routes += [
+    RouteSpec("POST", "/mcp/tools/{tool}"),
+    RouteSpec("GET", "/api/v1/stats", tool="memory_stats"),
+]
+
+PINNED = 10  # an importance that is never suggested for pruning
+MAX_EXPORTED = 1000  # conversations of one reply
+MAX_ASSEMBLED = 100  # messages that are considered for a context
+
+UUID = text(
+    "The conversation's id",
+    pattern="^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$",
+)
+Id = Annotated[str, UUID]
+LABEL = text("Human-readable conversation label", minLength=1, maxLength=500)
+Label = Annotated[str | None, LABEL]
+Folder = Annotated[str | None, text("Folder path", pattern="^/")]
+FolderToStore = Annotated[str, text("Folder path for organization", pattern="^/")]
+Importance = Annotated[
+    float | None, number("1-10 scale for pruning decisions; 10 is never suggested", minimum=1, maximum=10)
+]
+Messages = Annotated[
+    list[Table],
+    rule(
+        "array",
+        "The messages, in order",
+        minItems=1,
+        items=table(
+            "",
+            {"role": choice("user", "assistant", "system", "tool"), "content": required_text()},
+            ("role", "content"),
+        ),
+    ),
+]
+Replaces = Annotated[
+    list[str] | None,
+    texts("Ids of conversations that this one makes untrue: they are replaced by it, and kept"),
+]
+Query = Annotated[str, required_text("Natural language search query")]
+Filters = Annotated[
+    Table | None, table("folder (with all below it), label, status, role, after, before, importance_min")
+]
+Limit = Annotated[int, whole(1, 1000, "Max results to return")]
+Offset = Annotated[int, whole(0, None, "Pagination offset")]
+Days = Annotated[int, whole(0, None, "Consider conversations older than X days")]
+LeastImportance = Annotated[float, number("Consider conversations with score <= X", minimum=0, maximum=10)]
+
+
+def succeeded(data: JSON) -> JSON:
+    return {"success": True, "data": data, "error": None}
+
+
+def stamp(ms: int) -> str:
+    """A moment as Sekha writes it: to the second, without a zone."""
+    return iso_utc(ms)[:19]
+
+
+def moment(record: JSON) -> int:
+    """When a message was said. (An older store kept that as the date of an event, without an end.)"""
+    dated = record["event_date"] is not None and record["event_end"] is None
+    return int(record["event_date"] if dated else record["timestamp"])
+
+
+def conversation_of(call: Call, id: str) -> JSON:
+    """The conversation of an id; counts as reading it. Raises `NotFound`."""
+    record = call.bank.get(id=id.lower())
+    if record is None or record["kind"] != "conversation":
+        raise NotFound(f"Conversation not found: {id.lower()}")
+    call.bank.touch(ids=[record["id"]])
+    return record
+
+
+def messages_of(call: Call, id: str) -> tuple[list[JSON], int]:
+    """A conversation's messages as they are shown, and how many words they have."""
+    items = call.bank.children(id=id)["items"]
+    messages = [{**pick(item, "role", content="text"), "timestamp": stamp(moment(item))} for item in items]
+    return messages, sum(len(item["text"].split()) for item in items)
+
+
+def described(record: JSON) -> dict[str, JSON]:
+    fields = pick(record, "label", "folder", "status", importance_score="importance")
+    return {**fields, "created_at": stamp(record["created"]), "updated_at": stamp(record["updated"])}
+
+
+def chosen(label: str | None, folder: str | None, **more: JSON) -> dict[str, JSON]:
+    """The filter of conversations with a label, in a folder with all below it."""
+    below = None if folder is None else {"under": folder}
+    return {"kind": "conversation", **present(label=label, folder=below, **more)}
+
+
+def store(
+    call: Call,
+    label: str,
+    messages: Sequence[Table],
+    folder: str,
+    importance: float | None,
+    supersedes: list[str] | None,
+    metadata: Table | None = None,
+) -> JSON:
+    if "/../" in folder + "/":
+        raise BadRequest("folder must not contain '..'")
+    items = [
+        {
+            **pick(message, "role", text="content"),
+            "metadata": message.get("metadata") or {},
+            **present(timestamp=message.get("timestamp")),
+        }
+        for message in messages
+    ]
+    container = present(label=label, folder=folder, importance=importance, status="active", metadata=metadata)
+    return call.bank.put_many(items=items, container=container, supersedes=supersedes)
+
+
+def related(stored: JSON) -> dict[str, JSON]:
+    """The conversations that a write replaced, and those with a message close in meaning."""
+    similar = [
+        pick(entry, "label", "said", "score", conversation_id="id", content="text")
+        for entry in stored["similar"]
+    ]
+    return filled(superseded=replaced(stored["superseded"]), similar=similar)
+
+
+def replaced(conversations: Sequence[JSON]) -> list[JSON]:
+    return [pick(older, "said", conversation_id="id", label="text") for older in conversations]
+
+
+def messages_filter(filters: Mapping[str, JSON] | None, **conditions: JSON) -> dict[str, JSON]:
+    """The filter of messages that Sekha's `filters` mean. Raises `BadRequest` for an unknown one."""
+    values = present(**(filters or {}))
+    span = present(gte=values.pop("after", None), lte=values.pop("before", None))
+    filter: dict[str, JSON] = {"kind": "message", **conditions}
+    if span:
+        dated = {"event_date": span, "event_end": {"exists": False}}  # as an older store kept it
+        plain = {"any": [{"event_date": {"exists": False}}, {"event_end": {"exists": True}}]}
+        filter["any"] = [dated, {"timestamp": span, **plain}]
+    for name, value in values.items():
+        if name in ("label", "status"):
+            filter[f"parent.{name}"] = value
+        elif name == "role":
+            filter["role"] = value
+        elif name == "folder":
+            filter["parent.folder"] = {"under": value}
+        elif name == "importance_min":
+            filter["parent.importance"] = {"gte": value}
+        else:
+            known = "folder, label, status, role, after, before, importance_min"
+            raise BadRequest(f"unknown filter '{name[:80]}' (known: {known})")
+    return filter
+
+
+def result(hit: JSON) -> dict[str, JSON]:
+    """A message that a search found."""
+    record, conversation = hit["record"], hit.get("container") or {}
+    return {
+        **pick(record, "metadata", "said", conversation_id="parent", message_id="id", content="text"),
+        **dict.fromkeys(("score", "similarity"), hit["score"]),
+        "label": conversation.get("label"),
+        "folder": conversation.get("folder") or "/",
+        "timestamp": stamp(moment(record)),
+        **filled(newer=hit.get("newer")),
+    }
+
+
+def prunable(call: Call, days: int, importance: float) -> tuple[list[JSON], int]:
+    """Old, unimportant conversations, and how many tokens archiving them would save."""
+    suggestions = [
+        {
+            **pick(
+                entry,
+                conversation_id="id",
+                conversation_label="label",
+                message_count="count",
+                preview="first",
+            ),
+            "last_accessed": stamp(entry["last_accessed"]),
+            "token_estimate": math.ceil(entry["characters"] / 4),
+            "importance_score": float(entry["importance"]),
+            "recommendation": "archive",
+        }
+        for entry in call.bank.stale(idle_days=days, importance=importance)["items"]
+    ]
+    return suggestions, sum(suggestion["token_estimate"] for suggestion in suggestions)
+
+
+# -- tools ---------------------------------------------------------------------------------------------------
+
+
+@SEKHA.tool(ADDS._replace(idempotent=False))
+def memory_store(
+    call: Call,
+    label: Annotated[str, LABEL],
+    messages: Messages,
+    folder: FolderToStore = "/",
+    importance_score: Importance = 5,
+    supersedes: Replaces = None,
+) -> JSON:
+    """Store a conversation in memory with a label and a folder"""
+    stored = store(call, label, messages, folder, importance_score, supersedes)
+    hint = call.pack.hint("memory_supersede") if stored["similar"] else None
+    return succeeded(
+        {
+            "conversation_id": stored["id"],
+            **pick(call.bank.get(id=stored["id"]), "id", "label", "folder"),
+            "message_count": len(messages),
+            **related(stored),
+            **present(hint=hint),
+        }
+    )
+
+
+@SEKHA.tool()
+def memory_search(
+    call: Call,
+    query: Query,
+    filters: Filters = None,
+    filter_labels: Annotated[list[str] | None, texts("Only conversations with one of these labels")] = None,
+    include_superseded: IncludeSuperseded = False,
+    as_of: AsOf = None,
+    limit: Limit = 10,
+    offset: Offset = 0,
+) -> JSON:
+    """Search stored conversations by meaning and words"""
+    labelled = {"all": [{"parent.label": {"in": filter_labels}}]} if filter_labels else {}
+    matches = call.bank.search(
+        query=query,
+        limit=limit,
+        offset=offset,
+        filter=messages_filter(filters, **labelled),
+        window="auto",
+        as_of=as_of,
+        include_superseded=include_superseded,
+        touch=True,
+    )
+    results = [result(hit) for hit in matches["results"]]
+    return succeeded({"query": query, "total_results": matches["total"], "limit": limit, "results": results})
+
+
+@SEKHA.tool(ADDS, profiles=("default",))
+def memory_supersede(
+    call: Call,
+    old_ids: Annotated[
+        list[str], rule("array", "The conversations that are replaced", items=UUID, minItems=1)
+    ],
+    new_id: Id,
+) -> JSON:
+    """Replace conversations that are no longer true by another stored conversation; they are kept"""
+    return succeeded({"superseded": replaced(call.bank.supersede(ids=old_ids, by=new_id)["superseded"])})
+
+
+@SEKHA.tool(ADDS)
+def memory_update(
+    call: Call,
+    conversation_id: Id,
+    label: Label = None,
+    folder: Folder = None,
+    status: Annotated[str | None, choice("active", "archived")] = None,
+    importance_score: Importance = None,
+) -> JSON:
+    """Update a conversation's label, folder, status or importance"""
+    id = conversation_of(call, conversation_id)["id"]
+    changes = present(label=label, folder=folder, status=status, importance=importance_score)
+    names = {"label": "label/folder", "folder": "label/folder", "importance": "importance_score"}
+    fields = list(dict.fromkeys(names.get(name, name) for name in changes))
+    if changes:
+        call.bank.update(id=id, patch=changes)
+    message = "Conversation updated successfully" if changes else "No fields changed"
+    return succeeded({"conversation_id": id, "updated_fields": fields, "message": message})
+
+
+@SEKHA.tool()
+def memory_prune(call: Call, threshold_days: Days = 30, importance_threshold: LeastImportance = 5.0) -> JSON:
+    """Suggest old, unimportant conversations to archive"""
+    suggestions, savings = prunable(call, threshold_days, importance_threshold)
+    return succeeded(
+        {
+            "threshold_days": threshold_days,
+            "importance_threshold": importance_threshold,
+            "total_suggestions": len(suggestions),
+            "estimated_token_savings": savings,
+            "suggestions": suggestions,
+        }
+    )
+
+
+def _counted(call: Call, id: str) -> tuple[JSON, list[JSON], dict[str, JSON]]:
+    """A conversation, its messages, and all that is told of it."""
+    record = conversation_of(call, id)
+    messages, words = messages_of(call, record["id"])
+    sessions = len(call.bank.sessions(id=record["id"]))
+    return (record, messages, {**described(record), "word_count": words, "session_count": sessions})
+
+
+@SEKHA.tool()
+def memory_get_context(call: Call, conversation_id: Id) -> JSON:
+    """Retrieve the full context of a conversation: its metadata and its messages"""
+    record, messages, details = _counted(call, conversation_id)
+    return succeeded({"conversation_id": record["id"], **details, "messages": messages})
+
+
+@SEKHA.tool()
+def memory_export(
+    call: Call,
+    conversation_id: Id,
+    format: Annotated[str, choice("json", "markdown", description="Export format")] = "json",
+    include_metadata: Annotated[bool, rule("boolean", "Include metadata in export")] = True,
+) -> JSON:
+    """Export a conversation as JSON or Markdown"""
+    record, messages, details = _counted(call, conversation_id)
+    conversation = {**pick(record, "id", "label"), **(details if include_metadata else {})}
+    if format == "json":
+        content = orjson.dumps({"conversation": conversation, "messages": messages}).decode()
+    else:
+        lines = [f"# {record['label']}", ""]
+        if include_metadata:
+            lines += [f"- {name}: {record[name]}" for name in ("folder", "status", "importance")] + [""]
+        for message in messages:
+            said = f" ({message['timestamp']})" if include_metadata else ""
+            lines += [f"**{message['role']}**{said}", "", message["content"], ""]
+        content = "\n".join(lines)
+    return succeeded(
+        {
+            "conversation": conversation,
+            "messages": messages,
+            "format": format,
+            "include_metadata": include_metadata,
+            "content": content,
+        }
+    )
+
+
+@SEKHA.tool()
+def memory_stats(
+    call: Call,
+    folder: Annotated[str | None, text("Get stats for specific folder")] = None,
+    label: Annotated[str | None, text("Get stats for specific label")] = None,
+) -> JSON:
+    """Statistics about stored conversations, of all, of a folder or of a label"""
+    if folder is not None and label is not None:
+        return {"success": False, "data": None, "error": "Cannot specify both folder and label"}
+    stats = call.bank.stats(filter=chosen(label, folder), group_by="folder")
+    folders = sorted(group["value"] for group in stats["groups"] if group["value"])
+    if folder is not None:
+        folders = [folder.rstrip("/") or folder[:1]]
+    average = math.floor((stats["average_importance"] or 0) * 10 + 0.5) / 10
+    places = {"folders": folders} if label is None else {"labels": [label]}
+    return succeeded({"total_conversations": stats["count"], "average_importance": average, **places})
+
+
+# -- REST ----------------------------------------------------------------------------------------------------
+
+CONVERSATIONS = "/api/v1/conversations"
+CONVERSATION = f"{CONVERSATIONS}/{{conversation_id}}"
+
+
+def shown(call: Call, record: JSON) -> dict[str, JSON]:
+    """A conversation over REST."""
+    messages, words = messages_of(call, record["id"])
+    return {
+        **pick(record, "id", "metadata", conversation_id="id"),
+        **described(record),
+        "archived": record["status"] == "archived",
+        "message_count": len(messages),
+        "word_count": words,
+        "messages": messages,
+    }
+
+
+@SEKHA.route("POST", CONVERSATIONS)
+def create(
+    call: Call,
+    label: Annotated[str, LABEL],
+    messages: Messages,
+    folder: FolderToStore = "/",
+    importance_score: Importance = 5,
+    metadata: Metadata = None,
+    supersedes: Replaces = None,
+) -> JSON:
+    stored = store(call, label, messages, folder, importance_score, supersedes, metadata)
+    return {**shown(call, call.bank.get(id=stored["id"])), **related(stored)}
+
+
+@SEKHA.route("GET", CONVERSATIONS)
+def list_conversations(
+    call: Call,
+    label: Text = None,
+    folder: Text = None,
+    pinned: Flag = None,
+    archived: Flag = None,
+    page: Annotated[int, whole(1, 10_000)] = 1,
+    page_size: Annotated[int, whole(1, 100)] = 50,
+) -> JSON:
+    status = None if archived is None else "archived" if archived else "active"
+    importance = None if pinned is None else {"gte" if pinned else "lt": PINNED}
+    filter = chosen(label, folder, status=status, importance=importance)
+    results = [
+        {
+            **pick(record, "id", "metadata", conversation_id="id"),
+            **described(record),
+            "timestamp": stamp(record["created"]),
+        }
+        for record in records(call, filter, (page - 1) * page_size, page_size, order="-updated")
+    ]
+    total = call.bank.count(filter=filter)
+    return {"results": results, "total": total, "page": page, "page_size": page_size}
+
+
+@SEKHA.route("GET", f"{CONVERSATIONS}/count")
+def count_conversations(call: Call, label: Text = None, folder: Text = None) -> JSON:
+    return {"count": call.bank.count(filter=chosen(label, folder)), "label": label, "folder": folder}
+
+
+@SEKHA.route("GET", CONVERSATION)
+def get_conversation(call: Call, conversation_id: Id) -> JSON:
+    return shown(call, conversation_of(call, conversation_id))
+
+
+@SEKHA.route("DELETE", CONVERSATION)
+def forget_conversation(call: Call, conversation_id: Id) -> JSON:
+    id = conversation_of(call, conversation_id)["id"]
+    deleted = call.bank.delete(id=id, reason="rest")
+    return {"success": True, "conversation_id": id, "op_id": deleted["op_id"]}
+
+
+@SEKHA.route("PUT", f"{CONVERSATION}/{{change}}")
+def change_conversation(
+    call: Call,
+    conversation_id: Id,
+    change: Annotated[str, choice("label", "folder", "status", "pin", "archive")],
+    label: Label = None,
+    folder: Folder = None,
+    status: Annotated[str | None, choice("active", "archived", "pinned")] = None,
+) -> JSON:
+    given = {"label": label, "folder": folder, "status": status}
+    if change in given and given[change] is None:
+        raise BadRequest(f"missing required parameter: {change}")
+    id = conversation_of(call, conversation_id)["id"]
+    pinned = change == "pin" or status == "pinned"
+    status = "archived" if change == "archive" else "active" if pinned else status
+    importance = PINNED if pinned else None
+    changes = present(label=label, folder=folder, status=status, importance=importance)
+    call.bank.update(id=id, patch=changes)
+    return shown(call, call.bank.get(id=id))
+
+
+@SEKHA.route("POST", "/api/v1/query")
+@SEKHA.route("POST", "/api/v1/search/{kind}")
+def query_messages(
+    call: Call,
+    query: Query,
+    kind: Annotated[str | None, choice("fts", description="By words alone")] = None,
+    filters: Filters = None,
+    limit: Limit = 10,
+    offset: Offset = 0,
+) -> JSON:
+    matches = call.bank.search(
+        query=query,
+        limit=limit,
+        offset=offset,
+        mode="keyword" if kind else None,
+        filter=messages_filter(filters),
+        window="auto",
+        touch=True,
+    )
+    results = [result(hit) for hit in matches["results"]]
+    return {
+        "query": query,
+        "results": [{**row, "created_at": row["timestamp"]} for row in results],
+        "total": matches["total"],
+        "page": offset // limit + 1,
+        "page_size": limit,
+    }
+
+
+@SEKHA.route("POST", "/api/v1/context/assemble")
+def assemble_context(
+    call: Call,
+    query: Query,
+    context_budget: Annotated[int, whole(1, None, "Tokens, of four characters")] = 4000,
+    preferred_labels: Annotated[list[str] | None, texts("What is in these comes first")] = None,
+    excluded_folders: Texts = None,
+) -> JSON:
+    """The messages that answer a question best, as many as fit the budget, in the order they were said."""
+    excluded = [{"parent.folder": {"under": folder}} for folder in excluded_folders or ()]
+    filter = {"kind": "message", **filled(none=excluded)}
+    matches = call.bank.search(query=query, limit=MAX_ASSEMBLED, filter=filter, window="auto", touch=True)
+
+    def is_other(hit: JSON) -> bool:
+        return (hit.get("container") or {}).get("label") not in (preferred_labels or ())
+
+    picked, tokens = [], 0
+    for hit in sorted(matches["results"], key=is_other):
+        cost = math.ceil(len(hit["record"]["text"]) / 4)
+        if tokens + cost <= context_budget:
+            tokens += cost
+            picked.append(hit)
+    picked.sort(
+        key=lambda hit: (moment(hit["record"]), hit["record"]["parent"], hit["record"]["ordinal"] or 0)
+    )
+    messages = [{**result(hit), "role": hit["record"]["role"]} for hit in picked]
+    labels = {message["conversation_id"]: message["label"] for message in messages}
+    return {
+        "messages": messages,
+        "token_count": tokens,
+        "conversation_ids": list(labels),
+        "labels": list(labels.values()),
+    }
+
+
+@SEKHA.route("POST", "/api/v1/prune/dry-run")
+def suggest_pruning(
+    call: Call, threshold_days: Days = 30, importance_threshold: LeastImportance = 5.0
+) -> JSON:
+    suggestions, savings = prunable(call, threshold_days, importance_threshold)
+    return {"suggestions": suggestions, "total": len(suggestions), "estimated_token_savings": savings}
+
+
+@SEKHA.route("POST", "/api/v1/prune/execute")
+def archive(
+    call: Call, conversation_ids: Annotated[list[str], rule("array", items=UUID, minItems=1, maxItems=1000)]
+) -> JSON:
+    """Archives conversations, all or none. Nothing is deleted."""
+    for id in conversation_ids:
+        call.bank.update(id=conversation_of(call, id)["id"], patch={"status": "archived"})
+    return {"success": True, "archived": len(conversation_ids)}
+
+
+@SEKHA.route("GET", "/api/v1/export")
+def export(
+    call: Call,
+    label: Text = None,
+    folder: Text = None,
+    format: Annotated[str, choice("markdown", "json")] = "markdown",
+) -> JSON:
+    filter = chosen(label, folder)
+    if call.bank.count(filter=filter) > MAX_EXPORTED:
+        raise BadRequest(
+            f"more than {MAX_EXPORTED} conversations: narrow it by label or folder, or use `ctx memory "
+            "export`"
+        )
+    conversations = [shown(call, record) for record in records(call, filter, order="created")]
+    if format == "json":
+        content = orjson.dumps(conversations).decode()
+    else:
+        content = "\n".join(["# Conversations", "", *map(_markdown, conversations)])
+    return {"content": content, "format": format, "conversation_count": len(conversations)}
+
+
+def _markdown(conversation: JSON) -> str:
+    head = "\n".join(f"- {name}: {conversation[name]}" for name in ("id", "folder", "status"))
+    messages = [
+        f"**{message['role']}** ({message['timestamp']})\n\n{message['content']}\n"
+        for message in conversation["messages"]
+    ]
+    return "\n".join([f"## {conversation['label']}\n\n{head}\n", *messages])

@@ -1,0 +1,125 @@
+"""Sessions of the clients of memory: who is who across restarts and worker processes.
+
+A process on pipes continues the last session of its folder; over HTTP a client names its session, or shares
+one with all that have its key and bank. They are rows beside the memories.
+"""
+
+import logging
+import secrets
+import threading
+from collections.abc import Callable
+
+from ctx.clock import now_ms
+from ctx.errors import StoreError
+from ctx.memory.rows import MemoryRows
+
+logger = logging.getLogger(__name__)
+
+ACTIVE_MS = 5 * 60_000  # a session used within five minutes is active
+IDLE_MS = 24 * 3_600_000  # after which the next connection of a place begins a new session
+SAVE_EVERY_MS = 5_000  # how exactly the time of the last use is kept
+MAX_SESSIONS = 10_000
+
+COLUMNS = ("pack", "id", "place", "started_ms", "active_ms")
+# A session that is not there begins; another one was used, and may have moved to another place.
+_USE = (
+    "INSERT INTO client_sessions AS s (pack, id, place, started_ms, active_ms) VALUES (?, ?, ?, ?, ?)"
+    " ON CONFLICT (pack, id) DO UPDATE SET place = coalesce(excluded.place, s.place), active_ms ="
+    " CASE WHEN excluded.active_ms > s.active_ms THEN excluded.active_ms ELSE s.active_ms END"
+)
+_LAST = (
+    "SELECT id FROM client_sessions WHERE pack = ? AND place = ? AND active_ms > ?"
+    " ORDER BY active_ms DESC, id DESC LIMIT 1"
+)
+_FORGET = (
+    "DELETE FROM client_sessions WHERE pack = ? AND active_ms < (SELECT active_ms FROM client_sessions"
+    " WHERE pack = ? ORDER BY active_ms DESC LIMIT 1 OFFSET ?)"
+)
+
+
+class Sessions:
+    """The sessions of one pack. Safe from several threads and processes."""
+
+    def __init__(
+        self, rows: Callable[[], MemoryRows], pack: str, *, clock: Callable[[], int] = now_ms
+    ) -> None:
+        self._rows = rows
+        self._pack = pack
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._saved: dict[str, int] = {}  # when this process last wrote a session's use
+
+    def open(self, id: str | None = None, *, place: str | None = None) -> str:
+        """The session of that id, else the last one of the place, else a new one. Counts as a use of it."""
+        now = self._clock()
+        try:
+            with self._lock:  # two calls of one place begin one session
+                return self._open(id, place, now)
+        except StoreError as error:
+            # A memory is stored even if its session cannot be.
+            logger.warning("session=unsaved pack=%s reason=%s", self._pack, error.message)
+            return id or _new_id(now)
+
+    def _open(self, id: str | None, place: str | None, now: int) -> str:
+        if id is not None and self._is_saved(id, now):
+            return id
+        if id is None:
+            id = self._last(place, now)
+            if id is not None and self._is_saved(id, now):
+                return id
+        with self._rows().change(durable=False) as engine:
+            if id is None:  # asked again in the transaction: another process may have begun one
+                row = engine.connection.execute(_LAST, (self._pack, place, now - IDLE_MS)).fetchone()
+                id = _new_id(now) if row is None else str(row[0])
+            engine.connection.execute(_USE, (self._pack, id, place, now, now))
+            engine.connection.execute(_FORGET, (self._pack, self._pack, MAX_SESSIONS - 1))
+        if len(self._saved) >= MAX_SESSIONS:
+            self._saved.clear()
+        self._saved[id] = now
+        return id
+
+    def _is_saved(self, id: str, now: int) -> bool:
+        return 0 <= now - self._saved.get(id, -SAVE_EVERY_MS) < SAVE_EVERY_MS
+
+    def _last(self, place: str | None, now: int) -> str | None:
+        with self._rows().view() as engine:
+            row = engine.connection.execute(_LAST, (self._pack, place, now - IDLE_MS)).fetchone()
+        return None if row is None else str(row[0])
+
+    def started_ms(self, id: str) -> int | None:
+        """When a session began; None for one that is not known."""
+        with self._rows().view() as engine:
+            row = engine.connection.execute(
+                "SELECT started_ms FROM client_sessions WHERE pack = ? AND id = ?", (self._pack, id)
+            ).fetchone()
+        return None if row is None else int(row[0])
+
+    def counts(self) -> tuple[int, int]:
+        """How many there are, and how many were active in the last five minutes."""
+        with self._rows().view() as engine:
+            row = engine.connection.execute(
+                "SELECT count(*), coalesce(sum(CASE WHEN active_ms > ? THEN 1 ELSE 0 END), 0)"
+                " FROM client_sessions WHERE pack = ?",
+                (self._clock() - ACTIVE_MS, self._pack),
+            ).fetchone()
+        return int(row[0]), int(row[1])
+
+
+def move_sessions(origin: MemoryRows, target: MemoryRows) -> int:
+    """Copies the sessions of every pack to another store, in place of those of the same name; how many."""
+    select = f"SELECT {', '.join(COLUMNS)} FROM client_sessions ORDER BY pack, id"
+    with origin.view() as engine:
+        rows = [tuple(row) for row in engine.connection.execute(select).fetchall()]
+    with target.change() as engine:
+        engine.connection.executemany(
+            "DELETE FROM client_sessions WHERE pack = ? AND id = ?", [row[:2] for row in rows]
+        )
+        engine.connection.executemany("INSERT INTO client_sessions VALUES (?, ?, ?, ?, ?)", rows)
+        copied = {tuple(row) for row in engine.connection.execute(select).fetchall()}
+    if not copied.issuperset(rows):
+        raise StoreError("the sessions that were moved are not those that were there: run it again")
+    return len(rows)
+
+
+def _new_id(now: int) -> str:
+    return f"session_{now}_{secrets.token_hex(4)}"
