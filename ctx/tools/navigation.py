@@ -247,12 +247,11 @@ def symbol_answer(library: Navigated, arguments: dict[str, JSON]) -> dict[str, J
     defined.sort(
         key=lambda entry: (_rank(texts[entry[0]]), entry[1].kind in VALUES, texts[entry[0]].source_id)
     )
-    pattern = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
     own = {(number, each.name_line) for number, each in defined}
     lines = [
         (text, line)
         for text in sorted(texts.values(), key=lambda each: (_rank(each), each.source_id))
-        for line in _lines_with(pattern, text.body)
+        for line in _lines_with(name, text.body)
         if (text.document_no, line) not in own
     ]
     limit = arguments.get("limit", DEFAULT_LIMIT)
@@ -285,16 +284,24 @@ def _texts_with(
     return library.catalog.bodies(list(dict.fromkeys([*also, *(hit.document_no for hit in hits)])))
 
 
-def _lines_with(pattern: re.Pattern[str], body: str) -> list[int]:
-    """The numbers of the lines with a match, each once."""
+def _lines_with(name: str, body: str) -> list[int]:
+    """The numbers of the lines that have a name as a whole word, each once."""
     found: list[int] = []
     line, counted = 1, 0
-    for match in pattern.finditer(body):
-        line += body.count("\n", counted, match.start())
-        counted = match.start()
-        if not found or found[-1] != line:
-            found.append(line)
+    at = body.find(name)  # `re` takes twenty times as long for a pattern that begins with a look behind
+    while at >= 0:
+        end = at + len(name)
+        if not (_in_word(body[at - 1 : at]) or _in_word(body[end : end + 1])):
+            line += body.count("\n", counted, at)
+            counted = at
+            if not found or found[-1] != line:
+                found.append(line)
+        at = body.find(name, end)
     return found
+
+
+def _in_word(char: str) -> bool:
+    return char.isalnum() or char == "_"
 
 
 def _rank(text: StoredText) -> tuple[bool, bool]:
