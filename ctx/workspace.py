@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from ctx.background import Background, WorkerBackground
 from ctx.config import Config
+from ctx.config.settings import PackSettings
 from ctx.embed import Embedder, open_embedder
 from ctx.errors import Busy, EmbeddingsDisabled, StoreError
 from ctx.items import SourceStatus
@@ -470,7 +471,7 @@ class Workspace:
 
         with self._lock:
             return load_packs(
-                config.packs.settings,
+                {name: config.packs.settings.get(name, PackSettings()) for name in config.packs.enabled},
                 lambda: self.memory,
                 self.toolbox,
                 self.agents,

@@ -52,7 +52,7 @@ COMMANDS = {
     "agent": ("ctx.cli.extensions", "list, write and test agents"),
     "trust": ("ctx.cli.trust", "trust this project's configuration and the scripts of its .ctx folder"),
     "registry": ("ctx.cli.registry", "install tools, connectors and agents that others share"),
-    "pack": ("ctx.cli.extensions", "list the memory packs and what they may do"),
+    "pack": ("ctx.cli.extensions", "list the memory packs and where they are served"),
     "memory": ("ctx.cli.memory", "look into the memories, correct, forget and move them"),
     "migrate": ("ctx.cli.migrate", "move the catalog to a database of several machines, or back"),
     "backup": ("ctx.cli.backup", "write the store to one file, also while a server runs"),

@@ -326,7 +326,7 @@ def _list_agents(workspace: Workspace, as_json: bool) -> int:
 def _pack_options(options: Parser) -> None:
     describe(
         options,
-        "List the memory packs: their tools, what they may do, where they are served and who may call them.",
+        "List the memory packs: their tools, where they are served and who may call them.",
         json=True,
     )
     actions = options.add_subparsers(dest="action", required=True, metavar="list")

@@ -185,14 +185,14 @@ def test_what_could_not_be_imported_is_named(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_packs_are_listed_with_what_they_may_do(folder: Path) -> None:
+def test_packs_are_listed_with_their_tools_and_routes(folder: Path) -> None:
     process = ctx("pack", "list", cwd=folder)
     assert process.returncode == 0, process.stderr
     for answer in (
         "hindsight: ",
         "retain, recall, reflect",
-        "grants   memory",
-        "POST /mcp/tools/{tool} (required)",
+        "profile  classic",
+        "POST /mcp/tools/{tool}",
         "closed until",
     ):
         assert answer in process.stdout, answer

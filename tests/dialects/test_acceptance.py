@@ -121,12 +121,10 @@ def test_a16_reflect_gives_the_same_bytes_twice_and_cites_what_exists(server: Pa
     cited = {int(number) for number in re.findall(r"\[(\d+)\]", answer["text"])}
     assert cited
     assert max(cited) <= len(answer["based_on"])
-    assert {id for entry in answer["findings"] for id in entry["ids"]} <= ids
     matches = server.rest(
         "recall", {"query": "services PostgreSQL SQLite team Ann database", "max_results": 100}, bank="a16"
     )
     assert ids <= {row["id"] for row in matches["results"]}
-    assert answer["mode"] == "extractive"
 
 
 def test_a17_the_official_client_connects_by_every_way(server: PackServer, config: Path) -> None:

@@ -281,49 +281,6 @@ def test_hs16_an_unknown_bank_is_empty(server: PackServer) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("door", ["rest", "mcp", "pipe"])
-def test_h1_put_says_its_sentence_and_search_gives_six_keys(
-    server: PackServer, config: Path, door: str
-) -> None:
-    bank = f"h1-{door}"
-    storing = {
-        "bank_id": bank,
-        "content": "User works at Google as a software engineer",
-        "context": "work_history",
-    }
-    find = {"bank_id": bank, "query": "What does the user do for work?"}
-    if door == "pipe":
-        with piped(config, "hindsight") as pipe:
-            answer, matches = (
-                pipe.call("hindsight_put", {**storing, "explanation": "told me"}),
-                pipe.call("hindsight_search", find),
-            )
-    else:
-        through = server.rest if door == "rest" else server.mcp
-        answer, matches = (
-            through("hindsight_put", {**storing, "explanation": "told me"}),
-            through("hindsight_search", find),
-        )
-    assert answer == "Fact stored successfully"
-    [fact] = matches["results"]
-    assert fact.pop("id").count("-") == 4
-    assert (
-        fact.items()
-        >= {
-            "text": storing["content"],
-            "type": "world",
-            "context": "work_history",
-            "event_date": None,
-            "document_id": None,
-        }.items()
-    )
-    assert (
-        server.rest("hindsight_search", {"bank_id": bank, "query": "told me"})["results"] == []
-    )  # the explanation is no memory
-    assert texts(server.mcp("recall", {"query": "Google engineer"}, f"/mcp/{bank}/")) == [storing["content"]]
-
-
-@pytest.mark.slow
 def test_h1_4_a_bank_that_never_was_has_the_exact_sentence(server: PackServer, config: Path) -> None:
     ask = {"bank_id": "unknown-bank", "query": "x"}
     with pytest.raises(Refused) as refused:
