@@ -112,13 +112,17 @@ def mcp_endpoint(workspace: Workspace) -> "Callable[[Work], Endpoint]":
 
 def key_ring(config: Config) -> Keys:
     """The keys that `ctx key create` made for this store. Close them."""
-    return open_keys(config.store.url or config.db.path)
+    if config.store.url:
+        return open_keys(config.store.url)
+    from ctx.memory.location import locate  # 100 ms with the memories
+
+    return open_keys(locate(config, os.environ).keys)
 
 
 def open_keys(place: str) -> Keys:
-    """The keys of the store at a place: the address of a database, or a file. Close them."""
+    """The keys at a place: the address of a database, or a file. Close them."""
     if "://" not in place:
-        return KeyRing(os.path.join(os.path.dirname(place), "keys.json"))
+        return KeyRing(place)
     from ctx import cluster
 
     database = cluster.open_database(place)

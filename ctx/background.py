@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ctx import upkeep
 from ctx.errors import StoreError
+from ctx.memory.copies import keep_copies
 
 if TYPE_CHECKING:
     from ctx.indexing.run import IndexReport
@@ -45,6 +46,8 @@ class Background:
         self._run("ctx-behind", partial(upkeep.look_after_index, space.catalog, space.index, space.catch_up))
         if space.config.store.url:
             self._run("ctx-follow", partial(upkeep.follow_catalog, space.catalog, space.indexer))
+        if not space.config.store.url:
+            self._run("ctx-copies", partial(keep_copies, space.location.memory))
         if space.packs and space.embedder is not None:
             self._run("ctx-memories", partial(upkeep.embed_memories, space.memory))
 

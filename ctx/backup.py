@@ -1,8 +1,8 @@
-"""One file that holds all of a store that cannot be made again, and a store made of such a file.
+"""One file that holds a project's store, and a store made of such a file.
 
-A backup is a ZIP archive with the catalog (`ctx.db`: documents, embeddings, memories), the hashes of the keys
-(`keys.json`) and, written last, `manifest.json`. The index is not in it: it follows from the catalog without
-embedding anything again.
+A backup is a ZIP archive with the catalog (`ctx.db`: documents, embeddings), the memories (`memory.db`), the
+hashes of the keys (`keys.json`) and, written last, `manifest.json`. The index is not in it: it follows from
+the catalog without embedding anything again. Earlier versions kept the memories in the catalog (format 1).
 """
 
 import hashlib
@@ -12,14 +12,21 @@ import sqlite3
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import BinaryIO, NamedTuple
 
 from ctx import __version__, file_writing, files
 from ctx.clock import iso_utc, now_ms
+from ctx.config import Config
 from ctx.errors import BadRequest, Busy, StoreError
+from ctx.extensions.store import COMPONENT as SCRIPTS
+from ctx.extensions.store import MIGRATIONS as SCRIPT_MIGRATIONS
+from ctx.memory.ledger import Ledger
+from ctx.memory.location import count_memories, locate
+from ctx.memory.rows import stored_counts
 from ctx.memory.schema import MIGRATIONS as MEMORY_MIGRATIONS
 from ctx.memory.schema import bring_up_to_date
+from ctx.memory.split import divide, holds_old
 from ctx.server.keys import records_of
 from ctx.store.folder import COPY, PARTIAL, check_journal, own_folder
 from ctx.store.keyword_files import discard
@@ -39,8 +46,8 @@ from ctx.store.schema import (
 from ctx.store.sqlite import COMPONENT, MIGRATIONS
 from ctx.types import JSON
 
-FORMAT = 1
-CATALOG, KEYS, MANIFEST = "ctx.db", "keys.json", "manifest.json"
+FORMAT = 2
+CATALOG, MEMORY, KEYS, MANIFEST = "ctx.db", "memory.db", "keys.json", "manifest.json"
 # zlib's: a third of the text's size at 60 MB a second; more takes three times as long for a tenth.
 _COMPRESSION = 1
 _BLOCK_BYTES = 1 << 20
@@ -51,7 +58,11 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueErro
 _IS_THERE = "there is a store here already; --replace puts the backup in its place"
 _COUNTED = ("document", "chunk", "embedding", "memories")
 _SHARED = ("meta.", "sqlite_")  # tables of every component, and SQLite's own
-_VERSIONS = {f"schema.{COMPONENT}": len(MIGRATIONS), "schema.memories": len(MEMORY_MIGRATIONS)}
+_VERSIONS = {
+    f"schema.{COMPONENT}": len(MIGRATIONS),
+    "schema.memories": len(MEMORY_MIGRATIONS),
+    f"schema.{SCRIPTS}": len(SCRIPT_MIGRATIONS),
+}
 
 
 class Contents(NamedTuple):
@@ -63,36 +74,57 @@ class Contents(NamedTuple):
     files: dict[str, dict[str, JSON]]  # name -> bytes, sha256
 
 
-def back_up(database: str, path: str) -> Contents:
-    """Writes a backup of the store of this catalog to `path`, 0600, which is whole or not there.
+class Store(NamedTuple):
+    """The files of a project's store."""
 
-    The catalog is copied as it is at one moment, whoever reads, serves or indexes meanwhile. A backup that is
-    there is replaced, any other file is not. Raises `BadRequest`, `StoreError`.
+    catalog: str
+    memory: str
+    keys: str
+
+    def parts(self) -> dict[str, str]:
+        """The databases by their names in a backup."""
+        return {CATALOG: self.catalog, MEMORY: self.memory}
+
+
+def store_of(config: Config) -> Store:
+    """The files of a configuration's store. Raises `StoreError`."""
+    location = locate(config, os.environ)
+    return Store(config.db.path, location.memory, location.keys)
+
+
+def back_up(store: Store, path: str) -> Contents:
+    """Writes a backup of a store to `path`, 0600, which is whole or not there.
+
+    Each database is copied as it is at one moment, whoever reads, serves or indexes meanwhile. A backup that
+    is there is replaced, any other file is not. Raises `BadRequest`, `StoreError`.
     """
     if os.path.lexists(path) and not _is_backup(path):
         raise BadRequest(f"{path} is there already and is no backup of ctx; name another file")
-    folder = os.path.dirname(database)
-    copy = os.path.join(folder, COPY)
-    lock = file_writing.locked(os.path.join(folder, "backup"), beneath=folder)
-    with file_writing.writing(f"the backup to {path}, by way of a copy in {folder},", StoreError), lock:
-        _copy_catalog(database, copy)
-        try:
-            with file_writing.replacement(path) as descriptor, open(descriptor, "wb", closefd=False) as file:
-                return _write_archive(file, copy, os.path.join(folder, KEYS))
-        finally:
-            os.unlink(copy)
+    with ExitStack() as held:
+        held.enter_context(file_writing.writing(f"the backup to {path}", StoreError))
+        copies = {}
+        present = {name: path for name, path in store.parts().items() if os.path.lexists(path)}
+        for folder in sorted(set(map(os.path.dirname, present.values()))):
+            held.enter_context(file_writing.locked(os.path.join(folder, "backup"), beneath=folder))
+        for name, database in present.items():
+            copies[name] = os.path.join(os.path.dirname(database), f"{name}.{COPY}")
+            _copy_database(database, copies[name])
+            held.callback(discard_copy, copies[name])
+        with file_writing.replacement(path) as descriptor, open(descriptor, "wb", closefd=False) as file:
+            return _write_archive(file, copies, store.keys)
 
 
 def _is_backup(path: str) -> bool:
     try:
         with _opened(path) as archive:
-            return {CATALOG, MANIFEST} <= set(archive.namelist())
+            names = set(archive.namelist())
+            return MANIFEST in names and bool(names & {CATALOG, MEMORY})
     except BadRequest:
         return False
 
 
-def _copy_catalog(database: str, copy: str) -> None:
-    """A copy of the catalog that is known to be sound. Raises `StoreError`."""
+def _copy_database(database: str, copy: str) -> None:
+    """A copy of a database that is known to be sound. Raises `StoreError`."""
     connection = connect(database, read_only=True)
     try:
         copy_database(connection, f"{copy}.unfinished", copy)
@@ -102,16 +134,20 @@ def _copy_catalog(database: str, copy: str) -> None:
     if problems:
         os.unlink(copy)
         raise StoreError(
-            f"the catalog is damaged, so no backup was made of it ({problems[0]}): run `ctx doctor`"
+            f"{os.path.basename(database)} is damaged, so no backup was made ({problems[0]}): "
+            "run `ctx doctor`"
         )
 
 
-def _write_archive(file: BinaryIO, catalog: str, keys: str) -> Contents:
+def _write_archive(file: BinaryIO, copies: dict[str, str], keys: str) -> Contents:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION) as archive:
-        sums = {CATALOG: _add(archive, CATALOG, catalog)}
-        if files.check_file(keys, beneath=os.path.dirname(keys)) is not None:
+        sums = {name: _add(archive, name, path) for name, path in copies.items()}
+        rows: dict[str, int] = {}
+        for copy in copies.values():
+            rows |= _rows(copy)
+        if os.path.lexists(keys) and files.check_file(keys, beneath=os.path.dirname(keys)) is not None:
             sums[KEYS] = _add(archive, KEYS, keys)
-        contents = Contents(now_ms(), __version__, _rows(catalog), sums)
+        contents = Contents(now_ms(), __version__, rows, sums)
         manifest = {
             "format": FORMAT,
             "created_at": iso_utc(contents.created_ms),
@@ -131,47 +167,70 @@ def _add(archive: zipfile.ZipFile, name: str, path: str) -> dict[str, JSON]:
     return {"bytes": size, "sha256": digest.hexdigest()}
 
 
-def restore(path: str, database: str, *, replace: bool = False) -> Contents:
-    """Makes the store of this catalog anew from a backup; the index has then to be brought to its state.
+def restore(path: str, store: Store, *, replace: bool = False) -> Contents:
+    """Makes a store anew from a backup; the index has then to be brought to its state.
 
-    All of the backup is read and checked before anything is touched, and the catalog is put in place at once:
-    whoever is killed leaves the old store or the new one. A store that is there is kept unless `replace`.
-    Raises `BadRequest` for a file that is no backup, `StoreError` for a damaged or newer one, `Busy` where
-    the store is in use.
+    All of the backup is read and checked before anything is touched, and each database is put in place at
+    once, the memories first: whoever is killed leaves the old one or the new one of each. A store that is
+    there is kept unless `replace`. Raises `BadRequest` for a file that is no backup, `StoreError` for a
+    damaged or newer one, `Busy` where the store is in use.
     """
-    folder = os.path.dirname(database)
-    partial = os.path.join(folder, PARTIAL)
+    folder = os.path.dirname(store.catalog)
+    partial = {
+        name: os.path.join(os.path.dirname(to), f"{name}.{PARTIAL}") for name, to in store.parts().items()
+    }
     with _opened(path) as archive:
         contents = _manifest(archive, path)
-        if os.path.lexists(database) and not replace:
+        if not replace and (os.path.lexists(store.catalog) or count_memories(store.memory)):
             raise BadRequest(_IS_THERE)
-        own_folder(database)
+        own_folder(store.catalog)
+        own_folder(store.memory)
         with WriterLock(os.path.join(folder, "lock")), file_writing.writing("the store", StoreError):
             try:
-                _extract(archive, CATALOG, contents, partial)
-                _check_catalog(partial)
-                keys = _keys(archive, contents, os.path.join(folder, KEYS))
-                if not os.path.lexists(database):  # whoever is killed leaves no store without its keys
-                    _lay_keys(keys, folder)
-                _put_in_place(partial, database, replace=replace)
-                _lay_keys(keys, folder)
-                _clear_backups(folder)
+                for name in partial.keys() & contents.files.keys():
+                    _extract(archive, name, contents, partial[name])
+                    _check_catalog(partial[name])
+                _divide(partial)
+                keys = _keys(archive, contents, store.keys)
+                if not os.path.lexists(store.memory):  # whoever is killed leaves no store without its keys
+                    _lay_keys(keys, store.keys)
+                _put_all(partial, store, replace=replace)
+                _lay_keys(keys, store.keys)
+                _clear_backups(store)
             finally:
-                if os.path.lexists(partial):
-                    os.unlink(partial)
+                for made in partial.values():
+                    discard_copy(made)
     return contents
 
 
-def _lay_keys(keys: bytes | None, folder: str) -> None:
+def _divide(partial: dict[str, str]) -> None:
+    """Takes the memories out of a catalog of format 1."""
+    if not os.path.lexists(partial[MEMORY]) and holds_old(partial[CATALOG]) is not None:
+        divide(partial[CATALOG], partial[MEMORY])
+
+
+def _put_all(partial: dict[str, str], store: Store, *, replace: bool) -> None:
+    """Puts both databases in place, the memories first."""
+    if os.path.lexists(partial[MEMORY]):
+        _put_in_place(partial[MEMORY], store.memory, replace=True, only_empty=not replace)
+        Ledger(store.memory).reset(*stored_counts(store.memory))
+    if os.path.lexists(partial[CATALOG]):
+        index = os.path.join(os.path.dirname(store.catalog), "index")
+        _put_in_place(partial[CATALOG], store.catalog, replace=replace, index=index)
+
+
+def _lay_keys(keys: bytes | None, path: str) -> None:
     if keys is not None:
-        file_writing.replace(os.path.join(folder, KEYS), keys, beneath=folder)
+        file_writing.replace(path, keys, beneath=os.path.dirname(path))
 
 
-def _clear_backups(folder: str) -> None:
+def _clear_backups(store: Store) -> None:
     """Deletes what a backup that was killed has left."""
-    with file_writing.locked(os.path.join(folder, "backup"), beneath=folder):
-        for name in (COPY, f"{COPY}.unfinished"):
-            discard_copy(os.path.join(folder, name))
+    for name, database in store.parts().items():
+        folder = os.path.dirname(database)
+        with file_writing.locked(os.path.join(folder, "backup"), beneath=folder):
+            for copy in (f"{name}.{COPY}", f"{name}.{COPY}.unfinished"):
+                discard_copy(os.path.join(folder, copy))
 
 
 @contextmanager
@@ -207,8 +266,8 @@ def _contents(manifest: JSON) -> Contents:
         str(name): {"bytes": int(entry["bytes"]), "sha256": str(entry["sha256"])}
         for name, entry in manifest["files"].items()
     }
-    if CATALOG not in sums:
-        raise ValueError("it is of no catalog")
+    if not sums.keys() & {CATALOG, MEMORY}:
+        raise ValueError("it is of no database")
     iso_utc(manifest["created_ms"])  # a moment that can be told
     return Contents(manifest["created_ms"], str(manifest["version"]), rows, sums)
 
@@ -358,6 +417,8 @@ def _columns_of(versions: Mapping[str, int]) -> set[str]:
             migrate(connection, COMPONENT, MIGRATIONS)
         if versions.get("schema.memories") == len(MEMORY_MIGRATIONS):
             bring_up_to_date(connection)
+        if versions.get(f"schema.{SCRIPTS}") == len(SCRIPT_MIGRATIONS):
+            migrate(connection, SCRIPTS, SCRIPT_MIGRATIONS)
         return _columns(connection)
     finally:
         connection.close()
@@ -369,14 +430,20 @@ def _columns(connection: sqlite3.Connection) -> set[str]:
     return {row[0] for row in rows}
 
 
-def _put_in_place(partial: str, database: str, *, replace: bool) -> None:
-    """Lays a catalog where none stands, or, to `replace` it, into the file of the one that stands there: at
-    once, either way. Raises `BadRequest`, `Busy` where that one is open anywhere, `StoreError`.
+def _put_in_place(
+    partial: str, database: str, *, replace: bool, only_empty: bool = False, index: str | None = None
+) -> None:
+    """Lays a database where there is none, or, to `replace` it, into the file of the one that is there: at
+    once, either way. The `index` that followed from it is deleted before. `only_empty`: a database with
+    memories is not replaced.
+
+    Raises `BadRequest`, `Busy` where that one is open anywhere, `StoreError`.
     """
     folder = os.path.dirname(database)
     files.check_file(database, beneath=folder)
     if not os.path.lexists(database):
-        discard(os.path.join(folder, "index"))
+        if index:
+            discard(index)
         # Of a file that has gone: SQLite would take them for the new one's.
         discard_companions(database)
         try:
@@ -391,15 +458,15 @@ def _put_in_place(partial: str, database: str, *, replace: bool) -> None:
     check_journal(database)
     connection = sqlite3.connect(database, timeout=0, isolation_level=None)
     try:
-        _overwrite(connection, partial, os.path.join(folder, "index"))
+        _overwrite(connection, partial, index, only_empty=only_empty)
     except sqlite3.DatabaseError as error:
         raise _not_replaced(error) from error
     finally:
         connection.close()
 
 
-def _overwrite(connection: sqlite3.Connection, partial: str, index: str) -> None:
-    """Gives an open catalog the content of another, in one transaction. Raises `sqlite3.DatabaseError`.
+def _overwrite(connection: sqlite3.Connection, partial: str, index: str | None, *, only_empty: bool) -> None:
+    """Gives an open database the content of another, in one transaction. Raises `sqlite3.DatabaseError`.
 
     Not by a renaming: who had opened the file just before, and waits for its lock, would go on with a file
     that has no name, and lay its log beside the new one, which then plays it back.
@@ -409,10 +476,20 @@ def _overwrite(connection: sqlite3.Connection, partial: str, index: str) -> None
     connection.execute("PRAGMA journal_mode = DELETE")
     connection.execute("BEGIN EXCLUSIVE")
     connection.execute("COMMIT")  # the lock is kept
+    if only_empty and _holds_memories(connection):
+        raise BadRequest(_IS_THERE)
     # Before, not after: of one that is killed in between, no old index answers for the new catalog.
-    discard(index)
+    if index:
+        discard(index)
     with _looked_at(partial) as source:
         source.backup(connection)
+
+
+def _holds_memories(connection: sqlite3.Connection) -> bool:
+    tables = "SELECT count(*) FROM sqlite_master WHERE name = 'memories'"
+    if not connection.execute(tables).fetchone()[0]:
+        return False
+    return connection.execute("SELECT 1 FROM memories LIMIT 1").fetchone() is not None
 
 
 def _not_replaced(error: sqlite3.DatabaseError) -> StoreError:

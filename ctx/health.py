@@ -35,6 +35,8 @@ def health(workspace: Workspace) -> dict[str, JSON]:
         answer |= _of_index(workspace, seq, bool(answer["pending"]))
     except StoreError as error:
         ailments.append(f"index: {error.message}")
+    if missing := workspace.memory_loss():
+        ailments.append(f"memory: {missing}")
     answer["uptime_s"] = round(time.monotonic() - workspace.started_s, 1)
     state = workspace.indexer_state()
     if state is not None:

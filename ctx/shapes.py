@@ -3,6 +3,7 @@
 A field `updated_ms` becomes `updated_at`, a time in ISO 8601. A field without a default is required.
 """
 
+import re
 from collections.abc import Container, Mapping
 from types import UnionType
 from typing import Any
@@ -12,6 +13,10 @@ from ctx.types import JSON
 
 _KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _BOUNDS: Mapping[str, Mapping[str, JSON]] = {"score": {"minimum": 0, "maximum": 1}}
+
+
+# The addresses that leave as `source_url`: a connector may give any text, and a page may link it.
+_LINK = re.compile(r"(?:https?://|mailto:)[^\x00-\x1f\x7f]+", re.IGNORECASE)
 
 
 def row(record: Any, omit: Container[str] = ()) -> dict[str, JSON]:
@@ -27,6 +32,8 @@ def _name(field: str) -> str:
 def _shown(field: str, value: Any) -> JSON:
     if field.endswith("_ms"):
         return None if value is None else iso_utc(value)
+    if field == "source_url":
+        return value if value is not None and _LINK.fullmatch(value) else None
     if isinstance(value, float):
         return round(value, 6)
     if hasattr(value, "_fields"):

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
     from ctx.memory.dialects.pack import Pack
+    from ctx.memory.location import Location
     from ctx.memory.reflect import LanguageModel
     from ctx.memory.rows import MemoryRows
     from ctx.store.base import Projection, SearchIndex
@@ -351,27 +352,27 @@ class Workspace:
         from ctx.extensions.bridge import Bridge
         from ctx.extensions.scripts import Runner
 
-        bridge = Bridge(
-            self.toolbox,
-            store=self._script_store,
-            database=self.config.db.path,
-            memory=lambda: self.memory,
-        )
+        stores: tuple[str, ...] = (self.config.db.path,)
+        if self.config.path is not None and not self.config.store.url:
+            stores += (self.location.memory,)
+        bridge = Bridge(self.toolbox, store=self._script_store, stores=stores, memory=lambda: self.memory)
         return Runner(self.pool, bridge)
 
     @cached_property
     def _script_store(self) -> "ScriptStore | None":
-        """What scripts keep between calls, in the catalog's file; None where there is no project for it."""
+        """What scripts keep between calls, beside the memories; None where there is no project for it."""
         if self.config.path is None:
             return None
         from ctx.extensions.store import FileScriptStore
 
         with self._lock:
-            store: ScriptStore = FileScriptStore(self.config.db.path)
+            store: ScriptStore
             if self.config.store.url:
                 from ctx.cluster.script_values import SharedScriptStore
 
                 store = SharedScriptStore(self._database)
+            else:
+                store = FileScriptStore(lambda: self.location.memory)
             self._opened.append(store.close)
             return store
 
@@ -423,22 +424,49 @@ class Workspace:
     # -- memory ----------------------------------------------------------------------------------------------
 
     @cached_property
+    def location(self) -> "Location":
+        """Where memories, keys and scripts' values are; only without `[store] url`. Raises `StoreError`."""
+        from ctx.memory.location import locate
+
+        with self._lock:
+            return locate(self.config, os.environ)
+
+    @cached_property
     def memory(self) -> "MemoryStore":
-        """The memories, where the catalog is."""
+        """The memories: in a file of their own, or in the database of `[store] url`."""
         from ctx.memory import MemoryStore
 
         with self._lock:
             settings = self.config.memory
             store = MemoryStore(
-                self._memory_rows() if self.config.store.url else self.config.db.path,
+                self._memory_rows() if self.config.store.url else self.location.memory,
                 self.embedder,
                 secrets=settings.secrets,
                 language_model=self._language_model(),
                 consolidate=settings.llm is not None and settings.llm.consolidate,
+                leftovers=() if self.config.store.url else self.location.leftovers,
             )
-            self._opened.append(store.close)
+            self._opened.append(partial(self._close_memory, store))
             check_whole(store.rows, shared=bool(self.config.store.url))
             return store
+
+    def _close_memory(self, store: "MemoryStore") -> None:
+        from ctx.memory.copies import copy_if_changed
+
+        store.close()
+        if not self.config.store.url:
+            copy_if_changed(self.location.memory, daily=True)
+
+    def memory_loss(self) -> str | None:
+        """Which of the acknowledged memories are missing, in a sentence; None where none is."""
+        if self.config.store.url:
+            return None
+        from ctx.memory.location import loss
+
+        try:
+            return loss(self.location.memory)
+        except StoreError as error:
+            return error.message
 
     def _memory_rows(self) -> "MemoryRows":
         from ctx.memory.postgres_engine import PostgresRows
@@ -477,7 +505,7 @@ class Workspace:
                 self.agents,
                 shared=config.memory.shared,
                 environ=os.environ,
-                database=config.db.path,
+                database=config.db.path if config.store.url else self.location.memory,
                 rates=self.rates,
             )
 

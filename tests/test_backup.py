@@ -18,7 +18,7 @@ import pytest
 from kit import ctx, named, picture, project, workspace
 from kit import found as matches
 
-from ctx.backup import CATALOG, KEYS, MANIFEST, back_up, restore
+from ctx.backup import CATALOG, KEYS, MANIFEST, MEMORY, Store, back_up, restore
 from ctx.errors import BadRequest, Busy, StoreError
 from ctx.health import health
 from ctx.server.keys import KeyRing, match
@@ -27,7 +27,7 @@ PAGES = {
     "tea.md": "# Tea\n\nThree minutes, 80 degrees.\n",
     "coffee.md": "# Coffee\n\nGround just before the quokka wakes.\n",
 }
-CONFIG = '[connectors.filesystem.docs]\nroot = "./docs"\n'
+CONFIG = '[connectors.filesystem.docs]\nroot = "./docs"\n[memory]\npath = "./.ctx/memory.db"\n'
 
 
 def indexed(folder: Path, *, memories: int = 3) -> Path:
@@ -65,17 +65,17 @@ def answers(config: Path) -> tuple[Any, ...]:
         )
 
 
-def database(folder: Path) -> str:
-    return str(folder / ".ctx" / "ctx.db")
+def store(folder: Path) -> Store:
+    return Store(*(str(folder / ".ctx" / name) for name in (CATALOG, MEMORY, KEYS)))
 
 
 def test_a_restored_store_has_the_same_ids_and_gives_the_same_answers(tmp_path: Path) -> None:
     config = indexed(tmp_path / "first")
-    contents = back_up(database(tmp_path / "first"), str(tmp_path / "backup.zip"))
+    contents = back_up(store(tmp_path / "first"), str(tmp_path / "backup.zip"))
     assert contents.rows["document"] == 2
     assert contents.rows["memories"] >= 3
     second = project(tmp_path / "second", PAGES, CONFIG)
-    restore(str(tmp_path / "backup.zip"), database(tmp_path / "second"))
+    restore(str(tmp_path / "backup.zip"), store(tmp_path / "second"))
     with workspace(second) as space:
         space.indexer.repair()
         assert health(space)["pending"] == 0  # nothing is embedded again
@@ -94,7 +94,7 @@ def test_a_backup_is_of_one_moment_and_waits_for_no_writer(tmp_path: Path) -> No
     config = indexed(tmp_path)
     with workspace(config) as space, space.catalog._writing() as write:
         write.connection.execute("DELETE FROM document")
-        back_up(database(tmp_path), str(tmp_path / "backup.zip"))
+        back_up(store(tmp_path), str(tmp_path / "backup.zip"))
     with zipfile.ZipFile(tmp_path / "backup.zip") as archive:
         assert json.loads(archive.read(MANIFEST))["rows"]["document"] == 2
 
@@ -103,17 +103,17 @@ def test_a_backup_is_of_one_moment_and_waits_for_no_writer(tmp_path: Path) -> No
 def test_a_store_that_is_there_is_replaced_only_where_that_is_asked_for(tmp_path: Path) -> None:
     config = indexed(tmp_path)
     before = answers(config)
-    back_up(database(tmp_path), str(tmp_path / "backup.zip"))
+    back_up(store(tmp_path), str(tmp_path / "backup.zip"))
     (tmp_path / "docs" / "tea.md").unlink()
     with workspace(config) as space:
         space.indexer.run()
         space.memory.bank("ana").put("What was said after the backup.")
     with pytest.raises(BadRequest, match="--replace puts the backup in its place"):
-        restore(str(tmp_path / "backup.zip"), database(tmp_path))
+        restore(str(tmp_path / "backup.zip"), store(tmp_path))
     with pytest.raises(BadRequest, match="cannot be read: No such file"):
-        restore(str(tmp_path / "nope.zip"), database(tmp_path))
+        restore(str(tmp_path / "nope.zip"), store(tmp_path))
     assert answers(config) != before
-    restore(str(tmp_path / "backup.zip"), database(tmp_path), replace=True)
+    restore(str(tmp_path / "backup.zip"), store(tmp_path), replace=True)
     with workspace(config) as space:
         assert matches(space, "minutes") == [[]], "no old index answers for the new catalog"
         space.indexer.repair()
@@ -123,25 +123,25 @@ def test_a_store_that_is_there_is_replaced_only_where_that_is_asked_for(tmp_path
 def test_what_a_killed_backup_left_goes_with_the_next_backup_or_restore(tmp_path: Path) -> None:
     config = indexed(tmp_path)
     for run in (
-        lambda: back_up(database(tmp_path), str(tmp_path / "backup.zip")),
-        lambda: restore(str(tmp_path / "backup.zip"), database(tmp_path), replace=True),
+        lambda: back_up(store(tmp_path), str(tmp_path / "backup.zip")),
+        lambda: restore(str(tmp_path / "backup.zip"), store(tmp_path), replace=True),
     ):
         for ending in ("", ".unfinished", ".unfinished-journal"):
-            (config.parent / ".ctx" / f"backup.partial{ending}").write_text("half of it")
+            (config.parent / ".ctx" / f"ctx.db.backup.partial{ending}").write_text("half of it")
         run()
         assert not list((tmp_path / ".ctx").glob("*.partial*"))
 
 
 def test_a_store_in_use_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
     config = indexed(tmp_path)
-    back_up(database(tmp_path), str(tmp_path / "backup.zip"))
+    back_up(store(tmp_path), str(tmp_path / "backup.zip"))
     before = answers(config)
     with workspace(config) as space:
         assert space.catalog.stats()["documents"] == 2
         with pytest.raises(Busy, match="the store is in use"):
-            restore(str(tmp_path / "backup.zip"), database(tmp_path), replace=True)
+            restore(str(tmp_path / "backup.zip"), store(tmp_path), replace=True)
         with space.indexer.writing(), pytest.raises(Busy, match="is writing the index"):
-            restore(str(tmp_path / "backup.zip"), database(tmp_path), replace=True)
+            restore(str(tmp_path / "backup.zip"), store(tmp_path), replace=True)
         assert matches(space, "minutes") == [["tea.md"]]
     assert answers(config) == before
 
@@ -252,11 +252,11 @@ def test_what_is_no_whole_backup_is_refused_and_changes_nothing(
 ) -> None:
     config = indexed(tmp_path, memories=1)
     backup = tmp_path / "backup.zip"
-    back_up(database(tmp_path), str(backup))
+    back_up(store(tmp_path), str(backup))
     before = answers(config)
     damage(backup)
     with pytest.raises((BadRequest, StoreError), match=words):
-        restore(str(backup), database(tmp_path), replace=True)
+        restore(str(backup), store(tmp_path), replace=True)
     assert answers(config) == before
     assert not (tmp_path / ".ctx" / "restored.partial").exists()
 
@@ -266,9 +266,9 @@ def test_a_key_that_was_revoked_since_stays_revoked(tmp_path: Path) -> None:
     ring = KeyRing(str(tmp_path / ".ctx" / KEYS))
     leaked, _ = ring.create("ana")
     current_key, _ = ring.create("ben")
-    back_up(database(tmp_path), str(tmp_path / "backup.zip"))
+    back_up(store(tmp_path), str(tmp_path / "backup.zip"))
     ring.revoke("ana")
-    restore(str(tmp_path / "backup.zip"), database(tmp_path), replace=True)
+    restore(str(tmp_path / "backup.zip"), store(tmp_path), replace=True)
     candidates = KeyRing(str(tmp_path / ".ctx" / KEYS)).candidates()
     assert match(leaked, candidates) is None
     assert match(current_key, candidates) is not None
@@ -286,12 +286,12 @@ def test_a_key_that_was_revoked_since_stays_revoked(tmp_path: Path) -> None:
 )
 def test_a_catalog_with_a_stranger_s_statements_is_refused(tmp_path: Path, statement: str) -> None:
     indexed(tmp_path, memories=1)
-    back_up(database(tmp_path), str(tmp_path / "backup.zip"))
-    with_catalog(tmp_path / "backup.zip", statement)
+    back_up(store(tmp_path), str(tmp_path / "backup.zip"))
+    with_database(tmp_path / "backup.zip", statement)
     with pytest.raises(
         StoreError, match="holds a trigger, a view or a computed column, which ctx never makes"
     ):
-        restore(str(tmp_path / "backup.zip"), database(tmp_path / "other"))
+        restore(str(tmp_path / "backup.zip"), store(tmp_path / "other"))
     assert not (tmp_path / "other" / ".ctx" / "ctx.db").exists()
 
 
@@ -318,36 +318,37 @@ def test_a_store_that_was_never_indexed_gives_its_memories_back(tmp_path: Path) 
         ("DROP TABLE document", "it lacks document.author"),
         ("ALTER TABLE memories RENAME COLUMN deleted_ms TO gone_ms", "it lacks memories.deleted_ms"),
         ("DELETE FROM meta", "it says no version"),
-        ("DELETE FROM meta WHERE key = 'schema.catalog'", "it says no version of body."),
-        ("DELETE FROM meta WHERE key = 'schema.memories'", "it says no version of memories"),
+        ("DELETE FROM meta WHERE key = 'schema.catalog'", "it says no version"),
+        ("DELETE FROM meta WHERE key = 'schema.memories'", "it says no version"),
     ],
 )
 def test_a_catalog_of_another_shape_is_refused_and_the_one_that_is_there_stays(
     statement: str, words: str, tmp_path: Path
 ) -> None:
     config = indexed(tmp_path, memories=1)
-    back_up(database(tmp_path), str(tmp_path / "backup.zip"))
-    with_catalog(tmp_path / "backup.zip", statement)
+    back_up(store(tmp_path), str(tmp_path / "backup.zip"))
+    with_database(tmp_path / "backup.zip", statement)
     before = answers(config)
     with pytest.raises(StoreError, match=re.escape(words)):
-        restore(str(tmp_path / "backup.zip"), database(tmp_path), replace=True)
+        restore(str(tmp_path / "backup.zip"), store(tmp_path), replace=True)
     assert answers(config) == before
 
 
-def with_catalog(backup: Path, statement: str) -> None:
-    """A backup, whole and with its right sum, of a catalog in which a statement was run."""
+def with_database(backup: Path, statement: str) -> None:
+    """A backup, whole and with its right sum, of a database in which a statement was run."""
+    name = MEMORY if "memor" in statement else CATALOG
     with zipfile.ZipFile(backup) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
-    catalog = backup.with_suffix(".db")
-    catalog.write_bytes(members[CATALOG])
-    connection = sqlite3.connect(catalog)
+    database = backup.with_suffix(".db")
+    database.write_bytes(members[name])
+    connection = sqlite3.connect(database)
     connection.execute("PRAGMA journal_mode = DELETE")
     connection.executescript(statement)
     connection.close()
-    members[CATALOG] = catalog.read_bytes()
+    members[name] = database.read_bytes()
     manifest = json.loads(members[MANIFEST])
-    digest = hashlib.sha256(members[CATALOG]).hexdigest()
-    manifest["files"][CATALOG] = {"bytes": len(members[CATALOG]), "sha256": digest}
+    digest = hashlib.sha256(members[name]).hexdigest()
+    manifest["files"][name] = {"bytes": len(members[name]), "sha256": digest}
     members[MANIFEST] = json.dumps(manifest).encode()
     with zipfile.ZipFile(backup, "w") as archive:
         for name, content in members.items():
@@ -357,12 +358,12 @@ def with_catalog(backup: Path, statement: str) -> None:
 def test_a_pipe_is_no_backup_and_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadRequest, match="is no file"):
-        restore(str(tmp_path / "pipe"), database(tmp_path))
+        restore(str(tmp_path / "pipe"), store(tmp_path))
 
 
 def test_a_backup_of_a_file_does_not_go_into_a_shared_database(tmp_path: Path) -> None:
     config = indexed(tmp_path, memories=1)
-    back_up(database(tmp_path), str(tmp_path / "backup.zip"))
+    back_up(store(tmp_path), str(tmp_path / "backup.zip"))
     config.write_text(CONFIG + '[store]\nurl = "postgresql://nobody@127.0.0.1:1/none"\n')
     reply = ctx("restore", "--replace", "backup.zip", cwd=tmp_path, env=named(config))
     assert (reply.returncode, "[store] url" in reply.stderr) == (2, True)
@@ -371,10 +372,10 @@ def test_a_backup_of_a_file_does_not_go_into_a_shared_database(tmp_path: Path) -
 def test_a_backup_of_a_newer_catalog_is_refused(tmp_path: Path) -> None:
     config = indexed(tmp_path, memories=1)
     with workspace(config) as space, space.catalog._writing() as write:
-        write.connection.execute("UPDATE meta SET value = 99 WHERE key = 'schema.memories'")
-    back_up(database(tmp_path), str(tmp_path / "backup.zip"))
+        write.connection.execute("UPDATE meta SET value = 99 WHERE key = 'schema.catalog'")
+    back_up(store(tmp_path), str(tmp_path / "backup.zip"))
     with pytest.raises(StoreError, match="made by a newer ctx, and nothing was changed"):
-        restore(str(tmp_path / "backup.zip"), database(tmp_path / "other"))
+        restore(str(tmp_path / "backup.zip"), store(tmp_path / "other"))
     assert not (tmp_path / "other" / ".ctx" / "ctx.db").exists()
 
 
@@ -386,12 +387,12 @@ def test_a_backup_replaces_a_backup_and_no_other_file(tmp_path: Path) -> None:
     for content in (b"a letter", (tmp_path / "pictures.zip").read_bytes()):
         target.write_bytes(content)
         with pytest.raises(BadRequest, match="is no backup of ctx; name another file"):
-            back_up(database(tmp_path), str(target))
+            back_up(store(tmp_path), str(target))
         assert target.read_bytes() == content
     target.unlink()
-    back_up(database(tmp_path), str(target))
+    back_up(store(tmp_path), str(target))
     inode = target.stat().st_ino
-    back_up(database(tmp_path), str(target))
+    back_up(store(tmp_path), str(target))
     assert target.stat().st_ino != inode
     assert not os.path.lexists(tmp_path / ".ctx" / "backup.partial")
 
@@ -402,8 +403,7 @@ def test_a_backup_that_cannot_be_written_names_where(tmp_path: Path) -> None:
     (tmp_path / ".ctx" / "backup.lock").mkdir()
     reply = ctx("backup", "notes.ctx-backup", cwd=tmp_path)
     assert reply.returncode == 4
-    target, folder = f"{tmp_path}/notes.ctx-backup", f"{tmp_path}/.ctx"
-    fault = f"the backup to {target}, by way of a copy in {folder}, cannot be written"
+    fault = f"the backup to {tmp_path}/notes.ctx-backup cannot be written"
     assert f"{fault}: `backup.lock` is not a file" in reply.stderr
 
 
@@ -414,7 +414,7 @@ def test_a_damaged_catalog_makes_no_backup(tmp_path: Path) -> None:
     content[20 * 4096 : 24 * 4096] = b"\xff" * (4 * 4096)
     path.write_bytes(content)
     with pytest.raises(StoreError, match="the catalog is damaged"):
-        back_up(database(tmp_path), str(tmp_path / "backup.zip"))
+        back_up(store(tmp_path), str(tmp_path / "backup.zip"))
     assert not (tmp_path / "backup.zip").exists()
 
 
@@ -423,11 +423,11 @@ def test_what_sqlite_left_of_a_file_that_has_gone_is_not_played_into_the_restore
     tmp_path: Path, suffix: str
 ) -> None:
     indexed(tmp_path / "first", memories=1)
-    back_up(database(tmp_path / "first"), str(tmp_path / "backup.zip"))
+    back_up(store(tmp_path / "first"), str(tmp_path / "backup.zip"))
     (tmp_path / "second" / ".ctx").mkdir(parents=True, mode=0o700)
-    remnant = Path(database(tmp_path / "second") + suffix)
+    remnant = Path(store(tmp_path / "second").catalog + suffix)
     remnant.write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + b"\xff" * 4096)
-    restore(str(tmp_path / "backup.zip"), database(tmp_path / "second"))
+    restore(str(tmp_path / "backup.zip"), store(tmp_path / "second"))
     assert not remnant.exists()
 
 
@@ -437,24 +437,24 @@ def test_a_backup_holds_no_file_that_a_link_in_the_store_leads_to(tmp_path: Path
     (tmp_path / ".ctx" / KEYS).unlink()
     (tmp_path / ".ctx" / KEYS).symlink_to(tmp_path / "id_rsa")
     with pytest.raises(StoreError, match="is a link"):
-        back_up(database(tmp_path), str(tmp_path / "backup.zip"))
+        back_up(store(tmp_path), str(tmp_path / "backup.zip"))
     assert not (tmp_path / "backup.zip").exists()
 
 
 def test_links_in_the_folder_of_the_store_are_not_followed(tmp_path: Path) -> None:
     indexed(tmp_path / "first", memories=1)
-    back_up(database(tmp_path / "first"), str(tmp_path / "backup.zip"))
+    back_up(store(tmp_path / "first"), str(tmp_path / "backup.zip"))
     precious = tmp_path / "precious"
     precious.write_text("kept")
     folder = tmp_path / "second" / ".ctx"
     folder.mkdir(parents=True)
     (folder / "ctx.db").symlink_to(precious)
     with pytest.raises(StoreError, match="is a link"):
-        restore(str(tmp_path / "backup.zip"), database(tmp_path / "second"), replace=True)
+        restore(str(tmp_path / "backup.zip"), store(tmp_path / "second"), replace=True)
     shutil.rmtree(folder)
     (tmp_path / "elsewhere").mkdir()
     folder.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreError, match="is a link"):
-        restore(str(tmp_path / "backup.zip"), database(tmp_path / "second"))
+        restore(str(tmp_path / "backup.zip"), store(tmp_path / "second"))
     assert precious.read_text() == "kept"
     assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -46,14 +46,16 @@ def _back_up(args: Namespace) -> int:
         raise BadRequest(
             "the catalog is in the database of [store] url: back that up (pg_dump, or its own archive)"
         )
-    if not config.stored:
+    from ctx.memory.location import holds_any
+
+    if not holds_any(config, os.environ):
         raise StoreError("nothing is indexed yet, so there is nothing to back up; run `ctx index` first")
     path = os.path.abspath(os.path.expanduser(args.file))
     if not os.path.isdir(os.path.dirname(path)):
         raise BadRequest(f"there is no folder {os.path.dirname(path)} to write a backup to; make it first")
-    from ctx.backup import back_up  # 200 ms
+    from ctx.backup import back_up, store_of  # 200 ms
 
-    contents = back_up(config.db.path, path)
+    contents = back_up(store_of(config), path)
     size = os.stat(path).st_size
     return tell(
         args.json,
@@ -83,9 +85,9 @@ def _restore(args: Namespace) -> int:
             "restore it without [store] url, then `ctx migrate --to` that database"
         )
     path = os.path.abspath(os.path.expanduser(args.file))
-    from ctx.backup import restore  # 200 ms
+    from ctx.backup import restore, store_of  # 200 ms
 
-    contents = restore(path, config.db.path, replace=args.replace)
+    contents = restore(path, store_of(config), replace=args.replace)
     with open_workspace(config) as workspace:
         workspace.indexer.repair()
         strays = [status.name for status in workspace.unconfigured()]

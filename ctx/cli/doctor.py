@@ -102,6 +102,7 @@ def examine(explicit: str | None, *, fix: bool) -> Iterator[Finding]:
     for row in rows:
         faults.add(row.detail)
         yield row
+    yield from _unlike(faults, _memory_file(config, fix=fix))
     # Each of the others would wait for it anew.
     looks = [] if unreached else [_index, _embedder, _sources, _memory]
     try:
@@ -111,6 +112,16 @@ def examine(explicit: str | None, *, fix: bool) -> Iterator[Finding]:
     except CtxError as error:
         yield Finding("workspace", FAILED, error.message)
     yield from _server(config)
+
+
+def _memory_file(config: Config, *, fix: bool) -> Iterator[Finding]:
+    """Whether the file of the memories is sound and holds all that was acknowledged."""
+    from ctx.cli.memory_location import findings  # 100 ms with the memories
+
+    try:
+        yield from (Finding(*row) for row in findings(config, fix=fix))
+    except CtxError as error:
+        yield Finding("memory", FAILED, error.message)
 
 
 def _unlike(faults: set[str], findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -215,15 +226,14 @@ def _catalog(config: Config, *, fix: bool) -> Finding:
         return Finding(
             "catalog",
             FAILED,
-            f"{problems[0]}. `ctx doctor --fix` sets the file aside and `ctx index` builds it anew; "
-            "memories in it have to come from a backup",
+            f"{problems[0]}. `ctx doctor --fix` sets the file aside and `ctx index` builds it anew",
         )
     aside = _set_aside(config.db.path)
     return Finding(
         "catalog",
         WARNING,
         f"was damaged ({problems[0]}); set aside as {os.path.basename(aside)}. "
-        "`ctx index` builds the documents anew; memories: `ctx memory import` a backup",
+        "`ctx index` builds the documents anew",
     )
 
 
@@ -249,7 +259,7 @@ def _files(folder: str) -> Iterator[str]:
     index = os.path.join(folder, "index")
     if os.path.islink(folder):
         return
-    for name in ("ctx.db", "ctx.db-wal", "ctx.db-shm", "keys.json", "lock"):
+    for name in ("ctx.db", "ctx.db-wal", "ctx.db-shm", "ctx.db.moved", "lock"):
         if os.path.exists(os.path.join(folder, name)):
             yield os.path.join(folder, name)
     for parent, _, names in () if os.path.islink(index) else os.walk(index):
@@ -342,7 +352,7 @@ def _stray(status: SourceStatus, *, shared: bool) -> Finding:
 
 def _memory(workspace: Workspace, fix: bool) -> Iterator[Finding]:
     """Whether every memory, its words and its vector agree, and every pack loads."""
-    banks = workspace.memory.banks() if workspace.config.stored else []
+    banks = workspace.memory.banks() if _has_memories(workspace) else []
     if not banks and not workspace.config.packs.enabled:
         return
     problems = workspace.memory.check(deep=True)
@@ -353,6 +363,10 @@ def _memory(workspace: Workspace, fix: bool) -> Iterator[Finding]:
         for bank in banks:
             yield from _replaced_by_rule(workspace.memory.bank(bank).replaced_by_rule(), bank)
     yield from _packs(workspace)
+
+
+def _has_memories(workspace: Workspace) -> bool:
+    return bool(workspace.config.store.url) or os.path.isfile(workspace.location.memory)
 
 
 def _replaced_by_rule(replaced: Sequence[JSON], bank: str) -> Iterator[Finding]:

@@ -70,6 +70,11 @@ def _context_harness(args: Any) -> int:
         raise BadRequest(f"no such file: {args.file}")
     tables = read_toml(path, shown_path(path))
     base = base_folder(tables, project_root(path))
+    if base != project_root(path) and args.output is None and not args.dry_run:
+        raise BadRequest(
+            f"the paths in {plain(args.file)} begin in {plain(base)}, so ctx.toml would be written there, "
+            f"outside of the file's own folder: `--output {plain(os.path.join(base, 'ctx.toml'))}` does it"
+        )
     output = _output(base, args)
     conversion = converted(tables, Paths(base, project_root(output)), _script_text)
     problems = _problems(conversion, output)

@@ -22,6 +22,7 @@ def add_options(command: str, options: Parser) -> None:
     _reading_options(actions)
     _changing_options(actions)
     _moving_options(actions)
+    _location_options(actions)
     _session_options(action(actions, "recall", "what to begin a session with"), recalling=True)
     _session_options(
         action(actions, "capture", "keep what was asked to be remembered: a hook's JSON on standard input"),
@@ -29,7 +30,24 @@ def add_options(command: str, options: Parser) -> None:
     )
 
 
+def _location_options(actions: Any) -> None:
+    adopt = action(
+        actions, "adopt", "take over the memories of a project that moved, or of an earlier version"
+    )
+    adopt.add_argument("name", metavar="NAME", help="as `gone` lists it, or .ctx for an earlier version's")
+    action(actions, "gone", "list the memories of projects that are no longer at their place")
+    forget = action(actions, "forget-project", "delete the memories of a project that has gone")
+    forget.add_argument("name", nargs="+", metavar="NAME", help="as `gone` lists it")
+    forget.add_argument(
+        "--yes", action="store_true", help="delete; without it only say what would be deleted"
+    )
+
+
 def run(command: str, args: Namespace) -> int:
+    if args.action in ("adopt", "gone", "forget-project"):
+        from ctx.cli import memory_location
+
+        return memory_location.run(args)
     if args.action in ("recall", "capture"):
         from ctx.cli.sessions import run_session
 

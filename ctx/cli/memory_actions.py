@@ -1,6 +1,8 @@
 """The actions of `ctx memory` that read and change memories."""
 
+import os
 import shlex
+import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from itertools import chain
@@ -10,6 +12,7 @@ from ctx.cli.memory_moving import BY_HAND, MOVING, NO_MEMORIES, Run, bank_there
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.memory.bank import MemoryBank
+from ctx.memory.location import holds_any
 from ctx.memory.records import MOMENTS, iso
 from ctx.text import counted, cut
 from ctx.types import JSON
@@ -21,9 +24,11 @@ _PAGE = 50
 
 def run(args: Namespace) -> int:
     config = memory_configuration(args.config)
-    if config.path is None and not config.stored:
+    if config.path is None and not holds_any(config, os.environ):
         raise ConfigError(NO_PROJECT)  # the user has no memories of their own either
     with open_workspace(config) as workspace:
+        if missing := workspace.memory_loss():
+            print(f"Not all memories are there: {missing}", file=sys.stderr)
         return _ACTIONS[args.action](workspace, args)
 
 

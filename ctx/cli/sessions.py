@@ -23,6 +23,7 @@ from ctx.memory.bank.search import CHARS_PER_TOKEN
 from ctx.memory.capture import lasting
 from ctx.memory.columns import moment_ms
 from ctx.memory.gist import gist
+from ctx.memory.location import holds_any
 from ctx.text import counted, one_line, sound
 from ctx.types import JSON, as_table
 from ctx.workspace import Workspace, open_workspace
@@ -72,9 +73,9 @@ def _with_store(args: Namespace, act: Callable[[Workspace, Namespace, JSON], int
     config = memory_configuration(args.config)
     # A project that was never indexed has no store yet: it is made for what is to be captured, not for a
     # look.
-    if not config.stored and (config.path is None or args.action == "recall"):
+    if not holds_any(config, os.environ) and (config.path is None or args.action == "recall"):
         if args.hook is None:
-            raise ConfigError(f"there are no memories yet: {config.db.path} is not there")
+            raise ConfigError("there are no memories yet")
         return 0
     with open_workspace(config) as workspace:
         return act(workspace, args, payload)
@@ -96,6 +97,8 @@ def _recall(workspace: Workspace, args: Namespace, payload: JSON) -> int:
     prompt = payload.get("prompt")
     query = " ".join(args.query) or (prompt if isinstance(prompt, str) else "")
     lines = recalled(bank, query, args.budget_tokens)
+    if missing := workspace.memory_loss():
+        lines.append(f"(Not all memories are there: {missing}.)")
     if args.hook is None:
         return tell(args.json, {"bank": bank.id, "lines": lines}, *(lines or ["No memories."]))
     if lines:

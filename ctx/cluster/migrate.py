@@ -6,8 +6,10 @@ order of their chunks, so that of two with the same score the same one comes fir
 """
 
 import hashlib
+import os
 import time
 from contextlib import ExitStack, closing
+from dataclasses import replace as with_values
 from itertools import islice
 from typing import NamedTuple
 
@@ -18,6 +20,7 @@ from ctx.cluster.script_values import SharedScriptStore
 from ctx.config import Config
 from ctx.errors import BadRequest, StoreError
 from ctx.extensions.store import FileScriptStore, ScriptStore
+from ctx.memory.location import Location, locate
 from ctx.memory.moving import Progress, move_memories
 from ctx.memory.moving import check_target as check_banks
 from ctx.memory.sessions import move_sessions
@@ -57,11 +60,14 @@ def migrate(config: Config, origin: str, target: str, *, replace: bool, progress
     Nobody may write either meanwhile. Raises `BadRequest` where the target holds what the origin lacks
     (`replace` drops it), `StoreError`.
     """
+    files = {place: _located(config, place) for place in (origin, target) if "://" not in place}
+    memories_of = {place: files[place].memory if place in files else place for place in (origin, target)}
+    keys_of = {place: files[place].keys if place in files else place for place in (origin, target)}
     with (
         open_catalog(origin, config.db.path) as source,
         open_catalog(target, config.db.path) as goal,
-        closing(open_rows(origin)) as rows,
-        closing(open_rows(target)) as goal_rows,
+        closing(open_rows(memories_of[origin])) as rows,
+        closing(open_rows(memories_of[target])) as goal_rows,
     ):
         if source.unfinished():
             raise StoreError(
@@ -81,12 +87,17 @@ def migrate(config: Config, origin: str, target: str, *, replace: bool, progress
             memories.banks,
             memories.memories,
             memories.digest,
-            _moved_keys(origin, target),
+            _moved_keys(keys_of[origin], keys_of[target]),
             move_sessions(rows, goal_rows),
-            _moved_values(origin, target),
+            _moved_values(memories_of[origin], memories_of[target]),
         )
         goal.mark_unfinished(False)
         return report
+
+
+def _located(config: Config, catalog: str) -> Location:
+    """Where the memories of a catalog's file are."""
+    return locate(with_values(config, db=with_values(config.db, path=catalog)), os.environ)
 
 
 class Moved(NamedTuple):

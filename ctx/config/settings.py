@@ -46,7 +46,7 @@ def is_shipped_model(name: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Db:
-    path: Path = guarded("./.ctx/ctx.db", "the catalog; index, caches and keys are in the same folder")
+    path: Path = guarded("./.ctx/ctx.db", "the catalog; index and caches are in the same folder")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,6 +244,12 @@ class Llm:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
+    path: Path | None = guarded(
+        None,
+        "the file that holds memories and scripts' values; keys are in the same folder",
+        shown="/srv/ctx/memory.db",
+        unset="`memory.db` in the user's data folder ([operations](operations.md))",
+    )
     shared: bool = safe(False, "the packs share one bank ([packs](packs.md))")
     secrets: str = safe(
         "flag",

@@ -31,6 +31,7 @@ _READABLE = 200  # characters; the question shows twice as many of a line
 # What a guarded key asks for, after "it": `{0}` is its value, `{url}` the table's `url`, `{who}` the script.
 _WORDS = {
     "db.path": "keeps its database at {0}",
+    "memory.path": "keeps memories and keys at {0}",
     "store.url": "keeps the documents in the database {0}",
     "index.url": "gives the words and vectors of documents to the search engine {0}",
     "index.ca_file": "trusts the certificates in {0}",
@@ -63,6 +64,7 @@ _WORDS = {
 _WHOLE = ("memory.llm", "connectors.s3", "script")
 _ONLY_OUTSIDE = {  # a path asks only outside the project, or in a folder of these names
     "db.path": (".git",),
+    "memory.path": (".git",),
     "index.ca_file": (".git",),
     "connectors.filesystem.root": CLOSED,
 }

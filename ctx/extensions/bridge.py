@@ -53,13 +53,13 @@ _STORE_ACTS: dict[str, tuple[Callable[..., JSON], tuple[str, ...]]] = {
 
 class Bridge(NamedTuple):
     """Makes the host of one call. `store` None: nothing is kept (a script is tried outside any project).
-    `database`: the catalog, which with all of the store is no script's to read. `memory` opens the memories
-    for scripts with a memory bank.
+    `stores`: the catalog and the memories, which no script may read. `memory` opens the memories for scripts
+    with a memory bank.
     """
 
     toolbox: Toolbox
     store: ScriptStore | None = None
-    database: str = ""
+    stores: tuple[str, ...] = ()
     memory: "Callable[[], MemoryStore] | None" = None
 
     @contextmanager
@@ -73,7 +73,7 @@ class Bridge(NamedTuple):
 
     def host_for(self, policy: host.Policy, caller: Caller, memory: Memory | None = None) -> Host:
         """The host of a script that runs for `caller`."""
-        if self.database:
+        if self.stores:
             policy = policy._replace(withheld=self._is_store)
         return _RunningCall(self, policy, caller, memory).answer
 
@@ -96,8 +96,10 @@ class Bridge(NamedTuple):
 
     def _is_store(self, folder: files.Identity, name: str) -> bool:
         name = name.lower()  # some file systems tell no letter cases apart
-        return is_of_store(name, self.database.lower()) and folder == files.identity(
-            os.path.realpath(os.path.dirname(self.database))
+        return any(
+            is_of_store(name, store.lower())
+            and folder == files.identity(os.path.realpath(os.path.dirname(store)))
+            for store in self.stores
         )
 
 

@@ -1,5 +1,5 @@
-"""What scripts keep between calls: a few values each, by key, in the catalog's file or the database that
-machines share.
+"""What scripts keep between calls: a few values each, by key, in `memory.db` or the database that machines
+share.
 
 Each script sees its own values and no other's. It is bounded, so that one cannot fill the disk; a value is
 there for the next call as soon as `set` has answered, whatever happens to the process; one of a scan, as soon
@@ -24,8 +24,8 @@ MAX_KEYS = 1_000
 MAX_KEY_BYTES = 256
 MAX_BYTES = 1 << 20  # of one script: its keys and its values as JSON
 KEEP_S = 30.0  # that a scan's values wait for others who write
-_COMPONENT = "scripts"
-_MIGRATIONS = (
+COMPONENT = "scripts"
+MIGRATIONS = (
     """
     CREATE TABLE script_value (
         script TEXT NOT NULL,
@@ -130,7 +130,7 @@ class HeldScriptStore(ScriptStore):
         self._script: str | None = None  # whose values were copied
         self._written = False
         self._connection = sqlite3.connect(":memory:", check_same_thread=False)
-        self._connection.executescript(_MIGRATIONS[0])
+        self._connection.executescript(MIGRATIONS[0])
 
     def close(self) -> None:
         self._connection.close()
@@ -154,9 +154,9 @@ class HeldScriptStore(ScriptStore):
 
 
 class FileScriptStore(ScriptStore):
-    """The values in the catalog's file at `path`, which is made if need be."""
+    """The values in a SQLite file, which is made if need be. `path` is asked for at the first use."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str | Callable[[], str]) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._connection: Connection | None = None
@@ -186,9 +186,13 @@ class FileScriptStore(ScriptStore):
     def _open(self) -> Connection:
         connection = self._connection
         self._connection = None  # where this fails, the next call opens it anew
-        connection = connect(self._path, synchronous="FULL") if connection is None else attached(connection)
+        if connection is None:
+            path = self._path if isinstance(self._path, str) else self._path()
+            connection = connect(path, synchronous="FULL")
+        else:
+            connection = attached(connection)
         try:
-            migrate(connection, _COMPONENT, _MIGRATIONS)
+            migrate(connection, COMPONENT, MIGRATIONS)
         except BaseException:
             connection.close()
             raise

@@ -6,19 +6,30 @@ row is the number of the operation that last changed it: what a projection in me
 """
 
 import logging
+import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 
 from ctx.errors import Busy, Conflict, NotFound, StoreError
+from ctx.memory import copies
 from ctx.memory.engine import IN_NUMBERS, Engine, Posting, joined, listed, parted
+from ctx.memory.ledger import Count, Ledger, Page
 from ctx.memory.reader import LINEAGE, Reader
 from ctx.memory.records import no_bank
 from ctx.memory.schema import bring_up_to_date, is_up_to_date
 from ctx.memory.writer import Writer, empty
-from ctx.store.record import is_unfinished
-from ctx.store.schema import Connection, attached, connect, is_locked, passing_connection, transaction
+from ctx.store.record import Statements, is_unfinished
+from ctx.store.schema import (
+    Connection,
+    attached,
+    connect,
+    is_locked,
+    passing_connection,
+    transaction,
+    translating,
+)
 from ctx.types import JSON
 
 # What remains of a bank that is gone: its number, which is not given again. The banks merged into it go with
@@ -28,6 +39,11 @@ _ENDING = (
     "UPDATE memory_banks SET bank = '/' || bank_no, config = '{}', live = 0, live_terms = 0, purges = "
     "purges + 1, head = ''"
     f" WHERE bank_no IN {LINEAGE}",
+)
+# How many memories there are, and the number of the last change.
+_TALLY = (
+    "SELECT (SELECT coalesce(sum(live), 0) FROM memory_banks),"
+    " (SELECT coalesce(max(no), 0) FROM memory_journal)"
 )
 _UNSHREDDED = "memory.unshredded"  # in `meta` while the file or its log may hold what was erased
 WRITE_WAIT_S = 15.0  # for another writer of this process; SQLite's own wait for other processes is connect's
@@ -61,6 +77,10 @@ class MemoryRows:
     def shred(self) -> None:
         """Overwrites what was deleted, as far as the engine can."""
         raise NotImplementedError
+
+    def missing(self) -> Count:
+        """What was acknowledged and is no longer there."""
+        return Count()
 
     def unfinished(self) -> bool:
         """Whether a move into this store was begun and has not come to its end."""
@@ -109,6 +129,18 @@ class MemoryRows:
             empty(engine, bank_no)
             for sql in _ENDING:
                 engine.connection.execute(sql, (bank_no,))
+
+
+def counts_of(connection: Statements) -> tuple[int, int]:
+    """How many memories are stored, and the number of the last change."""
+    memories, changes = connection.execute(_TALLY).fetchone()
+    return int(memories), int(changes)
+
+
+def stored_counts(path: str) -> tuple[int, int]:
+    """How many memories a file holds, and the number of its last change. Raises `StoreError`."""
+    with closing(SqliteRows(path)) as rows:
+        return rows.tally()
 
 
 class SqliteEngine(Engine):
@@ -204,10 +236,15 @@ class SqliteEngine(Engine):
 
 
 class SqliteRows(MemoryRows):
-    """The memory tables of one catalog file; one that may only be read answers too, and refuses writes."""
+    """The memory tables of one file; one that may only be read answers too, and refuses writes.
 
-    def __init__(self, path: str) -> None:
+    `leftovers`: files that may hold what is erased, and are deleted with it.
+    """
+
+    def __init__(self, path: str, leftovers: Sequence[str] = ()) -> None:
         self.path = path
+        self._leftovers = tuple(leftovers)
+        self._ledger = Ledger(path)
         self._lock = threading.Lock()
         self._lock_of_idle = threading.Lock()
         self._idle: list[Connection] = []
@@ -220,6 +257,32 @@ class SqliteRows(MemoryRows):
         self._writer = connect(path, synchronous="FULL")
         bring_up_to_date(self._writer)
         self._finish_shredding()
+        self._compare()
+
+    def missing(self) -> Count:
+        return self._ledger.read() or Count()
+
+    def tally(self) -> tuple[int, int]:
+        """How many memories are stored, and the number of the last change. Raises `StoreError`."""
+        with translating():
+            return counts_of(self._writer)
+
+    def _compare(self) -> None:
+        """Notes which of the acknowledged memories are missing, and says so."""
+        before = self._ledger.read() or Count()
+        try:
+            with self._ledger.held() as page:
+                count = page.compare(*self.tally())
+        except (OSError, StoreError) as error:
+            logger.warning("memory=count outcome=%s path=%s", error, self.path)
+            return
+        if (count.lost, count.lost_changes) != (before.lost, before.lost_changes):
+            logger.error(
+                "memories missing=%d changes=%d path=%s mend='ctx doctor --fix'",
+                count.lost,
+                count.lost_changes,
+                self.path,
+            )
 
     def close(self) -> None:
         with self._lock, self._lock_of_idle:
@@ -238,6 +301,7 @@ class SqliteRows(MemoryRows):
         if self._writer.lost():
             self._writer = attached(self._writer)
             bring_up_to_date(self._writer)
+            self._compare()
 
     def _attach_soon(self) -> None:
         if self._writer.lost() and self._lock.acquire(timeout=WRITE_WAIT_S):
@@ -294,8 +358,15 @@ class SqliteRows(MemoryRows):
             if not durable:
                 self._writer.execute("PRAGMA synchronous = NORMAL")
             try:
-                with transaction(self._writer):
-                    yield SqliteEngine(self._writer)
+                with ExitStack() as counting:
+                    with transaction(self._writer):
+                        yield SqliteEngine(self._writer)
+                        if durable:
+                            tally = self.tally()
+                            page = self._counted(counting)
+                            page.lower(*tally)
+                    if durable:
+                        page.raise_to(*tally)
             finally:
                 if not durable:
                     self._writer.execute("PRAGMA synchronous = FULL")
@@ -313,10 +384,21 @@ class SqliteRows(MemoryRows):
             self._check_open()
             self._shred()
 
+    def _counted(self, stack: ExitStack) -> Page:
+        """The page of the ledger, locked until the stack ends. Raises `StoreError`."""
+        try:
+            return stack.enter_context(self._ledger.held())
+        except OSError as error:
+            raise StoreError(f"the count of memories cannot be kept: {error.strerror}") from error
+
     def _shred(self) -> None:
         self._writer.execute("INSERT INTO memory_words (memory_words) VALUES ('optimize')")
         self._writer.execute("VACUUM")
         self._cut_log()
+        copies.renew(self.path)
+        for path in self._leftovers:
+            if os.path.lexists(path):
+                os.unlink(path)
         if self._log_holds_erased:
             logger.warning("memory=shred outcome=log_in_use path=%s", self.path)
 

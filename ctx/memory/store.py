@@ -3,7 +3,7 @@
 import logging
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ctx.clock import now_ms
 from ctx.errors import BadRequest, CtxError, NotFound
@@ -43,10 +43,12 @@ _STRAYS = (
 _LIVE = "SELECT {} FROM memories WHERE bank_no = ? AND deleted_ms IS NULL"
 
 
-def open_rows(place: str) -> MemoryRows:
-    """The memory tables at a place: a file, or the address of a database. Raises `StoreError`, `Busy`."""
+def open_rows(place: str, leftovers: Sequence[str] = ()) -> MemoryRows:
+    """The memory tables at a place: a file, or the address of a database; `leftovers` as for `SqliteRows`.
+    Raises `StoreError`, `Busy`.
+    """
     if "://" not in place:
-        return SqliteRows(place)
+        return SqliteRows(place, leftovers)
     from ctx.cluster import open_database
 
     database = open_database(place)
@@ -75,10 +77,11 @@ class MemoryStore:
         consolidate: bool = False,
         vector_cache_mb: int = VECTOR_CACHE_MB,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        leftovers: Sequence[str] = (),
     ) -> None:
         if secrets not in POLICIES:
             raise BadRequest(f"secrets: one of {', '.join(POLICIES)}")
-        self.rows = open_rows(place) if isinstance(place, str) else place
+        self.rows = open_rows(place, leftovers) if isinstance(place, str) else place
         self.embedding = Embedding(embedder, vector_cache_mb, self._embed_soon)
         self._closing = threading.Event()
         self._behind: threading.Thread | None = None

@@ -1,6 +1,7 @@
 """`ctx memory` and `ctx pack list`, as a person runs them."""
 
 import json
+import os
 import re
 import sqlite3
 import stat
@@ -11,7 +12,9 @@ import pytest
 from kit import ctx, project, workspace
 
 from ctx.cli import memory
+from ctx.config import load_config
 from ctx.memory import Provenance
+from ctx.memory.location import memory_place
 from ctx.memory.products import PRODUCTS
 from ctx.types import Caller
 
@@ -250,9 +253,10 @@ def test_what_was_forgotten_is_erased_by_the_options_that_chose_it(folder: Path)
     chosen = ("memory", "forget", "--tag", "x", "--bank", "alice")
     assert ctx(*chosen, cwd=folder).stdout.startswith("Forgot 1 memory.")
     assert ctx(*chosen, "--purge", "--dry-run", cwd=folder).stdout == "Would erase 1 memory.\n"
-    assert b"green tea" in b"".join(path.read_bytes() for path in (folder / ".ctx").glob("ctx.db*"))
+    place = Path(memory_place(load_config(str(folder / "ctx.toml"), os.environ), os.environ).folder)
+    assert b"green tea" in b"".join(path.read_bytes() for path in place.iterdir())
     assert ctx(*chosen, "--purge", cwd=folder).stdout == "Erased 1 memory.\n"
-    assert b"green tea" not in b"".join(path.read_bytes() for path in (folder / ".ctx").glob("ctx.db*"))
+    assert b"green tea" not in b"".join(path.read_bytes() for path in place.iterdir())
 
 
 def test_a_forgotten_memory_is_shown_with_the_day_it_was_forgotten(folder: Path) -> None:

@@ -274,3 +274,22 @@ def test_import_names_what_keeps_the_new_file_from_starting(tmp_path: Path) -> N
     assert reply.returncode == 1
     assert "Not ready yet: ctx.toml: [tools.script.gone] path: no such file: ./gone.lua" in reply.stderr
     assert "Traceback" not in ctx("import", "context-harness", "nothing.toml", cwd=tmp_path).stderr
+
+
+def test_an_import_writes_outside_of_the_files_own_folder_only_where_that_is_named(tmp_path: Path) -> None:
+    config = written(tmp_path, "demo/config/ctx.toml", DEMO)
+    written(tmp_path, "demo/knowledge-base/vpn.md", "# VPN\n\nThe tunnel is called mole.\n")
+    written(tmp_path, "demo/tools/echo.lua", ECHO)
+    reply = ctx("import", "context-harness", str(config), cwd=tmp_path / "demo")
+    assert reply.returncode == 2
+    assert f"`--output {tmp_path}/ctx.toml` does it" in reply.stderr
+    assert not (tmp_path / "ctx.toml").exists()
+    named_reply = ctx(
+        "import",
+        "context-harness",
+        str(config),
+        "--output",
+        str(tmp_path / "ctx.toml"),
+        cwd=tmp_path / "demo",
+    )
+    assert (tmp_path / "ctx.toml").exists(), named_reply.stderr

@@ -73,6 +73,28 @@ def counts(report: dict[str, JSON]) -> tuple[JSON, ...]:
     return tuple(report[name] for name in ("ok", "added", "updated", "unchanged", "deleted", "failed"))
 
 
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("HTTPS://t.example/1", True),
+        ("mailto:ann@t.example", True),
+        ("javascript:alert(1)", False),
+        ("JAVASCRIPT:alert(1)//http://x", False),
+        (" \x01javascript:alert(1)", False),
+        ("https://t.example/\n1", False),
+        ("s3://bucket/key", False),
+    ],
+)
+def test_only_web_addresses_leave_as_source_url(project: Project, address: str, shown: bool) -> None:
+    project.rows([ticket(1, source_url=address)])
+    with workspace(project.config) as space:
+        project.index(space)
+        (hit,) = space.toolbox.call("search", {"query": "elevator", "source": "script"}, CALLER)["results"]
+        document = space.toolbox.call("get", {"id": hit["id"]}, CALLER)
+        expected = address if shown else None
+        assert (hit["source_url"], document["source_url"]) == (expected, expected)
+
+
 def test_items_are_documents_that_a_search_finds(project: Project) -> None:
     project.rows(
         [

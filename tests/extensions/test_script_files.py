@@ -28,7 +28,7 @@ def test_a_store_outside_of_dot_ctx_is_no_scripts_to_read_either(tmp_path: Path,
     )
     folder = (tmp_path / path).parent
     with workspace(config) as space:
-        space.memory.bank("ana").put("The narwhal likes tea.")
+        space.indexer.run()
         (folder / "keys.json").write_text("{}")
         (folder / "index").mkdir(exist_ok=True)
         for name in ("index/meta.json", "index.md", "ctx.database.md", "ctx.db.catalog-1.bak"):

@@ -22,7 +22,7 @@ from ctx.memory.folder import Folder
 State = dict[str, list[str]]
 Step = Callable[[], object]
 CAPTURED = ("I always write tests first.", "I prefer short functions.", "My favourite editor is Helix.")
-CONFIG = '[db]\npath = "./ctx.db"\n[embedding]\nprovider = "disabled"\n'
+CONFIG = '[db]\npath = "./ctx.db"\n[memory]\npath = "./ctx.db"\n[embedding]\nprovider = "disabled"\n'
 
 
 class Mover:

@@ -13,12 +13,12 @@ import pytest
 from kit import found as matches
 from kit import picture, project, workspace
 
-from ctx.backup import back_up
+from ctx.backup import CATALOG, KEYS, MEMORY, Store, back_up
 
 pytestmark = pytest.mark.slow
 
 WORDS = ("xylophone", "quokka", "marimba")
-CONFIG = '[connectors.filesystem.docs]\nroot = "./docs"\n[packs]\nenabled = ["hindsight"]\n'
+CONFIG = '[connectors.filesystem.docs]\nroot = "./docs"\n[packs]\nenabled = ["hindsight"]\n[memory]\npath = "./.ctx/memory.db"\n'
 HARNESS = '[connectors.filesystem.docs]\nroot = "./docs"\n[vector_index]\nbackend = "auto"\n'
 
 
@@ -31,6 +31,10 @@ def test_kills_during_backup_restore_and_import_leave_whole_files_and_stores(tmp
 @pytest.mark.timeout(3600)
 def test_many_kills_during_backup_restore_and_import(tmp_path: Path) -> None:
     kill_and_look(tmp_path, kills=int(os.environ.get("CTX_KILLS", "50")), seed=2)
+
+
+def store(folder: Path) -> Store:
+    return Store(*(str(folder / ".ctx" / name) for name in (CATALOG, MEMORY, KEYS)))
 
 
 def kill_and_look(folder: Path, *, kills: int, seed: int) -> None:
@@ -48,7 +52,7 @@ def kill_and_look(folder: Path, *, kills: int, seed: int) -> None:
             space.indexer.run()
             space.memory.bank("ana").put(f"The {word} is remembered.")
         states.append(state(config))
-        back_up(str(folder / ".ctx" / "ctx.db"), str(folder / f"{number}.zip"))
+        back_up(store(folder), str(folder / f"{number}.zip"))
     commands = (
         ("backup", "new.zip"),
         ("restore", "--replace", "0.zip"),

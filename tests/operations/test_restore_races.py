@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kit import ctx, project, workspace
 
-from ctx.backup import back_up
+from ctx.backup import Store, back_up
 
 # Runs a command, and once, right after it has opened the file that is named first (no lock is taken then), a
 # step of somebody else. An audit hook is asked by SQLite's own module; nothing of ours knows of it.
@@ -35,18 +35,30 @@ from ctx.workspace import open_workspace
 with open_workspace(load_config("ctx.toml", {})) as space:
     space.memory.bank("default").put("The otter came meanwhile.")
 """
-RESTORING = 'from ctx.backup import restore; restore("backup.zip", ".ctx/ctx.db", replace=True)'
+RESTORING = """
+from ctx.backup import Store, restore
+restore("backup.zip", Store(".ctx/ctx.db", ".ctx/memory.db", ".ctx/keys.json"), replace=True)
+"""
 
 
+CONFIG = """
+[connectors.filesystem.docs]
+root = "./docs"
+[embedding]
+provider = "disabled"
+[memory]
+path = "./.ctx/memory.db"
+"""
 HERON, OTTER = "The heron is remembered.", "The otter came meanwhile."
 
 
 def remembering(folder: Path, text: str) -> Path:
     """A project with a memory, and a backup of that; its configuration."""
-    config = project(folder)
+    config = project(folder, config=CONFIG)
     with workspace(config) as space:
         space.memory.bank("default").put(text)
-    back_up(str(folder / ".ctx" / "ctx.db"), str(folder / "backup.zip"))
+    names = ("ctx.db", "memory.db", "keys.json")
+    back_up(Store(*(str(folder / ".ctx" / name) for name in names)), str(folder / "backup.zip"))
     return config
 
 
@@ -79,14 +91,14 @@ def test_a_memory_that_is_acknowledged_during_a_restore_is_in_the_store(tmp_path
     config = remembering(tmp_path / "project", HERON)
     with workspace(config) as space:
         space.memory.bank("default").put("Said after the backup.")
-    reply = meeting(config.parent, "ctx.db?", RESTORING, "memory", "import", otter)
+    reply = meeting(config.parent, "memory.db?", RESTORING, "memory", "import", otter)
     assert reply.returncode == 0, reply.stderr
     assert memories(config) == [HERON, OTTER]
 
 
 def test_a_store_that_was_made_while_a_backup_unpacked_is_replaced_only_if_asked(tmp_path: Path) -> None:
     remembering(tmp_path / "first", HERON)
-    config = project(tmp_path / "second")
+    config = project(tmp_path / "second", config=CONFIG)
     (tmp_path / "first" / "backup.zip").rename(tmp_path / "second" / "backup.zip")
     reply = meeting(config.parent, "restored.partial", REMEMBERING, "restore", "backup.zip")
     assert reply.returncode == 2

@@ -473,23 +473,19 @@ def test_keys_that_went_with_the_store_are_written_anew_and_keys_taken_alone_are
     assert not path.exists()
 
 
-def test_a_memory_survives_the_deletion_of_the_store_and_health_tells_of_it(tmp_path: Path) -> None:
+def test_a_store_that_is_deleted_comes_back_and_health_tells_of_it(tmp_path: Path) -> None:
     config = project(tmp_path, {"a.md": "alpha beta"})
     space = workspace(config)
     try:
         space.indexer.run()
-        bank = space.memory.bank("default")
-        bank.put("the kettle is in the cellar")
         space.background.start()
         (tmp_path / ".ctx").rename(tmp_path / "gone")  # at once: it comes back while it is being emptied
         shutil.rmtree(tmp_path / "gone")
-        bank.put("the cat is on the roof")
         eventually(lambda: any("deleted or replaced" in line for line in degraded(space)))
         eventually((tmp_path / ".ctx" / "index" / "keyword.state").exists)
     finally:
         space.close()
     with closing(sqlite3.connect(tmp_path / ".ctx" / "ctx.db")) as copy:
-        assert copy.execute("SELECT count(*) FROM memories").fetchone() == (2,)
         assert copy.execute("SELECT count(*) FROM document").fetchone() == (1,)
 
 

@@ -114,7 +114,7 @@ class Searching(BankView):
         read, now by default. `newer`: the ids of later results that are close in meaning, or that replaced
         this one. `confidence`: how likely anything answers, in [0, 1]: the best score. `half_life_days` moves
         ranks by age, by a tenth at most. `touch` counts a reading of what is returned. `degraded`:
-        "no_embedder", or null.
+        "no_embedder", or null. `missing`, where there is any: how many memories of the store were lost.
         """
         _check_order(order)
         limit, offset = whole("limit", limit, 0, MAX_LIMIT), whole("offset", offset, 0, 100_000)
@@ -142,7 +142,9 @@ class Searching(BankView):
             results = self._results(view, page, explain=explain)
         if touch:
             self._count_reading([hit.memory.no for hit in page])
-        return {"results": results, "total": len(hits), "confidence": confidence, "degraded": degraded}
+        reply = {"results": results, "total": len(hits), "confidence": confidence, "degraded": degraded}
+        lost = self._resources.rows.missing().lost
+        return {**reply, "missing": lost} if lost else reply
 
     def synthesize(
         self,

@@ -1,0 +1,365 @@
+"""Where a project's memories are: `memory.db`, in the user's data folder and not in the work tree.
+
+Each project has a folder `$XDG_DATA_HOME/ctx/projects/NAME-HASH/` with `memory.db`, `keys.json` and
+`project.json`, which says whose it is. NAME and HASH follow from the project's real path; `project.json` also
+holds its identity (the root commit of its repository, or an id that `.ctx/project-id` repeats), so that
+another project at the same path does not get these memories.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+
+from ctx import file_writing, files
+from ctx.clock import DAY_MS, now_ms
+from ctx.errors import BadRequest, NotFound, StoreError
+
+logger = logging.getLogger(__name__)
+
+MEMORY, KEYS, RECORD, ID = "memory.db", "keys.json", "project.json", "project-id"
+_GIT_S = 20.0  # `rev-list` reads the whole history once, when a project is first seen
+_NAME_CHARS = 40
+_HOW = "set [memory] path in ctx.toml to a file that ctx may write"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What `project.json` says of the project whose folder this is."""
+
+    path: str
+    folder: str
+    """The folder of its catalog."""
+    id: str
+    root_commit: str | None = None
+    remote: str | None = None
+    seen_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project as it is on the disk now."""
+
+    root: str
+    """Its folder; of a linked work tree, the same folder in the main one."""
+    here: str
+    """Its folder, wherever that is."""
+    folder: str
+    """The folder of its catalog, which holds `project-id`."""
+    key: str
+    """What HASH is made of: the real path, and the catalog's place if that is not the usual one."""
+
+    @property
+    def name(self) -> str:
+        """NAME-HASH."""
+        words = re.sub(r"[^A-Za-z0-9._-]+", "-", os.path.basename(self.root)).strip("-.")[:_NAME_CHARS]
+        return f"{words or 'project'}-{hashlib.sha256(os.fsencode(self.key)).hexdigest()[:12]}"
+
+    def id(self) -> str | None:
+        try:
+            content = files.read_file(os.path.join(self.folder, ID), beneath=self.folder, most=100)
+        except OSError:
+            return None
+        return content.decode("ascii", "replace").strip() or None
+
+    def keep_id(self, id: str) -> None:
+        """Writes the id beside the catalog, where there is a folder for it."""
+        if self.id() == id or not os.path.isdir(self.folder):
+            return
+        try:
+            file_writing.replace(os.path.join(self.folder, ID), f"{id}\n".encode(), beneath=self.folder)
+        except OSError as error:
+            logger.info("the project's id is not kept beside its catalog reason=%s", error.strerror)
+
+    def root_commits(self, *revisions: str) -> list[str]:
+        """The first commits of its repository; none without one, and in a shallow clone."""
+        top = files.work_tree(self.here)
+        if top is None or _git(top, "rev-parse", "--is-shallow-repository") != "false":
+            return []
+        return sorted((_git(top, "rev-list", "--max-parents=0", "HEAD", *revisions) or "").split())
+
+    def remote(self) -> str | None:
+        """A hash of the address that its repository came from, which may hold a password."""
+        top = files.work_tree(self.here)
+        url = _git(top, "config", "--get", "remote.origin.url") if top else None
+        return hashlib.sha256(url.encode()).hexdigest()[:16] if url else None
+
+    def owns(self, record: Record) -> bool:
+        """Whether the record is of this project, and not of another one that was at its path."""
+        id = self.id()
+        if id == record.id:
+            return True
+        root_commits = self.root_commits("--all")
+        if root_commits and record.root_commit:
+            return record.root_commit in root_commits
+        remote = self.remote()
+        if remote or record.remote:
+            return remote == record.remote
+        return id is None and not root_commits and record.root_commit is None
+
+    def record(self, id: str) -> Record:
+        """What is noted of it now."""
+        root_commit = next(iter(self.root_commits()), None)
+        return Record(self.root, self.folder, id, root_commit, self.remote(), now_ms())
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the memories and keys of a project are."""
+
+    memory: str
+    project: Project | None = None
+    """None where the configuration, and not the project, decides on the place."""
+
+    @property
+    def folder(self) -> str:
+        return os.path.dirname(self.memory)
+
+    @property
+    def keys(self) -> str:
+        return os.path.join(self.folder, KEYS)
+
+
+def projects_folder(environ: Mapping[str, str]) -> str:
+    """The folder of all projects. Raises `StoreError` where the user has no folder for data."""
+    data = environ.get("XDG_DATA_HOME") or ""
+    if not os.path.isabs(data):
+        home = environ.get("HOME") or ""
+        if not os.path.isabs(home):
+            raise StoreError(
+                f"there is no folder for memories: neither HOME nor XDG_DATA_HOME is set; {_HOW}"
+            )
+        data = os.path.join(home, ".local", "share")
+    return os.path.join(data, "ctx", "projects")
+
+
+def project_of(root: str, database: str) -> Project:
+    """The project in the folder `root` whose catalog is `database`."""
+    here, catalog = os.path.realpath(root), os.path.abspath(database)
+    real = _in_main_tree(here)
+    inside = os.path.relpath(catalog, os.path.abspath(root))
+    key = real if inside == os.path.join(".ctx", "ctx.db") else f"{real}\0{inside}"
+    return Project(real, here, os.path.dirname(catalog), key)
+
+
+def find_place(
+    root: str, database: str, named: str | None, environ: Mapping[str, str], *, make: bool = True
+) -> Place:
+    """Where the memories of the project in `root` are; its folder is made if need be (`make`).
+
+    `named` is `[memory] path`. Without it they are beside a catalog that lies outside the project and outside
+    every work tree, else in the user's data folder. Raises `StoreError`.
+    """
+    if named:
+        return Place(os.path.abspath(named))
+    if _is_elsewhere(root, database):
+        return Place(os.path.join(os.path.dirname(os.path.abspath(database)), MEMORY))
+    project = project_of(root, database)
+    parent = projects_folder(environ)
+    taken = []
+    for folder in _candidates(parent, project.name):
+        record = read_record(folder)
+        if record is None or project.owns(record):
+            if make:
+                _claim(folder, project, record)
+            return Place(os.path.join(folder, MEMORY), project)
+        taken.append(folder)
+    raise StoreError(f"too many projects were at {project.root}: `ctx memory gone` lists their memories")
+
+
+def _is_elsewhere(root: str, database: str) -> bool:
+    folder = os.path.realpath(os.path.dirname(os.path.abspath(database)))
+    inside = os.path.commonpath([folder, os.path.realpath(root)]) == os.path.realpath(root)
+    return not inside and files.work_tree(folder) is None
+
+
+def _candidates(parent: str, name: str) -> Iterator[str]:
+    yield os.path.join(parent, name)
+    for number in range(2, 100):
+        yield os.path.join(parent, f"{name}-{number}")
+
+
+def _claim(folder: str, project: Project, record: Record | None) -> None:
+    """Makes the folder if need be, and notes whose it is. Raises `StoreError`."""
+    try:
+        files.make_folder(folder, beneath=folder)
+        if record is None:
+            record = project.record(uuid.uuid4().hex)
+            for said in _others(folder, project, record):
+                logger.warning("%s", said)
+            write_record(folder, record)
+        elif record.seen_ms < now_ms() - DAY_MS:
+            write_record(folder, project.record(record.id))
+    except OSError as error:
+        raise StoreError(
+            f"the folder for memories, {folder}, cannot be used: {error.strerror}; {_HOW}"
+        ) from error
+    project.keep_id(record.id)
+
+
+def _others(folder: str, project: Project, record: Record) -> Iterator[str]:
+    """What is said of other memories when a project is first seen: it may have been here, or moved."""
+    parent, name = os.path.dirname(folder), os.path.basename(folder)
+    base = os.path.join(parent, project.name)
+    if folder != base:
+        yield (
+            f"another project was at {project.root} before; this one starts without memories. Those of the "
+            f"other are kept: `ctx memory adopt {os.path.basename(base)}` takes them over"
+        )
+    id = project.id()
+    for entry in entries(parent):
+        same = entry.record.id == id or (
+            record.root_commit and entry.record.root_commit == record.root_commit
+        )
+        if same and entry.gone and entry.name != name:
+            yield (
+                f"this project may have been at {entry.record.path}: "
+                f"`ctx memory adopt {entry.name}` takes its memories over"
+            )
+
+
+def read_record(folder: str) -> Record | None:
+    """Whose folder it is; None where it says nothing."""
+    try:
+        values = json.loads(files.read_file(os.path.join(folder, RECORD), beneath=folder))
+        return Record(**{name: values.get(name) for name in Record.__dataclass_fields__})
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def write_record(folder: str, record: Record) -> None:
+    """Raises `OSError`."""
+    content = json.dumps(asdict(record), indent=1).encode("utf-8", "surrogateescape")
+    file_writing.replace(os.path.join(folder, RECORD), content, beneath=folder)
+
+
+# -- other projects ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A folder of the data folder, and whether its project has gone from its path."""
+
+    folder: str
+    record: Record
+    gone: bool
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.folder)
+
+    @property
+    def bytes(self) -> int:
+        return sum(entry.stat().st_size for entry in os.scandir(self.folder) if entry.is_file())
+
+
+def entries(parent: str) -> list[Entry]:
+    """The folders of all projects, by name."""
+    try:
+        names = sorted(os.listdir(parent))
+    except OSError:
+        return []
+    found = []
+    for name in names:
+        folder = os.path.join(parent, name)
+        record = read_record(folder)
+        if record is not None:
+            project = Project(record.path, record.path, record.folder, "")
+            found.append(Entry(folder, record, not (os.path.isdir(record.path) and project.owns(record))))
+    return found
+
+
+def entry_named(parent: str, name: str) -> Entry:
+    """The folder of that name. Raises `NotFound`."""
+    for entry in entries(parent):
+        if name.rstrip("/") in (entry.name, entry.folder):
+            return entry
+    raise NotFound(f"no project's memories are called '{name[:80]}'; `ctx memory gone` lists them")
+
+
+def adopt(entry: Entry, place: Place) -> None:
+    """Makes the memories in the folder of `entry` those of the project of `place`, which must have none.
+
+    Raises `BadRequest`, `StoreError`.
+    """
+    project = place.project
+    if project is None:
+        raise BadRequest("[memory] path names this project's memories: copy the file there yourself")
+    if not entry.gone:
+        raise BadRequest(
+            f"the project of '{entry.name}' is still at {entry.record.path}, and keeps its memories"
+        )
+    try:
+        if os.path.lexists(place.folder):
+            shutil.rmtree(place.folder)
+        os.rename(entry.folder, place.folder)
+        write_record(place.folder, project.record(entry.record.id))
+    except OSError as error:
+        raise StoreError(f"the memories of '{entry.name}' cannot be moved: {error.strerror}") from error
+    project.keep_id(entry.record.id)
+
+
+def forget(entry: Entry) -> None:
+    """Deletes the memories of a project that has gone. Raises `BadRequest`, `StoreError`."""
+    if not entry.gone:
+        raise BadRequest(
+            f"the project of '{entry.name}' is still at {entry.record.path}: nothing was deleted"
+        )
+    try:
+        shutil.rmtree(entry.folder)
+    except OSError as error:
+        raise StoreError(f"{entry.folder} cannot be deleted: {error.strerror}") from error
+
+
+# -- git -----------------------------------------------------------------------------------------------------
+
+
+def _in_main_tree(folder: str) -> str:
+    """The same folder in the main work tree, where `folder` is in a linked one.
+
+    A `.git` file may come from a stranger: it counts only where git's own folder names that file too.
+    """
+    top = files.work_tree(folder)
+    if top is None or not os.path.isfile(os.path.join(top, ".git")):
+        return folder
+    try:
+        link = _first_line(os.path.join(top, ".git")).removeprefix("gitdir:").strip()
+        own = os.path.realpath(os.path.join(top, link))
+        common = os.path.realpath(os.path.join(own, _first_line(os.path.join(own, "commondir"))))
+        back = os.path.realpath(os.path.join(own, _first_line(os.path.join(own, "gitdir"))))
+    except OSError:
+        return folder
+    if back != os.path.join(os.path.realpath(top), ".git"):
+        return folder
+    main = os.path.dirname(common) if os.path.basename(common) == ".git" else common
+    return os.path.normpath(os.path.join(main, os.path.relpath(folder, top)))
+
+
+def _first_line(path: str) -> str:
+    return files.read_file(path, most=8192).decode("utf-8", "surrogateescape").split("\n", 1)[0]
+
+
+def _git(top: str, *arguments: str) -> str | None:
+    """What git says, with nothing run that the repository's configuration names; None where it fails."""
+    settings = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        reply = subprocess.run(
+            ["git", "--no-pager", *settings, *arguments],
+            cwd=top,
+            env=environ | {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_OPTIONAL_LOCKS": "0"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_GIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return reply.stdout.decode("utf-8", "surrogateescape").strip() if reply.returncode == 0 else None

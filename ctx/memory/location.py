@@ -1,0 +1,225 @@
+"""The place of a project's memories, ready to be opened: what an earlier version kept elsewhere is moved
+there first, and what a killed process had begun is finished.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+
+from ctx import files
+from ctx.config import Config
+from ctx.data_folder import KEYS, Place, adopt, entry_named, find_place, projects_folder
+from ctx.errors import BadRequest, ConfigError, StoreError
+from ctx.extensions.trust import TrustFile, trust_path
+from ctx.memory import split
+from ctx.memory.ledger import Ledger
+from ctx.memory.rows import SqliteRows, counts_of
+from ctx.memory.salvage import check_unused, finish
+from ctx.store.schema import Connection, connect, discard_copy, is_damage, translating
+from ctx.succession import notes_path
+from ctx.text import counted
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where memories, keys and scripts' values are. `waiting`: why those of an earlier version beside the
+    catalog are not used; None where there are none.
+    """
+
+    place: Place
+    catalog: str
+    waiting: str | None = None
+
+    @property
+    def memory(self) -> str:
+        return self.place.memory
+
+    @property
+    def keys(self) -> str:
+        """The file of the keys. Raises `ConfigError` where an earlier version's wait: without them the server
+        would be open.
+        """
+        if self.waiting and os.path.isfile(old_keys(self.catalog)):
+            raise ConfigError(
+                f"{old_keys(self.catalog)} holds keys that are not used, since {self.waiting}: "
+                "`ctx memory adopt .ctx` takes them over; else delete the file"
+            )
+        return self.place.keys
+
+    @property
+    def leftovers(self) -> tuple[str, ...]:
+        """Files that may hold what is erased later."""
+        return (self.catalog + split.MOVED,)
+
+
+def old_keys(catalog: str) -> str:
+    """Where earlier versions kept the keys."""
+    return os.path.join(os.path.dirname(catalog), KEYS)
+
+
+def memory_place(config: Config, environ: Mapping[str, str], *, make: bool = True) -> Place:
+    """Where the memories of a configuration are. Raises `StoreError`."""
+    return find_place(config.root, config.db.path, config.memory.path, environ, make=make)
+
+
+def holds_any(config: Config, environ: Mapping[str, str]) -> bool:
+    """Whether there may be memories to read: looking makes none. Raises `StoreError`."""
+    if config.store.url:
+        return True
+    memory = memory_place(config, environ, make=False).memory
+    return os.path.lexists(memory) or config.stored
+
+
+def locate(config: Config, environ: Mapping[str, str]) -> Location:
+    """The memories of a configuration without `[store] url`. Raises `StoreError`."""
+    place = memory_place(config, environ)
+    catalog = os.path.abspath(config.db.path)
+    try:
+        files.make_folder(place.folder)
+        finish(place.memory)
+    except OSError as error:
+        raise StoreError(
+            f"the folder for memories, {place.folder}, cannot be used: {error.strerror}; "
+            "set [memory] path in ctx.toml to a file that ctx may write"
+        ) from error
+
+    def refusal() -> str | None:
+        return split.unasked(catalog, _beside(place, catalog) or is_known(config, environ))
+
+    waiting = split.take_over(catalog, old_keys(catalog), place.memory, refusal)
+    if waiting:
+        logger.warning(
+            "%s holds memories or keys of an earlier version, which are not used, since %s: "
+            "`ctx memory adopt .ctx` takes them over",
+            os.path.dirname(catalog),
+            waiting,
+        )
+    return Location(place, catalog, waiting)
+
+
+def _beside(place: Place, catalog: str) -> bool:
+    """Whether the memories stay in the folder of the catalog, or below it: then nothing is brought in."""
+    folder = os.path.realpath(os.path.dirname(catalog))
+    return os.path.commonpath([folder, os.path.realpath(place.folder)]) == folder
+
+
+def is_known(config: Config, environ: Mapping[str, str]) -> bool:
+    """Whether this user's state knows the store: a model was noted for it, or something of the project was
+    trusted.
+    """
+    try:
+        noted = json.loads(files.read_file(notes_path(environ)))
+    except (OSError, ValueError):
+        noted = {}
+    if isinstance(noted, dict) and config.db.path in noted:
+        return True
+    project = os.path.join(os.path.realpath(config.root), "")
+    try:
+        return any(path.startswith(project) for path in TrustFile(trust_path(environ)).digests())
+    except ConfigError:
+        return False
+
+
+def adopt_old(config: Config, environ: Mapping[str, str]) -> int:
+    """Takes over what an earlier version left beside the catalog, whoever made it; how many memories there
+    are now. Raises `BadRequest`, `StoreError`.
+    """
+    place, catalog = memory_place(config, environ), os.path.abspath(config.db.path)
+    if split.holds_old(catalog) is None and not os.path.isfile(old_keys(catalog)):
+        raise BadRequest(f"there are no memories of an earlier version in {os.path.dirname(catalog)}")
+    _discard_empty(place)
+    files.make_folder(place.folder)
+    tracked = split.unasked(catalog, True) is not None
+    split.take_over(catalog, old_keys(catalog), place.memory, lambda: None, leave=tracked)
+    return count_memories(place.memory)
+
+
+def adopt_other(config: Config, environ: Mapping[str, str], name: str) -> int:
+    """Makes the memories of a project that has gone those of this one; how many there are now. Raises
+    `BadRequest`, `NotFound`, `StoreError`.
+    """
+    entry = entry_named(projects_folder(environ), name)
+    place = memory_place(config, environ)
+    if entry.folder != place.folder:
+        _discard_empty(place)
+        adopt(entry, place)
+    return count_memories(place.memory)
+
+
+def count_memories(memory: str) -> int:
+    """How many memories a file holds."""
+    if not os.path.isfile(memory):
+        return 0
+    with closing(SqliteRows(memory)) as rows, rows.view() as engine:
+        return int(engine.connection.execute("SELECT count(*) FROM memories").fetchone()[0])
+
+
+def _discard_empty(place: Place) -> None:
+    """Deletes memories and keys of a project where there are none. Raises `BadRequest` where there are."""
+    count = count_memories(place.memory)
+    if count or os.path.isfile(place.keys):
+        raise BadRequest(
+            f"this project has {count:,} memories of its own, or keys: `ctx memory export` and "
+            "`ctx memory import` bring single banks together"
+        )
+    if os.path.isfile(place.memory):
+        check_unused(place.memory)
+        discard_copy(place.memory)
+        Ledger(place.memory).reset(0, 0)
+
+
+def loss(memory: str) -> str | None:
+    """What is missing of the memories, in a sentence; None where nothing is."""
+    ledger = Ledger(memory)
+    if ledger.read() is None:
+        return None
+    try:
+        with ExitStack() as opened:
+            connection = None
+            if os.path.isfile(memory) and os.stat(memory).st_size:
+                connection = opened.enter_context(closing(connect(memory, read_only=True)))
+            page = opened.enter_context(ledger.held())  # nobody is between a commit and its count
+            memories, changes = _stored(connection)
+            count = page.count
+    except StoreError as error:
+        return f"the memories cannot be read: {error.message}" if is_damage(error) else None
+    except OSError:
+        return None
+    lost = count.lost + max(0, count.memories - memories)
+    lost_changes = count.lost_changes + max(0, count.changes - changes)
+    if lost:
+        return f"{counted(lost, 'memory')} that were stored are missing; `ctx doctor` says more"
+    if lost_changes:
+        return f"the latest changes of the memories are missing ({lost_changes:,}); `ctx doctor` says more"
+    return None
+
+
+def _stored(connection: Connection | None) -> tuple[int, int]:
+    """How many memories there are, and the number of the last change."""
+    if connection is None:
+        return 0, 0
+    with translating():
+        tables = "SELECT count(*) FROM sqlite_master WHERE name = 'memory_banks'"
+        return counts_of(connection) if connection.execute(tables).fetchone()[0] else (0, 0)
+
+
+def problems(memory: str) -> list[str]:
+    """What is wrong with the memories as a file, and what is missing of them, a sentence each. Raises
+    `StoreError` where it cannot be opened for another reason.
+    """
+    if not (os.path.lexists(memory) or Ledger(memory).read()):
+        return []
+    try:
+        with closing(SqliteRows(memory)) as rows, rows.view() as engine:
+            damage = engine.damage()
+    except StoreError as error:
+        if not is_damage(error):
+            raise
+        damage = [error.message]
+    missing = loss(memory)
+    return [*damage, *([missing] if missing and not damage else [])]

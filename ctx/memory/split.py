@@ -1,0 +1,305 @@
+"""Moves memories, keys and scripts' values out of a store of earlier versions, which kept all in `ctx.db`.
+
+The order is: copy, verify, switch. The new file appears whole, and only then do the old tables go, in one
+transaction that began before the copy: a process of an earlier version that still runs cannot store anything
+that is then lost. Whoever is killed in between leaves a marker, and the next start finishes or begins again.
+"""
+
+import hashlib
+import logging
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+from ctx import file_writing, files
+from ctx.errors import StoreError
+from ctx.store.folder import check_untracked
+from ctx.store.schema import (
+    APPLICATION_ID,
+    connect,
+    discard_copy,
+    holds_statements,
+    transaction,
+    translating,
+)
+
+logger = logging.getLogger(__name__)
+
+MOVED = ".moved"  # what is left behind for an earlier version
+_MARKER = ".splitting"
+_UNFINISHED = ".unfinished"
+_LEAVE = b"leave"  # in the marker: the old store stays
+_TABLES = "(name IN ('memories', 'script_value') OR name GLOB 'memory_*')"
+_META = "key IN ('schema.memories', 'schema.scripts', 'memory.unshredded')"
+_ROWS = ("memories", "script_value")
+Known = Callable[[], str | None]
+
+
+def holds_old(catalog: str) -> int | None:
+    """How many memories and scripts' values a catalog's file holds; None where it has no such tables, or
+    cannot be read.
+    """
+    if not os.path.isfile(catalog):
+        return None
+    try:
+        with closing(connect(catalog, read_only=True)) as connection, translating():
+            names = {
+                row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            }
+            if not names & set(_ROWS):
+                return None
+            return sum(
+                int(connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0])
+                for name in _ROWS
+                if name in names
+            )
+    except StoreError:
+        return None
+
+
+def take_over(catalog: str, keys: str, memory: str, refusal: Known, *, leave: bool = False) -> str | None:
+    """Moves what an earlier version kept in `catalog` and `keys` to `memory` and its folder, unless there are
+    memories already.
+
+    `refusal()` says why a store is not moved unasked; that reason is returned, else None. `leave`: the old
+    store stays as it is, since git tracks it. Raises `StoreError`, `Busy`.
+    """
+    marker = memory + _MARKER
+    new_keys = os.path.join(os.path.dirname(memory), os.path.basename(keys))
+    if os.path.lexists(memory) and not os.path.lexists(marker):
+        left = keys != new_keys and os.path.isfile(keys) and not os.path.lexists(new_keys)
+        return "this project has memories already" if left else None
+    try:
+        with file_writing.locked(memory, beneath=os.path.dirname(memory)):
+            unfinished = os.path.lexists(marker)
+            if os.path.lexists(memory) and not unfinished:
+                return None  # another process came first
+            old = holds_old(catalog)
+            moving_keys = keys != new_keys and os.path.isfile(keys) and not os.path.lexists(new_keys)
+            if unfinished and files.read_file(marker, beneath=os.path.dirname(memory)) == _LEAVE:
+                discard_copy(memory)  # adopted, and not to the end: it is to be asked for again
+                os.unlink(marker)
+                unfinished = False
+            if unfinished:
+                if old is None:  # the old tables are gone: the switch was made
+                    _set_keys_aside(keys, new_keys)
+                    os.unlink(marker)
+                    return None
+                discard_copy(memory)  # nobody has written to it: they all come by here first
+            elif not old and not moving_keys:
+                return None
+            reason = None if unfinished else refusal()
+            if reason is None:
+                _move(catalog if old is not None else None, keys, memory, new_keys, leave=leave)
+            return reason
+    except OSError as error:
+        raise StoreError(
+            f"the memories cannot be moved from {os.path.basename(catalog)} to {memory}: {error.strerror}"
+        ) from error
+
+
+def divide(catalog: str, memory: str) -> None:
+    """Splits a store of an earlier version that nobody else has open. Raises `StoreError`, `OSError`."""
+    _create(memory)
+    with (
+        closing(sqlite3.connect(catalog, isolation_level=None)) as old,
+        closing(sqlite3.connect(memory, isolation_level=None)) as new,
+        translating(),
+    ):
+        old.execute("PRAGMA journal_mode = DELETE")
+        for connection in (old, new):
+            connection.execute("BEGIN IMMEDIATE")
+        _copy(old, new)
+        new.execute("COMMIT")
+        _verify(old, new)
+        _drop(old)
+        old.execute("COMMIT")
+
+
+def unasked(catalog: str, known: bool) -> str | None:
+    """Why the store of this catalog is not moved unasked; None where it may be."""
+    folder = os.path.dirname(catalog)
+    if os.path.islink(folder):
+        return "its folder is a link"
+    try:
+        check_untracked(catalog)
+    except StoreError:
+        return "git tracks it, so it may be somebody else's"
+    if os.stat(catalog if os.path.exists(catalog) else folder).st_uid not in (os.geteuid(), 0):
+        return "it belongs to another user"
+    return (
+        None if known else "this user has not used it before, so it may have come with a copy or an archive"
+    )
+
+
+def _move(catalog: str | None, keys: str, memory: str, new_keys: str, *, leave: bool) -> None:
+    folder = os.path.dirname(memory)
+    file_writing.replace(memory + _MARKER, _LEAVE if leave else b"", beneath=folder)
+    if keys != new_keys and os.path.isfile(keys):
+        content = files.read_file(keys, beneath=os.path.dirname(keys))
+        file_writing.replace(new_keys, content, beneath=folder)
+    count = 0
+    if catalog is not None:
+        count = _move_tables(catalog, memory, leave=leave)
+    if not leave:
+        _set_keys_aside(keys, new_keys)
+    os.unlink(memory + _MARKER)
+    left = (
+        ""
+        if leave
+        else f"; {os.path.basename(catalog or keys)}{MOVED} is a copy for an earlier version of ctx"
+    )
+    logger.warning("moved %d memories and scripts' values to %s%s", count, memory, left)
+
+
+def _set_keys_aside(keys: str, new_keys: str) -> None:
+    if keys != new_keys and os.path.isfile(keys) and os.path.isfile(new_keys):
+        os.replace(keys, keys + MOVED)
+
+
+def _move_tables(catalog: str, memory: str, *, leave: bool) -> int:
+    """Copies the tables to `memory`, and drops them from the catalog; how many rows people would miss."""
+    unfinished = memory + _UNFINISHED
+    discard_copy(unfinished)
+    connection = connect(catalog, read_only=True) if leave else connect(catalog, synchronous="FULL")
+    with closing(connection) as old, transaction(old, write=not leave):
+        needed = 3 * os.stat(catalog).st_size // 2
+        if file_writing.free_bytes(os.path.dirname(memory)) < min(needed, _size_of_tables(old) * 3):
+            raise StoreError("the disk has too little room to move the memories: free some, and try again")
+        _create(unfinished)
+        with closing(sqlite3.connect(unfinished, isolation_level=None)) as new, translating():
+            new.execute("PRAGMA journal_mode = DELETE")
+            new.execute("BEGIN")
+            _copy(old, new)
+            new.execute("COMMIT")
+            count = _verify(old, new)
+        if not leave:
+            _leave_copy(unfinished, catalog)
+        _sync(unfinished)
+        os.replace(unfinished, memory)
+        file_writing.sync_folder(os.path.dirname(memory))
+        if not leave:
+            with translating():
+                _drop(old)
+    return count
+
+
+def _leave_copy(path: str, catalog: str) -> None:
+    """For a downgrade: the tables as the earlier version had them, before they are brought up to date."""
+    shutil.copyfile(path, _create(f"{catalog}{MOVED}.unfinished"))
+    _sync(f"{catalog}{MOVED}.unfinished")
+    os.replace(f"{catalog}{MOVED}.unfinished", catalog + MOVED)
+    file_writing.sync_folder(os.path.dirname(catalog))
+
+
+def _create(path: str) -> str:
+    folder = os.path.dirname(path)
+    if os.path.lexists(path):
+        os.unlink(path)
+    os.close(files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, beneath=folder))
+    return path
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _size_of_tables(connection: sqlite3.Connection) -> int:
+    """About how many bytes the memories take, for the check of the disk."""
+    count = sum(
+        int(connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0])
+        for (name,) in _plain_tables(connection)
+    )
+    return (1 << 20) + 2048 * count
+
+
+def _plain_tables(connection: sqlite3.Connection) -> list[tuple[str]]:
+    """The tables that hold rows of their own: not the word index, and not what is inside of it."""
+    return connection.execute(
+        f"SELECT name FROM sqlite_master WHERE type = 'table' AND {_TABLES} AND name NOT GLOB 'memory_words*'"
+        " AND name != 'memory_vocabulary' ORDER BY name"
+    ).fetchall()
+
+
+def _copy(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
+    """The tables with their rows, then their indexes; the word index is filled anew by its own rows."""
+    new.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    new.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID")
+    new.executemany(
+        "INSERT INTO meta VALUES (?, ?)", old.execute(f"SELECT key, value FROM meta WHERE {_META}")
+    )
+    if holds_statements(old):
+        raise StoreError("the catalog holds a trigger, a view or a computed column, which ctx never makes")
+    names = [name for (name,) in _plain_tables(old)]
+    for (sql,) in old.execute(
+        f"SELECT sql FROM sqlite_master WHERE type = 'table' AND {_TABLES} AND sql IS NOT NULL"
+        " AND name NOT GLOB 'memory_words_*' ORDER BY name = 'memory_vocabulary'"
+    ).fetchall():
+        new.execute(sql)
+    for name in names:
+        cursor = old.execute(f"SELECT * FROM {name}")
+        marks = ", ".join("?" * len(cursor.description))
+        new.executemany(f"INSERT INTO {name} VALUES ({marks})", cursor)
+    if _has_words(old):
+        words = old.execute("SELECT rowid, terms FROM memory_words")
+        new.executemany("INSERT INTO memory_words (rowid, terms) VALUES (?, ?)", words)
+    for (sql,) in old.execute(
+        f"SELECT sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL AND tbl_name IN "
+        f"(SELECT name FROM sqlite_master WHERE type = 'table' AND {_TABLES})"
+    ).fetchall():
+        new.execute(sql)
+
+
+def _has_words(connection: sqlite3.Connection) -> bool:
+    select = "SELECT 1 FROM sqlite_master WHERE name = 'memory_words'"
+    return connection.execute(select).fetchone() is not None
+
+
+def _verify(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
+    """Compares every row of every table; how many memories and values there are. Raises `StoreError`."""
+    [verdict] = new.execute("PRAGMA quick_check(1)").fetchone()
+    count = 0
+    for (name,) in [*_plain_tables(old), *([("memory_words",)] if _has_words(old) else [])]:
+        rows, digest = _digest(old, name)
+        if verdict != "ok" or (rows, digest) != _digest(new, name):
+            raise StoreError(
+                f"the copy of `{name}` is not equal to what is in the catalog, and nothing was moved: "
+                "run `ctx doctor`"
+            )
+        count += rows if name in _ROWS else 0
+    return count
+
+
+def _digest(connection: sqlite3.Connection, name: str) -> tuple[int, str]:
+    columns = "rowid, terms" if name == "memory_words" else "*"
+    count, digest = 0, hashlib.sha256()
+    for row in _in_order(connection, name, columns):
+        count += 1
+        digest.update(repr(row).encode("utf-8", "surrogatepass"))
+    return count, digest.hexdigest()
+
+
+def _in_order(connection: sqlite3.Connection, name: str, columns: str) -> Iterator[tuple[object, ...]]:
+    keys = [
+        row[0]
+        for row in connection.execute(
+            f"SELECT name FROM pragma_table_info('{name}') WHERE pk > 0 ORDER BY pk"
+        )
+    ]
+    return iter(connection.execute(f"SELECT {columns} FROM {name} ORDER BY {', '.join(keys) or 'rowid'}"))
+
+
+def _drop(old: sqlite3.Connection) -> None:
+    """Drops the tables. What they held is overwritten: it must not outlast what is erased later."""
+    old.execute("PRAGMA secure_delete = 1")
+    for name in ("memory_vocabulary", "memory_words"):
+        old.execute(f"DROP TABLE IF EXISTS {name}")
+    for (name,) in _plain_tables(old):
+        old.execute(f"DROP TABLE {name}")
+    old.execute(f"DELETE FROM meta WHERE {_META}")
