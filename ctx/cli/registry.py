@@ -27,8 +27,8 @@ def run(command: str, args: Namespace) -> int:
 def add_options(command: str, options: Parser) -> None:
     describe(
         options,
-        "Install Lua tools, connectors and agents that others share in a git repository. They are pinned to a\n"
-        "commit and checked by hash; none runs before you `ctx trust` it.",
+        "Install Lua tools, connectors and agents that others share in a git repository, pinned to a\n"
+        "commit and checked by hash. None runs before you `ctx trust` it.",
         "ctx registry install team https://example.org/team.git",
         "ctx registry list",
         json=True,
