@@ -45,6 +45,7 @@ def run(command: str, args: Namespace) -> int:
     if project.config is None:
         lines = [f"There is {NO_PROJECT}."]
     elif not project.config.stored:
+        answer |= {"documents": 0, "chunks": 0, "pending": 0, "sources": []}
         lines = [
             f"configuration  {plain(project.config.path or '')}",
             "Nothing is indexed yet; run `ctx index`.",
