@@ -1,7 +1,7 @@
 """What a server serves: a workspace and its configuration become services, settings and MCP's door."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -73,8 +73,12 @@ def _pack_policies(workspace: Workspace) -> "tuple[PackPolicy, ...]":
     return pack_policies(workspace.packs)
 
 
-def mcp_server(workspace: Workspace, work: "Work", auth: "Callable[[Context], Auth]") -> "McpServer":
-    """MCP over a workspace with its packs. The endpoint of a pack or a bank shows no other."""
+def mcp_server(
+    workspace: Workspace, work: "Work", auth: "Callable[[Context], Auth]", notes: Sequence[str] = ()
+) -> "McpServer":
+    """MCP over a workspace with its packs. The endpoint of a pack or a bank shows no other. `notes` are added
+    to the instructions.
+    """
     from ctx.server.mcp import McpServer
 
     packs = workspace.packs
@@ -83,7 +87,7 @@ def mcp_server(workspace: Workspace, work: "Work", auth: "Callable[[Context], Au
         from ctx.server.profiles import profiles  # see `_pack_routes`
 
         profile = profiles(workspace.toolbox, packs)
-    instructions = [pack.instructions for pack in packs]
+    instructions = [*notes, *(pack.instructions for pack in packs)]
     methods = sorted({method for pack in packs for method in pack.dialect.methods})
     return McpServer(
         workspace.toolbox,

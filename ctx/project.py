@@ -1,4 +1,4 @@
-"""Where a project is: its configuration file, and the folder that its paths are relative to."""
+"""Where a project is: its configuration file, and the folder its paths are relative to."""
 
 import os
 import re
@@ -8,7 +8,6 @@ from typing import NamedTuple
 from ctx.errors import ConfigError
 
 PLACES = ("ctx.toml", ".ctx/config.toml", "config/ctx.toml")
-_MAX_CLIENT_NAME = 32  # characters: clients put it before every tool's name, which models allow 64
 _INNER = ("config", ".ctx")  # the folders of PLACES: the project is the one that holds them
 
 
@@ -85,19 +84,20 @@ def _upward(folder: str, home: str | None) -> Iterator[str]:
 
 
 def project_root(path: str) -> str:
-    """What relative paths are relative to: the folder that holds the file, or its parent where that is
-    `config` or `.ctx`.
+    """What relative paths are relative to: the folder of the file, or its parent if that is `config` or
+    `.ctx`.
     """
     folder = os.path.dirname(os.path.abspath(path))
     return os.path.dirname(folder) if os.path.basename(folder) in _INNER else folder
 
 
-def client_name(root: str) -> str:
-    """What a client is to call the server of the project in that folder: the same every time, and another one
-    for each project.
+def client_name(root: str, most: int = 20) -> str:
+    """The name of a project's server in the user's own files of clients, such as `ctx-notes`.
+
+    Clients put it before every tool's name, and allow about 60 characters for both.
     """
     words = re.sub(r"[^a-z0-9]+", "-", os.path.basename(root).lower()).strip("-")
-    return f"ctx-{words}"[:_MAX_CLIENT_NAME].rstrip("-") if words and words != "ctx" else "ctx"
+    return f"ctx-{words}"[:most].rstrip("-") if words and words != "ctx" else "ctx"
 
 
 def trusted_as(path: str) -> str:
@@ -111,6 +111,6 @@ def trusted_as(path: str) -> str:
 
 
 def shown_path(path: str) -> str:
-    """How messages name a configuration: from the working folder where it lies below it, else whole."""
+    """A configuration's path for messages: relative if it is below the working folder."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

@@ -8,7 +8,7 @@ import pytest
 import tomli
 from kit import ROOT
 
-from ctx.cli.trust import MAX_LINE
+from ctx.cli.configuration import MAX_LINE
 from ctx.config.trust import asked, requests
 
 HOSTILE = {

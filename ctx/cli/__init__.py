@@ -7,14 +7,13 @@ args)`, which returns the exit code. A module is imported when its command is us
 import errno
 import os
 import sys
-from argparse import REMAINDER, SUPPRESS, ArgumentTypeError, RawDescriptionHelpFormatter
+from argparse import REMAINDER, SUPPRESS, ArgumentTypeError
 from importlib import import_module
 from typing import Any
 
 from ctx import __version__
-from ctx.cli.common import plain, print_json
-from ctx.cli.logs import guard_last_resort
 from ctx.cli.options import Parser, parse
+from ctx.cli.output import format_unhandled_logs, plain, print_json, warn
 from ctx.errors import (
     BadRequest,
     ConfigError,
@@ -26,68 +25,79 @@ from ctx.errors import (
 )
 from ctx.text import nearest
 
-# name -> (module, what it does)
+# name -> (module, purpose)
 COMMANDS = {
-    "init": ("ctx.cli.init", "write a configuration for this folder"),
-    "index": ("ctx.cli.index", "bring the index up to date with the sources"),
-    "sync": ("ctx.cli.index", "the same as index"),
-    "serve": ("ctx.cli.serve", "serve REST and MCP over HTTP: ctx serve mcp"),
-    "mcp": ("ctx.cli.pipes", "serve MCP on standard input and output"),
+    "init": ("ctx.cli.sources", "write a configuration for this folder"),
+    "add": ("ctx.cli.sources", "add a folder, repository or site to the sources"),
+    "remove": ("ctx.cli.sources", "remove a source and its documents"),
+    "index": ("ctx.cli.index", "bring the index up to date"),
+    "status": ("ctx.cli.status", "show sources, index, memory, servers and clients"),
+    "doctor": ("ctx.cli.doctor", "check everything, and fix what can be fixed"),
     "search": ("ctx.cli.search", "search the index"),
-    "eval": ("ctx.cli.eval", "ask your own questions, and see what is missed and why"),
-    "get": ("ctx.cli.get", "print a document, by id or path, or some of its lines"),
-    "outline": ("ctx.cli.navigate", "list the definitions of a file, or the headings of a page"),
-    "symbol": ("ctx.cli.navigate", "show where a name is defined and used"),
-    "sources": ("ctx.cli.inspect", "list the sources and their health"),
-    "stats": ("ctx.cli.inspect", "count documents, chunks and embeddings"),
-    "export": ("ctx.cli.inspect", "write every document as JSON"),
-    "import": ("ctx.cli.imports", "take over a configuration of Context Harness"),
-    "embed": (
-        "ctx.cli.embed",
-        "embed what is pending or everything; drop a replaced model's embeddings",
-    ),
-    "worker": ("ctx.cli.worker", "index and embed beside other machines that share a database"),
+    "get": ("ctx.cli.search", "print a document, or some of its lines"),
+    "outline": ("ctx.cli.search", "list the definitions of a file, or the headings of a page"),
+    "symbol": ("ctx.cli.search", "show where a name is defined and used"),
+    "serve": ("ctx.cli.serve", "serve REST, MCP and the page over HTTP"),
+    "mcp": ("ctx.cli.serve", "serve MCP on standard input and output"),
+    "connect": ("ctx.cli.connect", "connect an editor or an agent"),
+    "memory": ("ctx.cli.memory", "read, correct, forget and move memories"),
+    "docs": ("ctx.cli.docs", "read this documentation offline"),
+    "eval": ("ctx.cli.eval", "measure search with questions of your own"),
+    "backup": ("ctx.cli.stores", "write the store to one file"),
+    "restore": ("ctx.cli.stores", "replace the store by a backup"),
+    "migrate": ("ctx.cli.stores", "move the store to a database, or back"),
+    "worker": ("ctx.cli.index", "index and embed for machines that share a database"),
+    "key": ("ctx.cli.key", "create, list and revoke keys"),
+    "trust": ("ctx.cli.trust", "trust a configuration and its scripts"),
     "tool": ("ctx.cli.extensions", "list, call, write and test tools"),
     "connector": ("ctx.cli.extensions", "write and test connector scripts"),
     "agent": ("ctx.cli.extensions", "list, write and test agents"),
-    "trust": ("ctx.cli.trust", "trust this project's configuration and the scripts of its .ctx folder"),
-    "registry": ("ctx.cli.registry", "install tools, connectors and agents that others share"),
-    "pack": ("ctx.cli.extensions", "list the memory packs and where they are served"),
-    "memory": ("ctx.cli.memory", "look into the memories, correct, forget and move them"),
-    "migrate": ("ctx.cli.migrate", "move the catalog to a database of several machines, or back"),
-    "backup": ("ctx.cli.backup", "write the store to one file, also while a server runs"),
-    "restore": ("ctx.cli.backup", "make the store anew from such a file"),
-    "key": ("ctx.cli.key", "create, list and revoke keys"),
-    "connect": ("ctx.cli.connect", "connect an editor or an agent to this server"),
-    "projects": ("ctx.cli.running", "list the servers that run on this machine"),
-    "service": ("ctx.cli.service", "serve this project in the background (systemd, launchd)"),
-    "completions": ("ctx.cli.completions", "print what bash, zsh or fish complete"),
-    "docs": ("ctx.cli.docs", "read the documentation of this version, offline"),
+    "registry": ("ctx.cli.registry", "install scripts that others share"),
+    "import": ("ctx.cli.exchange", "take over a Context Harness configuration, or embeddings"),
+    "export": ("ctx.cli.exchange", "write every document as JSON or Parquet"),
     "openapi": ("ctx.cli.serve", "print the OpenAPI description"),
-    "doctor": (
-        "ctx.cli.doctor",
-        "check the installation, the store and the sandbox; mend what can be mended",
-    ),
+    "service": ("ctx.cli.service", "run the server in the background"),
+    "completions": ("ctx.cli.docs", "print a completion script for your shell"),
+    "embed": ("ctx.cli.index", "embed what is pending, or everything again"),
+    "pack": ("ctx.cli.extensions", "list the memory packs"),
+    "sync": ("ctx.cli.index", "the same as index"),
+    "sources": ("ctx.cli.status", "the same as status"),
+    "stats": ("ctx.cli.status", "the same as status"),
+    "projects": ("ctx.cli.status", "the same as status"),
 }
+GROUPS = {
+    "set up": ("init", "add", "remove"),
+    "keep up to date": ("index", "status", "doctor"),
+    "find": ("search", "get", "outline", "symbol"),
+    "use from an agent or a browser": ("serve", "mcp", "connect"),
+    "more": ("memory", "log", "docs"),
+}
+HIDDEN = ("embed", "pack", "sync", "sources", "stats", "projects")  # older names
+FURTHER = tuple(
+    name for name in COMMANDS if name not in HIDDEN and not any(name in names for names in GROUPS.values())
+)
+EXAMPLES = """\
+  ctx add ~/notes && ctx search "how do we release"
+  ctx connect claude-code
+  ctx serve"""
 
 # What users of other tools type, and what to use here.
 ELSEWHERE = {
-    "add": "sources stand in ctx.toml: [connectors.filesystem.NAME]; `ctx init` writes one for this folder",
-    "ls": "`ctx sources` lists the sources, `ctx export` every document",
-    "list": "`ctx sources` lists the sources, `ctx tool list` the tools",
-    "status": "`ctx sources` says how each source does, `ctx stats` counts, `ctx doctor` checks",
-    "open": "`ctx get PATH` prints a document; `ctx serve mcp` has a page to look around in",
-    "query": "`ctx search WORDS` searches; `--mode hybrid` by words and meaning",
-    "find": "`ctx search WORDS` searches; `--mode hybrid` by words and meaning",
-    "start": "`ctx serve mcp` serves here, `ctx service install` in the background",
+    "ls": "`ctx status` lists the sources, `ctx export` every document",
+    "list": "`ctx status` lists the sources, `ctx tool list` the tools",
+    "open": "`ctx get PATH` prints a document; `ctx serve` has a page to look around in",
+    "query": "`ctx search WORDS` searches",
+    "find": "`ctx search WORDS` searches",
+    "start": "`ctx serve` serves here, `ctx service install` in the background",
     "update": "`ctx index` brings the index up to date",
     "version": "`ctx --version` prints it",
-    "ps": "`ctx projects` lists the servers that run",
+    "ps": "`ctx status` lists the servers that run",
 }
 
-# These write the user's own project files, which others may read; everything else that ctx writes is private
-# to its owner.
-SHARED_WORK = ("init", "import", "connect", "tool", "connector", "agent", "registry", "openapi")
+# These write files of a project, which others may read; all other files that ctx writes are private.
+SHARED_WORK = frozenset(
+    ("init", "add", "remove", "import", "connect", "tool", "connector", "agent", "registry", "openapi")
+)
 
 EXIT_CODES: tuple[tuple[type[CtxError], int], ...] = (
     (ConfigError, 2),
@@ -106,7 +116,7 @@ def main(argv: list[str] | None = None) -> int:
     """
     _repair_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    as_json = "--json" in arguments
+    as_json = "--json" in arguments or "-j" in arguments
     try:
         code = _run(arguments)
         sys.stdout.flush()
@@ -120,14 +130,18 @@ def main(argv: list[str] | None = None) -> int:
         _close(sys.stdout.fileno())
         return 0
     except OSError as error:
-        return _fail_of_system(error, as_json)
+        if error.errno == errno.ENOSPC:
+            _close(sys.stdout.fileno())
+            return _fail(StoreError("the disk is full: free some space and try again"), False)
+        subject = f"{error.filename}: " if error.filename else ""
+        return _fail(CtxError(f"{subject}{error.strerror or error}"), as_json)
     except Exception as error:  # a bug of ours, or a store with content that ctx never writes
         if os.environ.get("CTX_TRACEBACK"):
             raise
         return _fail(
             CtxError(
-                f"this should not happen ({type(error).__name__}: {error}): `ctx doctor` looks whether the "
-                "store is sound, and with CTX_TRACEBACK=1 the same command says where it happened"
+                f"this should not happen ({type(error).__name__}: {error}): `ctx doctor` checks the store, "
+                "and with CTX_TRACEBACK=1 the same command says where it happened"
             ),
             as_json,
         )
@@ -135,8 +149,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["help"]:
-        arguments = [*arguments[1:2], "--help"]
-    overview = _overview()
+        arguments = [*arguments[1:], "--help"]
+    overview = _overview(everything="--all" in arguments)
     try:
         called = overview.parse_args(arguments)
         if called.command is None:
@@ -150,24 +164,36 @@ def _run(arguments: list[str]) -> int:
         return int(end.code or 0)
     if called.command not in SHARED_WORK:
         os.umask(0o077)
-    guard_last_resort()
+    format_unhandled_logs()
     code: int = import_module(COMMANDS[called.command][0]).run(called.command, args)
     return code
 
 
-def _overview() -> Parser:
-    """The parser of `ctx` itself: what stands before the command, and which command it is."""
-    lines = [f"  {name:<11} {purpose}" for name, (_, purpose) in COMMANDS.items()]
+def _overview(*, everything: bool) -> Parser:
+    """The parser of `ctx` itself: the options before the command, and the command."""
+    groups = {**GROUPS, "less often needed": FURTHER} if everything else GROUPS
+    lines = []
+    for title, names in groups.items():
+        rows = [f"  {name:<11} {COMMANDS[name][1]}" for name in names if name in COMMANDS]
+        lines += [f"{title}:", *rows, ""]
     overview = Parser(
         prog="ctx",
         usage="ctx [--config PATH] COMMAND ...",
-        description="A local-first context server.",
-        epilog="\n".join(["commands:", *lines, "", "`ctx COMMAND --help` says more of each."]),
-        formatter_class=RawDescriptionHelpFormatter,
+        description="Search your folders, repositories and sites; serve them to agents.",
+        epilog="\n".join(
+            [
+                *lines,
+                "examples:",
+                EXAMPLES,
+                "",
+                "`ctx COMMAND --help` explains one; `ctx --help --all` lists all.",
+            ]
+        ),
         allow_abbrev=False,
     )
     overview.add_argument("--config", metavar="PATH", help="the configuration file")
     overview.add_argument("-V", "--version", action="version", version=f"ctx {__version__}")
+    overview.add_argument("--all", action="store_true", help=SUPPRESS)
     overview.add_argument("command", nargs="?", type=_command_name, metavar="COMMAND", help=SUPPRESS)
     overview.add_argument("arguments", nargs=REMAINDER, help=SUPPRESS)
     return overview
@@ -186,8 +212,9 @@ def whole_parser() -> Parser:
     whole.add_argument("--version", action="version", version=f"ctx {__version__}")
     commands: Any = whole.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     for name, (module, purpose) in COMMANDS.items():
-        options = commands.add_parser(name, help=purpose, allow_abbrev=False)
-        import_module(module).add_options(name, options)
+        if name not in HIDDEN:
+            options = commands.add_parser(name, help=purpose, allow_abbrev=False)
+            import_module(module).add_options(name, options)
     return whole
 
 
@@ -207,17 +234,6 @@ def _close(descriptor: int) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
-def _open_streams() -> None:
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
-    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
-    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
-    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
-
-
 def _repair_streams() -> None:
     """Replaces closed standard streams (`>&-`) by the null device.
 
@@ -225,7 +241,14 @@ def _repair_streams() -> None:
     and be overwritten by what is printed.
     """
     if None in (sys.stdin, sys.stdout, sys.stderr):
-        _open_streams()
+        for number in range(3):
+            try:
+                os.fstat(number)
+            except OSError:
+                os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+        sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+        sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+        sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
     if sys.stdout.encoding.lower() != "utf-8":
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # Latin-1 lacks letters
 
@@ -241,15 +264,7 @@ def _fail(error: CtxError, as_json: bool) -> int:
             sys.stdout.flush()
         else:
             lines = error.message.split("\n") if isinstance(error, ConfigError) else [error.message]
-            print("Error: " + "\n       ".join(map(plain, lines)), file=sys.stderr)
+            warn("Error: " + "\n       ".join(map(plain, lines)))
     except OSError:  # nobody reads it any more, or the disk is full
         _close((sys.stdout if as_json else sys.stderr).fileno())
     return code
-
-
-def _fail_of_system(error: OSError, as_json: bool) -> int:
-    if error.errno == errno.ENOSPC:
-        _close(sys.stdout.fileno())
-        return _fail(StoreError("the disk is full: free some space and try again"), False)
-    subject = f"{error.filename}: " if error.filename else ""
-    return _fail(CtxError(f"{subject}{error.strerror or error}"), as_json)

@@ -1,305 +1,286 @@
-"""The programs that `ctx connect` knows: where each keeps its servers, and what an entry looks like there.
+"""The clients that `ctx connect` knows: where each keeps its MCP servers, and what an entry looks like.
 
-Every row names the page that it was written after and when that was read. Where a client's documentation
-names no file, or one that is not ours to edit as text, the row has none, and the entry is printed to be
-pasted.
+Each row names the page that it was written from and when that was read. A row without files is printed, to
+be pasted.
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from ctx.cli.entries import Entry
+from ctx.types import JSON
+
+Entry = dict[str, JSON]
 
 
-class Server(NamedTuple):
-    """What a client is to be told: an address, or a command that it starts."""
+@dataclass(frozen=True)
+class Server:
+    """What an entry leads to: a command that the client starts (`stdio`), or an address."""
 
-    url: str
     command: str
-    arguments: tuple[str, ...]  # of `ctx`, for a client that starts it
-    key_env: str | None
-    piped: bool
+    arguments: tuple[str, ...]
+    url: str = ""
+    key_env: str | None = None
+    stdio: bool = True
 
 
-class Client(NamedTuple):
-    """One client. `user` and `project` are its files: `~`, `{config}` (XDG) and `{apps}` (a desktop program's
-    own folder) are filled in. Without `user` the entry is printed, and `then` says where it goes.
+@dataclass(frozen=True, kw_only=True)
+class Client:
+    """One client. In paths, `{NAME|DEFAULT}` is an environment variable and `{apps}` the folder of desktop
+    programs.
     """
 
     title: str
-    user: str | None
-    project: str | None
-    entry: Callable[[Server], Entry]
+    user: str | None = None  # the user's file
+    project: str | None = None  # a project's file
     then: str  # what to do next
-    source: str  # the documentation it was written after
+    source: str  # the documentation page
     checked: str  # when that was read
-    key: str = "mcpServers"  # of the table of servers
-    form: str = "json"  # json | jsonc (with comments and trailing commas) | toml | yaml
-    pipes_only: bool = False
-    key_by_reference: bool = True  # its entries can name an environment variable in a header
+    key: str = "mcpServers"  # the table of servers
+    form: str = "json"  # json (comments are read) or toml
+    types: tuple[str, str] | None = None  # the value of `type` for an address, and for a command
+    address: str = "url"  # the key of an address
+    key_reference: str | None = "${%s}"  # a variable in a header; None: the client cannot refer to one
+    extra: Mapping[str, JSON] | None = None
+    stdio_only: bool = False
+    special: Callable[[Server], Entry] | None = None  # an entry of another shape
+
+    def entry(self, server: Server) -> Entry:
+        """The client's entry for a server."""
+        if self.special:
+            return self.special(server)
+        entry: Entry = {"type": self.types[server.stdio]} if self.types else {}
+        if server.stdio:
+            entry |= {"command": server.command, "args": list(server.arguments)}
+        else:
+            entry[self.address] = server.url
+            if server.key_env and self.key_reference:
+                entry["headers"] = {"Authorization": f"Bearer {self.key_reference % server.key_env}"}
+        return entry | dict(self.extra or {})
 
 
 def expanded(path: str) -> str:
     """A client's file on this machine."""
-    home = os.path.expanduser("~")
-    config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
-    apps = os.path.join(home, "Library/Application Support") if sys.platform == "darwin" else config
-    return os.path.expanduser(path).replace("{config}", config).replace("{apps}", apps)
+    apps = "~/Library/Application Support" if sys.platform == "darwin" else "{XDG_CONFIG_HOME|~/.config}"
+    path = path.replace("{apps}", apps)
+    path = re.sub(r"\{(\w+)\|([^}]*)\}", lambda match: os.environ.get(match[1]) or match[2], path)
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def installed(client: Client) -> bool:
-    """Whether this user seems to have the client: its file is there, or the folder that is its own."""
+    """Whether this user seems to have the client: its file is there, or its folder."""
     if client.user is None:
         return False
     path = expanded(client.user)
     folder = os.path.dirname(path)
-    # A file for each server, in a folder.
-    client_folder = os.path.dirname(folder) if client.form == "yaml" else folder
-    return os.path.exists(path) or (client_folder != os.path.expanduser("~") and os.path.isdir(client_folder))
-
-
-# -- entries -------------------------------------------------------------------------------------------------
-
-
-def _started(server: Server) -> Entry:
-    return {"command": server.command, "args": list(server.arguments)}
-
-
-class Addressed(NamedTuple):
-    """An entry with its address under `address`, a key as `reference` (with `%s` for the variable), a `type`
-    for each of the two ways where the client asks for one, and what else it wants.
-    """
-
-    address: str = "url"
-    reference: str = "${%s}"
-    types: tuple[str, str] | None = None
-    extra: tuple[tuple[str, object], ...] = ()
-
-    def entry(self, server: Server) -> Entry:
-        entry: Entry = {}
-        if self.types:
-            entry["type"] = self.types[server.piped]
-        if server.piped:
-            return {**entry, **_started(server), **dict(self.extra)}
-        entry[self.address] = server.url
-        if server.key_env:
-            entry["headers"] = {"Authorization": f"Bearer {self.reference % server.key_env}"}
-        return {**entry, **dict(self.extra)}
+    return os.path.exists(path) or (folder != os.path.expanduser("~") and os.path.isdir(folder))
 
 
 def _codex(server: Server) -> Entry:
-    if server.piped:
-        return _started(server)
+    if server.stdio:
+        return {"command": server.command, "args": list(server.arguments)}
     return {"url": server.url, **({"bearer_token_env_var": server.key_env} if server.key_env else {})}
 
 
-def _continue(server: Server) -> Entry:
-    if server.piped:
-        return {"type": "stdio", **_started(server)}
-    entry: Entry = {"type": "streamable-http", "url": server.url}
-    if server.key_env:
-        entry["requestOptions"] = {
-            "headers": {"Authorization": f"Bearer ${{{{ secrets.{server.key_env} }}}}"}
-        }
-    return entry
-
-
 def _opencode(server: Server) -> Entry:
-    if server.piped:
+    if server.stdio:
         return {"type": "local", "command": [server.command, *server.arguments], "enabled": True}
     return {"type": "remote", "url": server.url, "enabled": True}
 
 
 def _goose(server: Server) -> Entry:
-    if server.piped:
-        return {
-            "type": "stdio",
-            "cmd": server.command,
-            "args": list(server.arguments),
-            "enabled": True,
-            "timeout": 300,
-        }
-    return {"type": "streamable_http", "uri": server.url, "enabled": True, "timeout": 300}
+    if server.stdio:
+        way: Entry = {"type": "stdio", "cmd": server.command, "args": list(server.arguments)}
+    else:
+        way = {"type": "streamable_http", "uri": server.url}
+    return {**way, "enabled": True, "timeout": 300}
 
 
 CLIENTS: Mapping[str, Client] = {
     "cursor": Client(
-        "Cursor",
-        "~/.cursor/mcp.json",
-        ".cursor/mcp.json",
-        Addressed(reference="${env:%s}").entry,
-        "Cursor sees it at once: Settings > MCP.",
-        "https://cursor.com/docs/mcp",
-        "2026-11",
+        title="Cursor",
+        user="~/.cursor/mcp.json",
+        project=".cursor/mcp.json",
+        key_reference="${env:%s}",
+        then="Cursor sees it at once: Settings > MCP.",
+        source="https://cursor.com/docs/mcp",
+        checked="2026-11",
     ),
     "claude-code": Client(
-        "Claude Code",
-        "~/.claude.json",
-        ".mcp.json",
-        Addressed(types=("http", "stdio")).entry,
-        "In a new session, /mcp shows it.",
-        "https://code.claude.com/docs/en/mcp",
-        "2026-11",
+        title="Claude Code",
+        user="{CLAUDE_CONFIG_DIR|~}/.claude.json",
+        project=".mcp.json",
+        types=("http", "stdio"),
+        then="In a new session, /mcp shows it.",
+        source="https://code.claude.com/docs/en/mcp",
+        checked="2026-11",
     ),
     "claude-desktop": Client(
-        "Claude Desktop",
-        "{apps}/Claude/claude_desktop_config.json",
-        None,
-        Addressed().entry,
-        "Quit Claude Desktop and start it again.",
-        "https://modelcontextprotocol.io/docs/develop/connect-local-servers",
-        "2026-11",
-        pipes_only=True,
+        title="Claude Desktop",
+        user="{apps}/Claude/claude_desktop_config.json",
+        then="Quit Claude Desktop and start it again.",
+        source="https://modelcontextprotocol.io/docs/develop/connect-local-servers",
+        checked="2026-11",
+        stdio_only=True,
     ),
     "vscode": Client(
-        "VS Code",
-        "{apps}/Code/User/mcp.json",
-        ".vscode/mcp.json",
-        Addressed(types=("http", "stdio")).entry,
-        "Command palette > MCP: List Servers > Start.",
-        "https://code.visualstudio.com/docs/copilot/reference/mcp-configuration",
-        "2026-11",
+        title="VS Code",
+        user="{apps}/Code/User/mcp.json",
+        project=".vscode/mcp.json",
         key="servers",
-        form="jsonc",
-        key_by_reference=False,  # ${env:X} in a header is sent as it stands: microsoft/vscode#336232
+        types=("http", "stdio"),
+        key_reference=None,  # ${env:X} in a header is sent as it is: microsoft/vscode#336232
+        then="Command palette > MCP: List Servers > Start.",
+        source="https://code.visualstudio.com/docs/copilot/reference/mcp-configuration",
+        checked="2026-11",
     ),
     "codex": Client(
-        "Codex",
-        "~/.codex/config.toml",
-        ".codex/config.toml",
-        _codex,
-        "A new session has it; a project's file counts where the project is trusted.",
-        "https://developers.openai.com/docs/extend/mcp",
-        "2026-11",
+        title="Codex",
+        user="{CODEX_HOME|~/.codex}/config.toml",
+        project=".codex/config.toml",
         key="mcp_servers",
         form="toml",
+        special=_codex,
+        then="A new session has it.",
+        source="https://developers.openai.com/docs/extend/mcp",
+        checked="2026-11",
     ),
     "windsurf": Client(
-        "Windsurf",
-        "~/.codeium/windsurf/mcp_config.json",
-        None,
-        Addressed("serverUrl", "${env:%s}").entry,
-        "Cascade > MCP servers > Refresh.",
-        "https://docs.windsurf.com/windsurf/cascade/mcp",
-        "2026-11",
+        title="Windsurf",
+        user="~/.codeium/windsurf/mcp_config.json",
+        address="serverUrl",
+        key_reference="${env:%s}",
+        then="Cascade > MCP servers > Refresh.",
+        source="https://docs.windsurf.com/windsurf/cascade/mcp",
+        checked="2026-11",
+    ),
+    "antigravity": Client(
+        title="Antigravity",
+        user="~/.gemini/config/mcp_config.json",
+        project=".agents/mcp_config.json",
+        address="serverUrl",
+        key_reference=None,
+        then="Agent panel > ... > MCP Servers > Refresh.",
+        source="https://antigravity.google/docs/mcp",
+        checked="2026-11-28",
+    ),
+    "kiro": Client(
+        title="Kiro",
+        user="~/.kiro/settings/mcp.json",
+        project=".kiro/settings/mcp.json",
+        then="Kiro sees it at once: Kiro panel > MCP Servers.",
+        source="https://kiro.dev/docs/mcp/configuration",
+        checked="2026-11-28",
+    ),
+    "amp": Client(
+        title="Amp",
+        user="{XDG_CONFIG_HOME|~/.config}/amp/settings.json",
+        project=".amp/settings.json",
+        key="amp.mcpServers",
+        then="`amp mcp list` shows it; a project's server has to be approved: `amp mcp approve ctx`.",
+        source="https://ampcode.com/manual",
+        checked="2026-11-28",
     ),
     "lmstudio": Client(
-        "LM Studio",
-        "~/.lmstudio/mcp.json",
-        None,
-        Addressed().entry,
-        "LM Studio sees it at once: Program > Install.",
-        "https://lmstudio.ai/docs/app/mcp",
-        "2026-11",
-        key_by_reference=False,
+        title="LM Studio",
+        user="~/.lmstudio/mcp.json",
+        key_reference=None,
+        then="LM Studio sees it at once: Program > Install.",
+        source="https://lmstudio.ai/docs/app/mcp",
+        checked="2026-11",
     ),
     "continue": Client(
-        "Continue",
-        "~/.continue/mcpServers/ctx.yaml",
-        ".continue/mcpServers/ctx.yaml",
-        _continue,
-        "Reload the window; agent mode lists its tools. A key is looked up in Continue's .env files first.",
-        "https://docs.continue.dev/customize/deep-dives/mcp",
-        "2026-11",
-        form="yaml",
+        title="Continue",
+        user="~/.continue/mcpServers/ctx.json",
+        project=".continue/mcpServers/ctx.json",
+        types=("streamable-http", "stdio"),
+        key_reference=None,
+        then="Reload the window; agent mode lists its tools.",
+        source="https://docs.continue.dev/customize/deep-dives/mcp",
+        checked="2026-11",
     ),
     "gemini-cli": Client(
-        "Gemini CLI",
-        "~/.gemini/settings.json",
-        ".gemini/settings.json",
-        Addressed("httpUrl").entry,  # `url` would be an SSE endpoint there
-        "In a new session, /mcp shows it.",
-        "https://github.com/google-gemini/gemini-cli/blob/main/docs/tools/mcp-server.md",
-        "2026-11-22",
-        key_by_reference=False,  # variables are filled in under `env` alone
+        title="Gemini CLI",
+        user="~/.gemini/settings.json",
+        project=".gemini/settings.json",
+        address="httpUrl",  # `url` would be an SSE endpoint
+        key_reference=None,  # variables are replaced under `env` alone
+        then="In a new session, /mcp shows it.",
+        source="https://github.com/google-gemini/gemini-cli/blob/main/docs/tools/mcp-server.md",
+        checked="2026-11-22",
     ),
     "zed": Client(
-        "Zed",
-        "{config}/zed/settings.json",
-        ".zed/settings.json",
-        Addressed().entry,
-        "Zed sees it at once: Settings > AI > MCP Servers.",
-        "https://zed.dev/docs/ai/mcp",
-        "2026-11-22",
+        title="Zed",
+        user="{XDG_CONFIG_HOME|~/.config}/zed/settings.json",
+        project=".zed/settings.json",
         key="context_servers",
-        form="jsonc",
-        key_by_reference=False,
+        key_reference=None,
+        then="Zed sees it at once: Settings > AI > MCP Servers.",
+        source="https://zed.dev/docs/ai/mcp",
+        checked="2026-11-22",
     ),
     "copilot-cli": Client(
-        "GitHub Copilot CLI",
-        "~/.copilot/mcp-config.json",
-        ".github/mcp.json",
-        Addressed(types=("http", "local"), extra=(("tools", ["*"]),)).entry,
-        "In a new session, /mcp show lists it.",
-        "https://docs.github.com/en/copilot/how-tos/copilot-cli/customize-copilot/add-mcp-servers",
-        "2026-11-22",
-        key_by_reference=False,
+        title="GitHub Copilot CLI",
+        user="{COPILOT_HOME|~/.copilot}/mcp-config.json",
+        project=".github/mcp.json",
+        types=("http", "local"),
+        extra={"tools": ["*"]},
+        key_reference=None,
+        then="In a new session, /mcp show lists it.",
+        source="https://docs.github.com/en/copilot/how-tos/copilot-cli/customize-copilot/add-mcp-servers",
+        checked="2026-11-22",
     ),
     "opencode": Client(
-        "OpenCode",
-        "{config}/opencode/opencode.json",
-        "opencode.json",
-        _opencode,
-        "A new session has it; `opencode mcp list` shows it.",
-        "https://opencode.ai/docs/mcp-servers/",
-        "2026-11-22",
+        title="OpenCode",
+        user="{XDG_CONFIG_HOME|~/.config}/opencode/opencode.json",
+        project="opencode.json",
         key="mcp",  # the shape of version 1, which version 2 reads too: https://opencode.ai/docs/migrate-v1/
-        form="jsonc",
-        key_by_reference=False,
+        special=_opencode,
+        key_reference=None,
+        then="A new session has it; `opencode mcp list` shows it.",
+        source="https://opencode.ai/docs/mcp-servers/",
+        checked="2026-11-22",
     ),
     "roo": Client(
-        "Roo Code",
-        None,
-        ".roo/mcp.json",
-        Addressed(types=("streamable-http", "stdio")).entry,
-        "Roo Code > MCP > Edit Global MCP, which opens mcp_settings.json; "
-        "`--scope project` writes .roo/mcp.json, which it finds by itself.",
-        "https://docs.roocode.com/features/mcp/using-mcp-in-roo",
-        "2026-11-22",
-        key_by_reference=False,
+        title="Roo Code",
+        project=".roo/mcp.json",
+        types=("streamable-http", "stdio"),
+        key_reference=None,
+        then="Roo Code > MCP > Edit Global MCP, which opens mcp_settings.json.",
+        source="https://docs.roocode.com/features/mcp/using-mcp-in-roo",
+        checked="2026-11-22",
     ),
     "cline": Client(
-        "Cline",
-        None,
-        None,
-        Addressed(types=("streamableHttp", "stdio")).entry,
-        "Cline > MCP Servers > Configure > Configure MCP Servers; where that file is differs by version.",
-        "https://docs.cline.bot/mcp/adding-and-configuring-servers",
-        "2026-11-22",
-        key_by_reference=False,
+        title="Cline",
+        types=("streamableHttp", "stdio"),
+        key_reference=None,
+        then="Cline > MCP Servers > Configure > Configure MCP Servers; the file differs by version.",
+        source="https://docs.cline.bot/mcp/adding-and-configuring-servers",
+        checked="2026-11-22",
     ),
     "goose": Client(
-        "goose",
-        None,
-        None,
-        _goose,
-        "~/.config/goose/config.yaml, beside the extensions there; or `goose configure` > Add Extension.",
-        "https://block.github.io/goose/docs/guides/config-files",
-        "2026-11-22",
-        key="extensions",
-        # JSON is YAML: what is printed can be pasted into config.yaml as it stands
-        key_by_reference=False,
+        title="goose",
+        key="extensions",  # JSON is YAML: what is printed can be pasted into config.yaml
+        special=_goose,
+        key_reference=None,
+        then="~/.config/goose/config.yaml, next to the extensions; or `goose configure` > Add Extension.",
+        source="https://block.github.io/goose/docs/guides/config-files",
+        checked="2026-11-22",
     ),
     "jetbrains": Client(
-        "JetBrains AI Assistant and Junie",
-        None,
-        None,
-        Addressed().entry,
-        "Settings > Tools > AI Assistant (or Junie) > Model Context Protocol (MCP) > Add > As JSON.",
-        "https://www.jetbrains.com/help/ai-assistant/configure-an-mcp-server.html",
-        "2026-11-22",
-        pipes_only=True,  # what its help says of every version; newer ones may take an address
+        title="JetBrains AI Assistant and Junie",
+        then="Settings > Tools > AI Assistant (or Junie) > Model Context Protocol (MCP) > Add > As JSON.",
+        source="https://www.jetbrains.com/help/ai-assistant/configure-an-mcp-server.html",
+        checked="2026-11-22",
+        stdio_only=True,
     ),
     "open-webui": Client(
-        "Open WebUI",
-        None,
-        None,
-        Addressed().entry,
-        "Admin Settings > External Tools > + with Type 'MCP (Streamable HTTP)': the address alone goes there "
-        "(and under Auth a key). From a container this machine is host.docker.internal.",
-        "https://docs.openwebui.com/features/mcp",
-        "2026-11-22",
+        title="Open WebUI",
+        then="Admin Settings > External Tools > + with Type 'MCP (Streamable HTTP)': the address alone goes "
+        "there (and under Auth a key). From a container this machine is host.docker.internal.",
+        source="https://docs.openwebui.com/features/mcp",
+        checked="2026-11-22",
     ),
 }

@@ -11,9 +11,10 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ctx.cli.common import configuration, plain, tell
-from ctx.cli.get import listings
+from ctx.cli.configuration import configuration
 from ctx.cli.options import Parser, describe
+from ctx.cli.output import plain, tell
+from ctx.cli.search import listings
 from ctx.errors import BadRequest
 from ctx.search import resolve_sources
 from ctx.store.base import Catalog
@@ -136,7 +137,13 @@ def _missed_paths(by_mode: Mapping[str, Sequence[Outcome]]) -> set[str]:
 
 
 def add_options(command: str, options: Parser) -> None:
-    describe(options, "Ask your own questions, and see what is missed and why.", json=True)
+    describe(
+        options,
+        "Ask your own questions, and see what is missed and why.",
+        "ctx eval questions.tsv",
+        "ctx eval questions.jsonl --mode hybrid",
+        json=True,
+    )
     options.add_argument(
         "questions", help='lines of {"query": "...", "expect": "path"}, or question, tab, path'
     )

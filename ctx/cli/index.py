@@ -1,100 +1,108 @@
-"""`ctx index` (alias `sync`)."""
+"""`ctx index`, `ctx embed` and `ctx worker`."""
 
 import json
 import signal
-import sys
 import threading
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
-from ctx.cli.common import NO_SOURCES, configuration, json_printable, plain, print_json
-from ctx.cli.logs import without_the_reported
-from ctx.cli.options import Parser, describe
-from ctx.cli.progress import add_progress_options, json_line, shown_progress
+from ctx import shapes
+from ctx.cli.configuration import NO_SOURCES, configuration
+from ctx.cli.options import Parser, amount, describe, log_option, progress_options
+from ctx.cli.output import (
+    json_line,
+    json_printable,
+    log_to_stderr,
+    plain,
+    print_json,
+    shown_progress,
+    tell,
+    warn,
+    without_reported,
+)
 from ctx.clock import parse_ms
 from ctx.config import Config
 from ctx.connectors.base import Problem
 from ctx.connectors.forges import parse_remote
-from ctx.errors import BadRequest, CtxError
+from ctx.errors import BadRequest, ConfigError, CtxError
 from ctx.indexing.indexer import EmbedReport
-from ctx.indexing.run import EMPTY, IndexReport, Progress
+from ctx.indexing.run import EMPTY, IndexReport
 from ctx.indexing.window import Window
+from ctx.indexing.worker import ROLES, Worker
 from ctx.items import SourceStatus
-from ctx.pruning import drop_sources, prunable_sources
+from ctx.pruning import drop_sources, prunable_models, prunable_sources, prune_models, replaced_models
+from ctx.sources import intervals_s
+from ctx.store.rows import ModelShare
 from ctx.text import counted
 from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace
 
-SHOWN = 10  # lines of a kind under a report: more than that is for --json
-SHOWN_CHANGES = 20  # documents named of one run that --watch tells of
+SHOWN = 10  # lines of a kind below a report; --json has more
+SHOWN_CHANGES = 20  # documents named of one run of --watch
 
 
 def add_options(command: str, options: Parser) -> None:
-    describe(options, "Bring the index up to date: new, changed and deleted documents.", json=True)
-    options.add_argument("sources", nargs="*", metavar="SOURCE", help="names or types; all when absent")
-    options.add_argument("--full", action="store_true", help="read everything again")
-    options.add_argument("--dry-run", action="store_true", help="say what would change, write nothing")
-    options.add_argument("--watch", action="store_true", help="stay, and follow the sources until Ctrl-C")
-    options.add_argument(
-        "--no-embed",
-        action="store_true",
-        help="keyword index only; `ctx embed pending` or a server does the rest",
-    )
-    options.add_argument(
-        "--prune",
-        action="store_true",
-        help="drop the documents of sources that this configuration lacks, or of those that are named where "
-        "machines share a database; without it they are kept",
-    )
-    options.add_argument(
-        "--take-over",
-        action="store_true",
-        help="count what another machine or configuration stored as this one's: what is not here is deleted",
-    )
-    options.add_argument("--since", metavar="DATE", help="only what was updated at or after this date")
-    options.add_argument("--until", metavar="DATE", help="only what was updated at or before this date")
-    options.add_argument("--limit", type=int, help="at most so many new or changed documents of each source")
-    add_progress_options(options)
-
-
-def _check(args: Namespace, window: Window | None, *, shared: bool) -> None:
-    """Raises `BadRequest` for options that contradict each other."""
-    if window is not None and (args.watch or args.prune):
-        raise BadRequest(
-            "--since, --until and --limit take a part of a source; --watch and --prune need all of it"
-        )
-    if args.prune and args.sources and not shared:
-        raise BadRequest("--prune looks at the whole configuration; leave the names of sources out")
+    {"embed": _embed_options, "worker": _worker_options}.get(command, _index_options)(options)
 
 
 def run(command: str, args: Namespace) -> int:
-    window = _window(args)
-    stop = threading.Event()
+    return {"embed": _embed, "worker": _worker}.get(command, _index)(args)
+
+
+# -- index ---------------------------------------------------------------------------------------------------
+
+
+def _index_options(options: Parser) -> None:
+    describe(
+        options,
+        "Bring the index up to date: new, changed and deleted documents.",
+        "ctx index",
+        "ctx index notes --full",
+        json=True,
+    )
+    add = options.add_argument
+    add("sources", nargs="*", metavar="SOURCE", help="names or types (default: all)")
+    add("--full", action="store_true", help="read everything again")
+    add("--dry-run", action="store_true", help="say what would change, write nothing")
+    add("--watch", action="store_true", help="stay, and follow the sources until Ctrl-C")
+    add("--no-embed", action="store_true", help="keyword index only; a server or `ctx embed pending` embeds")
+    add(
+        "--prune",
+        action="store_true",
+        help="drop the documents of sources that are not configured (any more)",
+    )
+    add("--take-over", action="store_true", help="claim what another configuration or machine stored here")
+    add("--since", metavar="DATE", help="only what was updated at or after this date")
+    add("--until", metavar="DATE", help="only what was updated at or before this date")
+    add("-n", "--limit", type=amount, help="at most so many new or changed documents of each source")
+    progress_options(options)
+
+
+def _index(args: Namespace) -> int:
+    window = None
+    if not (args.since is None and args.until is None and args.limit is None):
+        until = _date("--until", args.until, end_of_day=True)
+        window = Window(_date("--since", args.since), until, args.limit)
     config = configuration(args.config)
-    _check(args, window, shared=bool(config.store.url))
+    if window is not None and (args.watch or args.prune):
+        raise BadRequest("--watch and --prune need whole sources: leave --since, --until and --limit out")
+    if args.prune and args.sources and not config.store.url:
+        raise BadRequest("--prune looks at the whole configuration; leave the names of sources out")
+    stop = threading.Event()
     with open_workspace(config) as workspace:
         try:
-            with without_the_reported():
+            with without_reported():
                 code = _run_once(workspace, args, window, stop)
         except KeyboardInterrupt:
             stop.set()
-            print("\nInterrupted: what was stored is kept, the next run completes it.", file=sys.stderr)
+            warn("\nInterrupted: what was stored is kept, the next run completes it.")
             return 130
         if args.watch and not args.dry_run:
             _follow(workspace, stop, as_json=args.json)
             return 0
     return code
-
-
-def _window(args: Namespace) -> Window | None:
-    """The part of the sources that the options name; None for all of it. Raises `BadRequest`."""
-    if args.since is None and args.until is None and args.limit is None:
-        return None
-    if args.limit is not None and args.limit < 1:
-        raise BadRequest("--limit must be at least 1")
-    return Window(_date("--since", args.since), _date("--until", args.until, end_of_day=True), args.limit)
 
 
 def _date(name: str, text: str | None, *, end_of_day: bool = False) -> int | None:
@@ -104,118 +112,137 @@ def _date(name: str, text: str | None, *, end_of_day: bool = False) -> int | Non
         raise BadRequest(f"{name} must be a date such as 2026-01-31, got '{text}'") from error
 
 
+@dataclass
+class _Outcome:
+    """The result of a run. `failure` is an error of embedding: what was read before it is stored."""
+
+    reports: list[IndexReport]
+    prunable: list[SourceStatus]
+    dropped: list[tuple[str, int]]
+    embedded: EmbedReport | None = None
+    failure: CtxError | None = None
+
+
 def _run_once(workspace: Workspace, args: Namespace, window: Window | None, stop: threading.Event) -> int:
-    """One run of the chosen sources, and what it came to, printed."""
+    """One run of the chosen sources; prints its result."""
     outcome = _outcome(workspace, args, window, stop)
-    if outcome.failure and args.json:
-        raise outcome.failure
     strays = [] if args.sources and not args.prune else workspace.unconfigured()
-    if args.json:
-        print_json(_run_json(outcome, strays))
-    else:
+    if not args.json:
         _print_outcome(workspace.config, args, outcome, strays, whole=window is None)
     if outcome.failure:
         raise outcome.failure
+    if args.json:
+        embedded = outcome.embedded
+        print_json(
+            {
+                "sources": [report_json(report) for report in outcome.reports],
+                **({"embedded": embedded.embedded, "pending": embedded.pending} if embedded else {}),
+                "dropped": [{"source": name, "documents": count} for name, count in outcome.dropped],
+                "not_configured": [{"source": row.name, "documents": row.doc_count} for row in strays],
+            }
+        )
     return 0 if all(report.ok for report in outcome.reports) else 1
 
 
-class _Outcome(NamedTuple):
-    """What came of a run: what it read and embedded, the sources dropped and those that would be.
-
-    `failure` is of embedding: what was read before it is stored, and told first.
-    """
-
-    reports: list[IndexReport]
-    embedded: EmbedReport | None
-    failure: CtxError | None
-    dropped: list[tuple[str, int]]
-    prunable: list[SourceStatus]
-
-
 def _outcome(workspace: Workspace, args: Namespace, window: Window | None, stop: threading.Event) -> _Outcome:
-    dropped: list[tuple[str, int]] = []
-    embedded: EmbedReport | None = None
-    failure: CtxError | None = None
-    names = [] if args.prune else args.sources  # of what is run; with --prune, of what is dropped
+    indexer = workspace.indexer
+    names = [] if args.prune else args.sources  # with --prune they name what is dropped
     prunable = prunable_sources(workspace, args.sources) if args.prune else []
     if args.take_over and not args.dry_run:
-        for connector in workspace.indexer.select(names):
+        for connector in indexer.select(names):
             workspace.catalog.take_over(connector.name)
     with shown_progress(args) as progress:
-        reports = workspace.indexer.run(
+        reports = indexer.run(
             names, full=args.full, dry_run=args.dry_run, progress=progress, stop=stop, window=window
         )
-        if progress is json_line:
-            _tell_ends(reports)
-        if not args.dry_run:
-            dropped = drop_sources(workspace, prunable)
-            if not reports:
-                workspace.catch_up()  # a run does it before its first change
-            if not args.no_embed:
-                embedded, failure = _embed(workspace, progress, stop)
-    return _Outcome(reports, embedded, failure, dropped, prunable)
+        outcome = _Outcome(reports, prunable, [])
+        for report in reports if progress is json_line else ():  # a short run has reported no step yet
+            count = report.added + report.updated + report.unchanged
+            json_line(report.source, count, count)
+        if args.dry_run:
+            return outcome
+        outcome.dropped = drop_sources(workspace, prunable)
+        if not reports:
+            workspace.catch_up()  # a run does it before its first change
+        if not args.no_embed:
+            try:
+                with with_pending(workspace):
+                    outcome.embedded = indexer.embed(progress=progress, stop=stop)
+            except CtxError as error:
+                outcome.failure = error
+    return outcome
 
 
-def _print_unconfigured(
-    config: Config, args: Namespace, outcome: _Outcome, strays: list[SourceStatus]
-) -> None:
-    for name, count in outcome.dropped:
-        print(f"{name}: not configured, {counted(count, 'document')} dropped")
-    if args.dry_run and outcome.prunable:
-        _print_strays(outcome.prunable, "would be dropped")
-    elif not config.store.url:  # else they are other machines'
-        _print_strays(strays, "kept (`ctx index --prune` drops them)")
+def report_json(report: IndexReport) -> JSON:
+    """A report as `--json` prints it."""
+    fields = report._asdict()
+    for name in ("skips", "changes", "problems", "notes"):
+        fields[name] = [row._asdict() for row in fields[name]]
+    return {**fields, "seconds": round(fields.pop("duration_s"), 3)}
 
 
 def _print_outcome(
     config: Config, args: Namespace, outcome: _Outcome, strays: list[SourceStatus], *, whole: bool
 ) -> None:
-    _print_reports(config, outcome.reports, dry_run=args.dry_run, whole=whole)
-    _print_unconfigured(config, args, outcome, strays)
+    for report in outcome.reports:
+        empty = whole and not (report.added or report.updated or report.deleted or report.unchanged)
+        _print_report(report, dry_run=args.dry_run, empty=empty)
+        if empty or not report.ok:
+            _print_place(config, report.source)
+    for name, count in outcome.dropped:
+        print(f"{name}: not configured, {counted(count, 'document')} dropped")
+    fate = "kept (`ctx index --prune` drops them)"
+    if args.dry_run and outcome.prunable:
+        strays, fate = outcome.prunable, "would be dropped"
+    elif config.store.url:  # they are other machines'
+        strays = []
+    for stray in strays:
+        print(f"{stray.name}: not configured, {counted(stray.doc_count, 'document')} {fate}")
     if not outcome.reports:
         print(NO_SOURCES)
-    embedded = outcome.embedded
-    if embedded and (embedded.embedded or embedded.pending):
-        print(embedded_line(embedded))
+    if outcome.embedded and (outcome.embedded.embedded or outcome.embedded.pending):
+        print(_embedded_line(outcome.embedded))
 
 
-def _embed(
-    workspace: Workspace, progress: Progress | None, stop: threading.Event
-) -> tuple[EmbedReport | None, CtxError | None]:
-    """What came of embedding, or why it did not."""
-    try:
-        with with_pending(workspace):
-            return workspace.indexer.embed(progress=progress, stop=stop), None
-    except CtxError as error:
-        return None, error
+def _print_report(report: IndexReport, *, dry_run: bool, empty: bool) -> None:
+    if not report.ok:
+        warn(f"{plain(report.source)}: FAILED: {plain(report.note or 'unknown reason')}")
+        return
+    would = "would be " if dry_run else ""
+    counts = (report.added, "added"), (report.updated, "updated"), (report.deleted, "deleted")
+    parts = [f"{count:,} {would}{name}" for count, name in counts if count]
+    parts.append("no documents" if empty else f"{report.unchanged:,} unchanged")
+    if report.skipped:
+        parts.append(f"{report.skipped:,} skipped" + (f" ({report.empty:,} empty)" if report.empty else ""))
+    print(f"{plain(report.source)}: {', '.join(parts)} in {report.duration_s:.1f} s")
+    skips = [skip for skip in report.skips if skip.message != EMPTY]
+    _print_lines("skipped", skips, report.skipped - report.empty)
+    _print_lines("not indexed", report.problems, len(report.problems))
+    _print_lines("note", report.notes, len(report.notes))
 
 
-@contextmanager
-def with_pending(workspace: Workspace) -> Iterator[None]:
-    """Adds to an error of embedding how much is left, and the command that goes on with it."""
-    try:
-        yield
-    except CtxError as error:
-        with suppress(CtxError):
-            if pending := workspace.catalog.pending_count(workspace.model or ""):
-                count = counted(pending, "chunk")
-                error.message += f"; {count} not embedded yet, `ctx embed pending` goes on with what is left"
-        raise
+def _print_lines(label: str, lines: Sequence[Problem], total: int) -> None:
+    for line in lines[:SHOWN]:
+        warn(f"  {label}: {plain(': '.join(filter(None, line)))}")
+    if total > SHOWN:
+        warn(f"  ... and {total - SHOWN:,} more (--json lists them)")
 
 
-def _tell_ends(reports: Sequence[IndexReport]) -> None:
-    """The last line of each source: a run that ends with its first batch has said nothing yet."""
-    for report in reports:
-        count = report.added + report.updated + report.unchanged
-        json_line(report.source, count, count)
+def _print_place(config: Config, source: str) -> None:
+    """Where a source that failed or is empty was looked for. Only here: its status is served to others."""
+    places = {folder.name: f"in: {folder.root}" for folder in config.filesystems}
+    # An address may hold a password.
+    places |= {git.name: f"at: {parse_remote(git.url).redact(git.url)}" for git in config.gits}
+    places |= {bucket.name: f"at: {bucket.endpoint_url or 'AWS'}" for bucket in config.buckets}
+    places |= {site.name: f"at: {site.url}" for site in config.webs}
+    if source in places:
+        warn(f"  looked {plain(places[source])}")
 
 
 def _follow(workspace: Workspace, stop: threading.Event, *, as_json: bool) -> None:
-    """Follows the sources until Ctrl-C, and tells each change in a line (of JSON, where that was asked
-    for).
-    """
+    """Follows the sources until Ctrl-C, and prints each change on a line."""
 
-    def tell(report: IndexReport) -> None:
+    def show(report: IndexReport) -> None:
         if as_json and report.changes:
             print(json_printable(json.dumps(report_json(report), ensure_ascii=False)), flush=True)
         elif not as_json:
@@ -223,105 +250,155 @@ def _follow(workspace: Workspace, stop: threading.Event, *, as_json: bool) -> No
                 print(line, flush=True)
 
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-        # As an exception a second Ctrl-C would break into what the first one ends, and be a traceback.
+        # As an exception, a second Ctrl-C would interrupt the clean-up after the first.
         signal.signal(signal.SIGINT, lambda *_: stop.set())
-    print("Following the sources; Ctrl-C stops.", file=sys.stderr if as_json else sys.stdout, flush=True)
-    workspace.background.follow(tell, stop)
-    print(file=sys.stderr)  # the terminal shows ^C without an end of its line
+    (warn if as_json else print)("Following the sources; Ctrl-C stops.")
+    print(end="", flush=True)
+    workspace.background.follow(show, stop)
+    warn("")  # the terminal shows ^C without a line end
 
 
 def change_lines(report: IndexReport) -> list[str]:
     """What a run changed, a line each: `filesystem:docs: added notes/a.md`."""
     source = plain(report.source)
-    lines = [
-        f"{source}: {change.kind} {plain(change.source_id)}" for change in report.changes[:SHOWN_CHANGES]
-    ]
+    changes = report.changes[:SHOWN_CHANGES]
+    lines = [f"{source}: {change.kind} {plain(change.source_id)}" for change in changes]
     excess = report.added + report.updated + report.deleted - len(lines)
     return [*lines, f"{source}: ... and {counted(excess, 'change')} more"] if excess > 0 else lines
 
 
-def _run_json(outcome: _Outcome, strays: Sequence[SourceStatus]) -> JSON:
-    embedded = outcome.embedded
-    return {
-        "sources": [report_json(report) for report in outcome.reports],
-        **({"embedded": embedded.embedded, "pending": embedded.pending} if embedded else {}),
-        "dropped": [{"source": name, "documents": count} for name, count in outcome.dropped],
-        "not_configured": [{"source": stray.name, "documents": stray.doc_count} for stray in strays],
-    }
+# -- embed ---------------------------------------------------------------------------------------------------
 
 
-def _print_strays(strays: Sequence[SourceStatus], fate: str) -> None:
-    """Says what becomes of the documents whose sources this configuration lacks."""
-    for stray in strays:
-        print(f"{stray.name}: not configured, {counted(stray.doc_count, 'document')} {fate}")
+def _embed_options(options: Parser) -> None:
+    describe(
+        options,
+        "Embed what is pending, drop all embeddings and start again (rebuild), or drop those of models that "
+        "were\nreplaced (prune).",
+        "ctx embed pending",
+        "ctx embed prune --dry-run",
+        json=True,
+    )
+    add = options.add_argument
+    kinds = ("pending", "rebuild", "prune")
+    add("what", metavar="|".join(kinds), choices=kinds, help="which of these")
+    add("models", nargs="*", default=[], metavar="MODEL", help="prune only these models")
+    add("-n", "--limit", type=amount, help="stop after so many chunks")
+    add("--dry-run", action="store_true", help="only count")
+    add("--batch-size", type=amount, help="texts a request, for ollama and openai")
+    progress_options(options)
 
 
-def report_json(report: IndexReport) -> JSON:
-    """A report as `--json` gives it."""
-    fields = report._asdict()
-    for name in ("skips", "changes", "problems", "notes"):
-        fields[name] = [row._asdict() for row in fields[name]]
-    return {**fields, "seconds": round(fields.pop("duration_s"), 3)}
+def _embed(args: Namespace) -> int:
+    if args.models and args.what != "prune":
+        raise BadRequest(f"`ctx embed {args.what}` takes no names of models")
+    config = configuration(args.config)
+    if args.batch_size is not None:
+        config = replace(config, embedding=replace(config.embedding, batch_size=args.batch_size))
+    with open_workspace(config) as workspace:
+        workspace.require_embeddings()
+        if args.what == "prune":
+            return _prune(workspace, args)
+        if args.dry_run:
+            pending = workspace.catalog.pending_count(workspace.model or "")
+            return tell(args.json, {"pending": pending}, f"{counted(pending, 'chunk')} pending")
+        try:
+            with (
+                with_pending(workspace),
+                shown_progress(args) as progress,
+                without_reported("vectors are built anew"),
+            ):
+                rebuild = args.what == "rebuild"
+                report = workspace.indexer.embed(limit=args.limit, rebuild=rebuild, progress=progress)
+        except KeyboardInterrupt:
+            warn("\nInterrupted: what was embedded is kept, `ctx embed pending` continues.")
+            return 130
+    counts = {"embedded": report.embedded, "pending": report.pending, "seconds": round(report.duration_s, 3)}
+    return tell(args.json, counts, _embedded_line(report))
 
 
-def _print_reports(config: Config, reports: Sequence[IndexReport], *, dry_run: bool, whole: bool) -> None:
-    """A line and more of each; where a source was looked for, if that failed or nothing of the `whole` is
-    there.
-    """
-    for report in reports:
-        vacant = whole and _holds_nothing(report)
-        _print_report(report, dry_run=dry_run, vacant=vacant)
-        if vacant or not report.ok:
-            _print_place(config, report.source)
+def _prune(workspace: Workspace, args: Namespace) -> int:
+    if args.dry_run:
+        shares = prunable_models(workspace, args.models) if args.models else replaced_models(workspace)
+    else:
+        shares = prune_models(workspace, args.models)
+    verb = "would drop" if args.dry_run else "dropped"
+    lines = [f"{verb} {share_line(share)}" for share in shares]
+    reply = {"models": shares_json(shares), "dry_run": args.dry_run}
+    return tell(args.json, reply, *(lines or ["no embeddings of a replaced model are kept"]))
 
 
-def _changes(report: IndexReport, would: str) -> list[str]:
-    counts = (report.added, "added"), (report.updated, "updated"), (report.deleted, "deleted")
-    return [f"{count:,} {would}{name}" for count, name in counts if count]
+def share_line(share: ModelShare) -> str:
+    """What is stored of a model, in a line."""
+    size = f"about {share.size_bytes / 1e6:,.1f} MB"
+    return f"{counted(share.embeddings, 'embedding')} of {plain(share.model)}, {size}"
 
 
-def _print_report(report: IndexReport, *, dry_run: bool, vacant: bool) -> None:
-    if not report.ok:
-        print(f"{plain(report.source)}: FAILED: {plain(report.note or 'unknown reason')}", file=sys.stderr)
-        return
-    parts = _changes(report, "would be " if dry_run else "")
-    parts.append("no documents" if vacant else f"{report.unchanged:,} unchanged")
-    misses = [skip for skip in report.skips if skip.message != EMPTY]
-    if report.skipped:
-        parts.append(f"{report.skipped:,} skipped" + (f" ({report.empty:,} empty)" if report.empty else ""))
-    print(f"{plain(report.source)}: {', '.join(parts)} in {report.duration_s:.1f} s")
-    _print_lines("skipped", misses, report.skipped - report.empty)
-    _print_lines("not indexed", report.problems, len(report.problems))
-    _print_lines("note", report.notes, len(report.notes))
+def shares_json(shares: Sequence[ModelShare]) -> list[JSON]:
+    return [shapes.row(share, omit=("filling",)) for share in shares]
 
 
-def _holds_nothing(report: IndexReport) -> bool:
-    """Whether a source that was read has no documents, and had none before."""
-    return not (report.added or report.updated or report.deleted or report.unchanged)
+@contextmanager
+def with_pending(workspace: Workspace) -> Iterator[None]:
+    """Adds to an error of embedding how much is left, and the command that continues."""
+    try:
+        yield
+    except CtxError as error:
+        with suppress(CtxError):
+            if pending := workspace.catalog.pending_count(workspace.model or ""):
+                count = counted(pending, "chunk")
+                error.message += f"; {count} not embedded yet, `ctx embed pending` continues"
+        raise
 
 
-def _print_place(config: Config, source: str) -> None:
-    """Where a source that failed, or holds nothing, was looked for: on this machine's terminal alone, since
-    its status is served to others.
-    """
-    places = {folder.name: f"in: {folder.root}" for folder in config.filesystems}
-    # Without what a repository's address may hold of a password.
-    places |= {git.name: f"at: {parse_remote(git.url).redact(git.url)}" for git in config.gits}
-    places |= {bucket.name: f"at: {bucket.endpoint_url or 'AWS'}" for bucket in config.buckets}
-    places |= {site.name: f"at: {site.url}" for site in config.webs}
-    if source in places:
-        print(f"  looked {plain(places[source])}", file=sys.stderr)
-
-
-def _print_lines(label: str, lines: Sequence[Problem], total: int) -> None:
-    """Lines under a report, on standard error, as many as one reads."""
-    for line in lines[:SHOWN]:
-        print(f"  {label}: {plain(': '.join(filter(None, line)))}", file=sys.stderr)
-    if total > SHOWN:
-        print(f"  ... and {total - SHOWN:,} more (--json lists them)", file=sys.stderr)
-
-
-def embedded_line(report: EmbedReport) -> str:
-    """What came of embedding, in a line."""
+def _embedded_line(report: EmbedReport) -> str:
     pending = f", {report.pending:,} pending" if report.pending else ""
     return f"embedded {counted(report.embedded, 'chunk')} in {report.duration_s:.1f} s{pending}"
+
+
+# -- worker --------------------------------------------------------------------------------------------------
+
+
+def _worker_options(options: Parser) -> None:
+    describe(
+        options,
+        "Index and embed, together with other machines that share [store] url.",
+        "ctx worker",
+        "ctx worker --roles embed --once",
+        json=True,
+    )
+    roles = "scan, embed and pump (to the engine of [index]), with commas between"
+    options.add_argument("--roles", default=",".join(ROLES), help=roles)
+    options.add_argument("--once", action="store_true", help="end when nothing is left to do")
+    log_option(options, "info")
+
+
+def _worker(args: Namespace) -> int:
+    roles = [role.strip() for role in args.roles.split(",")]
+    if unknown := [role for role in roles if role not in ROLES]:
+        raise BadRequest(f"--roles: '{unknown[0]}' is none (known: {', '.join(ROLES)})")
+    config = configuration(args.config)
+    if not config.store.url:
+        raise ConfigError(
+            "a worker shares its work with other machines: set [store] url. On one machine `ctx serve` or "
+            "`ctx index --watch` keeps the index up to date"
+        )
+    log_to_stderr(args.log_level)
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    # It needs no local index; one that machines share it brings up to date.
+    projecting = config.index.engine != "local" and "pump" in roles
+    complete = True
+    with open_workspace(config, projecting=projecting) as workspace:
+        worker = Worker(workspace.indexer, roles, intervals_s(workspace.config))
+        try:
+            if args.once:
+                complete = worker.work(stop)
+            else:
+                worker.run(stop)
+        except KeyboardInterrupt:
+            stop.set()
+            return 130
+        pending = workspace.catalog.pending_count(workspace.model) if workspace.model else 0
+    lines = [f"done; {counted(pending, 'chunk')} pending"] if args.once else []
+    return tell(args.json, {"ok": complete, "pending": pending}, *lines, code=0 if complete else 1)

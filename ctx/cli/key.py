@@ -5,15 +5,22 @@ from typing import Any
 
 from ctx import shapes
 from ctx.assemble import key_ring
-from ctx.cli.common import configuration, table, tell
-from ctx.cli.options import Parser, action, describe
+from ctx.cli.configuration import configuration
+from ctx.cli.options import Parser, action, actions_of, describe
+from ctx.cli.output import table, tell
 from ctx.errors import StoreError
 from ctx.server.keys import EVERY_BANK, Keys
 
 
 def add_options(command: str, options: Parser) -> None:
-    describe(options, "Keys for a shared server: for everything, or for single memory banks.", json=True)
-    actions = options.add_subparsers(dest="action", required=True, metavar="create|list|revoke")
+    describe(
+        options,
+        "Keys for a shared server: for everything, or for single memory banks.",
+        "ctx key create laptop",
+        "ctx key create ana --bank ana",
+        json=True,
+    )
+    actions = actions_of(options, "create|list|revoke")
     create = action(actions, "create", "make a key and print it, this once")
     create.add_argument("name", help="who or what it is for")
     create.add_argument("--bank", action="append", default=[], help="only this memory bank (may be repeated)")

@@ -1,25 +1,42 @@
-"""The actions of `ctx memory` that read and change memories."""
+"""The actions of `ctx memory`."""
 
 import os
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Callable
 
-from ctx.cli.common import NO_PROJECT, memory_configuration, plain, table, tell
-from ctx.cli.memory_moving import BY_HAND, MOVING, NO_MEMORIES, Run, bank_there
+from ctx.cli.configuration import NO_PROJECT, memory_configuration
+from ctx.cli.output import export_form, open_output, plain, print_json, table, tell, warn
+from ctx.cli.sessions import bank_of
 from ctx.clock import iso_utc
+from ctx.config.settings import SHIPPED_PACKS
 from ctx.errors import BadRequest, ConfigError, NotFound
-from ctx.memory.bank import MemoryBank
+from ctx.identity import OWN_BANK
+from ctx.memory import MemoryBank, MemoryStore, Provenance
+from ctx.memory.folder import Folder
+from ctx.memory.imports.item import Source
 from ctx.memory.location import holds_any
+from ctx.memory.products import import_from, piped_source, read_source
 from ctx.memory.records import MOMENTS, iso
 from ctx.text import counted, cut
 from ctx.types import JSON
 from ctx.workspace import Workspace, open_workspace
 
+BY_HAND = Provenance(transport="cli", tool="ctx memory")
+NO_MEMORIES = (
+    "no memories yet: agents keep them through a pack that ctx.toml enables ([packs] enabled), and "
+    "`ctx memory import FILE` reads those of another product"
+)
 _TEXT_WIDTH = 88
 _PAGE = 50
+_SHOWN = 20  # conflicts and the like that are printed; --json has them all
+_FIELDS = (
+    *("id", "kind", "type", "contexts", "folder", "label", "status", "importance", "tags", "metadata"),
+    *("said", "happened", "document_id", "session", "source", "flags", "version", "superseded_by"),
+    "deleted_at",
+)
+_COUNTED = ("new", "changed", "written", "removed", "unchanged", "missing", "forgotten")
 
 
 def run(args: Namespace) -> int:
@@ -28,8 +45,17 @@ def run(args: Namespace) -> int:
         raise ConfigError(NO_PROJECT)  # the user has no memories of their own either
     with open_workspace(config) as workspace:
         if missing := workspace.memory_loss():
-            print(f"Not all memories are there: {missing}", file=sys.stderr)
+            warn(f"Not all memories are there: {missing}")
         return _ACTIONS[args.action](workspace, args)
+
+
+def _bank(store: MemoryStore, id: str) -> MemoryBank:
+    """A bank that exists. Raises `NotFound`."""
+    bank = store.bank(id, BY_HAND)
+    if not bank.exists():
+        names = ", ".join(sorted(store.banks())[:20])
+        raise NotFound(f"no memory bank called '{id}' (there are: {names})" if names else NO_MEMORIES)
+    return bank
 
 
 # -- reading -------------------------------------------------------------------------------------------------
@@ -49,7 +75,7 @@ def _banks(workspace: Workspace, args: Namespace) -> int:
 
 
 def _list(workspace: Workspace, args: Namespace) -> int:
-    bank = bank_there(workspace.memory, args.bank)
+    bank = _bank(workspace.memory, args.bank)
     items: list[JSON] = []
     cursor = None
     while len(items) < args.limit:
@@ -71,7 +97,7 @@ def _list(workspace: Workspace, args: Namespace) -> int:
 
 
 def _search(workspace: Workspace, args: Namespace) -> int:
-    bank = bank_there(workspace.memory, args.bank)
+    bank = _bank(workspace.memory, args.bank)
     reply = bank.search(
         " ".join(args.query),
         limit=args.limit,
@@ -85,57 +111,36 @@ def _search(workspace: Workspace, args: Namespace) -> int:
 
 
 def _show(workspace: Workspace, args: Namespace) -> int:
-    bank = bank_there(workspace.memory, args.bank)
+    bank = _bank(workspace.memory, args.bank)
     record = bank.get(args.id, include_deleted=True)
     if record is None:
         raise NotFound(f"no memory with the id '{args.id[:80]}' in '{bank.id}'")
-    fields = [(name, _dated(name, record[name])) for name in _SHOWN if record[name] not in (None, [], {}, "")]
-    listing = table([(name, plain(_shown(value))) for name, value in fields], ("FIELD", "VALUE"))
+    names = [name for name in _FIELDS if record[name] not in (None, [], {}, "")]
+    listing = table([(name, plain(_value(name, record[name]))) for name in names], ("FIELD", "VALUE"))
     return tell(args.json, record, listing, "", plain(record["text"]))
 
 
-_SHOWN = (
-    *(
-        "id",
-        "kind",
-        "type",
-        "contexts",
-        "folder",
-        "label",
-        "status",
-        "importance",
-        "tags",
-        "metadata",
-        "said",
-    ),
-    *("happened", "document_id", "session", "source", "flags", "version", "superseded_by", "deleted_at"),
-)
-
-
-def _shown(value: JSON) -> str:
+def _value(name: str, value: JSON) -> str:
+    """A field of a record as text: times in ISO 8601, "-" for nothing."""
+    if value is None:
+        return "-"
     if isinstance(value, list):
         return ", ".join(map(str, value))
     if isinstance(value, dict):
-        return ", ".join(f"{name}={entry}" for name, entry in value.items())
-    return str(value)
-
-
-def _dated(name: str, value: JSON) -> JSON:
-    """A field of a record, moments in ISO 8601; "-" for nothing."""
-    return "-" if value is None else iso(value) if name in MOMENTS else value
+        return ", ".join(f"{key}={entry}" for key, entry in value.items())
+    return str(iso(value) if name in MOMENTS else value)
 
 
 def _history(workspace: Workspace, args: Namespace) -> int:
-    changes = bank_there(workspace.memory, args.bank).history(args.id)
-    return tell(args.json, {"history": changes}, *chain.from_iterable(map(_change_lines, changes)))
-
-
-def _change_lines(change: JSON) -> Iterator[str]:
-    author = change["by"].get("tool") or change["by"].get("pack") or "-"
-    yield f"{iso_utc(change['at'])}  {change['op']:<12} by {plain(author)}  op {change['op_id']}"
-    for name, values in change["changed"].items():
-        before, after = (_shown(_dated(name, values[side])) for side in ("from", "to"))
-        yield f"    {name}: {plain(before)} -> {plain(after)}"
+    changes = _bank(workspace.memory, args.bank).history(args.id)
+    lines = []
+    for change in changes:
+        author = change["by"].get("tool") or change["by"].get("pack") or "-"
+        lines.append(f"{iso_utc(change['at'])}  {change['op']:<12} by {plain(author)}  op {change['op_id']}")
+        for name, values in change["changed"].items():
+            before, after = (plain(_value(name, values[side])) for side in ("from", "to"))
+            lines.append(f"    {name}: {before} -> {after}")
+    return tell(args.json, {"history": changes}, *lines)
 
 
 def _records_table(entries: list[tuple[JSON, float | None]]) -> str:
@@ -152,10 +157,9 @@ def _records_table(entries: list[tuple[JSON, float | None]]) -> str:
 
 
 def _filter(args: Namespace) -> JSON:
-    """The filter that a command's options make; None where there are none."""
-    filter: dict[str, JSON] = {
-        name: value for name in ("type", "context", "session") if (value := getattr(args, name)) is not None
-    }
+    """The filter that a command's options make; None for no options."""
+    names = ("type", "context", "session")
+    filter: dict[str, JSON] = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if args.tag:
         filter["tags"] = {"has_any": args.tag}
     span = {sign: value for sign, value in (("gte", args.since), ("lte", args.until)) if value is not None}
@@ -179,23 +183,20 @@ def _edit(workspace: Workspace, args: Namespace) -> int:
     patch: JSON = {name: value for name, value in values.items() if value is not None}
     if not patch:
         raise BadRequest("edit: give the corrected text, or an option that changes something")
-    reply = bank_there(workspace.memory, args.bank).update(args.id, patch)
+    reply = _bank(workspace.memory, args.bank).update(args.id, patch)
     changed = ", ".join(reply["changed"]) or "nothing"
     return _report(args, reply, f"Changed {changed}; version {reply['record']['version']}.", reply["op_id"])
 
 
-def _deleted(bank: MemoryBank, filter: JSON, args: Namespace) -> JSON:
-    ids = args.id or (bank.ids_of(filter) if args.purge else [])
-    if ids or args.purge:
-        return bank.delete_all(ids, hard=args.purge, dry_run=args.dry_run, reason="ctx memory")
-    return bank.delete_where(filter, dry_run=args.dry_run, reason="ctx memory")
-
-
 def _forget(workspace: Workspace, args: Namespace) -> int:
-    bank, filter = bank_there(workspace.memory, args.bank), _filter(args)
+    bank, filter = _bank(workspace.memory, args.bank), _filter(args)
     if bool(args.id) == (filter is not None):
         raise BadRequest("forget: give ids, or options that choose (--tag, --context, --until ...), not both")
-    deletion = _deleted(bank, filter, args)
+    ids = args.id or (bank.ids_of(filter) if args.purge else [])
+    if ids or args.purge:
+        deletion = bank.delete_all(ids, hard=args.purge, dry_run=args.dry_run, reason="ctx memory")
+    else:
+        deletion = bank.delete_where(filter, dry_run=args.dry_run, reason="ctx memory")
     op_ids = [deletion["op_id"]] if deletion["op_id"] else []
     would, did = ("Would erase", "Erased") if args.purge else ("Would forget", "Forgot")
     reply: JSON = {
@@ -209,14 +210,13 @@ def _forget(workspace: Workspace, args: Namespace) -> int:
 
 
 def _undo(workspace: Workspace, args: Namespace) -> int:
-    reply = bank_there(workspace.memory, args.bank).undo(args.op_id)
+    reply = _bank(workspace.memory, args.bank).undo(args.op_id)
     return _report(args, reply, f"Took back {counted(reply['count'], 'change')}.", reply["op_id"])
 
 
 def _restore(workspace: Workspace, args: Namespace) -> int:
-    reply = bank_there(workspace.memory, args.bank).restore(args.id)
-    sentence = f"Brought back {counted(reply['count'], 'memory')}."
-    return _report(args, reply, sentence, reply["op_id"])
+    reply = _bank(workspace.memory, args.bank).restore(args.id)
+    return _report(args, reply, f"Brought back {counted(reply['count'], 'memory')}.", reply["op_id"])
 
 
 def _rename(workspace: Workspace, args: Namespace) -> int:
@@ -225,13 +225,11 @@ def _rename(workspace: Workspace, args: Namespace) -> int:
 
 
 def _merge(workspace: Workspace, args: Namespace) -> int:
-    bank_there(workspace.memory, args.into)  # a mistyped name shall not become a bank
+    _bank(workspace.memory, args.into)  # a mistyped name must not become a bank
     counts = workspace.memory.merge(args.name, args.into, BY_HAND, dry_run=args.dry_run)
     verb = "Would move" if args.dry_run else "Moved"
-    sentence = (
-        f"{verb} {counted(counts['imported'], 'memory')} into '{args.into}'; {counts['skipped']:,} were "
-        "there already."
-    )
+    moved = f"{verb} {counted(counts['imported'], 'memory')} into '{args.into}'"
+    sentence = f"{moved}; {counts['skipped']:,} were there already."
     if counts["conflicts"]:
         sentence = (
             f"Nothing was moved: {counted(len(counts['conflicts']), 'id')} of '{args.name}' stand for "
@@ -242,13 +240,13 @@ def _merge(workspace: Workspace, args: Namespace) -> int:
 
 
 def _delete(workspace: Workspace, args: Namespace) -> int:
-    if not args.yes:
-        count = bank_there(workspace.memory, args.name).count(include_superseded=True)
+    if args.yes:
+        count = workspace.memory.delete(args.name)
+        sentence = f"Removed '{args.name}' with {counted(count, 'memory')}."
+    else:
+        count = _bank(workspace.memory, args.name).count(include_superseded=True)
         sentence = f"'{args.name}' holds {counted(count, 'memory')}; --yes removes all of it for good."
-        return _report(args, {"count": count, "deleted": False}, sentence, None)
-    count = workspace.memory.delete(args.name)
-    sentence = f"Removed '{args.name}' with {counted(count, 'memory')}."
-    return _report(args, {"count": count, "deleted": True}, sentence, None)
+    return _report(args, {"count": count, "deleted": args.yes}, sentence, None)
 
 
 def _report(args: Namespace, reply: JSON, sentence: str, op_id: str | None) -> int:
@@ -256,7 +254,113 @@ def _report(args: Namespace, reply: JSON, sentence: str, op_id: str | None) -> i
     return tell(args.json, reply, sentence, notes=undo)
 
 
-_ACTIONS: dict[str, Run] = {
+# -- moving --------------------------------------------------------------------------------------------------
+
+
+def _takes_folder(args: Namespace) -> bool:
+    """Whether a folder is meant. Raises `BadRequest` for options that contradict each other."""
+    if args.format == "markdown" and not args.folder:
+        raise BadRequest("--format markdown needs --folder DIR")
+    if args.format == "jsonl" and args.folder:
+        raise BadRequest("--folder is for --format markdown")
+    if not args.folder and (args.dry_run or getattr(args, "prune", False)):
+        raise BadRequest("--dry-run and --prune are for a --folder")
+    return args.folder is not None
+
+
+def _export(workspace: Workspace, args: Namespace) -> int:
+    bank = _bank(workspace.memory, args.bank)
+    if _takes_folder(args):
+        return _report_folder(args, {"export": Folder(bank, args.folder).export(dry_run=args.dry_run)})
+    count, form = 0, export_form(args.output)
+    with open_output(args.output) as out:
+        for line in bank.export():
+            out.write(form(line) + "\n")
+            count += 1
+    target = f" to {plain(args.output)}" if args.output else ""
+    warn(f"Exported {counted(count, 'memory')} of '{bank.id}'{target}")
+    return 0
+
+
+def _sync(workspace: Workspace, args: Namespace) -> int:
+    folder = Folder(workspace.memory.bank(args.bank, BY_HAND), args.folder)
+    replies = {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)}
+    if not args.dry_run:  # what it would write depends on what it would have read
+        replies["export"] = folder.export()
+    return _report_folder(args, replies)
+
+
+def _report_folder(args: Namespace, replies: dict[str, JSON]) -> int:
+    """Prints what was done with a folder; 1 if something was left because both sides had changed it."""
+    conflicts: dict[str, str] = {}
+    for reply in replies.values():  # what could not be read is why it was not written
+        conflicts = {entry["file"]: entry["reason"] for entry in reply["conflicts"]} | conflicts
+    code = 1 if conflicts else 0
+    if args.json:
+        print_json({"bank": bank_of(args), **replies})
+        return code
+    for name, reply in replies.items():
+        counts = ", ".join(f"{reply[key]:,} {key}" for key in _COUNTED if reply.get(key))
+        print(f"{name}{' (dry run)' if reply['dry_run'] else ''}: {counts or 'nothing to do'}")
+    imported = replies.get("import", {})
+    if imported.get("missing") and not args.prune:
+        warn("No memory was forgotten although its file is gone; --prune does that.")
+    if imported.get("conflicts") and args.prune:
+        warn("Nothing was forgotten: fix these first.")
+    for path, reason in list(conflicts.items())[:_SHOWN]:
+        warn(f"  {plain(path)}: {plain(reason)}")
+    return code
+
+
+def _import(workspace: Workspace, args: Namespace) -> int:
+    if _takes_folder(args):
+        if not os.path.isdir(args.folder):
+            raise BadRequest(f"--folder: {plain(args.folder)} is no folder that is there")
+        folder = Folder(workspace.memory.bank(bank_of(args), BY_HAND), args.folder)
+        return _report_folder(args, {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)})
+    source = piped_source(sys.stdin.buffer) if args.file == "-" else read_source(args.file)
+    if source.path is not None and args.product is None and not source.content:
+        raise BadRequest(
+            f"{plain(args.file)} is empty, or a folder: --folder reads a folder of memories, --from NAME "
+            "another product's"
+        )
+    target = bank_of(args)
+    private = args.product in SHIPPED_PACKS and args.product != "hindsight"
+    if args.bank is None and private and not workspace.config.memory.shared:
+        target = f"{OWN_BANK}{args.product}"  # that pack has a bank of its own
+    bank = workspace.memory.bank(target, Provenance(pack=args.product, transport="cli", tool="import"))
+    counts = _read(bank, source, args)
+    conflicts, unread = counts.get("conflicts", []), counts.get("unread", [])
+    code = 1 if conflicts or unread else 0
+    if args.json:
+        print_json({"bank": bank.id, **counts})
+        return code
+    print(f"Imported {counts['imported']:,} into '{bank.id}'; {counts['skipped']:,} were there already.")
+    for id in conflicts:
+        warn(f"  {id}: it says something else here; it was left as it is")
+    for entry in unread[:_SHOWN]:
+        warn(f"  {plain(entry['where'])}: {plain(entry['reason'])}")
+    if len(unread) > _SHOWN:
+        warn(f"  and {len(unread) - _SHOWN:,} more; --json lists them all")
+    return code
+
+
+def _read(bank: MemoryBank, source: Source, args: Namespace) -> JSON:
+    """Imports a file. Raises `BadRequest` that names it."""
+    try:
+        if args.product is not None:
+            return import_from(bank, args.product, source._replace(user=args.user))
+        try:
+            return bank.import_(source.content.decode("utf-8").split("\n"))
+        except UnicodeDecodeError as error:
+            raise BadRequest("not an export: it is not UTF-8") from error
+    except BadRequest as error:
+        name = "standard input" if args.file == "-" else plain(args.file)
+        hint = "" if args.product else "; --from NAME reads what another product wrote"
+        raise BadRequest(f"{name}: {error.message}{hint}") from error
+
+
+_ACTIONS: dict[str, Callable[[Workspace, Namespace], int]] = {
     "banks": _banks,
     "list": _list,
     "search": _search,
@@ -269,5 +373,7 @@ _ACTIONS: dict[str, Run] = {
     "rename": _rename,
     "merge": _merge,
     "delete": _delete,
-    **MOVING,
+    "export": _export,
+    "import": _import,
+    "sync": _sync,
 }

@@ -4,7 +4,8 @@ import os
 from argparse import Namespace
 from collections.abc import Iterator
 
-from ctx.cli.common import ago, memory_configuration, plain, table, tell
+from ctx.cli.configuration import memory_configuration
+from ctx.cli.output import ago, plain, table, tell
 from ctx.config import Config
 from ctx.data_folder import Entry, entries, entry_named, forget, projects_folder
 from ctx.errors import BadRequest, StoreError

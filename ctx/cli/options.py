@@ -1,26 +1,18 @@
 """Parsing options: the parser of a command, and the types of option values."""
 
 import re
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from ctx.cli.common import plain
+from ctx.cli.output import plain
 from ctx.clock import parse_ms
 from ctx.errors import BadRequest
 from ctx.text import nearest
 
 # Options of other programs, and ours.
-ALIASES = {
-    "--port": "--bind",
-    "--host": "--bind",
-    "--top-k": "--limit",
-    "-k": "--limit",
-    "-n": "--limit",
-    "-m": "--mode",
-    "-s": "--source",
-    "-o": "--output",
-}
+ALIASES = {"--port": "--bind", "--host": "--bind", "--top-k": "--limit", "-k": "--limit", "-o": "--output"}
+CONFIG_HELP = "the configuration file (else $CTX_CONFIG, then ctx.toml here or in a folder above)"
 
 
 class Parser(ArgumentParser):
@@ -28,7 +20,7 @@ class Parser(ArgumentParser):
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         self.option_names: list[str] = []
-        super().__init__(*args, **keywords)
+        super().__init__(*args, **{"formatter_class": RawDescriptionHelpFormatter, **keywords})
         self.set_defaults(parser=self)
 
     def add_argument(self, *names: Any, **keywords: Any) -> Any:
@@ -50,8 +42,8 @@ def parse(options: Parser, arguments: Sequence[str]) -> Namespace:
         args.param += [word for word in unknown if re.match(r"[\w.-]+=", word)]
         unknown = [word for word in unknown if not re.match(r"[\w.-]+=", word)]
     if unknown:
-        meant = _meant(unknown, args.parser.option_names)
-        hint = f"did you mean {meant}? " if meant else ""
+        intended = _intended(unknown, args.parser.option_names)
+        hint = f"did you mean {intended}? " if intended else ""
         if takes_pairs and not hint:
             hint = "values are given as KEY=VALUE; --json prints the reply as JSON; "
         message = f"unrecognized arguments: {' '.join(unknown)}; {hint}`{args.parser.prog} --help` says more"
@@ -59,36 +51,53 @@ def parse(options: Parser, arguments: Sequence[str]) -> Namespace:
     return args
 
 
-def _meant(unknown: Sequence[str], options: Sequence[str]) -> str | None:
-    """The option that an unknown one was most likely meant to be."""
+def _intended(unknown: Sequence[str], options: Sequence[str]) -> str | None:
     name = next((word.partition("=")[0] for word in unknown if word.startswith("-")), "")
     if ALIASES.get(name) in options:
         return ALIASES[name]
     return nearest(name, options) if name.startswith("--") else None
 
 
-def describe(options: Parser, purpose: str, *, json: bool = False) -> None:
-    """Sets what the command does and adds `--config`, and `--json` for commands that read."""
+def describe(options: Parser, purpose: str, *examples: str, json: bool = False) -> None:
+    """Sets what the command does and its examples; adds `--config`, and `--json` for commands that read."""
     options.description = purpose
-    options.add_argument(
-        "--config",
-        metavar="PATH",
-        help="the configuration file (else $CTX_CONFIG, then ctx.toml here or in a folder above)",
-    )
+    if examples:
+        options.epilog = "examples:\n" + "\n".join(f"  {example}" for example in examples)
+    options.add_argument("--config", metavar="PATH", help=CONFIG_HELP)
     if json:
-        options.add_argument("--json", action="store_true", help="print one JSON document")
+        options.add_argument("-j", "--json", action="store_true", help="print one JSON document")
+
+
+def actions_of(options: Parser, metavar: str) -> Any:
+    """The subparsers of a command with actions."""
+    return options.add_subparsers(dest="action", required=True, metavar=metavar)
 
 
 def action(actions: Any, name: str, purpose: str) -> Parser:
     """Adds an action to a command's subparsers. `--json` and `--config` count before and after its name."""
     options: Parser = actions.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
-    options.add_argument("--json", action="store_true", default=SUPPRESS, help="print one JSON document")
-    options.add_argument("--config", metavar="PATH", default=SUPPRESS, help="the configuration file")
+    json_help = "print one JSON document"
+    options.add_argument("-j", "--json", action="store_true", default=SUPPRESS, help=json_help)
+    options.add_argument("--config", metavar="PATH", default=SUPPRESS, help=CONFIG_HELP)
     return options
 
 
+def progress_options(options: Parser) -> None:
+    """Adds `--progress FORM` and `--no-progress`."""
+    form = "bars on a terminal, or JSON lines on standard error"
+    options.add_argument("--progress", choices=("human", "json"), default="human", help=form)
+    options.add_argument("--no-progress", action="store_true", help="no progress at all")
+
+
+def log_option(options: Parser, default: str) -> None:
+    """Adds `--log-level`."""
+    levels = ("debug", "info", "warning", "error")
+    purpose = f"how much to log to standard error (default: {default})"
+    options.add_argument("--log-level", choices=levels, default=default, help=purpose)
+
+
 def moment(text: str) -> str:
-    """An option type: a date or time, as it was written."""
+    """An option type: a date or time, unchanged."""
     try:
         parse_ms(text)
     except ValueError:
@@ -107,3 +116,8 @@ def amount(text: str) -> int:
     if number < 1:
         raise ArgumentTypeError(f"a whole number of 1 or more is needed, not '{plain(text)[:40]}'")
     return number
+
+
+def output_path(text: str) -> str | None:
+    """An option type: a file; `-` is standard output."""
+    return None if text == "-" else text

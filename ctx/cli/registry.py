@@ -5,21 +5,18 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 
 from ctx import file_writing, files
-from ctx.cli import scaffolds
-from ctx.cli.common import configuration_at, plain, print_json, project_location, table, tell
-from ctx.cli.foreign import file_at
-from ctx.cli.logs import without_the_reported
-from ctx.cli.options import Parser, action, describe
-from ctx.cli.progress import bars
-from ctx.cli.trust import trust_after_own_change
+from ctx.cli.configuration import configuration_at, project_location
+from ctx.cli.extensions import scaffold
+from ctx.cli.options import Parser, action, actions_of, describe
+from ctx.cli.output import bars, plain, print_json, table, tell, without_reported
+from ctx.cli.sources import append_table
 from ctx.config.settings import REGISTRY_PREFIX
 from ctx.errors import BadRequest, ConfigError
-from ctx.project import project_root
 from ctx.registries.contents import MANIFEST
 from ctx.registries.records import Registry, RegistryScript, blank_registry, offered_script
 from ctx.registries.shelf import Shelf, shelf_of
 from ctx.text import counted, one_line
-from ctx.toml import read_toml, toml_key
+from ctx.toml import read_toml, toml_key, toml_value
 from ctx.types import JSON, as_table
 
 
@@ -30,11 +27,13 @@ def run(command: str, args: Namespace) -> int:
 def add_options(command: str, options: Parser) -> None:
     describe(
         options,
-        "Install Lua tools, connectors and agents that others share in a git repository. What is installed "
-        "is pinned to a commit and held to its hashes; nothing of it runs before `ctx trust` names it.",
+        "Install Lua tools, connectors and agents that others share in a git repository, pinned to a\n"
+        "commit and checked by hash. None runs before you `ctx trust` it.",
+        "ctx registry install team https://example.org/team.git",
+        "ctx registry list",
         json=True,
     )
-    actions = options.add_subparsers(dest="action", required=True, metavar="|".join(_ACTIONS))
+    actions = actions_of(options, "|".join(_ACTIONS))
     listing = action(actions, "list", "the installed registries, or the scripts of one")
     listing.add_argument("name", nargs="?", help="a registry")
     install = action(actions, "install", "fetch a registry and pin it; run nothing")
@@ -203,7 +202,7 @@ def _fetched(
     """
     from ctx.registries.fetching import fetch  # git and the connectors: half of the other actions need none
 
-    with bars() as progress, without_the_reported():
+    with bars() as progress, without_reported():
         fetched = fetch(registry.name, registry.url, branch, since=registry.commit or None, progress=progress)
     scripts = [offered_script(registry.name, offer, fetched.data) for offer in fetched.contents.offers]
     contents = {
@@ -296,15 +295,11 @@ def _add(shelf: Shelf, args: Namespace) -> int:
     location = project_location(args.config)
     configuration_at(location)  # a mistake in it is told before it is changed
     path = os.path.abspath(location.path)
-    # One that was found came with the project, as the links in it did; one that was named may well be a link.
-    target = file_at(path, shared=not location.chosen, root=project_root(path))
     section = f"{script.kind}s.script.{toml_key(name)}"
     if name in _sections(path, script.kind):
         raise BadRequest(f"[{section}] is in {os.path.basename(path)} already; `--name` gives another name")
     needs = "".join(f'# {toml_key(word)} = ""  # {script.name} needs it\n' for word in script.required_config)
-    block = f'\n[{section}]\npath = "{script.reference}"\n{needs}'
-    with trust_after_own_change(path):
-        _append(target, block)
+    block = append_table(location, section, f'path = "{script.reference}"\n{needs}')
     lines = [f"Added to {os.path.basename(path)}:\n{block.rstrip()}"]
     if not shelf.trusted(script):
         lines.append(f"\nIt is not trusted yet. Look at it: ctx registry info {script.reference}")
@@ -316,15 +311,6 @@ def _sections(path: str, kind: str) -> Mapping[str, JSON]:
     """What the configuration at `path` names of this kind of script: name -> table."""
     tables = read_toml(path, os.path.basename(path))
     return as_table(as_table(tables.get(f"{kind}s")).get("script"))
-
-
-def _append(path: str, block: str) -> None:
-    with file_writing.writing(os.path.basename(path), ConfigError):
-        with open(path, "rb") as file:
-            content = file.read()
-        mode = os.stat(path).st_mode & 0o777
-        ending = b"" if content.endswith(b"\n") or not content else b"\n"
-        file_writing.replace(path, content + ending + block.encode(), mode=mode)
 
 
 def _override(shelf: Shelf, args: Namespace) -> int:
@@ -366,18 +352,30 @@ def _copy(shelf: Shelf, script: RegistryScript, copies: Mapping[str, str], root:
             file_writing.replace(path, texts[name], mode=0o644, beneath=root)
 
 
+def blank_registry_files(name: str) -> dict[str, str]:
+    """A registry to begin with: path -> text."""
+    texts = {
+        "registry.toml": scaffold("registry.toml", name=toml_value(name)),
+        "README.md": scaffold("registry.md", name=name),
+    }
+    for kind in ("tool", "connector", "agent"):
+        path = f"{kind}s/hello/{kind}.lua"
+        texts[path] = scaffold(f"{kind}.lua", name="hello", title="hello", path=path)
+    return texts
+
+
 def _init(shelf: Shelf, args: Namespace) -> int:
     if os.path.isdir(args.folder) and os.listdir(args.folder):
         raise BadRequest(f"{args.folder} is not empty; nothing was written")
-    name = os.path.basename(os.path.abspath(args.folder))
-    for path, text in scaffolds.registry(name).items():
+    texts = blank_registry_files(os.path.basename(os.path.abspath(args.folder)))
+    for path, text in texts.items():
         target = os.path.join(args.folder, path)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         with open(target, "x", encoding="utf-8") as file:
             file.write(text)
     return tell(
         args.json,
-        {"folder": args.folder, "files": sorted(scaffolds.registry(name))},
+        {"folder": args.folder, "files": sorted(texts)},
         f"Wrote {args.folder}: {MANIFEST}, and a tool, a connector and an agent to begin with.",
         f"Try one: ctx tool test {os.path.join(args.folder, 'tools/hello/tool.lua')} query=words",
         "Then commit it, and others can install it: ctx registry install NAME URL",

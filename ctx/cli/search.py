@@ -1,70 +1,109 @@
-"""`ctx search`."""
+"""`ctx search`, `ctx get`, `ctx outline` and `ctx symbol`."""
 
-import sys
+import os
 from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
-from ctx.cli.common import configuration, plain, print_json, prose, reply_of, styled, terminal_width
-from ctx.cli.options import Parser, describe
+from ctx.cli.configuration import configuration
+from ctx.cli.options import Parser, amount, describe
+from ctx.cli.output import plain, print_json, prose, styled, tell, terminal_width, warn
 from ctx.clock import parse_ms
-from ctx.types import JSON, MODES
+from ctx.connectors.names import encode_name
+from ctx.errors import BadParameter, BadRequest, NotFound
+from ctx.identity import document_id
+from ctx.store.base import Catalog
+from ctx.store.rows import Listing
+from ctx.text import nfc, sound, spellings
+from ctx.types import COMMITS, JSON, MODES, Caller, source_kind
 from ctx.workspace import Workspace, open_workspace
+
+_MIN_PREFIX = 4  # characters of an id
+_SHOWN_CANDIDATES = 5
+_PAGE = 5000  # documents listed at a time
+_FIELDS = ("title", "source", "source_id", "source_url", "updated_at", "author", "content_type", "id")
+_HEX = frozenset("0123456789abcdef-")
 
 
 def add_options(command: str, options: Parser) -> None:
-    describe(options, "Search the index.", json=True)
-    add = options.add_argument
-    add("query", nargs="+", help="what to look for; any text is a query")
-    add("--mode", choices=MODES, default="keyword", help="keyword (default), semantic or hybrid")
-    add(
-        "--source",
-        action="append",
-        help="only this source, by name (git:platform) or type (git); may be repeated",
+    {
+        "search": _search_options,
+        "get": _get_options,
+        "outline": _outline_options,
+        "symbol": _symbol_options,
+    }[command](options)
+
+
+def run(command: str, args: Namespace) -> int:
+    if command in ("outline", "symbol"):
+        return _navigate(command, args)
+    return {"search": _search, "get": _get}[command](args)
+
+
+def _call(workspace: Workspace, tool: str, arguments: JSON, labels: Mapping[str, str]) -> dict[str, JSON]:
+    """A tool's reply. An error names the option that a parameter comes from: that of the same name, or its
+    label.
+    """
+    try:
+        reply: dict[str, JSON] = workspace.toolbox.call(tool, arguments, Caller("cli"))
+    except BadParameter as error:
+        name = error.parameter.removeprefix("filters.").partition("[")[0]
+        label = labels.get(name) or f"--{name.replace('_', '-')}"
+        raise BadRequest(f"{label} {error.problem}") from error
+    return reply
+
+
+# -- search --------------------------------------------------------------------------------------------------
+
+
+def _search_options(options: Parser) -> None:
+    describe(
+        options,
+        "Search the index. Any text is a query.",
+        "ctx search how do we rotate keys -n 5",
+        "ctx search -m hybrid -p 'src/**' -t code retry with backoff",
+        json=True,
     )
-    add("--path", action="append", metavar="GLOB", help="only paths like docs/** or *.py; may be repeated")
-    add("--type", action="append", help="only prose, code, or a media type; may be repeated")
+    add = options.add_argument
+    add("query", nargs="+", help="what to look for")
+    add("-m", "--mode", choices=MODES, default="keyword", help="keyword (default), semantic or hybrid")
+    add("-n", "--limit", type=int, help="how many results (default: [retrieval] final_limit)")
+    add(
+        "-s", "--source", action="append", help="only this source, by name (git:platform) or type; repeatable"
+    )
+    add("-p", "--path", action="append", metavar="GLOB", help="only paths like docs/** or *.py; repeatable")
+    add("-t", "--type", action="append", help="only prose, code, or a media type; repeatable")
     add("--since", metavar="DATE", help="updated at or after this date (2026-01-31)")
     add("--until", metavar="DATE", help="updated at or before this date")
-    add("--limit", type=int, help="how many results (default: [retrieval] final_limit)")
-    add("--offset", type=int, help="how many results to pass over")
+    add("--offset", type=int, help="how many results to skip")
     add("--per-document", type=int, metavar="N", help="passages shown of one document (default: 1)")
     add("--max-tokens", type=int, metavar="N", help="leave out results beyond about so many tokens")
     add("--prefix", action="store_true", help="the last word may be unfinished")
     add("--explain", action="store_true", help="say how each result was ranked")
 
 
-def _arguments(args: Namespace) -> dict[str, JSON]:
-    """The options as arguments of the `search` tool."""
+def _search(args: Namespace) -> int:
     filters = {name: getattr(args, name) for name in ("source", "path", "type", "since", "until")}
     numbers = {name: getattr(args, name) for name in ("limit", "offset", "per_document", "max_tokens")}
-    return {
+    arguments = {
         "query": " ".join(args.query),
         "mode": args.mode,
         "filters": {name: value for name, value in filters.items() if value},
         **{name: value for name, value in numbers.items() if value is not None},
         **{name: True for name in ("explain", "prefix") if getattr(args, name)},
     }
-
-
-def run(command: str, args: Namespace) -> int:
     with open_workspace(configuration(args.config), reading=True) as workspace:
-        reply = reply_of(workspace.toolbox, "search", _arguments(args), {"query": "the query"})
+        reply = _call(workspace, "search", arguments, {"query": "the query"})
         if not (reply["results"] or reply.get("note") or args.json):
             reply["note"] = _advice(args, workspace, bool(reply.get("partial")))
     if args.json:
         print_json(reply)
-    else:
-        _print(reply, explain=args.explain)
-    return 0
-
-
-def _print(reply: dict[str, JSON], *, explain: bool) -> None:
+        return 0
     for remark in ("partial", "note", "cut"):
         if reply.get(remark):
-            print(f"Note: {plain(reply[remark])}", file=sys.stderr)
-    if reply["results"]:
-        _show(reply["results"], explain=explain)
-    else:
-        print("No results.")
+            warn(f"Note: {plain(reply[remark])}")
+    print("\n".join(_result_lines(reply["results"], explain=args.explain)) or "No results.")
+    return 0
 
 
 def _advice(args: Namespace, workspace: Workspace, partial: bool) -> str | None:
@@ -73,63 +112,295 @@ def _advice(args: Namespace, workspace: Workspace, partial: bool) -> str | None:
         return "no document is indexed; `ctx index` says where it looks and what it leaves out"
     since, until = args.since, args.until
     if since and until and parse_ms(since) > parse_ms(until, end_of_day=True):
-        return "--until is before --since, and no document is of both"
+        return "--until is before --since"
     if partial:
-        return "`ctx index` completes the index; a server that runs does so by itself"
+        return "`ctx index` completes the index; a running server does so by itself"
     if args.mode == "keyword" and workspace.config.embedding.provider != "disabled":
         return "`--mode hybrid` also finds what says it in other words"
     return None
 
 
-def _show(results: list[JSON], *, explain: bool) -> None:
+def _result_lines(results: list[JSON], *, explain: bool) -> Iterator[str]:
     bold, faint, mark, off = ("\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m") if styled() else ("", "", "", "")
-    lines = []
     for number, result in enumerate(results, 1):
-        title = f"{bold}{plain(result['title'])}{off}  {faint}{result['score']:.2f}{off}"
-        lines.append(f"{faint}{number:>2}.{off} {title}")
+        title = f"{bold}{plain(result['title'])}{off}"
+        yield f"{faint}{number:>2}.{off} {title}  {faint}{result['score']:.2f}{off}"
         for passage in (result, *result.get("passages", ())):
             heading = f"  {faint}› {plain(passage['heading'])}{off}" if passage["heading"] else ""
-            lines.append(f"    {mark}{plain(result['source_id'])}:{passage['start_line']}{off}{heading}")
-            shown = _highlight(passage, bold, off)
-            if passage.get("symbol") or "\n" in passage["snippet"]:  # lines of a source file, as they are
-                lines += [f"    {line}" for line in shown.split("\n")]
-            else:
-                lines += [f"    {line}" for line in _wrapped(shown.split(), (bold, off))]
-        lines.append(f"    {faint}{result['id']}  {plain(result['source'])}{off}")
-        if explain:
-            for leg, reasons in result["explain"].items():
-                lines.append(f"    {faint}{leg}: {plain(_in_words(reasons))}{off}")
-    print("\n".join(lines))
+            yield f"    {mark}{plain(result['source_id'])}:{passage['start_line']}{off}{heading}"
+            text = _highlighted(passage, bold, off)
+            code = passage.get("symbol") or "\n" in passage["snippet"]  # source lines stay as they are
+            for line in text.split("\n") if code else _wrapped(text.split(), (bold, off)):
+                yield f"    {line}"
+        yield f"    {faint}{result['id']}  {plain(result['source'])}{off}"
+        for name, reasons in result["explain"].items() if explain else ():
+            yield f"    {faint}{name}: {plain(_reasons(reasons))}{off}"
 
 
-def _in_words(reasons: JSON) -> str:
+def _reasons(reasons: JSON) -> str:
     if isinstance(reasons, dict):
         return ", ".join(f"{name} {value}" for name, value in reasons.items())
     return ", ".join(map(str, reasons)) if isinstance(reasons, list) else str(reasons)
 
 
-def _highlight(passage: JSON, on: str, off: str) -> str:
+def _highlighted(passage: JSON, on: str, off: str) -> str:
     snippet: str = passage["snippet"]
-    if not on:
-        return prose(snippet)
     marked, last = "", 0
-    for start, end in passage.get("highlights", ()):
+    for start, end in passage.get("highlights", ()) if on else ():
         marked += prose(snippet[last:start]) + on + prose(snippet[start:end]) + off
         last = end
     return marked + prose(snippet[last:])
 
 
-def _wrapped(words: list[str], unseen: tuple[str, str]) -> list[str]:
-    """The words in lines that fit the terminal below their indent; in one line where there is no terminal."""
+def _wrapped(words: list[str], codes: tuple[str, str]) -> list[str]:
+    """The words in lines that fit the terminal (less four columns); in a pipe, one line."""
     columns = terminal_width()
     if columns is None:
         return [" ".join(words)]
-    width = columns - 4
-    lines, room = [""], 0
+    lines, column = [""], 0
     for word in words:
-        length = len(word) - sum(word.count(code) * len(code) for code in unseen if code)
-        if length >= room and lines[-1]:
+        length = len(word) - sum(word.count(code) * len(code) for code in codes if code)
+        if lines[-1] and column + 1 + length > columns - 4:
             lines.append("")
-        room = room - 1 - length if lines[-1] else width - length
+        column = column + 1 + length if lines[-1] else length
         lines[-1] += f" {word}" if lines[-1] else word
     return lines
+
+
+# -- get -----------------------------------------------------------------------------------------------------
+
+
+class Match(NamedTuple):
+    """A document that may be the one named."""
+
+    id: str
+    source: str
+    source_id: str
+
+
+def _get_options(options: Parser) -> None:
+    describe(
+        options,
+        "Print a document, or some of its lines.",
+        "ctx get docs/release.md:12-30",
+        "ctx get 125af08b --body",
+        json=True,
+    )
+    add = options.add_argument
+    document = "an id or its beginning, or a path; path:12-30 is these lines, path#Name one definition"
+    add("document", metavar="ID|PATH[:LINE|#NAME]", help=document)
+    add("--query", metavar="WORDS", help="only the parts around these words")
+    add("-s", "--source", help="only in this source, by name (git:platform) or type (git)")
+    add("--lines", metavar="FIRST:LAST", help="only these lines, counted from 1 (12:30, 12:, :30)")
+    add("--max-tokens", type=amount, metavar="N", help="cut the text after about so many tokens")
+    add("--body", action="store_true", help="print the text alone")
+
+
+def _get(args: Namespace) -> int:
+    lines = None if args.lines is None else parse_lines(args.lines)
+    projecting = args.query is not None
+    with open_workspace(configuration(args.config), reading=True, projecting=projecting) as workspace:
+        match, suffix_lines, symbol = _resolved(workspace, args.document, args.source)
+        first, last = lines or suffix_lines
+        limits = {"start_line": first, "end_line": last, "max_tokens": args.max_tokens}
+        limits |= {"symbol": symbol, "query": args.query}
+        arguments = {"id": match.id, **{name: value for name, value in limits.items() if value is not None}}
+        labels = {"start_line": "the first line", "end_line": "the last line"}
+        document = _call(workspace, "get", arguments, labels)
+    if args.json:
+        print_json(document)
+        return 0
+    if not args.body:
+        for name in _FIELDS:
+            if document.get(name):
+                print(f"{name + ':':<13} {plain(str(document[name]))}")
+        if "start_line" in document:
+            span = f"{document['start_line']}-{document['end_line']} of {document['total_lines']}"
+            print(f"{'lines:':<13} {span}")
+        print()
+    body = prose(document["body"])
+    print(body.encode("utf-8", "replace").decode("utf-8"), end="" if body.endswith("\n") else "\n")
+    if document.get("cut"):
+        warn(f"Note: {plain(document['cut'])}")
+    return 0
+
+
+Lines = tuple[int | None, int | None]
+"""First and last line, from 1; None: to that end of the document."""
+
+
+def parse_lines(text: str) -> Lines:
+    """`12:30`, `12-30`, `12:`, `:30` or `12` (that line alone). Raises `BadRequest`."""
+    first, mark, last = text.replace("-", ":").partition(":")
+    ends = (first, last if mark else first)
+    if not any(ends) or not all(not end or end.isdecimal() for end in ends) or "0" in ends:
+        raise BadRequest(f"--lines must be FIRST:LAST, such as 12:30, got '{text[:40]}'")
+    return int(ends[0]) if ends[0] else None, int(ends[1]) if ends[1] else None
+
+
+def _resolved(workspace: Workspace, text: str, source: str | None) -> tuple[Match, Lines, str | None]:
+    """The document and lines that a text names, and the name behind `#` unless that belongs to the path."""
+    path, _, symbol = text.partition("#")
+    try:
+        return *resolve(workspace, text, source), None
+    except NotFound:
+        if not (path and symbol):
+            raise
+        return *resolve(workspace, path, source), symbol
+
+
+def resolve(workspace: Workspace, text: str, source: str | None = None) -> tuple[Match, Lines]:
+    """The document that a text names, and the lines behind its path.
+
+    Raises `NotFound` if there is none, `BadRequest` with the candidates if there are several.
+    """
+    lines: Lines = (None, None)
+    matches = _matches(workspace, text, source)
+    path, _, end = text.rpartition(":")
+    first, mark, last = end.partition("-")
+    if not matches and path and first.isdecimal() and (last.isdecimal() or not mark):
+        lines = (int(first), int(last) if mark else None)
+        matches = _matches(workspace, path, source)
+    else:
+        path = text
+    if not matches:
+        label = f"{path[:120]}" + (f" in source {source}" if source else "")
+        if os.path.isdir(path):
+            hint = "that is a folder: `ctx search --path FOLDER/ WORDS` searches one"
+        elif os.path.isfile(path):
+            hint = "the file is there and is not indexed: `ctx index` says what it leaves out, and why"
+        else:
+            hint = "`ctx search WORDS` prints both"
+        raise NotFound(f"no document with id or path: {label}; {hint}")
+    if len(matches) > 1:
+        names = [f"{row.source_id} ({row.source}, {row.id})" for row in matches[:_SHOWN_CANDIDATES]]
+        excess = len(matches) - len(names)
+        ways = ["--source"] if len({match.source for match in matches}) > 1 else []
+        ways += ["more of it"] if len({match.source_id for match in matches}) > 1 else []
+        raise BadRequest(
+            f"'{path[:120]}' fits {len(matches)} documents: {'; '.join(names)}"
+            f"{f' and {excess} more' if excess else ''}; give {', or '.join([*ways, 'an id'])}"
+        )
+    return matches[0], lines
+
+
+def _matches(workspace: Workspace, text: str, source: str | None) -> list[Match]:
+    """The documents that fit best: by id, else by path, else by the beginning of an id, else by the end of a
+    path.
+    """
+    path = text if sound(text) == text else encode_name(text)
+    prefix = path.strip().lower()
+    stored = workspace.catalog.document(prefix)
+    if stored is not None:
+        return [Match(stored.document.id, stored.document.source, stored.document.source_id)]
+    return (
+        list(_at_path(workspace, path, text, source))
+        or list(_with_prefix(workspace, prefix))
+        or list(_commits(workspace, prefix.removeprefix(COMMITS), source))
+        or list(_ending(workspace, path, source, str))
+        or ([] if path.isascii() else list(_ending(workspace, path, source, nfc)))
+    )
+
+
+def _names(workspace: Workspace, source: str | None) -> list[str]:
+    names = workspace.catalog.complete("source", "", None, 10_000)
+    return [name for name in names if source in (None, name, source_kind(name))]
+
+
+def _at_path(workspace: Workspace, text: str, file: str, source: str | None) -> Iterator[Match]:
+    """The documents of that path: `text` as a source names it, or `file` of this machine."""
+    roots = {folder.name: folder.root for folder in workspace.config.filesystems}
+    for name in _names(workspace, source):
+        paths = [] if text.startswith(("./", "../")) else [text]
+        if name in roots:
+            inside = os.path.relpath(os.path.realpath(file), os.path.realpath(roots[name]))
+            paths.append(encode_name(inside.replace(os.sep, "/")))
+        found = {}
+        for path in paths:
+            ids = {document_id(name, spelling): spelling for spelling in spellings(path)}
+            stored = (id for id in ids if workspace.catalog.document(id) is not None)
+            if (id := next(stored, None)) is not None:
+                found[id] = Match(id, name, ids[id])
+        yield from found.values()
+
+
+def _with_prefix(workspace: Workspace, prefix: str) -> Iterator[Match]:
+    """The documents whose ids begin so."""
+    if len(prefix) >= _MIN_PREFIX and _HEX.issuperset(prefix):
+        for id in workspace.catalog.complete("id", prefix, None, _SHOWN_CANDIDATES * 4):
+            stored = workspace.catalog.document(id)
+            if stored is not None:
+                yield Match(id, stored.document.source, stored.document.source_id)
+
+
+def _commits(workspace: Workspace, prefix: str, source: str | None) -> Iterator[Match]:
+    """The commits whose ids begin so."""
+    if len(prefix) >= _MIN_PREFIX and _HEX.issuperset(prefix):
+        for name in _names(workspace, source):
+            for path in workspace.catalog.complete("path", COMMITS + prefix, name, _SHOWN_CANDIDATES * 4):
+                yield Match(document_id(name, path), name, path)
+
+
+def _ending(
+    workspace: Workspace, text: str, source: str | None, form: Callable[[str], str]
+) -> Iterator[Match]:
+    """The documents whose path ends with these whole names: `auth.md` for `docs/auth.md`."""
+    end = form("/" + text.strip("/"))
+    for row in listings(workspace.catalog):
+        if source in (None, row.source, source_kind(row.source)) and form(row.source_id).endswith(end):
+            yield Match(row.id, row.source, row.source_id)
+
+
+def listings(catalog: Catalog) -> Iterator[Listing]:
+    """Every document, by source and path."""
+    after = None
+    while True:
+        page = catalog.list_documents(after, _PAGE)
+        yield from page
+        if len(page) < _PAGE:
+            return
+        after = (page[-1].source, page[-1].source_id)
+
+
+# -- outline and symbol --------------------------------------------------------------------------------------
+
+
+def _outline_options(options: Parser) -> None:
+    describe(
+        options,
+        "List the definitions of a file, or the headings of a page.",
+        "ctx outline store.py",
+        "ctx outline store.py#Store open",
+        json=True,
+    )
+    options.add_argument("path", metavar="PATH[#NAME]", help="a file, or file#Class for the members of one")
+    options.add_argument("query", nargs="*", help="only members with one of these words")
+    options.add_argument("-s", "--source", help="only this source, by name (git:platform) or type (git)")
+
+
+def _symbol_options(options: Parser) -> None:
+    describe(
+        options,
+        "Show where a name is defined, what it calls and where it is used.",
+        "ctx symbol Store.find",
+        "ctx symbol find -p 'src/**'",
+        json=True,
+    )
+    add = options.add_argument
+    add("name", help="a function, class, method or variable: find, Store.find")
+    add("-p", "--path", metavar="GLOB", help="only paths like src/** or *.py")
+    add("-n", "--limit", type=int, help="how many definitions and references (default: 30)")
+    add("-s", "--source", help="only this source, by name (git:platform) or type (git)")
+
+
+def _navigate(tool: str, args: Namespace) -> int:
+    names = ("path", "query", "name", "limit", "source")
+    arguments: dict[str, JSON] = {name: value for name in names if (value := getattr(args, name, None))}
+    if "query" in arguments:
+        arguments["query"] = " ".join(arguments["query"])
+    if not args.json:
+        arguments["format"] = "markdown"
+    labels = {"path": "the path", "name": "the name", "query": "the words"}
+    with open_workspace(configuration(args.config), reading=True) as workspace:
+        reply = _call(workspace, tool, arguments, labels)
+    return tell(args.json, reply, *([] if args.json else [prose(reply["text"])]))

@@ -1,68 +1,66 @@
-"""`ctx serve mcp` and `ctx openapi`."""
+"""`ctx serve`, `ctx mcp` and `ctx openapi`."""
 
+import asyncio
 import logging
 import os
 import sys
+import tempfile
 from argparse import ArgumentTypeError, Namespace
+from collections.abc import Coroutine
 from dataclasses import replace
+from typing import Any
 
-from ctx.assemble import server_advice, server_settings, services
-from ctx.cli import command_parser, pipes
-from ctx.cli.common import configuration, plain, print_json
-from ctx.cli.logs import log_option, log_to_stderr
-from ctx.cli.options import Parser, describe
-from ctx.cli.running import (
-    Registration,
-    Running,
-    at_address,
-    of_project,
-    servers,
-    state_folder,
-)
+from ctx.assemble import mcp_server, server_advice, server_settings, services
+from ctx.cli.configuration import configuration, configuration_at, memory_configuration
+from ctx.cli.options import Parser, describe, log_option
+from ctx.cli.output import log_to_stderr, plain, print_json, warn
+from ctx.cli.running import Running, at_address, of_project, registered, servers
+from ctx.cli.sources import name_of
 from ctx.clock import now_ms
+from ctx.config import Config, parse_config
+from ctx.config.settings import SHIPPED_PACKS
 from ctx.errors import BadRequest, ConfigError
-from ctx.server.address import local
+from ctx.project import find_config, user_folder
+from ctx.server.address import local, remote
 from ctx.server.policy import ServerSettings, closed, open_to_pages, setting_doubts
+from ctx.text import did_you_mean
+from ctx.types import Caller
 from ctx.workspace import Workspace, open_workspace
+
+logger = logging.getLogger(__name__)
 
 MAX_WORKERS = 64
 
 
 def add_options(command: str, options: Parser) -> None:
-    {"serve": _serve_options, "openapi": _openapi_options}[command](options)
+    {"serve": _serve_options, "mcp": _mcp_options, "openapi": _openapi_options}[command](options)
 
 
 def run(command: str, args: Namespace) -> int:
-    return {"serve": _serve, "openapi": _openapi}[command](args)
+    return {"serve": _serve, "mcp": _mcp, "openapi": _openapi}[command](args)
+
+
+# -- serve ---------------------------------------------------------------------------------------------------
 
 
 def _serve_options(options: Parser) -> None:
-    describe(options, "Serve REST and MCP over HTTP; index the sources and follow them.")
-    options.add_argument(
-        "what",
-        nargs="?",
-        metavar="mcp",
-        default="mcp",
-        help="`ctx serve mcp` serves everything: REST, MCP and the page",
+    describe(
+        options,
+        "Serve REST, MCP and the page over HTTP; index the sources and follow them.",
+        "ctx serve",
+        "ctx serve --bind 127.0.0.1:7332",
     )
-    options.add_argument("--bind", metavar="HOST:PORT", help="instead of [server] bind")
-    options.add_argument(
-        "--stdio", action="store_true", help="MCP on standard input and output instead (`ctx mcp`)"
-    )
-    options.add_argument(
-        "--insecure-no-auth",
-        action="store_true",
-        help="bind beyond this machine without a key: whoever reaches the port may use it",
-    )
-    options.add_argument(
-        "--workers",
-        type=_worker_count,
-        default=1,
-        metavar="N",
-        help="for teams: N processes answer, and one more follows the sources and embeds",
-    )
-    log_option(options, "info")
-    options.add_argument("--log-format", choices=("text", "json"), default="text")
+    add = options.add_argument
+    add("what", nargs="?", metavar="mcp", default="mcp", help="`ctx serve mcp` is the same")
+    add("--bind", metavar="HOST:PORT", help="instead of [server] bind")
+    add("--stdio", action="store_true", help="MCP on standard input and output instead: `ctx mcp`")
+    no_auth = "allow a bind beyond this machine without a key: whoever reaches the port may use it"
+    add("--insecure-no-auth", action="store_true", help=no_auth)
+    workers = "for teams: N processes answer, and one more follows the sources and embeds"
+    add("--workers", type=_worker_count, default=1, metavar="N", help=workers)
+    levels = ("debug", "info", "warning", "error")
+    add("--log-level", choices=levels, help="(default: warning on a terminal, else info)")
+    add("--log-format", choices=("text", "json"), default="text")
 
 
 def _worker_count(text: str) -> int:
@@ -72,52 +70,54 @@ def _worker_count(text: str) -> int:
 
 
 def _serve(args: Namespace) -> int:
-    if args.what != "mcp":  # the word of Context Harness, which clients' documentation repeats
-        mend = "`ctx serve mcp` serves REST, MCP and the page on one port"
-        raise BadRequest(f"'{args.what}' is not served by itself: {mend}")
+    if args.what != "mcp":
+        hint = "`ctx serve` serves REST, MCP and the page on one port"
+        raise BadRequest(f"'{args.what}' is not served separately: {hint}")
     if args.stdio:
-        mcp = command_parser("mcp")
-        return pipes.run("mcp", mcp.parse_args(["--config", args.config] if args.config else []))
+        from ctx.cli import command_parser
+
+        arguments = ["--config", args.config] if args.config else []
+        return _mcp(command_parser("mcp").parse_args(arguments))
     from ctx.cli.workers import serve_with_workers
-    from ctx.server.app import create_app  # the web server: 200 ms
+    from ctx.server.app import create_app  # 200 ms
     from ctx.server.run import serve
 
-    log_to_stderr(args.log_level, args.log_format)
+    level = args.log_level or ("warning" if sys.stderr.isatty() else "info")
+    log_to_stderr(level, args.log_format)
     config = configuration(args.config)
     if args.bind:
         config = replace(config, server=replace(config.server, bind=args.bind))
     _check_vacant(config.server.bind, config.root)
     with open_workspace(config) as workspace:
-        workspace.load_extensions()  # what is wrong with a pack ends the start here, not the first call
+        workspace.load_extensions()  # a broken pack ends the start, not the first call
         settings = server_settings(workspace, insecure_no_auth=args.insecure_no_auth)
         app = create_app(services(workspace), settings) if args.workers == 1 else None
-        logging.getLogger("ctx.server").info("%s", page_access(workspace, settings))
-        for doubt in setting_doubts(settings.allowed_hosts, settings.cors_origins, settings.allowed_origins):
-            logging.getLogger("ctx.server").warning("%s", doubt)
-        with Registration(state_folder(os.environ)) as registration:
+        log = logging.getLogger("ctx.server")
+        log.info("%s", page_access(workspace, settings))
+        for warning in setting_doubts(
+            settings.allowed_hosts, settings.cors_origins, settings.allowed_origins
+        ):
+            log.warning("%s", warning)
+        with registered() as register:
 
             def announce(address: str) -> None:
-                # First, so that whoever reads the line finds the server among `ctx projects`.
-                registration.register(Running(config.root, address, os.getpid(), now_ms()))
+                # Registered first, so that whoever reads the line finds the server in `ctx status`.
+                register(Running(config.root, address, os.getpid(), now_ms()))
                 print(f"Listening on {address}", flush=True)
-                if sys.stderr.isatty():
-                    page = local(address)
-                    print(
-                        f"The page: {page}/  `ctx connect CLIENT` connects an agent, Ctrl-C stops.",
-                        file=sys.stderr,
-                    )
+                stop = "  (Ctrl-C stops)" if sys.stderr.isatty() else ""
+                warn(f"The page: {local(address)}/{stop}")
 
             if app is not None:
                 serve(app, settings.bind, announce=announce)
             else:
-                log = (args.log_level, args.log_format)
-                serve_with_workers(workspace, settings, args.workers, announce=announce, log=log)
+                log_form = (level, args.log_format)
+                serve_with_workers(workspace, settings, args.workers, announce=announce, log=log_form)
     return 0
 
 
 def _check_vacant(bind: str, root: str) -> None:
-    """Raises `ConfigError` where a ctx of this user listens. Other programs are met when it is bound."""
-    row = at_address(servers(state_folder(os.environ)), bind)
+    """Raises `ConfigError` if a ctx of this user listens there."""
+    row = at_address(servers(), bind)
     if row is None:
         return
     if of_project([row], root):
@@ -138,7 +138,7 @@ def page_access(workspace: Workspace, settings: ServerSettings) -> str:
     if not settings.cors_origins:
         return "no page of another site may call anything"
     if closed(settings):
-        return "pages of other sites may call nothing without a key, as nobody may"
+        return "pages of other sites may call nothing without a key"
     names = [
         tool.name
         for tool in workspace.toolbox.list()
@@ -153,27 +153,160 @@ def page_access(workspace: Workspace, settings: ServerSettings) -> str:
     )
 
 
+# -- mcp -----------------------------------------------------------------------------------------------------
+
+
+def _mcp_options(options: Parser) -> None:
+    describe(
+        options,
+        "Serve MCP on standard input and output, for clients that start their servers themselves. Without a\n"
+        "configuration it indexes the folder it is started in.",
+        "ctx mcp",
+        "ctx mcp --url https://ctx.example.org --key-env CTX_KEY",
+    )
+    add = options.add_argument
+    add(
+        "--pack",
+        metavar="NAME",
+        help=f"only this memory pack, under its own names: {', '.join(SHIPPED_PACKS)}",
+    )
+    add("--bank", metavar="BANK", help="the memory bank (default: $CTX_BANK, else the pack's own)")
+    add("--url", help="pass the messages on to the ctx that serves there")
+    add("--key-env", metavar="NAME", help="with --url: the environment variable that holds the key")
+    log_option(options, "warning")
+
+
+def _mcp(args: Namespace) -> int:
+    if os.isatty(0):
+        warn("A client starts this command; set one up with `ctx connect CLIENT`. Ctrl-C ends it.")
+    if args.url:
+        return _proxy(args.url, args.bank, args.key_env, args.log_level)
+    if args.key_env:
+        raise BadRequest("--key-env needs --url: a ctx that runs here asks for no key")
+    if args.pack is None:
+        config = _mcp_configuration(args.config)
+    else:
+        config = memory_configuration(args.config)
+        if args.pack not in config.packs.enabled:
+            if args.pack not in SHIPPED_PACKS:
+                raise BadRequest(
+                    f"--pack: no memory pack '{args.pack}'; {did_you_mean(args.pack, SHIPPED_PACKS)}"
+                )
+            packs = replace(config.packs, enabled=(*config.packs.enabled, args.pack))
+            config = replace(config, packs=packs)
+    return _serve_stdio(config, args.pack, args.bank or os.environ.get("CTX_BANK"), args.log_level)
+
+
+def _mcp_configuration(explicit: str | None) -> Config:
+    """The project's configuration; without one, the folder itself, if that is worth indexing, else the user's
+    own. Raises `ConfigError`.
+    """
+    folder = os.path.realpath(os.getcwd())
+    location = find_config(explicit, os.environ, folder)
+    own = os.path.join(user_folder(os.environ) or "", "config.toml")
+    if location is not None and (explicit or location.path != own):
+        return configuration_at(location)
+    places = ("/", "/tmp", "/var/tmp", tempfile.gettempdir(), os.path.expanduser("~"))  # noqa: S108
+    if folder not in map(os.path.realpath, places):
+        tables = {"connectors": {"filesystem": {name_of(folder): {"root": "."}}}}
+        return parse_config(tables, shown="the defaults", path=None, root=folder, environ={})
+    if location is not None:
+        return configuration_at(location)
+    raise ConfigError(
+        f"`ctx mcp` was started in {folder}, which is not indexed: start it in a project's folder, "
+        "or `ctx add FOLDER` to have it search your own folders here"
+    )
+
+
+def _serve_stdio(config: Config, pack: str | None, bank: str | None, log_level: str) -> int:
+    # The SDK: half a second of processor time.
+    from ctx.server.stdio import client_streams, serve_stdio, stdio_auth, take_stdio
+    from ctx.server.work import Work
+
+    first_run = not config.stored
+    source, sink = take_stdio()
+    log_to_stderr(log_level)
+    work = Work()
+    with open_workspace(config) as workspace:
+        workspace.load_extensions()
+        chosen_pack = next((candidate for candidate in workspace.packs if candidate.name == pack), None)
+        if chosen_pack is not None:
+            chosen_pack.forward(os.environ)
+        else:
+            workspace.background.start()
+        caller = Caller("stdio", bank=bank, bank_fixed=bank is not None, pack=pack)
+        note = f"{config.root} is being indexed for the first time: search again if results are missing."
+        notes = [note] if first_run and pack is None else []
+        server = mcp_server(workspace, work, stdio_auth(caller), notes)
+
+        async def serve() -> None:
+            async with client_streams(source, sink, lenient=pack is not None) as (reading, writing):
+                await serve_stdio(server, reading, writing)
+
+        _run(serve(), sink)
+    work.close()
+    return 0
+
+
+def _proxy(url: str, bank: str | None, key_env: str | None, log_level: str) -> int:
+    """Passes one client's messages on to the ctx that serves at `url`. Raises `ConfigError`."""
+    from ctx.server.proxy import Proxy  # see `_serve_stdio`
+    from ctx.server.stdio import client_streams, take_stdio
+
+    key = os.environ.get(key_env) if key_env else None
+    if key_env and not key:
+        raise ConfigError(f"--key-env: the environment variable {key_env} is not set; export it")
+    address = remote(url, bank)
+    source, sink = take_stdio()
+    log_to_stderr(log_level)
+
+    async def pump() -> None:
+        async with client_streams(source, sink) as (reading, writing):
+            await Proxy(address, key).run(reading, writing)
+
+    _run(pump(), sink)
+    return 0
+
+
+def _run(serving: Coroutine[Any, Any, None], sink: Any) -> None:
+    """Serves a client until it closes its end of either stream."""
+    import anyio  # comes with the SDK
+
+    try:
+        asyncio.run(serving)
+    except* (BrokenPipeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        logger.info("the client does not read any more")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())  # what is left unsent goes nowhere
+
+
+# -- openapi -------------------------------------------------------------------------------------------------
+
+
 def _openapi_options(options: Parser) -> None:
-    describe(options, "Print the OpenAPI 3.1 description of this configuration's tools.", json=True)
+    purpose = "Print the OpenAPI 3.1 description of this configuration's tools."
+    describe(options, purpose, "ctx openapi > openapi.json", json=True)
     options.add_argument("--server-url", metavar="URL", help="the address to name in it (default: /)")
 
 
 def _openapi(args: Namespace) -> int:
     if args.server_url and not args.server_url.startswith(("http://", "https://", "/")):
         raise BadRequest("--server-url must be an address such as https://ctx.example.org")
-    from ctx.server.endpoints import router  # FastAPI: 0.35 s, which a starting server is spared
-    from ctx.server.openapi import Described, describe
+    from ctx.server.endpoints import router  # FastAPI: 350 ms
+    from ctx.server.openapi import Described
+    from ctx.server.openapi import describe as described
 
     with open_workspace(configuration(args.config)) as workspace:
         workspace.load_extensions()
-        described = describe(
-            Described(
-                [server_advice(workspace).listed(tool) for tool in workspace.toolbox.list()],
-                workspace.agents.list(),
-                router.routes,
-                key_needed=bool(workspace.config.server.api_key_env),
-                server_url=args.server_url or "/",
+        advice = server_advice(workspace)
+        print_json(
+            described(
+                Described(
+                    [advice.listed(tool) for tool in workspace.toolbox.list()],
+                    workspace.agents.list(),
+                    router.routes,
+                    key_needed=bool(workspace.config.server.api_key_env),
+                    server_url=args.server_url or "/",
+                )
             )
         )
-    print_json(described)
     return 0

@@ -15,8 +15,9 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from ctx import file_writing, files
-from ctx.cli.common import configuration_at, plain, project_location, tell
-from ctx.cli.options import Parser, action, describe
+from ctx.cli.configuration import configuration_at, project_location
+from ctx.cli.options import Parser, action, actions_of, describe
+from ctx.cli.output import plain, tell
 from ctx.errors import ConfigError, NotFound
 from ctx.identity import digest
 from ctx.project import project_root
@@ -38,8 +39,14 @@ class Unit(NamedTuple):
 
 
 def add_options(command: str, options: Parser) -> None:
-    describe(options, "Run this project's server in the background, from log-in on.", json=True)
-    actions = options.add_subparsers(dest="action", required=True, metavar="install|status|remove")
+    describe(
+        options,
+        "Run this project's server in the background, from log-in on.",
+        "ctx service install",
+        "ctx service status",
+        json=True,
+    )
+    actions = actions_of(options, "install|status|remove")
     install = action(actions, "install", "write the unit (systemd, launchd) and start it")
     install.add_argument("--print", action="store_true", help="print the unit; write and start nothing")
     install.add_argument("--no-start", action="store_true", help="write the unit, and say how to start it")

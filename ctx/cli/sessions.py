@@ -14,8 +14,9 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ctx.cli.common import memory_configuration, plain, tell
+from ctx.cli.configuration import memory_configuration
 from ctx.cli.memory import DEFAULT_BANK
+from ctx.cli.output import plain, tell, warn
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError
 from ctx.memory import MemoryBank, Provenance
@@ -64,7 +65,7 @@ def run_session(args: Namespace) -> int:
     try:
         return _with_store(args, act, _payload(sys.stdin.buffer.read(MAX_INPUT_BYTES)))
     except (CtxError, OSError, ValueError) as error:
-        print(f"ctx memory {args.action}: {plain(getattr(error, 'message', str(error)))}", file=sys.stderr)
+        warn(f"ctx memory {args.action}: {plain(getattr(error, 'message', str(error)))}")
         return 0
 
 

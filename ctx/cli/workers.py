@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 
 from ctx.assemble import key_ring, server_settings, services
-from ctx.cli.logs import log_to_stderr
+from ctx.cli.output import log_to_stderr
 from ctx.config import Config
 from ctx.errors import CtxError
 from ctx.server.app import create_app

@@ -14,44 +14,53 @@ import pytest
 from faults import eventually
 from kit import ctx, project
 
-from ctx.cli import COMMANDS, whole_parser
-from ctx.cli.completions import SHELLS, script
-from ctx.cli.running import Registration, Running, at_address, servers, state_folder
+from ctx.cli import COMMANDS, HIDDEN, whole_parser
+from ctx.cli.docs import SHELLS, completion_script
+from ctx.cli.running import Running, at_address, registered, servers
 from ctx.cli.service import unit_of
 from ctx.errors import ConfigError
 from ctx.server.address import local
 
 
-def test_a_server_is_listed_while_it_runs_and_not_after(tmp_path: Path) -> None:
-    folder = str(tmp_path / "running")
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of running servers, which is not there yet."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "ctx" / "running"
+
+
+def test_a_server_is_listed_while_it_runs_and_not_after(state: Path) -> None:
     running = Running("/home/me/notes", "127.0.0.1:7331", os.getpid(), 1_700_000_000_000)
-    assert servers(folder) == []
-    with Registration(folder) as registration:
-        registration.register(running)
-        assert servers(folder) == [running]
-        assert os.stat(folder).st_mode & 0o777 == 0o700
-    assert servers(folder) == []
-    assert os.listdir(folder) == []
+    assert servers() == []
+    with registered() as register:
+        register(running)
+        assert servers() == [running]
+        assert state.stat().st_mode & 0o777 == 0o700
+    assert servers() == []
+    assert os.listdir(state) == []
 
 
-def test_what_a_killed_server_left_is_cleared_away(tmp_path: Path) -> None:
+def test_the_file_of_a_killed_server_is_deleted(state: Path) -> None:
     code = (
-        "import os, sys; from ctx.cli.running import *; r = Registration(sys.argv[1]); "
-        "r.register(Running('/p', '127.0.0.1:1', os.getpid(), 5)); os._exit(9)"
+        "import os; from ctx.cli.running import *; from contextlib import ExitStack; "
+        "ExitStack().enter_context(registered())(Running('/p', '127.0.0.1:1', os.getpid(), 5)); os._exit(9)"
     )
-    child = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    child = subprocess.run([sys.executable, "-c", code], check=False)
     assert child.returncode == 9
-    assert len(os.listdir(tmp_path)) == 1
-    (tmp_path / "other.json").write_text("{half")
-    assert servers(str(tmp_path)) == []
-    assert os.listdir(tmp_path) == []
+    assert len(os.listdir(state)) == 1
+    (state / "other.json").write_text("{half")
+    assert servers() == []
+    assert os.listdir(state) == []
 
 
-def test_a_folder_that_cannot_be_written_keeps_no_server_from_serving(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_keeps_no_server_from_serving(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
-    with Registration(str(tmp_path / "file" / "running")) as registration:
-        registration.register(Running("/p", "127.0.0.1:1", 1, 5))
-    assert servers(str(tmp_path / "file" / "running")) == []
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with registered() as register:
+        register(Running("/p", "127.0.0.1:1", 1, 5))
+    assert servers() == []
 
 
 @contextmanager
@@ -75,20 +84,20 @@ def serving(folder: Path, state: dict[str, str], bind: str = "127.0.0.1:0") -> I
 
 
 @pytest.mark.slow
-def test_projects_lists_the_server_that_serves(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["status", "projects"])
+def test_status_lists_the_server_that_serves(tmp_path: Path, command: str) -> None:
     project(tmp_path, {"a.md": "# A\n\nwords\n"})
     state = {"XDG_STATE_HOME": str(tmp_path / "state")}
     with serving(tmp_path, state) as (pid, address):
-        (row,) = json.loads(ctx("projects", "--json", cwd=tmp_path, env=state).stdout)["projects"]
+        (row,) = json.loads(ctx(command, "--json", cwd=tmp_path, env=state).stdout)["projects"]
         assert (row["root"], row["url"], row["pid"]) == (str(tmp_path), f"http://{address}", pid)
-        assert f"http://{address}" in ctx("projects", cwd=tmp_path, env=state).stdout
-    assert "No server runs" in ctx("projects", cwd=tmp_path, env=state).stdout
+        assert f"http://{address}" in ctx(command, cwd=tmp_path, env=state).stdout
+    assert "none run" in ctx(command, cwd=tmp_path, env=state).stdout
 
 
 @pytest.mark.slow
-def test_a_server_is_listed_before_it_says_that_it_listens(tmp_path: Path) -> None:
+def test_a_server_is_listed_before_it_says_that_it_listens(tmp_path: Path, state: Path) -> None:
     project(tmp_path, {"a.md": "# A\n\nwords\n"})
-    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     with suppress(BlockingIOError):
@@ -98,13 +107,12 @@ def test_a_server_is_listed_before_it_says_that_it_listens(tmp_path: Path) -> No
     with subprocess.Popen(
         [sys.executable, "-m", "ctx", "serve", "mcp", "--bind", "127.0.0.1:0"],
         cwd=tmp_path,
-        env={**os.environ, **state},
         stdout=writing,
         stderr=subprocess.DEVNULL,
     ) as server:
         os.close(writing)
         try:
-            eventually(lambda: [row.pid for row in servers(state_folder(state))] == [server.pid])
+            eventually(lambda: [row.pid for row in servers()] == [server.pid])
         finally:
             server.terminate()
             os.close(reading)
@@ -195,8 +203,8 @@ def test_a_unit_is_known_by_its_configuration(tmp_path: Path, platform: str) -> 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_command_is_completed(shell: str) -> None:
-    text = script(shell)
-    assert all(command in text for command in COMMANDS)
+    text = completion_script(shell)
+    assert all(command in text for command in COMMANDS if command not in HIDDEN)
     assert "dry-run" in text
     assert "claude-desktop" in text
     if shutil.which(shell):
@@ -212,12 +220,11 @@ def test_bash_completes_an_option_and_a_word() -> None:
     )
     for words, reply in (
         ("index --pru", "--prune"),
-        ("embed pen", "pending"),
         ("sea", "search"),
         ("connect cur", "cursor"),
     ):
         last = len(words.split())
-        line = script("bash") + "\n" + ask.format(words=words, last=last, word=words.split()[-1])
+        line = completion_script("bash") + "\n" + ask.format(words=words, last=last, word=words.split()[-1])
         output = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False).stdout
         assert reply in output.split()
 
@@ -246,7 +253,7 @@ def test_a_server_that_wants_a_key_is_not_called_something_else(tmp_path: Path) 
     with serving(tmp_path, state, "0.0.0.0:0") as (_, address):
         port = address.rpartition(":")[2]
         reply = ctx("doctor", "--json", cwd=tmp_path, env=state)
-        projects = ctx("projects", cwd=tmp_path, env=state).stdout
+        projects = ctx("status", cwd=tmp_path, env=state).stdout
     (finding,) = [row for row in json.loads(reply.stdout)["findings"] if row["what"] == "server"]
     detail = f"answers at http://127.0.0.1:{port}, and asks for a key before it says more"
     assert (finding["state"], finding["detail"]) == ("ok", detail)
@@ -265,11 +272,11 @@ def _second(folder: Path, bind: str) -> Path:
 @pytest.mark.slow
 def test_an_entry_leads_to_where_its_project_is_served(running: tuple[Path, dict[str, str], str]) -> None:
     served, state, address = running
-    shown = ctx("connect", "cursor", "--print", cwd=served, env=state)
-    assert f'"http://{address}/mcp"' in shown.stdout
-    reply = ctx("connect", "cursor", cwd=served, env=state)
-    assert f'write bind = "{address}" below [server] in ctx.toml' in reply.stderr
-    shared = ctx("connect", "cursor", "--scope", "project", "--print", cwd=served, env=state)
+    reply = ctx("connect", "cursor", "--user", "--http", cwd=served, env=state)
+    assert f'"http://{address}/mcp"' in (served.parent / "home/.cursor/mcp.json").read_text()
+    assert "Connected: 6 tools" in reply.stdout
+    assert f'write bind = "{address}" under [server]' in reply.stderr
+    shared = ctx("connect", "cursor", "--http", "--print", cwd=served, env=state)
     assert '"http://127.0.0.1:7331/mcp"' in shared.stdout  # others serve it where its configuration says
 
 
@@ -280,8 +287,8 @@ def test_the_server_of_another_project_is_never_taken_for_this_ones(
     served, state, address = running
     second = _second(served, address)
     for _ in range(2):  # also where the entry is there already
-        reply = ctx("connect", "cursor", cwd=second, env=state)
-        assert f"{address} is where {served} is served now" in reply.stderr
+        reply = ctx("connect", "cursor", "--http", cwd=second, env=state)
+        assert f"{served} is served at {address} now" in reply.stderr
     doctor = ctx("doctor", cwd=second, env=state)
     assert f"http://{address} is taken by the server of {served}" in doctor.stdout
     start = ctx("serve", "mcp", cwd=second, env=state)

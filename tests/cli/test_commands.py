@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kit import ctx, named, project, watching
 
-from ctx.cli import COMMANDS, main
+from ctx.cli import COMMANDS, GROUPS, HIDDEN, main
 
 FILES = {
     "auth.md": "# Signing in\n\nAccess tokens rotate every 30 days. The rotation is automatic.\n",
@@ -61,6 +61,8 @@ def test_every_command_says_what_it_does(
         assert printed.err == ""
         texts.append(printed.out)
     assert texts[0].startswith(f"usage: ctx {command}")
+    if command not in HIDDEN:
+        assert f"examples:\n  ctx {command}" in texts[0]
     assert texts[0] == texts[1]
     assert list(tmp_path.iterdir()) == []
 
@@ -69,8 +71,10 @@ def test_the_outline_names_every_command(tmp_path: Path) -> None:
     for arguments in ((), ("--help",), ("help",), ("-h",)):
         reply = ctx(*arguments, cwd=tmp_path)
         assert (reply.returncode, reply.stderr) == (0, "")
-        for command in COMMANDS:
-            assert f"\n  {command} " in reply.stdout
+        shown = [command for command in COMMANDS if f"\n  {command} " in reply.stdout]
+        assert shown == [name for names in GROUPS.values() for name in names if name in COMMANDS]
+    everything = ctx("--help", "--all", cwd=tmp_path).stdout
+    assert [name for name in COMMANDS if f"\n  {name} " not in everything] == list(HIDDEN)
     assert ctx("--version", cwd=tmp_path).stdout.startswith("ctx ")
 
 
@@ -107,7 +111,7 @@ def test_the_outline_names_every_command(tmp_path: Path) -> None:
         (["key", "revoke", "nobody"], 3, "nobody"),
         (["tool", "call", "nothing"], 3, "nothing"),
         (["agent", "test", "nobody"], 3, "nobody"),
-        (["serve", "rest"], 2, "`ctx serve mcp` serves REST, MCP and the page"),
+        (["serve", "rest"], 2, "`ctx serve` serves REST, MCP and the page"),
         (["serve", "mcp", "--bind", "nonsense"], 2, "nonsense"),
         (["serve", "mcp", "--bind", "0.0.0.0:0"], 2, "key"),
         (["doctor", "--frob"], 2, "--frob"),
@@ -125,8 +129,6 @@ def test_without_a_configuration_every_command_names_init(tmp_path: Path) -> Non
         ["search", "x"],
         ["index"],
         ["get", "x"],
-        ["sources"],
-        ["stats"],
         ["export"],
         ["embed", "pending"],
         ["serve"],
@@ -137,7 +139,7 @@ def test_without_a_configuration_every_command_names_init(tmp_path: Path) -> Non
 
 def test_before_the_first_run_reading_says_what_to_run_and_creates_nothing(tmp_path: Path) -> None:
     project(tmp_path, FILES)
-    for arguments in (["search", "x"], ["get", "x"], ["sources"], ["stats"], ["export"]):
+    for arguments in (["search", "x"], ["get", "x"], ["export"]):
         assert "`ctx index`" in one_line(ctx(*arguments, cwd=tmp_path), 4)
     assert not (tmp_path / ".ctx").exists()
 
@@ -238,7 +240,6 @@ def test_the_answers_in_json_have_the_shapes_of_rest(indexed: Path) -> None:
 @pytest.mark.parametrize("query", ["rotation", "where is the rotation", "rot", "zebra", " ", "x" * 4096])
 @pytest.mark.parametrize("option", ["explain", "prefix"])
 def test_a_question_alone_is_answered_as_the_tool_answers_it(query: str, option: str, indexed: Path) -> None:
-    """It is spared the toolbox (`_reply` of ctx/cli/search.py)."""
     called = ctx(
         *("tool", "call", "search", "--param", f"query={query}", "--param", f"{option}=true", "--json"),
         cwd=indexed,
@@ -584,7 +585,7 @@ def test_what_is_json_anyway_takes_the_option_too(indexed: Path) -> None:
         (("agent", "init", "reviewer"), {"name": "reviewer", "file": "agents/reviewer.lua"}),
         (("export", "-o", "all.json"), {"file": "all.json"}),
         (("export", "--widget", "widget.js"), {"file": "widget.js"}),
-        (("connect", "cursor"), {"client": "cursor", "state": "written", "notes": []}),
+        (("connect", "cursor"), {"client": "cursor", "state": "written"}),
         (("connect", "cursor", "--print"), {"state": "shown"}),
         (("connect", "goose"), {"state": "by hand", "file": None}),
         (("connect", "cursor", "--memory"), {"client": "cursor", "state": "written"}),

@@ -16,8 +16,7 @@ import pytest
 from faults import eventually, serving
 from kit import ctx, project
 
-from ctx.cli.common import HARMLESS, json_printable, plain, prose, table
-from ctx.cli.logs import JsonLines, Lines
+from ctx.cli.output import _HARMLESS, JsonLines, Lines, json_printable, plain, prose, table
 from ctx.text import one_line
 
 FORGED = "2026-11-22 00:00:00,000 CRITICAL ctx.server FORGED LINE"
@@ -73,7 +72,7 @@ def test_a_name_in_a_log_line_stays_in_its_line(log: tuple[logging.Logger, io.St
 def test_a_value_on_a_terminal_stays_in_its_line(name: str) -> None:
     assert plain(name).isprintable()
     assert table([[name, "1"]], ("NAME", "COUNT")).count("\n") == 1
-    assert all(char.isprintable() or char in HARMLESS for char in prose(name))
+    assert all(char.isprintable() or char in _HARMLESS for char in prose(name))
     assert not any(unicodedata.bidirectional(char) in TURNING for char in prose(name))
 
 
@@ -216,7 +215,7 @@ def test_a_server_s_log_has_no_line_that_a_file_s_name_wrote(tmp_path: Path) -> 
 @pytest.mark.parametrize(("level", "shown"), [("info", False), ("debug", True)])
 def test_what_modules_warn_their_developers_of_is_a_line_for_developers(level: str, shown: bool) -> None:
     code = (
-        f"from ctx.cli.logs import log_to_stderr; log_to_stderr('{level}'); import warnings;"
+        f"from ctx.cli.output import log_to_stderr; log_to_stderr('{level}'); import warnings;"
         "warnings.simplefilter('always'); warnings.warn('use the new one')"
     )
     reply = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kit import ctx, project, workspace
 
-from ctx.cli.get import ALL_LINES, Lines, parse_lines, resolve
+from ctx.cli.search import Lines, parse_lines, resolve
 from ctx.errors import BadRequest, NotFound
 
 FILES = {
@@ -42,10 +42,10 @@ def resolved(folder: Path, text: str, source: str | None = None) -> tuple[str, L
 
 def test_a_document_is_named_by_what_a_search_prints(indexed: Path) -> None:
     for path in ("auth.md", "guide/release.md"):
-        assert resolved(indexed, path) == (path, ALL_LINES)
-    assert resolved(indexed, "auth.md:3") == ("auth.md", Lines(3))
-    assert resolved(indexed, "auth.md:3-4") == ("auth.md", Lines(3, 4))
-    assert resolved(indexed, "auth.md", "filesystem") == ("auth.md", ALL_LINES)
+        assert resolved(indexed, path) == (path, (None, None))
+    assert resolved(indexed, "auth.md:3") == ("auth.md", (3, None))
+    assert resolved(indexed, "auth.md:3-4") == ("auth.md", (3, 4))
+    assert resolved(indexed, "auth.md", "filesystem") == ("auth.md", (None, None))
 
 
 def test_the_beginning_of_an_id_and_the_end_of_a_path_are_enough(indexed: Path) -> None:
@@ -57,8 +57,8 @@ def test_the_beginning_of_an_id_and_the_end_of_a_path_are_enough(indexed: Path) 
 
 
 def test_a_name_that_ends_like_a_line_number_is_a_name(indexed: Path) -> None:
-    assert resolved(indexed, "odd:12") == ("odd:12", ALL_LINES)
-    assert resolved(indexed, "odd:12:1") == ("odd:12", Lines(1))
+    assert resolved(indexed, "odd:12") == ("odd:12", (None, None))
+    assert resolved(indexed, "odd:12:1") == ("odd:12", (1, None))
 
 
 def test_several_that_fit_are_listed_and_none_is_chosen(indexed: Path) -> None:
@@ -122,10 +122,10 @@ def test_lines_are_told_and_counted(indexed: Path) -> None:
 
 def test_a_range_of_lines_is_read_or_refused() -> None:
     for text, lines in (
-        ("12", Lines(12, 12)),
-        ("12:", Lines(12)),
-        (":30", Lines(None, 30)),
-        ("1-3", Lines(1, 3)),
+        ("12", (12, 12)),
+        ("12:", (12, None)),
+        (":30", (None, 30)),
+        ("1-3", (1, 3)),
     ):
         assert parse_lines(text) == lines
     for text in ("", ":", "x", "0", "1:x", "1:2:3", "-"):

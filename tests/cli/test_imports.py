@@ -146,8 +146,8 @@ def test_a_part_of_a_source_is_taken_by_date_and_number_and_deletes_nothing(tmp_
     ("arguments", "words"),
     [
         (("--since", "yesterday"), "--since must be a date such as 2026-01-31, got 'yesterday'"),
-        (("--limit", "0"), "--limit must be at least 1"),
-        (("--limit", "3", "--prune"), "--prune need all of it"),
+        (("--limit", "0"), "-n/--limit: a whole number of 1 or more"),
+        (("--limit", "3", "--prune"), "--prune need whole sources"),
     ],
 )
 def test_a_part_that_is_none_is_refused(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:

@@ -66,9 +66,9 @@ COMMANDS = [
     (["memory", "list", "--since", "soon"], ("argument --since: 'soon' is no date or time such as 2026-",)),
     (["memory", "search", "x", "--as-of", "soon"], ("argument --as-of: 'soon' is no date or time",)),
     (["memory", "edit", "id", "--said", "soon"], ("argument --said: 'soon' is no date or time",)),
-    (["embed", "pending", "--limit", "0"], ("argument --limit: a whole number of 1 or more is needed",)),
+    (["embed", "pending", "--limit", "0"], ("argument -n/--limit: a whole number of 1 or more is needed",)),
     (["get", "auth.md", "--lines", "x"], ("--lines must be FIRST:LAST, such as 12:30, got 'x'",)),
-    (["get"], ("required: ID|PATH[:LINE]", "`ctx get --help`")),
+    (["get"], ("required: ID|PATH[:LINE|#NAME]", "`ctx get --help`")),
     (["tool", "call", "search", '{"query": 1}'], ("values are given as KEY=VALUE",)),
     (["tool", "call", "search", "--param", "query"], ("'query' is not KEY=VALUE",)),
     (["tool", "call", "search", "limit=3"], ("missing required parameter: query",)),
@@ -78,24 +78,29 @@ COMMANDS = [
     (["tool", "test", "nowhere.lua"], ("no such script: nowhere.lua", "`ctx tool init NAME`")),
     (["connector", "test", "nowhere.lua"], ("no such script: nowhere.lua", "`ctx connector init NAME`")),
     (["agent", "test", "nowhere.lua"], ("no such script: nowhere.lua", "`ctx agent init NAME`")),
-    (["tool", "init", "search"], ("'search' is what ctx calls a tool of its own", "another name")),
+    (["tool", "init", "search"], ("'search' is a tool of ctx", "another name")),
     (["tool", "init", "a b"], ("'a b': a name has 1 to 64 of A-Z a-z 0-9 _ -",)),
     (["migrate"], ("name where the store goes (--to) or comes from (--from)",)),
-    (["migrate", "--to", "mysql://me:secret@db/x"], ("--to: 'mysql' is nothing that a store is kept in",)),
-    (["migrate", "--to", "elsewhere.db"], ("one of the two stores must be a database", "`ctx backup`")),
+    (["migrate", "--to", "mysql://me:secret@db/x"], ("--to: no store is kept in 'mysql'",)),
+    (["migrate", "--to", "elsewhere.db"], ("one of the two must be a database", "`ctx backup`")),
     (["serve", "--port", "8080"], ("--port", "did you mean --bind?")),
-    (["serve", "rest"], ("'rest' is not served by itself", "`ctx serve mcp` serves REST, MCP and the page")),
+    (["serve", "rest"], ("'rest' is not served separately", "`ctx serve` serves REST, MCP and the page")),
     (["serve", "mcp", "--bind", "7331"], ("HOST:PORT such as 127.0.0.1:7331", "'7331'")),
     (["serve", "mcp", "--bind", "0.0.0.0:0"], ("lets other machines in", "ctx key create NAME")),
     (["serve", "mcp", "--port", "80"], ("--port 80", "did you mean --bind?", "`ctx serve --help`")),
     (["index", "--ful"], ("unrecognized arguments: --ful", "did you mean --full?")),
-    (["search", "x", "-n", "5"], ("unrecognized arguments: -n", "did you mean --limit?")),
+    (["search", "x", "-k", "5"], ("unrecognized arguments: -k", "did you mean --limit?")),
     (["serch", "x"], ("unknown command 'serch'", "did you mean `ctx search`?")),
     (["open"], ("`ctx get PATH` prints a document",)),
-    (["add", "."], ("[connectors.filesystem.NAME]", "`ctx init`")),
-    (["ls"], ("`ctx sources`",)),
+    (["add", "nowhere"], ("nowhere is not there",)),
+    (["add", "docs/auth.md"], ("docs/auth.md is a file; add its folder",)),
+    (["add", "/"], ("/ is the whole disk",)),
+    (["add", "."], ("contains the source 'filesystem:docs'", "`ctx remove filesystem:docs` first")),
+    (["add", "docs"], ("is the source 'filesystem:docs' already",)),
+    (["add", "ftp://example.org/x"], ("'ftp://' is no kind of source",)),
+    (["remove", "nothing"], ("no source 'nothing'", "`ctx status`")),
+    (["ls"], ("`ctx status`",)),
     (["version"], ("`ctx --version` prints it",)),
-    (["status"], ("`ctx sources`", "`ctx doctor`")),
     (["--verbose", "search"], ("unrecognized arguments: --verbose", "`ctx --help`")),
     (["--config"], ("argument --config: expected one argument",)),
     (["--config", "nowhere.toml", "search", "x"], ("no such file: nowhere.toml", "`ctx init` writes one")),
@@ -303,7 +308,7 @@ def test_embedding_that_fails_midway_is_told_with_what_is_left_and_what_goes_on(
         def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
             return ctx(*arguments, "--config", str(path), cwd=tmp_path, env={"OPENAI_API_KEY": "none"})
 
-        left = "answered HTTP 500, after 1 try; 5 chunks not embedded yet, `ctx embed pending` goes on"
+        left = "answered HTTP 500, after 1 try; 5 chunks not embedded yet, `ctx embed pending` continues"
         reply = run("index")
         assert left in reply.stderr
         assert "5 added" in reply.stdout  # which no later run would tell

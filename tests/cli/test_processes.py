@@ -128,7 +128,7 @@ sys.exit(main())
 @pytest.mark.parametrize(
     ("module", "arguments"),
     [
-        ("ctx.cli.inspect", ["stats"]),
+        ("ctx.cli.status", ["status"]),
         ("ctx.cli.search", ["search", "x"]),
         ("ctx.store.tantivy", ["search", "x"]),
     ],

@@ -161,7 +161,7 @@ def test_who_types_the_command_of_a_client_is_told_what_it_waits_for(tmp_path: P
         stderr=subprocess.PIPE,
     ) as typed:
         assert typed.stderr is not None
-        assert b"`ctx connect CLIENT`" in typed.stderr.readline()
+        assert b"set one up with `ctx connect CLIENT`" in typed.stderr.readline()
         typed.kill()
     os.close(ours)
     os.close(theirs)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from kit import project, workspace
 
-from ctx.cli import common
+from ctx.cli import output
 from ctx.cli.extensions import read_values
 from ctx.cli.index import change_lines
 from ctx.connectors.opening import may_still_change
@@ -84,14 +84,14 @@ HEADERS = ("SOURCE", "DOCUMENTS", "NOTE")
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_a_table_fits_the_terminal_and_loses_nothing(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
-    monkeypatch.setattr(common, "terminal_width", lambda: width)
-    text = common.table(ROWS, HEADERS)
+    monkeypatch.setattr(output, "terminal_width", lambda: width)
+    text = output.table(ROWS, HEADERS)
     assert all(len(line) <= width for line in text.splitlines())
     assert all(word in text for word in ("1,234", *ROWS[0][2].split()))
 
 
 def test_a_table_in_a_pipe_is_as_wide_as_it_needs_and_numbers_are_on_the_right() -> None:
-    assert common.table(ROWS, HEADERS).splitlines() == [
+    assert output.table(ROWS, HEADERS).splitlines() == [
         "SOURCE           DOCUMENTS  NOTE",
         "filesystem:docs      1,234  a note that is rather long for a narrow terminal",
         "git                      5",

@@ -13,7 +13,7 @@ import pytest
 from faults import Server, eventually, serving, unprivileged
 from kit import ctx, project
 
-from ctx.cli.doctor import _store
+from ctx.cli.doctor import store_findings
 from ctx.config import load_config
 
 pytestmark = pytest.mark.slow
@@ -240,7 +240,7 @@ def test_doctor_closes_no_files_that_a_link_in_the_store_leads_to(tmp_path: Path
     (tmp_path / "clone" / ".ctx").mkdir(mode=0o700)
     (tmp_path / "clone" / ".ctx" / "index").symlink_to(tool.parent)
     (tmp_path / "clone" / ".ctx" / "ctx.db").touch()
-    list(_store(load_config(str(config), os.environ), fix=True))
+    list(store_findings(load_config(str(config), os.environ), fix=True))
     assert tool.stat().st_mode & 0o777 == 0o755
     assert (tmp_path / "clone" / ".ctx" / "ctx.db").stat().st_mode & 0o777 == 0o600
 

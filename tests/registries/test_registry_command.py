@@ -10,7 +10,7 @@ from git_kit import Upstream, git
 from kit import workspace
 
 from ctx.cli import main
-from ctx.cli.scaffolds import registry
+from ctx.cli.registry import blank_registry_files as registry
 from ctx.types import Caller
 from ctx.workspace import Workspace
 

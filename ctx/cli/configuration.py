@@ -1,0 +1,138 @@
+"""The configuration of a command, and the user's trust in one that was found."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ctx.cli.output import plain, warn
+from ctx.config import Config, default_config, read_config
+from ctx.config.trust import asked, requests, variables
+from ctx.errors import ConfigError
+from ctx.extensions.trust import TrustFile, digest_of, trust_path
+from ctx.project import Location, find_config, project_root, shown_path, trusted_as
+from ctx.text import one_line
+
+NO_PROJECT = (
+    "no ctx.toml here or in a folder above; `ctx init` writes one for this folder, "
+    "`ctx add FOLDER` works without one, `--config PATH` names another"
+)
+NO_SOURCES = "No sources are configured. `ctx add FOLDER` adds one."
+ASKED_REQUESTS = 20  # more than that cannot be read above a question: `ctx trust` shows them
+SHOWN_REQUESTS = 3  # in an error's one line
+MAX_LINE = 400  # characters of one request
+
+
+def project_location(explicit: str | None) -> Location:
+    """Where the configuration is that counts here. Raises `ConfigError` if there is none."""
+    location = find_config(explicit, os.environ, os.getcwd())
+    if location is None:
+        raise ConfigError(NO_PROJECT)
+    return location
+
+
+def configuration(explicit: str | None, *, required: bool = True) -> Config:
+    """The configuration that counts here. Raises `ConfigError` if there is none and one is `required`, or if
+    one was found that asks for more than the user has trusted.
+    """
+    location = find_config(explicit, os.environ, os.getcwd())
+    if location is None and not required:
+        return default_config(os.getcwd())
+    return configuration_at(location or project_location(explicit))
+
+
+def configuration_at(location: Location) -> Config:
+    """The configuration there. Raises `ConfigError`, also if it asks for what the user has not trusted."""
+    file = read_config(location.path)
+    if not location.chosen and (lines := requests(file.tables, file.root)):
+        # Report a mistake before asking, if that needs no variable's value.
+        if not any(variables(file.tables)):
+            file.config({}, chosen=False)
+        require_trust(file.path, asked(file.content, file.tables, file.root), lines)
+    config = file.config(os.environ, chosen=location.chosen)
+    for warning in config.warnings:
+        warn(f"Warning: {plain(warning)}")
+    return config
+
+
+def memory_configuration(explicit: str | None) -> Config:
+    """The configuration that counts here; without one, memories are the user's and not this folder's."""
+    if find_config(explicit, os.environ, os.getcwd()) is None:
+        return default_config(os.path.expanduser("~"))
+    return configuration(explicit)
+
+
+# -- trust ---------------------------------------------------------------------------------------------------
+
+
+def require_trust(path: str, content: bytes, lines: Sequence[str]) -> None:
+    """Returns if the user has trusted this content (`asked`) at this path, or does so now on the terminal.
+    Raises `ConfigError`.
+    """
+    file = TrustFile(trust_path(os.environ))
+    if file.vouches(trusted_as(path), content):
+        return
+    name = one_line(shown_path(path), MAX_LINE)
+    asking = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+    if asking and len(lines) <= ASKED_REQUESTS:
+        warn(f"{name} was found, not named, and asks for more than reading its own folder:", bullets(lines))
+        print("Trust it as it is now? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+            file.record({trusted_as(path): digest_of(content)})
+            return
+    excess = len(lines) - SHOWN_REQUESTS
+    summary = "; ".join(map(one_line, lines[:SHOWN_REQUESTS])) + (
+        f"; and {excess} more" if excess > 0 else ""
+    )
+    look = "Look at it (`ctx trust --list`)" if excess > 0 else "Look at it"
+    command = f"ctx trust {os.path.relpath(path, project_root(path))}"
+    raise ConfigError(
+        f"{name} was found, not named, and asks for more than reading its own folder: it {summary}. "
+        f"{look}, then `{command}` trusts it as it is now"
+    )
+
+
+def bullets(lines: Sequence[str]) -> str:
+    """What a configuration asks for, one printable line each."""
+    return "\n".join(f"  - it {one_line(line, MAX_LINE)}" for line in lines)
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What a configuration asks for. A `chosen` one needs no trust, nor does one without requests."""
+
+    path: str
+    chosen: bool
+    digest: str
+    lines: list[str]
+
+    @property
+    def name(self) -> str:
+        return os.path.relpath(self.path, project_root(self.path))
+
+
+def requests_of(location: Location) -> Requests:
+    """What the configuration there asks for. Raises `ConfigError`."""
+    file = read_config(location.path)
+    digest = digest_of(asked(file.content, file.tables, file.root))
+    return Requests(file.path, location.chosen, digest, requests(file.tables, file.root))
+
+
+def trust_as_written(path: str) -> list[str]:
+    """Trusts a configuration that ctx has just written for the user; what it asks for."""
+    written = requests_of(Location(path, False))
+    if written.lines:
+        TrustFile(trust_path(os.environ)).record({trusted_as(path): written.digest})
+    return written.lines
+
+
+@contextmanager
+def keep_trust(path: str) -> Iterator[None]:
+    """For a block that changes the configuration for the user: it stays as trusted as it was."""
+    before = requests_of(Location(path, False))
+    digests = TrustFile(trust_path(os.environ)).digests()
+    trusted = not before.lines or digests.get(trusted_as(path)) == before.digest
+    yield
+    if trusted:
+        trust_as_written(path)

@@ -1,0 +1,145 @@
+"""Edits of JSON and TOML files that other programs own: parsed, written again with a `.bak`, or shown as a
+diff.
+"""
+
+import difflib
+import json
+import os
+import re
+import shutil
+import stat
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
+from ctx import file_writing, files
+from ctx.errors import ConfigError
+from ctx.types import JSON
+
+_STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*+")|//[^\n]*+|/\*.*?\*/', re.DOTALL)
+_STRING_OR_COMMA = re.compile(r'("(?:\\.|[^"\\])*+")|,(?=\s*+[}\]])')
+
+
+def own_command() -> str:
+    """How a program that does not see the shell's PATH starts `ctx`."""
+    installed = os.path.join(os.path.dirname(sys.executable), "ctx")
+    return installed if os.path.exists(installed) else shutil.which("ctx") or "ctx"
+
+
+def file_at(path: str, *, shared: bool, root: str | None = None) -> str:
+    """The file to write for `path`. Raises `ConfigError`.
+
+    A user's own file may be a link, to a folder of dotfiles for example. In a project (`shared`, at `root` or
+    here) no part of the path may be one: a clone brings its links along.
+    """
+    if not shared:
+        return os.path.realpath(path)
+    path = os.path.abspath(path)
+    try:
+        files.check_file(path, beneath=root or os.getcwd())
+    except FileNotFoundError:
+        pass  # nor a folder for it
+    except OSError as error:
+        raise ConfigError(f"{path} is not written: {error.strerror}") from error
+    return path
+
+
+def read_text(path: str) -> str | None:
+    """The text of a file; None if there is none. Raises `ConfigError`."""
+    try:
+        # O_NONBLOCK: a pipe in its place would block for ever.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8", newline="") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigError(f"{path} cannot be read: it is no file")
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"{path} cannot be read: {reason}") from error
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of a file. `before` is None if there was none, `after` if it is to be deleted. `private`: a
+    new file is readable by its owner alone.
+    """
+
+    path: str
+    before: str | None
+    after: str | None
+    private: bool
+
+    def apply(self) -> None:
+        """Writes the file in one step, its old text next to it as `.bak`. Raises `ConfigError`, also if the
+        file has changed since it was read.
+        """
+        with file_writing.writing(self.path, ConfigError):
+            if self.private:
+                files.make_folder(os.path.dirname(self.path))
+            else:
+                os.makedirs(os.path.dirname(self.path), exist_ok=True)
+            mode = 0o600 if self.private else 0o644
+            if read_text(self.path) != self.before:
+                raise ConfigError(f"{self.path} was changed just now and is left as it is: run this again")
+            if self.before is not None:
+                mode = os.stat(self.path).st_mode & 0o777
+                if not mode & 0o222:
+                    raise ConfigError(f"{self.path} is write-protected: `chmod u+w` it first")
+                if self.after is None:
+                    os.unlink(self.path)
+                    return
+                file_writing.replace(self.path + ".bak", self.before.encode(), mode=mode)
+            file_writing.replace(self.path, (self.after or "").encode(), mode=mode)
+
+    def diff(self) -> str:
+        """The change as a unified diff."""
+        before, after = ((text or "").splitlines(keepends=True) for text in (self.before, self.after))
+        return "".join(difflib.unified_diff(before, after, self.path, f"{self.path} (new)"))
+
+
+# -- documents -----------------------------------------------------------------------------------------------
+
+
+def parsed(form: str, text: str | None) -> Any:
+    """A client's file as a document that can be changed. Comments in JSON are read over. Raises
+    `ValueError`.
+    """
+    if form == "toml":
+        try:
+            return tomlkit.parse(text or "")
+        except TOMLKitError as error:
+            raise ValueError(str(error)) from error
+    bare = _STRING_OR_COMMENT.sub(lambda match: match[1] or "", text or "")
+    bare = _STRING_OR_COMMA.sub(lambda match: match[1] or "", bare)
+    try:
+        document = json.loads(bare, object_pairs_hook=_unique) if bare.strip() else {}
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(document, dict):
+        raise ValueError("it holds no object")
+    return document
+
+
+def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return dict(pairs)
+
+
+def written(form: str, document: Any, before: str | None) -> str:
+    """The text of a document, with the indent that the file had before."""
+    if form == "toml":
+        return tomlkit.dumps(document)
+    indent = re.search(r'^([ \t]+)"', before or "", re.MULTILINE)
+    return json.dumps(document, indent=indent[1] if indent else 2, ensure_ascii=False) + "\n"
+
+
+def comment_note(form: str, path: str, before: str | None) -> list[str]:
+    """A note if writing the file again loses comments."""
+    if form == "json" and any(not match[1] for match in _STRING_OR_COMMENT.finditer(before or "")):
+        return [f"Note: the comments in {path} are gone; {os.path.basename(path)}.bak has them"]
+    return []

@@ -1,0 +1,237 @@
+"""`ctx import` and `ctx export`: to and from the files of other programs."""
+
+import json
+import os
+import shutil
+import tempfile
+from argparse import Namespace
+from collections.abc import Callable, Iterable
+from typing import TextIO
+from urllib.parse import quote
+
+from ctx import file_writing, files
+from ctx.cli.configuration import bullets, configuration, trust_as_written
+from ctx.cli.options import Parser, action, actions_of, describe, output_path
+from ctx.cli.output import export_form, mode_of, open_output, plain, print_json, prose, tell, warn
+from ctx.cli.sources import next_steps
+from ctx.config import parse_config
+from ctx.config.compat import Paths, base_folder, converted
+from ctx.config.trust import variables
+from ctx.errors import BadRequest, ConfigError
+from ctx.project import project_root, shown_path
+from ctx.store.rows import StoredDocument
+from ctx.text import counted
+from ctx.toml import read_toml, tables_in
+from ctx.workspace import open_workspace
+
+
+def add_options(command: str, options: Parser) -> None:
+    {"import": _import_options, "export": _export_options}[command](options)
+
+
+def run(command: str, args: Namespace) -> int:
+    if command == "import":
+        return _import_parquet(args) if args.action == "parquet" else _import_configuration(args)
+    if args.widget is not None:
+        return _export_widget(args)
+    return _export_json(args) if args.parquet is None else _export_parquet(args)
+
+
+# -- import --------------------------------------------------------------------------------------------------
+
+
+def _import_options(options: Parser) -> None:
+    describe(
+        options,
+        "Take over what another program wrote.",
+        "ctx import context-harness config/ctx.toml",
+        "ctx import parquet vectors.parquet",
+        json=True,
+    )
+    actions = actions_of(options, "context-harness|parquet")
+    harness = action(actions, "context-harness", "convert a configuration of Context Harness")
+    harness.add_argument("file", metavar="CONFIG", help="its configuration, such as config/ctx.toml")
+    output = "what to write (default: ctx.toml where its paths begin)"
+    harness.add_argument("-o", "--output", metavar="FILE", help=output)
+    harness.add_argument("--dry-run", action="store_true", help="print what would be written, write nothing")
+    parquet = action(actions, "parquet", "take over embeddings that were made elsewhere")
+    parquet.add_argument("file", metavar="FILE", help="a Parquet table such as `ctx export --parquet` writes")
+
+
+def _import_parquet(args: Namespace) -> int:
+    from ctx.parquet import read_embeddings
+
+    count = 0
+    with open_workspace(configuration(args.config)) as workspace:
+        workspace.require_embeddings()
+        model = workspace.model or ""
+        with workspace.indexer.writing() as index:
+            for batch in read_embeddings(args.file, model):
+                workspace.catalog.put_embeddings(model, batch)
+                count += len(batch)
+            index.catch_up(workspace.catalog)
+        pending = workspace.catalog.pending_count(model)
+    line = f"Imported {counted(count, 'embedding')}, {counted(pending, 'chunk')} pending"
+    return tell(args.json, {"embeddings": count, "pending": pending}, line)
+
+
+def _import_configuration(args: Namespace) -> int:
+    path = os.path.abspath(os.path.expanduser(args.file))
+    if not os.path.isfile(path):
+        raise BadRequest(f"no such file: {args.file}")
+    tables = read_toml(path, shown_path(path))
+    base = base_folder(tables, project_root(path))
+    if base != project_root(path) and args.output is None and not args.dry_run:
+        raise BadRequest(
+            f"the paths in {plain(args.file)} begin in {plain(base)}, so ctx.toml would be written there, "
+            f"outside the file's own folder; to do that, add `--output {plain(os.path.join(base, 'ctx.toml'))}`"
+        )
+    output = os.path.join(base, "ctx.toml") if args.output is None else os.path.abspath(args.output)
+    name = shown_path(output)
+    if os.path.lexists(output) and not args.dry_run:
+        raise BadRequest(f"{name} is there already; nothing was written (--output names another file)")
+    conversion = converted(tables, Paths(base, project_root(output)), _script_text)
+    problems = _problems(conversion.text, output)
+    requests: list[str] = []
+    if not args.dry_run:
+        with file_writing.writing(name, BadRequest):
+            files.make_folder(os.path.dirname(output))
+            file_writing.replace(output, conversion.text.encode(), mode=0o644)
+        if not problems:
+            requests = trust_as_written(output)
+    if args.json:
+        reply = {"written": None if args.dry_run else output, "text": conversion.text}
+        print_json({**reply, "notes": conversion.notes, "problems": problems, "trusted": requests})
+        return 1 if problems else 0
+    notes = [f"  - {plain(note)}" for note in conversion.notes]
+    if args.dry_run:
+        print(prose(conversion.text), end="")
+        warn(*notes)
+    else:
+        print("\n".join([f"Wrote {plain(name)}. What is different here:", *notes]))
+    for problem in problems:
+        warn(f"Not ready yet: {plain(problem)}")
+    if requests:
+        print(
+            "Trusted from now on, as it is written here, with what it asks for:", bullets(requests), sep="\n"
+        )
+    if not args.dry_run and not problems:
+        print(next_steps(output))
+    return 1 if problems else 0
+
+
+def _script_text(path: str) -> str:
+    from ctx.extensions.scripts import MAX_SCRIPT_BYTES  # 60 ms
+
+    try:
+        return files.read_file(path, most=MAX_SCRIPT_BYTES).decode("utf-8", "replace")
+    except (OSError, ValueError):  # ValueError: no path at all
+        return ""  # reported when the configuration is read
+
+
+def _problems(text: str, output: str) -> list[str]:
+    """What keeps the new configuration from starting, a line each. Variables count as set."""
+    name, root = shown_path(output), project_root(output)
+    tables = tables_in(text.encode(), name)
+    environ = dict.fromkeys(variables(tables), "set")
+    try:
+        parse_config(tables, shown=name, path=output, root=root, environ=environ)
+    except ConfigError as error:
+        return error.message.splitlines()
+    return []
+
+
+# -- export --------------------------------------------------------------------------------------------------
+
+
+def _export_options(options: Parser) -> None:
+    describe(
+        options,
+        "Write every document and chunk as one JSON document, as Context Harness's search widget reads it.",
+        "ctx export -o ctx-index.json",
+        "ctx export --parquet chunks.parquet",
+        json=True,
+    )
+    add = options.add_argument
+    add("-o", "--output", type=output_path, metavar="FILE", help="where to (default: standard output)")
+    add("--parquet", metavar="FILE", help="write chunks and embeddings as a Parquet table instead")
+    add("--widget", metavar="FILE", help="write the search widget for static sites, which reads an export")
+
+
+def _export_json(args: Namespace) -> int:
+    output = open_output(args.output, mode=mode_of(args.output))
+    with (
+        open_workspace(configuration(args.config), reading=True, projecting=False) as workspace,
+        output as out,
+    ):
+        documents, chunks = _write_export(workspace.catalog.export(), out, export_form(args.output))
+    target = f" to {plain(args.output)}" if args.output else ""
+    line = f"Exported {counted(documents, 'document')}, {counted(chunks, 'chunk')}{target}"
+    reply = {"file": args.output, "documents": documents, "chunks": chunks}
+    return tell(args.json and args.output is not None, reply, notes=[line])
+
+
+def _export_widget(args: Namespace) -> int:
+    if args.output is not None or args.parquet is not None:
+        raise BadRequest("--widget names its own file; `ctx export -o FILE` writes what it reads")
+    with open(os.path.join(os.path.dirname(__file__), "widget.js"), "rb") as file:
+        script = file.read()
+    with file_writing.writing(f"--widget: {args.widget}", BadRequest):
+        file_writing.replace(args.widget, script, mode=0o644)  # for a web server, which is another user
+    name = quote(os.path.basename(args.widget))
+    line = (
+        f"Wrote {plain(args.widget)}. Next to it `ctx export -o ctx-index.json`, and in the pages: "
+        f'<script src="/{name}" data-index="/ctx-index.json" defer></script>'
+    )
+    return tell(args.json, {"file": args.widget}, notes=[line])
+
+
+def _export_parquet(args: Namespace) -> int:
+    from ctx.parquet import write_table
+
+    if args.output is not None:
+        raise BadRequest("--parquet names its own file; leave --output out")
+    with open_workspace(configuration(args.config), reading=True, projecting=False) as workspace:
+        chunks, embedded = write_table(args.parquet, workspace.catalog, workspace.model)
+    line = f"Exported {counted(chunks, 'chunk')}, {embedded:,} with an embedding, to {plain(args.parquet)}"
+    return tell(args.json, {"file": args.parquet, "chunks": chunks, "embedded": embedded}, notes=[line])
+
+
+def _write_export(
+    entries: Iterable[StoredDocument], out: TextIO, form: Callable[[str], str]
+) -> tuple[int, int]:
+    """Writes documents, then their chunks, each row through `form`; how many of both.
+
+    The chunks wait in a temporary file, so that both come from one read and little is kept in memory.
+    """
+    documents = chunks = 0
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as waiting:
+        out.write('{"documents": [')
+        for stored in entries:
+            document = stored.document
+            row = {
+                "id": document.id,
+                "source": document.source,
+                "source_id": document.source_id,
+                "source_url": document.source_url,
+                "title": document.title,
+                "updated_at": document.updated_ms // 1000,
+                "body": document.body,
+            }
+            out.write(("," if documents else "") + "\n" + form(json.dumps(row, ensure_ascii=False)))
+            documents += 1
+            for chunk in stored.chunks:
+                part = {
+                    "id": f"{document.id}:{chunk.ordinal}",
+                    "document_id": document.id,
+                    "chunk_index": chunk.ordinal,
+                    "heading": chunk.heading,
+                    "text": document.body[chunk.start : chunk.end],
+                }
+                waiting.write(("," if chunks else "") + "\n" + form(json.dumps(part, ensure_ascii=False)))
+                chunks += 1
+        out.write('\n], "chunks": [')
+        waiting.seek(0)
+        shutil.copyfileobj(waiting, out)
+        out.write("\n]}\n")
+    return documents, chunks

@@ -1,0 +1,309 @@
+"""`ctx init`, `ctx add` and `ctx remove`: the sources of a configuration."""
+
+import os
+import re
+import shlex
+from argparse import Namespace
+from typing import Any
+from urllib.parse import urlsplit
+
+import tomlkit
+
+from ctx import file_writing, files
+from ctx.cli.configuration import configuration_at, keep_trust, project_location, trust_as_written
+from ctx.cli.edits import file_at
+from ctx.cli.options import Parser, describe
+from ctx.cli.output import plain, tell, warn
+from ctx.config import load_config
+from ctx.errors import BadRequest, ConfigError, Conflict, NotFound
+from ctx.project import Location, find_config, project_root, shown_path, user_folder
+from ctx.pruning import drop_sources
+from ctx.text import counted, one_line, sound
+from ctx.toml import read_toml, tables_in, toml_key, toml_value
+from ctx.types import as_table
+from ctx.workspace import open_workspace
+
+TEMPLATE = """\
+# What ctx indexes here. All settings: `ctx docs configuration`
+[connectors.filesystem.{name}]
+root = {root}
+
+[server]
+# Any web page you visit may search this index. cors_origins = [] closes it.
+cors_origins = ["*"]
+"""
+USER_TEMPLATE = """\
+# What ctx indexes for you outside of any project. All settings: `ctx docs configuration`
+[db]
+path = "~/.ctx/ctx.db"
+"""
+_FORGES = ("github.com", "gitlab.com", "bitbucket.org", "codeberg.org")
+_LOCATORS = {"filesystem": "root", "git": "url", "web": "url", "s3": "bucket"}
+
+
+def add_options(command: str, options: Parser) -> None:
+    {"init": _init_options, "add": _add_options, "remove": _remove_options}[command](options)
+
+
+def run(command: str, args: Namespace) -> int:
+    return {"init": _init, "add": _add, "remove": _remove}[command](args)
+
+
+# -- init ----------------------------------------------------------------------------------------------------
+
+
+def _init_options(options: Parser) -> None:
+    describe(options, "Write ctx.toml for this folder.", "ctx init", "ctx init --root docs", json=True)
+    options.add_argument("--root", default=".", help="the folder to index (default: this one)")
+    options.add_argument("--force", action="store_true", help="replace a configuration that is there")
+
+
+def _init(args: Namespace) -> int:
+    path = args.config or "ctx.toml"
+    if os.path.isdir(path):
+        raise ConfigError(f"{path} is a folder; a configuration is a file: --config FILE names another place")
+    if os.path.exists(path) and not args.force:
+        warn(f"{path} is there already; nothing was written (--force replaces it).")
+        return tell(args.json, {"file": os.path.abspath(path), "written": False})
+    if not os.path.isdir(args.root):
+        problem = "a file, not a folder" if os.path.exists(args.root) else "no such folder"
+        raise ConfigError(f"--root: {problem}: {args.root}")
+    if sound(args.root) != args.root:
+        raise ConfigError(f"--root: TOML cannot hold a name that is not UTF-8: {one_line(args.root)}")
+    name, root = toml_key(name_of(os.path.abspath(args.root))), toml_value(os.path.normpath(args.root))
+    before = _location()
+    _write(path, TEMPLATE.format(name=name, root=root))
+    trust_as_written(path)
+    after = _location()
+    notes = []
+    if not args.config and before and after and not before.chosen and before.path != after.path:
+        notes = [
+            f"Note: here and below {path} counts now, and no longer {plain(before.path)}. If you meant that "
+            f"project, delete {path}: commands work in its sub-folders, too"
+        ]
+    reply = {"file": os.path.abspath(path), "written": True}
+    return tell(args.json, reply, f"Wrote {path}. {next_steps(path)}", notes=notes)
+
+
+def next_steps(path: str) -> str:
+    """What to type after a configuration was written; names it if it is not found from here."""
+    location = _location()
+    found = location is not None and os.path.samefile(location.path, path)
+    named = "" if found else f" --config {shlex.quote(path)}"
+    return f"Next: `ctx index{named}`, then `ctx search WORDS{named}` or `ctx serve{named}`."
+
+
+def _location() -> Location | None:
+    """The configuration that commands take here; None also if `$CTX_CONFIG` names none that exists."""
+    try:
+        return find_config(None, os.environ, os.getcwd())
+    except ConfigError:
+        return None
+
+
+def _write(path: str, text: str, *, private: bool = False) -> None:
+    with file_writing.writing(path, ConfigError):
+        if private:
+            files.make_folder(os.path.dirname(path))
+        else:
+            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        file_writing.replace(path, text.encode(), mode=0o600 if private else 0o644)
+
+
+def name_of(path: str) -> str:
+    """A source's name for a folder or an address: its last part, in letters that a name may have."""
+    words = re.sub(r"[^A-Za-z0-9_.-]+", "-", os.path.basename(path.rstrip("/")).removesuffix(".git"))
+    return words.strip("-.").lower()[:64] or "docs"
+
+
+# -- add -----------------------------------------------------------------------------------------------------
+
+
+def _add_options(options: Parser) -> None:
+    describe(
+        options,
+        "Add a source to the configuration that counts here, else to your own, and index it.",
+        "ctx add ~/notes",
+        "ctx add https://docs.example.com/ --name handbook",
+        json=True,
+    )
+    place = "a folder, a git repository's address, a site's address, or s3://BUCKET/PREFIX"
+    options.add_argument("place", metavar="PATH|URL", help=place)
+    options.add_argument("--name", help="what to call it (default: after the folder or the address)")
+    options.add_argument(
+        "--no-index", action="store_true", help="only write the configuration, as --json does"
+    )
+
+
+def _add(args: Namespace) -> int:
+    location = find_config(args.config, os.environ, os.getcwd()) or _user_location()
+    if not os.path.exists(location.path):
+        _write(location.path, USER_TEMPLATE, private=True)
+    config = configuration_at(location)
+    kind, keys = source_at(args.place)
+    if kind == "filesystem":
+        for folder in config.filesystems:
+            _check_overlap(keys["root"], os.path.realpath(folder.root), folder.name)
+        keys = {"root": _written_path(keys["root"], project_root(location.path), location.chosen)}
+    elif args.place in [*(row.url for row in config.gits), *(row.url for row in config.webs)]:
+        raise Conflict(f"{plain(args.place)} is a source already")
+    rows: tuple[Any, ...] = (*config.filesystems, *config.gits, *config.webs, *config.buckets)
+    name = args.name or _default_name(kind, args.place)
+    if any(row.name == f"{kind}:{name}" for row in rows):
+        raise Conflict(f"there is a source called '{kind}:{plain(name)}' already; --name gives another name")
+    lines = "".join(f"{key} = {toml_value(value)}\n" for key, value in keys.items())
+    append_table(location, f"connectors.{kind}.{toml_key(name)}", lines)
+    shown = shown_path(location.path)
+    reply = {"source": f"{kind}:{name}", "file": os.path.abspath(location.path)}
+    tell(args.json, reply, f"Added {kind}:{name} to {plain(shown)}.")
+    if args.json or args.no_index:
+        return 0
+    from ctx.cli import command_parser, index
+
+    options = command_parser("index").parse_args([f"{kind}:{name}", "--config", location.path])
+    return index.run("index", options)
+
+
+def _default_name(kind: str, place: str) -> str:
+    if kind == "filesystem":
+        return name_of(os.path.realpath(os.path.expanduser(place)))
+    return name_of((urlsplit(place).hostname or place) if kind in ("web", "s3") else place)
+
+
+def _user_location() -> Location:
+    folder = user_folder(os.environ)
+    if folder is None:
+        raise ConfigError("no home folder to keep your own configuration in: set HOME, or `ctx init` here")
+    return Location(os.path.join(folder, "config.toml"), True)
+
+
+def source_at(place: str) -> tuple[str, dict[str, Any]]:
+    """The kind of source at a path or address, and its keys. Raises `BadRequest`."""
+    parts = urlsplit(place) if "://" in place else None
+    steps = parts.path.strip("/").split("/") if parts else []
+    if (
+        place.startswith("git@")
+        or (parts and parts.scheme in ("ssh", "git"))
+        or (parts and (parts.path.endswith(".git") or (parts.hostname in _FORGES and len(steps) == 2)))
+    ):
+        return "git", {"url": place}
+    if parts and parts.scheme == "s3":
+        return "s3", {"bucket": parts.netloc, **({"prefix": parts.path.lstrip("/")} if steps != [""] else {})}
+    if parts and parts.scheme in ("http", "https"):
+        return "web", {"url": place}
+    if parts:
+        raise BadRequest(f"'{plain(parts.scheme)}://' is no kind of source; folders, git, http(s) and s3 are")
+    path = os.path.realpath(os.path.expanduser(place))
+    if not os.path.isdir(path):
+        problem = "is a file; add its folder" if os.path.exists(path) else "is not there"
+        raise BadRequest(f"{plain(place)} {problem}")
+    if path == os.path.sep:
+        raise BadRequest("/ is the whole disk; add the folders that you want to search")
+    if sound(path) != path:
+        raise BadRequest(f"TOML cannot hold a name that is not UTF-8: {one_line(path)}")
+    return "filesystem", {"root": path}
+
+
+def _check_overlap(path: str, existing: str, name: str) -> None:
+    """Raises `Conflict` if the folder is a source, or contains one, or is in one."""
+    if path == existing:
+        raise Conflict(f"{plain(path)} is the source '{name}' already")
+    if existing.startswith(f"{path}{os.sep}"):
+        raise Conflict(
+            f"{plain(path)} contains the source '{name}' ({plain(existing)}): `ctx remove {name}` first, "
+            "or add a folder that does not contain it"
+        )
+    if path.startswith(f"{existing}{os.sep}"):
+        raise Conflict(f"{plain(path)} is in the source '{name}' ({plain(existing)}), and indexed with that")
+
+
+def _written_path(path: str, root: str, own: bool) -> str:
+    """A path as the configuration holds it: relative in its project, `~/...` in the user's own."""
+    root, home = os.path.realpath(root), os.path.realpath(os.path.expanduser("~"))
+    if own and path.startswith(f"{home}{os.sep}"):
+        return f"~{path[len(home) :]}"
+    if path == root or path.startswith(f"{root}{os.sep}"):
+        return os.path.join(".", os.path.relpath(path, root)) if path != root else "."
+    return path
+
+
+def append_table(location: Location, header: str, lines: str) -> str:
+    """Appends a table to a configuration, which stays as trusted as it was. Returns its text."""
+    path = os.path.abspath(location.path)
+    target = file_at(path, shared=not location.chosen, root=project_root(path))
+    label = shown_path(path)
+    block = f"\n[{header}]\n{lines}"
+    with keep_trust(path), file_writing.writing(label, ConfigError):
+        with open(target, "rb") as file:
+            content = file.read()
+        content += b"" if content.endswith(b"\n") or not content else b"\n"
+        content += block.encode()
+        tables_in(content, label)  # a table that was written inline cannot be extended
+        file_writing.replace(target, content, mode=os.stat(target).st_mode & 0o777)
+    return block
+
+
+# -- remove --------------------------------------------------------------------------------------------------
+
+
+def _remove_options(options: Parser) -> None:
+    describe(
+        options,
+        "Remove a source from the configuration, and its documents from the index. Its files stay.",
+        "ctx remove notes",
+        "ctx remove ~/notes",
+        json=True,
+    )
+    options.add_argument("source", metavar="NAME|PATH|URL", help="its name, its folder or its address")
+
+
+def _remove(args: Namespace) -> int:
+    location = project_location(args.config)
+    configuration_at(location)
+    path = os.path.abspath(location.path)
+    kind, name = _find(path, args.source)
+    source = f"{kind}:{name}" if name else kind
+    target = file_at(path, shared=not location.chosen, root=project_root(path))
+    with open(target, encoding="utf-8", newline="") as file:
+        document = tomlkit.parse(file.read())
+    group: Any = document["connectors"]
+    if name and len(group[kind]) > 1:
+        del group[kind][name]
+    elif name or not any(isinstance(value, dict) for value in group[kind].values()):
+        del group[kind]
+    else:
+        for key in [key for key, value in group[kind].items() if not isinstance(value, dict)]:
+            del group[kind][key]
+    with keep_trust(path), file_writing.writing(shown_path(path), ConfigError):
+        file_writing.replace(target, tomlkit.dumps(document).encode(), mode=os.stat(target).st_mode & 0o777)
+    count = 0
+    config = load_config(path, os.environ)
+    if config.stored and not config.store.url:  # a shared database may hold it for another machine
+        with open_workspace(config) as workspace:
+            strays = [status for status in workspace.unconfigured() if status.name == source]
+            count = sum(documents for _, documents in drop_sources(workspace, strays))
+    line = f"Removed {plain(source)} from {plain(shown_path(path))}, and {counted(count, 'document')}."
+    return tell(args.json, {"source": source, "file": path, "documents": count}, line)
+
+
+def _find(path: str, text: str) -> tuple[str, str]:
+    """The kind and the name of the source that a text names. Raises `NotFound`."""
+    connectors = as_table(read_toml(path, shown_path(path)).get("connectors"))
+    root = project_root(path)
+    found = {}
+    for kind, entries in connectors.items():
+        rows = {name: row for name, row in as_table(entries).items() if isinstance(row, dict)}
+        if any(not isinstance(row, dict) for row in as_table(entries).values()):
+            rows[""] = entries
+        for name, row in rows.items():
+            value = str(row.get(_LOCATORS.get(kind, "path"), ""))
+            place = os.path.realpath(os.path.join(root, os.path.expanduser(value)))
+            full = f"{kind}:{name}" if name else kind
+            if text in (full, name, value) or place == os.path.realpath(os.path.expanduser(text)):
+                found[full] = (kind, name)
+    if text in found:
+        return found[text]
+    if len(found) != 1:
+        problem = f"{', '.join(found)} fit: name one" if found else "`ctx status` lists the sources"
+        raise (BadRequest if found else NotFound)(f"no source '{plain(text)}'; {problem}")
+    return next(iter(found.values()))

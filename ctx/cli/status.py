@@ -1,0 +1,124 @@
+"""`ctx status` (also `sources`, `stats` and `projects`): what is indexed, served and connected."""
+
+from argparse import Namespace
+
+from ctx.cli.configuration import NO_PROJECT, NO_SOURCES
+from ctx.cli.connect import client_rows
+from ctx.cli.entries import project_here
+from ctx.cli.index import share_line, shares_json
+from ctx.cli.options import Parser, describe
+from ctx.cli.output import ago, plain, table, tell
+from ctx.cli.running import servers
+from ctx.clock import iso_utc, parse_ms
+from ctx.errors import StoreError
+from ctx.items import oldest_pending_ms
+from ctx.pruning import replaced_models
+from ctx.server.address import local
+from ctx.text import counted
+from ctx.types import JSON, Caller
+from ctx.workspace import Workspace, open_workspace
+
+
+def add_options(command: str, options: Parser) -> None:
+    describe(
+        options,
+        "Show the sources, how fresh the index is, memories, running servers and connected clients.",
+        "ctx status",
+        "ctx status --json",
+        json=True,
+    )
+
+
+def run(command: str, args: Namespace) -> int:
+    project = project_here(args.config)
+    rows: list[dict[str, JSON]] = [
+        {"root": row.root, "url": local(row.address), "pid": row.pid, "since": iso_utc(row.since_ms)}
+        for row in servers()
+    ]
+    clients = [row for row in client_rows(project) if row["installed"] or row["connected"]]
+    names = ("client", "title", "installed", "connected", "entries", "file")
+    answer: dict[str, JSON] = {
+        "configuration": project.location.path if project.location else None,
+        "projects": rows,
+        "clients": [{name: row[name] for name in names} for row in clients],
+    }
+    if project.config is None:
+        lines = [f"There is {NO_PROJECT}."]
+    elif not project.config.stored:
+        answer |= {"documents": 0, "chunks": 0, "pending": 0, "sources": []}
+        lines = [
+            f"configuration  {plain(project.config.path or '')}",
+            "Nothing is indexed yet; run `ctx index`.",
+        ]
+    else:
+        with open_workspace(project.config, reading=True, projecting=False) as workspace:
+            found, lines = _index(workspace)
+        lines = [f"configuration  {plain(project.config.path or '')}", *lines]
+        answer |= found
+    served = [(row["root"], row["url"], str(row["pid"]), ago(parse_ms(row["since"]))) for row in rows]
+    lines += ["", table(served, ("SERVED PROJECT", "ADDRESS", "PID", "STARTED"))] if rows else []
+    connected = [row["title"] for row in clients if row["connected"]]
+    others = [row["client"] for row in clients if not row["connected"]]
+    lines.append("")
+    if not rows:
+        lines.append("servers        none run; `ctx serve` starts one")
+    lines.append(f"clients        {', '.join(connected) or 'none connected'}")
+    if others:
+        lines.append(f"               also installed: {', '.join(others)} (`ctx connect CLIENT`)")
+    return tell(args.json, answer, *lines)
+
+
+def _index(workspace: Workspace) -> tuple[dict[str, JSON], list[str]]:
+    """What is indexed, as JSON and as lines."""
+    stats, statuses = dict(workspace.catalog.stats()), workspace.statuses()
+    sources = workspace.toolbox.call("sources", {}, Caller("cli"))["sources"]
+    revisions = {status.name: status.revision for status in statuses}
+    pending = sum(status.pending for status in statuses)
+    oldest = oldest_pending_ms(statuses)
+    try:
+        behind, replaced, problem = workspace.behind(), replaced_models(workspace), ""
+    except StoreError as error:
+        behind, replaced, problem = None, [], error.message
+    memories = sum(workspace.memory.bank_counts().values()) if workspace.config.packs.enabled else None
+    chunks = stats["chunks"]
+    lines = [
+        f"documents      {stats['documents']:,}",
+        f"chunks         {chunks:,}",
+        f"embedded       {chunks - pending:,} / {chunks:,}",
+        f"size           {stats['size_bytes'] / 1e6:,.1f} MB",
+    ]
+    if pending:
+        lines.append(f"pending        {pending:,}, the oldest since {ago(oldest)}")
+    if memories is not None:
+        lines.append(f"memories       {memories:,}")
+    lines += [f"replaced       {share_line(share)}; `ctx embed prune` drops them" for share in replaced]
+    if problem or behind:
+        words = problem or f"{counted(behind or 0, 'write')} behind the catalog; `ctx index` catches up"
+        lines.append(f"index          {words}")
+    answer = {
+        **stats,
+        "pending": pending,
+        "oldest_pending_at": None if oldest is None else iso_utc(oldest),
+        "index_behind": behind,
+        "replaced_models": shares_json(replaced),
+        "memories": memories,
+        "sources": [{**row, "revision": revisions.get(row["name"])} for row in sources],
+    }
+    return answer, [*lines, "", _sources_table(sources) if sources else NO_SOURCES]
+
+
+def _sources_table(sources: list[JSON]) -> str:
+    rows = [
+        (
+            row["name"],
+            ("ok" if row["healthy"] else "FAILED") if row["configured"] else "not configured",
+            f"{row['doc_count']:,}",
+            f"{row['pending']:,}",
+            ago(parse_ms(row["last_indexed_at"]) if row["last_indexed_at"] else None),
+            row["note"] or "",
+        )
+        for row in sources
+    ]
+    headers = ("SOURCE", "HEALTH", "DOCUMENTS", "PENDING", "LAST INDEXED", "NOTE")
+    columns = len(headers) if any(row[-1] for row in rows) else len(headers) - 1
+    return table([row[:columns] for row in rows], headers[:columns])

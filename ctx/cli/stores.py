@@ -1,0 +1,172 @@
+"""`ctx backup`, `ctx restore` and `ctx migrate`: whole stores."""
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ctx.cli.configuration import configuration
+from ctx.cli.options import Parser, describe
+from ctx.cli.output import plain, tell
+from ctx.clock import iso_utc
+from ctx.cluster import needs_extra
+from ctx.config import is_database
+from ctx.errors import BadRequest, StoreError
+from ctx.store.lock import WriterLock
+from ctx.text import counted
+from ctx.types import JSON
+from ctx.workspace import open_workspace
+
+if TYPE_CHECKING:
+    from ctx.backup import Contents
+
+NOUNS: Mapping[str, str] = {"document": "document", "embedding": "embedding", "memories": "memory record"}
+
+
+def add_options(command: str, options: Parser) -> None:
+    add = options.add_argument
+    if command == "backup":
+        describe(
+            options,
+            "Write the store (documents, embeddings, memories, keys) to one file, as it is at one moment. A\n"
+            "server may serve and index meanwhile.",
+            "ctx backup ~/backups/notes.ctx",
+            json=True,
+        )
+        add("file", metavar="FILE", help="where to; an older backup there is replaced")
+    elif command == "restore":
+        describe(
+            options,
+            "Replace this project's store by a backup and rebuild its index. The backup is checked first; a\n"
+            "store that is in use is refused.",
+            "ctx restore ~/backups/notes.ctx --replace",
+            json=True,
+        )
+        add("file", metavar="FILE", help="what `ctx backup` wrote")
+        add("--replace", action="store_true", help="replace the store that is here")
+    else:
+        describe(
+            options,
+            "Copy a store to another one under the same ids, and compare the two. It can be interrupted and\n"
+            "run again. Stop whatever writes.",
+            "ctx migrate --to postgresql://ctx@db.example.com/ctx",
+            json=True,
+        )
+        add("--to", metavar="STORE", help="postgresql://..., or the path of a file")
+        add(
+            "--from",
+            dest="origin",
+            metavar="STORE",
+            help="the same (default: the store of the configuration)",
+        )
+        add("--replace", action="store_true", help="drop what only the target holds")
+
+
+def run(command: str, args: Namespace) -> int:
+    return {"backup": _back_up, "restore": _restore, "migrate": _migrate}[command](args)
+
+
+def _back_up(args: Namespace) -> int:
+    config = configuration(args.config)
+    if config.store.url:
+        raise BadRequest(
+            "the catalog is in the database of [store] url: back that up (pg_dump, or its archive)"
+        )
+    if not config.stored:
+        raise StoreError("nothing is indexed yet, so there is nothing to back up; run `ctx index` first")
+    path = os.path.abspath(os.path.expanduser(args.file))
+    if not os.path.isdir(os.path.dirname(path)):
+        raise BadRequest(f"there is no folder {os.path.dirname(path)} to write a backup to; make it first")
+    from ctx.backup import back_up, store_of  # 200 ms
+
+    contents = back_up(store_of(config), path)
+    size = os.stat(path).st_size
+    line = f"Wrote {plain(args.file)}: {_counts(contents)}, {size / 1e6:,.1f} MB"
+    return tell(args.json, _contents_json(contents) | {"file": path, "bytes": size}, line)
+
+
+def _restore(args: Namespace) -> int:
+    config = configuration(args.config)
+    if config.store.url:
+        raise BadRequest(
+            "the catalog is in the database of [store] url, and a backup is a file: restore it without "
+            "[store] url, then `ctx migrate --to` that database"
+        )
+    from ctx.backup import restore, store_of  # 200 ms
+
+    path = os.path.abspath(os.path.expanduser(args.file))
+    contents = restore(path, store_of(config), replace=args.replace)
+    with open_workspace(config) as workspace:
+        workspace.indexer.repair()
+        strays = [status.name for status in workspace.unconfigured()]
+    return tell(
+        args.json,
+        _contents_json(contents) | {"not_configured": strays},
+        f"Restored {_counts(contents)}, as they were at {iso_utc(contents.created_ms)}",
+        *(f"{plain(name)}: not configured here; its documents are kept and found" for name in strays),
+    )
+
+
+def _counts(contents: "Contents") -> str:
+    return ", ".join(counted(contents.rows.get(table, 0), noun) for table, noun in NOUNS.items())
+
+
+def _contents_json(contents: "Contents") -> dict[str, JSON]:
+    rows = {f"{noun.replace(' ', '_')}s": contents.rows.get(table, 0) for table, noun in NOUNS.items()}
+    return {"created_at": iso_utc(contents.created_ms), "version": contents.version, **rows}
+
+
+def _migrate(args: Namespace) -> int:
+    if not (args.to or args.origin):
+        raise BadRequest(
+            "name where the store goes (--to) or comes from (--from): postgresql://..., or a file"
+        )
+    with needs_extra("ctx migrate", "PostgreSQL"):
+        from ctx.cluster.migrate import SAME, migrate  # 250 ms
+
+    config = configuration(args.config)
+    own = config.store.url or config.db.path
+    origin, target = _place("--from", args.origin, own), _place("--to", args.to, own)
+    if not (is_database(origin) or is_database(target)):
+        raise BadRequest("one of the two must be a database; `ctx backup` and `ctx restore` copy files")
+    if origin == target:
+        raise BadRequest(SAME)
+    if not is_database(origin) and not os.path.exists(origin):
+        raise StoreError(f"there is no catalog to move: {plain(origin)} is not there")
+
+    def progress(step: str, count: int, total: int) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{count:,} of {total:,} {step}", end="", file=sys.stderr, flush=True)
+
+    with WriterLock(os.path.join(config.folder, "lock")):
+        report = migrate(config, origin, target, replace=args.replace, progress=progress)
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr)
+    naming = ""
+    if target != own:
+        to_file = "take [store] url out of ctx.toml, and set [db] path to it; "
+        naming = "name it in ctx.toml ([store] url); " if is_database(target) else to_file
+    return tell(
+        args.json,
+        report._asdict(),
+        f"{counted(report.documents, 'document')}, {counted(report.chunks, 'chunk')} and "
+        f"{counted(report.embeddings, 'new embedding')} are there, and equal; "
+        f"{counted(report.passed_over, 'document')} there before",
+        f"{counted(report.memories, 'memory')} in {counted(report.banks, 'bank')}, "
+        f"{counted(report.keys, 'key')}, {counted(report.sessions, 'session')} and "
+        f"{counted(report.values, 'value')} of scripts are there, and equal",
+        f"Now {naming}`ctx index` builds the index from it without embedding anything.",
+    )
+
+
+def _place(option: str, text: str | None, own: str) -> str:
+    if not text:
+        return own
+    scheme, separator, _ = text.partition("://")
+    if separator and not is_database(text):
+        name = plain(scheme)[:40]
+        raise BadRequest(
+            f"{option}: no store is kept in '{name}'; name postgresql://user@host/database, or a file"
+        )
+    return text if separator else os.path.abspath(os.path.expanduser(text))
