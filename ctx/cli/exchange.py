@@ -84,7 +84,7 @@ def _import_configuration(args: Namespace) -> int:
     if base != project_root(path) and args.output is None and not args.dry_run:
         raise BadRequest(
             f"the paths in {plain(args.file)} begin in {plain(base)}, so ctx.toml would be written there, "
-            f"outside the file's own folder; to do that, add `--output {plain(os.path.join(base, 'ctx.toml'))}`"
+            f"outside the file's own folder; to do so, add `--output {plain(os.path.join(base, 'ctx.toml'))}`"
         )
     output = os.path.join(base, "ctx.toml") if args.output is None else os.path.abspath(args.output)
     name = shown_path(output)
