@@ -9,9 +9,9 @@ from ctx.config.settings import PackSettings
 from ctx.memory import MemoryStore
 from ctx.memory.dialects.base import Dialect
 from ctx.memory.dialects.claude_recall import CLAUDE_RECALL
-from ctx.memory.dialects.hindsight_rest import HINDSIGHT
+from ctx.memory.dialects.hindsight_banks import HINDSIGHT
 from ctx.memory.dialects.pack import Pack
-from ctx.memory.dialects.sekha import SEKHA
+from ctx.memory.dialects.sekha_rest import SEKHA
 from ctx.tools.agents import Agents
 from ctx.tools.base import Toolbox
 

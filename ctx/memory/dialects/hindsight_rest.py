@@ -1,16 +1,11 @@
-"""Hindsight's own REST, as its clients call it, below `/v1/default/banks/{bank_id}`."""
+"""Hindsight's own REST for memories, as its clients call it, below `/v1/default/banks/{bank_id}`."""
 
-import fnmatch
-import hashlib
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import orjson
 
-from ctx import __version__
-from ctx.clock import iso_utc
 from ctx.errors import BadRequest, NotFound
 from ctx.memory.dialects.base import (
     Call,
@@ -36,8 +31,6 @@ from ctx.memory.dialects.base import (
 )
 from ctx.memory.dialects.hindsight import (
     HINDSIGHT,
-    TRAITS,
-    Trait,
     between,
     facts,
     named,
@@ -54,8 +47,6 @@ MEMORIES = f"{BANK}/memories"
 MEMORY = f"{MEMORIES}/{{memory_id}}"
 DOCUMENT = f"{BANK}/documents/{{document_id}}"
 TIMES = {"mentioned_at": "timestamp", "occurred_start": "event_date", "created_at": "created"}
-CONFIG = {"reflect_mission": "mission", **{f"disposition_{trait}": trait for trait in TRAITS}}
-DEFAULTS = {name: "" if name == "reflect_mission" else 3 for name in CONFIG}
 
 Id = Annotated[str, text()]
 Query = Annotated[str, required_text()]
@@ -89,11 +80,11 @@ def unit(record: JSON) -> dict[str, JSON]:
     }
 
 
-def _forgotten(reply: JSON, message: str) -> dict[str, JSON]:
+def forgotten_reply(reply: JSON, message: str) -> dict[str, JSON]:
     return {"success": True, "message": message, **pick(reply, "op_id", deleted_count="count")}
 
 
-def _page(rows: Sequence[JSON], limit: int, offset: int) -> dict[str, JSON]:
+def page_of(rows: Sequence[JSON], limit: int, offset: int) -> dict[str, JSON]:
     return {"items": rows[offset : offset + limit], "total": len(rows), "limit": limit, "offset": offset}
 
 
@@ -191,7 +182,7 @@ def retain_items(
 @HINDSIGHT.route("DELETE", MEMORIES)
 def clear(call: Call, type: Text = None) -> JSON:
     deleted = call.bank.delete_where(filter=facts(of_types([type])), reason="rest")
-    return _forgotten(deleted, "Memories forgotten")
+    return forgotten_reply(deleted, "Memories forgotten")
 
 
 @HINDSIGHT.route("POST", f"{MEMORIES}/recall", ignored=("prefer_observations",))
@@ -320,7 +311,7 @@ def update_unit(
 
 @HINDSIGHT.route("DELETE", MEMORY)
 def forget(call: Call, memory_id: Id) -> JSON:
-    return _forgotten(call.bank.delete(id=memory_id, reason="rest"), "Memory forgotten")
+    return forgotten_reply(call.bank.delete(id=memory_id, reason="rest"), "Memory forgotten")
 
 
 @HINDSIGHT.route(
@@ -355,201 +346,3 @@ def _within(answer: str, tokens: int) -> str:
     if len(answer) <= 4 * tokens or not ends:
         return answer
     return answer[: max((end for end in ends if end <= 4 * tokens), default=ends[0])]
-
-
-# -- documents and tags --------------------------------------------------------------------------------------
-
-
-def _records_of(call: Call, document_id: str) -> list[JSON]:
-    """A document's memories in the order in which they were retained. Raises `NotFound`."""
-    rows = list(records(call, facts(document_id=document_id), order="created"))
-    if not rows:
-        raise NotFound(f"no document with the id '{document_id[:80]}'")
-    return rows
-
-
-@HINDSIGHT.route("GET", DOCUMENT)
-def get_document(call: Call, document_id: Id) -> dict[str, JSON]:
-    """A document: the text of its memories together."""
-    rows = _records_of(call, document_id)
-    original = "\n".join(row["text"] for row in rows)
-    return {
-        "id": document_id,
-        "bank_id": call.bank_id,
-        "original_text": original,
-        "content_hash": hashlib.sha256(original.encode()).hexdigest(),
-        "created_at": iso_utc(rows[0]["created"]),
-        "updated_at": iso_utc(max(row["updated"] for row in rows)),
-        "memory_unit_count": len(rows),
-        "nodes_by_fact_type": dict(Counter(row["type"] or "world" for row in rows)),
-        "tags": list(dict.fromkeys(tag for row in rows for tag in row["tags"])),
-    }
-
-
-@HINDSIGHT.route("GET", f"{BANK}/documents")
-def list_documents(
-    call: Call,
-    q: Text = None,
-    tags: Texts = None,
-    tags_match: TagsMatch = "any",
-    time_field: TimeField = "created_at",
-    start_date: Text = None,
-    end_date: Text = None,
-    limit: Limit = 100,
-    offset: Offset = 0,
-) -> JSON:
-    contains = {"any": [{"document_id": {"contains": q}}, {"text": {"contains": q}}]} if q else None
-    span = {TIMES[time_field]: between(start_date, end_date)}
-    filter = facts(of_tags(tags, tags_match), {"document_id": {"exists": True}}, contains, **span)
-    groups = call.bank.stats(filter=filter, group_by="document_id")["groups"]
-    groups.sort(key=lambda group: (-group["last_created"], group["value"]))
-    page = _page(groups, limit, offset)
-    documents = [get_document(call, group["value"]) for group in page["items"]]
-    for document in documents:
-        document["text_length"] = len(document.pop("original_text"))
-    return {**page, "items": documents, "total_is_estimate": False}
-
-
-@HINDSIGHT.route("PATCH", DOCUMENT)
-def tag_document(call: Call, document_id: Id, tags: Annotated[list[str], texts()]) -> JSON:
-    for record in _records_of(call, document_id):
-        call.bank.update(id=record["id"], patch={"tags": tags})
-    return {"success": True}
-
-
-@HINDSIGHT.route("DELETE", DOCUMENT)
-def forget_document(call: Call, document_id: Id) -> JSON:
-    _records_of(call, document_id)
-    deleted = call.bank.delete_where(filter=facts(document_id=document_id), reason="rest")
-    counts = pick(deleted, "op_id", memory_units_deleted="count")
-    return {"success": True, "message": "Document forgotten", "document_id": document_id, **counts}
-
-
-@HINDSIGHT.route("GET", f"{DOCUMENT}/chunks")
-def document_chunks(call: Call, document_id: Id, limit: Limit = 100, offset: Offset = 0) -> JSON:
-    chunks = [
-        {
-            **pick(row, chunk_id="id", chunk_text="text"),
-            "document_id": document_id,
-            "bank_id": call.bank_id,
-            "chunk_index": place,
-            "created_at": iso_utc(row["created"]),
-        }
-        for place, row in enumerate(_records_of(call, document_id))
-    ]
-    return _page(chunks, limit, offset)
-
-
-@HINDSIGHT.route("GET", f"{BANK}/tags")
-def list_tags(
-    call: Call,
-    q: Annotated[str | None, text("A tag; * stands for anything", maxLength=200)] = None,
-    source: Annotated[str, choice("memories")] = "memories",
-    limit: Limit = 100,
-    offset: Offset = 0,
-) -> JSON:
-    """The tags of a bank's memories, the most frequent first."""
-    pattern = re.sub(r"[?\[]", r"[\g<0>]", (q or "*").lower())
-    groups = call.bank.stats(filter=facts(), group_by="tags")["groups"]
-    tags = [
-        pick(group, "count", tag="value")
-        for group in groups
-        if fnmatch.fnmatchcase(group["value"].lower(), pattern)
-    ]
-    return _page(tags, limit, offset)
-
-
-# -- banks ---------------------------------------------------------------------------------------------------
-
-
-@HINDSIGHT.route("PUT", BANK)
-@HINDSIGHT.route("PATCH", BANK)
-def change_bank(
-    call: Call,
-    name: Text = None,
-    mission: Text = None,
-    reflect_mission: Text = None,
-    background: Text = None,
-    disposition: Annotated[Table | None, closed("", dict.fromkeys(TRAITS, whole(1, 5)))] = None,
-    disposition_skepticism: Trait = None,
-    disposition_literalism: Trait = None,
-    disposition_empathy: Trait = None,
-) -> JSON:
-    given = (disposition_skepticism, disposition_literalism, disposition_empathy)
-    traits = {**(disposition or {}), **present(**dict(zip(TRAITS, given, strict=True)))}
-    changes = present(name=name, mission=reflect_mission or mission or background)
-    call.bank.configure(config={**call.bank.config(), **changes, **traits})
-    return bank_profile(call)
-
-
-@HINDSIGHT.route("GET", f"{BANK}/profile")
-def bank_profile(call: Call) -> JSON:
-    config = call.bank.config()
-    return {
-        "bank_id": call.bank_id,
-        "name": config.get("name") or call.bank_id,
-        "mission": config.get("mission") or "",
-        "disposition": {trait: config.get(trait, 3) for trait in TRAITS},
-    }
-
-
-@HINDSIGHT.route("DELETE", BANK)
-def delete_bank(call: Call) -> JSON:
-    """Forgets everything in the bank and its configuration; the memories can be brought back."""
-    deleted = call.bank.delete_where(filter={"id": {"exists": True}}, reason="rest", anew=True)
-    call.bank.configure(config={})
-    return _forgotten(deleted, "Bank forgotten")
-
-
-@HINDSIGHT.route("GET", f"{BANK}/config")
-def bank_config(call: Call) -> JSON:
-    """The configuration that applies, and what the bank itself sets."""
-    kept = call.bank.config()
-    overrides = {name: kept[key] for name, key in CONFIG.items() if kept.get(key) is not None}
-    return {"bank_id": call.bank_id, "config": DEFAULTS | overrides, "overrides": overrides}
-
-
-SETTABLE = {name: text() if name == "reflect_mission" else whole(1, 5) for name in CONFIG}
-
-
-@HINDSIGHT.route("PATCH", f"{BANK}/config")
-def change_config(call: Call, updates: Annotated[Table | None, closed("", SETTABLE)] = None) -> JSON:
-    changes = {CONFIG[name]: value for name, value in (updates or {}).items()}
-    call.bank.configure(config={**call.bank.config(), **changes})
-    return bank_config(call)
-
-
-@HINDSIGHT.route("DELETE", f"{BANK}/config")
-def reset_config(call: Call) -> JSON:
-    call.bank.configure(config={})
-    return bank_config(call)
-
-
-@HINDSIGHT.route("GET", f"{BANK}/stats", ignored=("refresh",))
-def bank_stats(call: Call) -> JSON:
-    stats = call.bank.stats(filter=facts(), group_by="type")
-    documents = call.bank.stats(filter=facts({"document_id": {"exists": True}}), group_by="document_id")
-    by_type: Counter[str] = Counter()
-    for group in stats["groups"]:
-        by_type[group["value"] or "world"] += group["count"]
-    unused = ("links_by_link_type", "links_by_fact_type", "links_breakdown", "operations_by_status")
-    return {
-        "bank_id": call.bank_id,
-        "total_nodes": stats["count"],
-        "total_documents": len(documents["groups"]),
-        "nodes_by_fact_type": dict(by_type),
-        "total_observations": by_type["observation"],
-        "last_memory_write_at": iso(stats["last_created"]),
-        **dict.fromkeys(("total_links", "pending_operations", "failed_operations"), 0),
-        **{name: {} for name in unused},
-    }
-
-
-@HINDSIGHT.route("GET", "/version")
-def version(call: Call) -> JSON:
-    """What Hindsight's clients ask before they use what a server may lack."""
-    there = ("mcp", "bank_config_api", "store_document_text")
-    absent = ("observations", "worker", "bank_llm_health", "file_upload_api", "document_export_api")
-    absent_too = ("document_import_api", "audit_log", "llm_trace")
-    features = dict.fromkeys(there, True) | dict.fromkeys((*absent, *absent_too), False)
-    return {"api_version": __version__, "features": features}

@@ -1,0 +1,263 @@
+"""Sekha's REST, as its controller and SDKs have it, below `/api/v1`."""
+
+import math
+from typing import Annotated
+
+import orjson
+
+from ctx.errors import BadRequest
+from ctx.memory.dialects.base import (
+    Call,
+    Flag,
+    Metadata,
+    Text,
+    Texts,
+    choice,
+    filled,
+    pick,
+    present,
+    records,
+    rule,
+    texts,
+    whole,
+)
+from ctx.memory.dialects.sekha import (
+    LABEL,
+    MAX_ASSEMBLED,
+    MAX_EXPORTED,
+    PINNED,
+    SEKHA,
+    UUID,
+    Days,
+    Filters,
+    Folder,
+    FolderToStore,
+    Id,
+    Importance,
+    Label,
+    LeastImportance,
+    Limit,
+    Messages,
+    Offset,
+    Query,
+    Replaces,
+    chosen,
+    conversation_of,
+    described,
+    messages_filter,
+    messages_of,
+    moment,
+    prunable,
+    related,
+    result,
+    stamp,
+    store,
+)
+from ctx.types import JSON
+
+__all__ = ["SEKHA"]  # with the routes below
+
+CONVERSATIONS = "/api/v1/conversations"
+CONVERSATION = f"{CONVERSATIONS}/{{conversation_id}}"
+
+
+def shown(call: Call, record: JSON) -> dict[str, JSON]:
+    """A conversation over REST."""
+    messages, words = messages_of(call, record["id"])
+    return {
+        **pick(record, "id", "metadata", conversation_id="id"),
+        **described(record),
+        "archived": record["status"] == "archived",
+        "message_count": len(messages),
+        "word_count": words,
+        "messages": messages,
+    }
+
+
+@SEKHA.route("POST", CONVERSATIONS)
+def create(
+    call: Call,
+    label: Annotated[str, LABEL],
+    messages: Messages,
+    folder: FolderToStore = "/",
+    importance_score: Importance = 5,
+    metadata: Metadata = None,
+    supersedes: Replaces = None,
+) -> JSON:
+    stored = store(call, label, messages, folder, importance_score, supersedes, metadata)
+    return {**shown(call, call.bank.get(id=stored["id"])), **related(stored)}
+
+
+@SEKHA.route("GET", CONVERSATIONS)
+def list_conversations(
+    call: Call,
+    label: Text = None,
+    folder: Text = None,
+    pinned: Flag = None,
+    archived: Flag = None,
+    page: Annotated[int, whole(1, 10_000)] = 1,
+    page_size: Annotated[int, whole(1, 100)] = 50,
+) -> JSON:
+    status = None if archived is None else "archived" if archived else "active"
+    importance = None if pinned is None else {"gte" if pinned else "lt": PINNED}
+    filter = chosen(label, folder, status=status, importance=importance)
+    results = [
+        {
+            **pick(record, "id", "metadata", conversation_id="id"),
+            **described(record),
+            "timestamp": stamp(record["created"]),
+        }
+        for record in records(call, filter, (page - 1) * page_size, page_size, order="-updated")
+    ]
+    total = call.bank.count(filter=filter)
+    return {"results": results, "total": total, "page": page, "page_size": page_size}
+
+
+@SEKHA.route("GET", f"{CONVERSATIONS}/count")
+def count_conversations(call: Call, label: Text = None, folder: Text = None) -> JSON:
+    return {"count": call.bank.count(filter=chosen(label, folder)), "label": label, "folder": folder}
+
+
+@SEKHA.route("GET", CONVERSATION)
+def get_conversation(call: Call, conversation_id: Id) -> JSON:
+    return shown(call, conversation_of(call, conversation_id))
+
+
+@SEKHA.route("DELETE", CONVERSATION)
+def forget_conversation(call: Call, conversation_id: Id) -> JSON:
+    id = conversation_of(call, conversation_id)["id"]
+    deleted = call.bank.delete(id=id, reason="rest")
+    return {"success": True, "conversation_id": id, "op_id": deleted["op_id"]}
+
+
+@SEKHA.route("PUT", f"{CONVERSATION}/{{change}}")
+def change_conversation(
+    call: Call,
+    conversation_id: Id,
+    change: Annotated[str, choice("label", "folder", "status", "pin", "archive")],
+    label: Label = None,
+    folder: Folder = None,
+    status: Annotated[str | None, choice("active", "archived", "pinned")] = None,
+) -> JSON:
+    given = {"label": label, "folder": folder, "status": status}
+    if change in given and given[change] is None:
+        raise BadRequest(f"missing required parameter: {change}")
+    id = conversation_of(call, conversation_id)["id"]
+    pinned = change == "pin" or status == "pinned"
+    status = "archived" if change == "archive" else "active" if pinned else status
+    importance = PINNED if pinned else None
+    changes = present(label=label, folder=folder, status=status, importance=importance)
+    call.bank.update(id=id, patch=changes)
+    return shown(call, call.bank.get(id=id))
+
+
+@SEKHA.route("POST", "/api/v1/query")
+@SEKHA.route("POST", "/api/v1/search/{kind}")
+def query_messages(
+    call: Call,
+    query: Query,
+    kind: Annotated[str | None, choice("fts", description="By words alone")] = None,
+    filters: Filters = None,
+    limit: Limit = 10,
+    offset: Offset = 0,
+) -> JSON:
+    matches = call.bank.search(
+        query=query,
+        limit=limit,
+        offset=offset,
+        mode="keyword" if kind else None,
+        filter=messages_filter(filters),
+        window="auto",
+        touch=True,
+    )
+    results = [result(hit) for hit in matches["results"]]
+    return {
+        "query": query,
+        "results": [{**row, "created_at": row["timestamp"]} for row in results],
+        "total": matches["total"],
+        "page": offset // limit + 1,
+        "page_size": limit,
+    }
+
+
+@SEKHA.route("POST", "/api/v1/context/assemble")
+def assemble_context(
+    call: Call,
+    query: Query,
+    context_budget: Annotated[int, whole(1, None, "Tokens, of four characters")] = 4000,
+    preferred_labels: Annotated[list[str] | None, texts("What is in these comes first")] = None,
+    excluded_folders: Texts = None,
+) -> JSON:
+    """The messages that answer a question best, as many as fit the budget, in the order they were said."""
+    excluded = [{"parent.folder": {"under": folder}} for folder in excluded_folders or ()]
+    filter = {"kind": "message", **filled(none=excluded)}
+    matches = call.bank.search(query=query, limit=MAX_ASSEMBLED, filter=filter, window="auto", touch=True)
+
+    def is_other(hit: JSON) -> bool:
+        return (hit.get("container") or {}).get("label") not in (preferred_labels or ())
+
+    picked, tokens = [], 0
+    for hit in sorted(matches["results"], key=is_other):
+        cost = math.ceil(len(hit["record"]["text"]) / 4)
+        if tokens + cost <= context_budget:
+            tokens += cost
+            picked.append(hit)
+    picked.sort(
+        key=lambda hit: (moment(hit["record"]), hit["record"]["parent"], hit["record"]["ordinal"] or 0)
+    )
+    messages = [{**result(hit), "role": hit["record"]["role"]} for hit in picked]
+    labels = {message["conversation_id"]: message["label"] for message in messages}
+    return {
+        "messages": messages,
+        "token_count": tokens,
+        "conversation_ids": list(labels),
+        "labels": list(labels.values()),
+    }
+
+
+@SEKHA.route("POST", "/api/v1/prune/dry-run")
+def suggest_pruning(
+    call: Call, threshold_days: Days = 30, importance_threshold: LeastImportance = 5.0
+) -> JSON:
+    suggestions, savings = prunable(call, threshold_days, importance_threshold)
+    return {"suggestions": suggestions, "total": len(suggestions), "estimated_token_savings": savings}
+
+
+@SEKHA.route("POST", "/api/v1/prune/execute")
+def archive(
+    call: Call, conversation_ids: Annotated[list[str], rule("array", items=UUID, minItems=1, maxItems=1000)]
+) -> JSON:
+    """Archives conversations, all or none. Nothing is deleted."""
+    for id in conversation_ids:
+        call.bank.update(id=conversation_of(call, id)["id"], patch={"status": "archived"})
+    return {"success": True, "archived": len(conversation_ids)}
+
+
+@SEKHA.route("GET", "/api/v1/export")
+def export(
+    call: Call,
+    label: Text = None,
+    folder: Text = None,
+    format: Annotated[str, choice("markdown", "json")] = "markdown",
+) -> JSON:
+    filter = chosen(label, folder)
+    if call.bank.count(filter=filter) > MAX_EXPORTED:
+        raise BadRequest(
+            f"more than {MAX_EXPORTED} conversations: narrow it by label or folder, or use `ctx memory "
+            "export`"
+        )
+    conversations = [shown(call, record) for record in records(call, filter, order="created")]
+    if format == "json":
+        content = orjson.dumps(conversations).decode()
+    else:
+        content = "\n".join(["# Conversations", "", *map(_markdown, conversations)])
+    return {"content": content, "format": format, "conversation_count": len(conversations)}
+
+
+def _markdown(conversation: JSON) -> str:
+    head = "\n".join(f"- {name}: {conversation[name]}" for name in ("id", "folder", "status"))
+    messages = [
+        f"**{message['role']}** ({message['timestamp']})\n\n{message['content']}\n"
+        for message in conversation["messages"]
+    ]
+    return "\n".join([f"## {conversation['label']}\n\n{head}\n", *messages])
