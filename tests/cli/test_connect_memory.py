@@ -190,6 +190,12 @@ TRANSCRIPTS: dict[str, list[Any]] = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def _own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands have a home of their own, and this process looks into their memories."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home" / "data"))
+
+
 @pytest.mark.parametrize("form", TRANSCRIPTS)
 def test_what_was_said_in_one_session_is_there_when_the_next_begins(folder: Path, form: str) -> None:
     client = form.partition(",")[0]

@@ -191,7 +191,10 @@ def test_an_export_is_the_same_json_on_a_terminal_and_in_a_pipe(tmp_path: Path) 
     assert any("\x9b" in row["body"] or "\u202e" in row["title"] for row in json.loads(piped)["documents"])
 
 
-def test_an_export_of_memories_drives_no_terminal_either(tmp_path: Path) -> None:
+def test_an_export_of_memories_drives_no_terminal_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     project(tmp_path)
     text = "Tabs \u202e please\x9b2J\x85"
     memories = {"results": [{"id": "1", "memory": text, "metadata": {text: text}}]}
