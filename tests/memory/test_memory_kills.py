@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from memory_kit import WordEmbedder
-from memory_mover import CAPTURED, CONFIG, State, captured
+from memory_mover import CONFIG, State, captured
 
 from ctx.memory import MemoryStore
 from ctx.memory.folder import Folder
@@ -116,7 +116,7 @@ def test_a_killed_mover_leaves_each_step_done_or_not_begun(tmp_path: Path) -> No
     kill_movers(tmp_path, 6, seed=3)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(3600)
 def test_many_killed_movers_leave_each_step_done_or_not_begun(tmp_path: Path) -> None:
     kills = int(os.environ.get("CTX_KILLS", "12"))  # 200 take ten minutes
@@ -136,10 +136,3 @@ def test_a_note_stored_by_an_import_that_died_is_taken_for_that_memory(tmp_path:
         [conflict] = Folder(bank, str(notes)).import_()["conflicts"]
         assert conflict["file"] == "again.md"
         assert bank.count() == 1
-
-
-def test_what_the_movers_capture_is_worth_capturing(tmp_path: Path) -> None:
-    (tmp_path / "ctx.toml").write_text(CONFIG)
-    captured(tmp_path, "m")
-    with MemoryStore(str(tmp_path / "ctx.db"), WordEmbedder()) as store:
-        assert state(store, "m") == {"m": sorted(CAPTURED)}

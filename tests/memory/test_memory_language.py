@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from memory_kit import Clock, WordEmbedder, texts
 
-from ctx.analyze import terms
 from ctx.memory import MemoryBank, MemoryStore
-from ctx.memory.gist import first_person
 from ctx.memory.language import _language, language, silent_terms
 
 
@@ -59,15 +57,6 @@ def test_the_user_weighs_nothing_in_other_languages_either(
     for number in range(3, 9):
         bank.put(others.format(number))
     assert texts(bank, question)[0] == answer
-
-
-def test_to_be_called_is_no_answer_in_german() -> None:
-    assert set(terms("heißt")) <= silent_terms("Wie heißt die Schwester?")
-
-
-def test_many_users_are_not_the_user() -> None:
-    assert first_person("Die Nutzer wollen einen Export") == "Die Nutzer wollen einen Export"
-    assert first_person("Die Benutzeroberfläche ist neu") == "Die Benutzeroberfläche ist neu"
 
 
 def test_of_a_long_text_its_beginning_alone_is_kept() -> None:

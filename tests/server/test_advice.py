@@ -10,8 +10,7 @@ from kit import project, workspace
 from mcp_doors import ACCEPT, HELLO, answered, message
 from serving import Serve, Served
 
-from ctx.assemble import mcp_endpoint, server_advice, services
-from ctx.server.advice import Advice
+from ctx.assemble import mcp_endpoint, services
 from ctx.workspace import Workspace
 
 BODY = "# Authentication\n\nJWT tokens are signed.\n"
@@ -57,22 +56,6 @@ def test_without_embeddings_nothing_advises_a_mode_that_is_an_error(served: Serv
     (search,) = [tool for tool in listed if tool["name"] == "search"]
     assert "mode" not in search["inputSchema"]["properties"]
     assert _modes(client.get("/tools/list").json()["tools"], "parameters") == ["keyword"]
-
-
-def test_a_mode_that_is_not_listed_is_still_told_apart_from_nonsense(served: Served) -> None:
-    codes = [
-        served.client.post("/tools/search", json={"query": "jwt", "mode": mode}).json()["error"]["code"]
-        for mode in ("hybrid", "nonsense")
-    ]
-    assert codes == ["embeddings_disabled", "bad_request"]
-
-
-def test_with_embeddings_hybrid_is_advised(space: Workspace) -> None:
-    assert not server_advice(space).semantic
-    assert 'mode "hybrid"' in Advice().instructions()
-    assert '"mode": "hybrid"' in Advice().words([])
-    search = space.toolbox.get("search")
-    assert Advice().listed(search) is search
 
 
 def test_a_document_crosses_mcp_once(served: Served) -> None:

@@ -74,15 +74,6 @@ def test_the_body_of_a_request_that_offers_another_protocol_is_its_body(
             assert replies.read() == b""
 
 
-def test_a_tunnel_is_refused(serve: Serve, services: Services) -> None:
-    served = serve(services)
-    for target, status in (("localhost:80", b" 404 "), ("/health", b" 405 ")):
-        with socket.create_connection((served.host, served.port), 60) as client:
-            client.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: localhost\r\nUpgrade: x\r\n\r\n".encode())
-            with client.makefile("rb") as reply:
-                assert status in reply.readline()
-
-
 GARBAGE = [
     b"\0\1 no request\r\n\r\n",
     b"GET /health HTTP/1.1\r\nHost: localhost\r\nX" + b": y\r\nX" * 20 + b"\r\n\r\n",

@@ -14,10 +14,7 @@ from typing import Any
 
 import pytest
 from kit import ctx, http_server, project, workspace
-from serving import Serve
 from tabs import Tab
-
-from ctx.assemble import services
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(300)]
 
@@ -66,26 +63,6 @@ addEventListener("keydown", event => {
 addEventListener("DOMContentLoaded", () => {
   document.querySelector("input").addEventListener("input", event => ask(event.target.value));
 });
-"""
-DEMO = """
-const call = async (path, body) => {
-  const options = body ? {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(body)} : {};
-  const reply = await fetch(API + path, options);
-  if (!reply.ok) throw new Error((await reply.json()).error.message);
-  return reply.json();
-};
-(async () => {
-  const show = (id, text) => { document.getElementById(id).textContent = text; };
-  show("status", (await call("/health")).status);
-  const {sources} = await call("/tools/sources");
-  show("sources", sources.map(source => `${source.name} ${source.doc_count}`).join());
-  const {results} = await call("/tools/search", {query: "rollback", mode: "keyword", limit: 8});
-  show("results", results.map(hit => `${hit.title} ${hit.score > 0 && hit.score <= 1}`).join());
-  const whole = await call("/tools/get", {id: results[0].id, chunks: true});
-  show("chunks", whole.chunks.map(chunk => chunk.index + chunk.text).join("|"));
-  show("fault", await call("/tools/search", {query: ""}).catch(error => error.message));
-  document.body.dataset.ready = "yes";
-})();
 """
 PAGE = (
     "<!doctype html><html lang=en><meta charset=utf-8><title>Site</title><link rel=icon "
@@ -148,28 +125,3 @@ def test_a_static_sites_search_written_for_context_harness_reads_our_export(
         assert sorted(links.all_text_contents()) == ["Café", "Tokens"]
     finally:
         tab.close()
-
-
-def test_a_demonstration_written_for_context_harness_runs_over_our_api(
-    browser: Any, config: Path, folder: Path, site: str, serve: Serve
-) -> None:
-    with workspace(config) as space:
-        served = serve(services(space))
-        fields = ("status", "sources", "results", "chunks", "fault")
-        places = "".join(f"<p id={name}></p>" for name in fields)
-        (folder / "demo.js").write_text(f"const API = {served.base!r};{DEMO}")
-        (folder / "demo.html").write_text(PAGE % f"{places}<script src=demo.js></script>")
-        tab = Tab(browser, site, "/demo.html")
-        try:
-            tab.until("document.body.dataset.ready === 'yes'")
-            texts = {name: tab.text(f"#{name}") for name in fields}
-        finally:
-            tab.context.close()
-    assert (texts["status"], texts["sources"]) == ("ok", "filesystem:docs 3")
-    assert texts["results"].split(",")[0] == "Deploying true"
-    assert texts["chunks"].startswith("0")
-    assert "Roll back by its number." in texts["chunks"]
-    assert "query" in texts["fault"]
-    assert [
-        fault for fault in tab.faults if "400" not in fault
-    ] == []  # the console tells of the one asked for

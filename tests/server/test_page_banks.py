@@ -51,15 +51,6 @@ def test_a_key_of_some_banks_is_told_of_those_alone(serve: Serve, space: Workspa
     assert reply["total"] == 1
 
 
-def test_the_key_of_another_pack_is_told_of_none(serve: Serve, space: Workspace) -> None:
-    settings = server_settings(space)
-    (pack,) = settings.packs
-    diary = pack._replace(name="diary", keys=("diary-key",), at_banks=False)
-    client = serve(services(space), settings._replace(packs=(pack._replace(keys=("k",)), diary))).client
-    assert failure(client.get("/banks", headers={"authorization": "Bearer diary-key"}))[0] == 401
-    assert client.get("/banks", headers={"authorization": "Bearer k"}).json()["total"] == 3
-
-
 def test_a_server_without_memories_has_no_banks(serve: Serve, tmp_path: Path) -> None:
     with workspace(project(tmp_path)) as space:
         assert failure(serve(services(space), server_settings(space)).client.get("/banks")) == (

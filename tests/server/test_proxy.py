@@ -2,14 +2,12 @@
 
 import asyncio
 import gzip
-import http.server
 import itertools
 import json
 import os
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -115,33 +113,6 @@ def test_a_restarted_server_is_found_again_without_the_client_noticing(tmp_path:
     second.stop()
 
 
-class _Odd(http.server.BaseHTTPRequestHandler):
-    """A server that breaks off its reply to `cut` and refuses `lost`."""
-
-    def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "this went wrong"}}
-        body = b"" if request["method"] == "cut" else json.dumps(refusal).encode()
-        self.send_response(200 if request["method"] == "cut" else 400)
-        self.send_header(
-            "Content-Type", "text/event-stream" if request["method"] == "cut" else "application/json"
-        )
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        pass
-
-
-def test_a_reply_that_never_comes_and_one_to_nobody_are_errors_of_their_request(tmp_path: Path) -> None:
-    with http_server(_Odd) as port:
-        pipe = Pipe(tmp_path, "--url", f"http://127.0.0.1:{port}")
-        assert "ended before it had answered" in pipe.ask("cut", id=8)["error"]["message"]
-        assert "answered 400: this went wrong" in pipe.ask("lost", id=9)["error"]["message"]
-        assert pipe.end()[0] == 0
-
-
 def test_a_missing_and_a_wrong_key_are_told_with_the_mend(
     serve: Serve, mcp: Services, tmp_path: Path
 ) -> None:
@@ -169,34 +140,6 @@ def test_a_missing_and_a_wrong_key_are_told_with_the_mend(
     pipe.end()
 
 
-def test_calls_under_way_are_answered_when_the_client_closes_its_end(
-    running: Running, tmp_path: Path
-) -> None:
-    lines = [
-        {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "tools/call",
-            "params": {"name": "search", "arguments": {"query": "rollback"}},
-        },
-        {"jsonrpc": "2.0", "id": 2, "method": "ping"},
-    ]
-    process = subprocess.run(
-        [sys.executable, "-m", "ctx", "mcp", "--url", running.base],
-        cwd=tmp_path,
-        env=environment(),
-        input="".join(json.dumps(line) + "\n" for line in lines) + "broken\n",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    replies = {reply["id"]: reply for reply in map(json.loads, process.stdout.splitlines())}
-    assert set(replies) == {None, 1, 2}
-    assert replies[None]["error"]["code"] == -32700
-    assert len(replies[1]["result"]["structuredContent"]["results"]) == 1
-
-
 def test_a_call_at_a_server_that_hangs_does_not_outlive_its_client(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as hanging:
         address = f"http://127.0.0.1:{hanging.getsockname()[1]}"
@@ -217,13 +160,6 @@ def test_a_call_at_a_server_that_hangs_does_not_outlive_its_client(tmp_path: Pat
             process.stdin.close()
             process.stdout.close()
             assert process.wait(60) == 0  # replies are waited for 30 s
-
-
-def test_an_address_that_is_no_ctx_is_told(running: Running, tmp_path: Path) -> None:
-    pipe = Pipe(tmp_path, "--url", running.base + "/nowhere")
-    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-    assert "404: nothing there speaks MCP" in pipe.ask("initialize", hello)["error"]["message"]
-    pipe.end()
 
 
 @pytest.mark.parametrize(
@@ -252,55 +188,6 @@ def test_what_is_no_address_is_refused(url: str) -> None:
         remote(url)
     assert "secret" not in str(refused.value)
     assert os.sep not in str(refused.value)[:3]
-
-
-class _Silent(http.server.BaseHTTPRequestHandler):
-    """A server that takes a request and says nothing until `ends`; what is no request for tools it answers
-    oddly.
-    """
-
-    came, ends = threading.Event(), threading.Event()
-
-    def do_POST(self) -> None:
-        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if message["method"] == "initialize":
-            self.came.set()
-            self.ends.wait(60)
-        body = json.dumps({"jsonrpc": "2.0", "id": message.get("id"), "result": {"tools": 5}}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        pass
-
-
-def test_a_client_that_leaves_during_the_handshake_is_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ctx.server.stdio.LAST_REPLIES_S", 0.05)
-    hello = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}})
-    with http_server(_Silent) as port:
-        reading, writing = os.pipe()
-        with open(reading, encoding="utf-8") as source, open(os.devnull, "w", encoding="utf-8") as sink:
-            os.write(writing, hello.encode() + b"\n")
-            os.close(writing)
-            try:
-                asyncio.run(asyncio.wait_for(_carry(source, sink, port), 10))
-            finally:
-                _Silent.ends.set()
-        assert _Silent.came.is_set()
-
-
-def test_what_an_odd_server_answers_and_what_an_odd_client_calls_off_ends_nothing(tmp_path: Path) -> None:
-    with http_server(_Silent) as port:
-        pipe = Pipe(tmp_path, "--url", f"http://127.0.0.1:{port}")
-        pipe.say('{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": [1]}}')
-        assert pipe.ask("tools/list", id=2)["result"] == {"tools": 5}  # the client's to judge
-        code, _, err = pipe.end()
-        assert (code, "Traceback" in err) == (0, False)
 
 
 class _Hostile(PieceByPiece):

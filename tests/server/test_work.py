@@ -60,19 +60,6 @@ def test_one_tool_has_half_of_the_threads_and_another_answers_meanwhile() -> Non
     asyncio.run(scene())
 
 
-def test_one_caller_with_many_tools_has_three_quarters_of_the_threads() -> None:
-    async def scene() -> None:
-        lane, jam = Lane("script", 8, 40), Jam()
-        calls = [call for name in "abcdef" for call in start(lane, jam, 2, (name, "eve"))]
-        await until(lambda: jam.running == 6)
-        assert await lane.run(lambda: "at once", ("a", "ann")) == "at once"
-        jam.end()
-        assert await asyncio.gather(*calls) == ["late"] * 12
-        lane.close()
-
-    asyncio.run(scene())
-
-
 def test_a_flood_fills_its_own_share_of_the_queue_and_no_more() -> None:
     async def scene() -> None:
         lane, jam = Lane("script", 8, 16), Jam()
@@ -84,38 +71,6 @@ def test_a_flood_fills_its_own_share_of_the_queue_and_no_more() -> None:
         jam.end()
         assert await asyncio.gather(*calls) == ["late"] * 12
         lane.close()
-
-    asyncio.run(scene())
-
-
-def test_a_call_given_up_while_it_waits_for_its_share_is_never_made() -> None:
-    async def scene() -> None:
-        lane, jam = Lane("script", 4, 16), Jam()
-        calls = start(lane, jam, 2, ("loop", "eve"))
-        await until(lambda: jam.running == 2)
-        waiting = start(lane, jam, 2, ("loop", "eve"))
-        await until(lambda: lane.unfinished == 4)
-        waiting[0].cancel()
-        await until(lambda: lane.unfinished == 3)
-        jam.end()
-        assert await asyncio.gather(*calls, waiting[1]) == ["late"] * 3
-        assert jam.running == 3
-        assert lane.unfinished == 0
-        lane.close()
-
-    asyncio.run(scene())
-
-
-def test_a_lane_that_closes_lets_go_of_who_waits_for_a_share() -> None:
-    async def scene() -> None:
-        lane, jam = Lane("script", 4, 16), Jam()
-        calls = start(lane, jam, 3, ("loop", "eve"))
-        await until(lambda: lane.unfinished == 3)
-        lane.close()
-        with pytest.raises(Busy, match="stopping"):
-            await calls[2]
-        jam.end()
-        assert await asyncio.gather(*calls[:2]) == ["late"] * 2
 
     asyncio.run(scene())
 

@@ -10,7 +10,6 @@ from store_tree import (
     MODEL,
     embed_pending,
     follow,
-    found_in,
     make,
     places,
     portrait,
@@ -170,14 +169,6 @@ def test_following_a_tree_ends_as_building_it_at_once(
         rebuilt.catch_up(clean)
         assert portrait(clean, rebuilt) == followed  # type: ignore[arg-type]
         rebuilt.close()
-
-
-@pytest.mark.slow
-def test_catching_up_twice_is_the_same_as_once(catalog: Catalog, index: SearchIndex) -> None:
-    follow(catalog, index, 3)  # type: ignore[arg-type]
-    before = found_in(catalog, index)  # type: ignore[arg-type]
-    assert index.catch_up(catalog) == catalog.seq()
-    assert found_in(catalog, index) == before  # type: ignore[arg-type]
 
 
 def test_forgotten_embeddings_are_not_found(catalog: Catalog, index: SearchIndex) -> None:

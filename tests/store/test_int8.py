@@ -45,24 +45,3 @@ def test_products_are_not_clipped_where_they_are_largest() -> None:
     for sign in (1, -1):
         query = (sign * rows[0]).astype(np.float32)
         assert cosines(coded, steps, query) == pytest.approx([sign, -sign], abs=1e-3)
-
-
-def test_a_row_without_length_is_encoded_too() -> None:
-    coded, steps = int8.encode(np.zeros((1, 8), np.float32))
-    assert cosines(coded, steps, units(1, 1, 8)[0])[0] == pytest.approx(0, abs=1e-5)
-
-
-def test_the_graph_is_what_onnx_writes() -> None:
-    from onnx import TensorProto, helper
-
-    def value(name: str, kind: int) -> object:
-        return helper.make_tensor_value_info(name, kind, None)
-
-    graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["rows", "columns"], ["products"])],
-        "product",
-        [value("rows", TensorProto.UINT8), value("columns", TensorProto.INT8)],
-        [value("products", TensorProto.INT32)],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 10)], ir_version=5)
-    assert model.SerializeToString() == int8._GRAPH

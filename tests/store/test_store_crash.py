@@ -52,7 +52,7 @@ def test_a_run_killed_at_random_moments_is_completed_by_the_next(tmp_path: Path)
     crash(tmp_path, 3, seed=1)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_a_run_killed_at_many_random_moments_is_completed_by_the_next(tmp_path: Path) -> None:
     crash(
@@ -151,7 +151,7 @@ def test_ending_at_a_few_steps_of_a_catch_up_loses_nothing(tmp_path: Path) -> No
     assert steps_from(tmp_path, lambda step: step in (0, 3, 11) or step > 5_000) > 5_000
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_ending_at_any_step_of_a_catch_up_loses_nothing(tmp_path: Path) -> None:
     # Every step up to the fortieth, then each seventh: most of the rest adds one document after another.

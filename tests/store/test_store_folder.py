@@ -17,7 +17,6 @@ from faults import eventually
 from kit import project, workspace
 from store_tree import make
 
-from ctx import upkeep
 from ctx.errors import StoreError
 from ctx.health import health
 from ctx.server.keys import KeyRing
@@ -195,34 +194,6 @@ def test_a_state_that_names_a_folder_elsewhere_is_damaged(tmp_path: Path, place:
     assert list((tmp_path / "victim").iterdir()) == []
 
 
-def test_a_state_of_an_older_ctx_or_with_a_changed_byte_is_not_read(tmp_path: Path) -> None:
-    state = indexed(tmp_path) / "keyword.state"
-    content = state.read_bytes()
-    for body in (b"ctx-state 1\nformat 7\nfolder keyword-1\nsum 12345678\n", content.replace(b":", b";", 1)):
-        state.write_bytes(body)
-        assert read_state(str(state)) == {}
-        with LocalIndex(str(state.parent), lambda: (None, None)) as index:
-            assert index.applied_seq() == 0
-            with pytest.raises(StoreError, match=r"older ctx: run `ctx index` to rebuild it"):
-                index.keyword("word", Filters(), 3)
-        catch_up(tmp_path)
-        with LocalIndex(str(state.parent), lambda: (None, None)) as index:
-            assert index.keyword("word", Filters(), 3)
-
-
-@pytest.mark.parametrize("fields", [{"applied": "x"}, {"applied": None}, {"folder": "keyword-\u00b2"}])
-def test_a_state_that_no_ctx_has_written_is_damaged(tmp_path: Path, fields: dict[str, object]) -> None:
-    index_folder = indexed(tmp_path)
-    state = str(index_folder / "keyword.state")
-    write_state(state, (read_state(state) or {}) | fields)
-    with LocalIndex(str(index_folder), lambda: (None, None)) as index:
-        assert index.applied_seq() == 0
-        with pytest.raises(StoreError, match="is damaged"):
-            index.keyword("word", Filters(), 3)
-    catch_up(tmp_path)
-    assert int((read_state(state) or {})["applied"]) > 0
-
-
 def test_an_empty_catalog_that_others_may_read_is_closed_to_them(tmp_path: Path) -> None:
     (tmp_path / ".ctx").mkdir()
     (tmp_path / ".ctx" / "ctx.db").touch()
@@ -382,12 +353,6 @@ def test_looking_at_git_fetches_nothing_by_a_program_that_the_repository_names(
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_pipe_in_place_of_gits_list_of_files_is_not_waited_for(tmp_path: Path) -> None:
-    (tmp_path / ".git").mkdir()
-    os.mkfifo(tmp_path / ".git" / "index")
-    catch_up(tmp_path)
-
-
 # -- a store that goes while it is used ----------------------------------------------------------------------
 def test_a_catalog_deleted_while_open_is_laid_anew_with_all_it_held(tmp_path: Path) -> None:
     path = tmp_path / ".ctx" / "ctx.db"
@@ -406,30 +371,6 @@ def test_a_catalog_deleted_while_open_is_laid_anew_with_all_it_held(tmp_path: Pa
         shutil.rmtree(path.parent)
     with SqliteCatalog(str(path), read_only=True) as copy:  # closing too sees to it
         assert copy.stats()["documents"] == 2
-
-
-def test_a_catalog_deleted_within_a_transaction_is_laid_anew_with_what_it_wrote(tmp_path: Path) -> None:
-    path = tmp_path / ".ctx" / "ctx.db"
-    with SqliteCatalog(str(path)) as catalog:
-        with catalog._writing() as write:
-            write.ensure_source("late")
-            shutil.rmtree(path.parent)
-        with closing(sqlite3.connect(path)) as copy:
-            assert copy.execute("SELECT name FROM source").fetchall() == [("late",)]
-
-
-def test_a_log_deleted_while_open_takes_nothing_with_it(tmp_path: Path) -> None:
-    path = tmp_path / "ctx.db"
-    with SqliteCatalog(str(path)) as catalog:
-        catalog.put_documents([make("s", "a", ["one"])])
-        for name in ("ctx.db-wal", "ctx.db-shm"):
-            (tmp_path / name).unlink()
-        catalog.put_documents([make("s", "b", ["two"])])
-        shutil.copy(tmp_path / "ctx.db-wal", tmp_path / "copy-wal")
-        shutil.copy(path, tmp_path / "copy")  # what a killed process would leave
-        with closing(sqlite3.connect(tmp_path / "copy")) as copy:
-            assert copy.execute("SELECT count(*) FROM document").fetchone() == (2,)
-        assert catalog.stats()["documents"] == 2
 
 
 def test_what_is_written_to_a_catalog_that_another_has_replaced_is_not_called_stored(tmp_path: Path) -> None:
@@ -456,21 +397,6 @@ def test_a_catalog_that_cannot_be_laid_anew_takes_no_writes_and_still_answers(tm
         with pytest.raises(StoreError, match="folder of the project"):
             catalog.put_documents([make("s", "b", ["two"])])
         assert not (tmp_path / "project").exists()
-
-
-def test_keys_that_went_with_the_store_are_written_anew_and_keys_taken_alone_are_not(tmp_path: Path) -> None:
-    path = tmp_path / ".ctx" / "keys.json"
-    ring = KeyRing(str(path))
-    _, record = ring.create("laptop")
-    shutil.rmtree(path.parent)
-    assert ring.closed
-    path.parent.mkdir()
-    assert ring.closed
-    assert [key.id for key in KeyRing(str(path)).list()] == [record.id]
-    assert ring.closed
-    path.unlink()
-    assert ring.closed
-    assert not path.exists()
 
 
 def test_a_store_that_is_deleted_comes_back_and_health_tells_of_it(tmp_path: Path) -> None:
@@ -507,28 +433,3 @@ def test_an_index_that_is_deleted_under_a_server_is_built_anew_without_a_change(
         assert health(space)["index_behind"] == 0
     finally:
         space.close()
-
-
-@pytest.mark.slow
-def test_an_index_deleted_again_and_again_is_built_anew_as_soon_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upkeep, "STORE_LOOK_S", 0.02)
-    space = workspace(project(tmp_path, {"a.md": "alpha beta"}))
-    try:
-        space.indexer.run()
-        space.background.start()
-        for _ in range(14):  # twice as long each time, the last one would take five minutes
-            eventually(lambda: bool(space.index.keyword("alpha", Filters(), 1)))
-            shutil.rmtree(tmp_path / ".ctx" / "index", ignore_errors=True)
-        eventually(lambda: bool(space.index.keyword("alpha", Filters(), 1)))
-    finally:
-        space.close()
-
-
-def test_what_reads_a_store_cannot_write_to_it(tmp_path: Path) -> None:
-    with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog:
-        catalog.put_documents([make("s", "a", ["one word"])])
-        with catalog._reading() as connection, pytest.raises(sqlite3.OperationalError, match="readonly"):
-            connection.execute("DELETE FROM document")
-        assert len(list(catalog.export())) == 1
