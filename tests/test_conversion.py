@@ -5,7 +5,6 @@ import tomllib
 import pytest
 
 from ctx.config.compat import Conversion, Paths, converted
-from ctx.toml import toml_key, toml_value
 from ctx.types import JSON
 
 
@@ -98,11 +97,6 @@ def test_the_variables_that_a_script_reads_are_granted_by_name() -> None:
     entries = tables(text, script)["connectors"]["script"]["x"]
     assert entries["env"] == ["ONE", "TWO"]
     assert entries["deep"]["since"].isoformat() == "2024-01-01"
-
-
-@pytest.mark.parametrize("value", ["a\x7f\"\\\n'é", True, 3, -0.5, 1e22, ["x", [1]], {"a b": {"c": []}}])
-def test_what_is_written_is_read_back(value: JSON) -> None:
-    assert tomllib.loads(f"{toml_key('a.b')} = {toml_value(value)}") == {"a.b": value}
 
 
 def test_no_table_is_too_odd_to_be_converted() -> None:

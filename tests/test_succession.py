@@ -17,7 +17,6 @@ from kit import ctx, named, project, workspace
 from kit import found as matches
 
 from ctx.errors import BadRequest, CtxError, NotFound
-from ctx.files import state_folder
 from ctx.health import health
 from ctx.pruning import prune_models, replaced_models
 
@@ -117,18 +116,6 @@ def test_the_old_model_answers_until_the_new_one_has_read_as_much(tmp_path: Path
         assert space.index.check() == []
 
 
-def test_a_reader_follows_when_another_process_completes_the_new_model(
-    tmp_path: Path, service: Service
-) -> None:
-    read_by(tmp_path, service, "elder", PAGES)
-    config = project(tmp_path, config=service.config("younger"))
-    with workspace(config) as reader:
-        assert answering(reader, service) == "elder"
-        read_by(tmp_path, service, "younger")
-        assert answering(reader, service) == "younger"
-        assert len(matches(reader, "word7", mode="semantic")[0]) == len(PAGES)
-
-
 def test_no_question_is_without_an_answer_while_the_models_change(tmp_path: Path, service: Service) -> None:
     read_by(tmp_path, service, "elder", PAGES)
     config = project(tmp_path, config=service.config("younger"))
@@ -156,17 +143,6 @@ def test_no_question_is_without_an_answer_while_the_models_change(tmp_path: Path
     assert set(counts) == {len(PAGES)}
 
 
-def test_what_was_written_meanwhile_keeps_nobody_waiting_for_ever(tmp_path: Path, service: Service) -> None:
-    read_by(tmp_path, service, "elder", PAGES)
-    config = project(tmp_path, {"new.md": "# New\n\nA page of today.\n"}, service.config("younger"))
-    with workspace(config) as space:
-        space.indexer.run()
-        assert answering(space, service) == "elder"
-        assert matches(space, "today") == [["new.md"]]  # by its words at once
-        space.indexer.embed(limit=len(PAGES))  # as much as the elder had, if not all
-        assert answering(space, service) == "younger"
-
-
 def test_back_to_the_model_before_costs_nothing(tmp_path: Path, service: Service) -> None:
     read_by(tmp_path, service, "elder", PAGES)
     read_by(tmp_path, service, "younger")
@@ -177,32 +153,6 @@ def test_back_to_the_model_before_costs_nothing(tmp_path: Path, service: Service
     with workspace(config) as space:
         assert answering(space, service) == "elder"
         assert len(matches(space, "word7", mode="semantic")[0]) == len(PAGES)
-
-
-def test_an_old_model_that_nobody_noted_leaves_the_new_one_to_answer(
-    tmp_path: Path, service: Service
-) -> None:
-    read_by(tmp_path, service, "elder", PAGES)
-    config = project(tmp_path, config=service.config("younger"))
-    notes = Path(state_folder({"XDG_STATE_HOME": str(tmp_path / "state")})) / "embedders.json"
-    assert notes.stat().st_mode & 0o777 == 0o600
-    for content in ("", "[]", '{"x": 1}'):
-        notes.write_text(content)
-        with workspace(config) as space:
-            space.indexer.embed(limit=3)
-            for texts in service.texts.values():
-                texts.clear()
-            matches(space, "word7", mode="semantic")
-            assert service.texts["elder"] == []
-
-
-def test_embeddings_that_are_turned_off_have_no_old_model(tmp_path: Path, service: Service) -> None:
-    read_by(tmp_path, service, "elder", PAGES)
-    config = project(tmp_path)
-    with workspace(config) as space:
-        space.indexer.run()
-        assert space.question_embedder is None
-        assert not (tmp_path / ".ctx" / "index" / "vectors").exists()
 
 
 def test_an_address_with_a_password_is_noted_nowhere(tmp_path: Path, service: Service) -> None:

@@ -163,15 +163,6 @@ def test_what_stays_in_the_folder_asks_for_nothing(root: Path, case: str) -> Non
     assert requests(tables, str(root)) == []
 
 
-@pytest.mark.parametrize(
-    "name", ["db", "store", "embedding", "server", "lua", "memory", "packs", "connectors", "tools"]
-)
-@pytest.mark.parametrize("value", ["x", "7", "[1]", "{ a = [1] }", "{ a = { b = 1 }, filesystem = 3 }"])
-def test_no_shape_of_a_table_is_too_odd_to_look_at(root: Path, name: str, value: str) -> None:
-    literal = f"'{value}'" if value == "x" else value
-    assert isinstance(requests(tomli.loads(f"{name} = {literal}"), str(root)), list)
-
-
 SECRETIVE = {
     "postgresql://me:hunter2@db.example.com/ctx": "postgresql://me@db.example.com/ctx",
     "postgresql://me:hun/ter2@db.example.com/ctx": "postgresql://me/...",

@@ -5,8 +5,6 @@ The oracle is written from docs/configuration.md and SECURITY.md, without the ta
 """
 
 import json
-import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,15 +24,6 @@ from ctx.toml import tables_in
 
 EXAMPLE = (ROOT / "config" / "ctx.toml").read_bytes()
 ENVIRON = {"HOME": "/home/you", "TOKEN": "t0ken"}
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-PACK_KEYS = ("default_bank", "profile", "rate_limit_per_minute")
-_PLAIN_KEYS = {
-    "chunking": "max_tokens overlap_tokens",
-    "retrieval": "final_limit fusion hybrid_alpha candidate_k_keyword candidate_k_vector max_chunks_per_doc "
-    "snippet_chars",
-    "mcp": "enabled",
-    "watch": "enabled debounce_ms git_interval_s script_interval_s",
-}
 
 ODD_TEXT = (
     *(
@@ -172,69 +161,6 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for entry in value.values() if isinstance(value, dict) else value:
-            yield from _texts(entry)
-
-
-def _leaves(path: Any, root: str) -> bool:
-    """Whether a path, by its text alone, is outside the folder."""
-    if not isinstance(path, str) or path.startswith("~"):
-        return isinstance(path, str) and os.path.expanduser(path) != path
-    whole = os.path.normpath(os.path.join(root, path))
-    return whole != root and not whole.startswith(root + "/")
-
-
-def _dangers(tables: dict[str, Any], root: str) -> Iterator[str]:
-    """What must be asked about, as a person who reads the file would see it; there may be more."""
-    if any("${TOKEN}" in text and "$${" not in text for text in _texts(tables)):
-        yield "a variable"
-    tables = {name: value for name, value in tables.items() if isinstance(value, dict)}
-    for name in tables.keys() - set(SECTIONS) - {"connectors", "tools", "agents"}:
-        if tables[name]:
-            yield f"an unknown section: {name}"
-    for name, keys in _PLAIN_KEYS.items():
-        if tables.get(name, {}).keys() - set(keys.split()):
-            yield f"an unknown key of {name}"
-    if _leaves(tables.get("db", {}).get("path"), root):
-        yield "a database elsewhere"
-    if tables.get("embedding", {}).get("url") or tables.get("embedding", {}).get("provider") == "openai":
-        yield "documents sent elsewhere"
-    bind = tables.get("server", {}).get("bind")
-    if isinstance(bind, str) and not bind.startswith(LOOPBACK):
-        yield "other machines"
-    if "tools_dir" in tables.get("lua", {}) or "llm" in tables.get("memory", {}):
-        yield "scripts, or memories sent elsewhere"
-    for name in ("embedding", "server"):
-        if "api_key_env" in tables.get(name, {}):
-            yield f"a variable for {name}"
-    for pack in tables.get("packs", {}).values():
-        if isinstance(pack, dict) and pack.keys() - set(PACK_KEYS):
-            yield "a pack that is more than a bank's name"
-    yield from _foreign_sources(tables, root)
-
-
-def _foreign_sources(tables: dict[str, Any], root: str) -> Iterator[str]:
-    for group in ("connectors", "tools", "agents"):
-        scripts = tables.get(group, {}).get("script")
-        if isinstance(scripts, dict) and scripts:
-            yield f"a script of {group}"
-    connectors = tables.get("connectors", {})
-    for kind, key in (("filesystem", "root"), ("git", "cache_dir"), ("git", "url")):
-        sources = connectors.get(kind)
-        for source in [sources, *(sources.values() if isinstance(sources, dict) else ())]:
-            value = source.get(key) if isinstance(source, dict) else None
-            if not isinstance(value, str):
-                continue
-            if key == "root" and _leaves(value, root):
-                yield f"the folder {value}"
-            if key == "cache_dir" or (key == "url" and ":" not in value):
-                yield f"{key} {value}"
-
-
 def _read(data: bytes) -> Config | None:
     """The configuration these bytes are; None where they are refused as they should be."""
     try:
@@ -293,17 +219,6 @@ def test_whatever_happened_to_the_bytes_of_a_file_it_is_read_or_refused_in_our_w
         _read(data)
 
     fuzz(check, share=0.25)
-
-
-@patient
-@pytest.mark.slow
-def test_what_asks_for_more_than_its_own_folder_is_told_whatever_stands_beside_it() -> None:
-    @given(tables=TABLES)
-    def check(tables: Any) -> None:
-        dangers = list(_dangers(tables, "/srv/clone"))
-        assert requests(tables, "/srv/clone") or not dangers, dangers
-
-    fuzz(check, 200, share=0.25)
 
 
 @patient
