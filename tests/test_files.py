@@ -177,14 +177,3 @@ def test_two_who_change_a_file_do_so_one_after_the_other(tmp_path: Path) -> None
 def test_what_ctx_remembers_is_never_below_the_working_folder(state: str) -> None:
     environ = {"HOME": "/home/me", "XDG_STATE_HOME": state}
     assert files.state_folder(environ) == "/home/me/.local/state/ctx"
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"), [(OSError(28, "No space left"), "No space left"), (OSError("a link"), "a link")]
-)
-def test_what_cannot_be_written_is_named_with_its_reason(error: OSError, reason: str) -> None:
-    with (
-        pytest.raises(LookupError, match=rf"^the index cannot be written: {reason}$"),
-        file_writing.writing("the index", LookupError),
-    ):
-        raise error

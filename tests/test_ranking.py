@@ -45,15 +45,6 @@ def test_alpha_0_and_1_are_the_order_of_one_leg(
     ]
 
 
-@given(METHOD, legs(), legs(), st.floats(0.05, 0.95))
-def test_a_document_that_is_first_in_both_legs_is_first(
-    method: str, keyword: ranking.Leg, semantic: ranking.Leg, alpha: float
-) -> None:
-    best = 99
-    fused = ranking.fuse(method, [(best, 2e6), *keyword], [(best, 2e6), *semantic], alpha)
-    assert fused[0][0] == best
-
-
 @given(st.lists(st.builds(Hit, st.integers(0, 30), st.integers(0, 5), SCORES), max_size=30))
 def test_a_document_is_as_good_as_its_best_hit(hits: list[Hit]) -> None:
     hits.sort(key=lambda hit: (-hit.score, hit.chunk_no))

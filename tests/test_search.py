@@ -258,12 +258,6 @@ def test_a_hash_in_a_text_is_found_by_its_beginning(store: Store) -> None:
     assert ids(store.searcher(), "1234567") == [], "a number is no beginning of another"
 
 
-def test_the_limit_defaults_to_the_configured_one(store: Store) -> None:
-    store.put(*(page(f"{n}.txt", f"otter {n}") for n in range(9)))
-    assert len(ids(store.searcher(final_limit=4), "otter")) == 4
-    assert len(ids(store.searcher(final_limit=4), "otter", limit=7)) == 7
-
-
 def test_meaning_finds_what_shares_no_word(store: Store) -> None:
     store.put(
         page("pets.txt", "My kitten sleeps."),
@@ -405,13 +399,6 @@ def test_an_index_that_lacks_embeddings_says_how_many(store: Store) -> None:
     assert store.searcher().search("cat").partial is None
     store.embed()
     assert store.searcher().search("cat", "hybrid").partial is None
-
-
-def test_what_the_catalog_no_longer_has_is_passed_over(store: Store) -> None:
-    store.put(*(page(f"{n}.txt", f"otter {'and ' * n}") for n in range(6)))
-    first, second, *remainder = ids(store.searcher(), "otter")
-    store.catalog.delete_documents("filesystem:docs", [first, second])  # the index has not caught up yet
-    assert ids(store.searcher(), "otter", limit=3) == remainder[:3]
 
 
 def test_explain_says_rank_score_and_terms_of_each_leg(store: Store) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import ctx, named, project, workspace
 from kit import found as matches
+from kit import project, workspace
 
 from ctx.errors import BadRequest, CtxError, NotFound
 from ctx.health import health
@@ -189,42 +189,6 @@ def test_a_process_that_is_killed_while_models_change_leaves_one_that_answers(
         space.indexer.embed()
         assert answering(space, service) == "younger"
         assert space.index.check() == []
-
-
-def outputs(folder: Path, config: Path, *commands: str) -> list[str]:
-    """What each of these commands prints."""
-    runs = [ctx(*command.split(), cwd=folder, env=named(config)) for command in commands]
-    assert all(run.returncode in (0, 1, 3) for run in runs), [run.stderr for run in runs]
-    return [run.stdout for run in runs]
-
-
-def test_what_a_replaced_model_left_is_told_with_its_size_and_dropped(
-    tmp_path: Path, service: Service
-) -> None:
-    read_by(tmp_path, service, "elder", PAGES)
-    config = read_by(tmp_path, service, "younger")
-    with workspace(config) as space:
-        (share,) = replaced_models(space)
-        assert share.model.startswith("openai/elder@")
-        assert share.embeddings == len(PAGES)
-    stats, diagnosis, trial = outputs(tmp_path, config, "stats", "doctor", "embed prune --dry-run")
-    line = f"{len(PAGES)} embeddings of {share.model}, about 0.0 MB"
-    assert f"replaced    {line}; `ctx embed prune` drops them\n" in stats
-    assert f"{line}, a model that was replaced" in diagnosis
-    assert trial == f"would drop {line}\n"
-    stats, dropped, refusal = outputs(
-        tmp_path, config, "stats --json", "embed prune --json", f"embed prune {share.model} --json"
-    )
-    assert json.loads(stats)["replaced_models"] == json.loads(dropped)["models"]
-    assert "is not a replaced model (those are: none)" in refusal
-    (remainder,) = outputs(tmp_path, config, "embed prune")
-    assert remainder == "no embeddings of a replaced model are kept\n"
-    with workspace(config) as space:
-        assert replaced_models(space) == []
-        assert space.catalog.stats()["embeddings"] == len(PAGES)
-        assert space.catalog.check() == space.index.check() == []
-        assert answering(space, service) == "younger"
-        assert len(matches(space, "word7", mode="semantic")[0]) == len(PAGES)
 
 
 def test_neither_the_model_that_answers_nor_the_one_that_fills_is_dropped(

@@ -154,17 +154,3 @@ def test_what_is_there_is_skipped_whatever_became_of_it_since(tmp_path: Path, si
         state = list(bank.export(include_deleted=True))
         assert bank.import_(lines) == {"imported": 0, "skipped": 1, "conflicts": []}
         assert list(bank.export(include_deleted=True)) == state
-
-
-def test_a_name_that_is_taken_here_ends_no_import(tmp_path: Path) -> None:
-    with MemoryStore(str(tmp_path / "ctx.db"), None, Clock()) as store:
-        bank, copy = store.bank("a"), store.bank("b")
-        for number in range(3):
-            bank.put(f"note number {number}", alias=f"memory_1_{number}")
-        here = copy.put("note of ours", alias="memory_1_1")["id"]
-        lines = list(bank.export())
-        assert copy.import_(lines) == {"imported": 3, "skipped": 0, "conflicts": []}
-        assert copy.import_(lines) == {"imported": 0, "skipped": 3, "conflicts": []}
-        record = copy.get("memory_1_1")
-        assert record is not None
-        assert record["id"] == here

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from memory_kit import DAY_MS, SECOND_MS, START_MS, Clock, WordEmbedder, texts
 
-from ctx.errors import BadRequest, Conflict, NotFound, StoreError
+from ctx.errors import BadRequest, Conflict, NotFound
 from ctx.memory import MemoryBank, MemoryStore, Provenance, call
 
 # -- writing and reading back --------------------------------------------------------------------------------
@@ -359,17 +359,6 @@ def test_memories_stored_without_an_embedder_are_embedded_when_one_comes(place: 
         assert store.pending() == 70
         assert store.embed_pending() == 70
         assert store.bank("b").search("apples", mode="semantic")["total"] == 35
-
-
-def test_a_closed_store_says_so(place: str, clock: Clock) -> None:
-    store = MemoryStore(place, None, clock)
-    bank = store.bank("a")
-    bank.put("x")
-    store.close()
-    with pytest.raises(StoreError):
-        bank.put("y")
-    with pytest.raises(StoreError):
-        bank.search("x")
 
 
 # -- by name -------------------------------------------------------------------------------------------------

@@ -58,16 +58,6 @@ def write_set(
     return folder
 
 
-def test_ndcg_of_a_ranking_worked_by_hand(quality: ModuleType) -> None:
-    grades = {"a": 3, "b": 1, "c": 0, "d": -1}
-    assert quality.ndcg(["a", "b"], grades) == pytest.approx(1.0)
-    assert quality.ndcg(["c", "a"], grades) == pytest.approx((3 / 1.5849625) / (3 + 1 / 1.5849625))
-    assert quality.ndcg(["a", "a", "b"], grades) == pytest.approx(1.0)
-    assert quality.ndcg([], grades) == 0.0
-    assert quality.ndcg(["x"] * 10 + ["a"], grades) == pytest.approx((3 / 1.5849625) / (3 + 1 / 1.5849625))
-    assert quality.ndcg(["a"], {"a": 0}) is None
-
-
 def test_the_scorer_agrees_with_the_reference(quality: ModuleType) -> None:
     reference = load(shared("tools", "ireval.py"))
     chance = random.Random(5)

@@ -5,15 +5,14 @@ server and yet reachable.
 """
 
 import http.server
-import importlib.util
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from kit import http_server
-from real_clients import chromium, missing
 from serving import EchoEndpoint, Serve, Served
+from tabs import running_browser
 
 from ctx.server.app import Services
 from ctx.server.policy import PackPolicy, ServerSettings
@@ -26,7 +25,6 @@ pytestmark = [
     pytest.mark.timeout(300),  # a cold start of the browser on a loaded machine takes a minute and a half
 ]
 
-START_MS = 180_000
 
 # One request from within a page: [status, body] as the page may see them, or ["blocked", why].
 ASK = """async ([url, options]) => {
@@ -41,19 +39,7 @@ ASK = """async ([url, options]) => {
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """A headless Chromium that finds every `.example` on this machine."""
-    if importlib.util.find_spec("playwright") is None:
-        missing("playwright")
-    program = chromium()
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(
-            executable_path=program,
-            args=["--no-sandbox", "--host-resolver-rules=MAP *.example 127.0.0.1"],
-            timeout=START_MS,
-        )
-        yield running
-        running.close()
+    yield from running_browser("--host-resolver-rules=MAP *.example 127.0.0.1")
 
 
 @pytest.fixture

@@ -36,25 +36,6 @@ def test_a_handshake_settles_on_a_version_both_know(
     assert "search" in result["instructions"]
 
 
-@pytest.mark.parametrize(
-    ("method", "params", "fault"),
-    [
-        ("tools/call", {"name": 5}, "params.name must be a string"),
-        ("tools/call", {"name": "search", "arguments": [1]}, "params.arguments must be an object"),
-        ("tools/call", None, "params.name must be a string"),
-        ("tools/list", {"cursor": 5}, "params.cursor must be the nextCursor"),
-        ("resources/read", {}, "params.uri must be a string"),
-    ],
-)
-def test_parameters_of_a_wrong_kind_are_refused_by_name(
-    serve: Serve, mcp: Services, method: str, params: JSON, fault: str
-) -> None:
-    request = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
-    reply = answered(serve(mcp).client.post("/mcp", json=request, headers=ACCEPT))
-    assert (reply["id"], reply["error"]["code"]) == (7, -32602)
-    assert fault in reply["error"]["message"]
-
-
 @pytest.mark.parametrize("text", ["[" * 100_000, '["a", "\\ud800"]', "5", "[1, 2]", '{"a": 1}', ""])
 def test_a_cursor_that_is_none_of_ours_is_refused_without_a_traceback(
     serve: Serve, services: Services, tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str
@@ -207,21 +188,6 @@ def test_progress_reaches_the_caller_that_asked_and_only_it(serve: Serve, mcp: S
     quiet = client.post("/mcp", json=message("tools/call", call), headers=ACCEPT)
     assert quiet.headers["content-type"] == "application/json"
     assert answered(quiet)["result"]["structuredContent"] == {"result": "unasked"}
-
-
-def test_agents_are_prompts_with_their_arguments(serve: Serve, mcp: Services) -> None:
-    client = serve(mcp).client
-    prompts = answered(client.post("/mcp", json=message("prompts/list")))["result"]["prompts"]
-    reviewer = next(prompt for prompt in prompts if prompt["name"] == "reviewer")
-    assert reviewer["arguments"] == [{"name": "language", "description": "Which language", "required": True}]
-    preflight = message("prompts/get", {"name": "reviewer", "arguments": {"language": "Lua"}})
-    messages = answered(client.post("/mcp", json=preflight))["result"]["messages"]
-    assert [(each["role"], each["content"]["text"]) for each in messages] == [
-        ("user", "You review Lua."),
-        ("assistant", "Ready."),
-    ]
-    for params in ({"name": "reviewer", "arguments": {}}, {"name": "nobody"}):
-        assert answered(client.post("/mcp", json=message("prompts/get", params)))["error"]["code"] == -32602
 
 
 def test_another_request_of_an_unknown_version_is_told_the_known_ones(serve: Serve, mcp: Services) -> None:

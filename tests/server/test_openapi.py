@@ -12,26 +12,9 @@ from kit import project, workspace
 from serving import ANYTHING, Serve, whole
 
 from ctx.server.app import Services
-from ctx.server.openapi import Described, describe
 from ctx.tools.agents import Agent, Agents, Prompt
-from ctx.tools.base import Tool, Toolbox
+from ctx.tools.base import Tool
 from ctx.types import JSON, Caller
-
-
-def _references(value: JSON) -> list[str]:
-    if isinstance(value, list):
-        return [match for item in value for match in _references(item)]
-    if not isinstance(value, dict):
-        return []
-    reference_list = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
-    return reference_list + [match for item in value.values() for match in _references(item)]
-
-
-def _resolve(document: JSON, reference: str) -> JSON:
-    match = document
-    for step in reference.removeprefix("#/").split("/"):
-        match = match[step]
-    return match
 
 
 def _document(client: httpx.Client) -> JSON:
@@ -62,21 +45,6 @@ def test_the_examples_are_requests_that_work(serve: Serve, services: Services) -
     for name in ("search", "whoami", "sources"):
         content = document["paths"][f"/tools/{name}"]["post"]["requestBody"]["content"]["application/json"]
         assert client.post(f"/tools/{name}", json=content["example"]).status_code == 200
-
-
-def test_references_within_a_tools_schema_still_lead_somewhere() -> None:
-    toolbox = Toolbox()
-    tree = {
-        "type": "object",
-        "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/node"}}},
-    }
-    schema = {"type": "object", "properties": {"root": {"$ref": "#/$defs/node"}}, "$defs": {"node": tree}}
-    toolbox.add(Tool("grow", "Grow a tree", schema, lambda a, c: {}, output_schema=schema))
-    document = describe(Described(toolbox.list(), []))
-    references = _references(document)
-    assert "#/components/schemas/grow_parameters/$defs/node" in references
-    for reference in references:
-        assert _resolve(document, reference)
 
 
 def test_the_description_follows_the_tools_and_agents(serve: Serve, services: Services) -> None:
@@ -115,7 +83,6 @@ def test_schemathesis_finds_nothing_that_the_description_does_not_say(
         project(tmp_path, {"auth.md": "# Authentication\n\nJWT tokens are signed.\n"}, config)
     ) as space:
         space.refresh([])
-        _add_plan(space.toolbox)
         (match,) = space.toolbox.call("search", {"query": "jwt"}, Caller("cli"))["results"]
         served = serve(whole(space)._replace(agents=agents))
         settings = tmp_path / "schemathesis.toml"
@@ -140,26 +107,3 @@ def test_schemathesis_finds_nothing_that_the_description_does_not_say(
         process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=580)
     assert "No issues found" in process.stdout, process.stdout[-6000:] + process.stderr[-2000:]
     assert process.returncode == 0
-
-
-def _add_plan(toolbox: Toolbox) -> None:
-    toolbox.add(
-        Tool(
-            "plan",
-            "A tool with a schema beyond flat scalars",
-            {
-                "type": "object",
-                "properties": {
-                    "steps": {"type": "array", "items": {"type": "string"}, "maxItems": 5},
-                    "options": {
-                        "type": "object",
-                        "properties": {"deep": {"type": "boolean"}},
-                        "additionalProperties": False,
-                    },
-                },
-                "required": ["steps"],
-                "additionalProperties": False,
-            },
-            lambda arguments, caller: arguments,
-        )
-    )

@@ -161,15 +161,6 @@ def test_the_keyboard_is_enough(tab: Tab) -> None:
     page.locator("#view-search").wait_for(state="visible")
 
 
-def test_a_search_can_be_narrowed_to_a_source_and_a_mode(tab: Tab) -> None:
-    tab.until("document.getElementById('source').options.length > 1")
-    tab.search("release")
-    tab.page.select_option("#source", "filesystem:docs")
-    tab.page.locator("label", has_text="Keyword").click()
-    tab.until("location.hash.includes('mode=keyword') && location.hash.includes('source=')")
-    tab.until(f"document.querySelectorAll('.result').length === {len(DOCUMENTS)}")
-
-
 def _without_path(entry: str) -> str:
     """An entry with the command's name where its whole path may stand."""
     return re.sub(r'"command": "[^"]*"', '"command": "ctx"', entry)
@@ -193,16 +184,6 @@ def test_the_connect_view_says_what_ctx_connect_writes(tab: Tab, served: Served,
         assert _without_path(snippets[title]) == _without_path(entry), name
     commands = tab.page.locator("#connect-list code", has_text=re.compile("^ctx connect [a-z]")).all()
     assert {command.text_content().split()[-1] for command in commands} == set(CLIENTS)
-
-
-def test_a_snippet_is_copied(browser: Any, served: Served) -> None:
-    tab = Tab(browser, served.base, permissions=["clipboard-read", "clipboard-write"])
-    tab.page.click("[data-view=connect]")
-    card = tab.page.locator("#connect-list .card").first
-    card.locator("button").click()
-    tab.until("document.querySelector('#connect-list button').textContent === 'Copied'")
-    assert tab.page.evaluate("navigator.clipboard.readText()") == card.locator("pre").text_content()
-    tab.close()
 
 
 def enter_key(tab: Tab) -> None:

@@ -66,21 +66,6 @@ def test_a_memory_is_corrected_forgotten_and_brought_back(tab: Tab) -> None:
     assert "The standup is at ten" in _texts(tab)
 
 
-def test_a_bank_has_an_address_and_its_own_memories(tab: Tab) -> None:
-    page = tab.page
-    page.fill("#memory-bank", "alice")
-    page.press("#memory-bank", "Enter")
-    page.locator("#memory-status", has_text="Nothing is remembered here").wait_for()
-    page.fill("#memory-text", "Alice likes tea")
-    page.get_by_role("button", name="Keep it").click()
-    page.locator(".memory", has_text="Alice likes tea").wait_for()
-    assert page.url.endswith("#/memory/alice")
-    page.locator("#memory-banks [aria-current]", has_text="alice").wait_for()
-    page.locator("#memory-banks .chip", has_text="default").click()
-    tab.until("document.querySelectorAll('.memory').length === 2")
-    assert page.url.endswith("#/memory/default")
-
-
 def test_what_was_done_in_one_bank_is_taken_back_in_no_other(tab: Tab, space: Workspace) -> None:
     space.memory.bank("alice").put("Alice likes tea")
     page = tab.page

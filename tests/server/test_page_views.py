@@ -123,14 +123,6 @@ def test_a_document_is_rendered_with_its_outline(tab: Tab) -> None:
     tab.until("document.querySelector('#document-body .found')?.textContent === 'Harvest'")
 
 
-def test_a_notebook_is_markdown_and_code_has_line_numbers(tab: Tab) -> None:
-    _open(tab, "yield tree", "Yield")
-    assert tab.page.locator("#document-body em").text_content() == "per"
-    tab.page.go_back()
-    _open(tab, "count_crates", "crates.py")
-    assert tab.page.locator("#document-body .number").all_text_contents()[:2] == ["1", "2"]
-
-
 def test_results_are_counted_by_folder_and_kind_and_narrowed_to_them(tab: Tab) -> None:
     tab.search("apples crates")
     kinds = tab.page.get_by_role("group", name="Kind")
@@ -159,17 +151,6 @@ def test_a_search_whose_words_stand_nowhere_says_so(browser: Any, serve: Serve, 
         tab.until("document.querySelector('#results mark')")
         assert "has any of these words" not in tab.text("#status")
         tab.close()
-
-
-def test_a_result_says_why_it_is_there(tab: Tab) -> None:
-    tab.search("apples")
-    tab.page.locator(".why summary").first.click()
-    words = tab.text(".why .bars")
-    assert re.search(r"Words\d+\.\d\d, rank 1score 1\.000", words), words
-    tab.search("count_crates")
-    tab.page.locator(".result", has_text="crates.py").locator(".why summary").click()
-    tab.shows(".why[open] .bars", "what it defines adds")
-    assert "{" not in tab.text(".why[open] .bars")
 
 
 def test_nothing_found_offers_a_way_out(tab: Tab) -> None:

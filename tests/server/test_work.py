@@ -5,9 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, cast
 
-import pytest
-
-from ctx.errors import Busy, NotFound
+from ctx.errors import NotFound
 from ctx.items import SourceStatus
 from ctx.server.work import Lane, Work
 from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt, inline_agent
@@ -55,21 +53,6 @@ def test_one_tool_has_half_of_the_threads_and_another_answers_meanwhile() -> Non
         jam.end()
         assert await asyncio.gather(*calls) == ["late"] * 20
         assert lane.unfinished == 0
-        lane.close()
-
-    asyncio.run(scene())
-
-
-def test_a_flood_fills_its_own_share_of_the_queue_and_no_more() -> None:
-    async def scene() -> None:
-        lane, jam = Lane("script", 8, 16), Jam()
-        calls = start(lane, jam, 12, ("loop", ""))
-        await until(lambda: lane.unfinished == 12)
-        with pytest.raises(Busy, match="of this tool"):
-            await lane.run(jam, ("loop", ""))
-        assert await lane.run(lambda: "at once", ("quick", "")) == "at once"
-        jam.end()
-        assert await asyncio.gather(*calls) == ["late"] * 12
         lane.close()
 
     asyncio.run(scene())

@@ -56,9 +56,3 @@ def test_few_documents_have_a_place_too(count: int) -> None:
     x, y = flatten(np.eye(3, dtype=np.float32)[:count])
     assert len(x) == len(y) == count
     assert all(0 <= value <= SCALE for value in (*x, *y))
-
-
-def test_the_same_vectors_give_the_same_picture() -> None:
-    vectors = np.random.default_rng(1).normal(size=(50, 16)).astype(np.float32)
-    first, second = flatten(vectors), flatten(vectors.copy())
-    assert np.array_equal(first, second)

@@ -57,16 +57,6 @@ def test_a_document_comes_back_as_it_was_put(catalog: Catalog) -> None:
     )
 
 
-def test_fingerprints_and_content_hashes_are_those_of_one_source(catalog: Catalog) -> None:
-    ours, theirs = make("filesystem", "a.md", ["one"]), make("git:x", "a.md", ["two"])
-    catalog.put_documents([ours, theirs])
-    assert catalog.fingerprints("filesystem") == {"a.md": ours[0].fingerprint}
-    assert catalog.fingerprints("git:x") == {"a.md": theirs[0].fingerprint}
-    assert catalog.fingerprints("nobody") == {}
-    assert catalog.content_hashes("git:x", ["a.md", "b.md"]) == {"a.md": theirs[0].content_hash}
-    assert catalog.content_hashes("nobody", ["a.md"]) == {}
-
-
 def test_metadata_that_is_no_json_is_refused_and_nothing_written(catalog: Catalog) -> None:
     document, chunks = make("filesystem", "a.md", ["one"])
     with pytest.raises(StoreError, match="metadata is not JSON"):
@@ -83,17 +73,6 @@ def test_a_replaced_document_keeps_its_number_and_its_old_chunks_are_gone(catalo
     assert catalog.chunk_rows(first_numbers) == {}
     assert [catalog.chunk_rows(second_numbers)[no].text for no in second_numbers] == ["one", "other", "more"]
     assert catalog.stats()["chunks"] == 4
-
-
-def test_a_document_with_the_same_chunks_keeps_their_numbers(catalog: Catalog) -> None:
-    document, chunks = make("filesystem", "a.md", ["one", "two"])
-    catalog.put_documents([(document, chunks)])
-    before = numbers_of(catalog, "filesystem", "a.md")
-    seq = catalog.put_documents([(document._replace(source_url="https://example.org", updated_ms=9), chunks)])
-    assert numbers_of(catalog, "filesystem", "a.md") == before
-    assert [stored.document.source_url for stored in catalog.documents_since(seq - 1)] == [
-        "https://example.org"
-    ]
 
 
 def test_numbers_are_never_used_again(catalog: Catalog) -> None:
@@ -114,18 +93,6 @@ def test_a_text_that_is_not_unicode_stores_nothing_of_its_batch(catalog: Catalog
     assert catalog.seq() == 0
 
 
-def test_deleting_takes_what_is_named_and_passes_over_the_unknown(catalog: Catalog) -> None:
-    catalog.put_documents([make("filesystem", name, [name]) for name in ("a", "b", "c")])
-    seq = catalog.seq()
-    assert catalog.delete_documents("filesystem", ["nothing"]) == seq
-    assert catalog.delete_documents("nobody", ["a"]) == seq
-    departed = numbers_of(catalog, "filesystem", "b")[0]
-    assert catalog.delete_documents("filesystem", ["b", "nothing"]) == seq + 1
-    assert catalog.fingerprints("filesystem").keys() == {"a", "c"}
-    assert list(catalog.deletions_since(seq)) == [(seq + 1, departed)]
-    assert list(catalog.deletions_since(seq + 1)) == []
-
-
 def test_forgetting_a_source_takes_all_of_it_and_nothing_else(catalog: Catalog) -> None:
     catalog.put_documents(
         [make("filesystem", f"{n}", [f"text {n}"]) for n in range(700)] + [make("git:x", "a", ["kept"])]
@@ -138,21 +105,6 @@ def test_forgetting_a_source_takes_all_of_it_and_nothing_else(catalog: Catalog) 
     assert catalog.last_run("filesystem") is None
     assert [status.name for status in catalog.statuses(None, [])] == ["git:x"]
     assert catalog.stats()["chunks"] == 1
-
-
-# -- what a projection reads ---------------------------------------------------------------------------------
-def test_every_write_that_a_projection_must_apply_takes_the_next_number(catalog: Catalog) -> None:
-    assert catalog.seq() == 0
-    assert catalog.put_documents([]) == 0
-    assert catalog.put_documents([make("filesystem", "a", ["one"])]) == 1
-    assert catalog.touch_documents([("filesystem", "a", "other", 2_000)]) == 2
-    catalog.record_run("filesystem", Run(1, True, None, None, "s"))
-    assert catalog.seq() == 2
-    [(hashed, _)] = catalog.pending_texts(MODEL, 10)
-    assert catalog.put_embeddings(MODEL, [(hashed, vector_of(hashed))]) == 3
-    assert catalog.put_embeddings(MODEL, [(hashed, vector_of(hashed))]) == 3
-    assert catalog.delete_documents("filesystem", ["a"]) == 4
-    assert catalog.seq() == 4
 
 
 def test_documents_come_in_the_order_of_their_last_write(catalog: Catalog) -> None:

@@ -42,20 +42,6 @@ def test_a_text_that_was_embedded_once_is_not_pending_wherever_it_comes_again(ca
     assert [text for _, text in catalog.pending_texts(MODEL, 9)] == ["t > Part 1\nnew"]
 
 
-def test_what_is_gone_is_no_longer_pending(catalog: Catalog) -> None:
-    catalog.put_documents([make("filesystem", name, [name, f"more {name}"]) for name in ("a", "b", "c")])
-    first = catalog.pending_texts(MODEL, 1)[0][0]
-    catalog.put_embeddings(MODEL, [(first, vector_of(first))])
-    catalog.delete_documents("filesystem", ["b"])
-    catalog.put_documents([make("filesystem", "c", ["something else"])])
-    assert catalog.pending_count(MODEL) == 2
-    assert [text for _, text in catalog.pending_texts(MODEL, 9)] == [
-        "a > Part 1\nmore a",
-        "c\nsomething else",
-    ]
-    assert [status.pending for status in catalog.statuses(MODEL, [])] == [2]
-
-
 def test_models_do_not_share_embeddings(catalog: Catalog) -> None:
     catalog.put_documents([make("filesystem", "a", ["one", "two"])])
     embed_pending(catalog, model="one")
@@ -153,13 +139,3 @@ def test_a_vector_that_is_no_direction_is_refused(catalog: Catalog, vector: np.n
     with pytest.raises(StoreError, match="unit length"):
         catalog.put_embeddings(MODEL, [(sound_row, vector_of(sound_row)), (unsound_row, vector)])
     assert catalog.pending_count(MODEL) == 2
-
-
-def test_vectors_of_another_size_are_refused(catalog: Catalog) -> None:
-    catalog.put_documents([make("filesystem", "a", ["one", "two"])])
-    (first, _), (second, _) = catalog.pending_texts(MODEL, 2)
-    catalog.put_embeddings(MODEL, [(first, vector_of(first))])
-    with pytest.raises(StoreError, match="dimensions"):
-        catalog.put_embeddings(MODEL, [(second, vector_of(second, 8))])
-    with pytest.raises(StoreError, match="different sizes"):
-        catalog.put_embeddings(MODEL, [(first, vector_of(first)), (second, vector_of(second, 8))])

@@ -169,14 +169,3 @@ def test_following_a_tree_ends_as_building_it_at_once(
         rebuilt.catch_up(clean)
         assert portrait(clean, rebuilt) == followed  # type: ignore[arg-type]
         rebuilt.close()
-
-
-def test_forgotten_embeddings_are_not_found(catalog: Catalog, index: SearchIndex) -> None:
-    follow(catalog, index, 1)  # type: ignore[arg-type]
-    catalog.forget_embeddings(MODEL)
-    index.catch_up(catalog)
-    assert index.semantic(vector_of(b"x"), ALL, 10) == []
-    assert index.keyword("otter", ALL, 10)
-    embed_pending(catalog)
-    index.catch_up(catalog)
-    assert len(index.semantic(vector_of(b"x"), ALL, EVERYTHING)) == catalog.stats()["chunks"]

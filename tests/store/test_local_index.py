@@ -1,6 +1,5 @@
 """The local index: rebuilt from the catalog whatever happens to it, and readable while it is written."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -155,46 +154,6 @@ def test_damage_is_repaired_from_the_catalog_without_embedding_again(
         assert portrait(catalog, index) == built.answers
         assert catalog.seq() == built.seq, "nothing was embedded again"
     assert len(list((tmp_path / "index").glob("keyword-*"))) == 1
-
-
-# A changed byte in the middle of tantivy's files is found when a writer reads them all; a reader has not the
-# time.
-@pytest.mark.parametrize(
-    "damage",
-    sorted(name for name in DAMAGES if " of tantivy is " in name or "vectors" in name or "cut" in name),
-)
-def test_a_reader_of_missing_or_cut_files_answers_rightly_or_with_an_error(
-    tmp_path: Path, damage: str, store: tuple[SqliteCatalog, LocalIndex]
-) -> None:
-    catalog, index = store
-    expected = found_in(catalog, index)
-    index.close()
-    DAMAGES[damage](tmp_path)
-    code = (
-        "import sys, json, store_tree, pathlib\n"
-        "from ctx.errors import StoreError\n"
-        "catalog, index = store_tree.open_store(pathlib.Path(sys.argv[1]), writable=False)\n"
-        "try: print(json.dumps(store_tree.found_in(catalog, index)))\n"
-        "except StoreError as error: print('error', error.message)\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.path.dirname(store_tree.__file__)}
-    completed = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=environment,
-    )
-    assert completed.returncode == 0, completed.stderr
-    if damage == "the vectors folder is gone":
-        assert index.applied_seq() == 0, (
-            "no vectors are found, as before the first were made, and the index says how far it is"
-        )
-    elif "gone" not in damage or " of tantivy" in damage:
-        assert completed.stdout.startswith("error")
-    elif not completed.stdout.startswith("error"):
-        assert json.loads(completed.stdout) == json.loads(json.dumps(expected))
 
 
 def test_an_index_of_another_format_is_built_anew(

@@ -45,107 +45,57 @@ def indexed(folder: Path) -> Path:
     return folder / ".ctx" / "index"
 
 
-# Each lays something that leads to `victim` (a file 0640, or the folder it lies in), and says what ctx has to
-# say of it.
-def _lock(store: Path, victim: Path) -> str:
-    (store / "lock").symlink_to(victim)
-    return "`lock` is a link"
-
-
-def _lock_dangling(store: Path, victim: Path) -> str:
-    (store / "lock").symlink_to(victim.parent / "absent")
-    return "`lock` is a link"
-
-
-def _lock_is_a_pipe(store: Path, victim: Path) -> str:
-    os.mkfifo(store / "lock")
-    return "`lock` is not a file"
-
-
-def _lock_is_a_folder(store: Path, victim: Path) -> str:
-    (store / "lock").mkdir()
-    return "`lock` is not a file"
-
-
-def _index(store: Path, victim: Path) -> str:
-    (store / "index").symlink_to(victim.parent)
-    return "`index` is a link"
-
-
-def _index_is_a_file(store: Path, victim: Path) -> str:
-    (store / "index").write_text("")
-    return "`index` is no folder"
-
-
-def _store(store: Path, victim: Path) -> str:
+def replaced(store: Path) -> Path:
+    """The path of the store itself, where nothing is."""
     store.rmdir()
-    store.symlink_to(victim.parent)
-    return "`.ctx` is a link.*db"
+    return store
 
 
-def _store_is_a_file(store: Path, victim: Path) -> str:
-    store.rmdir()
-    store.write_text("")
-    return "`.ctx` is no folder"
+def empty(path: Path) -> Path:
+    path.touch(mode=0o644)
+    return path
 
 
-def _catalog(store: Path, victim: Path) -> str:
-    (store / "ctx.db").symlink_to(victim)
-    return "`ctx.db` is a link"
+# What is laid: how, in `store`, with a link to `victim` (a file 0640) or its folder; and what ctx has to say of it.
+LAID: dict[str, tuple[Callable[[Path, Path], object], str]] = {
+    "lock": (lambda store, victim: (store / "lock").symlink_to(victim), "`lock` is a link"),
+    "dangling lock": (
+        lambda store, victim: (store / "lock").symlink_to(victim.parent / "absent"),
+        "`lock` is a link",
+    ),
+    "lock is a pipe": (lambda store, victim: os.mkfifo(store / "lock"), "`lock` is not a file"),
+    "lock is a folder": (lambda store, victim: (store / "lock").mkdir(), "`lock` is not a file"),
+    "index": (lambda store, victim: (store / "index").symlink_to(victim.parent), "`index` is a link"),
+    "index is a file": (lambda store, victim: empty(store / "index"), "`index` is no folder"),
+    "store": (lambda store, victim: replaced(store).symlink_to(victim.parent), "`.ctx` is a link.*db"),
+    "store is a file": (lambda store, victim: empty(replaced(store)), "`.ctx` is no folder"),
+    "catalog": (lambda store, victim: (store / "ctx.db").symlink_to(victim), "`ctx.db` is a link"),
+    "empty catalog": (
+        lambda store, victim: (store / "ctx.db").symlink_to(empty(victim.parent / "empty")),
+        "`ctx.db` is a link",
+    ),
+    "catalog is a pipe": (lambda store, victim: os.mkfifo(store / "ctx.db"), "`ctx.db` is not a file"),
+    "log": (
+        lambda store, victim: empty(store / "ctx.db").with_name("ctx.db-wal").symlink_to(victim),
+        "`ctx.db-wal` is a link",
+    ),
+    "shared memory": (
+        lambda store, victim: empty(store / "ctx.db").with_name("ctx.db-shm").symlink_to(victim),
+        "`ctx.db-shm` is a link",
+    ),
+}
 
 
-def _catalog_empty(store: Path, victim: Path) -> str:
-    (victim.parent / "empty").touch(mode=0o644)
-    (store / "ctx.db").symlink_to(victim.parent / "empty")
-    return "`ctx.db` is a link"
-
-
-def _catalog_is_a_pipe(store: Path, victim: Path) -> str:
-    os.mkfifo(store / "ctx.db")
-    return "`ctx.db` is not a file"
-
-
-def _log(store: Path, victim: Path) -> str:
-    (store / "ctx.db").touch()
-    (store / "ctx.db-wal").symlink_to(victim)
-    return "`ctx.db-wal` is a link"
-
-
-def _shared_memory(store: Path, victim: Path) -> str:
-    (store / "ctx.db").touch()
-    (store / "ctx.db-shm").symlink_to(victim)
-    return "`ctx.db-shm` is a link"
-
-
-@pytest.mark.parametrize(
-    "lay",
-    [
-        _lock,
-        _lock_dangling,
-        _lock_is_a_pipe,
-        _lock_is_a_folder,
-        _index,
-        _index_is_a_file,
-        _store,
-        _store_is_a_file,
-        _catalog,
-        _catalog_empty,
-        _catalog_is_a_pipe,
-        _log,
-        _shared_memory,
-    ],
-    ids=lambda lay: lay.__name__.strip("_"),
-)
-def test_what_is_laid_in_the_store_is_refused_by_name_and_leads_nowhere(
-    tmp_path: Path, lay: Callable[[Path, Path], str]
-) -> None:
+@pytest.mark.parametrize("name", LAID)
+def test_what_is_laid_in_the_store_is_refused_by_name_and_leads_nowhere(tmp_path: Path, name: str) -> None:
+    lay, words = LAID[name]
     victim = tmp_path / "home" / "id_rsa"
     victim.parent.mkdir(mode=0o755)
     victim.write_bytes(SECRET)
     victim.chmod(0o640)
     store = tmp_path / "clone" / ".ctx"
     store.mkdir(parents=True)
-    words = lay(store, victim)
+    lay(store, victim)
     before = sorted(path.name for path in victim.parent.iterdir())
     with pytest.raises(StoreError, match=words):
         catch_up(tmp_path / "clone")

@@ -224,25 +224,6 @@ def test_what_is_not_there_is_not_made_to_be_read(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_a_catalog_opened_to_be_read_writes_nothing(tmp_path: Path) -> None:
-    path = str(tmp_path / "ctx.db")
-    SqliteCatalog(path).close()
-    with SqliteCatalog(path, read_only=True) as catalog, pytest.raises(StoreError, match="read-only: check"):
-        catalog.put_documents([make("s", "a", ["one"])])
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"not a database at all, but long enough to be looked at" * 100, b"SQLite format 3\0" + b"\7" * 5000],
-)
-def test_a_file_that_is_no_catalog_is_told_apart(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "ctx.db"
-    path.write_bytes(content)
-    with pytest.raises(StoreError, match="catalog"):
-        SqliteCatalog(str(path))
-    assert path.read_bytes() == content
-
-
 def test_a_damaged_page_is_an_error_and_not_a_wrong_answer(tmp_path: Path) -> None:
     path = tmp_path / "ctx.db"
     with SqliteCatalog(str(path)) as catalog:

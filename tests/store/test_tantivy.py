@@ -1,7 +1,6 @@
 """The keyword index by itself: what it finds, in which order, and what it survives."""
 
 import json
-import random
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
@@ -129,11 +128,6 @@ def test_ideographs_within_a_run_are_found(index: KeywordIndex) -> None:
     assert numbers(index, "python") == [3]
 
 
-def test_stop_words_alone_are_looked_for(index: KeywordIndex) -> None:
-    put(index, stored(1, "to be or not to be"), stored(2, "a cat"))
-    assert numbers(index, "not to be") == [1]
-
-
 @pytest.mark.parametrize(
     "query",
     [
@@ -167,19 +161,6 @@ def test_a_passage_spans_neighbouring_chunks(index: KeywordIndex) -> None:
     assert index.search("heron badger", ALL, 5) == [
         Hit(7000, 7, index.search("heron badger", ALL, 5)[0].score, 3)
     ]
-
-
-def test_the_first_hits_are_those_of_a_search_that_reads_all(index: KeywordIndex) -> None:
-    """Texts of few words in many shapes: equals at the cut of one query of a search, of two, of none."""
-    chance = random.Random(5)
-    words = ["otter", "heron", "weir", "pond"]
-    for step in range(3):
-        texts = (" ".join(chance.choices(words, k=chance.randint(1, 4))) for _ in range(200))
-        put(index, *(stored(1 + 3 * n + step, text, source_id="same.md") for n, text in enumerate(texts)))
-    for query in ("otter", "otter heron", "heron weir pond", '"otter heron"', "otter_heron pond"):
-        everything = index.search(query, ALL, 1000)
-        for k in (1, 7, 40, 90):
-            assert index.search(query, ALL, k) == everything[:k], (query, k)
 
 
 def test_a_pasted_page_asks_for_its_rarest_words_only(index: KeywordIndex) -> None:

@@ -164,35 +164,6 @@ def test_what_is_not_published_is_not_seen_and_lost_at_the_end(tmp_path: Path) -
     assert sorted(numbers(nearest(tmp_path, unit(1), 99))) == [*range(1, 10), 30, 31, 32]
 
 
-def test_a_row_put_again_replaces_the_one_before(tmp_path: Path) -> None:
-    writer = VectorWriter(str(tmp_path), "m")
-    writer.put(numbered(1, 10))
-    writer.publish(1, "h")
-    writer = VectorWriter(str(tmp_path), "m")
-    writer.put(batch([(3, 1, "s", 77, unit(3)), (4, 2, "s", 4, unit(400)), (11, 5, "s", 0, unit(11))]))
-    writer.put(batch([(11, 5, "s", 1, unit(11)), (11, 5, "s", 2, unit(11))]))
-    assert writer.alive_count == 10
-    writer.publish(2, "h")
-    assert numbers(nearest(tmp_path, unit(3), 99, Filters(since_ms=77))) == [3]
-    assert numbers(nearest(tmp_path, unit(400), 1)) == [4]
-    assert sorted(numbers(nearest(tmp_path, unit(11), 9, Filters(until_ms=2)))) == [1, 2, 11]
-    assert sorted(numbers(nearest(tmp_path, unit(1), 99))) == [*range(1, 10), 11]
-
-
-def test_small_segments_are_merged_so_that_there_are_few(tmp_path: Path) -> None:
-    for step in range(60):
-        writer = VectorWriter(str(tmp_path), "m")
-        writer.put(numbered(10 * step, 10 * step + 10))
-        writer.publish(step + 1, "h")
-    assert sum(segments(tmp_path)) == 600
-    assert len(segments(tmp_path)) <= 6
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "state",
-        *(entry["name"] for entry in (read_state(str(tmp_path / "state")) or {})["segments"]),
-    }
-    assert sorted(numbers(nearest(tmp_path, unit(1), 999))) == list(range(600))
-
-
 def test_a_reader_keeps_its_snapshot_while_the_files_are_compacted(tmp_path: Path) -> None:
     count = CODED_ROWS + 4000
     rows = units(4, count, 16)
