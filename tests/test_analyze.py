@@ -148,16 +148,6 @@ def test_a_word_comes_eight_times_in_the_phrases_of_a_query(query: str, phrases:
     assert analyze.query_phrases(query) == phrases
 
 
-def test_a_sentence_in_quotes_is_asked_for_whole_and_one_that_only_repeats_is_not() -> None:
-    sentence = (
-        "of the people, by the people, for the people, shall not perish from the earth, the end of the day"
-    )
-    assert analyze.exact_phrases(f'"{sentence}"') == [analyze.words(sentence)]
-    assert analyze.exact_phrases('"' + "0 " * 1000 + '"') == [["0"] * 8]
-    assert analyze.exact_phrases("「" + "ああ" * 500 + "」") == [["ああ"] * 8]
-    assert analyze.quoted_phrases('"' + "0 " * 1000 + '"') == [["0"] * 8]
-
-
 def test_a_text_without_letters_has_no_terms() -> None:
     for text in ("", "   ", '"""', "?!*()[]{}^~", "\0", "——"):
         assert analyze.query_terms(text) == []

@@ -97,30 +97,3 @@ def test_the_variables_that_a_script_reads_are_granted_by_name() -> None:
     entries = tables(text, script)["connectors"]["script"]["x"]
     assert entries["env"] == ["ONE", "TWO"]
     assert entries["deep"]["since"].isoformat() == "2024-01-01"
-
-
-def test_no_table_is_too_odd_to_be_converted() -> None:
-    values: list[JSON] = [
-        3,
-        "",
-        "x\0",
-        [],
-        [1],
-        {},
-        {"a": {"b": []}},
-        True,
-        {"path": "y\0", "root": 3, "url": [1]},
-    ]
-    sections = (
-        *("db", "chunking", "retrieval", "embedding", "server", "vector_index", "registries"),
-        *("connectors", "tools", "agents"),
-    )
-    for section in sections:
-        for value in values:
-            for entry in (value, {"filesystem": value, "git": value, "script": value, "inline": value}):
-                for deeper in (
-                    entry,
-                    {kind: {"n": value} for kind in ("filesystem", "git", "script", "inline")},
-                ):
-                    result = converted({section: deeper}, Paths("/p", "/q"), lambda path: "")
-                    tomllib.loads(result.text)

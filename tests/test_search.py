@@ -18,7 +18,6 @@ from ctx.identity import document_id, embedding_text, text_hash
 from ctx.indexing.chunk import chunk
 from ctx.items import Chunk, Document, Extracted
 from ctx.search import Searcher, resolve_sources
-from ctx.snippet import SNIPPET_CHARS
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.types import Filters
@@ -270,24 +269,6 @@ def test_meaning_finds_what_shares_no_word(store: Store) -> None:
     assert ids(store.searcher(), "feline", "hybrid")[0] == "pets.txt"
 
 
-@pytest.mark.parametrize("fusion", ["rrf", "minmax", "dbsf"])
-def test_hybrid_puts_first_what_both_legs_find(store: Store, fusion: str) -> None:
-    store.put(
-        page("words.txt", "A cat flap for the garden door, with a cat flap lock."),
-        page("both.txt", "The cat flap lets the kitten and every other feline in."),
-        page("meaning.txt", "A kitten is a young feline."),
-        page("neither.txt", "Bake the bread in the oven."),
-    )
-    store.embed()
-    order = ids(store.searcher(fusion=fusion), "cat flap", "hybrid")
-    assert order[0] in ("both.txt", "words.txt")
-    assert set(order[:3]) == {"words.txt", "both.txt", "meaning.txt"}
-    assert all(
-        0 <= result.score <= 1
-        for result in store.searcher(fusion=fusion).search("cat flap", "hybrid").results
-    )
-
-
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid"])
 def test_filters_hold_in_every_mode(store: Store, mode: str) -> None:
     store.put(
@@ -417,25 +398,6 @@ def test_explain_says_rank_score_and_terms_of_each_leg(store: Store) -> None:
     assert "keyword" not in second
     assert second["terms"] == []
     assert store.searcher().search("cat").explain is None
-
-
-def snippet_of(store: Store, body: str, query: str) -> tuple[str, list[str]]:
-    store.put(in_chunks("a.txt", body))
-    (result,) = store.searcher().search(query).results
-    return result.snippet, [result.snippet[a:b] for a, b in result.highlights]
-
-
-FILLER = "Nothing of interest happens in this sentence. "
-
-
-def test_a_snippet_begins_with_the_sentence_that_has_the_words(store: Store) -> None:
-    text = FILLER * 8 + "The rotating kiln was cleaned by otters yesterday. " + FILLER * 8
-    snippet, words = snippet_of(store, text, "kilns rotate otter")
-    assert "The rotating kiln was cleaned by otters yesterday." in snippet
-    assert words == ["rotating", "kiln", "otters"]
-    assert snippet.startswith("…")
-    assert snippet.endswith("…")
-    assert len(snippet) <= SNIPPET_CHARS + 2
 
 
 def test_what_is_not_embedded_yet_is_ranked_by_its_words(store: Store) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli
@@ -155,6 +156,25 @@ def test_no_path_is_so_long_that_what_is_asked_for_is_cut_off(root: Path, case: 
 def test_what_reaches_beyond_the_folder_is_listed(root: Path, case: str) -> None:
     text, words = HOSTILE[case]
     assert any(words in line for line in requests(tomli.loads(text), str(root))), case
+
+
+def merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Both tables; where they differ the second counts."""
+    both = dict(first)
+    for name, value in second.items():
+        mine = both.get(name)
+        both[name] = merged(mine, value) if isinstance(mine, dict) and isinstance(value, dict) else value
+    return both
+
+
+@pytest.mark.parametrize("case", sorted(HOSTILE))
+def test_what_reaches_beyond_the_folder_is_listed_whatever_stands_beside_it(root: Path, case: str) -> None:
+    text, words = HOSTILE[case]
+    # An address is told instead of the service, and only the local provider loads a model.
+    others = [name for name in HOSTILE if not {case, name} & {"embedding-service", "embedding-model"}]
+    for other in others:
+        tables = merged(tomli.loads(HOSTILE[other][0]), tomli.loads(text))
+        assert any(words in line for line in requests(tables, str(root))), other
 
 
 @pytest.mark.parametrize("case", sorted(HARMLESS))

@@ -78,14 +78,6 @@ class WordEmbedder:
         pass
 
 
-def best_a_day_after(bank: MemoryBank, clock: Clock, earlier: str, later: str, question: str) -> str:
-    """The first text that answers a question when one text was said, and another the day after."""
-    bank.put(earlier)
-    clock.pass_ms(DAY_MS)
-    bank.put(later)
-    return texts(bank, question)[0]
-
-
 def texts(bank: MemoryBank, query: str, **options: object) -> list[str]:
     """The texts a search answers with, in order."""
     return [result["record"]["text"] for result in bank.search(query, **options)["results"]]  # type: ignore[arg-type]

@@ -118,9 +118,28 @@ def test_a_killed_mover_leaves_each_step_done_or_not_begun(tmp_path: Path) -> No
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
-def test_many_killed_movers_leave_each_step_done_or_not_begun(tmp_path: Path) -> None:
-    kills = int(os.environ.get("CTX_KILLS", "12"))  # 200 take ten minutes
-    print(kill_movers(tmp_path, kills, seed=4))
+def test_two_hundred_killed_movers_leave_each_step_done_or_not_begun(tmp_path: Path) -> None:
+    kill_movers(tmp_path, 200, seed=4)
+
+
+WRITE = """
+import sys
+from ctx.memory import MemoryStore
+with MemoryStore(sys.argv[1]) as store:
+    for number in range(40):
+        store.bank("shared").put(f"{sys.argv[2]} note {number}")
+"""
+
+
+def test_two_processes_that_write_one_bank_lose_nothing(tmp_path: Path) -> None:
+    path = str(tmp_path / "ctx.db")
+    writers = [subprocess.Popen([sys.executable, "-c", WRITE, path, name]) for name in ("otter", "heron")]
+    assert [writer.wait(60) for writer in writers] == [0, 0]
+    with MemoryStore(path, WordEmbedder()) as store:
+        store.embed_pending()
+        assert store.check(deep=True) == []
+        texts = {record["text"] for record in store.bank("shared").every()}
+    assert texts == {f"{name} note {number}" for name in ("otter", "heron") for number in range(40)}
 
 
 def test_a_note_stored_by_an_import_that_died_is_taken_for_that_memory(tmp_path: Path) -> None:

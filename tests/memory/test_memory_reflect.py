@@ -191,20 +191,6 @@ def test_without_a_models_answer_it_quotes_and_says_why(
     assert re.search(r"^- “.+ \[1\]$", reply["text"], re.MULTILINE)
 
 
-def test_a_model_that_is_away_costs_only_its_answer(tmp_path: Path, server: Any) -> None:
-    port = server.server_port
-    server.shutdown()
-    server.server_close()
-    model = ChatCompletion(f"http://127.0.0.1:{port}/v1", "small", timeout_s=2)
-    with MemoryStore(
-        str(tmp_path / "ctx.db"), None, Clock(), language_model=model, consolidate=True
-    ) as store:
-        bank = store.bank("a")
-        remember(bank, DECISIONS)
-        assert bank.count() == len(DECISIONS)
-        assert "could not be reached" in bank.synthesize(QUESTION)["degraded"]
-
-
 @pytest.mark.parametrize(
     "url",
     [

@@ -122,28 +122,6 @@ def test_an_edited_script_is_news_over_pipes(folder: Path) -> None:
     assert pipe.end()[0] == 0
 
 
-def test_a_client_that_reads_no_more_ends_it_without_a_traceback(folder: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "ctx", "mcp"],
-        cwd=folder,
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdin.write(json.dumps(message("initialize", HELLO, 1)).encode() + b"\n")
-        process.stdin.flush()
-        process.stdout.readline()
-        process.stdout.close()
-        process.stdin.write(json.dumps(message("ping", {}, 2)).encode() + b"\n")
-        process.stdin.flush()
-        errors = process.stderr.read()
-    assert (process.returncode, b"Traceback" in errors) == (0, False), errors
-
-
 def test_requests_are_answered_after_the_input_has_ended(folder: Path) -> None:
     call = message("tools/call", {"name": "refresh", "arguments": {}}, 2)
     lines = [message("initialize", HELLO), message("notifications/initialized", id=None), call]
