@@ -1,4 +1,4 @@
-"""ctx from Python: `ctx.open`, typed, without a server."""
+"""The Python API: `ctx.open`."""
 
 import os
 import re

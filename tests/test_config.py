@@ -1,4 +1,4 @@
-"""The configuration: checked whole, errors that name the mend."""
+"""Reading ctx.toml, and errors that say how to fix it."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A configuration of Context Harness as one of ours: each key, and what is said of it."""
+"""Converting a configuration of Context Harness."""
 
 import tomllib
 
@@ -72,7 +72,7 @@ def test_a_provider_keeps_its_meaning(text: str, entries: JSON) -> None:
         ("docs/guide.md", "docs/guide.md"),
     ],
 )
-def test_a_star_that_crossed_folders_still_does(glob: str, crossing: str) -> None:
+def test_a_star_across_folders_is_converted(glob: str, crossing: str) -> None:
     text = f'[connectors.filesystem.docs]\nroot = "."\ninclude_globs = ["{glob}"]'
     assert tables(text)["connectors"]["filesystem"]["docs"]["include_globs"] == [crossing]
     assert any("crossed folders" in note for note in conversion(text).notes) == (glob != crossing)

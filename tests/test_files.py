@@ -174,6 +174,6 @@ def test_two_who_change_a_file_do_so_one_after_the_other(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("state", ["", "state", "./state"])
-def test_what_ctx_remembers_is_never_below_the_working_folder(state: str) -> None:
+def test_the_state_folder_is_never_relative(state: str) -> None:
     environ = {"HOME": "/home/me", "XDG_STATE_HOME": state}
     assert files.state_folder(environ) == "/home/me/.local/state/ctx"

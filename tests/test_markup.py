@@ -1,4 +1,4 @@
-"""What a text says without its markup, and what says nothing."""
+"""Plain text from Markdown and reStructuredText for snippets."""
 
 import pytest
 from kit import chunk_row

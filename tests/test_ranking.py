@@ -1,4 +1,4 @@
-"""The arithmetic of ranked lists, held to what it promises for any numbers."""
+"""Fusion of keyword and semantic rankings."""
 
 import pytest
 from hypothesis import given
@@ -94,7 +94,7 @@ def test_meaning_counts_more_where_it_leads_to_code(method: str) -> None:
         "src/app.py",
     ],
 )
-def test_a_name_is_found_by_its_letters_first(name: str) -> None:
+def test_an_identifier_gives_keywords_more_weight(name: str) -> None:
     assert ranking.semantic_weight(f" {name} ", [(CODE, 0)], "minmax") == ranking.SYMBOL_ALPHA
 
 
@@ -114,7 +114,7 @@ def test_a_document_whose_meaning_is_not_known_yet_keeps_its_share_of_the_words(
     assert (fused[3], fused[4]) == (whole[3], whole[4])
 
 
-def test_meaning_weighs_less_where_nothing_is_near() -> None:
+def test_semantic_weight_falls_when_nothing_is_near() -> None:
     model = "sentence-transformers/all-MiniLM-L6-v2@int8"
     weights = [ranking.weight_of_nearest(0.5, cosine, model) for cosine in (-0.1, 0.0, 0.3, 0.6, 0.9)]
     assert weights == [0.0, 0.0, 0.25, 0.5, 0.5]

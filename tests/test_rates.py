@@ -1,4 +1,4 @@
-"""How often a caller may call, by a clock of the test's own."""
+"""Rate limits, with a clock under control."""
 
 from collections.abc import Callable
 from functools import partial

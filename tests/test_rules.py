@@ -1,4 +1,4 @@
-"""What a file is, and what the rules make of it in a ranking."""
+"""File roles and the ranking rules that use them."""
 
 import pytest
 from kit import lines_run

@@ -1,4 +1,4 @@
-"""Search end to end over a real catalog and index: modes, filters, snippets, what is missing."""
+"""Search end to end over a real catalog and index: modes, filters, missing parts."""
 
 import itertools
 import tempfile
@@ -251,7 +251,7 @@ def test_a_commit_is_found_by_the_short_form_of_its_id(store: Store) -> None:
         assert ids(store.searcher(), query) == [], "too short, exact, or another"
 
 
-def test_a_hash_in_a_text_is_found_by_its_beginning(store: Store) -> None:
+def test_a_hash_is_found_by_its_prefix(store: Store) -> None:
     store.put(page("a.txt", "fixed in 3f6fab26d1e9c0ffee00112233445566778899aa, see 1234567890"))
     assert ids(store.searcher(), "3f6fab26d1e") == ids(store.searcher(), "fixed 3f6fab2") == ["a.txt"]
     assert ids(store.searcher(), "1234567") == [], "a number is no beginning of another"
@@ -290,7 +290,7 @@ def test_filters_hold_in_every_mode(store: Store, mode: str) -> None:
     assert ids(searcher, "cat", mode, filters=Filters(sources=frozenset())) == []
 
 
-def test_a_source_is_named_whole_or_by_its_type() -> None:
+def test_a_source_is_named_in_full_or_by_type() -> None:
     names = ["filesystem", "filesystem:docs", "git:platform", "git:site", "script:gitlab"]
     assert resolve_sources([], names) is None
     assert resolve_sources(["git:site", "script"], names) == frozenset({"git:site", "script:gitlab"})

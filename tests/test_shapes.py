@@ -1,4 +1,4 @@
-"""A record's JSON, which follows from its class."""
+"""The JSON of a record."""
 
 from ctx import shapes
 from ctx.tools.schema import compile_check

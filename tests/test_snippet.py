@@ -1,4 +1,4 @@
-"""What is shown of a text: marks on the query's words, windows that hold them, no markup."""
+"""Snippets: highlights, windows and plain text."""
 
 import pytest
 from kit import chunk_row, lines_run, snippet_of

@@ -1,4 +1,4 @@
-"""Another model is configured: the one before answers until the new one has read as much."""
+"""Changing the embedding model: the old one answers until the new one has embedded as much."""
 
 import json
 import os
@@ -116,7 +116,7 @@ def test_the_old_model_answers_until_the_new_one_has_read_as_much(tmp_path: Path
         assert space.index.check() == []
 
 
-def test_no_question_is_without_an_answer_while_the_models_change(tmp_path: Path, service: Service) -> None:
+def test_search_answers_while_the_model_changes(tmp_path: Path, service: Service) -> None:
     read_by(tmp_path, service, "elder", PAGES)
     config = project(tmp_path, config=service.config("younger"))
     counts: list[int] = []
@@ -143,7 +143,7 @@ def test_no_question_is_without_an_answer_while_the_models_change(tmp_path: Path
     assert set(counts) == {len(PAGES)}
 
 
-def test_back_to_the_model_before_costs_nothing(tmp_path: Path, service: Service) -> None:
+def test_switching_back_embeds_nothing_again(tmp_path: Path, service: Service) -> None:
     read_by(tmp_path, service, "elder", PAGES)
     read_by(tmp_path, service, "younger")
     for texts in service.texts.values():

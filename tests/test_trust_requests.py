@@ -1,4 +1,4 @@
-"""What a configuration asks for beyond reading its own folder: hostile ones and harmless ones."""
+"""What a configuration asks for beyond its own folder: hostile and harmless ones."""
 
 import os
 import re
@@ -207,7 +207,7 @@ def test_a_request_shows_where_it_leads_and_no_password(root: Path, url: str) ->
         assert "ter2" not in line
 
 
-def test_every_key_of_the_example_has_been_thought_of() -> None:
+def test_trust_knows_every_key_of_the_example() -> None:
     text = (ROOT / "config" / "ctx.toml").read_text()
     text = re.sub(r"^# (?=\[|[a-z_]+ = )", "", text, flags=re.MULTILINE).replace(", ...]", "]")
     lines = requests(tomli.loads(text), str(ROOT))
@@ -219,7 +219,7 @@ def test_every_key_of_the_example_has_been_thought_of() -> None:
 @pytest.mark.parametrize(
     "path", ["./docs", "docs/sub", "LONGdocs", "/proc/self/cwd/docs", "ROOT/../clone/docs", "ALIAS/docs"]
 )
-def test_whoever_trusted_a_folder_has_not_trusted_the_link_that_it_becomes(
+def test_trust_of_a_folder_does_not_cover_a_link_in_its_place(
     root: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     if path.startswith("/proc") and not os.path.exists("/proc/self/cwd"):

@@ -1,4 +1,4 @@
-"""What the tests of memory share: a clock that stands still, and an embedder whose space is words."""
+"""Helpers: a clock that stands still, and an embedder whose space is words."""
 
 import hashlib
 import threading

@@ -1,4 +1,4 @@
-"""What of a message is captured."""
+"""Which statements of a message are captured as memories."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What becomes of a memory: corrected, undone, superseded, expired, forgotten, purged."""
+"""Memories that are corrected, undone, superseded, expired, forgotten or purged."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +31,7 @@ def test_an_update_is_written_searched_and_remembered(bank: MemoryBank, clock: C
     assert steps[1]["changed"]["text"] == {"from": "User prefers Python", "to": "User prefers Haskell"}
 
 
-def test_a_corrected_text_happened_when_it_now_says(bank: MemoryBank, clock: Clock) -> None:
+def test_correcting_a_text_updates_its_date(bank: MemoryBank, clock: Clock) -> None:
     id = bank.put("Lunch with Ana tomorrow", timestamp="2020-02-28T22:30:00Z")["id"]
     days = [bank.get(id)["event_date"]]
     for text in ("Lunch with Ana yesterday", "Lunch with Ana", "Lunch with Ana on 3 February"):
@@ -112,7 +112,7 @@ def test_an_expired_memory_is_not_found_but_not_deleted(bank: MemoryBank, clock:
     assert len(list(bank.export())) == 1
 
 
-def test_clear_context_deletes_its_own_session_only_and_is_undone(store: MemoryStore) -> None:
+def test_deleting_a_session_leaves_others_and_can_be_undone(store: MemoryStore) -> None:
     """A9: the store's part."""
     mine = store.bank("p", Provenance(session="mine"))
     theirs = store.bank("p", Provenance(session="theirs"))
@@ -156,7 +156,7 @@ def test_a_purge_leaves_no_word_of_the_text_in_any_table(store: MemoryStore, ban
                 assert not any(isinstance(value, str) and "xylophone" in value for value in row), table
 
 
-def test_with_what_took_its_place_purged_a_memory_counts_again(bank: MemoryBank, clock: Clock) -> None:
+def test_purging_a_successor_revives_the_memory(bank: MemoryBank, clock: Clock) -> None:
     first = bank.put("I live in Berlin")
     clock.pass_ms(DAY_MS)
     later = bank.put("I live in Paris now", supersedes=[first["id"]])
@@ -200,7 +200,7 @@ def test_edits_at_once_of_one_memory_are_steps_of_one_history(bank: MemoryBank) 
     assert texts(bank, "desk") == [record["text"]]
 
 
-def test_what_two_documents_say_stays_with_the_other_when_one_goes(store: MemoryStore) -> None:
+def test_a_statement_of_two_documents_survives_one_of_them(store: MemoryStore) -> None:
     bank = store.bank("alice")
     for document in ("one", "two", None):
         assert bank.put("The tulips are red", document_id=document)["created"]
@@ -235,7 +235,7 @@ def test_several_are_forgotten_in_one_operation_or_none_is(bank: MemoryBank) -> 
     assert [bank.get(id) is not None for id in (tea, coffee, cocoa)] == [True, True, True]
 
 
-def test_what_was_said_earlier_than_was_thought_held_from_then(bank: MemoryBank, clock: Clock) -> None:
+def test_correcting_when_it_was_said_moves_its_validity(bank: MemoryBank, clock: Clock) -> None:
     older = bank.put("I live in Rome")["id"]
     clock.pass_ms(10 * DAY_MS)
     newer = bank.put("I moved from Rome to Oslo", supersedes=[older])["id"]

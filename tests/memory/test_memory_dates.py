@@ -1,4 +1,4 @@
-"""Times named in a sentence."""
+"""Dates and periods named in a sentence."""
 
 import pytest
 from hypothesis import given
@@ -83,7 +83,7 @@ def test_a_time_is_read(text: str, first: str | None, last: str | None) -> None:
         "sun and moon",
     ],
 )
-def test_what_is_not_plainly_a_time_is_left_alone(text: str) -> None:
+def test_other_text_is_not_read_as_a_time(text: str) -> None:
     assert window(text, NOW_MS) is None
 
 

@@ -1,6 +1,4 @@
-"""Memories answer the same whichever engine keeps them, and two servers on one database work on the same
-ones.
-"""
+"""Two servers that share memories in one database."""
 
 import threading
 from collections.abc import Callable, Iterator

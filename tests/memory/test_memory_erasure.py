@@ -1,4 +1,4 @@
-"""What is purged is gone from the file; what is long is stored at once."""
+"""Purged text is gone from every file; long text is stored at once."""
 
 import signal
 import sqlite3

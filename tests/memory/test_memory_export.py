@@ -1,4 +1,4 @@
-"""What is exported and imported again is the same, byte for byte."""
+"""Export and import of a bank, byte for byte."""
 
 import json
 from pathlib import Path
@@ -140,7 +140,7 @@ def test_a_line_that_is_not_of_an_export_is_named_and_nothing_of_its_batch_is_st
 
 
 @pytest.mark.parametrize("since", ["read", "forgotten", "replaced"])
-def test_what_is_there_is_skipped_whatever_became_of_it_since(tmp_path: Path, since: str) -> None:
+def test_import_skips_existing_memories(tmp_path: Path, since: str) -> None:
     with MemoryStore(str(tmp_path / "ctx.db"), None, Clock()) as store:
         bank = store.bank("a")
         id = bank.put("I live in Berlin")["id"]

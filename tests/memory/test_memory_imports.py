@@ -1,4 +1,4 @@
-"""Memories of other products, from what they really write."""
+"""Imports of memories from other products."""
 
 import json
 import os
@@ -114,7 +114,7 @@ def test_an_export_of_mem0_is_imported_once_and_what_is_no_memory_is_named(bank:
     assert bank.count() == 1
 
 
-def test_one_bank_is_one_persons(bank: MemoryBank) -> None:
+def test_an_import_of_several_users_needs_a_choice(bank: MemoryBank) -> None:
     both = [
         {"id": "1", "memory": "I live in Rome", "user_id": "ann"},
         {"id": "2", "memory": "I live in Bonn", "user_id": "ben"},
@@ -242,9 +242,7 @@ def test_a_link_among_the_notes_of_a_folder_is_not_followed(bank: MemoryBank, tm
     assert _texts(bank) == ["One line."]
 
 
-def test_what_has_no_end_is_refused(
-    bank: MemoryBank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_input_is_refused(bank: MemoryBank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "MAX_SOURCE_BYTES", 1 << 20)
     with pytest.raises(BadRequest, match="neither a file nor a folder"):
         read_source("/dev/zero")

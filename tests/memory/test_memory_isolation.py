@@ -1,4 +1,4 @@
-"""Eight banks in one file: whatever is asked of one, nothing of another is seen, counted or changed."""
+"""Eight banks in one file: no operation on one sees, counts or changes another."""
 
 import json
 from collections.abc import Callable

@@ -1,6 +1,4 @@
-"""Processes killed while they correct, forget, undo, purge, merge, rename, take in a folder or capture a
-session.
-"""
+"""Processes killed while they correct, forget, undo, purge, merge, rename, import or capture memories."""
 
 import json
 import os

@@ -1,6 +1,4 @@
-"""What a bank makes of statements and questions in German, Spanish and French, which the shipped model does
-not read.
-"""
+"""Statements and questions in German, Spanish and French."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,7 +48,7 @@ def test_a_language_is_told_by_its_function_words(text: str, name: str) -> None:
         ("Que boit l'utilisateur ?", "L'utilisateur boit du cidre", "L'utilisateur a {} cousins"),
     ],
 )
-def test_the_user_weighs_nothing_in_other_languages_either(
+def test_the_word_user_has_no_weight_in_other_languages(
     bank: MemoryBank, question: str, answer: str, others: str
 ) -> None:
     bank.put(answer)

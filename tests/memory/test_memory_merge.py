@@ -1,4 +1,4 @@
-"""Two banks become one, and nothing of what happened in either is lost."""
+"""Merging two banks keeps the history of both."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Memories move between stores, of whichever engines, and are the same ones afterwards."""
+"""Moving memories between stores of any engine."""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`reflect` with and without a language model, and `consolidate`, against a real server on a socket."""
+"""`reflect` with and without a language model, and `consolidate`, against a real HTTP server."""
 
 import json
 import re

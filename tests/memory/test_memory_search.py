@@ -1,4 +1,4 @@
-"""What a search finds, in which order, and what its scores mean."""
+"""Searching memories: results, order and scores."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,7 +101,7 @@ def test_labels_context_and_tags_are_words_to_be_found_by(bank: MemoryBank) -> N
     assert texts(bank, "general", mode="keyword") == []
 
 
-def test_filters_hold_in_both_legs_however_rare_what_they_admit(bank: MemoryBank) -> None:
+def test_filters_apply_to_keyword_and_semantic_search(bank: MemoryBank) -> None:
     for number in range(150):
         bank.put(f"apples are red, note {number}", context="common")
     bank.put("apples are green", context="rare")
@@ -227,7 +227,7 @@ def test_another_opening_sees_each_write_of_this_one_at_once(tmp_path: Path) -> 
         assert reader.search("apples", mode="semantic", limit=100)["total"] == 40
 
 
-def test_the_speaker_weighs_nothing_in_a_question(bank: MemoryBank) -> None:
+def test_the_word_user_has_no_weight_in_a_question(bank: MemoryBank) -> None:
     for number in range(20):
         bank.put(f"The user asked Chen about ticket {number}")
     bank.put("I am allergic to walnuts")

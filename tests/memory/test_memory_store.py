@@ -1,4 +1,4 @@
-"""What the store of memories promises, read back through another handle or another opening of the file."""
+"""Storing memories, read back through another handle or process."""
 
 import os
 import sqlite3

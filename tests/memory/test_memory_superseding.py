@@ -1,4 +1,4 @@
-"""The caller decides: `similar` at a write, `supersedes`, and what recall makes of it."""
+"""`similar` in a reply, `supersedes`, and their effect on recall."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,7 +92,7 @@ def test_an_id_that_cannot_be_replaced_is_named_and_nothing_is_stored(
         bank.put("User lives in Oslo", supersedes=[own])
 
 
-def test_what_replaced_a_memory_in_several_steps_is_no_circle(bank: MemoryBank) -> None:
+def test_superseding_in_a_circle_is_refused(bank: MemoryBank) -> None:
     first = bank.put(BERLIN)["id"]
     second = bank.put(PARIS, supersedes=[first])["id"]
     third = bank.put("User lives in Oslo near the river", supersedes=[second])["id"]
@@ -138,7 +138,7 @@ def test_a_conversation_replaces_another_with_its_messages(bank: MemoryBank, clo
     assert any("Porto" in text for text in texts(bank, question, filter=messages))
 
 
-def test_a_later_twin_on_the_page_is_named(tmp_path: Path, clock: Clock, minilm: WordEmbedder) -> None:
+def test_a_newer_similar_memory_is_named(tmp_path: Path, clock: Clock, minilm: WordEmbedder) -> None:
     with MemoryStore(str(tmp_path / "twins.db"), minilm, clock) as store:
         bank = store.bank("alice")
         earlier = bank.put("The standup is at 9:30 every day")["id"]

@@ -1,4 +1,4 @@
-"""What comes back when something is taken back, and what does not."""
+"""Undo and restore."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ def test_what_comes_back_holds_where_its_successor_is_gone(
     assert bank.count() == 0
 
 
-def test_both_of_a_pair_forgotten_at_once_come_back_as_they_were(bank: MemoryBank) -> None:
+def test_undo_restores_both_of_a_superseded_pair(bank: MemoryBank) -> None:
     older = bank.put("I live in Berlin")["id"]
     newer = bank.put("I moved from Berlin to Paris", supersedes=[older])["id"]
     bank.undo(bank.delete_all([older, newer])["op_id"])

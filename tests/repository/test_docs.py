@@ -1,4 +1,4 @@
-"""The documentation is held to the code: its keys, its commands, its flags."""
+"""The documentation matches the code: keys, commands, flags and links."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The pictures of the page: every view, light and dark, small, and shown where the view is explained."""
+"""Every view of the page has a light and a dark picture in the docs."""
 
 import re
 

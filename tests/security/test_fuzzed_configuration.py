@@ -50,7 +50,7 @@ def _parsed(tables: dict[str, Any], content: bytes = b"") -> Config | None:
 
 
 @pytest.mark.parametrize("name", [*SECTIONS, *NAMED_SECTIONS])
-def test_no_odd_value_of_a_key_is_more_than_a_mistake(name: str) -> None:
+def test_an_odd_value_is_read_or_refused(name: str) -> None:
     section = SECTIONS.get(name) or NAMED_SECTIONS[name]
     for key in keys_of(section):
         for value in (*ODD_TEXT, *ODD_NUMBERS, [], ["\0"], {}, {"a": {}}, True):
@@ -63,7 +63,7 @@ def test_no_odd_value_of_a_key_is_more_than_a_mistake(name: str) -> None:
 
 
 @patient
-def test_whatever_happened_to_the_bytes_of_a_file_it_is_read_or_refused_in_our_words() -> None:
+def test_a_file_with_any_changed_bytes_is_read_or_refused() -> None:
     @given(
         cuts=st.lists(
             st.tuples(st.integers(0, len(EXAMPLE)), st.integers(0, 40), st.binary(max_size=6)), max_size=4

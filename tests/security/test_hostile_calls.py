@@ -1,7 +1,4 @@
-"""While forty hostile calls run: health is answered, a search succeeds, and SIGTERM ends the process.
-
-Each is a yes or a no; how quickly is in benchmarks/hostile_calls.py.
-"""
+"""During forty hostile calls the server answers /health and searches, and SIGTERM ends it."""
 
 import signal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A tab of a real browser on the page, with all that went wrong in it."""
+"""A tab of a real browser that records every error in the page."""
 
 import importlib.util
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What models are told, and how much text they are sent."""
+"""The instructions that models get, and the amount of text that a reply sends them."""
 
 import json
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def _modes(tools: list[Any], schema: str) -> list[str]:
     return modes
 
 
-def test_without_embeddings_nothing_advises_a_mode_that_is_an_error(served: Served) -> None:
+def test_hybrid_is_not_advised_without_embeddings(served: Served) -> None:
     client = served.client
     assert "hybrid" not in _instructions(served)
     assert "hybrid" not in client.get("/llms.txt").text
@@ -58,7 +58,7 @@ def test_without_embeddings_nothing_advises_a_mode_that_is_an_error(served: Serv
     assert _modes(client.get("/tools/list").json()["tools"], "parameters") == ["keyword"]
 
 
-def test_a_document_crosses_mcp_once(served: Served) -> None:
+def test_get_sends_a_document_once(served: Served) -> None:
     (hit,) = _call(served, "search", {"query": "jwt", "format": "json"})["structuredContent"]["results"]
     result = _call(served, "get", {"id": hit["id"], "format": "json"})
     assert [block["text"] for block in result["content"]] == [BODY]

@@ -1,4 +1,4 @@
-"""How requests come over a connection: several at once, in pieces, and with offers of another protocol."""
+"""HTTP connections: pipelining, requests in pieces, offers of another protocol."""
 
 import json
 import socket
@@ -14,7 +14,7 @@ from ctx.tools.base import Tool, Toolbox
 from ctx.types import JSON
 
 
-def test_requests_sent_ahead_are_answered_in_order(serve: Serve, toolbox: Toolbox, agents: Agents) -> None:
+def test_pipelined_requests_are_answered_in_order(serve: Serve, toolbox: Toolbox, agents: Agents) -> None:
     toolbox.add(Tool("echo", "Says it again", ANYTHING, lambda arguments, caller: arguments["word"]))
     served = serve(Services(toolbox, agents))
     words = [f"{index}".zfill(index % 40 * 50) for index in range(120)]

@@ -1,4 +1,4 @@
-"""The one table of errors."""
+"""The table of errors matches the documentation and OpenAPI."""
 
 import re
 from pathlib import Path

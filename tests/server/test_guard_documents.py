@@ -1,4 +1,4 @@
-"""Whom a closed server shows its documents, by REST and by MCP alike."""
+"""Which keys open documents, over REST and MCP."""
 
 from collections.abc import Iterator
 from pathlib import Path

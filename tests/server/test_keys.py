@@ -1,4 +1,4 @@
-"""The key ring: what is stored, who may, and when a change counts."""
+"""The key ring: how keys are stored, what they open, when changes take effect."""
 
 import json
 import multiprocessing
@@ -26,7 +26,7 @@ def test_only_a_hash_is_stored_and_the_file_is_the_owners(tmp_path: Path) -> Non
     assert [name for name in os.listdir(path.parent) if name.endswith(".tmp")] == []
 
 
-def test_another_process_s_change_counts_at_the_next_look(tmp_path: Path) -> None:
+def test_a_change_by_another_process_takes_effect(tmp_path: Path) -> None:
     path = str(tmp_path / "keys.json")
     server, command = KeyRing(path), KeyRing(path)
     assert server.closed is False
@@ -38,7 +38,7 @@ def test_another_process_s_change_counts_at_the_next_look(tmp_path: Path) -> Non
     assert match(key, server.candidates()) is None
 
 
-def test_revoking_the_last_key_does_not_open_the_door(tmp_path: Path) -> None:
+def test_revoking_the_last_key_keeps_the_server_closed(tmp_path: Path) -> None:
     ring = KeyRing(str(tmp_path / "keys.json"))
     ring.create("laptop")
     ring.revoke("laptop", clock=lambda: 7)
@@ -84,7 +84,7 @@ def test_a_record_that_no_ctx_has_written_is_refused(tmp_path: Path, oddity: dic
         KeyRing(str(path))
 
 
-def test_a_file_without_end_is_no_key_ring(tmp_path: Path) -> None:
+def test_a_deeply_nested_key_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     path.write_text("[" * 200_000)
     with pytest.raises(ConfigError, match="not a key ring; restore it"):
@@ -160,7 +160,7 @@ def test_keys_are_written_into_no_folder_that_is_a_link(tmp_path: Path) -> None:
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_keys_that_are_kept_elsewhere_are_taken_over_with_their_end(tmp_path: Path) -> None:
+def test_keys_from_another_ring_are_added_and_revoked(tmp_path: Path) -> None:
     local, distant = KeyRing(str(tmp_path / "local.json")), KeyRing(str(tmp_path / "distant.json"))
     key, _ = distant.create("laptop", ["alice"])
     assert local.add(distant.list()) == 1

@@ -1,4 +1,4 @@
-"""What the guard lets through at most: bytes of a body, calls of a minute."""
+"""Limits on the size of a body and on calls per minute."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""MCP over HTTP: every path and both eras, banks, versions and media types, broken requests, progress."""
+"""MCP over HTTP: versions, media types, broken requests, progress."""
 
 import base64
 import json
@@ -21,9 +21,7 @@ from ctx.types import JSON, Caller
     [(version, version) for version in ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")]
     + [("2026-07-28", "2025-11-25"), ("1999-01-01", "2025-11-25")],
 )
-def test_a_handshake_settles_on_a_version_both_know(
-    serve: Serve, mcp: Services, asked: str, given: str
-) -> None:
+def test_the_handshake_negotiates_a_version(serve: Serve, mcp: Services, asked: str, given: str) -> None:
     served = serve(mcp)
     reply = served.client.post(
         "/", json=message("initialize", {**HELLO, "protocolVersion": asked}), headers=ACCEPT
@@ -37,7 +35,7 @@ def test_a_handshake_settles_on_a_version_both_know(
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '["a", "\\ud800"]', "5", "[1, 2]", '{"a": 1}', ""])
-def test_a_cursor_that_is_none_of_ours_is_refused_without_a_traceback(
+def test_an_invalid_cursor_is_refused(
     serve: Serve, services: Services, tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
     catalog = SqliteCatalog(str(tmp_path / "ctx.db"))
@@ -98,9 +96,7 @@ def test_the_bare_curl_of_the_published_documentation_is_answered(serve: Serve, 
         (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": 5}', -32600),
     ],
 )
-def test_what_is_no_message_is_refused_in_the_words_of_json_rpc(
-    serve: Serve, mcp: Services, body: bytes, code: int
-) -> None:
+def test_a_broken_message_gets_a_json_rpc_error(serve: Serve, mcp: Services, body: bytes, code: int) -> None:
     client = serve(mcp).client
     for headers in (ACCEPT, {**ACCEPT, "mcp-protocol-version": MODERN}):
         reply = client.post("/mcp", content=body, headers=headers)
@@ -137,7 +133,7 @@ def test_a_failure_the_model_can_mend_is_a_tool_error_and_an_unknown_tool_is_not
     assert stateless(client, "/mcp", "no/such").status_code == 404
 
 
-def test_a_full_rate_is_a_protocol_error_that_says_when_to_come_again(serve: Serve, mcp: Services) -> None:
+def test_a_rate_limit_is_a_protocol_error_with_a_retry_time(serve: Serve, mcp: Services) -> None:
     client = serve(mcp, ServerSettings(rate_limit_per_minute=2)).client
     params = {"name": "whoami", "arguments": {}}
     replies = [client.post("/mcp", json=message("tools/call", params)) for _ in range(3)]
@@ -146,7 +142,7 @@ def test_a_full_rate_is_a_protocol_error_that_says_when_to_come_again(serve: Ser
     assert client.post("/mcp", json=message("tools/list")).status_code == 200  # only calls count
 
 
-def test_a_tool_may_answer_in_the_protocols_own_shape(serve: Serve, mcp: Services) -> None:
+def test_a_tool_may_return_mcp_content(serve: Serve, mcp: Services) -> None:
     picture = {
         "content": [
             {"type": "image", "data": "aGk=", "mimeType": "image/png"},
@@ -190,7 +186,7 @@ def test_progress_reaches_the_caller_that_asked_and_only_it(serve: Serve, mcp: S
     assert answered(quiet)["result"]["structuredContent"] == {"result": "unasked"}
 
 
-def test_another_request_of_an_unknown_version_is_told_the_known_ones(serve: Serve, mcp: Services) -> None:
+def test_an_unknown_version_gets_the_list_of_supported_ones(serve: Serve, mcp: Services) -> None:
     headers = {**ACCEPT, "mcp-protocol-version": "2024-10-07"}
     reply = serve(mcp).client.post("/mcp", json=message("tools/list"), headers=headers)
     error = reply.json()["error"]

@@ -67,7 +67,9 @@ def test_a_rebinding_host_is_refused_on_every_route(
         "CTX.lan:80",
     ],
 )
-def test_this_machines_names_and_the_listed_are_answered(serve: Serve, services: Services, host: str) -> None:
+def test_names_of_this_machine_and_allowed_hosts_are_answered(
+    serve: Serve, services: Services, host: str
+) -> None:
     client = serve(services, ServerSettings(allowed_hosts=("ctx.lan",))).client
     assert client.get("/health", headers={"host": host}).status_code == 200
 
@@ -468,7 +470,7 @@ def test_without_a_key_a_pack_is_open_on_loopback_only(serve: Serve, services: S
     assert failure(client.post("/tools/remember", json={})) == (401, "unauthorized")
 
 
-def test_an_empty_bank_is_a_mistake_that_is_told(serve: Serve, with_mcp: Services) -> None:
+def test_an_empty_bank_header_is_refused(serve: Serve, with_mcp: Services) -> None:
     client = serve(with_mcp).client
     for path in ("/mcp", "/tools/remember"):
         reply = client.post(path, json={}, headers={"x-bank-id": ""})

@@ -1,4 +1,4 @@
-"""Which memory banks the page is told of: all of an open server, those of the key on one with keys."""
+"""Which memory banks the page lists: all of an open server, those of the key otherwise."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the page is made of: small, its own, without anything inline; and the endpoints that it alone asks."""
+"""The page loads nothing from elsewhere and has nothing inline; its own endpoints."""
 
 import re
 from pathlib import Path

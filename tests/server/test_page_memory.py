@@ -1,4 +1,4 @@
-"""The memory view of the page, over the tools of a memory pack, in a real browser."""
+"""The memory view of the page, in a real browser."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_a_memory_is_corrected_forgotten_and_brought_back(tab: Tab) -> None:
     assert "The standup is at ten" in _texts(tab)
 
 
-def test_what_was_done_in_one_bank_is_taken_back_in_no_other(tab: Tab, space: Workspace) -> None:
+def test_undo_is_offered_only_in_its_own_bank(tab: Tab, space: Workspace) -> None:
     space.memory.bank("alice").put("Alice likes tea")
     page = tab.page
     tab.lead("#/memory/default")
@@ -79,7 +79,7 @@ def test_what_was_done_in_one_bank_is_taken_back_in_no_other(tab: Tab, space: Wo
     assert page.get_by_role("button", name="Undo").count() == 0
 
 
-def test_an_export_is_taken_in_with_all_that_it_holds(tab: Tab, space: Workspace, tmp_path: Path) -> None:
+def test_an_export_is_imported_completely(tab: Tab, space: Workspace, tmp_path: Path) -> None:
     page, bank = tab.page, space.memory.bank("default")
     bank.put(
         "The trip to Ghent",

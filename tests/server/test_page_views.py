@@ -1,6 +1,4 @@
-"""The page as a place to work: addresses, the document view, facets, sources that move, tools, the map, the
-truth when something is missing. In a real browser.
-"""
+"""The views of the page in a real browser: documents, facets, sources, tools, the map, errors."""
 
 import json
 import re
@@ -139,7 +137,7 @@ def test_results_are_counted_by_folder_and_kind_and_narrowed_to_them(tab: Tab) -
     tab.until("document.querySelectorAll('.result').length === 4")
 
 
-def test_a_search_whose_words_stand_nowhere_says_so(browser: Any, serve: Serve, tmp_path: Path) -> None:
+def test_the_page_says_when_no_result_has_the_words(browser: Any, serve: Serve, tmp_path: Path) -> None:
     config = '[connectors.filesystem.docs]\nroot = "./docs"\n'
     with workspace(project(tmp_path, DOCUMENTS, config)) as space:
         space.refresh([])
@@ -153,7 +151,7 @@ def test_a_search_whose_words_stand_nowhere_says_so(browser: Any, serve: Serve, 
         tab.close()
 
 
-def test_nothing_found_offers_a_way_out(tab: Tab) -> None:
+def test_no_results_offers_other_searches(tab: Tab) -> None:
     tab.lead("#/search?q=apples&mode=keyword&folder=nowhere/")
     way = tab.page.locator("#ways a")
     way.wait_for()
@@ -167,7 +165,7 @@ def test_nothing_found_offers_a_way_out(tab: Tab) -> None:
     tab.page.locator("#view-sources").wait_for(state="visible")
 
 
-def test_text_from_right_to_left_is_laid_out_so(tab: Tab) -> None:
+def test_right_to_left_text_is_laid_out_right_to_left(tab: Tab) -> None:
     _open(tab, "דף ראשי", "דף ראשי")
     directions = tab.page.evaluate(
         "['#document-title', '#document-body h2', '#document-body p', '#document-body table'].map("

@@ -1,4 +1,4 @@
-"""The rules by themselves: binds, and whom a key is."""
+"""Which addresses the server may bind to, and doubtful settings."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def test_a_loopback_bind_needs_none(bind: str) -> None:
 
 
 @pytest.mark.parametrize("bind", ["7331", "127.0.0.1", "::1:7331", ":7331", "host:port", "host:70000"])
-def test_a_bind_that_is_none_is_named(bind: str) -> None:
+def test_an_invalid_bind_is_refused(bind: str) -> None:
     with pytest.raises(ConfigError, match="HOST:PORT"):
         split_bind(bind)
 
@@ -47,7 +47,7 @@ def test_a_bind_that_is_none_is_named(bind: str) -> None:
         ([], [], ["*"], "allowed_origins: '*' names no origin"),
     ],
 )
-def test_what_can_fit_no_request_is_doubted(
+def test_settings_that_match_no_request_are_reported(
     hosts: list[str], cors: list[str], origins: list[str], words: str
 ) -> None:
     (doubt,) = setting_doubts(hosts, cors, origins)

@@ -1,4 +1,4 @@
-"""`ctx mcp --url`: a ctx that serves elsewhere, on standard input and output."""
+"""`ctx mcp --url` carries standard input and output to a server elsewhere."""
 
 import asyncio
 import gzip
@@ -36,7 +36,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.mark.parametrize(("mode", "version"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")])
-def test_both_eras_pass_through(running: Running, tmp_path: Path, mode: str, version: str) -> None:
+def test_both_protocol_eras_pass_through(running: Running, tmp_path: Path, mode: str, version: str) -> None:
     async def seen() -> tuple[Any, ...]:
         arguments = ["-m", "ctx", "mcp", "--url", running.base]
         pipe = stdio_client(
@@ -111,9 +111,7 @@ def test_a_restarted_server_is_found_again_without_the_client_noticing(tmp_path:
     second.stop()
 
 
-def test_a_missing_and_a_wrong_key_are_told_with_the_mend(
-    serve: Serve, mcp: Services, tmp_path: Path
-) -> None:
+def test_a_missing_or_wrong_key_error_says_what_to_do(serve: Serve, mcp: Services, tmp_path: Path) -> None:
     served = serve(mcp, ServerSettings(api_keys=("right",)))
     for arguments, environ, words in (
         ((), {}, "export it and name its variable with --key-env"),
@@ -147,7 +145,7 @@ def test_a_bank_is_a_path_of_the_server() -> None:
 @pytest.mark.parametrize(
     "url", ["localhost:7331", "ftp://x/", "http://", "http://:secret@host/", "http://host:port/"]
 )
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="--url") as refused:
         remote(url)
     assert "secret" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""REST over a real socket: shapes, errors, and what never runs a tool."""
+"""REST over a real socket: shapes, errors, and requests that never run a tool."""
 
 import logging
 import re
@@ -38,13 +38,13 @@ def test_the_tool_list_leaves_out_what_could_not_be_loaded(serve: Serve, service
         ("surprise", (500, "internal")),
     ],
 )
-def test_a_failing_tool_is_told_by_the_type_of_its_error(
+def test_a_failing_tool_gets_the_status_of_its_error(
     serve: Serve, services: Services, name: str, expected: tuple[int, str]
 ) -> None:
     assert failure(serve(services).client.post(f"/tools/{name}", json={})) == expected
 
 
-def test_an_unforeseen_failure_tells_its_request_id_and_nothing_else(
+def test_an_internal_error_shows_only_the_request_id(
     serve: Serve, services: Services, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = serve(services)
@@ -75,7 +75,7 @@ def test_an_unforeseen_failure_tells_its_request_id_and_nothing_else(
         b'{"query":"\\ud800"}',
     ],
 )
-def test_a_body_that_is_no_json_object_is_400(serve: Serve, services: Services, body: bytes) -> None:
+def test_an_invalid_body_is_400(serve: Serve, services: Services, body: bytes) -> None:
     response = serve(services).client.post(
         "/tools/search", content=body, headers={"content-type": "application/json"}
     )

@@ -1,4 +1,4 @@
-"""The runner: sockets, readiness, and how it stops."""
+"""Starting, announcing and stopping the server."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""MCP on standard input and output: what leaves, and what a broken line gets."""
+"""MCP on standard input and output."""
 
 import json
 import signal
@@ -72,7 +72,7 @@ def test_nothing_but_messages_leaves_on_standard_output(folder: Path) -> None:
     assert "tool=" in err or "indexed" in err
 
 
-def test_whatever_prints_below_python_reaches_standard_error(tmp_path: Path) -> None:
+def test_output_of_libraries_and_children_goes_to_stderr(tmp_path: Path) -> None:
     # A C library, a child process and `print`, while the wire is in use.
     program = """
 import os, subprocess, sys
@@ -110,7 +110,7 @@ def test_both_eras_are_served_by_one_process(folder: Path) -> None:
     assert pipe.end()[0] == 0
 
 
-def test_an_edited_script_is_news_over_pipes(folder: Path) -> None:
+def test_an_edited_script_sends_list_changed(folder: Path) -> None:
     pipe = Pipe(folder)
     pipe.shake_hands()
     tool = folder / "tools" / "shout.lua"

@@ -77,7 +77,7 @@ def ask(tab: Tab, query: str) -> list[str]:
     return list(tab.page.locator("dialog li b").all_text_contents())
 
 
-def test_it_opens_searches_and_leads_there_by_keyboard_alone(tab: Tab) -> None:
+def test_the_widget_works_by_keyboard(tab: Tab) -> None:
     keyboard = tab.page.keyboard
     keyboard.press("Control+k")
     keyboard.type("rollback rel")
@@ -94,7 +94,7 @@ def test_it_opens_searches_and_leads_there_by_keyboard_alone(tab: Tab) -> None:
     tab.faults.clear()  # the page it led to is not there
 
 
-def test_it_closes_and_gives_the_focus_back(tab: Tab) -> None:
+def test_closing_the_widget_restores_focus(tab: Tab) -> None:
     dialog = tab.page.locator("dialog")
     tab.page.focus("#name")
     tab.page.keyboard.type("/")
@@ -126,7 +126,7 @@ def test_words_are_found_in_any_form_and_markup_stays_text(tab: Tab) -> None:
     assert tab.page.locator("dialog li a").first.get_attribute("href").endswith("/guide/")
 
 
-def test_an_index_that_is_not_there_is_said(browser: Any, site: str) -> None:
+def test_a_missing_index_is_reported(browser: Any, site: str) -> None:
     tab = Tab(browser, site, "/broken.html")
     tab.page.keyboard.press("Control+k")
     tab.page.locator("[role=status]", has_text="could not be loaded").wait_for()
@@ -154,7 +154,7 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
     tab.close()
 
 
-def test_it_is_one_small_file() -> None:
+def test_the_widget_is_one_small_file() -> None:
     script = WIDGET.read_bytes()
     assert len(script) < 15_000
     assert script.isascii()  # whatever encoding a page has

@@ -1,4 +1,4 @@
-"""The lanes of a server: nobody's calls keep somebody else's from a thread."""
+"""Queues of the server: slow calls of one caller block nobody else."""
 
 import asyncio
 import threading

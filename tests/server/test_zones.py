@@ -1,6 +1,4 @@
-"""Which route a path leads to, and who may come in there: newlines, encodings, and any path against an oracle
-of its own.
-"""
+"""Which route a path leads to and who may use it, held to an oracle written from the documentation."""
 
 import asyncio
 from urllib.parse import quote, unquote

@@ -1,4 +1,4 @@
-"""The map of the index: documents as points, near where near in meaning."""
+"""The map of documents: near in meaning is near on the map."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What every catalog does with documents, sources and writers; which there are is in conftest.py."""
+"""The contract of every catalog: documents, sources and writers. conftest.py lists the catalogs."""
 
 import random
 import threading
@@ -120,7 +120,7 @@ def test_documents_come_in_the_order_of_their_last_write(catalog: Catalog) -> No
     ] == list(catalog.chunks_since(0))
 
 
-def test_a_touch_moves_the_time_and_tells_projections_only_when_it_does(catalog: Catalog) -> None:
+def test_a_touch_reaches_indexes_only_if_the_time_changed(catalog: Catalog) -> None:
     catalog.put_documents(
         [make("filesystem", "a", ["one"], updated_ms=5), make("filesystem", "b", ["two"], updated_ms=5)]
     )
@@ -255,7 +255,7 @@ _ALL_TABLES = "document, body, chunk, model, embedding, pending, deletion, sourc
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=_STEPS)
-def test_any_sequence_of_writes_leaves_what_a_dictionary_would(
+def test_any_sequence_of_writes_matches_a_dictionary(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]
 ) -> None:
     with SqliteCatalog(str(tmp_path_factory.mktemp("sequence") / "ctx.db")) as catalog:
@@ -263,7 +263,7 @@ def test_any_sequence_of_writes_leaves_what_a_dictionary_would(
 
 
 @pytest.mark.cluster
-def test_so_does_any_sequence_in_a_database(database_url: str) -> None:
+def test_any_sequence_of_writes_in_postgresql_matches_a_dictionary(database_url: str) -> None:
     from ctx.cluster.catalog import PostgresCatalog
 
     @settings(max_examples=15, deadline=None)

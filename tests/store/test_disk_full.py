@@ -1,4 +1,4 @@
-"""A disk that is full: a clear error, nothing half done, and all is well once there is room again."""
+"""A full disk: a clear error, nothing half done, and recovery once there is room."""
 
 import os
 import subprocess

@@ -1,6 +1,4 @@
-"""What every catalog does with embeddings: what awaits one, what has one, and the vectors as they come
-back.
-"""
+"""The contract of every catalog for embeddings: pending texts and stored vectors."""
 
 import numpy as np
 import pytest
@@ -133,7 +131,7 @@ def test_vectors_since_gives_what_was_embedded_or_whose_document_was_written_lat
     ],
     ids=["not a number", "zero", "too long", "infinite"],
 )
-def test_a_vector_that_is_no_direction_is_refused(catalog: Catalog, vector: np.ndarray) -> None:
+def test_an_invalid_vector_is_refused(catalog: Catalog, vector: np.ndarray) -> None:
     catalog.put_documents([make("filesystem", "a", ["one", "two"])])
     (sound_row, _), (unsound_row, _) = catalog.pending_texts(MODEL, 2)
     with pytest.raises(StoreError, match="unit length"):

@@ -1,4 +1,4 @@
-"""What every search index does. Another implementation joins by a line in INDEXES."""
+"""The contract of every search index. Add another in INDEXES."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -107,7 +107,7 @@ def test_an_edit_a_deletion_and_a_touch_take_effect(catalog: Catalog, index: Sea
     assert sorted(near(catalog, index, "otter.md", ALL, 9)) == ["otter.md", "vole.md"]
 
 
-def test_filters_reach_both_legs(catalog: Catalog, index: SearchIndex) -> None:
+def test_filters_apply_to_keyword_and_semantic_results(catalog: Catalog, index: SearchIndex) -> None:
     catalog.put_documents(
         [
             make(source, f"{source}{word}", ["common words"], updated_ms=word)

@@ -1,4 +1,4 @@
-"""The local index: rebuilt from the catalog whatever happens to it, and readable while it is written."""
+"""The local index: repaired from the catalog after any damage, readable while it is written."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Killed at any moment, the store opens, and one more run makes it what a clean build is."""
+"""A store killed at any moment opens, and the next run completes it."""
 
 import os
 import random

@@ -1,6 +1,4 @@
-"""What a clone can lay in the folder of the store: none of it is followed, and nothing it leads to is
-touched.
-"""
+"""Files that a clone puts into the store folder are refused, and what they link to stays untouched."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Opening, permissions, migrations, and what a damaged or foreign file answers."""
+"""Opening a catalog: permissions, migrations, damaged and foreign files."""
 
 import os
 import sqlite3

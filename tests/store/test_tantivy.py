@@ -1,4 +1,4 @@
-"""The keyword index by itself: what it finds, in which order, and what it survives."""
+"""The keyword index: what a query finds, in which order, and after a kill."""
 
 import json
 import shutil
@@ -171,9 +171,7 @@ def test_a_pasted_page_asks_for_its_rarest_words_only(index: KeywordIndex) -> No
     assert numbers(index, " ".join(f"unknown{number}" for number in range(100))) == []
 
 
-def test_the_index_holds_exactly_the_terms_that_the_analysis_gives(
-    index: KeywordIndex, tmp_path: Path
-) -> None:
+def test_the_index_has_exactly_the_terms_of_the_analyzer(index: KeywordIndex, tmp_path: Path) -> None:
     """tantivy cuts the words itself; other stores are given `analyze.terms`. Both must come to the same."""
     texts = [
         path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The vector index: exact, consistent under a writer, and never answering from damaged files."""
+"""The vector index: exact, consistent while it is written, no answers from damaged files."""
 
 import os
 import random
@@ -93,7 +93,7 @@ def segments(folder: Path) -> list[int]:
     dead=st.integers(0, 30),
     coded=st.booleans(),
 )
-def test_a_search_is_what_looking_at_every_vector_gives(
+def test_a_search_equals_a_scan_of_every_vector(
     tmp_path_factory: pytest.TempPathFactory,
     seed: int,
     count: int,
@@ -326,7 +326,7 @@ def test_a_state_that_names_another_file_is_damaged(tmp_path: Path, name: str) -
 
 
 @pytest.mark.parametrize("coded", [True, False])
-def test_a_damaged_row_is_never_a_hit(tmp_path: Path, coded: bool) -> None:
+def test_a_damaged_row_is_never_a_result(tmp_path: Path, coded: bool) -> None:
     rows = units(2, COUNT if coded else 500, DIM)
     writer = VectorWriter(str(tmp_path), "m")
     writer.put(of_matrix(rows))

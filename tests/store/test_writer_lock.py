@@ -1,4 +1,4 @@
-"""The lock of the one writer."""
+"""The lock that allows one writer."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ def end(process: "subprocess.Popen[str]") -> None:
     process.communicate()
 
 
-def test_the_second_comer_is_told_who_holds_it(tmp_path: Path) -> None:
+def test_a_second_writer_is_told_who_holds_the_lock(tmp_path: Path) -> None:
     path = tmp_path / ".ctx" / "lock"
     process = holder(path)
     try:
@@ -61,7 +61,7 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     lock.release()
 
 
-def test_the_second_comer_gets_it_as_soon_as_the_first_is_done(tmp_path: Path) -> None:
+def test_a_waiting_writer_gets_the_lock_when_it_is_released(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     first, second = WriterLock(path), WriterLock(path)
     first.acquire()
