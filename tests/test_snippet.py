@@ -44,22 +44,6 @@ def test_a_snippet_has_the_rarest_of_what_is_asked_for() -> None:
     assert {snippet[start:end] for start, end in highlights} >= {"conditional"}
 
 
-@pytest.mark.parametrize(
-    ("query", "said"),
-    [
-        ("month = months.index(name[:3].title()) + 1", True),
-        ("month = months.index(name[:3].lower()) + 1", False),
-        ("months of the name", False),
-        ("a line of words alone that somebody copied here", True),
-    ],
-)
-def test_a_line_that_was_copied_is_told_from_its_words(query: str, said: bool) -> None:
-    text = "name months\n    month = months.index(name[:3].title())  + 1\n# A line of words alone that\n# "
-    text = (text + "somebody copied here").replace("# ", "")
-    matcher = Matcher(analyze.query_terms(query), {}, line=query)
-    assert matcher.quotes(text, matcher.terms_in(text)) is said
-
-
 @pytest.mark.parametrize("size", [80, 240, 1000])
 def test_a_snippet_is_as_long_as_configured(size: int) -> None:
     text = "The otter swims along the river bank. " * 100

@@ -57,14 +57,6 @@ def test_an_update_of_a_version_that_is_gone_is_a_conflict(bank: MemoryBank) -> 
     assert record["text"] == "v2"
 
 
-def test_an_undo_can_itself_be_undone(bank: MemoryBank) -> None:
-    stored = bank.put("here")
-    undone = bank.undo(stored["op_id"])
-    assert bank.get(stored["id"]) is None
-    bank.undo(undone["op_id"])
-    assert bank.get(stored["id"]) is not None
-
-
 def test_undo_leaves_alone_what_was_changed_since_and_says_so(bank: MemoryBank) -> None:
     ids = [bank.put(f"note number {number}", context="n")["id"] for number in range(3)]
     deletion = bank.delete_where({"context": "n"})

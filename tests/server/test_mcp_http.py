@@ -193,22 +193,3 @@ def test_an_unknown_version_gets_the_list_of_supported_ones(serve: Serve, mcp: S
     assert (reply.status_code, error["code"]) == (400, -32022)
     assert error["message"].startswith("MCP 2024-10-07 is not supported; use one of 2024-11-05, ")
     assert "2026-07-28" in error["data"]["supported"]
-
-
-@pytest.mark.parametrize(
-    ("accept", "given"),
-    [
-        ("application/json", "application/json"),
-        ("text/event-stream", "text/event-stream"),
-        ("*/*", "application/json"),
-        ("application/json, text/event-stream", "application/json"),
-        ("text/html", "application/json"),
-    ],
-)
-def test_a_client_gets_the_one_media_type_that_it_accepts(
-    serve: Serve, mcp: Services, accept: str, given: str
-) -> None:
-    reply = serve(mcp).client.post("/mcp", json=message("tools/list"), headers={**ACCEPT, "accept": accept})
-    assert reply.status_code == 200
-    assert reply.headers["content-type"].partition(";")[0] == given
-    assert answered(reply)["result"]["tools"]

@@ -49,11 +49,3 @@ def test_a_key_of_some_banks_is_told_of_those_alone(serve: Serve, space: Workspa
     reply = client.get("/banks", headers={"authorization": f"Bearer {key}"}).json()
     assert [row["bank"] for row in reply["banks"]] == ["alice"]
     assert reply["total"] == 1
-
-
-def test_a_server_without_memories_has_no_banks(serve: Serve, tmp_path: Path) -> None:
-    with workspace(project(tmp_path)) as space:
-        assert failure(serve(services(space), server_settings(space)).client.get("/banks")) == (
-            404,
-            "not_found",
-        )

@@ -25,20 +25,6 @@ def test_the_page_loads_nothing_from_elsewhere_and_has_nothing_inline() -> None:
         assert set(modules) <= set(scripts), name
 
 
-def test_the_overview_tells_runs_and_search_times(serve: Serve, tmp_path: Path) -> None:
-    with workspace(project(tmp_path, {"a.md": "# Apples\n", "b.md": "# Pears\n"})) as space:
-        served = serve(whole(space))
-        assert served.client.get("/activity").json()["phase"] == "idle"
-        space.refresh([])
-        served.client.post("/tools/search", json={"query": "apples"})
-        activity = served.client.get("/activity").json()
-        run = activity["runs"]["filesystem:docs"]
-        assert (run["ok"], run["added"], run["problems"]) == (True, 2, [])
-        (minute,) = activity["searches"]
-        assert (minute["minutes_ago"], minute["count"]) == (0, 1)
-        assert failure(served.client.get("/map")) == (400, "embeddings_disabled")
-
-
 def test_only_the_page_itself_asks_for_the_overview(serve: Serve, tmp_path: Path) -> None:
     with workspace(project(tmp_path)) as space:
         services = whole(space)

@@ -137,20 +137,6 @@ def test_results_are_counted_by_folder_and_kind_and_narrowed_to_them(tab: Tab) -
     tab.until("document.querySelectorAll('.result').length === 4")
 
 
-def test_the_page_says_when_no_result_has_the_words(browser: Any, serve: Serve, tmp_path: Path) -> None:
-    config = '[connectors.filesystem.docs]\nroot = "./docs"\n'
-    with workspace(project(tmp_path, DOCUMENTS, config)) as space:
-        space.refresh([])
-        tab = Tab(browser, _serve(serve, space).base)
-        tab.search("zzzqqq")
-        assert tab.titles()
-        assert "has any of these words" in tab.text("#status")
-        tab.search("apples")
-        tab.until("document.querySelector('#results mark')")
-        assert "has any of these words" not in tab.text("#status")
-        tab.close()
-
-
 def test_no_results_offers_other_searches(tab: Tab) -> None:
     tab.lead("#/search?q=apples&mode=keyword&folder=nowhere/")
     way = tab.page.locator("#ways a")

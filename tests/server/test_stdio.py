@@ -96,20 +96,6 @@ sink.write("message\\n" + source.read(4))
     ]
 
 
-def test_both_eras_are_served_by_one_process(folder: Path) -> None:
-    pipe = Pipe(folder)
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-    match = pipe.ask("server/discover", {"_meta": meta}, 1)
-    assert "2026-07-28" in match["result"]["supportedVersions"]
-    assert pipe.end()[0] == 0
-    pipe = Pipe(folder)
-    assert pipe.shake_hands()["protocolVersion"] == "2025-11-25"
-    assert pipe.end()[0] == 0
-
-
 def test_an_edited_script_sends_list_changed(folder: Path) -> None:
     pipe = Pipe(folder)
     pipe.shake_hands()

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from ctx.errors import NotFound
 from ctx.items import SourceStatus
-from ctx.server.work import Lane, Work
+from ctx.server.work import Work
 from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt, inline_agent
 from ctx.tools.base import Annotations, Tool, Toolbox
 from ctx.tools.builtin import get_tool, sources_tool
@@ -37,25 +37,6 @@ async def until(claim: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not claim():  # noqa: ASYNC110 - what it waits for happens in threads
             await asyncio.sleep(0.001)
-
-
-def start(lane: Lane, jam: Jam, count: int, share: tuple[str, str]) -> list["asyncio.Task[str]"]:
-    return [asyncio.create_task(lane.run(jam, share)) for _ in range(count)]
-
-
-def test_one_tool_has_half_of_the_threads_and_another_answers_meanwhile() -> None:
-    async def scene() -> None:
-        lane, jam = Lane("script", 8, 40), Jam()
-        calls = start(lane, jam, 20, ("loop", "eve"))
-        await until(lambda: jam.running == 4)
-        assert await lane.run(lambda: "at once", ("quick", "ann")) == "at once"
-        assert jam.running == 4
-        jam.end()
-        assert await asyncio.gather(*calls) == ["late"] * 20
-        assert lane.unfinished == 0
-        lane.close()
-
-    asyncio.run(scene())
 
 
 def test_hung_scripts_keep_neither_a_search_nor_an_inline_agent_from_an_answer() -> None:

@@ -107,19 +107,6 @@ def test_forgetting_a_source_takes_all_of_it_and_nothing_else(catalog: Catalog) 
     assert catalog.stats()["chunks"] == 1
 
 
-def test_documents_come_in_the_order_of_their_last_write(catalog: Catalog) -> None:
-    catalog.put_documents([make("filesystem", f"{n}", [f"text {n}"]) for n in range(450)])
-    middle = catalog.put_documents([make("filesystem", "7", ["new seven"])])
-    catalog.put_documents([make("filesystem", "450", ["last"])])
-    names = [stored.document.source_id for stored in catalog.documents_since(0)]
-    assert len(names) == 451
-    assert names[-2:] == ["7", "450"]
-    assert [stored.document.source_id for stored in catalog.documents_since(middle)] == ["450"]
-    assert [
-        (stored.seq, stored.document_no, stored.chunk_nos) for stored in catalog.documents_since(0)
-    ] == list(catalog.chunks_since(0))
-
-
 def test_a_touch_reaches_indexes_only_if_the_time_changed(catalog: Catalog) -> None:
     catalog.put_documents(
         [make("filesystem", "a", ["one"], updated_ms=5), make("filesystem", "b", ["two"], updated_ms=5)]
@@ -149,18 +136,6 @@ def test_reading_goes_on_while_documents_are_written(catalog: Catalog) -> None:
     assert entries[-1] == "499"
     assert entries.count("499") == 1
     assert "498" not in entries
-
-
-def test_the_history_is_the_same_until_what_was_written_is_not(catalog: Catalog) -> None:
-    start = catalog.history(0)
-    assert start is not None
-    first = catalog.put_documents([make("filesystem", "a", ["one"])])
-    history_then = catalog.history(first)
-    assert history_then is not None
-    catalog.put_documents([make("filesystem", "b", ["two"])])
-    assert catalog.history(0) == start
-    assert catalog.history(first) == history_then
-    assert catalog.history(first + 2) is None
 
 
 def test_statuses_tell_what_is_there_and_how_fresh(catalog: Catalog) -> None:

@@ -101,26 +101,6 @@ def test_vectors_come_back_with_their_chunks_to_a_thousandth_of_cosine(catalog: 
             assert float(vector @ vector_of(chunk.text_hash)) > 0.999
 
 
-def test_vectors_since_gives_what_was_embedded_or_whose_document_was_written_later(catalog: Catalog) -> None:
-    def since(seq: int) -> set[str]:
-        numbers = [int(no) for batch in catalog.vectors_since(MODEL, seq) for no in batch.chunk_nos]
-        return {row.text for row in catalog.chunk_rows(numbers).values()}
-
-    catalog.put_documents([make("filesystem", "a", ["one"]), make("filesystem", "b", ["two"])])
-    assert since(0) == set()
-    embed_pending(catalog)
-    first = catalog.seq()
-    assert since(0) == {"one", "two"}
-    assert since(first) == set()
-    catalog.touch_documents([("filesystem", "a", "print", 77)])
-    assert since(first) == {"one"}
-    catalog.put_documents([make("filesystem", "c", ["three"])])
-    second = catalog.seq()
-    assert since(second) == set()
-    embed_pending(catalog)
-    assert since(second) == {"three"}
-
-
 @pytest.mark.parametrize(
     "vector",
     [

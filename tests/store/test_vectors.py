@@ -164,26 +164,6 @@ def test_what_is_not_published_is_not_seen_and_lost_at_the_end(tmp_path: Path) -
     assert sorted(numbers(nearest(tmp_path, unit(1), 99))) == [*range(1, 10), 30, 31, 32]
 
 
-def test_a_reader_keeps_its_snapshot_while_the_files_are_compacted(tmp_path: Path) -> None:
-    count = CODED_ROWS + 4000
-    rows = units(4, count, 16)
-    writer = VectorWriter(str(tmp_path), "m")
-    writer.put(of_matrix(rows))
-    writer.publish(1, "h")
-    reader = VectorReader(str(tmp_path), "m")
-    before = reader.search(rows[5], Filters(), 30)
-    snapshot = reader._current()
-    assert snapshot is not None
-    kept = [no for no in range(1, count + 1) if no % 3 == 0]
-    writer.retain({no: () for no in range(1, count + 1) if no % 3})
-    writer.publish(2, "h")
-    assert segments(tmp_path) == [len(kept)]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["2.segment", "state"]
-    assert snapshot.search(rows[5], Filters(), 30) == before, "the file is deleted, but still open"
-    assert sorted(numbers(reader.search(rows[5], Filters(), count))) == kept
-    assert numbers(reader.search(rows[kept[77] - 1], Filters(), 1)) == [kept[77]]
-
-
 def test_a_reader_sees_each_state_whole_while_a_writer_publishes(tmp_path: Path) -> None:
     reader = VectorReader(str(tmp_path), "m")
     writer = VectorWriter(str(tmp_path), "m")
