@@ -8,22 +8,18 @@ from kit import MEMORIES, project, workspace
 from serving import Serve, failure
 
 from ctx.assemble import server_settings, services
-from ctx.types import Caller
 from ctx.workspace import Workspace
 
 
 @pytest.fixture
 def space(tmp_path: Path) -> Iterator[Workspace]:
-    """Two memories of alice, of which one took the other's place, one of bob, and one of the default bank."""
+    """Two memories of alice, one superseded by the other, one of bob, and one of the default bank."""
     with workspace(project(tmp_path, config=MEMORIES)) as opened:
         _ = opened.packs  # loads them
-        for bank, text in (
-            ("alice", "I live in Berlin"),
-            ("alice", "I moved from Berlin to Paris"),
-            ("bob", "Bob likes tea"),
-            (None, "The standup is at ten"),
-        ):
-            opened.toolbox.call("retain", {"content": text}, Caller("rest", bank=bank))
+        alice = opened.memory.bank("alice")
+        alice.put("I moved from Berlin to Paris", supersedes=[alice.put("I live in Berlin")["id"]])
+        opened.memory.bank("bob").put("Bob likes tea")
+        opened.memory.bank("default").put("The standup is at ten")
         yield opened
 
 

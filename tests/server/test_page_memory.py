@@ -12,7 +12,6 @@ from tabs import Tab
 
 from ctx.assemble import services
 from ctx.errors import NotFound
-from ctx.types import Caller
 from ctx.workspace import Workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(300)]
@@ -31,8 +30,10 @@ def space(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture
 def tab(browser: Any, serve: Serve, space: Workspace) -> Iterator[Tab]:
-    for text in ("I live in Berlin", "The standup is at half past nine", "I moved from Berlin to Paris"):
-        space.toolbox.call("retain", {"content": text}, Caller("rest"))
+    bank = space.memory.bank("default")
+    older = bank.put("I live in Berlin")["id"]
+    bank.put("The standup is at half past nine")
+    bank.put("I moved from Berlin to Paris", supersedes=[older])
     opened = Tab(browser, serve(services(space)).base, "/#/memory")
     opened.page.locator(".memory").first.wait_for()
     yield opened
