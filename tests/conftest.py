@@ -22,7 +22,7 @@ hypothesis.settings.load_profile("ctx")
 
 
 # Minutes each: they come first, so that nothing waits for them at the end.
-LONGEST = ("test_soak", "test_kills", "test_memory_crash", "test_dialect_crash", "test_store_crash")
+LONGEST = ("test_soak", "test_kills", "test_memory_kills", "test_dialect_crash", "test_store_crash")
 
 
 MEMORY = Path("/dev/shm")

@@ -1,10 +1,9 @@
-"""ctx from Python: `ctx.open`, typed, without a server."""
+"""The Python API: `ctx.open`."""
 
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -74,31 +73,6 @@ def test_mistakes_are_errors_of_ours_that_name_the_thing(notes: Path) -> None:
         _ = ctx.opne  # type: ignore[attr-defined]
 
 
-def test_a_value_of_another_type_is_refused_by_its_name(notes: Path) -> None:
-    with ctx.open(notes) as project:
-        wrong: list[tuple[str, Callable[[], object]]] = [
-            ("query: must be str, got NoneType", lambda: project.search(None)),  # type: ignore[arg-type]
-            ("limit: must be int, got str", lambda: project.search("a", limit="3")),  # type: ignore[arg-type]
-            ("limit: must be int, got bool", lambda: project.search("a", limit=True)),
-            ("source: must be str, got list", lambda: project.search("a", source=["docs"])),
-            # type: ignore[arg-type]
-            ("id: must be str, got NoneType", lambda: project.get(None)),  # type: ignore[arg-type]
-            ("result: must be SearchResult, got str", lambda: project.passage("a")),  # type: ignore[arg-type]
-            ("path: must be str or a path, got int", lambda: ctx.open(3)),  # type: ignore[arg-type]
-        ]
-        for words, call in wrong:
-            with pytest.raises(ctx.CtxError, match=re.escape(words)):
-                call()
-
-
-def test_importing_ctx_imports_nothing_else() -> None:
-    code = (
-        "import sys; before = set(sys.modules); import ctx; print(sorted(set(sys.modules) - before - "
-        "{'ctx'}))"
-    )
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
-
-
 @pytest.mark.slow
 def test_the_lines_of_the_page_are_typed_and_run(notes: Path) -> None:
     page = (ROOT / "docs" / "python.md").read_text()
@@ -121,25 +95,3 @@ def test_the_lines_of_the_page_are_typed_and_run(notes: Path) -> None:
         )
         assert process.returncode == 0, process.stderr
         assert "auth.md" in process.stdout
-
-
-def test_a_source_that_left_the_configuration_is_narrowed_to_by_its_name_while_it_holds_documents(
-    notes: Path,
-) -> None:
-    for name in ("docs", "pages"):
-        (notes / f"{name}.toml").write_text(
-            f'[connectors.filesystem.{name}]\nroot = "."\ninclude_globs = ["*.md"]\n'
-        )
-    with ctx.open(notes / "docs.toml") as project:
-        project.index(embed=False)
-    with ctx.open(notes / "pages.toml") as project:
-        assert [result.source for result in project.search("token rotation").results] == ["filesystem:docs"]
-        for name, sources in (
-            ("filesystem:docs", ["filesystem:docs"]),
-            ("filesystem", ["filesystem:docs"]),
-            ("filesystem:pages", []),
-        ):
-            reply = project.search("token rotation", source=name)
-            assert (name, [result.source for result in reply.results], reply.note) == (name, sources, None)
-        known = "no source is called 'git' (known: filesystem:pages, filesystem:docs)"
-        assert project.search("token", source="git").note == known

@@ -1,4 +1,4 @@
-"""A backup is whole, a restored store is the same, and nothing is overwritten by mistake."""
+"""Backup and restore: complete, equal afterwards, and no file overwritten by mistake."""
 
 import atexit
 import functools

@@ -1,4 +1,4 @@
-"""Times as the outside writes them."""
+"""Times as ISO 8601 text."""
 
 import random
 from datetime import UTC, datetime, timedelta

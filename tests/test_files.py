@@ -173,34 +173,7 @@ def test_two_who_change_a_file_do_so_one_after_the_other(tmp_path: Path) -> None
     assert files.read_file(path) == b"80"
 
 
-def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    secret = victim(tmp_path)
-    (tmp_path / "keys.json.lock").symlink_to(secret)
-    with (
-        pytest.raises(OSError, match=r"`keys.json.lock` is a link"),
-        file_writing.locked(str(tmp_path / "keys.json")),
-    ):
-        pass
-    assert untouched(secret)
-
-
 @pytest.mark.parametrize("state", ["", "state", "./state"])
-def test_what_ctx_remembers_is_never_below_the_working_folder(state: str) -> None:
+def test_the_state_folder_is_never_relative(state: str) -> None:
     environ = {"HOME": "/home/me", "XDG_STATE_HOME": state}
     assert files.state_folder(environ) == "/home/me/.local/state/ctx"
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"), [(OSError(28, "No space left"), "No space left"), (OSError("a link"), "a link")]
-)
-def test_what_cannot_be_written_is_named_with_its_reason(error: OSError, reason: str) -> None:
-    with (
-        pytest.raises(LookupError, match=rf"^the index cannot be written: {reason}$"),
-        file_writing.writing("the index", LookupError),
-    ):
-        raise error
-
-
-def test_what_is_no_matter_of_the_disk_is_left_as_it_is() -> None:
-    with pytest.raises(ValueError, match=r"^other$"), file_writing.writing("the index", LookupError):
-        raise ValueError("other")

@@ -1,4 +1,4 @@
-"""Names that outlive a rebuild."""
+"""Ids and hashes that stay the same across versions."""
 
 import hashlib
 import uuid

@@ -1,4 +1,4 @@
-"""A store that is moved a second time."""
+"""Keys when a store is moved twice."""
 
 from contextlib import closing
 from pathlib import Path

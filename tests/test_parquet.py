@@ -154,9 +154,3 @@ def test_a_pipe_is_no_table_and_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadRequest, match="it is no file"):
         list(read_embeddings(str(tmp_path / "pipe"), "m"))
-
-
-def test_without_pyarrow_the_mend_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(BadRequest, match=r"pip install 'ctx-server\[parquet\]'"):
-        list(read_embeddings("x.parquet", "m"))

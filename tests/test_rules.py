@@ -1,21 +1,12 @@
-"""What a file is, and what the rules make of it in a ranking."""
-
-from collections.abc import Callable, Sequence
+"""File roles and the ranking rules that use them."""
 
 import pytest
-from kit import ROOT, lines_run
+from kit import lines_run
 
-from ctx import kinds, ranking, rules
-from ctx.formats.table import CODE, FORMATS
+from ctx import kinds, rules
 from ctx.ranking import Leg
 
 PYTHON, MARKDOWN, JSON = "text/x-python", "text/markdown", "application/json"
-
-
-def test_every_format_that_is_read_is_known_for_prose_data_or_code() -> None:
-    read = {format.media_type for format in FORMATS if format.reader}
-    assert read - kinds.DATA - {CODE.media_type} == kinds.PROSE
-    assert not kinds.PROSE & kinds.DATA
 
 
 def ruled(
@@ -81,12 +72,6 @@ def test_of_prose_only_change_logs_are_held_back(path: str, role: str | None) ->
     assert kinds.role(*kinds.file(path, MARKDOWN)) == role
 
 
-def test_data_has_no_role_and_is_no_code() -> None:
-    assert kinds.role(*kinds.file("tests/data.json", JSON)) is None
-    assert not kinds.is_code(JSON)
-    assert not kinds.is_prose(JSON)
-
-
 def test_a_test_comes_behind_its_subject_unless_it_is_asked_for() -> None:
     files = {1: ("tests/test_parser.py", PYTHON), 2: ("src/lexer.py", PYTHON)}
     ranked = [(1, 1.0), (2, 0.6)]
@@ -100,53 +85,6 @@ def test_a_path_that_says_the_rare_words_of_the_query_counts_more() -> None:
     assert order(files, {"blueprint": 4.0, "regist": 1.0}, ranked) == [2, 1, 3]
 
 
-def test_a_path_says_whole_words_only() -> None:
-    files = {1: ("a/b.py", PYTHON), 2: ("core/mapper.py", PYTHON), 3: ("core/application.py", PYTHON)}
-    assert order(files, {"app": 1.0}, [(1, 1.0), (2, 0.9), (3, 0.8)]) == [1, 2, 3]
-    files[3] = ("core/fooApp.py", PYTHON)
-    assert order(files, {"app": 1.0}, [(1, 1.0), (2, 0.9), (3, 0.8)]) == [3, 1, 2]
-
-
-def test_words_of_the_query_that_a_path_writes_as_one_are_said_by_it() -> None:
-    files = {
-        1: ("src/checks.py", PYTHON),
-        2: ("src/healthcheck.py", PYTHON),
-        3: ("src/healthcarecheck.py", PYTHON),
-    }
-    query = {"health": 1.0, "check": 1.0}
-    assert order(files, query, [(1, 0.8), (2, 0.7), (3, 0.6)])[0] == 2
-    assert (
-        order(
-            {**files, 2: ("src/http2.py", PYTHON)}, {"http": 1.0, "2": 1.0}, [(1, 0.8), (2, 0.7), (3, 0.6)]
-        )[0]
-        == 2
-    )
-    alone = {number: (path, media_type) for number, (path, media_type) in files.items() if number != 1}
-    assert order(alone, {"check": 1.0, "slow": 1.0}, [(3, 0.7), (2, 0.6)]) == [
-        3,
-        2,
-    ]  # one of two words is none
-
-
-def test_a_path_whose_lower_case_is_longer_is_read_as_the_others_are() -> None:
-    files = {1: ("src/İİİ.py", PYTHON), 2: ("src/İİİİ_apply.py", PYTHON)}
-    assert order(files, {"appli": 1.0, "slow": 1.0}, [(1, 0.7), (2, 0.6)]) == [2, 1]
-
-
-def test_the_path_of_prose_counts_less_than_that_of_code() -> None:
-    files = {1: ("src/intro.py", PYTHON), 2: ("docs/cache.md", MARKDOWN), 3: ("src/cache.py", PYTHON)}
-    assert order(files, {"cach": 1.0}, [(1, 1.0), (2, 0.6), (3, 0.6)]) == [3, 1, 2]
-
-
-def test_the_path_of_code_counts_as_much_as_the_candidates_are_code() -> None:
-    pages = {number: (f"docs/{number}.md", MARKDOWN) for number in range(2, 11)}
-    ranked = [(1, 1.0), *((number, 0.9) for number in range(2, 11)), (11, 0.5)]
-    code = {number: (f"src/{number}.py", PYTHON) for number in range(2, 11)}
-    ends = {1: ("docs/a.md", MARKDOWN), 11: ("src/cache.py", PYTHON)}
-    assert order({**pages, **ends}, {"cach": 1.0}, ranked)[0] == 1
-    assert order({**code, **ends}, {"cach": 1.0}, ranked)[0] == 11
-
-
 def test_what_defines_the_name_comes_before_what_uses_it() -> None:
     files = {1: ("src/views.py", PYTHON), 2: ("src/app.py", PYTHON), 3: ("docs/a.md", MARKDOWN)}
     ranked = [(1, 1.0), (3, 0.9), (2, 0.4)]
@@ -155,130 +93,11 @@ def test_what_defines_the_name_comes_before_what_uses_it() -> None:
     assert order(files, {"blueprint": 1.0}, ranked, **question) == [1, 3, 2]
 
 
-def test_a_list_of_exports_that_defines_the_name_asked_for_is_not_held_back() -> None:
-    files = {
-        1: ("src/views.py", PYTHON),
-        2: ("collections/__init__.py", PYTHON),
-        3: ("abc/__init__.py", PYTHON),
-    }
-    question = rules.Question({"ordereddict": 1.0}, ["OrderedDict"], definitions=frozenset({2}))
-    ranked, rulings = ruled(files, [(1, 1.0), (2, 0.9), (3, 0.8)], question)
-    assert [number for number, _ in ranked] == [2, 1, 3]
-    assert rulings[2] == rules.Ruling(0.0, rules.DEFINITION_WITHIN)
-    assert rulings[3].factor == rules.HELD_BACK[kinds.EXPORTS]
-
-
 def test_a_change_log_is_found_by_a_version() -> None:
     files = {1: ("CHANGELOG.md", MARKDOWN), 2: ("docs/a.md", MARKDOWN)}
     ranked = [(1, 1.0), (2, 0.9)]
     assert order(files, {"proxi": 1.0}, ranked) == [2, 1]
     assert order(files, {"proxi": 1.0}, ranked, numbered=True) == [1, 2]
-
-
-def test_scores_stay_within_0_and_1_and_the_best_keeps_its_own() -> None:
-    files = {1: ("src/a.py", PYTHON), 2: ("src/blueprint.py", PYTHON)}
-    ranked, rulings = ruled(files, [(1, 0.8), (2, 0.4)], rules.Question({"blueprint": 1.0}))
-    assert [number for number, _ in ranked] == [2, 1]
-    assert ranked[0][1] == pytest.approx(0.8)
-    assert rulings[2].path == rules.PATH_CODE
-
-
-def test_documents_without_a_rule_keep_their_scores_and_their_order() -> None:
-    ranked = [(1, 0.9), (2, 0.9), (3, 0.1)]
-    files = {number: (f"docs/{number}.md", MARKDOWN) for number in (1, 2, 3)}
-    assert ruled(files, ranked, rules.Question({"otter": 1.0})) == (ranked, {})
-    assert ruled({}, [], rules.Question({})) == ([], {})
-
-
-def reader(asked: list[list[int]], absent: int | None = None) -> Callable[[Sequence[int]], list[rules.Place]]:
-    """What reads the places of documents, all of them of code, and notes what it was asked for."""
-
-    def read(numbers: Sequence[int]) -> list[rules.Place]:
-        asked.append(list(numbers))
-        return [(no, f"src/{no}.py", PYTHON) for no in numbers if no != absent]
-
-    return read
-
-
-def test_a_document_is_read_once_and_one_that_is_gone_stays_as_it_is() -> None:
-    asked: list[list[int]] = []
-    profiles = rules.Profiles(reader(asked, absent=9))
-    assert profiles.known(3) is rules.UNKNOWN
-    assert [profile.low for profile in profiles.of([900, 3])] == ["src/900", "src/3"]
-    assert [profile.low for profile in profiles.of([9, 3, 12])] == ["", "src/3", "src/12"]
-    assert [profile.low for profile in profiles.of([12, 3, 900])] == ["src/12", "src/3", "src/900"]
-    assert asked == [[3, 900], [9, 12]]
-    assert profiles.known(3).siblings.suffix == "py"
-    assert profiles.known(9) is rules.UNKNOWN
-
-
-def test_documents_are_known_for_as_long_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "_KEPT", 2)
-    profiles = rules.Profiles(reader([]))
-    profiles.of([1, 2, 3])
-    assert [profile.low for profile in profiles.of([900])] == ["src/900"]
-    assert profiles.known(1) is rules.UNKNOWN
-
-
-def test_what_another_thread_tells_or_forgets_meanwhile_is_known_to_both(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    meanwhile: list[rules.Profile] = []
-
-    def read(numbers: Sequence[int]) -> list[rules.Place]:
-        if 40 in numbers and rules._KEPT:
-            monkeypatch.setattr(rules, "_KEPT", 0)  # the other thread finds no room
-            meanwhile.extend(profiles.of([12, 40]))
-        return [(no, f"src/{no}.py", PYTHON) for no in numbers]
-
-    profiles = rules.Profiles(read)
-    profiles.of([3])
-    assert [profile.low for profile in profiles.of([3, 12, 40])] == ["src/3", "src/12", "src/40"]
-    assert [profile.low for profile in meanwhile] == ["src/12", "src/40"]
-
-
-def test_a_file_is_named_best_by_a_query_that_says_all_of_its_name() -> None:
-    question = rules.Question({"pars": 1.0, "argument": 1.0})
-    paths = [
-        "lib/value_parser.py",
-        "lib/ValueParser.py",
-        "lib/parser.py",
-        "lib/parse_arguments.py",
-        "lib/parser2.py",
-    ]
-    files = {number: (path, PYTHON) for number, path in enumerate(paths)}
-    _, rulings = ruled(files, [(number, 1.0) for number in files], question)
-    shares = {paths[number]: ruling.path for number, ruling in rulings.items()}
-    assert shares["lib/parse_arguments.py"] == 1.0
-    assert shares["lib/parser.py"] == 0.5
-    for path in ("lib/value_parser.py", "lib/ValueParser.py", "lib/parser2.py"):
-        assert shares[path] == pytest.approx(0.5**1.5)
-
-
-def test_the_worked_example_of_the_documentation() -> None:
-    paths = ["tests/test_retry.py", "CHANGELOG.md", "src/client.py", "guide/errors.md", "src/retry.py"]
-    files = {
-        number: (path, MARKDOWN if path.endswith(".md") else PYTHON) for number, path in enumerate(paths)
-    }
-    keyword = [(0, 1.888), (1, 1.599), (3, 0.862), (2, 0.827), (4, 0.547)]
-    semantic = [(0, 0.691), (1, 0.687), (2, 0.670), (3, 0.610), (4, 0.608)]
-    fused = ranking.fuse("minmax", keyword, semantic, 0.647)
-    assert dict(fused) == pytest.approx({0: 1.0, 1: 0.906, 2: 0.606, 3: 0.144, 4: 0.06}, abs=0.01)
-    question = rules.Question({"retri": 0.288, "fail": 0.539, "request": 0.288})
-    ranked, rulings = ruled(files, fused, question)
-    assert [paths[number] for number, _ in ranked] == [
-        "src/client.py",
-        "tests/test_retry.py",
-        "CHANGELOG.md",
-        "src/retry.py",
-        "guide/errors.md",
-    ]
-    assert rulings[0].path == pytest.approx(0.110, abs=0.001)
-    assert rulings[4].path == pytest.approx(0.155, abs=0.001)
-    assert ranked[1][1] == pytest.approx(0.916, abs=0.003)
-    documentation = (ROOT / "docs" / "ranking.md").read_text()
-    assert documentation.count("0.155") == documentation.count("0.110") == 2
-    assert "`tests/test_retry.py` 0.916" in documentation
 
 
 @pytest.mark.parametrize(
@@ -313,12 +132,6 @@ def test_a_file_that_is_named_comes_first_however_often_others_name_it(query: st
     ranked = [(1, 1.0), (4, 0.9), (3, 0.4), (2, 0.1)]
     question = rules.Question({}, files=rules.files_named(query), naming=rules.NAMED)
     assert ruled(files, ranked, question)[0][0][0] == 2
-
-
-def test_a_file_is_named_whose_stem_its_suffix_says_again() -> None:
-    files = {1: ("src/d.c", PYTHON), 2: ("src/c.c", PYTHON)}
-    question = rules.Question({}, files=rules.files_named("c.c"), naming=rules.NAMED)
-    assert ruled(files, [(1, 1.0), (2, 0.1)], question)[0][0][0] == 2
 
 
 def test_a_test_that_is_named_is_not_held_back_and_one_in_another_folder_is_not_named() -> None:

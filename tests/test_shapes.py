@@ -1,7 +1,6 @@
-"""A record's JSON, which follows from its class."""
+"""The JSON of a record."""
 
 from ctx import shapes
-from ctx.items import SourceStatus
 from ctx.tools.schema import compile_check
 from ctx.types import Passage, SearchResult, Symbol
 
@@ -64,16 +63,3 @@ def test_a_result_is_told_field_by_field() -> None:
     ]
     fits = compile_check(shapes.schema(SearchResult))
     assert fits(shown) == shown
-
-
-def test_what_is_left_out_is_named_as_the_class_has_it() -> None:
-    shown = shapes.row(RESULT._replace(passages=()), omit=("updated_ms", "passages"))
-    assert {"updated_at", "updated_ms", "passages"}.isdisjoint(shown)
-    assert shown.keys() < shapes.row(RESULT).keys(), "and of the next record nothing"
-
-
-def test_a_time_that_there_is_none_of_is_none() -> None:
-    status = SourceStatus("notes", True, True, 2, 5, 0, None, None)
-    shown = shapes.row(status)
-    assert (shown["last_indexed_at"], shown["oldest_pending_at"]) == (None, None)
-    assert shapes.row(status._replace(last_indexed_ms=0))["last_indexed_at"] == "1970-01-01T00:00:00Z"

@@ -1,4 +1,4 @@
-"""What is shown of a text: marks on the query's words, windows that hold them, no markup."""
+"""Snippets: highlights, windows and plain text."""
 
 import pytest
 from kit import chunk_row, lines_run, snippet_of
@@ -36,31 +36,6 @@ def test_the_words_of_the_query_are_marked_however_they_are_written(
     assert marked(query, text) == words
 
 
-def test_rare_words_say_more_than_common_ones() -> None:
-    matcher = Matcher(["the", "otter"], {"the": 0.1, "otter": 3.9})
-    assert matcher.shares[matcher.terms_in("an otter")] > 0.9
-    assert matcher.shares[matcher.terms_in("the cat")] < 0.1
-    assert matcher.shares[matcher.terms_in("the otter")] == pytest.approx(1.0)
-    assert matcher.shares[matcher.terms_in("a cat")] == 0.0
-
-
-def test_what_words_say_together_does_not_depend_on_the_order_in_which_a_text_has_them() -> None:
-    terms = [f"word{i}" for i in range(12)]
-    matcher = Matcher(terms, {term: 1 / (i + 3) for i, term in enumerate(terms)})
-    backwards = Matcher(terms, {term: 1 / (i + 3) for i, term in enumerate(terms)})
-    assert (
-        matcher.shares[matcher.terms_in(" ".join(terms[2:]))]
-        == backwards.shares[backwards.terms_in(" ".join(reversed(terms[2:])))]
-    )
-    assert matcher.listed(matcher.terms_in("word7 and word3")) == ["word3", "word7"]
-
-
-def test_a_term_begins_a_word_or_a_hump_and_is_not_within_one() -> None:
-    matcher = Matcher(["app"], {})
-    assert matcher.listed(matcher.terms_in("the app")) == matcher.listed(matcher.terms_in("myApp")) == ["app"]
-    assert not matcher.terms_in("mapper")
-
-
 def test_a_snippet_has_the_rarest_of_what_is_asked_for() -> None:
     filling = "x = 1 " * 18 + "def one(): " + "y = 2 " * 20 + "def conditional_def(): pass" + " z = 3" * 20
     matcher = Matcher(analyze.query_terms("conditional_def"), {})
@@ -69,37 +44,12 @@ def test_a_snippet_has_the_rarest_of_what_is_asked_for() -> None:
     assert {snippet[start:end] for start, end in highlights} >= {"conditional"}
 
 
-@pytest.mark.parametrize(
-    ("query", "said"),
-    [
-        ("month = months.index(name[:3].title()) + 1", True),
-        ("month = months.index(name[:3].lower()) + 1", False),
-        ("months of the name", False),
-        ("a line of words alone that somebody copied here", True),
-    ],
-)
-def test_a_line_that_was_copied_is_told_from_its_words(query: str, said: bool) -> None:
-    text = "name months\n    month = months.index(name[:3].title())  + 1\n# A line of words alone that\n# "
-    text = (text + "somebody copied here").replace("# ", "")
-    matcher = Matcher(analyze.query_terms(query), {}, line=query)
-    assert matcher.quotes(text, matcher.terms_in(text)) is said
-
-
 @pytest.mark.parametrize("size", [80, 240, 1000])
 def test_a_snippet_is_as_long_as_configured(size: int) -> None:
     text = "The otter swims along the river bank. " * 100
     snippet, highlights = snippet_of(Matcher(["otter"], {}, size), chunk_row(text, "title", "", prose=True))
     assert size // 2 <= len(snippet) <= size + 2
     assert highlights
-
-
-def test_a_word_with_its_vowels_is_marked_whole() -> None:
-    vowelled = "\u0627\u0644\u0645\u064f\u0647\u064e\u0646\u0652\u062f\u0650\u0633\u064f"
-    terms = analyze.query_terms("\u0627\u0644\u0645\u0647\u0646\u062f\u0633")
-    snippet, highlights = snippet_of(
-        Matcher(terms, {}), chunk_row(f"kataba {vowelled} here", "t", "", prose=True)
-    )
-    assert [snippet[start:end] for start, end in highlights] == [vowelled]
 
 
 NOTED = (
@@ -126,22 +76,6 @@ def test_a_note_is_shown_where_it_alone_has_a_word_of_the_query(query: str, show
 )
 def test_a_short_chunk_goes_on_with_its_section(text: str, further: str, shown: str) -> None:
     assert snippet_of(Matcher(["otter"], {}), chunk_row(text, "t", "", prose=True), further)[0] == shown
-
-
-def test_what_follows_a_short_chunk_does_not_take_its_place() -> None:
-    further = "The otter of the weir, otter of otters. " * 9
-    snippet, highlights = snippet_of(
-        Matcher(["otter", "weir"], {}), chunk_row("An otter.", "t", "", True), further
-    )
-    assert snippet.startswith("An otter. The otter of the weir")
-    assert all(snippet[start:end].lower() in ("otter", "otters", "weir") for start, end in highlights)
-
-
-def test_an_abbreviation_ends_no_sentence() -> None:
-    text = (
-        "An otter swims " + "along the river " * 11 + "where it is at home (i.e. [a den]), and sleeps there."
-    )
-    assert not snippet_of(Matcher(["otter"], {}), chunk_row(text, "t", "", prose=True))[0].endswith("(i.e.")
 
 
 @pytest.mark.parametrize(

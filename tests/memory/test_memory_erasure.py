@@ -1,4 +1,4 @@
-"""What is purged is gone from the file; what is long is stored at once."""
+"""Purged text is gone from every file; long text is stored at once."""
 
 import signal
 import sqlite3
@@ -101,22 +101,6 @@ class SlowEmbedder(WordEmbedder):
             self.done.set()
 
 
-class EndlessEmbedder(WordEmbedder):
-    """An embedder that is never done with many passages unless it is told to stop."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.begun = threading.Event()
-
-    def embed(
-        self, texts: Sequence[str], stop: threading.Event | None = None
-    ) -> Iterator[npt.NDArray[np.float32]]:
-        if texts and stop is not None:
-            self.begun.set()
-            stop.wait()
-        yield from ()
-
-
 def test_a_long_text_is_stored_at_once_and_embedded_behind(tmp_path: Path) -> None:
     embedder = SlowEmbedder()
     with MemoryStore(str(tmp_path / "ctx.db"), embedder, Clock()) as store:
@@ -129,12 +113,3 @@ def test_a_long_text_is_stored_at_once_and_embedded_behind(tmp_path: Path) -> No
         eventually(lambda: store.pending() == 0)
     with MemoryStore(str(tmp_path / "ctx.db"), embedder, Clock()) as store:
         assert store.pending() == 0
-
-
-def test_closing_does_not_wait_until_a_long_text_is_embedded(tmp_path: Path) -> None:
-    embedder = EndlessEmbedder()
-    with MemoryStore(str(tmp_path / "ctx.db"), embedder, Clock()) as store:
-        store.bank("a").put("The ferry sails past the lighthouse at noon. " * 2000)
-        assert embedder.begun.wait(60)
-    with MemoryStore(str(tmp_path / "ctx.db"), WordEmbedder(), Clock()) as store:
-        assert (store.pending(), store.embed_pending(), store.pending()) == (1, 1, 0)

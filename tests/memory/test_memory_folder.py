@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from memory_kit import SECOND_MS, Clock, WordEmbedder
@@ -165,62 +164,6 @@ def test_what_cannot_be_read_is_named_and_nothing_is_pruned(bank: MemoryBank, tm
     assert (reply["forgotten"], bank.count()) == (0, 2)
 
 
-@pytest.mark.parametrize("merged", [False, True])
-def test_a_folder_follows_its_bank_where_that_is_renamed_or_merged(
-    tmp_path: Path, clock: Clock, merged: bool
-) -> None:
-    notes = tmp_path / "notes"
-    with MemoryStore(str(tmp_path / "ctx.db"), WordEmbedder(), clock) as store:
-        store.bank("alice").put("Tea is served at four")
-        Folder(store.bank("alice"), str(notes)).export()
-        store.bank("carol").put("The harbour is closed on Mondays")
-        with pytest.raises(Conflict, match="name that bank"):
-            Folder(store.bank("carol"), str(notes))
-        if merged:
-            store.merge("alice", "carol")
-        else:
-            store.rename("alice", "anne")
-        folder = Folder(store.bank("carol" if merged else "anne"), str(notes))
-        path = _file(notes, "tea")
-        path.write_text(path.read_text().replace("at four", "at five"))
-        assert (folder.import_()["changed"], folder.export()["written"]) == (1, int(merged))
-        heir = store.bank("carol" if merged else "anne")
-        assert "Tea is served at five" in {record["text"] for record in heir.browse()["items"]}
-        assert Folder(heir, str(notes)).import_()["unchanged"] == 1 + merged
-
-
-def test_a_file_in_another_encoding_is_named_with_the_mend(bank: MemoryBank, tmp_path: Path) -> None:
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "latin.md").write_bytes("Thé à quatre heures".encode("latin-1"))
-    (conflict,) = Folder(bank, str(tmp_path / "notes")).import_()["conflicts"]
-    assert conflict == {"file": "latin.md", "reason": "it is not UTF-8: save it as UTF-8"}
-
-
-def test_a_file_that_is_refused_is_not_counted_as_taken_in(bank: MemoryBank, tmp_path: Path) -> None:
-    notes = tmp_path / "notes"
-    Folder(bank, str(notes)).export()
-    (notes / "twin.md").write_text("Tea is served at four\n")
-    (notes / "odd.md").write_text("---\nimportance: 99\n---\n\nA tower stands here\n")
-    reply = Folder(bank, str(notes)).import_()
-    assert (reply["new"], len(reply["conflicts"]), bank.count()) == (0, 2, 2)
-
-
-@pytest.mark.parametrize("said", ['"yesterday"', "[1]", "1e400", "true"])
-def test_a_file_whose_moment_is_none_is_one_conflict_and_stops_no_other(
-    bank: MemoryBank, tmp_path: Path, said: str
-) -> None:
-    notes = tmp_path / "notes"
-    Folder(bank, str(notes)).export()
-    path = _file(notes, "tea")
-    path.write_text(re.sub("^said: .*$", f"said: {said}", path.read_text(), flags=re.MULTILINE))
-    bank.put("The library opens at nine")
-    taken = Folder(bank, str(notes)).import_()
-    assert [conflict["file"] for conflict in taken["conflicts"]] == [path.name]
-    written = Folder(bank, str(notes)).export()
-    assert written["written"] == 1
-    assert written["conflicts"] == [{"file": path.name, "reason": "it was edited: import it first"}]
-
-
 @pytest.mark.parametrize(
     "text", ["[]", '{"ids": 5}', '{"ids": [[1]]}', '{"bank": ["alice"]}', "[" * 100_000, "\xff"]
 )
@@ -265,27 +208,6 @@ def test_the_file_of_a_memory_that_was_erased_brings_it_back_only_without_its_id
     assert Folder(bank, str(notes)).import_()["new"] == 1
     assert bank.count() == 1
     assert not set(ids) & set(bank.ids_of(None))
-
-
-@pytest.mark.parametrize(
-    ("text", "fields"),
-    [
-        ("One line\r\nand another\r\n", {}),
-        ("Ends in a return\r", {"context": " work "}),
-        ("Tagged", {"tags": ["x ", "a\u2028b", "\x85", "\ufffe"]}),
-    ],
-)
-def test_a_file_that_nobody_edited_changes_no_memory(
-    bank: MemoryBank, tmp_path: Path, text: str, fields: dict[str, Any]
-) -> None:
-    id = bank.put(text, **fields)["id"]
-    notes = tmp_path / "notes"
-    Folder(bank, str(notes)).export()
-    reply = Folder(bank, str(notes)).import_()
-    assert (reply["unchanged"], reply["conflicts"]) == (3, [])
-    record = bank.get(id)
-    assert record is not None
-    assert (record["text"], record["version"]) == (text, 1)
 
 
 def test_a_file_whose_lines_git_ended_otherwise_is_not_edited(bank: MemoryBank, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Memories of other products, from what they really write."""
+"""Imports of memories from other products."""
 
 import json
 import os
@@ -114,7 +114,7 @@ def test_an_export_of_mem0_is_imported_once_and_what_is_no_memory_is_named(bank:
     assert bank.count() == 1
 
 
-def test_one_bank_is_one_persons(bank: MemoryBank) -> None:
+def test_an_import_of_several_users_needs_a_choice(bank: MemoryBank) -> None:
     both = [
         {"id": "1", "memory": "I live in Rome", "user_id": "ann"},
         {"id": "2", "memory": "I live in Bonn", "user_id": "ben"},
@@ -151,15 +151,6 @@ def test_a_broken_line_is_named_and_the_others_are_imported(bank: MemoryBank) ->
         import_from(bank, "hindsight", Source(None, b"nothing of the kind"))
 
 
-def test_an_import_replaces_nothing_by_itself(bank: MemoryBank) -> None:
-    rows = [
-        {"id": "2", "memory": "I live in Paris", "created_at": "2026-02-01T00:00:00Z"},
-        {"id": "1", "memory": "I live in Berlin", "created_at": "2025-02-01T00:00:00Z"},
-    ]
-    import_from(bank, "mem0", _piped(rows))
-    assert sorted(_texts(bank)) == ["I live in Berlin", "I live in Paris"]
-
-
 def _recall_file(path: Path, rows: list[tuple[JSON, ...]]) -> Source:
     connection = sqlite3.connect(path)
     connection.execute(
@@ -176,22 +167,6 @@ def _recall_file(path: Path, rows: list[tuple[JSON, ...]]) -> Source:
     connection.commit()
     connection.close()
     return read_source(str(path))
-
-
-def test_what_was_invalidated_in_hindsight_is_named_and_stays_so(bank: MemoryBank) -> None:
-    rows = [{"id": "1", "text": "Ada likes tea"}, {"id": "2", "text": "Ada rows", "state": "invalidated"}]
-    counts = import_from(bank, "hindsight", _piped({"items": rows}))
-    assert counts["unread"] == [{"where": "entry 2", "reason": "it was invalidated there"}]
-    assert _texts(bank) == ["Ada likes tea"]
-
-
-def test_a_conversation_without_a_message_is_named_and_the_others_are_imported(bank: MemoryBank) -> None:
-    exports = [
-        {"conversation": {"id": name, "label": name}, "messages": messages}
-        for name, messages in (("a", []), ("b", [{"role": "user", "content": "hello"}]))
-    ]
-    counts = import_from(bank, "sekha", _piped(exports))
-    assert (counts["imported"], [entry["where"] for entry in counts["unread"]]) == (1, ["entry 1"])
 
 
 def test_claude_recalls_own_file_is_read_with_what_replaced_what(bank: MemoryBank, tmp_path: Path) -> None:
@@ -225,20 +200,6 @@ def test_claude_recalls_own_file_is_read_with_what_replaced_what(bank: MemoryBan
     assert (tmp_path / "claude recall?.db").read_bytes() == before
 
 
-def test_a_file_that_is_not_claude_recalls_is_refused_in_words(bank: MemoryBank, tmp_path: Path) -> None:
-    (tmp_path / "broken.db").write_bytes(b"SQLite format 3\0" + bytes(100))
-    with pytest.raises(BadRequest, match="cannot be read"):
-        import_from(bank, "claude-recall", read_source(str(tmp_path / "broken.db")))
-    with closing(sqlite3.connect(tmp_path / "other.db")) as connection, connection:
-        connection.execute("CREATE TABLE notes (id INTEGER)")
-    with pytest.raises(BadRequest, match="lacks key, value"):
-        import_from(bank, "claude-recall", read_source(str(tmp_path / "other.db")))
-    with pytest.raises(BadRequest, match="database file"):
-        import_from(bank, "hindsight", read_source(str(tmp_path / "other.db")))
-    with pytest.raises(BadRequest, match="instead of piping"):
-        import_from(bank, "claude-recall", Source(None, (tmp_path / "other.db").read_bytes()))
-
-
 def test_a_folder_of_basic_memory_becomes_observations_relations_and_paragraphs(
     bank: MemoryBank, tmp_path: Path
 ) -> None:
@@ -269,16 +230,6 @@ def test_a_folder_of_basic_memory_becomes_observations_relations_and_paragraphs(
     assert import_from(bank, "basic-memory", read_source(str(notes)))["imported"] == 1
 
 
-def test_basic_memory_wants_a_place_where_notes_are(bank: MemoryBank, tmp_path: Path) -> None:
-    with pytest.raises(BadRequest, match="name it"):
-        import_from(bank, "basic-memory", Source(None, b"- [a] b"))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(BadRequest, match="no notes"):
-        import_from(bank, "basic-memory", read_source(str(tmp_path / "empty")))
-    with pytest.raises(BadRequest, match="cannot be read"):
-        read_source(str(tmp_path / "absent"))
-
-
 def test_a_link_among_the_notes_of_a_folder_is_not_followed(bank: MemoryBank, tmp_path: Path) -> None:
     (tmp_path / "id_rsa").write_text("a key of one's own\n")
     notes = tmp_path / "notes"
@@ -291,9 +242,7 @@ def test_a_link_among_the_notes_of_a_folder_is_not_followed(bank: MemoryBank, tm
     assert _texts(bank) == ["One line."]
 
 
-def test_what_has_no_end_is_refused(
-    bank: MemoryBank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_input_is_refused(bank: MemoryBank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "MAX_SOURCE_BYTES", 1 << 20)
     with pytest.raises(BadRequest, match="neither a file nor a folder"):
         read_source("/dev/zero")

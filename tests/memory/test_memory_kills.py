@@ -1,6 +1,4 @@
-"""Processes killed while they correct, forget, undo, purge, merge, rename, take in a folder or capture a
-session.
-"""
+"""Processes killed while they correct, forget, undo, purge, merge, rename, import or capture memories."""
 
 import json
 import os
@@ -13,7 +11,7 @@ from typing import Any
 
 import pytest
 from memory_kit import WordEmbedder
-from memory_mover import CAPTURED, CONFIG, State, captured
+from memory_mover import CONFIG, State, captured
 
 from ctx.memory import MemoryStore
 from ctx.memory.folder import Folder
@@ -116,11 +114,30 @@ def test_a_killed_mover_leaves_each_step_done_or_not_begun(tmp_path: Path) -> No
     kill_movers(tmp_path, 6, seed=3)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(3600)
-def test_many_killed_movers_leave_each_step_done_or_not_begun(tmp_path: Path) -> None:
-    kills = int(os.environ.get("CTX_KILLS", "12"))  # 200 take ten minutes
-    print(kill_movers(tmp_path, kills, seed=4))
+def test_two_hundred_killed_movers_leave_each_step_done_or_not_begun(tmp_path: Path) -> None:
+    kill_movers(tmp_path, 200, seed=4)
+
+
+WRITE = """
+import sys
+from ctx.memory import MemoryStore
+with MemoryStore(sys.argv[1]) as store:
+    for number in range(40):
+        store.bank("shared").put(f"{sys.argv[2]} note {number}")
+"""
+
+
+def test_two_processes_that_write_one_bank_lose_nothing(tmp_path: Path) -> None:
+    path = str(tmp_path / "ctx.db")
+    writers = [subprocess.Popen([sys.executable, "-c", WRITE, path, name]) for name in ("otter", "heron")]
+    assert [writer.wait(60) for writer in writers] == [0, 0]
+    with MemoryStore(path, WordEmbedder()) as store:
+        store.embed_pending()
+        assert store.check(deep=True) == []
+        texts = {record["text"] for record in store.bank("shared").every()}
+    assert texts == {f"{name} note {number}" for name in ("otter", "heron") for number in range(40)}
 
 
 def test_a_note_stored_by_an_import_that_died_is_taken_for_that_memory(tmp_path: Path) -> None:
@@ -136,10 +153,3 @@ def test_a_note_stored_by_an_import_that_died_is_taken_for_that_memory(tmp_path:
         [conflict] = Folder(bank, str(notes)).import_()["conflicts"]
         assert conflict["file"] == "again.md"
         assert bank.count() == 1
-
-
-def test_what_the_movers_capture_is_worth_capturing(tmp_path: Path) -> None:
-    (tmp_path / "ctx.toml").write_text(CONFIG)
-    captured(tmp_path, "m")
-    with MemoryStore(str(tmp_path / "ctx.db"), WordEmbedder()) as store:
-        assert state(store, "m") == {"m": sorted(CAPTURED)}

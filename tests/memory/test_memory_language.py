@@ -1,6 +1,4 @@
-"""What a bank makes of statements and questions in German, Spanish and French, which the shipped model does
-not read.
-"""
+"""Statements and questions in German, Spanish and French."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +6,7 @@ from pathlib import Path
 import pytest
 from memory_kit import Clock, WordEmbedder, texts
 
-from ctx.analyze import terms
 from ctx.memory import MemoryBank, MemoryStore
-from ctx.memory.gist import first_person
 from ctx.memory.language import _language, language, silent_terms
 
 
@@ -52,22 +48,13 @@ def test_a_language_is_told_by_its_function_words(text: str, name: str) -> None:
         ("Que boit l'utilisateur ?", "L'utilisateur boit du cidre", "L'utilisateur a {} cousins"),
     ],
 )
-def test_the_user_weighs_nothing_in_other_languages_either(
+def test_the_word_user_has_no_weight_in_other_languages(
     bank: MemoryBank, question: str, answer: str, others: str
 ) -> None:
     bank.put(answer)
     for number in range(3, 9):
         bank.put(others.format(number))
     assert texts(bank, question)[0] == answer
-
-
-def test_to_be_called_is_no_answer_in_german() -> None:
-    assert set(terms("heißt")) <= silent_terms("Wie heißt die Schwester?")
-
-
-def test_many_users_are_not_the_user() -> None:
-    assert first_person("Die Nutzer wollen einen Export") == "Die Nutzer wollen einen Export"
-    assert first_person("Die Benutzeroberfläche ist neu") == "Die Benutzeroberfläche ist neu"
 
 
 def test_of_a_long_text_its_beginning_alone_is_kept() -> None:

@@ -1,4 +1,4 @@
-"""Memories move between stores, of whichever engines, and are the same ones afterwards."""
+"""Moving memories between stores of any engine."""
 
 import random
 from collections.abc import Iterator
@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from memory_kit import SECOND_MS, WORDS, Clock, WordEmbedder
 
-from ctx.errors import BadRequest, StoreError
+from ctx.errors import BadRequest
 from ctx.memory import MemoryStore, call
 from ctx.memory.moving import MovedMemories, check_target, move_memories
-from ctx.memory.rows import MemoryRows
 from ctx.types import JSON
 
 
@@ -169,19 +168,3 @@ def test_what_was_written_since_it_was_moved_is_not_moved_over_unless_that_is_as
         moved(origin, middle)
     assert middle.bank("alice").search("came later where it is", mode="keyword")["results"]
     assert moved(origin, middle, replace=True).banks == 2
-
-
-def test_what_is_written_while_it_moves_is_noticed(
-    stores: list[MemoryStore], clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    origin, middle, _ = stores
-    fill(origin, clock, 3)
-
-    def write(step: str, count: int, total: int) -> None:
-        middle.bank("alice").put(f"in between {count}", kind="note")
-
-    with pytest.raises((StoreError, BadRequest)):
-        move_memories(origin.rows, middle.rows, progress=write)
-    monkeypatch.undo()
-    moved(origin, middle, replace=True)
-    assert isinstance(middle.rows, MemoryRows)

@@ -1,4 +1,4 @@
-"""What is noticed in a memory, by whatever way it comes in or is changed."""
+"""Secrets and instructions are flagged however a memory is stored or changed."""
 
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,7 @@ def test_the_flags_are_those_of_what_a_memory_says_now(bank: MemoryBank) -> None
     assert record["flags"] == [FLAG]
 
 
-def test_what_a_second_saying_adds_is_noticed(bank: MemoryBank) -> None:
-    id = bank.put("The bucket is in Dublin")["id"]
-    again = bank.put("The bucket is in Dublin", metadata={"note": KEY})
-    assert (again["id"], again["flags"]) == (id, [FLAG])
-
-
-def test_a_line_that_says_nothing_of_its_secret_has_its_flags(tmp_path: Path) -> None:
+def test_an_imported_line_is_screened_for_secrets(tmp_path: Path) -> None:
     with MemoryStore(str(tmp_path / "a.db"), None, Clock(), secrets="off") as store:
         store.bank("a").put(f"The key is {KEY}")
         store.bank("a").put(COMMAND)

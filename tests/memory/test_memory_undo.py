@@ -1,15 +1,12 @@
-"""What comes back when something is taken back, and what does not."""
+"""Undo and restore."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
-from faults import eventually
-from memory_kit import DAY_MS, Clock, WordEmbedder
+from memory_kit import DAY_MS, Clock
 
 from ctx.errors import Conflict, NotFound
-from ctx.memory import MemoryBank, MemoryStore
+from ctx.memory import MemoryBank
 from ctx.memory.imports.item import Source
 from ctx.memory.products import import_from
 
@@ -37,7 +34,7 @@ def test_what_comes_back_holds_where_its_successor_is_gone(
     assert bank.count() == 0
 
 
-def test_both_of_a_pair_forgotten_at_once_come_back_as_they_were(bank: MemoryBank) -> None:
+def test_undo_restores_both_of_a_superseded_pair(bank: MemoryBank) -> None:
     older = bank.put("I live in Berlin")["id"]
     newer = bank.put("I moved from Berlin to Paris", supersedes=[older])["id"]
     bank.undo(bank.delete_all([older, newer])["op_id"])
@@ -82,23 +79,3 @@ def test_a_conversation_is_brought_back_with_what_was_forgotten_with_it(bank: Me
         bank.restore(talk["ids"][1])
     assert bank.restore(talk["id"])["count"] == 3
     assert [record["text"] for record in bank.children(talk["id"])["items"]] == ["two", "three"]
-
-
-@pytest.mark.parametrize("undo", [False, True])
-def test_what_comes_back_is_embedded_where_it_was_not(tmp_path: Path, undo: bool) -> None:
-    path = str(tmp_path / "ctx.db")
-    with MemoryStore(path, None, Clock()) as store:
-        stored = store.bank("a").put("The ferry sails past the lighthouse")
-        deleted = store.bank("a").delete(stored["id"])
-    with MemoryStore(path, WordEmbedder(), Clock()) as store:
-        bank = store.bank("a")
-        _ = bank.undo(deleted["op_id"]) if undo else bank.restore(stored["id"])
-        eventually(lambda: store.pending() == 0)
-
-
-def test_who_asks_while_the_last_is_embedded_is_heard(tmp_path: Path) -> None:
-    with MemoryStore(str(tmp_path / "ctx.db"), WordEmbedder(), Clock()) as store:
-        text = "The ferry sails past the lighthouse at noon. " * 1000
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda number: store.bank("a").put(f"{number} {text}"), range(24)))
-        eventually(lambda: store.pending() == 0)

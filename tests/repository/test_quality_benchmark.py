@@ -58,16 +58,6 @@ def write_set(
     return folder
 
 
-def test_ndcg_of_a_ranking_worked_by_hand(quality: ModuleType) -> None:
-    grades = {"a": 3, "b": 1, "c": 0, "d": -1}
-    assert quality.ndcg(["a", "b"], grades) == pytest.approx(1.0)
-    assert quality.ndcg(["c", "a"], grades) == pytest.approx((3 / 1.5849625) / (3 + 1 / 1.5849625))
-    assert quality.ndcg(["a", "a", "b"], grades) == pytest.approx(1.0)
-    assert quality.ndcg([], grades) == 0.0
-    assert quality.ndcg(["x"] * 10 + ["a"], grades) == pytest.approx((3 / 1.5849625) / (3 + 1 / 1.5849625))
-    assert quality.ndcg(["a"], {"a": 0}) is None
-
-
 def test_the_scorer_agrees_with_the_reference(quality: ModuleType) -> None:
     reference = load(shared("tools", "ireval.py"))
     chance = random.Random(5)
@@ -105,55 +95,6 @@ def test_a_set_goes_through_files_index_and_tool(tmp_path: Path) -> None:
         work.joinpath("tiny", "documents", "all", "1.md").read_text()
         == "# Otters\n\nOtters swim in rivers.\n"
     )
-
-
-def test_documents_with_paths_are_asked_for_in_their_own_source(tmp_path: Path) -> None:
-    folder = tmp_path / "paths"
-    folder.mkdir()
-    documents = [
-        {"id": f"{source}/a.py", "source": source, "path": "src/a.py", "text": "def otter(): ..."}
-        for source in ("one", "two")
-    ]
-    query = {"id": "q", "text": "otter", "source": "two", "kind": "symbol"}
-    folder.joinpath("corpus.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
-    folder.joinpath("queries.jsonl").write_text(json.dumps(query) + "\n")
-    folder.joinpath("qrels.tsv").write_text("q\ttwo/a.py\t1\n")
-    work = tmp_path / "work"
-    ran = benchmark("--set", str(folder), "--keyword-only", "--work", str(work))
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "symbol 100.0" in ran.stdout
-    assert work.joinpath("paths-keyword.tsv").read_text().startswith("q\ttwo/a.py\t1\t")
-
-
-def test_what_the_rules_add_is_told_with_its_interval(tmp_path: Path, quality: ModuleType) -> None:
-    assert quality.interval([0.25] * 9) == (0.25, 0.25)
-    low, high = quality.interval([0.0, 1.0] * 50)
-    assert 0.35 < low < 0.5 < high < 0.65
-    folder = tmp_path / "ruled"
-    folder.mkdir()
-    texts = {
-        "src/otter.py": "def swim(otter): ...\n" + "# rivers and lakes\n" * 40,
-        "tests/test_otter.py": "otter otter otter swim",
-    }
-    documents = [{"id": path, "source": "one", "path": path, "text": text} for path, text in texts.items()]
-    folder.joinpath("corpus.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
-    folder.joinpath("queries.jsonl").write_text(
-        json.dumps({"id": "q", "text": "otter swim", "source": "one"})
-    )
-    folder.joinpath("qrels.tsv").write_text("q\tsrc/otter.py\t1\n")
-    ran = benchmark("--set", str(folder), "--keyword-only", "--rules", "--work", str(tmp_path / "work"))
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    figures = {line.split()[1]: line.split()[-2] for line in ran.stdout.splitlines() if line[:5] == "ruled"}
-    assert figures["keyword"] == "100.00"
-    assert float(ran.stdout.split("no rules")[1].split()[2]) == pytest.approx(63.09)
-    assert "with the rules, one: +36.9 [+36.9, +36.9] of 1" in ran.stdout
-
-
-def test_without_sets_it_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CTX_SHARED", str(tmp_path))
-    ran = benchmark()
-    assert ran.returncode == 0
-    assert ran.stdout.startswith("SKIP")
 
 
 @pytest.mark.slow

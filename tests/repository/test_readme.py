@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from kit import ROOT
-from page_kit import Command, File, Terminal, fits, mismatch, steps
+from page_kit import Terminal, steps
 
 README = (ROOT / "README.md").read_text()
 FOLLOWED = [
@@ -38,26 +38,6 @@ def test_a_page_can_be_followed_by_a_stranger(page: Path, tmp_path: Path) -> Non
         terminal.follow(page.read_text())
     finally:
         terminal.close()
-
-
-def test_the_check_of_the_pages_can_fail() -> None:
-    assert fits('{"id":"...","score":1.0}', '{"id":"0d6a6a5c-5d7e-5a3c-8f5e-1c2b3a4d5e6f","score":0.98}')
-    assert fits("embedded 2 chunks in 0.8 s", "embedded 2 chunks in 12.0 s")
-    assert fits(" 1. Releasing  0.85", " 1. Releasing  0.79")
-    assert not fits("embedded 2 chunks in 0.8 s", "embedded 3 chunks in 0.8 s")
-    assert not fits(" 1. Releasing  0.85", " 1. Signing in  0.85")
-    assert mismatch(["a", "..."], ["a", "b", "c"]) is None
-    assert mismatch(["a"], ["a", "b"]) == "1 lines"
-    assert mismatch(["a", "b", "..."], ["a"]) == "'b'"
-    assert mismatch([], ["a"]) is None
-
-
-def test_a_page_is_read_in_order_with_its_files() -> None:
-    page = (
-        '```console\n$ a\nb\n```\n```toml title="c.toml"\nd = 1\n```\n```toml\ne = 1\n```\n```console\n$ '
-        "f\n```\n"
-    )
-    assert steps(page) == [Command("a", ["b"]), File("c.toml", "d = 1\n"), Command("f", [])]
 
 
 def test_links_of_the_readme_work_where_a_package_index_shows_it() -> None:

@@ -1,4 +1,4 @@
-"""The files by which MCP registries and clients find ctx say what is so."""
+"""The entries for MCP registries and clients are correct."""
 
 import json
 import tomllib

@@ -1,24 +1,18 @@
-"""Any ctx.toml is read or refused in our words, and whatever asks for more than its own folder is told.
+"""Any ctx.toml is read, or refused with an error of ours that names the mistake.
 
-The oracle is written from docs/configuration.md and SECURITY.md, without the tables of ctx/config/trust.py.
 `CTX_FUZZ_SECONDS=600` for ten minutes of it.
 """
 
-import json
-import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import tomli
 from fuzz import fuzz, patient
 from hypothesis import given
 from hypothesis import strategies as st
 from kit import ROOT
-from test_trust_requests import HOSTILE
 
 from ctx.config import Config, parse_config
-from ctx.config.keys import Key, keys_of
+from ctx.config.keys import keys_of
 from ctx.config.settings import NAMED_SECTIONS, SECTIONS
 from ctx.config.trust import requests
 from ctx.errors import ConfigError
@@ -26,213 +20,15 @@ from ctx.toml import tables_in
 
 EXAMPLE = (ROOT / "config" / "ctx.toml").read_bytes()
 ENVIRON = {"HOME": "/home/you", "TOKEN": "t0ken"}
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-PACK_KEYS = ("default_bank", "profile", "rate_limit_per_minute")
-_PLAIN_KEYS = {
-    "chunking": "max_tokens overlap_tokens",
-    "retrieval": "final_limit fusion hybrid_alpha candidate_k_keyword candidate_k_vector max_chunks_per_doc "
-    "snippet_chars",
-    "mcp": "enabled",
-    "watch": "enabled debounce_ms git_interval_s script_interval_s",
-}
 
-ODD_TEXT = (
-    *(
-        "",
-        " ",
-        ".",
-        "..",
-        "./docs",
-        "../x",
-        "/etc",
-        "~",
-        "~/.ssh",
-        "~nobody/x",
-        "docs/../..",
-        "\0",
-        "a\0b",
-        "link",
-    ),
-    *(
-        "${TOKEN}",
-        "${HOME}/x",
-        "$${TOKEN}",
-        "${",
-        "${}",
-        "${1x}",
-        "${UNSET_NAME}",
-        "\u00b2",
-        "\u2028",
-        "\x1b[31m",
-    ),
-    *(
-        "127.0.0.1:7331",
-        "0.0.0.0:80",
-        "localhost:\u00b2",
-        "localhost:99999",
-        ":1",
-        "[::1]:1",
-        "x:1_0",
-        "localhost:",
-    ),
-    *(
-        "local",
-        "ollama",
-        "openai",
-        "disabled",
-        "rrf",
-        "strict",
-        "https://h.example/x",
-        "git@h.example:x",
-        "file:///x",
-    ),
-    *("hindsight", "sekha", "claude-recall", "**/" * 30, "*a" * 40, "[", "a" * 5000, "127.0.0.1", "search"),
-)
+PATHS = (".", "..", "./docs", "../x", "/etc", "~", "~/.ssh", "~nobody/x", "docs/../..", "\0", "a\0b", "link")
+VARIABLES = ("${TOKEN}", "${HOME}/x", "$${TOKEN}", "${", "${}", "${1x}", "${UNSET_NAME}")
+ADDRESSES = ("127.0.0.1:7331", "0.0.0.0:80", "localhost:\u00b2", "localhost:99999", ":1", "[::1]:1", "x:1_0")
+WORDS = ("local", "ollama", "openai", "disabled", "rrf", "strict", "hindsight", "claude-recall", "search")
+URLS = ("https://h.example/x", "git@h.example:x", "file:///x")
+PATTERNS = ("**/" * 30, "*a" * 40, "[", "a" * 5000, "\u00b2", "\u2028", "\x1b[31m", "", " ")
+ODD_TEXT = (*PATHS, *VARIABLES, *ADDRESSES, *WORDS, *URLS, *PATTERNS)
 ODD_NUMBERS = (0, -1, 1 << 70, 0.5, -0.0, 1e308, float("inf"), float("nan"), 65536)
-TEXT = st.sampled_from(ODD_TEXT) | st.text(st.characters(codec="utf-8"), max_size=8)
-NUMBER = st.integers(-(1 << 70), 1 << 70) | st.integers(-3, 200) | st.floats()
-SCALAR = (
-    TEXT
-    | NUMBER
-    | st.booleans()
-    | st.sampled_from(["1979-05-27", "07:32:00"]).map(lambda text: {"date": text})
-)
-VALUE: Any = st.recursive(
-    SCALAR, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3), max_leaves=6
-)
-
-
-def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """Both tables; where they differ the second counts."""
-    both = dict(first)
-    for name, value in second.items():
-        mine = both.get(name)
-        both[name] = _merged(mine, value) if isinstance(mine, dict) and isinstance(value, dict) else value
-    return both
-
-
-STRANGE: Any = st.dictionaries(TEXT | st.sampled_from(["hook", "llm", "docs"]), VALUE, max_size=2)
-
-
-def _fitting(rule: Key) -> Any:
-    """Values of the kind that a key takes, and now and then one that it does not."""
-    kinds: dict[str, Any] = {
-        "int": st.integers(-1, 10_000),
-        "float": st.floats(-1, 1e4),
-        "bool": st.booleans(),
-        "strs": st.lists(TEXT, max_size=3),
-        "glob": st.lists(TEXT, max_size=3),
-    }
-    return st.one_of(*[kinds.get(rule.kind, TEXT)] * 4, *[st.sampled_from(rule.choices or ("x",))] * 4, VALUE)
-
-
-def _section(section: type[Any]) -> Any:
-    keys = {key: _fitting(rule) for key, rule in keys_of(section).items()}
-    table = st.fixed_dictionaries({}, optional=keys)
-    return st.one_of(table, table, table, st.builds(_merged, table, STRANGE), VALUE)
-
-
-def _group(name: str) -> Any:
-    sections = {full: section for full, section in NAMED_SECTIONS.items() if full.startswith(name)}
-    kinds = {full.partition(".")[2]: _section(section) for full, section in sections.items()}
-    tables = {
-        kind: table | st.dictionaries(TEXT | st.just("a"), table, max_size=2) for kind, table in kinds.items()
-    }
-    return st.fixed_dictionaries({}, optional=tables) | st.builds(_merged, STRANGE, STRANGE)
-
-
-TABLES: Any = st.builds(
-    _merged,
-    st.fixed_dictionaries({}, optional={name: _section(section) for name, section in SECTIONS.items()}),
-    st.fixed_dictionaries(
-        {}, optional={name: _group(name) for name in ("connectors", "tools", "agents")} | {"hooks": VALUE}
-    ),
-)
-ALONE: Any = st.sampled_from(
-    [(name, key, rule) for name, section in SECTIONS.items() for key, rule in keys_of(section).items()]
-).flatmap(
-    lambda entry: st.builds(lambda value: {entry[0]: {entry[1]: value}}, _fitting(entry[2]))
-)  # one key by itself: what is checked only where nothing else is wrong
-
-
-def toml(value: Any) -> str:
-    """A value as TOML writes it, on one line."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        if value.keys() == {"date"} and isinstance(value["date"], str) and value["date"][:2] in ("19", "07"):
-            return value["date"]
-        return "{" + ", ".join(f"{_quoted(name)} = {toml(entry)}" for name, entry in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(toml, value)) + "]"
-    return _quoted(value) if isinstance(value, str) else str(value)
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for entry in value.values() if isinstance(value, dict) else value:
-            yield from _texts(entry)
-
-
-def _leaves(path: Any, root: str) -> bool:
-    """Whether a path, by its text alone, is outside the folder."""
-    if not isinstance(path, str) or path.startswith("~"):
-        return isinstance(path, str) and os.path.expanduser(path) != path
-    whole = os.path.normpath(os.path.join(root, path))
-    return whole != root and not whole.startswith(root + "/")
-
-
-def _dangers(tables: dict[str, Any], root: str) -> Iterator[str]:
-    """What must be asked about, as a person who reads the file would see it; there may be more."""
-    if any("${TOKEN}" in text and "$${" not in text for text in _texts(tables)):
-        yield "a variable"
-    tables = {name: value for name, value in tables.items() if isinstance(value, dict)}
-    for name in tables.keys() - set(SECTIONS) - {"connectors", "tools", "agents"}:
-        if tables[name]:
-            yield f"an unknown section: {name}"
-    for name, keys in _PLAIN_KEYS.items():
-        if tables.get(name, {}).keys() - set(keys.split()):
-            yield f"an unknown key of {name}"
-    if _leaves(tables.get("db", {}).get("path"), root):
-        yield "a database elsewhere"
-    if tables.get("embedding", {}).get("url") or tables.get("embedding", {}).get("provider") == "openai":
-        yield "documents sent elsewhere"
-    bind = tables.get("server", {}).get("bind")
-    if isinstance(bind, str) and not bind.startswith(LOOPBACK):
-        yield "other machines"
-    if "tools_dir" in tables.get("lua", {}) or "llm" in tables.get("memory", {}):
-        yield "scripts, or memories sent elsewhere"
-    for name in ("embedding", "server"):
-        if "api_key_env" in tables.get(name, {}):
-            yield f"a variable for {name}"
-    for pack in tables.get("packs", {}).values():
-        if isinstance(pack, dict) and pack.keys() - set(PACK_KEYS):
-            yield "a pack that is more than a bank's name"
-    yield from _foreign_sources(tables, root)
-
-
-def _foreign_sources(tables: dict[str, Any], root: str) -> Iterator[str]:
-    for group in ("connectors", "tools", "agents"):
-        scripts = tables.get(group, {}).get("script")
-        if isinstance(scripts, dict) and scripts:
-            yield f"a script of {group}"
-    connectors = tables.get("connectors", {})
-    for kind, key in (("filesystem", "root"), ("git", "cache_dir"), ("git", "url")):
-        sources = connectors.get(kind)
-        for source in [sources, *(sources.values() if isinstance(sources, dict) else ())]:
-            value = source.get(key) if isinstance(source, dict) else None
-            if not isinstance(value, str):
-                continue
-            if key == "root" and _leaves(value, root):
-                yield f"the folder {value}"
-            if key == "cache_dir" or (key == "url" and ":" not in value):
-                yield f"{key} {value}"
 
 
 def _read(data: bytes) -> Config | None:
@@ -254,7 +50,7 @@ def _parsed(tables: dict[str, Any], content: bytes = b"") -> Config | None:
 
 
 @pytest.mark.parametrize("name", [*SECTIONS, *NAMED_SECTIONS])
-def test_no_odd_value_of_a_key_is_more_than_a_mistake(name: str) -> None:
+def test_an_odd_value_is_read_or_refused(name: str) -> None:
     section = SECTIONS.get(name) or NAMED_SECTIONS[name]
     for key in keys_of(section):
         for value in (*ODD_TEXT, *ODD_NUMBERS, [], ["\0"], {}, {"a": {}}, True):
@@ -267,19 +63,7 @@ def test_no_odd_value_of_a_key_is_more_than_a_mistake(name: str) -> None:
 
 
 @patient
-def test_whatever_the_tables_hold_they_are_read_or_refused_in_our_words() -> None:
-    @given(tables=TABLES | ALONE | ALONE | ALONE)
-    def check(tables: Any) -> None:
-        text = "\n".join(f"{_quoted(name)} = {toml(value)}" for name, value in tables.items())
-        parsed = tomli.loads(text)
-        _read(text.encode())
-        assert all(isinstance(line, str) for line in requests(parsed, "/srv/clone"))
-
-    fuzz(check, share=0.25)
-
-
-@patient
-def test_whatever_happened_to_the_bytes_of_a_file_it_is_read_or_refused_in_our_words() -> None:
+def test_a_file_with_any_changed_bytes_is_read_or_refused() -> None:
     @given(
         cuts=st.lists(
             st.tuples(st.integers(0, len(EXAMPLE)), st.integers(0, 40), st.binary(max_size=6)), max_size=4
@@ -293,34 +77,3 @@ def test_whatever_happened_to_the_bytes_of_a_file_it_is_read_or_refused_in_our_w
         _read(data)
 
     fuzz(check, share=0.25)
-
-
-@patient
-@pytest.mark.slow
-def test_what_asks_for_more_than_its_own_folder_is_told_whatever_stands_beside_it() -> None:
-    @given(tables=TABLES)
-    def check(tables: Any) -> None:
-        dangers = list(_dangers(tables, "/srv/clone"))
-        assert requests(tables, "/srv/clone") or not dangers, dangers
-
-    fuzz(check, 200, share=0.25)
-
-
-@patient
-def test_no_table_hides_a_hostile_one() -> None:
-    # A link needs a folder; of two reasons to send documents away the address is the one that is told, and a
-    # model is loaded by the local provider alone.
-    told_otherwise = "loads the model"
-    cases = sorted(
-        case
-        for case, (_, words) in HOSTILE.items()
-        if "-a-link" not in case and not words.startswith(told_otherwise) and case != "embedding-service"
-    )
-
-    @given(case=st.sampled_from(cases), tables=TABLES)
-    def check(case: str, tables: Any) -> None:
-        text, words = HOSTILE[case]
-        lines = requests(_merged(tables, tomli.loads(text)), "/srv/clone")
-        assert any(words in line for line in lines), (words, lines)
-
-    fuzz(check, 100, share=0.25)

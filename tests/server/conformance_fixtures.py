@@ -1,6 +1,4 @@
-"""The tools, prompts and resources that the public conformance suite calls. Of the tests alone: no product
-serves them.
-"""
+"""Tools, prompts and resources for the public MCP conformance suite. Only the tests serve them."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""A real server on a real socket, for each test that asks."""
+"""Fixtures that start a real server on a real socket."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""MCP in this process: an endpoint over a Toolbox, and JSON-RPC by hand."""
+"""An MCP endpoint over a Toolbox in this process, and JSON-RPC messages written by hand."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A running server as tests see it, and what its tools and errors look like."""
+"""A running server for tests, and checks of the shape of its errors."""
 
 import threading
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""A tab of a real browser on the page, with all that went wrong in it."""
+"""A tab of a real browser that records every error in the page."""
 
 import importlib.util
 from collections.abc import Iterator
@@ -9,15 +9,17 @@ from real_clients import CLIENTS, chromium, missing
 START_MS = 180_000  # a cold start of the browser on a loaded machine takes a minute and a half
 
 
-def running_browser() -> Iterator[Any]:
-    """A headless Chromium, until the generator ends."""
+def running_browser(*arguments: str) -> Iterator[Any]:
+    """A headless Chromium with these further arguments, until the generator ends."""
     if importlib.util.find_spec("playwright") is None:
         missing("playwright")
     program = chromium()
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=START_MS)
+        running = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", *arguments], timeout=START_MS
+        )
         yield running
         running.close()
 

@@ -1,4 +1,4 @@
-"""What models are told, and how much text they are sent."""
+"""The instructions that models get, and the amount of text that a reply sends them."""
 
 import json
 from collections.abc import Iterator
@@ -10,8 +10,7 @@ from kit import project, workspace
 from mcp_doors import ACCEPT, HELLO, answered, message
 from serving import Serve, Served
 
-from ctx.assemble import mcp_endpoint, server_advice, services
-from ctx.server.advice import Advice
+from ctx.assemble import mcp_endpoint, services
 from ctx.workspace import Workspace
 
 BODY = "# Authentication\n\nJWT tokens are signed.\n"
@@ -48,7 +47,7 @@ def _modes(tools: list[Any], schema: str) -> list[str]:
     return modes
 
 
-def test_without_embeddings_nothing_advises_a_mode_that_is_an_error(served: Served) -> None:
+def test_hybrid_is_not_advised_without_embeddings(served: Served) -> None:
     client = served.client
     assert "hybrid" not in _instructions(served)
     assert "hybrid" not in client.get("/llms.txt").text
@@ -59,23 +58,7 @@ def test_without_embeddings_nothing_advises_a_mode_that_is_an_error(served: Serv
     assert _modes(client.get("/tools/list").json()["tools"], "parameters") == ["keyword"]
 
 
-def test_a_mode_that_is_not_listed_is_still_told_apart_from_nonsense(served: Served) -> None:
-    codes = [
-        served.client.post("/tools/search", json={"query": "jwt", "mode": mode}).json()["error"]["code"]
-        for mode in ("hybrid", "nonsense")
-    ]
-    assert codes == ["embeddings_disabled", "bad_request"]
-
-
-def test_with_embeddings_hybrid_is_advised(space: Workspace) -> None:
-    assert not server_advice(space).semantic
-    assert 'mode "hybrid"' in Advice().instructions()
-    assert '"mode": "hybrid"' in Advice().words([])
-    search = space.toolbox.get("search")
-    assert Advice().listed(search) is search
-
-
-def test_a_document_crosses_mcp_once(served: Served) -> None:
+def test_get_sends_a_document_once(served: Served) -> None:
     (hit,) = _call(served, "search", {"query": "jwt", "format": "json"})["structuredContent"]["results"]
     result = _call(served, "get", {"id": hit["id"], "format": "json"})
     assert [block["text"] for block in result["content"]] == [BODY]

@@ -1,4 +1,4 @@
-"""What comes behind the body of a request."""
+"""Trailers after a request body are not headers."""
 
 import socket
 

@@ -5,15 +5,14 @@ server and yet reachable.
 """
 
 import http.server
-import importlib.util
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from kit import http_server
-from real_clients import chromium, missing
 from serving import EchoEndpoint, Serve, Served
+from tabs import running_browser
 
 from ctx.server.app import Services
 from ctx.server.policy import PackPolicy, ServerSettings
@@ -26,7 +25,6 @@ pytestmark = [
     pytest.mark.timeout(300),  # a cold start of the browser on a loaded machine takes a minute and a half
 ]
 
-START_MS = 180_000
 
 # One request from within a page: [status, body] as the page may see them, or ["blocked", why].
 ASK = """async ([url, options]) => {
@@ -41,19 +39,7 @@ ASK = """async ([url, options]) => {
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """A headless Chromium that finds every `.example` on this machine."""
-    if importlib.util.find_spec("playwright") is None:
-        missing("playwright")
-    program = chromium()
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(
-            executable_path=program,
-            args=["--no-sandbox", "--host-resolver-rules=MAP *.example 127.0.0.1"],
-            timeout=START_MS,
-        )
-        yield running
-        running.close()
+    yield from running_browser("--host-resolver-rules=MAP *.example 127.0.0.1")
 
 
 @pytest.fixture
@@ -165,57 +151,3 @@ def test_a_foreign_page_reaches_neither_memories_nor_mcp(
     # With its key a page may: that is what keys are for.
     assert page.ask(f"{served.base}/tools/vault", "POST", {}, authorization="Bearer vault-key")[0] == 200
     assert page.ask(f"{served.base}/mcp", "POST", initialize, authorization="Bearer vault-key")[0] == 200
-
-
-def test_a_foreign_page_writes_only_while_the_operator_lets_it(
-    browser: Any, evil: str, serve: Serve, full: Services
-) -> None:
-    closed = serve(full, ServerSettings(cross_site_tools="read_only"))
-    calls = _calls(closed, full)
-    page = Page(browser, evil)
-    status, body = page.ask(f"{closed.base}/tools/write_note", "POST", {})
-    assert (status, body["error"]["code"]) == (403, "origin_not_allowed")
-    assert calls == []
-    assert page.ask(f"{closed.base}/tools/whoami", "POST", {})[0] == 200
-    assert page.ask(f"{serve(full).base}/tools/write_note", "POST", {})[0] == 200
-
-
-def test_a_rebinding_host_is_refused_on_every_route(browser: Any, serve: Serve, full: Services) -> None:
-    served = serve(full, ServerSettings(metrics=True))
-    calls = _calls(served, full)
-    rebound = f"http://rebind.example:{served.port}"
-    page = Page(browser, rebound)  # to the browser this is one origin: no CORS, no Origin on a GET
-    gets = (
-        "/",
-        "/health",
-        "/tools/list",
-        "/tools/sources",
-        "/agents/list",
-        "/openapi.json",
-        "/llms.txt",
-        "/metrics",
-        "/page/x.css",
-    )
-    posts = (
-        "/",
-        "/tools/search",
-        "/tools/remember",
-        "/agents/reviewer/prompt",
-        "/mcp",
-        "/mcp/",
-        "/mcp/alice",
-        "/mcp/alice/",
-    )
-    for path in (*gets, "/packs/diary/health", "/nowhere"):
-        assert page.ask(rebound + path)[0] == 421, path
-    for path in (*posts, "/mcp/tools/x"):
-        assert page.ask(rebound + path, "POST", {"query": "authentication"})[0] == 421, path
-    assert calls == []
-
-
-def test_a_page_of_another_program_on_this_machine_reaches_mcp(
-    browser: Any, evil: str, serve: Serve, full: Services
-) -> None:
-    served = serve(full)
-    page = Page(browser, evil.replace("evil.example", "localhost"))
-    assert page.ask(f"{served.base}/mcp", "POST", {"jsonrpc": "2.0"})[0] == 200

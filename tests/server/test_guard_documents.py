@@ -1,19 +1,17 @@
-"""Whom a closed server shows its documents, by REST and by MCP alike."""
+"""Which keys open documents, over REST and MCP."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kit import project, workspace
+from mcp_doors import mcp_over
 from serving import ANYTHING, Serve, Served
 
-from ctx.server.app import Endpoint, Services
+from ctx.server.app import Services
 from ctx.server.endpoints import routes
 from ctx.server.keys import KeyRing
-from ctx.server.mcp import McpServer
-from ctx.server.mcp_http import McpEndpoint, http_auth
 from ctx.server.policy import PackPolicy, ServerSettings
-from ctx.server.work import Work
 from ctx.tools.agents import Agent, Prompt
 from ctx.tools.base import Tool
 from ctx.types import JSON
@@ -34,11 +32,7 @@ def space(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture
 def served(serve: Serve, space: Workspace) -> Served:
-    def door(work: Work) -> Endpoint:
-        return McpEndpoint(
-            McpServer(space.toolbox, space.agents, lambda: space.catalog, work, auth=http_auth)
-        )
-
+    door = mcp_over(space.toolbox, space.agents, lambda: space.catalog)
     return serve(Services(space.toolbox, space.agents, mcp=door), CLOSED)
 
 
@@ -47,16 +41,6 @@ def _rpc(served: Served, key: str, method: str, **params: JSON) -> JSON:
     response = served.client.post("/mcp", json=body, headers={"authorization": f"Bearer {key}"})
     assert response.status_code == 200
     return response.json()
-
-
-def test_the_servers_key_opens_them(served: Served) -> None:
-    (resource,) = _rpc(served, "server-key", "resources/list")["result"]["resources"]
-    assert (
-        "JWT"
-        in _rpc(served, "server-key", "resources/read", uri=resource["uri"])["result"]["contents"][0]["text"]
-    )
-    match = _rpc(served, "server-key", "tools/call", name="search", arguments={"query": "jwt"})["result"]
-    assert match["structuredContent"]["results"]
 
 
 def test_a_packs_key_opens_the_pack_and_not_them(served: Served) -> None:
@@ -81,11 +65,7 @@ def test_a_banks_key_opens_memories_and_not_them(serve: Serve, space: Workspace,
     key, _ = ring.create("ana", ["ana"])
     settings = ServerSettings(api_keys=("server-key",), packs=(PackPolicy("vault"),))
 
-    def door(work: Work) -> Endpoint:
-        return McpEndpoint(
-            McpServer(space.toolbox, space.agents, lambda: space.catalog, work, auth=http_auth)
-        )
-
+    door = mcp_over(space.toolbox, space.agents, lambda: space.catalog)
     served = serve(Services(space.toolbox, space.agents, mcp=door, keys=ring), settings)
     served.client.headers["authorization"] = f"Bearer {key}"
     refused = served.client.post("/tools/search", json={"query": "jwt"})
@@ -108,11 +88,7 @@ def test_a_banks_key_opens_memories_and_not_them(serve: Serve, space: Workspace,
 def test_a_key_for_memories_alone_is_told_of_nothing_else(
     serve: Serve, space: Workspace, ring: KeyRing, key: str
 ) -> None:
-    def door(work: Work) -> Endpoint:
-        return McpEndpoint(
-            McpServer(space.toolbox, space.agents, lambda: space.catalog, work, auth=http_auth)
-        )
-
+    door = mcp_over(space.toolbox, space.agents, lambda: space.catalog)
     bearer, _ = ring.create("ana", ["ana"])
     bearer = bearer if key == "ana" else key
     for name, pack in (("reviewer", None), ("recalling", "vault"), ("other", "attic")):
@@ -183,11 +159,7 @@ def test_through_a_proxy_nothing_is_open_once_there_are_keys(
 def test_a_page_with_a_key_for_memories_alone_gets_nothing_else_by_it(
     serve: Serve, space: Workspace, ring: KeyRing, key: str
 ) -> None:
-    def door(work: Work) -> Endpoint:
-        return McpEndpoint(
-            McpServer(space.toolbox, space.agents, lambda: space.catalog, work, auth=http_auth)
-        )
-
+    door = mcp_over(space.toolbox, space.agents, lambda: space.catalog)
     bearer, _ = ring.create("ana", ["ana"])
     settings = ServerSettings(cors_origins=(), packs=(PackPolicy("vault", keys=("vault-key",)),))
     space.toolbox.add(Tool("found", "Lies in a folder", ANYTHING, lambda arguments, caller: "ran"))

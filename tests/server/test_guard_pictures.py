@@ -1,4 +1,4 @@
-"""What a web page has as a picture, a script or a frame: asked for without an Origin, and told all the same."""
+"""Requests for pictures, scripts and frames in foreign pages, which carry no Origin."""
 
 import pytest
 from serving import Serve, failure

@@ -1,4 +1,4 @@
-"""What the guard lets through at most: bytes of a body, calls of a minute."""
+"""Limits on the size of a body and on calls per minute."""
 
 import socket
 
@@ -26,12 +26,6 @@ def test_a_body_over_the_cap_is_413_however_it_is_sent(
     assert client.get("/health").status_code == 200
 
 
-def test_a_body_just_under_the_cap_is_taken(serve: Serve, with_mcp: Services) -> None:
-    client = serve(with_mcp).client
-    assert client.post("/mcp", content=b"x" * (1 << 20)).json()["size"] == 1 << 20
-    assert client.post("/mcp", content=b"x" * ((1 << 20) + 1)).status_code == 413
-
-
 def test_a_body_without_end_is_cut_off(serve: Serve, services: Services) -> None:
     served = serve(services, ServerSettings(max_body_bytes=1024))
     with socket.create_connection((served.host, served.port), 10) as connection:
@@ -42,16 +36,6 @@ def test_a_body_without_end_is_cut_off(serve: Serve, services: Services) -> None
         chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
         with pytest.raises(OSError, match=r"reset|[Bb]roken|abort"):
             connection.sendall(chunk * 4096)
-
-
-def test_a_client_that_asks_before_sending_too_much_is_told_at_once(serve: Serve, services: Services) -> None:
-    served = serve(services)
-    with socket.create_connection((served.host, served.port), 10) as connection:
-        connection.sendall(
-            b"POST /tools/whoami HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n"
-            b"Expect: 100-continue\r\n\r\n"
-        )
-        assert b" 413 " in connection.makefile("rb").readline()
 
 
 def test_calls_over_the_rate_are_429_with_retry_after_and_health_is_not_counted(
@@ -72,16 +56,3 @@ def test_pages_of_other_sites_use_up_their_own_rate_alone(serve: Serve, services
     assert [response.status_code for response in responses] == [200, 200, 200, 429]
     assert responses[-1].headers["access-control-allow-origin"] == "*"
     assert client.post("/tools/whoami", json={}).status_code == 200
-
-
-def test_a_page_is_no_more_callers_however_it_calls_its_session(serve: Serve, services: Services) -> None:
-    """Of each caller's calls the sandbox takes three quarters of its places at most."""
-    client = serve(services).client
-    page = {"origin": "https://evil.example"}
-    replies = [
-        client.post("/tools/whoami", json={}, headers={**page, "x-session-id": f"s{number}"}).json()["result"]
-        for number in range(3)
-    ]
-    replies.append(client.post("/tools/whoami", json={}, headers=page).json()["result"])
-    assert len({reply["session_id"] for reply in replies}) == 1
-    assert client.post("/tools/whoami", json={}).json()["result"]["session_id"] is None

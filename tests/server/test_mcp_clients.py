@@ -1,8 +1,7 @@
-"""Real MCP clients against a whole server: every path, both protocol eras, and pipes."""
+"""Real MCP clients against a whole server: every path and both protocol eras."""
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,16 +10,13 @@ from typing import Any
 
 import pytest
 from mcp import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 from real_clients import (
-    CLIENTS,
     DOCUMENTS,
     PATHS,
     SCRIPTS,
     Running,
     environment,
-    node,
     node_run,
     package_program,
     tried_project,
@@ -126,15 +122,6 @@ def test_the_python_client_lists_and_calls_on_every_path(
     _right(asyncio.run(_everything(running.base + path, mode)), version)
 
 
-@pytest.mark.parametrize(("mode", "version"), [("legacy", SESSIONS), ("auto", STATELESS)])
-def test_the_python_client_lists_and_calls_over_pipes(folder: Path, mode: str, version: str) -> None:
-    pipe = _pipe(folder)
-    parameters = StdioServerParameters(
-        command=str(pipe["command"]), args=["-m", "ctx", "mcp"], cwd=str(folder), env=environment()
-    )
-    _right(asyncio.run(_everything(stdio_client(parameters), mode)), version)
-
-
 @pytest.mark.clients
 @pytest.mark.parametrize(("script", "versions"), [("ts1.mjs", [None]), ("ts2.mjs", [SESSIONS, STATELESS])])
 def test_the_typescript_client_lists_and_calls_everywhere(
@@ -167,8 +154,8 @@ def _inspect(*arguments: str, cwd: Path) -> Any:
 
 
 @pytest.mark.clients
-@pytest.mark.parametrize("path", ["/", "/mcp", "/mcp/", "/mcp/alice", "/mcp/alice/"])
-def test_the_inspector_finds_every_schema_portable(running: Running, tmp_path: Path, path: str) -> None:
+@pytest.mark.parametrize("path", ["/", "/mcp/alice/"])
+def test_the_inspector_accepts_every_schema(running: Running, tmp_path: Path, path: str) -> None:
     target = (running.base + path, "--transport", "http")
     listed = _inspect(*target, "--method", "tools/list", "--strict", cwd=tmp_path)
     assert {tool["name"] for tool in listed["tools"]} >= {"search", "get", "sources", "shout"}
@@ -176,57 +163,3 @@ def test_the_inspector_finds_every_schema_portable(running: Running, tmp_path: P
         *target, "--method", "tools/call", "--tool-name", "shout", "--tool-arg", "text=hey", cwd=tmp_path
     )
     assert called["structuredContent"] == {"said": "HEY"}
-
-
-@pytest.mark.clients
-def test_the_inspector_speaks_over_pipes(folder: Path) -> None:
-    pipe = (sys.executable, "-m", "ctx", "mcp")
-    listed = _inspect(*pipe, "--method", "tools/list", "--strict", cwd=folder)
-    assert {tool["name"] for tool in listed["tools"]} >= {"search", "get", "sources", "shout"}
-    called = _inspect(
-        *pipe, "--method", "tools/call", "--tool-name", "search", "--tool-arg", "query=rollback", cwd=folder
-    )
-    assert called["content"][0]["text"].startswith("deploy.md")
-
-
-@pytest.mark.clients
-@pytest.mark.parametrize("path", ["/", "/mcp", "/mcp/", "/mcp/alice", "/mcp/alice/"])
-def test_mcp_remote_carries_a_pipe_to_the_server(running: Running, tmp_path: Path, path: str) -> None:
-    program = package_program("mcp-remote", "mcp-remote")
-    process = subprocess.Popen(
-        [node(), program, running.base + path, "--transport", "http-only"],
-        env={
-            **os.environ,
-            "HOME": str(tmp_path),
-            "MCP_REMOTE_CONFIG_DIR": str(tmp_path),
-            "CLIENTS": str(CLIENTS),
-        },
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    replies = []
-    hello = {
-        "protocolVersion": SESSIONS,
-        "capabilities": {},
-        "clientInfo": {"name": "desktop", "version": "1"},
-    }
-    messages: list[dict[str, JSON]] = [
-        {"id": 1, "method": "initialize", "params": hello},
-        {"method": "notifications/initialized"},
-        {"id": 2, "method": "tools/list"},
-        {"id": 3, "method": "tools/call", "params": {"name": "shout", "arguments": {"text": "hey"}}},
-    ]
-    for message in messages:
-        process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
-        process.stdin.flush()
-        if "id" in message:
-            replies.append(json.loads(process.stdout.readline()))
-    process.terminate()
-    process.communicate(timeout=20)
-    assert replies[0]["result"]["serverInfo"]["name"] == "ctx"
-    assert {tool["name"] for tool in replies[1]["result"]["tools"]} >= {"search", "shout"}
-    assert replies[2]["result"]["structuredContent"] == {"said": "HEY"}

@@ -1,29 +1,19 @@
-"""MCP over HTTP: every path and both eras, banks, versions and media types, broken requests, progress."""
+"""MCP over HTTP: versions, media types, broken requests, progress."""
 
 import base64
 import json
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 from mcp_doors import ACCEPT, HELLO, answered, mcp_over, message, stateless
 from serving import ANYTHING, Serve
 
-from ctx.errors import StoreError
 from ctx.server.app import Services
 from ctx.server.mcp import MODERN
 from ctx.server.policy import ServerSettings
-from ctx.store.base import Catalog
 from ctx.store.sqlite_catalog import SqliteCatalog
-from ctx.tools.base import Annotations, Tool
+from ctx.tools.base import Tool
 from ctx.types import JSON, Caller
-
-PATHS = ("/", "/mcp", "/mcp/", "/mcp/alice", "/mcp/alice/")
-
-
-def _whoami(response: httpx.Response) -> Any:
-    return answered(response)["result"]["structuredContent"]
 
 
 @pytest.mark.parametrize(
@@ -31,9 +21,7 @@ def _whoami(response: httpx.Response) -> Any:
     [(version, version) for version in ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")]
     + [("2026-07-28", "2025-11-25"), ("1999-01-01", "2025-11-25")],
 )
-def test_a_handshake_settles_on_a_version_both_know(
-    serve: Serve, mcp: Services, asked: str, given: str
-) -> None:
+def test_the_handshake_negotiates_a_version(serve: Serve, mcp: Services, asked: str, given: str) -> None:
     served = serve(mcp)
     reply = served.client.post(
         "/", json=message("initialize", {**HELLO, "protocolVersion": asked}), headers=ACCEPT
@@ -46,27 +34,8 @@ def test_a_handshake_settles_on_a_version_both_know(
     assert "search" in result["instructions"]
 
 
-@pytest.mark.parametrize(
-    ("method", "params", "fault"),
-    [
-        ("tools/call", {"name": 5}, "params.name must be a string"),
-        ("tools/call", {"name": "search", "arguments": [1]}, "params.arguments must be an object"),
-        ("tools/call", None, "params.name must be a string"),
-        ("tools/list", {"cursor": 5}, "params.cursor must be the nextCursor"),
-        ("resources/read", {}, "params.uri must be a string"),
-    ],
-)
-def test_parameters_of_a_wrong_kind_are_refused_by_name(
-    serve: Serve, mcp: Services, method: str, params: JSON, fault: str
-) -> None:
-    request = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
-    reply = answered(serve(mcp).client.post("/mcp", json=request, headers=ACCEPT))
-    assert (reply["id"], reply["error"]["code"]) == (7, -32602)
-    assert fault in reply["error"]["message"]
-
-
 @pytest.mark.parametrize("text", ["[" * 100_000, '["a", "\\ud800"]', "5", "[1, 2]", '{"a": 1}', ""])
-def test_a_cursor_that_is_none_of_ours_is_refused_without_a_traceback(
+def test_an_invalid_cursor_is_refused(
     serve: Serve, services: Services, tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
     catalog = SqliteCatalog(str(tmp_path / "ctx.db"))
@@ -79,26 +48,6 @@ def test_a_cursor_that_is_none_of_ours_is_refused_without_a_traceback(
     catalog.close()
 
 
-def test_a_store_that_fails_is_told_of_without_a_traceback(
-    serve: Serve, services: Services, caplog: pytest.LogCaptureFixture
-) -> None:
-    def away() -> Catalog:
-        raise StoreError("the catalog is away")
-
-    door = mcp_over(services.toolbox, services.agents, away)
-    client = serve(services._replace(mcp=door)).client
-    reference: JSON = {"type": "ref/resource", "uri": "ctx://doc/{id}"}
-    for method, params in (
-        ("resources/list", {}),
-        ("resources/read", {"uri": "ctx://doc/1"}),
-        ("completion/complete", {"ref": reference, "argument": {"name": "id", "value": "1"}}),
-    ):
-        error = client.post("/mcp", json=message(method, params), headers=ACCEPT).json()["error"]
-        assert (error["code"], error["message"]) == (-32603, "the catalog is away"), method
-    assert not [record for record in caplog.records if record.exc_info]
-    assert sum("the catalog is away" in record.getMessage() for record in caplog.records) == 1
-
-
 @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", ""])
 def test_a_body_of_another_type_is_refused_with_the_mend(
     serve: Serve, mcp: Services, media_type: str
@@ -107,23 +56,6 @@ def test_a_body_of_another_type_is_refused_with_the_mend(
     reply = serve(mcp).client.post("/mcp", content=body, headers={**ACCEPT, "content-type": media_type})
     assert reply.status_code == 400
     assert "Content-Type: application/json" in reply.json()["error"]["message"]
-
-
-def test_the_stateless_era_says_what_it_is_before_anything_else(serve: Serve, mcp: Services) -> None:
-    reply = stateless(serve(mcp).client, "/", "server/discover")
-    assert reply.status_code == 200
-    assert MODERN in answered(reply)["result"]["supportedVersions"]
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_get_is_405_and_no_path_redirects(serve: Serve, mcp: Services, path: str) -> None:
-    client = serve(mcp).client
-    for headers in ({}, {"mcp-session-id": "0" * 32}):
-        stream = {"accept": "text/event-stream", **headers}
-        refused = client.get(path, headers=stream, follow_redirects=False)
-        assert refused.status_code == 405
-        assert refused.headers["allow"] == "POST"
-    assert client.post(path, json=message("tools/list"), follow_redirects=False).status_code == 200
 
 
 def test_the_bare_curl_of_the_published_documentation_is_answered(serve: Serve, mcp: Services) -> None:
@@ -164,9 +96,7 @@ def test_the_bare_curl_of_the_published_documentation_is_answered(serve: Serve, 
         (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": 5}', -32600),
     ],
 )
-def test_what_is_no_message_is_refused_in_the_words_of_json_rpc(
-    serve: Serve, mcp: Services, body: bytes, code: int
-) -> None:
+def test_a_broken_message_gets_a_json_rpc_error(serve: Serve, mcp: Services, body: bytes, code: int) -> None:
     client = serve(mcp).client
     for headers in (ACCEPT, {**ACCEPT, "mcp-protocol-version": MODERN}):
         reply = client.post("/mcp", content=body, headers=headers)
@@ -203,7 +133,7 @@ def test_a_failure_the_model_can_mend_is_a_tool_error_and_an_unknown_tool_is_not
     assert stateless(client, "/mcp", "no/such").status_code == 404
 
 
-def test_a_full_rate_is_a_protocol_error_that_says_when_to_come_again(serve: Serve, mcp: Services) -> None:
+def test_a_rate_limit_is_a_protocol_error_with_a_retry_time(serve: Serve, mcp: Services) -> None:
     client = serve(mcp, ServerSettings(rate_limit_per_minute=2)).client
     params = {"name": "whoami", "arguments": {}}
     replies = [client.post("/mcp", json=message("tools/call", params)) for _ in range(3)]
@@ -212,7 +142,7 @@ def test_a_full_rate_is_a_protocol_error_that_says_when_to_come_again(serve: Ser
     assert client.post("/mcp", json=message("tools/list")).status_code == 200  # only calls count
 
 
-def test_a_tool_may_answer_in_the_protocols_own_shape(serve: Serve, mcp: Services) -> None:
+def test_a_tool_may_return_mcp_content(serve: Serve, mcp: Services) -> None:
     picture = {
         "content": [
             {"type": "image", "data": "aGk=", "mimeType": "image/png"},
@@ -256,83 +186,10 @@ def test_progress_reaches_the_caller_that_asked_and_only_it(serve: Serve, mcp: S
     assert answered(quiet)["result"]["structuredContent"] == {"result": "unasked"}
 
 
-def test_annotations_say_what_a_tool_does(serve: Serve, mcp: Services) -> None:
-    mcp.toolbox.add(
-        Tool(
-            "erase", "Erases", ANYTHING, lambda a, c: None, annotations=Annotations(False, True, True, False)
-        )
-    )
-    tools = answered(serve(mcp).client.post("/mcp", json=message("tools/list")))["result"]["tools"]
-    hints = {tool["name"]: tool["annotations"] for tool in tools}
-    assert (hints["search"]["readOnlyHint"], hints["search"]["destructiveHint"]) == (True, False)
-    assert hints["write_note"]["readOnlyHint"] is False
-    assert (hints["erase"]["destructiveHint"], hints["erase"]["idempotentHint"]) == (True, True)
-
-
-def test_agents_are_prompts_with_their_arguments(serve: Serve, mcp: Services) -> None:
-    client = serve(mcp).client
-    prompts = answered(client.post("/mcp", json=message("prompts/list")))["result"]["prompts"]
-    reviewer = next(prompt for prompt in prompts if prompt["name"] == "reviewer")
-    assert reviewer["arguments"] == [{"name": "language", "description": "Which language", "required": True}]
-    preflight = message("prompts/get", {"name": "reviewer", "arguments": {"language": "Lua"}})
-    messages = answered(client.post("/mcp", json=preflight))["result"]["messages"]
-    assert [(each["role"], each["content"]["text"]) for each in messages] == [
-        ("user", "You review Lua."),
-        ("assistant", "Ready."),
-    ]
-    for params in ({"name": "reviewer", "arguments": {}}, {"name": "nobody"}):
-        assert answered(client.post("/mcp", json=message("prompts/get", params)))["error"]["code"] == -32602
-
-
-def test_a_call_is_for_the_bank_of_its_path(serve: Serve, mcp: Services) -> None:
-    client = serve(mcp).client
-    for path, bank, fixed in (
-        ("/mcp/alice/", "alice", True),
-        ("/mcp/bob", "bob", True),
-        ("/mcp", None, False),
-    ):
-        caller = _whoami(client.post(path, json=message("tools/call", {"name": "whoami"})))
-        assert (caller["bank"], caller["bank_fixed"]) == (bank, fixed)
-
-
-@pytest.mark.parametrize("version", ["2027-01-15", "2024-10-07", "2025-11-25", "2026-07-28", "x"])
-def test_an_initialize_is_negotiated_whatever_version_its_header_names(
-    serve: Serve, mcp: Services, version: str
-) -> None:
-    hello = message("initialize", {**HELLO, "protocolVersion": version})
-    reply = serve(mcp).client.post("/mcp", json=hello, headers={**ACCEPT, "mcp-protocol-version": version})
-    assert answered(reply)["result"]["protocolVersion"] == "2025-11-25"
-
-
-def test_another_request_of_an_unknown_version_is_told_the_known_ones(serve: Serve, mcp: Services) -> None:
+def test_an_unknown_version_gets_the_list_of_supported_ones(serve: Serve, mcp: Services) -> None:
     headers = {**ACCEPT, "mcp-protocol-version": "2024-10-07"}
     reply = serve(mcp).client.post("/mcp", json=message("tools/list"), headers=headers)
     error = reply.json()["error"]
     assert (reply.status_code, error["code"]) == (400, -32022)
     assert error["message"].startswith("MCP 2024-10-07 is not supported; use one of 2024-11-05, ")
     assert "2026-07-28" in error["data"]["supported"]
-
-
-@pytest.mark.parametrize(
-    ("accept", "given"),
-    [
-        ("application/json", "application/json"),
-        ("text/event-stream", "text/event-stream"),
-        ("*/*", "application/json"),
-        ("application/json, text/event-stream", "application/json"),
-        ("text/html", "application/json"),
-    ],
-)
-def test_a_client_gets_the_one_media_type_that_it_accepts(
-    serve: Serve, mcp: Services, accept: str, given: str
-) -> None:
-    reply = serve(mcp).client.post("/mcp", json=message("tools/list"), headers={**ACCEPT, "accept": accept})
-    assert reply.status_code == 200
-    assert reply.headers["content-type"].partition(";")[0] == given
-    assert answered(reply)["result"]["tools"]
-
-
-def test_every_reply_bears_the_servers_headers(serve: Serve, mcp: Services) -> None:
-    reply = serve(mcp).client.post("/mcp", json=message("tools/list"), headers=ACCEPT)
-    assert reply.headers["x-content-type-options"] == "nosniff"
-    assert reply.headers["x-request-id"]

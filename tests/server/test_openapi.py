@@ -12,27 +12,9 @@ from kit import project, workspace
 from serving import ANYTHING, Serve, whole
 
 from ctx.server.app import Services
-from ctx.server.openapi import Described, describe, example
-from ctx.server.policy import ServerSettings
 from ctx.tools.agents import Agent, Agents, Prompt
-from ctx.tools.base import Tool, Toolbox
+from ctx.tools.base import Tool
 from ctx.types import JSON, Caller
-
-
-def _references(value: JSON) -> list[str]:
-    if isinstance(value, list):
-        return [match for item in value for match in _references(item)]
-    if not isinstance(value, dict):
-        return []
-    reference_list = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
-    return reference_list + [match for item in value.values() for match in _references(item)]
-
-
-def _resolve(document: JSON, reference: str) -> JSON:
-    match = document
-    for step in reference.removeprefix("#/").split("/"):
-        match = match[step]
-    return match
 
 
 def _document(client: httpx.Client) -> JSON:
@@ -57,38 +39,12 @@ def test_every_tool_and_agent_has_one_path_and_one_operation(serve: Serve, servi
     assert "/tools/{name}" not in document["paths"]
 
 
-def test_no_operation_speaks_of_422_and_every_failure_has_our_shape(serve: Serve, services: Services) -> None:
-    document = _document(serve(services).client)
-    for operation in _operations(document):
-        assert "422" not in operation["responses"]
-        assert len(operation["summary"]) <= 300
-        for status, response in operation["responses"].items():
-            if status != "200":
-                schema = _resolve(document, response["$ref"])["content"]["application/json"]["schema"]
-                assert schema == {"$ref": "#/components/schemas/Error"}
-
-
 def test_the_examples_are_requests_that_work(serve: Serve, services: Services) -> None:
     client = serve(services).client
     document = _document(client)
     for name in ("search", "whoami", "sources"):
         content = document["paths"][f"/tools/{name}"]["post"]["requestBody"]["content"]["application/json"]
         assert client.post(f"/tools/{name}", json=content["example"]).status_code == 200
-
-
-def test_references_within_a_tools_schema_still_lead_somewhere() -> None:
-    toolbox = Toolbox()
-    tree = {
-        "type": "object",
-        "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/node"}}},
-    }
-    schema = {"type": "object", "properties": {"root": {"$ref": "#/$defs/node"}}, "$defs": {"node": tree}}
-    toolbox.add(Tool("grow", "Grow a tree", schema, lambda a, c: {}, output_schema=schema))
-    document = describe(Described(toolbox.list(), []))
-    references = _references(document)
-    assert "#/components/schemas/grow_parameters/$defs/node" in references
-    for reference in references:
-        assert _resolve(document, reference)
 
 
 def test_the_description_follows_the_tools_and_agents(serve: Serve, services: Services) -> None:
@@ -98,39 +54,6 @@ def test_the_description_follows_the_tools_and_agents(serve: Serve, services: Se
     services.agents.add(Agent("newcomer", "Just written", lambda a, c: Prompt("x")))
     after = _document(client)
     assert set(after["paths"]) - set(before["paths"]) == {"/tools/fresh", "/agents/newcomer/prompt"}
-
-
-def test_a_key_is_said_to_be_needed_where_it_is(serve: Serve, services: Services) -> None:
-    assert {} in _document(serve(services).client)["security"]
-    keyed = serve(services, ServerSettings(api_keys=("k",))).client
-    keyed.headers["authorization"] = "Bearer k"
-    assert _document(keyed)["security"] == [{"bearer": []}]
-
-
-@pytest.mark.parametrize(
-    ("schema", "expected"),
-    [
-        ({"type": "string", "minLength": 8}, "text...."),
-        ({"type": "string", "maxLength": 2}, "te"),
-        ({"type": "string", "enum": ["a", "b"]}, "a"),
-        ({"type": "integer", "minimum": 3}, 3),
-        ({"type": "array", "items": {"type": "boolean"}, "minItems": 2}, [True, True]),
-        ({"anyOf": [{"type": "number"}, {"type": "null"}]}, 1),
-        (
-            {"type": "object", "properties": {"a": {"type": "string"}, "b": {}}, "required": ["a"]},
-            {"a": "text"},
-        ),
-        ({"type": ["string", "null"], "default": "x"}, "x"),
-        ({}, None),
-    ],
-)
-def test_an_example_fits_its_schema(schema: JSON, expected: JSON) -> None:
-    assert example(schema) == expected
-
-
-def test_counts_that_are_written_as_fractions_are_counts() -> None:
-    rule = {"type": "array", "minItems": 2.0, "items": {"type": "string", "minLength": 5.0, "maxLength": 6.0}}
-    assert example(rule) == ["text.", "text."]
 
 
 def test_an_example_is_small_whatever_a_schema_asks_for(serve: Serve, services: Services) -> None:
@@ -160,7 +83,6 @@ def test_schemathesis_finds_nothing_that_the_description_does_not_say(
         project(tmp_path, {"auth.md": "# Authentication\n\nJWT tokens are signed.\n"}, config)
     ) as space:
         space.refresh([])
-        _add_plan(space.toolbox)
         (match,) = space.toolbox.call("search", {"query": "jwt"}, Caller("cli"))["results"]
         served = serve(whole(space)._replace(agents=agents))
         settings = tmp_path / "schemathesis.toml"
@@ -185,26 +107,3 @@ def test_schemathesis_finds_nothing_that_the_description_does_not_say(
         process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=580)
     assert "No issues found" in process.stdout, process.stdout[-6000:] + process.stderr[-2000:]
     assert process.returncode == 0
-
-
-def _add_plan(toolbox: Toolbox) -> None:
-    toolbox.add(
-        Tool(
-            "plan",
-            "A tool with a schema beyond flat scalars",
-            {
-                "type": "object",
-                "properties": {
-                    "steps": {"type": "array", "items": {"type": "string"}, "maxItems": 5},
-                    "options": {
-                        "type": "object",
-                        "properties": {"deep": {"type": "boolean"}},
-                        "additionalProperties": False,
-                    },
-                },
-                "required": ["steps"],
-                "additionalProperties": False,
-            },
-            lambda arguments, caller: arguments,
-        )
-    )

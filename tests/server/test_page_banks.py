@@ -1,4 +1,4 @@
-"""Which memory banks the page is told of: all of an open server, those of the key on one with keys."""
+"""Which memory banks the page lists: all of an open server, those of the key otherwise."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,22 +8,18 @@ from kit import MEMORIES, project, workspace
 from serving import Serve, failure
 
 from ctx.assemble import server_settings, services
-from ctx.types import Caller
 from ctx.workspace import Workspace
 
 
 @pytest.fixture
 def space(tmp_path: Path) -> Iterator[Workspace]:
-    """Two memories of alice, of which one took the other's place, one of bob, and one of the default bank."""
+    """Two memories of alice, one superseded by the other, one of bob, and one of the default bank."""
     with workspace(project(tmp_path, config=MEMORIES)) as opened:
         _ = opened.packs  # loads them
-        for bank, text in (
-            ("alice", "I live in Berlin"),
-            ("alice", "I moved from Berlin to Paris"),
-            ("bob", "Bob likes tea"),
-            (None, "The standup is at ten"),
-        ):
-            opened.toolbox.call("retain", {"content": text}, Caller("rest", bank=bank))
+        alice = opened.memory.bank("alice")
+        alice.put("I moved from Berlin to Paris", supersedes=[alice.put("I live in Berlin")["id"]])
+        opened.memory.bank("bob").put("Bob likes tea")
+        opened.memory.bank("default").put("The standup is at ten")
         yield opened
 
 
@@ -49,20 +45,3 @@ def test_a_key_of_some_banks_is_told_of_those_alone(serve: Serve, space: Workspa
     reply = client.get("/banks", headers={"authorization": f"Bearer {key}"}).json()
     assert [row["bank"] for row in reply["banks"]] == ["alice"]
     assert reply["total"] == 1
-
-
-def test_the_key_of_another_pack_is_told_of_none(serve: Serve, space: Workspace) -> None:
-    settings = server_settings(space)
-    (pack,) = settings.packs
-    diary = pack._replace(name="diary", keys=("diary-key",), at_banks=False)
-    client = serve(services(space), settings._replace(packs=(pack._replace(keys=("k",)), diary))).client
-    assert failure(client.get("/banks", headers={"authorization": "Bearer diary-key"}))[0] == 401
-    assert client.get("/banks", headers={"authorization": "Bearer k"}).json()["total"] == 3
-
-
-def test_a_server_without_memories_has_no_banks(serve: Serve, tmp_path: Path) -> None:
-    with workspace(project(tmp_path)) as space:
-        assert failure(serve(services(space), server_settings(space)).client.get("/banks")) == (
-            404,
-            "not_found",
-        )

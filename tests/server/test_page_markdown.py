@@ -1,4 +1,4 @@
-"""What the page makes of Markdown that others wrote, run by Node where there is no browser."""
+"""How the page renders Markdown from strangers, run by Node without a browser."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The memory view of the page, over the tools of a memory pack, in a real browser."""
+"""The memory view of the page, in a real browser."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,6 @@ from tabs import Tab
 
 from ctx.assemble import services
 from ctx.errors import NotFound
-from ctx.types import Caller
 from ctx.workspace import Workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(300)]
@@ -31,8 +30,10 @@ def space(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture
 def tab(browser: Any, serve: Serve, space: Workspace) -> Iterator[Tab]:
-    for text in ("I live in Berlin", "The standup is at half past nine", "I moved from Berlin to Paris"):
-        space.toolbox.call("retain", {"content": text}, Caller("rest"))
+    bank = space.memory.bank("default")
+    older = bank.put("I live in Berlin")["id"]
+    bank.put("The standup is at half past nine")
+    bank.put("I moved from Berlin to Paris", supersedes=[older])
     opened = Tab(browser, serve(services(space)).base, "/#/memory")
     opened.page.locator(".memory").first.wait_for()
     yield opened
@@ -48,12 +49,6 @@ def test_the_timeline_shows_what_holds_and_on_request_what_was_replaced(tab: Tab
     assert _texts(tab) == ["I moved from Berlin to Paris", "The standup is at half past nine"]
     tab.page.check("#memory-superseded")
     tab.page.locator(".memory.replaced", has_text="I live in Berlin").wait_for()
-
-
-def test_an_empty_bank_is_named_where_one_is_in_it(tab: Tab) -> None:
-    tab.lead("#/memory/nobody")
-    tab.shows("#memory-banks [aria-current]", "nobody")
-    tab.shows("#memory-status", "Nothing is remembered here")
 
 
 def test_a_memory_is_corrected_forgotten_and_brought_back(tab: Tab) -> None:
@@ -72,33 +67,7 @@ def test_a_memory_is_corrected_forgotten_and_brought_back(tab: Tab) -> None:
     assert "The standup is at ten" in _texts(tab)
 
 
-def test_the_address_of_a_memory_that_is_gone_says_so(tab: Tab) -> None:
-    tab.page.locator(".memory a", has_text="standup").click()
-    tab.page.get_by_role("button", name="Forget it").click()
-    tab.page.locator("#memory-status", has_text="Forgotten.").wait_for()
-    tab.page.go_back()
-    tab.shows("#memory-one .lead", "no memory")
-    tab.page.locator("#memory-one a", has_text="All memories").click()
-    tab.page.locator(".memory", has_text="Paris").wait_for()
-    tab.faults[:] = [fault for fault in tab.faults if "404" not in fault]
-
-
-def test_a_bank_has_an_address_and_its_own_memories(tab: Tab) -> None:
-    page = tab.page
-    page.fill("#memory-bank", "alice")
-    page.press("#memory-bank", "Enter")
-    page.locator("#memory-status", has_text="Nothing is remembered here").wait_for()
-    page.fill("#memory-text", "Alice likes tea")
-    page.get_by_role("button", name="Keep it").click()
-    page.locator(".memory", has_text="Alice likes tea").wait_for()
-    assert page.url.endswith("#/memory/alice")
-    page.locator("#memory-banks [aria-current]", has_text="alice").wait_for()
-    page.locator("#memory-banks .chip", has_text="default").click()
-    tab.until("document.querySelectorAll('.memory').length === 2")
-    assert page.url.endswith("#/memory/default")
-
-
-def test_what_was_done_in_one_bank_is_taken_back_in_no_other(tab: Tab, space: Workspace) -> None:
+def test_undo_is_offered_only_in_its_own_bank(tab: Tab, space: Workspace) -> None:
     space.memory.bank("alice").put("Alice likes tea")
     page = tab.page
     tab.lead("#/memory/default")
@@ -111,29 +80,7 @@ def test_what_was_done_in_one_bank_is_taken_back_in_no_other(tab: Tab, space: Wo
     assert page.get_by_role("button", name="Undo").count() == 0
 
 
-def test_a_question_is_narrowed_as_the_timeline_is(tab: Tab, space: Workspace) -> None:
-    earlier = {"content": "Paris has a standup too", "context": "work", "timestamp": "2020-01-02T03:04:05Z"}
-    space.toolbox.call("retain", earlier, Caller("rest"))
-    page = tab.page
-    page.fill("#memory-q", "standup")
-    page.press("#memory-q", "Enter")
-    page.locator("#memory-status", has_text="2 memories, the best first").wait_for()
-    page.fill("#memory-until", "2020-12-31")
-    page.locator("#memory-status", has_text="1 memory, the best first").wait_for()
-    assert _texts(tab) == ["Paris has a standup too"]
-    page.fill("#memory-context", "home")
-    page.press("#memory-context", "Enter")
-    page.locator("#memory-status", has_text="Nothing stored answers this").wait_for()
-
-
-def test_what_was_noticed_in_a_text_is_shown_in_the_timeline(tab: Tab, space: Workspace) -> None:
-    text = "The key of staging is sk-abcdef0123456789abcdef0123456789"
-    space.toolbox.call("retain", {"content": text}, Caller("rest"))
-    tab.page.reload()
-    tab.page.locator(".memory", has_text="sk-abcdef").locator(".flag", has_text="secret").wait_for()
-
-
-def test_an_export_is_taken_in_with_all_that_it_holds(tab: Tab, space: Workspace, tmp_path: Path) -> None:
+def test_an_export_is_imported_completely(tab: Tab, space: Workspace, tmp_path: Path) -> None:
     page, bank = tab.page, space.memory.bank("default")
     bank.put(
         "The trip to Ghent",

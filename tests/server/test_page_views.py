@@ -1,6 +1,4 @@
-"""The page as a place to work: addresses, the document view, facets, sources that move, tools, the map, the
-truth when something is missing. In a real browser.
-"""
+"""The views of the page in a real browser: documents, facets, sources, tools, the map, errors."""
 
 import json
 import re
@@ -14,7 +12,6 @@ from kit import project, workspace
 from serving import Serve, Served, whole
 from tabs import Tab
 
-from ctx.indexing.status import Activity
 from ctx.workspace import Workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(300)]
@@ -55,16 +52,6 @@ NOTEBOOK = {
     "nbformat": 4,
     "nbformat_minor": 5,
 }
-SITE = """\
-connector = {name = "site", description = "Pages of a site"}
-function connector.scan(config)
-  local items = {}
-  for _, path in ipairs({"", "guide/a", "guide/b", "api/c"}) do
-    items[#items + 1] = {source_id = "https://docs.example.org/" .. path, title = path, body = "apples " .. path}
-  end
-  return items
-end
-"""
 DOCUMENTS = {
     "farm/notes.md": NOTES,
     "farm/yield.ipynb": json.dumps(NOTEBOOK),
@@ -117,31 +104,6 @@ def test_every_view_has_an_address_that_back_and_reload_keep(tab: Tab) -> None:
     page.locator("#view-map").wait_for(state="visible")
 
 
-def test_a_reload_shows_as_many_results_and_keeps_its_place_among_them(
-    browser: Any, serve: Serve, tmp_path: Path
-) -> None:
-    documents = {f"n{number}.md": f"# Note {number}\n\napples {number}\n" for number in range(50)}
-    with workspace(project(tmp_path, documents)) as many:
-        many.refresh([])
-        tab = Tab(browser, _serve(serve, many).base)
-        tab.search("apples")
-        tab.page.click("#more")
-        tab.until("document.querySelectorAll('.result').length === 40")
-        tab.page.evaluate("scrollTo(0, document.querySelectorAll('.result')[35].offsetTop)")
-        depth = tab.page.evaluate("scrollY")
-        tab.page.wait_for_timeout(100)  # the browser tells of a scroll with its next frame
-        tab.page.reload()
-        tab.until("document.querySelectorAll('.result').length === 40")
-        tab.until(f"Math.abs(scrollY - {depth}) < 2")
-        tab.close()
-
-
-def test_the_addresses_of_before_lead_to_the_same(tab: Tab) -> None:
-    tab.page.goto(tab.page.url.split("#")[0] + "?q=apples&mode=keyword")
-    tab.page.locator(".result").first.wait_for()
-    tab.until("location.href.endsWith('/#/search?q=apples&mode=keyword')")
-
-
 def test_a_document_is_rendered_with_its_outline(tab: Tab) -> None:
     _open(tab, "crates fridays", "Field notes")
     body = tab.page.locator("#document-body")
@@ -157,23 +119,6 @@ def test_a_document_is_rendered_with_its_outline(tab: Tab) -> None:
     assert outline.all_text_contents() == ["Field notes", "Harvest", "Storage"]
     outline.nth(1).click()
     tab.until("document.querySelector('#document-body .found')?.textContent === 'Harvest'")
-
-
-def test_every_place_of_a_document_with_the_words_is_a_click_away(tab: Tab) -> None:
-    _open(tab, "apples", "Field notes")
-    places = tab.page.locator("#document-side details").first
-    tab.shows("#document-side summary", "3 places have these words")
-    places.locator("a").nth(2).click()
-    tab.until("location.hash.includes('lines=26') || location.hash.includes('lines=28')")
-    tab.until("CSS.highlights.get('words')?.size >= 3")
-
-
-def test_a_notebook_is_markdown_and_code_has_line_numbers(tab: Tab) -> None:
-    _open(tab, "yield tree", "Yield")
-    assert tab.page.locator("#document-body em").text_content() == "per"
-    tab.page.go_back()
-    _open(tab, "count_crates", "crates.py")
-    assert tab.page.locator("#document-body .number").all_text_contents()[:2] == ["1", "2"]
 
 
 def test_results_are_counted_by_folder_and_kind_and_narrowed_to_them(tab: Tab) -> None:
@@ -192,63 +137,7 @@ def test_results_are_counted_by_folder_and_kind_and_narrowed_to_them(tab: Tab) -
     tab.until("document.querySelectorAll('.result').length === 4")
 
 
-def test_a_kind_is_the_same_in_capitals(browser: Any, serve: Serve, tmp_path: Path) -> None:
-    documents = {"README.MD": "# Apples\n", "notes.md": "# More apples\n", "apples.py": "apples = 1\n"}
-    with workspace(project(tmp_path, documents)) as space:
-        space.refresh([])
-        tab = Tab(browser, _serve(serve, space).base, "/#/search?q=apples")
-        chip = tab.page.get_by_role("group", name="Kind").locator("button", has_text="md")
-        assert chip.locator("small").text_content() == "2"
-        chip.click()
-        tab.until("document.querySelectorAll('.result').length === 2")
-        assert sorted(tab.titles()) == ["Apples", "More apples"]
-        tab.close()
-
-
-def test_pages_of_a_site_are_counted_by_the_folders_of_its_host(
-    browser: Any, serve: Serve, tmp_path: Path
-) -> None:
-    config = '[connectors.script.site]\npath = "site.lua"\n[embedding]\nprovider = "disabled"\n'
-    (tmp_path / "site.lua").write_text(SITE)
-    with workspace(project(tmp_path, config=config)) as space:
-        space.load_extensions()
-        space.refresh([])
-        tab = Tab(browser, _serve(serve, space).base, "/#/search?q=apples")
-        folders = tab.page.get_by_role("group", name="Folder")
-        folders.locator("bdi").first.wait_for()
-        chips = folders.locator("bdi").all_text_contents()
-        assert sorted(chips) == [f"https://docs.example.org/{folder}" for folder in ("", "api/", "guide/")]
-        folders.locator("button", has_text="guide/").click()
-        tab.until("document.querySelectorAll('.result').length === 2")
-        tab.close()
-
-
-def test_a_search_whose_words_stand_nowhere_says_so(browser: Any, serve: Serve, tmp_path: Path) -> None:
-    config = '[connectors.filesystem.docs]\nroot = "./docs"\n'
-    with workspace(project(tmp_path, DOCUMENTS, config)) as space:
-        space.refresh([])
-        tab = Tab(browser, _serve(serve, space).base)
-        tab.search("zzzqqq")
-        assert tab.titles()
-        assert "has any of these words" in tab.text("#status")
-        tab.search("apples")
-        tab.until("document.querySelector('#results mark')")
-        assert "has any of these words" not in tab.text("#status")
-        tab.close()
-
-
-def test_a_result_says_why_it_is_there(tab: Tab) -> None:
-    tab.search("apples")
-    tab.page.locator(".why summary").first.click()
-    words = tab.text(".why .bars")
-    assert re.search(r"Words\d+\.\d\d, rank 1score 1\.000", words), words
-    tab.search("count_crates")
-    tab.page.locator(".result", has_text="crates.py").locator(".why summary").click()
-    tab.shows(".why[open] .bars", "what it defines adds")
-    assert "{" not in tab.text(".why[open] .bars")
-
-
-def test_nothing_found_offers_a_way_out(tab: Tab) -> None:
+def test_no_results_offers_other_searches(tab: Tab) -> None:
     tab.lead("#/search?q=apples&mode=keyword&folder=nowhere/")
     way = tab.page.locator("#ways a")
     way.wait_for()
@@ -262,36 +151,7 @@ def test_nothing_found_offers_a_way_out(tab: Tab) -> None:
     tab.page.locator("#view-sources").wait_for(state="visible")
 
 
-def test_what_narrows_a_search_can_be_let_go_among_many_folders(
-    browser: Any, serve: Serve, tmp_path: Path
-) -> None:
-    documents = {f"folder{number}/apples.md": "# Apples\n" for number in range(12)}
-    with workspace(project(tmp_path, documents)) as space:
-        space.refresh([])
-        tab = Tab(browser, _serve(serve, space).base, "/#/search?q=apples&folder=nowhere/")
-        chip = tab.page.get_by_role("group", name="Folder").locator("[aria-pressed=true]")
-        chip.click()
-        tab.until("document.querySelectorAll('.result').length === 12")
-        tab.close()
-
-
-def test_on_a_phone_the_best_result_and_the_views_are_on_the_first_screen(
-    browser: Any, serve: Serve, space: Workspace
-) -> None:
-    tab = Tab(browser, _serve(serve, space).base, viewport={"width": 390, "height": 844})
-    tab.search("apples crates")
-    assert tab.page.locator(".result").first.bounding_box()["y"] < 844 * 0.6
-    rows = {each.bounding_box()["y"] for each in tab.page.locator(".tab:not([hidden])").all()}
-    assert len(rows) == 1
-    tab.page.set_viewport_size({"width": 360, "height": 400})  # a strip: Connect is behind its edge
-    tab.page.evaluate("scrollTo(0, 300)")
-    tab.lead("#/connect")
-    box = tab.page.locator("[data-view=connect]").bounding_box()
-    assert 0 <= box["x"] <= 360 - box["width"]
-    tab.close()
-
-
-def test_text_from_right_to_left_is_laid_out_so(tab: Tab) -> None:
+def test_right_to_left_text_is_laid_out_right_to_left(tab: Tab) -> None:
     _open(tab, "דף ראשי", "דף ראשי")
     directions = tab.page.evaluate(
         "['#document-title', '#document-body h2', '#document-body p', '#document-body table'].map("
@@ -322,37 +182,6 @@ def test_a_tool_is_called_by_a_form_and_shown_as_a_command(tab: Tab) -> None:
     tab.until("document.querySelector('#tool').textContent.includes('no tool called nothing')")
 
 
-SLOW_LISTS = """
-window.waits_ms = [];
-window.answered = 0;
-const sent = window.fetch;
-window.fetch = async (path, options) => {
-    const reply = await sent(path, options);
-    const wait_ms = path === "/tools/list" ? window.waits_ms.shift() : undefined;
-    if (wait_ms) await new Promise((done) => setTimeout(done, wait_ms));
-    if (wait_ms) setTimeout(() => window.answered++, 100);
-    return reply;
-};
-"""
-
-
-def test_a_half_filled_form_stays_when_the_list_of_tools_is_read_again(
-    browser: Any, serve: Serve, space: Workspace
-) -> None:
-    """Two askings at once, the second answered after the form was filled."""
-    tab = Tab(browser, _serve(serve, space).base, script=SLOW_LISTS)
-    tab.page.locator("#facts li").first.wait_for()
-    tab.page.wait_for_load_state("networkidle")
-    tab.page.evaluate("window.waits_ms = [1000, 3000]")
-    tab.lead("#/tools/search")
-    tab.lead("#/sources")
-    tab.lead("#/tools/search")
-    tab.page.fill("#field-query", "half a question")
-    tab.until("window.answered === 2")
-    assert tab.page.input_value("#field-query") == "half a question"
-    tab.close()
-
-
 def test_index_now_says_what_changed_and_what_was_left_out(
     browser: Any, serve: Serve, tmp_path: Path
 ) -> None:
@@ -368,46 +197,6 @@ def test_index_now_says_what_changed_and_what_was_left_out(
         card.get_by_text("1 skipped (binary, or without text)").wait_for()
         card.locator(".state", has_text="fresh").wait_for()
         tab.shows("#source-list .card", "Last indexedjust now")
-        tab.close()
-
-
-def test_a_run_shows_how_far_it_is(browser: Any, serve: Serve, tmp_path: Path) -> None:
-    with workspace(project(tmp_path, {"notes.md": "# Notes\n"})) as space:
-        space.indexer.activity = Activity("indexing", "filesystem:docs", 250, 1000)
-        tab = Tab(browser, _serve(serve, space).base, "/#/sources")
-        tab.page.locator("#work-words", has_text="Indexing filesystem:docs · 250 of 1,000").wait_for()
-        tab.until("document.getElementById('work-bar').position === 0.25")
-        space.indexer.activity = Activity()
-        tab.page.locator("#work").wait_for(state="hidden")
-        tab.close()
-
-
-def test_a_store_that_was_never_indexed_says_so(browser: Any, serve: Serve, tmp_path: Path) -> None:
-    with workspace(project(tmp_path, {"notes.md": "# Notes\n"})) as space:
-        tab = Tab(browser, _serve(serve, space).base)
-        tab.page.locator("#welcome-lead", has_text="Nothing is indexed yet").wait_for()
-        tab.search("apples")
-        tab.shows("#ways a", "Nothing is indexed yet: see Sources")
-        tab.close()
-
-
-def test_a_source_that_cannot_be_read_is_not_waited_for(browser: Any, serve: Serve, tmp_path: Path) -> None:
-    with workspace(project(tmp_path, {"notes.md": "# Notes\n"})) as space:
-        (tmp_path / "docs" / "notes.md").unlink()
-        (tmp_path / "docs").rmdir()
-        space.refresh([])
-        tab = Tab(browser, _serve(serve, space).base)
-        tab.shows("#welcome-lead", "filesystem:docs cannot be read")
-        tab.lead("#/sources")
-        tab.shows("#source-list .card", "Last run: failed")
-        tab.close()
-
-
-def test_a_source_without_documents_says_where_to_look(browser: Any, serve: Serve, tmp_path: Path) -> None:
-    with workspace(project(tmp_path, {"notes.unknown": "Notes\n"})) as space:
-        space.refresh([])
-        tab = Tab(browser, _serve(serve, space).base, "/#/sources")
-        tab.shows("#source-list .card", "look at root and include_globs")
         tab.close()
 
 
@@ -445,46 +234,6 @@ def test_a_server_that_is_gone_is_told_and_its_return_is_noticed(
     assert tab.titles() == ["Field notes"]
     tab.faults[:] = [fault for fault in tab.faults if "ERR_CONNECTION_REFUSED" not in fault]
     tab.close()
-
-
-def test_the_sources_read_last_are_shown_while_nobody_answers(
-    browser: Any, serve: Serve, space: Workspace
-) -> None:
-    tab = Tab(browser, _serve(serve, space).base)
-    tab.page.wait_for_selector("#facts li")
-    tab.page.route("**/*", lambda route: route.abort("connectionrefused"))
-    tab.lead("#/sources")
-    tab.shows("#down", "does not answer")
-    tab.shows("#source-list .card", "filesystem:docs")
-    tab.faults[:] = [fault for fault in tab.faults if "ERR_CONNECTION_REFUSED" not in fault]
-    tab.close()
-
-
-def test_when_a_source_was_indexed_goes_on_while_one_looks(
-    browser: Any, serve: Serve, space: Workspace
-) -> None:
-    clock = "window.later = 0; const now = Date.now; Date.now = () => now() + window.later;"
-    tab = Tab(browser, _serve(serve, space).base, "/#/sources", script=clock)
-    tab.page.wait_for_selector("#source-list .card")
-    tab.page.evaluate("window.later = 7_300_000")
-    tab.shows("#source-list .card", "Last indexed2 hours ago")
-    tab.close()
-
-
-def test_how_a_source_does_stands_in_one_line_beside_a_long_name(
-    browser: Any, serve: Serve, tmp_path: Path
-) -> None:
-    name = "the-handbook-of-all-departments-and-of-those-that-were"
-    config = f'[connectors.filesystem.{name}]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n'
-    with workspace(project(tmp_path, DOCUMENTS, config)) as space:
-        tab = Tab(browser, _serve(serve, space).base, "/#/sources", viewport={"width": 320, "height": 640})
-        state = tab.page.locator(".card .state", has_text="never indexed")
-        state.wait_for()
-        assert state.evaluate(
-            "badge => badge.getClientRects()[0].height < 2 * parseFloat(getComputedStyle(badge).fontSize)"
-        )
-        assert not tab.too_wide()
-        tab.close()
 
 
 def test_the_map_shows_documents_and_lights_what_is_searched(

@@ -1,60 +1,26 @@
-"""The runner: sockets, readiness, and how it stops."""
+"""Starting, announcing and stopping the server."""
 
-import asyncio
 import os
 import re
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 from faults import eventually
 from serving import Serve, failure, waiting
-from starlette.types import Receive, Scope, Send
 
 from ctx.errors import ConfigError, StoreError
 from ctx.server import run
-from ctx.server.app import Services, begin_behind_answers, create_app
+from ctx.server.app import Services, create_app
 from ctx.server.policy import ServerSettings
 from ctx.server.run import address, open_sockets
-from ctx.server.work import Work
 from ctx.tools.agents import Agents
 from ctx.tools.base import Toolbox
-
-
-class StreamEndpoint:
-    """An MCP endpoint whose replies never end."""
-
-    def __init__(self, work: Work) -> None:
-        pass
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = [(b"content-type", b"text/event-stream")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b": open\n\n", "more_body": True})
-        await asyncio.Event().wait()
-
-    @asynccontextmanager
-    async def lifespan(self) -> AsyncIterator[None]:
-        yield
-
-
-def test_a_stop_ends_an_open_stream(serve: Serve, services: Services) -> None:
-    served = serve(services._replace(mcp=StreamEndpoint))
-    with served.client.stream("POST", "/mcp") as stream:
-        chunks = stream.iter_text()
-        assert next(chunks) == ": open\n\n"
-        served.server.stop()
-        assert "".join(chunks) == ""
-        served.thread.join(60)
-        assert not served.thread.is_alive()
 
 
 def test_a_stop_with_a_running_call_answers_it_503(serve: Serve, toolbox: Toolbox, agents: Agents) -> None:
@@ -73,70 +39,10 @@ def test_a_stop_with_a_running_call_answers_it_503(serve: Serve, toolbox: Toolbo
     release.set()
 
 
-def test_a_client_that_leaves_behind_a_queue_of_requests_is_answered_to_none_of_them(
-    serve: Serve, toolbox: Toolbox, agents: Agents, caplog: pytest.LogCaptureFixture
-) -> None:
-    entered, release = waiting(toolbox)
-    served = serve(Services(toolbox, agents))
-    first = b"POST /tools/wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
-    with socket.create_connection((served.host, served.port)) as client:
-        client.sendall(first + b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50)
-        assert entered.wait(60)
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # leaves with a reset
-    state = served.server.server_state
-    eventually(lambda: not state.connections)
-    release.set()
-    eventually(lambda: not state.tasks)
-    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
-
-
-def test_start_comes_before_the_first_request_and_stop_after_the_last(
-    serve: Serve, services: Services
-) -> None:
-    order: list[str] = []
-    services.toolbox.observe(lambda call: order.append("call"))
-    served = serve(services._replace(start=lambda: order.append("start"), stop=lambda: order.append("stop")))
-    served.client.post("/tools/whoami", json={})
-    served.stop()
-    assert order == ["start", "call", "stop"]
-
-
-def test_what_grows_with_the_sources_begins_when_no_search_is_under_way(
-    services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ctx.server.app.FIRST_ANSWERS_S", 0.01)
-    release = threading.Event()
-    order: list[str] = []
-
-    def search() -> None:
-        release.wait(60)
-        order.append("answer")
-
-    async def serving() -> None:
-        work = Work()
-        answer = asyncio.create_task(work.searches.run(search))
-        await asyncio.sleep(0)  # the search has been accepted
-        beginning = asyncio.create_task(
-            begin_behind_answers(services._replace(begin=lambda: order.append("begin")), work)
-        )
-        await asyncio.sleep(0.1)
-        release.set()
-        await asyncio.gather(answer, beginning)
-        work.close()
-
-    asyncio.run(serving())
-    assert order == ["answer", "begin"]
-
-
 def test_a_busy_port_is_refused_with_the_mend() -> None:
     (first,) = open_sockets("127.0.0.1:0")
     with first, pytest.raises(ConfigError, match=r"in use by another program.*\[server\] bind"):
         open_sockets(address(first))
-
-
-def test_an_address_of_another_machine_is_refused() -> None:
-    with pytest.raises(ConfigError, match="cannot be bound"):
-        open_sockets("192.0.2.1:0")
 
 
 def test_localhost_is_not_shared_with_another_program() -> None:
@@ -147,42 +53,6 @@ def test_localhost_is_not_shared_with_another_program() -> None:
         pytest.skip("there is no IPv6 here")
     with stranger, pytest.raises(ConfigError, match=r"localhost:\d+ is in use by another program"):
         open_sockets(f"localhost:{stranger.getsockname()[1]}")
-
-
-def test_localhost_is_one_port_on_every_loopback_address() -> None:
-    opened = open_sockets("localhost:0")
-    try:
-        assert opened[0].getsockname()[0] == "127.0.0.1"
-        assert len({each.getsockname()[1] for each in opened}) == 1
-        assert {each.family for each in opened[1:]} <= {socket.AF_INET6}
-    finally:
-        for each in opened:
-            each.close()
-
-
-def _exchange(host: str, port: int, request: bytes) -> bytes:
-    with socket.create_connection((host, port), 10) as connection:
-        connection.sendall(request)
-        with connection.makefile("rb") as replies:
-            return replies.read()
-
-
-@pytest.mark.parametrize(
-    "request_bytes",
-    [
-        b"what is this\r\n\r\n",
-        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 700_000 + b"\r\n\r\n",
-        b"GET /" + b"x" * 700_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    ],
-)
-def test_what_is_no_request_is_400(serve: Serve, services: Services, request_bytes: bytes) -> None:
-    served = serve(services)
-    try:
-        reply = _exchange(served.host, served.port, request_bytes)
-    except ConnectionError:
-        reply = b""  # it hangs up on a head that is too large before all of it was sent
-    assert reply == b"" or reply.startswith(b"HTTP/1.1 400 ")
-    assert served.client.get("/health").status_code == 200
 
 
 def test_connections_beyond_the_limit_are_503(
@@ -227,15 +97,6 @@ print("returned", flush=True)
 """
 
 
-CLOSING = """
-def closing():
-    print("closing", flush=True)
-    sys.stdin.readline()
-
-
-if sys.argv"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("hook", ["start", "stop"])
 def test_a_stop_is_obeyed_whatever_hangs_also_where_sigint_is_ignored(tmp_path: Path, hook: str) -> None:
@@ -253,19 +114,6 @@ def test_a_stop_is_obeyed_whatever_hangs_also_where_sigint_is_ignored(tmp_path: 
             assert process.wait(60) == 0
         finally:
             process.kill()
-
-
-@pytest.mark.slow
-def test_a_process_that_was_asked_to_stop_does_not_wait_for_what_will_not_end(tmp_path: Path) -> None:
-    stuck = SCRIPT.replace('print("stopped", flush=True)', "time.sleep(600)")
-    with subprocess.Popen(
-        [sys.executable, "-c", stuck], stdout=subprocess.PIPE, text=True, cwd=tmp_path
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("Listening on ")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-        assert process.stdout.read() == "", "neither of the two came to its end"
 
 
 @pytest.mark.slow
@@ -295,52 +143,3 @@ def test_the_process_announces_itself_once_and_ends_with_0_on_a_signal(
     assert options == "stopped\nreturned\n"
     assert errors == ""
     assert process.returncode == 0
-
-
-@pytest.mark.slow
-def test_a_second_signal_tears_nothing_down_that_is_being_closed(tmp_path: Path) -> None:
-    script = SCRIPT.replace(
-        'stop=lambda: print("stopped", flush=True)',
-        "stop=closing",
-    ).replace("if sys.argv", CLOSING)
-    with subprocess.Popen(
-        [sys.executable, "-c", script, "60"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-    ) as process:
-        assert process.stdout is not None
-        try:
-            assert process.stdout.readline().startswith("Listening on ")
-            process.send_signal(signal.SIGINT)
-            assert process.stdout.readline() == "closing\n"
-            process.send_signal(signal.SIGINT)
-            output, errors = process.communicate("go on\n", timeout=60)
-        finally:
-            process.kill()
-    assert (output, errors, process.returncode) == ("returned\n", "", 0)
-
-
-def test_a_stop_right_behind_the_announcement_is_a_whole_one() -> None:
-    steps: list[str] = []
-    services = Services(Toolbox(), Agents(), stop=lambda: steps.append("stopped"))
-    [opened] = run.open_sockets("127.0.0.1:0")
-    server = run.HttpServer(
-        create_app(services, ServerSettings()), [opened], announce=lambda address: server.stop()
-    )
-    server.run()
-    assert steps == ["stopped"]
-
-
-def test_space_around_the_value_of_a_header_is_no_part_of_it(serve: Serve, services: Services) -> None:
-    served = serve(services)
-    with socket.create_connection((served.host, served.port), timeout=60) as connection:
-        connection.sendall(
-            b"GET /health HTTP/1.1\r\nhost:  \t localhost \t \r\nx-request-id:   asked-for-this \r\n"
-            b"connection: close\r\n\r\n"
-        )
-        reply = b"".join(iter(lambda: connection.recv(65536), b""))
-    assert reply.startswith(b"HTTP/1.1 200")
-    assert b"x-request-id: asked-for-this\r\n" in reply

@@ -1,15 +1,13 @@
-"""The lanes of a server: nobody's calls keep somebody else's from a thread."""
+"""Queues of the server: slow calls of one caller block nobody else."""
 
 import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any, cast
 
-import pytest
-
-from ctx.errors import Busy, NotFound
+from ctx.errors import NotFound
 from ctx.items import SourceStatus
-from ctx.server.work import Lane, Work
+from ctx.server.work import Work
 from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt, inline_agent
 from ctx.tools.base import Annotations, Tool, Toolbox
 from ctx.tools.builtin import get_tool, sources_tool
@@ -39,85 +37,6 @@ async def until(claim: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not claim():  # noqa: ASYNC110 - what it waits for happens in threads
             await asyncio.sleep(0.001)
-
-
-def start(lane: Lane, jam: Jam, count: int, share: tuple[str, str]) -> list["asyncio.Task[str]"]:
-    return [asyncio.create_task(lane.run(jam, share)) for _ in range(count)]
-
-
-def test_one_tool_has_half_of_the_threads_and_another_answers_meanwhile() -> None:
-    async def scene() -> None:
-        lane, jam = Lane("script", 8, 40), Jam()
-        calls = start(lane, jam, 20, ("loop", "eve"))
-        await until(lambda: jam.running == 4)
-        assert await lane.run(lambda: "at once", ("quick", "ann")) == "at once"
-        assert jam.running == 4
-        jam.end()
-        assert await asyncio.gather(*calls) == ["late"] * 20
-        assert lane.unfinished == 0
-        lane.close()
-
-    asyncio.run(scene())
-
-
-def test_one_caller_with_many_tools_has_three_quarters_of_the_threads() -> None:
-    async def scene() -> None:
-        lane, jam = Lane("script", 8, 40), Jam()
-        calls = [call for name in "abcdef" for call in start(lane, jam, 2, (name, "eve"))]
-        await until(lambda: jam.running == 6)
-        assert await lane.run(lambda: "at once", ("a", "ann")) == "at once"
-        jam.end()
-        assert await asyncio.gather(*calls) == ["late"] * 12
-        lane.close()
-
-    asyncio.run(scene())
-
-
-def test_a_flood_fills_its_own_share_of_the_queue_and_no_more() -> None:
-    async def scene() -> None:
-        lane, jam = Lane("script", 8, 16), Jam()
-        calls = start(lane, jam, 12, ("loop", ""))
-        await until(lambda: lane.unfinished == 12)
-        with pytest.raises(Busy, match="of this tool"):
-            await lane.run(jam, ("loop", ""))
-        assert await lane.run(lambda: "at once", ("quick", "")) == "at once"
-        jam.end()
-        assert await asyncio.gather(*calls) == ["late"] * 12
-        lane.close()
-
-    asyncio.run(scene())
-
-
-def test_a_call_given_up_while_it_waits_for_its_share_is_never_made() -> None:
-    async def scene() -> None:
-        lane, jam = Lane("script", 4, 16), Jam()
-        calls = start(lane, jam, 2, ("loop", "eve"))
-        await until(lambda: jam.running == 2)
-        waiting = start(lane, jam, 2, ("loop", "eve"))
-        await until(lambda: lane.unfinished == 4)
-        waiting[0].cancel()
-        await until(lambda: lane.unfinished == 3)
-        jam.end()
-        assert await asyncio.gather(*calls, waiting[1]) == ["late"] * 3
-        assert jam.running == 3
-        assert lane.unfinished == 0
-        lane.close()
-
-    asyncio.run(scene())
-
-
-def test_a_lane_that_closes_lets_go_of_who_waits_for_a_share() -> None:
-    async def scene() -> None:
-        lane, jam = Lane("script", 4, 16), Jam()
-        calls = start(lane, jam, 3, ("loop", "eve"))
-        await until(lambda: lane.unfinished == 3)
-        lane.close()
-        with pytest.raises(Busy, match="stopping"):
-            await calls[2]
-        jam.end()
-        assert await asyncio.gather(*calls[:2]) == ["late"] * 2
-
-    asyncio.run(scene())
 
 
 def test_hung_scripts_keep_neither_a_search_nor_an_inline_agent_from_an_answer() -> None:

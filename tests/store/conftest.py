@@ -1,4 +1,4 @@
-"""The catalogs that the contract is held to. Another implementation joins by a line in CATALOGS."""
+"""The catalogs that the contract tests run on. Add another in CATALOGS."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,14 +1,13 @@
-"""What every catalog does with documents, sources and writers; which there are is in conftest.py."""
+"""The contract of every catalog: documents, sources and writers. conftest.py lists the catalogs."""
 
 import random
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from store_tree import MODEL, documents_of, embed_pending, follow, make, tree, vector_of
+from store_tree import MODEL, documents_of, make, vector_of
 
 from ctx.code.symbols import Definition
 from ctx.errors import StoreError
@@ -58,95 +57,6 @@ def test_a_document_comes_back_as_it_was_put(catalog: Catalog) -> None:
     )
 
 
-def test_an_unknown_document_is_none_and_unknown_chunks_are_left_out(catalog: Catalog) -> None:
-    catalog.put_documents([make("filesystem", "a.md", ["one"])])
-    _, (chunk_no,) = numbers_of(catalog, "filesystem", "a.md")
-    assert catalog.document("00000000-0000-0000-0000-000000000000") is None
-    assert catalog.chunk_rows([chunk_no, chunk_no + 1_000]).keys() == {chunk_no}
-    assert catalog.chunk_rows([]) == {}
-
-
-def test_a_span_of_numbers_gives_the_chunks_of_its_document_alone(catalog: Catalog) -> None:
-    catalog.put_documents([make("filesystem", "a.md", ["one", "two"]), make("filesystem", "b.md", ["three"])])
-    first, chunk_nos = numbers_of(catalog, "filesystem", "a.md")
-    second, (other,) = numbers_of(catalog, "filesystem", "b.md")
-    around = min(*chunk_nos, other) - 1, max(*chunk_nos, other) + 2
-    assert catalog.span_rows([(first, *around)]).keys() == set(chunk_nos)
-    assert catalog.span_rows([(first, chunk_nos[1], other + 1), (second, *around)]).keys() == {
-        chunk_nos[1],
-        other,
-    }
-    assert catalog.span_rows([(first, other, other + 1), (first + 1_000, *around)]) == {}
-    assert catalog.span_rows([]) == {}
-
-
-def test_many_chunks_are_looked_up_at_once(catalog: Catalog) -> None:
-    catalog.put_documents([make("filesystem", f"{n}.md", [f"text {n}", "more"]) for n in range(1200)])
-    stored = list(catalog.export())
-    numbers = [no for each in stored for no in each.chunk_nos]
-    rows = catalog.chunk_rows(numbers)
-    assert len(rows) == 2400
-    spans = [(each.document_no, each.chunk_nos[0], each.chunk_nos[-1] + 1) for each in stored]
-    assert catalog.span_rows(spans) == rows
-
-
-def test_a_document_that_is_rewritten_while_its_chunks_are_read_is_given_as_it_was(tmp_path: Path) -> None:
-    with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog:
-        catalog.put_documents([make("filesystem", "a.md", ["one", "two, and longer"])])
-        number, chunk_nos = numbers_of(catalog, "filesystem", "a.md")
-        assert len(catalog.chunk_rows(chunk_nos)) == 2
-        rewritten: list[str] = []
-
-        def rewrite(statement: str) -> None:
-            if "FROM document" in statement and not rewritten:  # its chunks have been read
-                rewritten.append(statement)
-                catalog.put_documents([make("filesystem", "a.md", ["quite another text", "x"])])
-
-        (reader,) = catalog._idle
-        reader.set_trace_callback(rewrite)
-        rows = catalog.span_rows([(number, chunk_nos[0], chunk_nos[-1] + 1)])
-        reader.set_trace_callback(None)
-        assert len(rewritten) == 1
-        assert [row.text for row in rows.values()] == ["one", "two, and longer"]
-        _, chunk_nos = numbers_of(catalog, "filesystem", "a.md")
-        assert [row.text for row in catalog.chunk_rows(chunk_nos).values()] == ["quite another text", "x"]
-
-
-def test_fingerprints_and_content_hashes_are_those_of_one_source(catalog: Catalog) -> None:
-    ours, theirs = make("filesystem", "a.md", ["one"]), make("git:x", "a.md", ["two"])
-    catalog.put_documents([ours, theirs])
-    assert catalog.fingerprints("filesystem") == {"a.md": ours[0].fingerprint}
-    assert catalog.fingerprints("git:x") == {"a.md": theirs[0].fingerprint}
-    assert catalog.fingerprints("nobody") == {}
-    assert catalog.content_hashes("git:x", ["a.md", "b.md"]) == {"a.md": theirs[0].content_hash}
-    assert catalog.content_hashes("nobody", ["a.md"]) == {}
-
-
-def test_fingerprints_below_some_places_are_those_of_a_file_or_of_a_folder_and_its_own(
-    catalog: Catalog,
-) -> None:
-    paths = ("a", "a.md", "a/b.md", "a/c/d.md", "a0", "b/e.md")
-    documents = {path: make("filesystem", path, [path]) for path in paths}
-    catalog.put_documents([*documents.values(), make("git:x", "a/b.md", ["theirs"])])
-    for below, expected in (
-        (["a"], ("a", "a/b.md", "a/c/d.md")),
-        (["a/c", "a.md"], ("a/c/d.md", "a.md")),
-        (["nowhere"], ()),
-        ([], ()),
-    ):
-        prints = {path: documents[path][0].fingerprint for path in expected}
-        assert catalog.fingerprints("filesystem", below) == prints
-
-
-def test_the_chunks_of_a_document_are_known_by_its_number(catalog: Catalog) -> None:
-    catalog.put_documents(
-        [make("filesystem", "a.md", ["one"]), make("filesystem", "b.md", ["two", "three", "four"])]
-    )
-    for stored in catalog.export():
-        assert list(catalog.chunks_of(stored.document_no)) == list(stored.chunk_nos)
-    assert list(catalog.chunks_of(10_000)) == []
-
-
 def test_metadata_that_is_no_json_is_refused_and_nothing_written(catalog: Catalog) -> None:
     document, chunks = make("filesystem", "a.md", ["one"])
     with pytest.raises(StoreError, match="metadata is not JSON"):
@@ -165,17 +75,6 @@ def test_a_replaced_document_keeps_its_number_and_its_old_chunks_are_gone(catalo
     assert catalog.stats()["chunks"] == 4
 
 
-def test_a_document_with_the_same_chunks_keeps_their_numbers(catalog: Catalog) -> None:
-    document, chunks = make("filesystem", "a.md", ["one", "two"])
-    catalog.put_documents([(document, chunks)])
-    before = numbers_of(catalog, "filesystem", "a.md")
-    seq = catalog.put_documents([(document._replace(source_url="https://example.org", updated_ms=9), chunks)])
-    assert numbers_of(catalog, "filesystem", "a.md") == before
-    assert [stored.document.source_url for stored in catalog.documents_since(seq - 1)] == [
-        "https://example.org"
-    ]
-
-
 def test_numbers_are_never_used_again(catalog: Catalog) -> None:
     catalog.put_documents([make("filesystem", "a.md", ["one", "two"])])
     document_no, chunk_nos = numbers_of(catalog, "filesystem", "a.md")
@@ -186,46 +85,12 @@ def test_numbers_are_never_used_again(catalog: Catalog) -> None:
     assert not set(other_nos) & set(chunk_nos)
 
 
-def test_a_document_that_comes_twice_in_a_batch_counts_as_it_comes_last(catalog: Catalog) -> None:
-    catalog.put_documents([make("filesystem", "a.md", ["old", "older"]), make("filesystem", "a.md", ["new"])])
-    assert catalog.stats()["documents"] == 1
-    _, numbers = numbers_of(catalog, "filesystem", "a.md")
-    assert [row.text for row in catalog.chunk_rows(numbers).values()] == ["new"]
-
-
-def test_a_document_without_chunks_is_a_document(catalog: Catalog) -> None:
-    document, _ = make("filesystem", "empty.md", [])
-    catalog.put_documents([(document, [])])
-    stored = catalog.document(document.id)
-    assert stored is not None
-    assert stored.chunk_nos == ()
-    assert [entry.document_no for entry in catalog.documents_since(0)] == [stored.document_no]
-
-
 def test_a_text_that_is_not_unicode_stores_nothing_of_its_batch(catalog: Catalog) -> None:
     unsound = make("filesystem", "bad.md", ["lone \ud800 surrogate"])[0]
     with pytest.raises(StoreError, match="surrogate"):
         catalog.put_documents([make("filesystem", "good.md", ["fine"]), (unsound, [])])
     assert catalog.fingerprints("filesystem") == {}
     assert catalog.seq() == 0
-
-
-def test_a_number_that_is_too_large_is_refused(catalog: Catalog) -> None:
-    with pytest.raises(StoreError, match="larger"):
-        catalog.put_documents([make("filesystem", "a", ["one"], updated_ms=1 << 70)])
-    assert catalog.fingerprints("filesystem") == {}
-
-
-def test_deleting_takes_what_is_named_and_passes_over_the_unknown(catalog: Catalog) -> None:
-    catalog.put_documents([make("filesystem", name, [name]) for name in ("a", "b", "c")])
-    seq = catalog.seq()
-    assert catalog.delete_documents("filesystem", ["nothing"]) == seq
-    assert catalog.delete_documents("nobody", ["a"]) == seq
-    departed = numbers_of(catalog, "filesystem", "b")[0]
-    assert catalog.delete_documents("filesystem", ["b", "nothing"]) == seq + 1
-    assert catalog.fingerprints("filesystem").keys() == {"a", "c"}
-    assert list(catalog.deletions_since(seq)) == [(seq + 1, departed)]
-    assert list(catalog.deletions_since(seq + 1)) == []
 
 
 def test_forgetting_a_source_takes_all_of_it_and_nothing_else(catalog: Catalog) -> None:
@@ -242,43 +107,7 @@ def test_forgetting_a_source_takes_all_of_it_and_nothing_else(catalog: Catalog) 
     assert catalog.stats()["chunks"] == 1
 
 
-# -- what a projection reads ---------------------------------------------------------------------------------
-def test_every_write_that_a_projection_must_apply_takes_the_next_number(catalog: Catalog) -> None:
-    assert catalog.seq() == 0
-    assert catalog.put_documents([]) == 0
-    assert catalog.put_documents([make("filesystem", "a", ["one"])]) == 1
-    assert catalog.touch_documents([("filesystem", "a", "other", 2_000)]) == 2
-    catalog.record_run("filesystem", Run(1, True, None, None, "s"))
-    assert catalog.seq() == 2
-    [(hashed, _)] = catalog.pending_texts(MODEL, 10)
-    assert catalog.put_embeddings(MODEL, [(hashed, vector_of(hashed))]) == 3
-    assert catalog.put_embeddings(MODEL, [(hashed, vector_of(hashed))]) == 3
-    assert catalog.delete_documents("filesystem", ["a"]) == 4
-    assert catalog.seq() == 4
-
-
-def test_an_empty_batch_is_no_write_and_says_how_far_the_writes_are(catalog: Catalog) -> None:
-    seq = catalog.put_documents([make("filesystem", "a.md", ["one"])])
-    assert catalog.put_documents([]) == seq
-    assert catalog.touch_documents([]) == seq
-    assert catalog.put_embeddings(MODEL, []) == seq
-    assert catalog.seq() == seq
-
-
-def test_documents_come_in_the_order_of_their_last_write(catalog: Catalog) -> None:
-    catalog.put_documents([make("filesystem", f"{n}", [f"text {n}"]) for n in range(450)])
-    middle = catalog.put_documents([make("filesystem", "7", ["new seven"])])
-    catalog.put_documents([make("filesystem", "450", ["last"])])
-    names = [stored.document.source_id for stored in catalog.documents_since(0)]
-    assert len(names) == 451
-    assert names[-2:] == ["7", "450"]
-    assert [stored.document.source_id for stored in catalog.documents_since(middle)] == ["450"]
-    assert [
-        (stored.seq, stored.document_no, stored.chunk_nos) for stored in catalog.documents_since(0)
-    ] == list(catalog.chunks_since(0))
-
-
-def test_a_touch_moves_the_time_and_tells_projections_only_when_it_does(catalog: Catalog) -> None:
+def test_a_touch_reaches_indexes_only_if_the_time_changed(catalog: Catalog) -> None:
     catalog.put_documents(
         [make("filesystem", "a", ["one"], updated_ms=5), make("filesystem", "b", ["two"], updated_ms=5)]
     )
@@ -296,37 +125,6 @@ def test_a_touch_moves_the_time_and_tells_projections_only_when_it_does(catalog:
     assert catalog.fingerprints("filesystem") == {"a": "newer", "b": "b2"}
 
 
-def test_what_was_just_written_is_what_the_file_holds(catalog: Catalog) -> None:
-    catalog.put_documents(
-        [
-            make("filesystem", "b", ["one", "two"]),
-            make("filesystem", "a", ["three"], metadata={"tags": ("x", "y")}),
-        ]
-    )
-    assert list(catalog.documents_since(0)) == list(
-        catalog.documents_since(0)
-    )  # the first from memory, the second read
-    seq = catalog.put_documents(
-        [make("filesystem", "c", ["new"]), make("filesystem", "b", ["one", "changed"])]
-    )
-    assert list(catalog.documents_since(seq - 1)) == list(catalog.documents_since(seq - 1))
-
-
-def test_what_was_just_written_hides_no_earlier_and_no_later_write(catalog: Catalog) -> None:
-    def names(seq: int) -> list[str]:
-        return [stored.document.source_id for stored in catalog.documents_since(seq)]
-
-    catalog.put_documents([make("filesystem", "a", ["one"])])
-    catalog.put_documents([make("filesystem", "b", ["two"])])
-    assert names(0) == ["a", "b"]
-    catalog.put_documents([make("filesystem", "c", ["three"]), make("filesystem", "d", ["four"])])
-    catalog.delete_documents("filesystem", ["d"])
-    assert names(2) == ["c"]
-    catalog.put_documents([make("filesystem", "e", ["five"], updated_ms=1)])
-    catalog.touch_documents([("filesystem", "e", "print", 9)])
-    assert [stored.document.updated_ms for stored in catalog.documents_since(4)] == [9]
-
-
 def test_reading_goes_on_while_documents_are_written(catalog: Catalog) -> None:
     catalog.put_documents([make("filesystem", f"{n:03}", [f"text {n}"]) for n in range(500)])
     entries = []
@@ -338,34 +136,6 @@ def test_reading_goes_on_while_documents_are_written(catalog: Catalog) -> None:
     assert entries[-1] == "499"
     assert entries.count("499") == 1
     assert "498" not in entries
-
-
-def test_the_history_is_the_same_until_what_was_written_is_not(catalog: Catalog) -> None:
-    start = catalog.history(0)
-    assert start is not None
-    first = catalog.put_documents([make("filesystem", "a", ["one"])])
-    history_then = catalog.history(first)
-    assert history_then is not None
-    catalog.put_documents([make("filesystem", "b", ["two"])])
-    assert catalog.history(0) == start
-    assert catalog.history(first) == history_then
-    assert catalog.history(first + 2) is None
-
-
-def test_the_export_is_ordered_by_source_and_place(catalog: Catalog) -> None:
-    catalog.put_documents([make(source, name, [name]) for source in ("z", "a") for name in ("2", "10", "1")])
-    order = [(stored.document.source, stored.document.source_id) for stored in catalog.export()]
-    assert order == [("a", "1"), ("a", "10"), ("a", "2"), ("z", "1"), ("z", "10"), ("z", "2")]
-
-
-# -- sources -------------------------------------------------------------------------------------------------
-def test_the_last_run_is_remembered(catalog: Catalog) -> None:
-    assert catalog.last_run("filesystem") is None
-    run = Run(123, False, "the folder is not there", "abc123", "signature")
-    catalog.record_run("filesystem", run)
-    assert catalog.last_run("filesystem") == run
-    catalog.record_run("filesystem", run._replace(ok=True, note=None))
-    assert catalog.last_run("filesystem") == run._replace(ok=True, note=None)
 
 
 def test_statuses_tell_what_is_there_and_how_fresh(catalog: Catalog) -> None:
@@ -404,33 +174,6 @@ def test_statuses_tell_what_is_there_and_how_fresh(catalog: Catalog) -> None:
     )
     assert git.oldest_pending_ms is not None
     assert (stray.name, stray.configured, stray.doc_count) == ("old", False, 1)
-
-
-def test_pending_is_counted_by_source_before_and_after_the_first_embedding(catalog: Catalog) -> None:
-    def pending() -> dict[str, int]:
-        return {status.name: status.pending for status in catalog.statuses(MODEL, [])}
-
-    catalog.put_documents([make("a", "1", ["one", "two"]), make("b", "1", ["three"])])
-    assert pending() == {"a": 2, "b": 1}
-    first = catalog.pending_texts(MODEL, 1)[0][0]
-    catalog.put_embeddings(MODEL, [(first, vector_of(first))])
-    assert pending() == {"a": 1, "b": 1}
-    embed_pending(catalog)
-    assert pending() == {"a": 0, "b": 0}
-    assert all(status.oldest_pending_ms is None for status in catalog.statuses(MODEL, []))
-    assert all(status.pending == 0 for status in catalog.statuses(None, []))
-
-
-# -- as a whole ----------------------------------------------------------------------------------------------
-def test_runs_over_a_changing_tree_end_as_a_clean_build(catalog: Catalog, tmp_path: Path) -> None:
-    for version in range(12):
-        follow(catalog, None, version)
-    clean = SqliteCatalog(str(tmp_path / "clean.db"))
-    with clean:
-        clean.put_documents(list(tree(11).values()))
-        assert documents_of(catalog) == documents_of(clean)
-        assert catalog.stats()["chunks"] == clean.stats()["chunks"]
-    assert catalog.pending_count(MODEL) == 0
 
 
 def test_threads_write_and_read_at_once_and_nothing_is_lost(catalog: Catalog) -> None:
@@ -487,7 +230,7 @@ _ALL_TABLES = "document, body, chunk, model, embedding, pending, deletion, sourc
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=_STEPS)
-def test_any_sequence_of_writes_leaves_what_a_dictionary_would(
+def test_any_sequence_of_writes_matches_a_dictionary(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]
 ) -> None:
     with SqliteCatalog(str(tmp_path_factory.mktemp("sequence") / "ctx.db")) as catalog:
@@ -495,7 +238,7 @@ def test_any_sequence_of_writes_leaves_what_a_dictionary_would(
 
 
 @pytest.mark.cluster
-def test_so_does_any_sequence_in_a_database(database_url: str) -> None:
+def test_any_sequence_of_writes_in_postgresql_matches_a_dictionary(database_url: str) -> None:
     from ctx.cluster.catalog import PostgresCatalog
 
     @settings(max_examples=15, deadline=None)

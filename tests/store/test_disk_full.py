@@ -1,4 +1,4 @@
-"""A disk that is full: a clear error, nothing half done, and all is well once there is room again."""
+"""A full disk: a clear error, nothing half done, and recovery once there is room."""
 
 import os
 import subprocess
@@ -88,20 +88,6 @@ def test_a_full_disk_leaves_the_index_as_it_was_published_and_the_next_catch_up_
         with LocalIndex(str(tmp_path / "clean"), lambda: (MODEL, DIM), writable=True) as clean:
             clean.catch_up(catalog)
             assert portrait(catalog, clean) == portrayed
-
-
-def test_a_full_disk_fails_the_vectors_alone_too(small_disk: Path, tmp_path: Path) -> None:
-    index = LocalIndex(str(small_disk / "index"), lambda: (MODEL, DIM), writable=True)
-    with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog, index:
-        catalog.put_documents([make("s", f"{n}", [f"text {n}", f"more {n}"]) for n in range(400)])
-        index.catch_up(catalog)
-        filler = fill(small_disk, leave_kb=12)
-        embed_pending(catalog)
-        with pytest.raises(StoreError, match="cannot be written"):
-            index.catch_up(catalog)
-        filler.unlink()
-        index.catch_up(catalog)
-        assert len(index.semantic(vector_of(b"x"), Filters(), 10_000)) == 800
 
 
 def test_a_store_cannot_be_made_on_a_full_disk_and_the_error_says_so(small_disk: Path) -> None:

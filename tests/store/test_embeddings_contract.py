@@ -1,6 +1,4 @@
-"""What every catalog does with embeddings: what awaits one, what has one, and the vectors as they come
-back.
-"""
+"""The contract of every catalog for embeddings: pending texts and stored vectors."""
 
 import numpy as np
 import pytest
@@ -8,7 +6,6 @@ from store_tree import DIM, MODEL, embed_pending, make, vector_of
 
 from ctx.errors import StoreError
 from ctx.identity import embedding_text, text_hash
-from ctx.store import embeddings
 from ctx.store.base import Catalog
 
 
@@ -34,34 +31,6 @@ def test_pending_texts_come_once_each_and_oldest_first(catalog: Catalog) -> None
     assert catalog.pending_texts(MODEL, 0) == []
 
 
-def test_pending_texts_are_those_of_the_chunks_that_are_named_in_their_order(catalog: Catalog) -> None:
-    catalog.put_documents([make("a", "a.md", ["one", "two", "three"]), make("a", "b.md", ["four"])])
-    for covered in ([], ["two"]):
-        texts = dict(catalog.pending_texts(MODEL, 10))
-        hashes = {text.rsplit("\n")[-1]: digest for digest, text in texts.items()}
-        catalog.put_embeddings(MODEL, [(hashes[word], vector_of(hashes[word])) for word in covered])
-        remainder = [chunk.chunk_no for chunk in catalog.pending_chunks(MODEL)]
-        assert [text for _, text in catalog.pending_texts(MODEL, 10, remainder[::-1])] == [
-            text for _, text in reversed(catalog.pending_texts(MODEL, 10))
-        ]
-        assert len(catalog.pending_texts(MODEL, 2, remainder[::-1])) == 2
-        assert catalog.pending_texts(MODEL, 10, []) == catalog.pending_texts(MODEL, 10, [4711]) == []
-        assert catalog.awaiting(MODEL, [1, 2, 3, 4]) == frozenset(remainder)
-    assert len(remainder) == 3
-
-
-def test_pending_chunks_say_how_deep_they_are_and_how_old(catalog: Catalog) -> None:
-    catalog.put_documents([make("a", "a.md", ["one", "two"], updated_ms=7_000)])
-    for _ in range(2):  # before and after the model is known
-        chunks = list(catalog.pending_chunks(MODEL))
-        assert [chunk.ordinal for chunk in chunks][-1] == 1
-        assert {chunk.updated_ms for chunk in chunks} == {7_000}
-        assert list(catalog.pending_chunks(MODEL, chunks[-1].chunk_no)) == []
-        assert list(catalog.pending_chunks(MODEL, chunks[-1].chunk_no - 1)) == chunks[-1:]
-        first = catalog.pending_texts(MODEL, 1)[0][0]
-        catalog.put_embeddings(MODEL, [(first, vector_of(first))])
-
-
 def test_a_text_that_was_embedded_once_is_not_pending_wherever_it_comes_again(catalog: Catalog) -> None:
     catalog.put_documents([make("filesystem", "a", ["same"], title="t")])
     embed_pending(catalog)
@@ -69,20 +38,6 @@ def test_a_text_that_was_embedded_once_is_not_pending_wherever_it_comes_again(ca
     catalog.put_documents([make("git:x", "elsewhere", ["same", "new"], title="t")])
     assert catalog.pending_count(MODEL) == 1
     assert [text for _, text in catalog.pending_texts(MODEL, 9)] == ["t > Part 1\nnew"]
-
-
-def test_what_is_gone_is_no_longer_pending(catalog: Catalog) -> None:
-    catalog.put_documents([make("filesystem", name, [name, f"more {name}"]) for name in ("a", "b", "c")])
-    first = catalog.pending_texts(MODEL, 1)[0][0]
-    catalog.put_embeddings(MODEL, [(first, vector_of(first))])
-    catalog.delete_documents("filesystem", ["b"])
-    catalog.put_documents([make("filesystem", "c", ["something else"])])
-    assert catalog.pending_count(MODEL) == 2
-    assert [text for _, text in catalog.pending_texts(MODEL, 9)] == [
-        "a > Part 1\nmore a",
-        "c\nsomething else",
-    ]
-    assert [status.pending for status in catalog.statuses(MODEL, [])] == [2]
 
 
 def test_models_do_not_share_embeddings(catalog: Catalog) -> None:
@@ -146,49 +101,6 @@ def test_vectors_come_back_with_their_chunks_to_a_thousandth_of_cosine(catalog: 
             assert float(vector @ vector_of(chunk.text_hash)) > 0.999
 
 
-def test_vectors_since_gives_what_was_embedded_or_whose_document_was_written_later(catalog: Catalog) -> None:
-    def since(seq: int) -> set[str]:
-        numbers = [int(no) for batch in catalog.vectors_since(MODEL, seq) for no in batch.chunk_nos]
-        return {row.text for row in catalog.chunk_rows(numbers).values()}
-
-    catalog.put_documents([make("filesystem", "a", ["one"]), make("filesystem", "b", ["two"])])
-    assert since(0) == set()
-    embed_pending(catalog)
-    first = catalog.seq()
-    assert since(0) == {"one", "two"}
-    assert since(first) == set()
-    catalog.touch_documents([("filesystem", "a", "print", 77)])
-    assert since(first) == {"one"}
-    catalog.put_documents([make("filesystem", "c", ["three"])])
-    second = catalog.seq()
-    assert since(second) == set()
-    embed_pending(catalog)
-    assert since(second) == {"three"}
-
-
-def test_vectors_go_on_behind_any_batch_and_none_is_passed_over(
-    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(embeddings, "_VECTORS", 5)
-    catalog.put_documents([make("filesystem", f"{n}", [f"text {n}", "shared", "more"]) for n in range(6)])
-    embed_pending(catalog, batch=3)
-    since = catalog.seq()
-    catalog.put_documents([make("git:x", f"{n}", [f"late {n}", "shared", f"last {n}"]) for n in range(5)])
-    catalog.put_documents([make("filesystem", "new", ["fresh"])])
-    embed_pending(catalog, batch=3)
-    for seq in (0, since, catalog.seq() - 2):
-        batches = list(catalog.vectors_since(MODEL, seq))
-        whole = {int(no) for batch in batches for no in batch.chunk_nos}
-        for count, batch in enumerate(batches, start=1):
-            before = {int(no) for earlier in batches[:count] for no in earlier.chunk_nos}
-            behind = [list(b.chunk_nos) for b in catalog.vectors_since(MODEL, seq, batch.position)]
-            after = {int(no) for nos in behind for no in nos}
-            assert before | after == whole
-            assert sum(map(len, behind)) <= sum(len(b.sources) for b in batches[count:]) + 3, (
-                "no more comes twice than a document has"
-            )
-
-
 @pytest.mark.parametrize(
     "vector",
     [
@@ -199,34 +111,9 @@ def test_vectors_go_on_behind_any_batch_and_none_is_passed_over(
     ],
     ids=["not a number", "zero", "too long", "infinite"],
 )
-def test_a_vector_that_is_no_direction_is_refused(catalog: Catalog, vector: np.ndarray) -> None:
+def test_an_invalid_vector_is_refused(catalog: Catalog, vector: np.ndarray) -> None:
     catalog.put_documents([make("filesystem", "a", ["one", "two"])])
     (sound_row, _), (unsound_row, _) = catalog.pending_texts(MODEL, 2)
     with pytest.raises(StoreError, match="unit length"):
         catalog.put_embeddings(MODEL, [(sound_row, vector_of(sound_row)), (unsound_row, vector)])
-    assert catalog.pending_count(MODEL) == 2
-
-
-def test_vectors_of_another_size_are_refused(catalog: Catalog) -> None:
-    catalog.put_documents([make("filesystem", "a", ["one", "two"])])
-    (first, _), (second, _) = catalog.pending_texts(MODEL, 2)
-    catalog.put_embeddings(MODEL, [(first, vector_of(first))])
-    with pytest.raises(StoreError, match="dimensions"):
-        catalog.put_embeddings(MODEL, [(second, vector_of(second, 8))])
-    with pytest.raises(StoreError, match="different sizes"):
-        catalog.put_embeddings(MODEL, [(first, vector_of(first)), (second, vector_of(second, 8))])
-
-
-def test_vectors_are_given_by_the_hash_of_their_text_and_forgotten_with_their_model(catalog: Catalog) -> None:
-    catalog.put_documents([make("filesystem", "a.md", ["one", "two"])])
-    hashes = [digest for digest, _ in catalog.pending_texts(MODEL, 10)]
-    assert catalog.forget_embeddings("no-such-model") == 0
-    embed_pending(catalog)
-    vectors = catalog.vectors_of(MODEL, [*hashes, hashes[0], b"\0" * 16])
-    assert sorted(vectors) == sorted(hashes)
-    for digest, vector in vectors.items():
-        assert np.allclose(vector, vector_of(digest), atol=1e-3)
-    assert catalog.vectors_of("no-such-model", hashes) == {}
-    assert catalog.forget_embeddings(MODEL) == 2
-    assert catalog.vectors_of(MODEL, hashes) == {}
     assert catalog.pending_count(MODEL) == 2

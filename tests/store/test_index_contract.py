@@ -1,4 +1,4 @@
-"""What every search index does. Another implementation joins by a line in INDEXES."""
+"""The contract of every search index. Add another in INDEXES."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +10,6 @@ from store_tree import (
     MODEL,
     embed_pending,
     follow,
-    found_in,
     make,
     places,
     portrait,
@@ -108,7 +107,7 @@ def test_an_edit_a_deletion_and_a_touch_take_effect(catalog: Catalog, index: Sea
     assert sorted(near(catalog, index, "otter.md", ALL, 9)) == ["otter.md", "vole.md"]
 
 
-def test_filters_reach_both_legs(catalog: Catalog, index: SearchIndex) -> None:
+def test_filters_apply_to_keyword_and_semantic_results(catalog: Catalog, index: SearchIndex) -> None:
     catalog.put_documents(
         [
             make(source, f"{source}{word}", ["common words"], updated_ms=word)
@@ -170,22 +169,3 @@ def test_following_a_tree_ends_as_building_it_at_once(
         rebuilt.catch_up(clean)
         assert portrait(clean, rebuilt) == followed  # type: ignore[arg-type]
         rebuilt.close()
-
-
-@pytest.mark.slow
-def test_catching_up_twice_is_the_same_as_once(catalog: Catalog, index: SearchIndex) -> None:
-    follow(catalog, index, 3)  # type: ignore[arg-type]
-    before = found_in(catalog, index)  # type: ignore[arg-type]
-    assert index.catch_up(catalog) == catalog.seq()
-    assert found_in(catalog, index) == before  # type: ignore[arg-type]
-
-
-def test_forgotten_embeddings_are_not_found(catalog: Catalog, index: SearchIndex) -> None:
-    follow(catalog, index, 1)  # type: ignore[arg-type]
-    catalog.forget_embeddings(MODEL)
-    index.catch_up(catalog)
-    assert index.semantic(vector_of(b"x"), ALL, 10) == []
-    assert index.keyword("otter", ALL, 10)
-    embed_pending(catalog)
-    index.catch_up(catalog)
-    assert len(index.semantic(vector_of(b"x"), ALL, EVERYTHING)) == catalog.stats()["chunks"]

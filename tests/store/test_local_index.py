@@ -1,11 +1,9 @@
-"""The local index: rebuilt from the catalog whatever happens to it, and readable while it is written."""
+"""The local index: repaired from the catalog after any damage, readable while it is written."""
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +29,6 @@ from ctx.store import keyword_files as keyword_files_module
 from ctx.store import keyword_writer as keyword_module
 from ctx.store import local as local_module
 from ctx.store import vectors as vectors_module
-from ctx.store.base import Catalog
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.types import Filters
@@ -159,89 +156,6 @@ def test_damage_is_repaired_from_the_catalog_without_embedding_again(
     assert len(list((tmp_path / "index").glob("keyword-*"))) == 1
 
 
-@pytest.mark.parametrize("damage", sorted(name for name in DAMAGES if "bytes" in name))
-def test_a_changed_byte_is_found_before_the_first_change_of_a_process(tmp_path: Path, damage: str) -> None:
-    catalog, index = open_store(tmp_path)
-    with catalog, index:
-        follow(catalog, index, 0)
-    DAMAGES[damage](tmp_path)
-    forget_what_this_process_verified()
-    catalog, index = open_store(tmp_path)
-    with catalog, index:
-        follow(catalog, index, 1)
-        assert portrait(catalog, index) == clean_portrait(tmp_path / "clean", 1)
-
-
-def test_what_a_reader_suspects_is_read_in_full_once(
-    store: tuple[SqliteCatalog, LocalIndex], caplog: pytest.LogCaptureFixture
-) -> None:
-    catalog, index = store
-    index.suspect()
-    index.catch_up(catalog)
-    index.catch_up(catalog)
-    assert [record.getMessage() for record in caplog.records] == [
-        "index is read in full reason=a reader could not use it"
-    ]
-
-
-def test_a_catch_up_with_nothing_to_do_reads_no_vectors(
-    store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path
-) -> None:
-    code = (
-        "import sys, pathlib\n"
-        "from ctx.store.sqlite_catalog import SqliteCatalog\n"
-        "from ctx.store.local import LocalIndex\n"
-        f"index = LocalIndex(sys.argv[1] + '/index', lambda: ({MODEL!r}, {DIM}), writable=True)\n"
-        "catalog = SqliteCatalog(sys.argv[1] + '/ctx.db')\n"
-        "assert index.catch_up(catalog) == catalog.seq()\n"
-        "assert 'numpy' not in sys.modules\n"
-    )
-    completed = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert completed.returncode == 0, completed.stderr
-
-
-# A changed byte in the middle of tantivy's files is found when a writer reads them all; a reader has not the
-# time.
-@pytest.mark.parametrize(
-    "damage",
-    sorted(name for name in DAMAGES if " of tantivy is " in name or "vectors" in name or "cut" in name),
-)
-def test_a_reader_of_missing_or_cut_files_answers_rightly_or_with_an_error(
-    tmp_path: Path, damage: str, store: tuple[SqliteCatalog, LocalIndex]
-) -> None:
-    catalog, index = store
-    expected = found_in(catalog, index)
-    index.close()
-    DAMAGES[damage](tmp_path)
-    code = (
-        "import sys, json, store_tree, pathlib\n"
-        "from ctx.errors import StoreError\n"
-        "catalog, index = store_tree.open_store(pathlib.Path(sys.argv[1]), writable=False)\n"
-        "try: print(json.dumps(store_tree.found_in(catalog, index)))\n"
-        "except StoreError as error: print('error', error.message)\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.path.dirname(store_tree.__file__)}
-    completed = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=environment,
-    )
-    assert completed.returncode == 0, completed.stderr
-    if damage == "the vectors folder is gone":
-        assert index.applied_seq() == 0, (
-            "no vectors are found, as before the first were made, and the index says how far it is"
-        )
-    elif "gone" not in damage or " of tantivy" in damage:
-        assert completed.stdout.startswith("error")
-    elif not completed.stdout.startswith("error"):
-        assert json.loads(completed.stdout) == json.loads(json.dumps(expected))
-
-
 def test_an_index_of_another_format_is_built_anew(
     store: tuple[SqliteCatalog, LocalIndex], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,32 +174,6 @@ def test_an_index_of_another_format_is_built_anew(
             later.semantic(vector_of(b"x"), ALL, 5)
         later.catch_up(catalog)
         assert portrait(catalog, later) == expected
-
-
-@pytest.mark.slow
-def test_a_catalog_restored_from_a_backup_is_followed_from_the_start(tmp_path: Path) -> None:
-    catalog, index = open_store(tmp_path)
-    with catalog, index:
-        follow(catalog, index, 0)
-    backup = (tmp_path / "ctx.db").read_bytes()
-    catalog, index = open_store(tmp_path)
-    with catalog, index:
-        follow(catalog, index, 5)
-        ahead = index.applied_seq()
-    for version in (None, 9):  # as it was restored, and after more was written than had been lost
-        (tmp_path / "ctx.db").write_bytes(backup)
-        catalog, index = open_store(tmp_path)
-        with catalog, index:
-            if version is None:
-                assert catalog.seq() < ahead
-                index.catch_up(catalog)
-                assert portrait(catalog, index) == clean_portrait(tmp_path / "clean 0", 0)
-            else:
-                while catalog.seq() <= ahead + 5:
-                    follow(catalog, None, version)
-                    version += 1
-                index.catch_up(catalog)
-                assert portrait(catalog, index) == clean_portrait(tmp_path / "clean", version - 1)
 
 
 def test_a_restored_catalog_of_the_same_size_is_told_apart(tmp_path: Path) -> None:
@@ -312,44 +200,6 @@ def test_a_restored_catalog_of_the_same_size_is_told_apart(tmp_path: Path) -> No
             clean.catch_up(catalog := SqliteCatalog(str(tmp_path / "ctx.db")))
             with catalog:
                 assert found_in(catalog, clean) == results
-
-
-@pytest.mark.slow
-def test_ordinary_changes_are_applied_and_nothing_is_built_anew(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for version in range(4):
-        catalog, index = open_store(tmp_path)
-        with catalog, index:
-            follow(catalog, index, version)
-            portrait(catalog, index)
-    assert caplog.text == ""
-    assert keyword_folder(tmp_path).name == "keyword-1"
-
-
-def test_another_catalog_in_the_same_place_is_followed_from_the_start(tmp_path: Path) -> None:
-    for version in (0, 4):
-        catalog, index = open_store(tmp_path)
-        with catalog, index:
-            follow(catalog, index, version)
-            assert portrait(catalog, index) == clean_portrait(tmp_path / f"clean {version}", version)
-        for path in tmp_path.glob("ctx.db*"):
-            path.unlink()
-
-
-def test_a_projection_too_far_behind_is_built_anew(
-    store: tuple[SqliteCatalog, LocalIndex], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from ctx.store import write as catalog_module
-
-    catalog, index = store
-    monkeypatch.setattr(catalog_module, "DELETIONS_KEPT", 3)
-    before = catalog.seq()
-    for version in range(1, 6):
-        follow(catalog, None, version)
-    assert catalog.history(before) is None
-    index.catch_up(catalog)
-    assert portrait(catalog, index) == clean_portrait(tmp_path / "clean", 5)
 
 
 def test_a_change_of_model_leaves_words_findable_and_starts_the_vectors_over(
@@ -379,16 +229,6 @@ def test_without_a_model_only_words_are_kept(store: tuple[SqliteCatalog, LocalIn
         assert without_model.catch_up(catalog) == without_model.applied_seq() == catalog.seq()
         assert without_model.keyword("kingfisher", ALL, 5)
     assert not (tmp_path / "index" / "vectors").exists()
-
-
-# -- one writer, many readers --------------------------------------------------------------------------------
-def test_an_index_opened_to_be_read_does_not_write(store: tuple[SqliteCatalog, LocalIndex]) -> None:
-    catalog, index = store
-    with (
-        LocalIndex(index._path, lambda: (MODEL, DIM)) as reader,
-        pytest.raises(StoreError, match="read only"),
-    ):
-        reader.catch_up(catalog)
 
 
 def test_opening_an_index_to_read_makes_nothing(tmp_path: Path) -> None:
@@ -450,104 +290,6 @@ def test_a_search_in_one_process_never_fails_while_another_one_writes(tmp_path: 
     assert len(states) > 5
 
 
-@pytest.mark.slow
-def test_threads_search_while_one_catches_up(store: tuple[SqliteCatalog, LocalIndex]) -> None:
-    catalog, index = store
-    problems: list[BaseException] = []
-    event = threading.Event()
-
-    def search() -> None:
-        try:
-            while not event.is_set():
-                assert index.keyword("kingfisher", ALL, 5)
-                assert index.semantic(vector_of(b"q"), ALL, 5)
-        except BaseException as error:
-            problems.append(error)
-
-    threads = [threading.Thread(target=search) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for version in range(1, 5):
-        follow(catalog, index, version)
-    event.set()
-    for thread in threads:
-        thread.join()
-    assert not problems
-
-
-def test_a_long_catch_up_is_published_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_module, "PUBLISH_EVERY_S", 0.0)
-    catalog, index = open_store(tmp_path)
-    with catalog, index, LocalIndex(index._path, lambda: (MODEL, DIM)) as reader:
-        for n in range(6):
-            catalog.put_documents([make("filesystem", f"{n}", [f"common text {n}"])])
-        entries = []
-
-        class Watched:
-            """The catalog, with a look at what a reader finds after each document."""
-
-            def __getattr__(self, name: str) -> object:
-                return getattr(catalog, name)
-
-            def documents_since(self, seq: int) -> Iterator[object]:
-                for stored in catalog.documents_since(seq):
-                    entries.append((len(reader.keyword("common", ALL, 10)), reader.applied_seq()))
-                    yield stored
-
-        watched: Catalog = Watched()  # type: ignore[assignment]
-        index.catch_up(watched)
-        assert entries[-1][0] >= 3
-        assert [applied for _, applied in entries] == sorted(applied for _, applied in entries)
-        assert len(reader.keyword("common", ALL, 10)) == 6
-
-
-def test_a_catch_up_that_failed_half_way_is_completed_by_the_next(
-    store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path
-) -> None:
-    catalog, index = store
-    follow(catalog, None, 3)
-
-    class Failing:
-        def __getattr__(self, name: str) -> object:
-            return getattr(catalog, name)
-
-        def documents_since(self, seq: int) -> Iterator[object]:
-            for number, stored in enumerate(catalog.documents_since(seq)):
-                if number == 5:
-                    raise StoreError("the disk is full")
-                yield stored
-
-    failing: Catalog = Failing()  # type: ignore[assignment]
-    before = index.applied_seq()
-    with pytest.raises(StoreError, match="disk"):
-        index.catch_up(failing)
-    assert index.applied_seq() == before
-    index.catch_up(catalog)
-    assert portrait(catalog, index) == clean_portrait(tmp_path / "clean", 3)
-
-
-def test_a_keyword_search_imports_nothing_that_is_slow_to_import(
-    store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path
-) -> None:
-    code = (
-        "import sys\n"
-        "from ctx.store.sqlite_catalog import SqliteCatalog\n"
-        "from ctx.store.local import LocalIndex\n"
-        "from ctx.types import Filters\n"
-        "catalog = SqliteCatalog(sys.argv[1] + '/ctx.db', read_only=True)\n"
-        "index = LocalIndex(sys.argv[1] + '/index', lambda: 1 / 0)\n"
-        "hits = index.keyword('kingfisher', Filters(), 5)\n"
-        "assert catalog.chunk_rows([hit.chunk_no for hit in hits])\n"
-        "assert index.applied_seq() == catalog.seq()\n"
-        "print(' '.join({'numpy', 'onnxruntime', 'httpx', 'fastapi', 'mcp', 'psycopg'} & set(sys.modules)))\n"
-    )
-    completed = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert completed.returncode == 0, completed.stderr
-    assert completed.stdout.strip() == ""
-
-
 # -- feeding -------------------------------------------------------------------------------------------------
 def test_what_is_fed_is_found_once_published_and_not_before(store: tuple[SqliteCatalog, LocalIndex]) -> None:
     catalog, index = store
@@ -560,22 +302,6 @@ def test_what_is_fed_is_found_once_published_and_not_before(store: tuple[SqliteC
     index.catch_up(catalog)
     assert len(index.keyword("xylophone", ALL, 10)) == 1
     assert index.applied_seq() == catalog.seq()
-
-
-def test_an_index_closed_with_documents_fed_and_not_published_has_them_after_the_next_catch_up(
-    tmp_path: Path,
-) -> None:
-    catalog, index = open_store(tmp_path)
-    index.catch_up(catalog)
-    catalog.put_documents([make("fed", "a", ["xylophone"])])
-    index.feed(catalog)
-    index.close()
-    catalog.close()
-    catalog, index = open_store(tmp_path)
-    index.catch_up(catalog)
-    assert len(index.keyword("xylophone", ALL, 10)) == 1
-    index.close()
-    catalog.close()
 
 
 def test_a_folder_whose_name_is_not_utf_8_is_said_and_nothing_is_taken_for_damaged(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Killed at any moment, the store opens, and one more run makes it what a clean build is."""
+"""A store killed at any moment opens, and the next run completes it."""
 
 import os
 import random
@@ -13,7 +13,6 @@ import store_tree
 from store_tree import MODEL, clean_portrait, follow, open_store, portrait
 
 from ctx.store.local import LocalIndex
-from ctx.store.plane import open_catalog
 from ctx.store.sqlite_catalog import SqliteCatalog
 
 LAST = 1_000  # a child never gets there
@@ -52,7 +51,7 @@ def test_a_run_killed_at_random_moments_is_completed_by_the_next(tmp_path: Path)
     crash(tmp_path, 3, seed=1)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_a_run_killed_at_many_random_moments_is_completed_by_the_next(tmp_path: Path) -> None:
     crash(
@@ -151,54 +150,8 @@ def test_ending_at_a_few_steps_of_a_catch_up_loses_nothing(tmp_path: Path) -> No
     assert steps_from(tmp_path, lambda step: step in (0, 3, 11) or step > 5_000) > 5_000
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_ending_at_any_step_of_a_catch_up_loses_nothing(tmp_path: Path) -> None:
     # Every step up to the fortieth, then each seventh: most of the rest adds one document after another.
     assert steps_from(tmp_path, lambda step: step < 40 or step % 7 == 0) > 40
-
-
-PRUNE = """
-import sys
-from ctx.store.plane import open_catalog
-catalog = open_catalog(sys.argv[1], sys.argv[2])
-print("ready", flush=True)
-catalog.forget_embeddings("elder")
-print("forgotten", flush=True)
-catalog.give_back()
-"""
-
-
-@pytest.mark.parametrize("engine", ["sqlite", pytest.param("postgresql", marks=pytest.mark.cluster)])
-def test_killed_while_a_replaced_model_is_dropped_the_store_is_whole(
-    engine: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    path = str(tmp_path / "ctx.db")
-    address = path if engine == "sqlite" else str(request.getfixturevalue("database_url"))
-    count, chance = (3_000 if engine == "sqlite" else 400), random.Random(5)
-    with open_catalog(address, path) as catalog:
-        catalog.put_documents([store_tree.make("s", "a", [f"text {number}" for number in range(count)])])
-        store_tree.embed_pending(catalog, 1_000, MODEL)
-        for kill in range(6):
-            store_tree.embed_pending(catalog, 1_000, "elder")
-            command = [sys.executable, "-c", PRUNE, address, path]
-            child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            assert child.stdout is not None
-            for _ in range(1 + kill % 2):  # in the middle of forgetting, then of giving back
-                child.stdout.readline()
-            try:
-                child.wait(chance.random() * 0.03)
-            except subprocess.TimeoutExpired:
-                pass  # as meant
-            child.kill()
-            child.communicate()
-            assert catalog.check() == []
-            shares = {share.model: share.embeddings for share in catalog.model_shares()}
-            assert shares.pop(MODEL) == count
-            assert shares in ({}, {"elder": count})
-            assert catalog.pending_count(MODEL) == 0
-            assert catalog.pending_count("elder") == (0 if shares else count)
-        catalog.forget_embeddings("elder")
-        catalog.give_back()
-        assert [share.model for share in catalog.model_shares()] == [MODEL]
-        assert catalog.stats()["chunks"] == count

@@ -62,17 +62,6 @@ def interrupted(database: Path, named: Path | None) -> None:
     Path(f"{database}-journal").write_bytes(journal)
 
 
-def test_sqlite_itself_deletes_what_a_journal_names(tmp_path: Path, victim: Path) -> None:
-    """What the refusals below are for."""
-    database = tmp_path / "any.db"
-    sqlite3.connect(database).execute("CREATE TABLE t (x)").connection.close()
-    interrupted(database, victim)
-    connection = sqlite3.connect(database)
-    assert connection.execute("SELECT * FROM t").fetchall() == []
-    connection.close()
-    assert not victim.exists()
-
-
 @pytest.mark.parametrize("read_only", [True, False])
 def test_a_journal_that_names_another_file_is_not_played_back(
     database: Path, victim: Path, read_only: bool

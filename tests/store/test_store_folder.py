@@ -1,6 +1,4 @@
-"""What a clone can lay in the folder of the store: none of it is followed, and nothing it leads to is
-touched.
-"""
+"""Files that a clone puts into the store folder are refused, and what they link to stays untouched."""
 
 import os
 import shutil
@@ -17,7 +15,6 @@ from faults import eventually
 from kit import project, workspace
 from store_tree import make
 
-from ctx import upkeep
 from ctx.errors import StoreError
 from ctx.health import health
 from ctx.server.keys import KeyRing
@@ -46,107 +43,57 @@ def indexed(folder: Path) -> Path:
     return folder / ".ctx" / "index"
 
 
-# Each lays something that leads to `victim` (a file 0640, or the folder it lies in), and says what ctx has to
-# say of it.
-def _lock(store: Path, victim: Path) -> str:
-    (store / "lock").symlink_to(victim)
-    return "`lock` is a link"
-
-
-def _lock_dangling(store: Path, victim: Path) -> str:
-    (store / "lock").symlink_to(victim.parent / "absent")
-    return "`lock` is a link"
-
-
-def _lock_is_a_pipe(store: Path, victim: Path) -> str:
-    os.mkfifo(store / "lock")
-    return "`lock` is not a file"
-
-
-def _lock_is_a_folder(store: Path, victim: Path) -> str:
-    (store / "lock").mkdir()
-    return "`lock` is not a file"
-
-
-def _index(store: Path, victim: Path) -> str:
-    (store / "index").symlink_to(victim.parent)
-    return "`index` is a link"
-
-
-def _index_is_a_file(store: Path, victim: Path) -> str:
-    (store / "index").write_text("")
-    return "`index` is no folder"
-
-
-def _store(store: Path, victim: Path) -> str:
+def replaced(store: Path) -> Path:
+    """The path of the store itself, where nothing is."""
     store.rmdir()
-    store.symlink_to(victim.parent)
-    return "`.ctx` is a link.*db"
+    return store
 
 
-def _store_is_a_file(store: Path, victim: Path) -> str:
-    store.rmdir()
-    store.write_text("")
-    return "`.ctx` is no folder"
+def empty(path: Path) -> Path:
+    path.touch(mode=0o644)
+    return path
 
 
-def _catalog(store: Path, victim: Path) -> str:
-    (store / "ctx.db").symlink_to(victim)
-    return "`ctx.db` is a link"
+# What is laid: how, in `store`, with a link to `victim` (a file 0640) or its folder; and what ctx has to say of it.
+LAID: dict[str, tuple[Callable[[Path, Path], object], str]] = {
+    "lock": (lambda store, victim: (store / "lock").symlink_to(victim), "`lock` is a link"),
+    "dangling lock": (
+        lambda store, victim: (store / "lock").symlink_to(victim.parent / "absent"),
+        "`lock` is a link",
+    ),
+    "lock is a pipe": (lambda store, victim: os.mkfifo(store / "lock"), "`lock` is not a file"),
+    "lock is a folder": (lambda store, victim: (store / "lock").mkdir(), "`lock` is not a file"),
+    "index": (lambda store, victim: (store / "index").symlink_to(victim.parent), "`index` is a link"),
+    "index is a file": (lambda store, victim: empty(store / "index"), "`index` is no folder"),
+    "store": (lambda store, victim: replaced(store).symlink_to(victim.parent), "`.ctx` is a link.*db"),
+    "store is a file": (lambda store, victim: empty(replaced(store)), "`.ctx` is no folder"),
+    "catalog": (lambda store, victim: (store / "ctx.db").symlink_to(victim), "`ctx.db` is a link"),
+    "empty catalog": (
+        lambda store, victim: (store / "ctx.db").symlink_to(empty(victim.parent / "empty")),
+        "`ctx.db` is a link",
+    ),
+    "catalog is a pipe": (lambda store, victim: os.mkfifo(store / "ctx.db"), "`ctx.db` is not a file"),
+    "log": (
+        lambda store, victim: empty(store / "ctx.db").with_name("ctx.db-wal").symlink_to(victim),
+        "`ctx.db-wal` is a link",
+    ),
+    "shared memory": (
+        lambda store, victim: empty(store / "ctx.db").with_name("ctx.db-shm").symlink_to(victim),
+        "`ctx.db-shm` is a link",
+    ),
+}
 
 
-def _catalog_empty(store: Path, victim: Path) -> str:
-    (victim.parent / "empty").touch(mode=0o644)
-    (store / "ctx.db").symlink_to(victim.parent / "empty")
-    return "`ctx.db` is a link"
-
-
-def _catalog_is_a_pipe(store: Path, victim: Path) -> str:
-    os.mkfifo(store / "ctx.db")
-    return "`ctx.db` is not a file"
-
-
-def _log(store: Path, victim: Path) -> str:
-    (store / "ctx.db").touch()
-    (store / "ctx.db-wal").symlink_to(victim)
-    return "`ctx.db-wal` is a link"
-
-
-def _shared_memory(store: Path, victim: Path) -> str:
-    (store / "ctx.db").touch()
-    (store / "ctx.db-shm").symlink_to(victim)
-    return "`ctx.db-shm` is a link"
-
-
-@pytest.mark.parametrize(
-    "lay",
-    [
-        _lock,
-        _lock_dangling,
-        _lock_is_a_pipe,
-        _lock_is_a_folder,
-        _index,
-        _index_is_a_file,
-        _store,
-        _store_is_a_file,
-        _catalog,
-        _catalog_empty,
-        _catalog_is_a_pipe,
-        _log,
-        _shared_memory,
-    ],
-    ids=lambda lay: lay.__name__.strip("_"),
-)
-def test_what_is_laid_in_the_store_is_refused_by_name_and_leads_nowhere(
-    tmp_path: Path, lay: Callable[[Path, Path], str]
-) -> None:
+@pytest.mark.parametrize("name", LAID)
+def test_what_is_laid_in_the_store_is_refused_by_name_and_leads_nowhere(tmp_path: Path, name: str) -> None:
+    lay, words = LAID[name]
     victim = tmp_path / "home" / "id_rsa"
     victim.parent.mkdir(mode=0o755)
     victim.write_bytes(SECRET)
     victim.chmod(0o640)
     store = tmp_path / "clone" / ".ctx"
     store.mkdir(parents=True)
-    words = lay(store, victim)
+    lay(store, victim)
     before = sorted(path.name for path in victim.parent.iterdir())
     with pytest.raises(StoreError, match=words):
         catch_up(tmp_path / "clone")
@@ -193,34 +140,6 @@ def test_a_state_that_names_a_folder_elsewhere_is_damaged(tmp_path: Path, place:
         index.keyword("word", Filters(), 3)
     catch_up(tmp_path)
     assert list((tmp_path / "victim").iterdir()) == []
-
-
-def test_a_state_of_an_older_ctx_or_with_a_changed_byte_is_not_read(tmp_path: Path) -> None:
-    state = indexed(tmp_path) / "keyword.state"
-    content = state.read_bytes()
-    for body in (b"ctx-state 1\nformat 7\nfolder keyword-1\nsum 12345678\n", content.replace(b":", b";", 1)):
-        state.write_bytes(body)
-        assert read_state(str(state)) == {}
-        with LocalIndex(str(state.parent), lambda: (None, None)) as index:
-            assert index.applied_seq() == 0
-            with pytest.raises(StoreError, match=r"older ctx: run `ctx index` to rebuild it"):
-                index.keyword("word", Filters(), 3)
-        catch_up(tmp_path)
-        with LocalIndex(str(state.parent), lambda: (None, None)) as index:
-            assert index.keyword("word", Filters(), 3)
-
-
-@pytest.mark.parametrize("fields", [{"applied": "x"}, {"applied": None}, {"folder": "keyword-\u00b2"}])
-def test_a_state_that_no_ctx_has_written_is_damaged(tmp_path: Path, fields: dict[str, object]) -> None:
-    index_folder = indexed(tmp_path)
-    state = str(index_folder / "keyword.state")
-    write_state(state, (read_state(state) or {}) | fields)
-    with LocalIndex(str(index_folder), lambda: (None, None)) as index:
-        assert index.applied_seq() == 0
-        with pytest.raises(StoreError, match="is damaged"):
-            index.keyword("word", Filters(), 3)
-    catch_up(tmp_path)
-    assert int((read_state(state) or {})["applied"]) > 0
 
 
 def test_an_empty_catalog_that_others_may_read_is_closed_to_them(tmp_path: Path) -> None:
@@ -382,12 +301,6 @@ def test_looking_at_git_fetches_nothing_by_a_program_that_the_repository_names(
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_pipe_in_place_of_gits_list_of_files_is_not_waited_for(tmp_path: Path) -> None:
-    (tmp_path / ".git").mkdir()
-    os.mkfifo(tmp_path / ".git" / "index")
-    catch_up(tmp_path)
-
-
 # -- a store that goes while it is used ----------------------------------------------------------------------
 def test_a_catalog_deleted_while_open_is_laid_anew_with_all_it_held(tmp_path: Path) -> None:
     path = tmp_path / ".ctx" / "ctx.db"
@@ -406,30 +319,6 @@ def test_a_catalog_deleted_while_open_is_laid_anew_with_all_it_held(tmp_path: Pa
         shutil.rmtree(path.parent)
     with SqliteCatalog(str(path), read_only=True) as copy:  # closing too sees to it
         assert copy.stats()["documents"] == 2
-
-
-def test_a_catalog_deleted_within_a_transaction_is_laid_anew_with_what_it_wrote(tmp_path: Path) -> None:
-    path = tmp_path / ".ctx" / "ctx.db"
-    with SqliteCatalog(str(path)) as catalog:
-        with catalog._writing() as write:
-            write.ensure_source("late")
-            shutil.rmtree(path.parent)
-        with closing(sqlite3.connect(path)) as copy:
-            assert copy.execute("SELECT name FROM source").fetchall() == [("late",)]
-
-
-def test_a_log_deleted_while_open_takes_nothing_with_it(tmp_path: Path) -> None:
-    path = tmp_path / "ctx.db"
-    with SqliteCatalog(str(path)) as catalog:
-        catalog.put_documents([make("s", "a", ["one"])])
-        for name in ("ctx.db-wal", "ctx.db-shm"):
-            (tmp_path / name).unlink()
-        catalog.put_documents([make("s", "b", ["two"])])
-        shutil.copy(tmp_path / "ctx.db-wal", tmp_path / "copy-wal")
-        shutil.copy(path, tmp_path / "copy")  # what a killed process would leave
-        with closing(sqlite3.connect(tmp_path / "copy")) as copy:
-            assert copy.execute("SELECT count(*) FROM document").fetchone() == (2,)
-        assert catalog.stats()["documents"] == 2
 
 
 def test_what_is_written_to_a_catalog_that_another_has_replaced_is_not_called_stored(tmp_path: Path) -> None:
@@ -456,21 +345,6 @@ def test_a_catalog_that_cannot_be_laid_anew_takes_no_writes_and_still_answers(tm
         with pytest.raises(StoreError, match="folder of the project"):
             catalog.put_documents([make("s", "b", ["two"])])
         assert not (tmp_path / "project").exists()
-
-
-def test_keys_that_went_with_the_store_are_written_anew_and_keys_taken_alone_are_not(tmp_path: Path) -> None:
-    path = tmp_path / ".ctx" / "keys.json"
-    ring = KeyRing(str(path))
-    _, record = ring.create("laptop")
-    shutil.rmtree(path.parent)
-    assert ring.closed
-    path.parent.mkdir()
-    assert ring.closed
-    assert [key.id for key in KeyRing(str(path)).list()] == [record.id]
-    assert ring.closed
-    path.unlink()
-    assert ring.closed
-    assert not path.exists()
 
 
 def test_a_store_that_is_deleted_comes_back_and_health_tells_of_it(tmp_path: Path) -> None:
@@ -507,28 +381,3 @@ def test_an_index_that_is_deleted_under_a_server_is_built_anew_without_a_change(
         assert health(space)["index_behind"] == 0
     finally:
         space.close()
-
-
-@pytest.mark.slow
-def test_an_index_deleted_again_and_again_is_built_anew_as_soon_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upkeep, "STORE_LOOK_S", 0.02)
-    space = workspace(project(tmp_path, {"a.md": "alpha beta"}))
-    try:
-        space.indexer.run()
-        space.background.start()
-        for _ in range(14):  # twice as long each time, the last one would take five minutes
-            eventually(lambda: bool(space.index.keyword("alpha", Filters(), 1)))
-            shutil.rmtree(tmp_path / ".ctx" / "index", ignore_errors=True)
-        eventually(lambda: bool(space.index.keyword("alpha", Filters(), 1)))
-    finally:
-        space.close()
-
-
-def test_what_reads_a_store_cannot_write_to_it(tmp_path: Path) -> None:
-    with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog:
-        catalog.put_documents([make("s", "a", ["one word"])])
-        with catalog._reading() as connection, pytest.raises(sqlite3.OperationalError, match="readonly"):
-            connection.execute("DELETE FROM document")
-        assert len(list(catalog.export())) == 1

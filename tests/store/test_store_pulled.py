@@ -1,6 +1,4 @@
-"""A commit that brings a `.ctx` of its own, pulled while a server runs: git lays it over the store's own files
-without a word, since those are ignored.
-"""
+"""A `.ctx` that a `git pull` lays over the store of a running server is not used."""
 
 import os
 import shutil

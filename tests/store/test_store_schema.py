@@ -1,4 +1,4 @@
-"""Opening, permissions, migrations, and what a damaged or foreign file answers."""
+"""Opening a catalog: permissions, migrations, damaged and foreign files."""
 
 import os
 import sqlite3
@@ -9,15 +9,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from store_tree import MODEL, embed_pending, make
+from store_tree import make
 
 from ctx.errors import Busy, StoreError
 from ctx.memory import MemoryStore
-from ctx.store import sqlite
-from ctx.store import write as catalog_module
 from ctx.store.schema import connect, holds_statements, migrate, schema_version, transaction
 from ctx.store.sqlite_catalog import SqliteCatalog
-from ctx.types import Run
 
 TABLES = (
     "CREATE TABLE pets (name TEXT);\nCREATE TRIGGER t AFTER INSERT ON pets BEGIN SELECT 1; SELECT 2; END;",
@@ -50,12 +47,6 @@ def test_files_are_private_under_any_umask(tmp_path: Path, umask: int) -> None:
         os.umask(before)
 
 
-def test_a_folder_that_exists_keeps_its_mode(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    connect(str(tmp_path / "ctx.db")).close()
-    assert mode_of(tmp_path) == 0o755
-
-
 def test_a_path_with_odd_letters_is_a_path(tmp_path: Path) -> None:
     path = tmp_path / "50%?#&mode=memory ü.db"
     with SqliteCatalog(str(path)) as catalog:
@@ -63,25 +54,6 @@ def test_a_path_with_odd_letters_is_a_path(tmp_path: Path) -> None:
     assert path.exists()
     with SqliteCatalog(str(path), read_only=True) as catalog:
         assert catalog.stats()["documents"] == 1
-
-
-def test_durability_is_as_asked(tmp_path: Path) -> None:
-    for synchronous, number in (("NORMAL", 1), ("FULL", 2)):
-        connection = connect(str(tmp_path / "ctx.db"), synchronous=synchronous)
-        assert connection.execute("PRAGMA synchronous").fetchone() == (number,)
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        connection.close()
-
-
-# -- migrations ----------------------------------------------------------------------------------------------
-def test_components_have_versions_of_their_own(tmp_path: Path) -> None:
-    connection = connect(str(tmp_path / "ctx.db"))
-    migrate(connection, "pets", LATER)
-    assert (schema_version(connection, "pets"), schema_version(connection, "memories")) == (2, 0)
-    migrate(connection, "memories", ("CREATE TABLE memories (text TEXT)",))
-    assert (schema_version(connection, "pets"), schema_version(connection, "memories")) == (2, 1)
-    connection.close()
-    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".bak"] == []
 
 
 def test_an_older_file_is_migrated_and_a_copy_of_it_kept(tmp_path: Path) -> None:
@@ -123,19 +95,6 @@ def test_a_newer_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
     for read_only in (False, True):
         with pytest.raises(StoreError, match=r"newer ctx \(catalog version 99.*upgrade ctx"):
             SqliteCatalog(path, read_only=read_only)
-
-
-def test_an_older_catalog_opened_to_be_read_is_migrated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = str(tmp_path / "ctx.db")
-    with SqliteCatalog(path) as catalog:
-        catalog.put_documents([make("s", "a", ["one"])])
-    version = len(sqlite.MIGRATIONS)
-    monkeypatch.setattr(sqlite, "MIGRATIONS", (*sqlite.MIGRATIONS, "CREATE TABLE later (x)"))
-    with SqliteCatalog(path, read_only=True) as catalog:
-        assert catalog.fingerprints("s").keys() == {"a"}
-    assert (tmp_path / f"ctx.db.catalog-{version}.bak").exists()
 
 
 def test_a_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
@@ -237,19 +196,6 @@ def test_a_store_of_ours_holds_nothing_that_is_computed(tmp_path: Path) -> None:
         assert not holds_statements(connection)
 
 
-@pytest.mark.parametrize("version", ["one", b"1", None])
-def test_a_catalog_that_says_no_version_is_refused_in_words(tmp_path: Path, version: object) -> None:
-    path = str(tmp_path / "ctx.db")
-    SqliteCatalog(path).close()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("DROP TABLE meta")
-        connection.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value)")
-        connection.execute("INSERT INTO meta VALUES ('schema.catalog', ?)", (version,))
-        connection.commit()
-    with pytest.raises(StoreError, match="does not say which version it has"):
-        SqliteCatalog(path)
-
-
 def test_processes_that_make_the_catalog_at_once_all_get_it(tmp_path: Path) -> None:
     code = (
         "import sys; from ctx.store.sqlite_catalog import SqliteCatalog; sys.stdin.readline();"
@@ -278,31 +224,6 @@ def test_what_is_not_there_is_not_made_to_be_read(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_a_catalog_opened_to_be_read_writes_nothing(tmp_path: Path) -> None:
-    path = str(tmp_path / "ctx.db")
-    SqliteCatalog(path).close()
-    with SqliteCatalog(path, read_only=True) as catalog, pytest.raises(StoreError, match="read-only: check"):
-        catalog.put_documents([make("s", "a", ["one"])])
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"not a database at all, but long enough to be looked at" * 100, b"SQLite format 3\0" + b"\7" * 5000],
-)
-def test_a_file_that_is_no_catalog_is_told_apart(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "ctx.db"
-    path.write_bytes(content)
-    with pytest.raises(StoreError, match="catalog"):
-        SqliteCatalog(str(path))
-    assert path.read_bytes() == content
-
-
-def test_a_folder_in_the_place_of_the_catalog_is_told(tmp_path: Path) -> None:
-    (tmp_path / "ctx.db").mkdir()
-    with pytest.raises(StoreError, match="not a file"):
-        SqliteCatalog(str(tmp_path / "ctx.db"))
-
-
 def test_a_damaged_page_is_an_error_and_not_a_wrong_answer(tmp_path: Path) -> None:
     path = tmp_path / "ctx.db"
     with SqliteCatalog(str(path)) as catalog:
@@ -319,15 +240,6 @@ def test_a_damaged_page_is_an_error_and_not_a_wrong_answer(tmp_path: Path) -> No
         with pytest.raises(StoreError, match="damaged"):
             catalog.put_documents([make("s", f"{n:04}", ["new"]) for n in range(300)])
         assert catalog.check()
-
-
-def test_a_truncated_catalog_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "ctx.db"
-    with SqliteCatalog(str(path)) as catalog:
-        catalog.put_documents([make("s", f"{n:04}", [f"text {n} " * 30]) for n in range(300)])
-    os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(StoreError), SqliteCatalog(str(path)) as catalog:
-        list(catalog.export())
 
 
 @pytest.mark.skipif(
@@ -380,86 +292,3 @@ def test_a_writer_that_waits_too_long_is_told_to_try_again(tmp_path: Path) -> No
         second.close()
         catalog.put_documents([make("s", "b", ["two"])])
         assert catalog.fingerprints("s").keys() == {"a", "b"}
-
-
-def test_a_closed_catalog_says_so(tmp_path: Path) -> None:
-    catalog = SqliteCatalog(str(tmp_path / "ctx.db"))
-    catalog.close()
-    for act in (catalog.seq, catalog.stats, lambda: catalog.record_run("s", Run(1, True, None, None, ""))):
-        with pytest.raises(StoreError, match="closed"):
-            act()
-
-
-# -- what only this catalog keeps ----------------------------------------------------------------------------
-def test_a_restored_backup_has_another_history_once_it_is_written(tmp_path: Path) -> None:
-    path = tmp_path / "ctx.db"
-    with SqliteCatalog(str(path)) as catalog:
-        catalog.put_documents([make("s", "a", ["one"])])
-    backup = path.read_bytes()
-    with SqliteCatalog(str(path)) as catalog:
-        seq = catalog.put_documents([make("s", "b", ["two"])])
-        history = catalog.history(seq)
-    path.write_bytes(backup)
-    with SqliteCatalog(str(path)) as catalog:
-        assert catalog.history(seq) is None
-        assert catalog.put_documents([make("s", "c", ["three"])]) == seq
-        assert catalog.history(seq) not in (None, history)
-
-
-def test_two_new_catalogs_have_different_histories(tmp_path: Path) -> None:
-    with SqliteCatalog(str(tmp_path / "one.db")) as first, SqliteCatalog(str(tmp_path / "two.db")) as two:
-        assert first.history(0) != two.history(0)
-
-
-def test_deletions_are_forgotten_in_time_and_the_history_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(catalog_module, "DELETIONS_KEPT", 10)
-    with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog:
-        for n in range(40):
-            catalog.put_documents([make("s", f"{n}", [])])
-            catalog.delete_documents("s", [f"{n}"])
-        entries = list(catalog.deletions_since(0))
-        assert 10 <= len(entries) <= 21
-        assert catalog.history(0) is None
-        oldest = entries[0][0]
-        assert catalog.history(oldest - 2) is not None
-        assert [seq for seq, _ in catalog.deletions_since(oldest - 2)] == [seq for seq, _ in entries]
-
-
-def test_unused_embeddings_are_kept_until_they_are_dropped(tmp_path: Path) -> None:
-    with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog:
-        catalog.put_documents([make("s", "a", ["one", "two"]), make("s", "b", ["three"])])
-        embed_pending(catalog)
-        catalog.delete_documents("s", ["a"])
-        assert catalog.stats()["embeddings"] == 3
-        assert catalog.drop_unused_embeddings() == 2
-        assert catalog.pending_count(MODEL) == 0
-        catalog.put_documents([make("s", "a", ["one"])])
-        assert catalog.pending_count(MODEL) == 1
-
-
-def test_a_reader_whose_file_was_replaced_reads_the_one_that_is_there(tmp_path: Path) -> None:
-    path = tmp_path / "ctx.db"
-    with SqliteCatalog(str(path)) as catalog:
-        catalog.put_documents([make("filesystem", "a.md", ["one"])])
-    with SqliteCatalog(str(path), read_only=True) as reader:
-        assert list(reader.fingerprints("filesystem")) == ["a.md"]
-        path.unlink()
-        assert list(reader.fingerprints("filesystem")) == ["a.md"], "what is open still answers"
-        with SqliteCatalog(str(path)) as catalog:
-            catalog.put_documents([make("filesystem", "b.md", ["two"])])
-        assert list(reader.fingerprints("filesystem")) == ["b.md"]
-
-
-def test_the_writes_of_one_opening_are_one_epoch(tmp_path: Path) -> None:
-    path = str(tmp_path / "ctx.db")
-    for opening in (1, 2):
-        with SqliteCatalog(path) as catalog:
-            for name in ("a.md", "b.md", "c.md"):
-                catalog.put_documents([make("filesystem", name, [f"text {opening}"])])
-        with sqlite3.connect(path) as connection:
-            assert connection.execute("SELECT count(*) FROM epoch").fetchone() == (opening + 1,), (
-                "the schema has one"
-            )
-        connection.close()

@@ -1,27 +1,19 @@
-"""The keyword index by itself: what it finds, in which order, and what it survives."""
+"""The keyword index: what a query finds, in which order, and after a kill."""
 
 import json
-import random
 import shutil
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 import tantivy
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from ctx import analyze
-from ctx.errors import Busy, StoreError
 from ctx.formats.code import definitions_by_patterns
 from ctx.items import Chunk, Document
-from ctx.store.passages import PASSAGE_CHARS
 from ctx.store.rows import StoredDocument
-from ctx.store.tantivy import ALL_WORDS_BONUS, MAX_TERMS, KeywordIndex
+from ctx.store.tantivy import MAX_TERMS, KeywordIndex
 from ctx.types import Filters, Hit
 
 ROOT = Path(__file__).parent.parent.parent
@@ -93,16 +85,6 @@ def test_all_words_in_one_passage_beat_one_word_said_often(index: KeywordIndex) 
     assert numbers(index, "docker volume")[0] == 2
 
 
-def test_all_words_together_earn_a_bonus(index: KeywordIndex) -> None:
-    put(index, *(stored(number, f"filler {number}") for number in range(3, 40)))
-    put(index, stored(1, "otter " + "and more words " * 12 + "heron"), stored(2, "otter otter otter otter"))
-    (both,) = (hit.score for hit in index.search("otter heron", ALL, 9) if hit.document_no == 1)
-    alone = sum(
-        hit.score for word in ("otter", "heron") for hit in index.search(word, ALL, 9) if hit.document_no == 1
-    )
-    assert both == pytest.approx(ALL_WORDS_BONUS * alone, rel=1e-4)
-
-
 def test_a_word_is_found_in_title_heading_and_path(index: KeywordIndex) -> None:
     put(
         index,
@@ -146,11 +128,6 @@ def test_ideographs_within_a_run_are_found(index: KeywordIndex) -> None:
     assert numbers(index, "python") == [3]
 
 
-def test_stop_words_alone_are_looked_for(index: KeywordIndex) -> None:
-    put(index, stored(1, "to be or not to be"), stored(2, "a cat"))
-    assert numbers(index, "not to be") == [1]
-
-
 @pytest.mark.parametrize(
     "query",
     [
@@ -179,134 +156,11 @@ def test_no_text_is_a_syntax_error(index: KeywordIndex, query: str) -> None:
     index.search(query, ALL, 5)
 
 
-@pytest.mark.slow
-def test_any_text_can_be_stored_and_asked_for(index: KeywordIndex) -> None:
-    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-    @given(st.text(min_size=1, max_size=60))
-    def hold(text: str) -> None:
-        index.add(stored(1, text))
-        index.commit()
-        assert (index.search(text, ALL, 5) != []) == bool(analyze.query_terms(text))
-
-    hold()
-
-
-def test_sources_and_dates_narrow_without_changing_the_order(index: KeywordIndex) -> None:
-    put(
-        index,
-        stored(1, "otter otter", source="git:a", updated_ms=10),
-        stored(2, "otter and more words", source="git:b", updated_ms=20),
-        stored(3, "otter with a great many more words than that", source="filesystem", updated_ms=30),
-    )
-    match = index.search("otter", ALL, 9)
-    assert [hit.document_no for hit in match] == [1, 2, 3]
-    assert index.search("otter", Filters(sources=frozenset({"git:b", "filesystem"})), 9) == match[1:]
-    assert index.search("otter", Filters(since_ms=20), 9) == match[1:]
-    assert index.search("otter", Filters(until_ms=20), 9) == match[:2]
-    assert index.search("otter", Filters(since_ms=11, until_ms=29), 9) == match[1:2]
-    assert index.search("otter", Filters(sources=frozenset()), 9) == []
-    assert index.search("otter", Filters(sources=frozenset({"git"})), 9) == []
-
-
 def test_a_passage_spans_neighbouring_chunks(index: KeywordIndex) -> None:
     put(index, stored(7, "first the heron", "then the vole", "last the badger"))
     assert index.search("heron badger", ALL, 5) == [
         Hit(7000, 7, index.search("heron badger", ALL, 5)[0].score, 3)
     ]
-
-
-def test_passages_are_even_and_cover_every_chunk_once(index: KeywordIndex) -> None:
-    text = "word " * 100
-    put(index, stored(1, *[text] * 10))
-    hits = sorted(index.search("word", ALL, 50), key=lambda hit: hit.chunk_no)
-    covered = [no for hit in hits for no in range(hit.chunk_no, hit.chunk_no + hit.span)]
-    assert covered == list(range(1000, 1010))
-    assert max(hit.span for hit in hits) - min(hit.span for hit in hits) <= 1
-    assert all(hit.span * len(text) <= 1.5 * PASSAGE_CHARS for hit in hits)
-
-
-def test_a_gap_in_the_numbers_ends_a_passage(index: KeywordIndex) -> None:
-    whole = stored(1, "one otter", "two otters", "three otters")
-    put(index, whole._replace(chunk_nos=(5, 6, 9)))
-    assert sorted((hit.chunk_no, hit.span) for hit in index.search("otter", ALL, 5)) == [(5, 2), (9, 1)]
-
-
-def test_equal_scores_come_by_chunk_number(index: KeywordIndex) -> None:
-    put(index, *(stored(number, "the same otter", source_id="same.md") for number in (5, 3, 9, 1)))
-    assert numbers(index, "otter") == [1, 3, 5, 9]
-
-
-@pytest.mark.parametrize(("low", "high"), [(6, 6), (50, 50)])
-def test_of_equal_scores_at_the_cut_the_lowest_numbers_are_kept(
-    index: KeywordIndex, low: int, high: int
-) -> None:
-    # The later commit has the lower numbers.
-    for block in (range(low + 1, low + high + 1), range(1, low + 1)):
-        put(index, *(stored(number, "the same otter", source_id="same.md") for number in block))
-    assert numbers(index, "otter", k=5) == [1, 2, 3, 4, 5]
-    assert numbers(index, '"same otter"', k=5) == [1, 2, 3, 4, 5]
-    assert numbers(index, "the same otter", k=5) == [1, 2, 3, 4, 5], "three queries, each with its own cut"
-
-
-def test_the_first_hits_are_those_of_a_search_that_reads_all(index: KeywordIndex) -> None:
-    """Texts of few words in many shapes: equals at the cut of one query of a search, of two, of none."""
-    chance = random.Random(5)
-    words = ["otter", "heron", "weir", "pond"]
-    for step in range(3):
-        texts = (" ".join(chance.choices(words, k=chance.randint(1, 4))) for _ in range(200))
-        put(index, *(stored(1 + 3 * n + step, text, source_id="same.md") for n, text in enumerate(texts)))
-    for query in ("otter", "otter heron", "heron weir pond", '"otter heron"', "otter_heron pond"):
-        everything = index.search(query, ALL, 1000)
-        for k in (1, 7, 40, 90):
-            assert index.search(query, ALL, k) == everything[:k], (query, k)
-
-
-def test_putting_a_document_again_replaces_it_and_deleting_ends_it(index: KeywordIndex) -> None:
-    put(index, stored(1, "otter", "heron"), stored(2, "otter"))
-    put(index, stored(1, "badger"))
-    assert numbers(index, "otter") == [2]
-    assert numbers(index, "badger") == [1]
-    index.delete(1)
-    index.delete(99)
-    index.commit()
-    assert numbers(index, "badger") == []
-
-
-def test_what_is_not_committed_is_not_found(index: KeywordIndex) -> None:
-    index.add(stored(1, "otter"))
-    assert numbers(index, "otter") == []
-
-
-def test_a_reader_sees_what_another_process_commits(index: KeywordIndex, tmp_path: Path) -> None:
-    put(index, stored(1, "otter"))
-    reader = KeywordIndex(str(tmp_path / "keyword"), writable=False)
-    assert numbers(reader, "heron") == []
-    put(index, stored(2, "heron"))
-    reader.reload()
-    assert numbers(reader, "heron") == [2]
-
-
-def test_a_second_writer_is_told_that_the_index_is_busy(index: KeywordIndex, tmp_path: Path) -> None:
-    program = (
-        "import sys\nfrom ctx.errors import Busy\nfrom ctx.store.tantivy import KeywordIndex\n"
-        "try:\n    KeywordIndex(sys.argv[1], writable=True)\nexcept Busy:\n    sys.exit(7)\n"
-    )
-    assert (
-        subprocess.run([sys.executable, "-c", program, str(tmp_path / "keyword")], check=False).returncode
-        == 7
-    )
-    with pytest.raises(Busy):
-        KeywordIndex(str(tmp_path / "keyword"), writable=True)
-
-
-def test_a_missing_or_damaged_folder_is_a_store_error(tmp_path: Path) -> None:
-    with pytest.raises(StoreError):
-        KeywordIndex(str(tmp_path / "none"), writable=False)
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "meta.json").write_text("{")
-    for writable in (False, True):
-        with pytest.raises(StoreError):
-            KeywordIndex(str(tmp_path / "bad"), writable=writable)
 
 
 def test_a_pasted_page_asks_for_its_rarest_words_only(index: KeywordIndex) -> None:
@@ -317,33 +171,7 @@ def test_a_pasted_page_asks_for_its_rarest_words_only(index: KeywordIndex) -> No
     assert numbers(index, " ".join(f"unknown{number}" for number in range(100))) == []
 
 
-@pytest.mark.slow
-def test_searches_go_on_while_another_thread_writes(index: KeywordIndex) -> None:
-    put(index, stored(1, "otter"))
-    failed: list[BaseException] = []
-    stop = threading.Event()
-
-    def ask() -> None:
-        try:
-            while not stop.is_set():
-                assert 1 in numbers(index, "otter")
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=ask) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for number in range(2, 30):
-        put(index, stored(number, f"heron {number}"))
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert failed == []
-
-
-def test_the_index_holds_exactly_the_terms_that_the_analysis_gives(
-    index: KeywordIndex, tmp_path: Path
-) -> None:
+def test_the_index_has_exactly_the_terms_of_the_analyzer(index: KeywordIndex, tmp_path: Path) -> None:
     """tantivy cuts the words itself; other stores are given `analyze.terms`. Both must come to the same."""
     texts = [
         path.read_text(encoding="utf-8")
@@ -409,20 +237,6 @@ def test_the_first_document_that_is_replaced_after_a_kill_is_gone(left_behind: P
         assert numbers(index, "kingfisher") == [first]
 
 
-def test_what_a_killed_writer_left_of_a_commit_does_not_hinder_the_next(left_behind: Path) -> None:
-    meta = json.loads((left_behind / "meta.json").read_text())
-    managed = json.loads((left_behind / ".managed.json").read_text())
-    for segment in meta["segments"]:
-        for later in range(1, 20):
-            tombstone = f"{segment['segment_id'].replace('-', '')}.{meta['opstamp'] + later}.del"
-            (left_behind / tombstone).write_bytes(b"half of a")
-            managed.append(tombstone)  # tantivy notes a file before it makes it
-    (left_behind / ".managed.json").write_text(json.dumps(managed))
-    with closing(KeywordIndex(str(left_behind), writable=True)) as index:
-        put(index, stored(2, "a kingfisher"), stored(21, "a kingfisher"))
-        assert numbers(index, "kingfisher") == [2, 21]
-
-
 def defining(index: KeywordIndex, *names: str) -> list[int]:
     return [hit.document_no for hit in index.definitions(names, ALL, 5)]
 
@@ -447,21 +261,3 @@ def test_a_name_in_the_plural_is_another_definition(index: KeywordIndex) -> None
     assert defining(index, "Int16") == [1]
     assert defining(index, "Int16s") == [2]
     assert defining(index, "Int16", "Int16s") == [1, 2]
-
-
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the kernel does not say what is mapped")
-def test_files_that_a_commit_has_replaced_are_let_go(index: KeywordIndex, tmp_path: Path) -> None:
-    """Else a server's writer would keep the index of its start on the disk for as long as it runs."""
-    for number in range(1, 4):
-        index.add(stored(number, "otter"))
-    index.commit()
-    assert index.rarity(["otter"])
-    with closing(KeywordIndex(str(tmp_path / "keyword"), writable=False)) as reader:
-        assert reader.rarity(["otter"])
-        for number in range(1, 4):
-            index.delete(number)
-        index.commit()
-        reader.reload()
-        index._write(index._writer.garbage_collect_files)
-        maps = Path("/proc/self/maps").read_text().splitlines()
-        assert not [line for line in maps if str(tmp_path) in line and line.endswith("(deleted)")]
