@@ -25,10 +25,10 @@ from typing import Any
 
 from _common import finish, header
 
-from ctx import analyze, kinds
 from ctx.config import load_config
 from ctx.errors import CtxError
-from ctx.types import Caller
+from ctx.models import Caller
+from ctx.text import analyze, filetypes
 from ctx.workspace import Workspace, open_workspace
 
 MAX_CHARS = 60_000  # then an agent has lost its way
@@ -250,7 +250,7 @@ def compare(folder: Path, only: str | None, mode: str) -> None:
                 workspace.indexer.embed()
             texts: dict[str, dict[str, list[str]]] = defaultdict(dict)
             stored = {row.media_type: row for row in workspace.catalog.list_documents(None, 100_000)}
-            code = frozenset(name for name in stored if kinds.is_code(name))
+            code = frozenset(name for name in stored if filetypes.is_code(name))
             for row in workspace.catalog.list_documents(None, 100_000):
                 if row.media_type in code:
                     text = (root / "documents" / row.source.partition(":")[2] / row.source_id).read_text(

@@ -25,7 +25,7 @@ from typing import Any
 from _common import check, finish, header
 
 ROOT = Path(__file__).parent.parent
-MODEL = ROOT / "ctx" / "models" / "all-MiniLM-L6-v2"
+MODEL = ROOT / "ctx" / "embed" / "all-MiniLM-L6-v2"
 GROUP = 32  # texts a turn
 THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

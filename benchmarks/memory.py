@@ -34,7 +34,7 @@ from quality import Runs, indexed, read_set, run_queries, score
 from ctx.config import load_config
 from ctx.embed.local import LocalEmbedder
 from ctx.memory import MemoryBank, MemoryStore
-from ctx.types import Caller
+from ctx.models import Caller
 from ctx.workspace import open_workspace
 
 DIM = 384

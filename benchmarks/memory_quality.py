@@ -37,7 +37,7 @@ import numpy.typing as npt
 from ctx.clock import DAY_MS, parse_ms
 from ctx.embed.local import LocalEmbedder
 from ctx.memory import MemoryStore
-from ctx.types import JSON
+from ctx.models import JSON
 
 KINDS = ("facts", "turns")
 MEASURES = ("R@5", "R@10", "MRR")

@@ -28,10 +28,10 @@ from _common import check, finish, header, quantiles
 
 import ctx
 from ctx.embed.engines import DirectEngine, unit
+from ctx.models import Filters
 from ctx.store import vectors
 from ctx.store.rows import VectorBatch
 from ctx.store.vectors import VectorReader, VectorWriter
-from ctx.types import Filters
 
 Floats = npt.NDArray[np.float32]
 PASSAGE_CHARS = 400
@@ -64,7 +64,7 @@ def embedded(folders: list[str], count: int, cache: Path | None) -> Floats:
     if cache is not None and cache.exists():
         rows = np.load(cache).astype(np.float32)
     else:
-        engine = DirectEngine.load(str(Path(ctx.__file__).parent / "models" / "all-MiniLM-L6-v2"))
+        engine = DirectEngine.load(str(Path(ctx.__file__).parent / "embed" / "all-MiniLM-L6-v2"))
         rows = np.stack([unit(engine.query(text)) for text in dict.fromkeys(passages(folders, count))])
         if cache is not None:
             np.save(cache, rows.astype(np.float16))

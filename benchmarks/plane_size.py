@@ -35,10 +35,10 @@ from ctx.formats.extract import extract
 from ctx.identity import document_id, text_hash
 from ctx.indexing.chunk import chunk
 from ctx.items import Chunk, Content, Document
+from ctx.models import Filters
 from ctx.store.base import Catalog, SearchIndex
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite_catalog import SqliteCatalog
-from ctx.types import Filters
 
 MODEL, DIM = "minilm", 384
 SOURCE = "filesystem:pages"

@@ -13,7 +13,7 @@ are installed, else as recorded below.
 With `--memory` every document is also retained through the hindsight pack and each query recalled through it:
 memories are to rank as well as the same text does through `search`, within 0.01.
 
-With `--rules` every mode is asked again without the rules of ctx/rules.py, and what they add is told with its
+With `--rules` every mode is asked again without the rules of ctx/search/boosts.py, and what they add is told with its
 interval, for all queries and for those of each source.
 
 The ranking's constants were tuned on every other query of each set (the first, the third, ...); the other
@@ -37,11 +37,11 @@ from typing import NamedTuple
 
 from _common import check, finish, header
 
-from ctx import rules
 from ctx.cli.eval import Question, ask
+from ctx.cli.pruning import drop_sources
 from ctx.config import load_config
-from ctx.pruning import drop_sources
-from ctx.types import MODES, Caller
+from ctx.models import MODES, Caller
+from ctx.search import boosts
 from ctx.workspace import Workspace, open_workspace
 
 DEPTH = 100
@@ -230,12 +230,12 @@ def by_part(judged: JudgedSet, run: Runs, part: str) -> dict[str, float]:
 @contextlib.contextmanager
 def without_rules() -> Iterator[None]:
     """Searches of this process go by what texts say and mean alone."""
-    apply = rules.apply
-    rules.apply = lambda ranked, profiles, question: (ranked, {})
+    apply = boosts.apply
+    boosts.apply = lambda ranked, profiles, question: (ranked, {})
     try:
         yield
     finally:
-        rules.apply = apply
+        boosts.apply = apply
 
 
 def gains(judged: JudgedSet, run: Runs, bare: Runs) -> dict[str, list[float]]:
@@ -342,7 +342,7 @@ class Report:
             low, high = interval(differences)
             mean = _mean(differences)
             figures = f"{mean * 100:+.1f} [{low * 100:+.1f}, {high * 100:+.1f}] of {len(differences)}"
-            self.lines.append(f"{'':<14}with the rules, {name}: {figures}")
+            self.lines.append(f"{'':<14}with the boosts, {name}: {figures}")
 
     def expect(self, claim: str, figure: float, bound: float) -> None:
         self._verdicts.append((claim, figure, bound))
@@ -399,7 +399,7 @@ def options() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--set", action="append", type=Path, metavar="DIR", help="a judged set (default: the shared ones)")
     add("--keyword-only", action="store_true", help="without embeddings: a minute instead of ten")
-    add("--rules", action="store_true", help="each mode again without the rules, and what they add")
+    add("--rules", action="store_true", help="each mode again without the boosts, and what they add")
     add("--memory", action="store_true", help="the same through the hindsight pack, retained and recalled")
     add("--work", type=Path, metavar="DIR", help="keep stores and runs here, and use again what is there")
     add("--limit", type=int, default=DEPTH, help="results asked for; the first of them are the same for any")

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from ctx.config import Config, load_config, parse_config, read_config
+from ctx.config.find import find_config, shown_path, trusted_as
 from ctx.config.trust import asked, requests
+from ctx.config.trust_file import TrustFile, trust_path
 from ctx.errors import BadRequest, ConfigError, NotFound
-from ctx.extensions.trust import TrustFile, trust_path
 from ctx.indexing.run import IndexReport
 from ctx.items import Document, SourceStatus
-from ctx.project import find_config, shown_path, trusted_as
-from ctx.search import SearchReply, resolve_sources, unknown_source
-from ctx.types import Filters, SearchResult
+from ctx.models import Filters, SearchResult
+from ctx.search.searcher import SearchReply, resolve_sources, unknown_source
 from ctx.workspace import Workspace, open_workspace
 
 _FOLDER_ITSELF = {"connectors": {"filesystem": {"docs": {"root": "."}}}}  # what `ctx init` writes

@@ -13,7 +13,7 @@ from ctx.memory.copies import keep_copies
 if TYPE_CHECKING:
     from ctx.indexing.run import IndexReport
     from ctx.indexing.watch import Watcher
-    from ctx.tools.base import Call
+    from ctx.tools.toolbox import Call
     from ctx.workspace import Workspace
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Background:
         self, on_report: "Callable[[IndexReport], None] | None", patience_s: float | None
     ) -> None:
         from ctx.indexing.watch import Intervals, Watcher  # 54 ms
-        from ctx.sources import intervals_s
+        from ctx.scripts.sources import intervals_s
 
         config = self._workspace.config
         self.watcher = Watcher(

@@ -19,14 +19,15 @@ from ctx import __version__, file_writing, files
 from ctx.clock import iso_utc, now_ms
 from ctx.config import Config
 from ctx.errors import BadRequest, Busy, StoreError
-from ctx.extensions.store import COMPONENT as SCRIPTS
-from ctx.extensions.store import MIGRATIONS as SCRIPT_MIGRATIONS
 from ctx.memory.ledger import Ledger
 from ctx.memory.location import count_memories, locate
 from ctx.memory.rows import stored_counts
 from ctx.memory.schema import MIGRATIONS as MEMORY_MIGRATIONS
 from ctx.memory.schema import bring_up_to_date
 from ctx.memory.split import divide, holds_old
+from ctx.models import JSON
+from ctx.scripts.store import COMPONENT as SCRIPTS
+from ctx.scripts.store import MIGRATIONS as SCRIPT_MIGRATIONS
 from ctx.server.keys import records_of
 from ctx.store.folder import COPY, PARTIAL, check_journal, own_folder
 from ctx.store.keyword_files import discard
@@ -44,7 +45,6 @@ from ctx.store.schema import (
     translating,
 )
 from ctx.store.sqlite import COMPONENT, MIGRATIONS
-from ctx.types import JSON
 
 FORMAT = 2
 CATALOG, MEMORY, KEYS, MANIFEST = "ctx.db", "memory.db", "keys.json", "manifest.json"

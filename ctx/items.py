@@ -1,14 +1,14 @@
 """What crosses rooms on the way from a source into the catalog: an item, what is read of it, its text, the
 document and its chunks; and the health of a source.
 
-A search has no use for these, and of the other values (ctx/types.py) for nearly all.
+A search has no use for these, and of the other values (ctx/models.py) for nearly all.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from ctx.code.symbols import Definition
-from ctx.types import JSON, NO_METADATA
+from ctx.models import JSON, NO_METADATA
 
 
 class Content(NamedTuple):

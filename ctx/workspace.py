@@ -15,28 +15,25 @@ from typing import TYPE_CHECKING, Self
 
 from ctx.background import Background, WorkerBackground
 from ctx.config import Config
+from ctx.config.find import user_folder
 from ctx.config.settings import PackSettings
 from ctx.embed import Embedder, open_embedder
 from ctx.errors import Busy, EmbeddingsDisabled, StoreError
+from ctx.indexing.model_switch import Succession, key_of, notes_path
 from ctx.items import SourceStatus
-from ctx.project import user_folder
-from ctx.search import Searcher
-from ctx.sources import configured_connectors, script_file
+from ctx.models import JSON, CallProgress
+from ctx.scripts.sources import configured_connectors, script_file
+from ctx.search.searcher import Searcher
 from ctx.store.lock import WriterLock, work_lock
 from ctx.store.plane import Plane, check_whole, file_catalog, open_catalog
 from ctx.store.sqlite_catalog import SqliteCatalog
-from ctx.succession import Succession, key_of, notes_path
 from ctx.tools.agents import Agents, inline_agent
-from ctx.tools.base import Toolbox
 from ctx.tools.builtin import builtin_tools
-from ctx.types import JSON, CallProgress
+from ctx.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
     from ctx.cluster.catalog import PostgresCatalog
     from ctx.cluster.postgres import Database
-    from ctx.extensions.loader import Scripts
-    from ctx.extensions.scripts import Runner
-    from ctx.extensions.store import ScriptStore
     from ctx.indexing.indexer import Indexer
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
@@ -44,6 +41,9 @@ if TYPE_CHECKING:
     from ctx.memory.location import Location
     from ctx.memory.reflect import LanguageModel
     from ctx.memory.rows import MemoryRows
+    from ctx.scripts.loader import Scripts
+    from ctx.scripts.scripts import Runner
+    from ctx.scripts.store import ScriptStore
     from ctx.store.base import Projection, SearchIndex
 
 logger = logging.getLogger(__name__)
@@ -349,8 +349,8 @@ class Workspace:
 
     def runner(self) -> "Runner":
         """What runs scripts: the sandbox, and the bridge to the Toolbox."""
-        from ctx.extensions.bridge import Bridge
-        from ctx.extensions.scripts import Runner
+        from ctx.scripts.bridge import Bridge
+        from ctx.scripts.scripts import Runner
 
         stores: tuple[str, ...] = (self.config.db.path,)
         if self.config.path is not None and not self.config.store.url:
@@ -363,7 +363,7 @@ class Workspace:
         """What scripts keep between calls, beside the memories; None where there is no project for it."""
         if self.config.path is None:
             return None
-        from ctx.extensions.store import FileScriptStore
+        from ctx.scripts.store import FileScriptStore
 
         with self._lock:
             store: ScriptStore
@@ -387,7 +387,7 @@ class Workspace:
 
     def doubts(self) -> list[str]:
         """What the configuration says of scripts and agents that will do nothing, one sentence each."""
-        from ctx.extensions.loader import missing_calls, missing_tools, script_doubts
+        from ctx.scripts.loader import missing_calls, missing_tools, script_doubts
 
         config = self.config
         configured = (*config.script_tools, *config.script_agents, *config.script_connectors)
@@ -401,9 +401,9 @@ class Workspace:
     @cached_property
     def scripts(self) -> "Scripts":
         """The tools and agents that operators wrote, loaded; one that fails says so in `statuses`."""
-        from ctx.extensions.loader import REGISTRY_RANK, Scripts
-        from ctx.extensions.trust import TrustFile, trust_path
-        from ctx.registries.shelf import shelf_of
+        from ctx.config.trust_file import TrustFile, trust_path
+        from ctx.scripts.loader import REGISTRY_RANK, Scripts
+        from ctx.scripts.registry import shelf_of
 
         config = self.config
         trust = TrustFile(trust_path(os.environ))
@@ -469,7 +469,7 @@ class Workspace:
             return error.message
 
     def _memory_rows(self) -> "MemoryRows":
-        from ctx.memory.postgres_engine import PostgresRows
+        from ctx.cluster.memory_engine import PostgresRows
 
         return PostgresRows(self._database)
 

@@ -14,7 +14,7 @@ import opensearch
 import postgres
 import pytest
 
-from ctx.text import sound
+from ctx.text.strings import sound
 
 # How long an example takes to make or to try is the machine's matter and no finding.
 hypothesis.settings.register_profile("ctx", deadline=None, suppress_health_check=list(hypothesis.HealthCheck))

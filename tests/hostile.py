@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from ctx.types import JSON
+from ctx.models import JSON
 
 CROWD = 40  # attackers at once
 NEEDLE = "xylophone"

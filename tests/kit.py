@@ -19,11 +19,11 @@ import pytest
 from commands import run_command
 
 from ctx.config import load_config
+from ctx.config.trust_file import TrustFile, digest_of, trust_path
 from ctx.connectors.opening import FINE_TICK_NS
-from ctx.extensions.trust import TrustFile, digest_of, trust_path
 from ctx.lua.lockdown import NOBODY
-from ctx.snippet import Matcher, Snippet
-from ctx.types import ChunkRow
+from ctx.models import ChunkRow
+from ctx.search.snippets import Matcher, Snippet
 from ctx.workspace import Workspace, open_workspace
 
 ROOT = Path(__file__).parent.parent
@@ -190,7 +190,7 @@ def picture(space: Workspace) -> dict[tuple[str, str], Any]:
 
 def found(space: Workspace, *queries: str, mode: str = "keyword") -> list[list[str]]:
     """The ids that each query finds, in order of id: what is findable, whatever the scores."""
-    from ctx.types import Caller
+    from ctx.models import Caller
 
     return [
         sorted(

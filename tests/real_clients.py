@@ -16,7 +16,7 @@ import httpx
 import pytest
 from kit import ROOT, project, trust
 
-from ctx.types import JSON
+from ctx.models import JSON
 
 CLIENTS = Path(sys.prefix) / "clients"
 SCRIPTS = ROOT / "tests" / "clients"

@@ -20,7 +20,7 @@ from kit import found as matches
 
 from ctx.backup import CATALOG, KEYS, MANIFEST, MEMORY, Store, back_up, restore
 from ctx.errors import BadRequest, Busy, StoreError
-from ctx.health import health
+from ctx.server.health import health
 from ctx.server.keys import KeyRing, match
 
 PAGES = {

@@ -3,9 +3,9 @@
 from contextlib import closing
 from pathlib import Path
 
-from ctx.assemble import open_keys
 from ctx.cluster.migrate import _moved_keys
 from ctx.server.keys import match
+from ctx.server.services import open_keys
 
 
 def test_a_key_that_was_revoked_where_it_was_moved_to_stays_revoked(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from ctx.errors import (
     StoreError,
     ToolError,
 )
-from ctx.text import nearest
+from ctx.text.strings import nearest
 
 # name -> (module, purpose)
 COMMANDS = {

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ctx.types import JSON
+from ctx.models import JSON
 
 Entry = dict[str, JSON]
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from ctx.cli.output import plain, warn
 from ctx.config import Config, default_config, read_config
+from ctx.config.find import Location, find_config, project_root, shown_path, trusted_as
 from ctx.config.trust import asked, requests, variables
+from ctx.config.trust_file import TrustFile, digest_of, trust_path
 from ctx.errors import ConfigError
-from ctx.extensions.trust import TrustFile, digest_of, trust_path
-from ctx.project import Location, find_config, project_root, shown_path, trusted_as
-from ctx.text import one_line
+from ctx.text.strings import one_line
 
 NO_PROJECT = (
     "no ctx.toml here or in a folder above; `ctx init` writes one for this folder, "

@@ -24,11 +24,11 @@ from ctx.cli.handshake import tools_over_http, tools_over_stdio
 from ctx.cli.options import Parser, describe
 from ctx.cli.output import plain, print_json, table, warn
 from ctx.cli.running import at_address, of_project, servers
+from ctx.config.find import PLACES, client_name
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
-from ctx.project import PLACES, client_name
+from ctx.models import JSON
 from ctx.server.address import local, remote
-from ctx.text import counted, did_you_mean
-from ctx.types import JSON
+from ctx.text.strings import counted, did_you_mean
 from ctx.workspace import open_workspace
 
 BUDGET_TOKENS = 1000  # recalled at the start of a session, by --memory

@@ -13,24 +13,24 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from ctx.assemble import key_ring
 from ctx.cli.configuration import configuration
 from ctx.cli.handshake import tools_over_http
 from ctx.cli.index import share_line
 from ctx.cli.options import Parser, describe
 from ctx.cli.output import plain, print_json, styled, warn
+from ctx.cli.pruning import replaced_models
 from ctx.cli.running import at_address, of_project, servers
 from ctx.config import Config
 from ctx.errors import ConfigError, CtxError, StoreError
 from ctx.hosts import is_loopback
 from ctx.items import SourceStatus
-from ctx.pruning import replaced_models
+from ctx.models import JSON, Caller
 from ctx.replies import Boundless, read_reply
 from ctx.server.address import local
 from ctx.server.policy import ServerSettings, setting_doubts, split_bind
+from ctx.server.services import key_ring
 from ctx.store.schema import COMPANIONS, is_damage
-from ctx.text import counted, one_line
-from ctx.types import JSON, Caller
+from ctx.text.strings import counted, one_line
 from ctx.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:

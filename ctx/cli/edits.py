@@ -17,7 +17,7 @@ from tomlkit.exceptions import TOMLKitError
 
 from ctx import file_writing, files
 from ctx.errors import ConfigError
-from ctx.types import JSON
+from ctx.models import JSON
 
 _STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*+")|//[^\n]*+|/\*.*?\*/', re.DOTALL)
 _STRING_OR_COMMA = re.compile(r'("(?:\\.|[^"\\])*+")|,(?=\s*+[}\]])')

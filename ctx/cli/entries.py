@@ -13,11 +13,11 @@ from ctx.cli.edits import Edit, file_at, parsed, read_text, written
 from ctx.cli.output import plain
 from ctx.cli.running import of_project, servers
 from ctx.config import Config
+from ctx.config.find import Location, client_name, find_config, project_root, user_folder
 from ctx.errors import ConfigError, Conflict
 from ctx.hosts import is_loopback
-from ctx.project import Location, client_name, find_config, project_root, user_folder
+from ctx.models import JSON
 from ctx.server.address import local
-from ctx.types import JSON
 
 _WAYS = (
     "url",

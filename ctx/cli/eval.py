@@ -16,11 +16,11 @@ from ctx.cli.options import Parser, describe
 from ctx.cli.output import plain, tell
 from ctx.cli.search import listings
 from ctx.errors import BadRequest
-from ctx.search import resolve_sources
+from ctx.models import JSON, MODES, Caller
+from ctx.search.searcher import resolve_sources
 from ctx.store.base import Catalog
-from ctx.text import nfc
-from ctx.tools.base import Toolbox
-from ctx.types import JSON, MODES, Caller
+from ctx.text.strings import nfc
+from ctx.tools.toolbox import Toolbox
 from ctx.workspace import open_workspace
 
 DEPTH = 100  # how far down an answer is looked for

@@ -16,12 +16,12 @@ from ctx.cli.output import export_form, mode_of, open_output, plain, print_json,
 from ctx.cli.sources import next_steps
 from ctx.config import parse_config
 from ctx.config.compat import Paths, base_folder, converted
+from ctx.config.find import project_root, shown_path
+from ctx.config.toml import read_toml, tables_in
 from ctx.config.trust import variables
 from ctx.errors import BadRequest, ConfigError
-from ctx.project import project_root, shown_path
 from ctx.store.rows import StoredDocument
-from ctx.text import counted
-from ctx.toml import read_toml, tables_in
+from ctx.text.strings import counted
 from ctx.workspace import open_workspace
 
 
@@ -59,7 +59,7 @@ def _import_options(options: Parser) -> None:
 
 
 def _import_parquet(args: Namespace) -> int:
-    from ctx.parquet import read_embeddings
+    from ctx.cli.parquet import read_embeddings
 
     count = 0
     with open_workspace(configuration(args.config)) as workspace:
@@ -121,7 +121,7 @@ def _import_configuration(args: Namespace) -> int:
 
 
 def _script_text(path: str) -> str:
-    from ctx.extensions.scripts import MAX_SCRIPT_BYTES  # 60 ms
+    from ctx.scripts.scripts import MAX_SCRIPT_BYTES  # 60 ms
 
     try:
         return files.read_file(path, most=MAX_SCRIPT_BYTES).decode("utf-8", "replace")
@@ -187,7 +187,7 @@ def _export_widget(args: Namespace) -> int:
 
 
 def _export_parquet(args: Namespace) -> int:
-    from ctx.parquet import write_table
+    from ctx.cli.parquet import write_table
 
     if args.output is not None:
         raise BadRequest("--parquet names its own file; leave --output out")

@@ -17,15 +17,15 @@ from ctx.cli.output import bars, log_to_stderr, plain, print_json, prose, table,
 from ctx.config.settings import SHIPPED_PACKS, Script
 from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest, ConfigError, NotFound
-from ctx.extensions.loader import ScriptStatus
-from ctx.extensions.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
-from ctx.registries.shelf import shelf_of
-from ctx.sources import script_file
-from ctx.text import did_you_mean
+from ctx.models import JSON, Caller
+from ctx.scripts.loader import ScriptStatus
+from ctx.scripts.registry import shelf_of
+from ctx.scripts.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
+from ctx.scripts.sources import script_file
+from ctx.text.strings import did_you_mean
 from ctx.tools.agents import Agents
-from ctx.tools.base import NAME, NAME_RULE, RESERVED, Toolbox
 from ctx.tools.schema import compile_check
-from ctx.types import JSON, Caller
+from ctx.tools.toolbox import NAME, NAME_RULE, RESERVED, Toolbox
 from ctx.workspace import Workspace, open_workspace
 
 CALLER = Caller("cli")
@@ -79,7 +79,7 @@ def _values(command: Parser, name: str) -> None:
 
 def run(command: str, args: Namespace) -> int:
     # A script's log is what one tries it for; scripts that did not load are reported by the commands.
-    log_to_stderr("warning", "bare", without="ctx.extensions.loader")
+    log_to_stderr("warning", "bare", without="ctx.scripts.loader")
     logging.getLogger("ctx.script").setLevel(logging.DEBUG)
     if args.action == "init":
         return _init(command, args)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ctx.cli.output import plain
 from ctx.errors import ConfigError
-from ctx.types import JSON
+from ctx.models import JSON
 
 if TYPE_CHECKING:
     import httpx

@@ -20,7 +20,7 @@ from ctx.cli.edits import Edit, comment_note, file_at, own_command, parsed, read
 from ctx.cli.entries import Project
 from ctx.cli.output import plain
 from ctx.errors import BadRequest, ConfigError, Conflict, NotFound
-from ctx.types import JSON
+from ctx.models import JSON
 
 _OURS = re.compile(r"\bmemory (?:recall|capture) --hook\b")
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from ctx import shapes
 from ctx.cli.configuration import NO_SOURCES, configuration
 from ctx.cli.options import Parser, amount, describe, log_option, progress_options
 from ctx.cli.output import (
@@ -22,6 +21,7 @@ from ctx.cli.output import (
     warn,
     without_reported,
 )
+from ctx.cli.pruning import drop_sources, prunable_models, prunable_sources, prune_models, replaced_models
 from ctx.clock import parse_ms
 from ctx.config import Config
 from ctx.connectors.base import Problem
@@ -32,11 +32,11 @@ from ctx.indexing.run import EMPTY, IndexReport
 from ctx.indexing.window import Window
 from ctx.indexing.worker import ROLES, Worker
 from ctx.items import SourceStatus
-from ctx.pruning import drop_sources, prunable_models, prunable_sources, prune_models, replaced_models
-from ctx.sources import intervals_s
+from ctx.models import JSON
+from ctx.scripts.sources import intervals_s
 from ctx.store.rows import ModelShare
-from ctx.text import counted
-from ctx.types import JSON
+from ctx.text.strings import counted
+from ctx.tools import record_json
 from ctx.workspace import Workspace, open_workspace
 
 SHOWN = 10  # lines of a kind below a report; --json has more
@@ -335,7 +335,7 @@ def share_line(share: ModelShare) -> str:
 
 
 def shares_json(shares: Sequence[ModelShare]) -> list[JSON]:
-    return [shapes.row(share, omit=("filling",)) for share in shares]
+    return [record_json.row(share, omit=("filling",)) for share in shares]
 
 
 @contextmanager

@@ -19,8 +19,8 @@ from ctx.memory.imports.item import Source
 from ctx.memory.location import holds_any
 from ctx.memory.products import import_from, piped_source, read_source
 from ctx.memory.records import MOMENTS, iso
-from ctx.text import counted, cut
-from ctx.types import JSON
+from ctx.models import JSON
+from ctx.text.strings import counted, cut
 from ctx.workspace import Workspace, open_workspace
 
 BY_HAND = Provenance(transport="cli", tool="ctx memory")

@@ -12,7 +12,7 @@ from ctx.errors import BadRequest, StoreError
 from ctx.memory.location import adopt_old, adopt_other, count_memories, locate, loss, problems
 from ctx.memory.salvage import Salvage, restore
 from ctx.memory.split import holds_old
-from ctx.text import counted
+from ctx.text.strings import counted
 
 OLD = ".ctx"  # what `adopt` is told for the store of an earlier version
 OK, WARNING, FAILED = "ok", "warning", "failed"

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from ctx.cli.output import plain
 from ctx.clock import parse_ms
 from ctx.errors import BadRequest
-from ctx.text import nearest
+from ctx.text.strings import nearest
 
 # Options of other programs, and ours.
 ALIASES = {"--port": "--bind", "--host": "--bind", "--top-k": "--limit", "-k": "--limit", "-o": "--output"}

@@ -19,8 +19,8 @@ from ctx import file_writing
 from ctx.clock import now_ms
 from ctx.errors import BadRequest
 from ctx.indexing.run import Progress
-from ctx.text import one_line
-from ctx.types import JSON
+from ctx.models import JSON
+from ctx.text.strings import one_line
 
 MAX_LOG_LINE = 16_000  # characters; a script's own line has at most 2000, escaped
 _UNLIMITED = 100_000  # columns, for tables in a pipe

@@ -11,13 +11,13 @@ from ctx.cli.options import Parser, action, actions_of, describe
 from ctx.cli.output import bars, plain, print_json, table, tell, without_reported
 from ctx.cli.sources import append_table
 from ctx.config.settings import REGISTRY_PREFIX
+from ctx.config.toml import read_toml, toml_key, toml_value
 from ctx.errors import BadRequest, ConfigError
-from ctx.registries.contents import MANIFEST
-from ctx.registries.records import Registry, RegistryScript, blank_registry, offered_script
-from ctx.registries.shelf import Shelf, shelf_of
-from ctx.text import counted, one_line
-from ctx.toml import read_toml, toml_key, toml_value
-from ctx.types import JSON, as_table
+from ctx.models import JSON, as_table
+from ctx.scripts.registry import Shelf, shelf_of
+from ctx.scripts.registry_contents import MANIFEST
+from ctx.scripts.registry_records import Registry, RegistryScript, blank_registry, offered_script
+from ctx.text.strings import counted, one_line
 
 
 def run(command: str, args: Namespace) -> int:
@@ -200,7 +200,9 @@ def _fetched(
     """The registry as `branch` has it now, its files by script, what is left out, and whether the branch's
     history holds what is installed.
     """
-    from ctx.registries.fetching import fetch  # git and the connectors: half of the other actions need none
+    from ctx.scripts.registry_fetching import (
+        fetch,  # git and the connectors: half of the other actions need none
+    )
 
     with bars() as progress, without_reported():
         fetched = fetch(registry.name, registry.url, branch, since=registry.commit or None, progress=progress)

@@ -12,10 +12,10 @@ from ctx.clock import parse_ms
 from ctx.connectors.names import encode_name
 from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
+from ctx.models import COMMITS, JSON, MODES, Caller, source_kind
 from ctx.store.base import Catalog
 from ctx.store.rows import Listing
-from ctx.text import nfc, sound, spellings
-from ctx.types import COMMITS, JSON, MODES, Caller, source_kind
+from ctx.text.strings import nfc, sound, spellings
 from ctx.workspace import Workspace, open_workspace
 
 _MIN_PREFIX = 4  # characters of an id

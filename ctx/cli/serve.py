@@ -10,7 +10,6 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
-from ctx.assemble import mcp_server, server_advice, server_settings, services
 from ctx.cli.configuration import configuration, configuration_at, memory_configuration
 from ctx.cli.options import Parser, describe, log_option
 from ctx.cli.output import log_to_stderr, plain, print_json, warn
@@ -18,13 +17,14 @@ from ctx.cli.running import Running, at_address, of_project, registered, servers
 from ctx.cli.sources import name_of
 from ctx.clock import now_ms
 from ctx.config import Config, parse_config
+from ctx.config.find import find_config, user_folder
 from ctx.config.settings import SHIPPED_PACKS
 from ctx.errors import BadRequest, ConfigError
-from ctx.project import find_config, user_folder
+from ctx.models import Caller
 from ctx.server.address import local, remote
 from ctx.server.policy import ServerSettings, closed, open_to_pages, setting_doubts
-from ctx.text import did_you_mean
-from ctx.types import Caller
+from ctx.server.services import mcp_server, server_advice, server_settings, services
+from ctx.text.strings import did_you_mean
 from ctx.workspace import Workspace, open_workspace
 
 logger = logging.getLogger(__name__)

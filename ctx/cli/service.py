@@ -18,10 +18,10 @@ from ctx import file_writing, files
 from ctx.cli.configuration import configuration_at, project_location
 from ctx.cli.options import Parser, action, actions_of, describe
 from ctx.cli.output import plain, tell
+from ctx.config.find import project_root
 from ctx.errors import ConfigError, NotFound
 from ctx.identity import digest
-from ctx.project import project_root
-from ctx.types import JSON
+from ctx.models import JSON
 
 TOOL_TIMEOUT_S = 60
 

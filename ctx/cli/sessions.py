@@ -25,8 +25,8 @@ from ctx.memory.capture import lasting
 from ctx.memory.columns import moment_ms
 from ctx.memory.gist import gist
 from ctx.memory.location import holds_any
-from ctx.text import counted, one_line, sound
-from ctx.types import JSON, as_table
+from ctx.models import JSON, as_table
+from ctx.text.strings import counted, one_line, sound
 from ctx.workspace import Workspace, open_workspace
 
 TAG = "captured"

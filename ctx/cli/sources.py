@@ -14,13 +14,13 @@ from ctx.cli.configuration import configuration_at, keep_trust, project_location
 from ctx.cli.edits import file_at
 from ctx.cli.options import Parser, describe
 from ctx.cli.output import plain, tell, warn
+from ctx.cli.pruning import drop_sources
 from ctx.config import load_config
+from ctx.config.find import Location, find_config, project_root, shown_path, user_folder
+from ctx.config.toml import read_toml, tables_in, toml_key, toml_value
 from ctx.errors import BadRequest, ConfigError, Conflict, NotFound
-from ctx.project import Location, find_config, project_root, shown_path, user_folder
-from ctx.pruning import drop_sources
-from ctx.text import counted, one_line, sound
-from ctx.toml import read_toml, tables_in, toml_key, toml_value
-from ctx.types import as_table
+from ctx.models import as_table
+from ctx.text.strings import counted, one_line, sound
 from ctx.workspace import open_workspace
 
 TEMPLATE = """\

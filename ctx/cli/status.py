@@ -8,14 +8,14 @@ from ctx.cli.entries import project_here
 from ctx.cli.index import share_line, shares_json
 from ctx.cli.options import Parser, describe
 from ctx.cli.output import ago, plain, table, tell
+from ctx.cli.pruning import replaced_models
 from ctx.cli.running import servers
 from ctx.clock import iso_utc, parse_ms
 from ctx.errors import StoreError
 from ctx.items import oldest_pending_ms
-from ctx.pruning import replaced_models
+from ctx.models import JSON, Caller
 from ctx.server.address import local
-from ctx.text import counted
-from ctx.types import JSON, Caller
+from ctx.text.strings import counted
 from ctx.workspace import Workspace, open_workspace
 
 

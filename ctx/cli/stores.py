@@ -13,9 +13,9 @@ from ctx.clock import iso_utc
 from ctx.cluster import needs_extra
 from ctx.config import is_database
 from ctx.errors import BadRequest, StoreError
+from ctx.models import JSON
 from ctx.store.lock import WriterLock
-from ctx.text import counted
-from ctx.types import JSON
+from ctx.text.strings import counted
 from ctx.workspace import open_workspace
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from argparse import Namespace
 from ctx.cli.configuration import Requests, bullets, project_location, requests_of
 from ctx.cli.options import Parser, describe
 from ctx.cli.output import table, tell
+from ctx.config.find import project_root, trusted_as
 from ctx.config.settings import REGISTRY_PREFIX
+from ctx.config.trust_file import TrustFile, project_scripts, trust_path
 from ctx.errors import BadRequest
-from ctx.extensions.trust import TrustFile, project_scripts, trust_path
-from ctx.project import project_root, trusted_as
-from ctx.text import one_line
+from ctx.text.strings import one_line
 
 HEADERS = ("KIND", "NAME", "STATE", "SHA-256")
 

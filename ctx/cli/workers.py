@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 
-from ctx.assemble import key_ring, server_settings, services
 from ctx.cli.output import log_to_stderr
 from ctx.config import Config
 from ctx.errors import CtxError
@@ -20,6 +19,7 @@ from ctx.server.metrics import SHARED_FOLDER
 from ctx.server.middleware import RequestMiddleware
 from ctx.server.policy import ServerSettings, check_bind
 from ctx.server.run import open_sockets
+from ctx.server.services import key_ring, server_settings, services
 from ctx.server.workers import CANNOT_START, Workers
 from ctx.workspace import WorkerWorkspace, Workspace
 

@@ -16,12 +16,12 @@ from ctx.cluster.leases import Leases, turn, turn_or_done
 from ctx.cluster.postgres import Connection, Database
 from ctx.cluster.schema import COMPONENT, MIGRATIONS
 from ctx.errors import Busy, StoreError
+from ctx.models import source_kind
 from ctx.store.documents import Documents
 from ctx.store.embeddings import Embeddings
 from ctx.store.record import Statements, marks, model_no_of, rows_among, slices
 from ctx.store.rows import StoredDocument
 from ctx.store.write import Write
-from ctx.types import source_kind
 
 MOMENT_S = 0.5  # the wait of a health probe
 SEEN_ALIKE = ("git", "web", "s3")  # types of sources that are the same from every machine

@@ -13,19 +13,19 @@ from dataclasses import replace as with_values
 from itertools import islice
 from typing import NamedTuple
 
-from ctx.assemble import open_keys
 from ctx.cluster import open_database
 from ctx.cluster.catalog import PostgresCatalog
 from ctx.cluster.script_values import SharedScriptStore
 from ctx.config import Config
 from ctx.errors import BadRequest, StoreError
-from ctx.extensions.store import FileScriptStore, ScriptStore
 from ctx.memory.location import Location, locate
 from ctx.memory.moving import Progress, move_memories
 from ctx.memory.moving import check_target as check_banks
 from ctx.memory.sessions import move_sessions
 from ctx.memory.store import open_rows
+from ctx.scripts.store import FileScriptStore, ScriptStore
 from ctx.server.keys import KeyRecord
+from ctx.server.services import open_keys
 from ctx.store.plane import open_catalog
 from ctx.store.rows import StoredDocument
 from ctx.store.sqlite_catalog import SqliteCatalog

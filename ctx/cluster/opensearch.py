@@ -17,17 +17,17 @@ from typing import NamedTuple, TypeGuard, TypeVar
 
 import numpy as np
 
-from ctx import analyze
 from ctx.cluster import opensearch_query as queries
 from ctx.cluster.opensearch_client import Client, Refusal
 from ctx.cluster.opensearch_part import STATE, Entry, Layout, Part, State, Writing
 from ctx.cluster.opensearch_query import FORMAT, SCALE, fingerprint
 from ctx.errors import EmbeddingsDisabled, StoreError
+from ctx.models import JSON, Filters, Hit
 from ctx.store.base import Catalog
 from ctx.store.rows import VectorBatch
 from ctx.store.tantivy import MAX_TERMS, idf, likeliest, rarest
-from ctx.text import counted
-from ctx.types import JSON, Filters, Hit
+from ctx.text import analyze
+from ctx.text.strings import counted
 
 logger = logging.getLogger(__name__)
 

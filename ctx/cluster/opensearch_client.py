@@ -25,7 +25,7 @@ from opensearchpy.helpers import streaming_bulk
 from ctx import __version__
 from ctx.config.settings import Index
 from ctx.errors import Busy, ConfigError, StoreError
-from ctx.types import JSON
+from ctx.models import JSON
 
 logger = logging.getLogger(__name__)
 

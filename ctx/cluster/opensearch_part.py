@@ -17,9 +17,9 @@ from typing import NamedTuple, Self
 
 from ctx.cluster.opensearch_client import Client, Refusal
 from ctx.errors import StoreError
+from ctx.models import JSON
 from ctx.store.base import Catalog
 from ctx.store.rows import VectorPosition
-from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from hashlib import sha256
 
-from ctx import analyze
 from ctx.cluster.opensearch_part import Entry
+from ctx.models import JSON, Filters
 from ctx.store.passages import passages
 from ctx.store.rows import StoredDocument
 from ctx.store.tantivy import (
@@ -20,7 +20,7 @@ from ctx.store.tantivy import (
     PHRASE_BOOST,
     PREFIX_BOOST,
 )
-from ctx.types import JSON, Filters
+from ctx.text import analyze
 
 FORMAT = 4  # of the fields; an index of an older format is rebuilt
 

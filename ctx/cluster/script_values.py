@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from ctx.cluster.postgres import Database
 from ctx.errors import Busy
-from ctx.extensions.store import ScriptStore
+from ctx.scripts.store import ScriptStore
 from ctx.store.record import Statements
 
 T = TypeVar("T")

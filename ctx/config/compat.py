@@ -11,8 +11,8 @@ from typing import NamedTuple
 from ctx import files
 from ctx.config.keys import keys_of
 from ctx.config.settings import FULL_NAMES, LOOPBACK_HOSTS, NAMED_SECTIONS, SECTIONS
-from ctx.toml import toml_key, toml_value
-from ctx.types import JSON, as_table, plain_entries
+from ctx.config.toml import toml_key, toml_value
+from ctx.models import JSON, as_table, plain_entries
 
 Table = dict[str, JSON]
 

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 
 from ctx.config.keys import keys_of
 from ctx.config.settings import NAMED_SECTIONS, SECTIONS, Llm
-from ctx.text import did_you_mean, nearest
-from ctx.types import JSON
+from ctx.models import JSON
+from ctx.text.strings import did_you_mean, nearest
 
 # What a key is called in other programs. Of several candidates the first counts that the table has and the
 # user has not written yet: a git source's `path` may be meant for its url, or for its root.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Annotated, Any
 
-from ctx.types import JSON
+from ctx.models import JSON
 
 Strings = tuple[str, ...]
 Globs = Annotated[tuple[str, ...], "glob"]

@@ -14,6 +14,7 @@ from typing import Any
 from ctx.clock import parse_ms
 from ctx.config import settings
 from ctx.config.compat import RENAMED, WITHOUT_EFFECT, base_folder, own_database
+from ctx.config.find import project_root, shown_path
 from ctx.config.hints import key_hint, key_lines, tables_with
 from ctx.config.keys import Key, keys_of, kind_of, problem_with
 from ctx.config.settings import (
@@ -32,12 +33,11 @@ from ctx.config.settings import (
     Script,
     ScriptConnector,
 )
+from ctx.config.toml import read_text, tables_in
 from ctx.connectors.forges import is_path
 from ctx.errors import ConfigError, StoreError
-from ctx.project import project_root, shown_path
-from ctx.text import did_you_mean, host_and_port, is_address
-from ctx.toml import read_text, tables_in
-from ctx.types import JSON, plain_entries
+from ctx.models import JSON, plain_entries
+from ctx.text.strings import did_you_mean, host_and_port, is_address
 
 Table = dict[str, JSON]
 

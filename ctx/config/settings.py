@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctx.config.keys import REQUIRED, Globs, Path, Strings, Url, Urls, guarded, safe
-from ctx.types import JSON
+from ctx.connectors.defaults import MAX_FILE_BYTES
+from ctx.models import JSON
 
 REGISTRY_PREFIX = "registry:"
 """Begins the path of a script from an installed registry: `registry:NAME/tools/SCRIPT`."""
@@ -31,7 +32,6 @@ FULL_NAMES = {
 
 SHIPPED_PACKS = ("hindsight", "claude-recall", "sekha")
 
-MAX_FILE_BYTES = 10_000_000  # a larger text file is a log or a dump: a hundred thousand chunks of noise
 _SIZE = (1, 1_000_000_000)
 _DAY_S, _WEEK_S, _YEAR_S = 86_400, 604_800, 31_536_000
 

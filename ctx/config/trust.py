@@ -20,7 +20,7 @@ from ctx.config.settings import (
     is_shipped_model,
 )
 from ctx.connectors.forges import is_path
-from ctx.types import JSON, as_table, plain_entries
+from ctx.models import JSON, as_table, plain_entries
 
 Table = dict[str, JSON]
 

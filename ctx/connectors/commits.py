@@ -13,7 +13,7 @@ from ctx.connectors.forges import Remote, commit_url
 from ctx.connectors.gitcmd import CHUNK_BYTES, Git, GitFailed
 from ctx.errors import SourceError
 from ctx.items import Content, SourceItem
-from ctx.types import COMMITS
+from ctx.models import COMMITS
 
 MAX_COMMITS = 20_000  # the newest; a report says when there are more
 _FIELDS = 4

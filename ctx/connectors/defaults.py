@@ -2,6 +2,8 @@
 
 from ctx.formats.table import DOCUMENT_SUFFIXES
 
+MAX_FILE_BYTES = 10_000_000  # a larger text file is usually a log or a dump
+
 _PROSE = "md markdown mdx qmd rst txt adoc asciidoc org tex html htm xhtml ipynb"
 _PROSE_NAMES = "README CHANGELOG CHANGES NEWS CONTRIBUTING LICENSE NOTICE AUTHORS"
 _CODE = """

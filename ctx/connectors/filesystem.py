@@ -15,9 +15,8 @@ from urllib.parse import quote
 
 from ctx import files
 from ctx.clock import told_ms
-from ctx.config.settings import MAX_FILE_BYTES
 from ctx.connectors.base import EMPTY_IS_SUSPECT, KEPT, ScanLog
-from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, EXPECTED_KINDS, SKIPPED_FOLDERS
+from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, EXPECTED_KINDS, MAX_FILE_BYTES, SKIPPED_FOLDERS
 from ctx.connectors.names import encode_name, section_of
 from ctx.connectors.opening import (
     FILE,

@@ -16,11 +16,10 @@ from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
-from ctx.config.settings import MAX_FILE_BYTES
 from ctx.connectors.base import KEPT, ScanLog
 from ctx.connectors.commits import Change, commit_items, log_rows
 from ctx.connectors.copies import share
-from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
+from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, MAX_FILE_BYTES
 from ctx.connectors.forges import file_url, parse_remote
 from ctx.connectors.gitcmd import QUICK_TIMEOUT_S, Blobs, GitFailed
 from ctx.connectors.lfs import Pointer, lfs_content, lfs_installed, pointer_of

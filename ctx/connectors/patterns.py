@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ctx.errors import ConfigError, SourceError
-from ctx.text import nfc
+from ctx.text.strings import nfc
 
 MAX_BRACE_PATTERNS = 1000  # `{a,b}{a,b}...` doubles with each pair
 MAX_GLOB_CHARS = 1024  # of a configured glob: longer ones are mistakes

@@ -17,9 +17,8 @@ from urllib.parse import quote, unquote_plus, urlsplit
 from xml.etree.ElementTree import Element
 
 from ctx.clock import parse_ms
-from ctx.config.settings import MAX_FILE_BYTES
 from ctx.connectors.base import EMPTY_IS_SUSPECT, GOES_ON, KEPT, ScanLog
-from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
+from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, MAX_FILE_BYTES
 from ctx.connectors.names import encode_name, section_of
 from ctx.connectors.opening import too_large
 from ctx.connectors.scope import Scope, Scopes
@@ -29,7 +28,7 @@ from ctx.formats.package import parse_xml
 from ctx.identity import outline
 from ctx.items import Content, SourceItem
 from ctx.lua.fetch import Reply
-from ctx.text import one_line
+from ctx.text.strings import one_line
 
 SCAN_FORMAT = 2  # raised when a new version would take or read other objects under the same configuration
 MAX_LISTING_BYTES = 20_000_000  # of a thousand keys

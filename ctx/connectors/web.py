@@ -15,8 +15,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from ctx.clock import now_ms
-from ctx.config.settings import MAX_FILE_BYTES
 from ctx.connectors.base import KEPT, ScanLog
+from ctx.connectors.defaults import MAX_FILE_BYTES
 from ctx.connectors.names import section_of
 from ctx.connectors.session import Session, Unanswered
 from ctx.connectors.web_address import Site, canonical, folder_of

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import orjson
 
 from ctx import file_writing, files
-from ctx.types import JSON
+from ctx.models import JSON
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ctx.embed.base import cut_text
+from ctx.embed.onnx import load_onnxruntime
 from ctx.errors import ConfigError, EmbedderError
-from ctx.onnx import load_onnxruntime
 
 logger = logging.getLogger(__name__)
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from ctx.config.settings import FULL_NAMES, SHIPPED_MODEL, is_shipped_model
 from ctx.embed.base import catalog_key, prefixes, until_stopped
 from ctx.errors import ConfigError, CtxError, EmbedderError
-from ctx.text import sound
+from ctx.text.strings import sound
 
 if TYPE_CHECKING:  # the engines bring numpy (70 ms), and opening an embedder needs none of it
     from ctx.embed.engines import Engine, Vector
 
 logger = logging.getLogger(__name__)
 
-_MODELS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "models")
+_MODELS = os.path.dirname(os.path.abspath(__file__))
 _SHIPPED_FOLDER = os.path.join(_MODELS, SHIPPED_MODEL)
 
 # all-MiniLM was trained on texts of at most 256 tokens. Windows of 256 rank no worse than windows of 128

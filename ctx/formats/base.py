@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ctx.code.symbols import Definition
 from ctx.items import Heading
-from ctx.types import JSON, NO_METADATA
+from ctx.models import JSON, NO_METADATA
 
 LOCKED = "is encrypted: it opens only with a password"
 OLE_MARK = b"\xd0\xcf\x11\xe0"  # begins the old Office formats, and the new ones when encrypted

@@ -13,12 +13,12 @@ from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from ctx.analyze import DEFINING
 from ctx.code.grammars import GRAMMARS
 from ctx.code.symbols import Definition, definitions
 from ctx.formats.base import Parsed, clipped
 from ctx.items import Heading
-from ctx.kinds import is_code
+from ctx.text.analyze import DEFINING
+from ctx.text.filetypes import is_code
 
 NO_BORDER = frozenset(("variable", "constant", "field", "property"))
 MAX_DEPTH = 5  # definitions nested deeper are part of the one they lie in

@@ -17,7 +17,7 @@ from ctx.formats.encoding import decode
 from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, EML, MBOX, PDF, RTF, XLS, Format
 from ctx.formats.texts import SUFFIX, Text, declared_type, read_text, suffix_of
 from ctx.items import Content, Extracted
-from ctx.text import sound
+from ctx.text.strings import sound
 
 # Bytes or characters that are read here. A reader may take 2 s for each million of odd ones, and a
 # pattern holds the interpreter meanwhile.

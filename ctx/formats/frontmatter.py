@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ctx.formats.base import clipped
-from ctx.types import JSON
+from ctx.models import JSON
 
 if TYPE_CHECKING:
     import yaml

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ctx.formats.base import Parsed, clipped, fenced, first_title
 from ctx.items import Heading
-from ctx.types import JSON
+from ctx.models import JSON
 
 # A shorter "main" part without a heading is a shell that a script would fill: all is read.
 MIN_MAIN_CHARS = 200

@@ -9,8 +9,8 @@ from ctx.errors import SourceError
 from ctx.formats.base import Parsed, clipped
 from ctx.formats.cells import table_lines
 from ctx.items import Heading
-from ctx.text import sound
-from ctx.types import JSON
+from ctx.models import JSON
+from ctx.text.strings import sound
 
 MAX_CHARS = 20_000_000  # of one document's text: ten thousand pages
 TOO_LONG = f"holds more than {MAX_CHARS // 1_000_000} million characters of text"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from ctx.formats import markdown
 from ctx.formats.base import Parsed, fenced
-from ctx.text import sound
-from ctx.types import JSON, as_table
+from ctx.models import JSON, as_table
+from ctx.text.strings import sound
 
 MAX_OUTPUT_CHARS = 1000  # of one output; a table of numbers says little
 MAX_CELL_OUTPUT_CHARS = 2000

@@ -17,7 +17,7 @@ from ctx.formats.base import Parsed
 from ctx.formats.texts import Text, packed
 from ctx.formats.worker import OUT_OF_MEMORY, REPLY, REQUEST, received
 from ctx.items import Heading
-from ctx.types import JSON
+from ctx.models import JSON
 
 CPU_S = 30  # a thousand pages take three
 WALL_S = 300.0  # for a process that neither works nor ends

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from ctx.formats.base import Parsed, clipped
 from ctx.items import Heading
-from ctx.text import sound
-from ctx.types import JSON
+from ctx.models import JSON
+from ctx.text.strings import sound
 
 MAX_GROWTH = 4  # times the text's own length: deeply nested data is mostly indentation
 MAX_INDENT = 8  # levels that are indented

@@ -1,5 +1,5 @@
 """The formats ctx reads: one row each, from which suffixes, media types and the text format's version follow.
-Which of them are prose is said in ctx/kinds.py.
+Which of them are prose is said in ctx/text/filetypes.py.
 """
 
 import zlib

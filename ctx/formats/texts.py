@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ctx.formats.base import Parsed
 from ctx.formats.encoding import decode
 from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, HTML, MARKDOWN, PLAIN, Format
-from ctx.text import sound
+from ctx.text.strings import sound
 
 _HTML_HEAD = re.compile(
     r"\s{0,100}(?:<\?xml[^>]{0,200}>\s{0,100})?(?:<!--.{0,2000}?-->\s{0,100})?<(?:!doctype\s+html|html|head"

@@ -20,8 +20,8 @@ from ctx.indexing.run import ConfigurationFile, IndexReport, IndexRun, Progress
 from ctx.indexing.status import IDLE, Activity, Pace
 from ctx.indexing.window import Window
 from ctx.items import SourceItem, SourceStatus
+from ctx.models import source_kind
 from ctx.store.base import Catalog, Projection
-from ctx.types import source_kind
 
 if TYPE_CHECKING:  # numpy takes 70 ms to import
     import numpy as np

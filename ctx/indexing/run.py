@@ -21,9 +21,9 @@ from ctx.formats.table import TEXT_FORMAT
 from ctx.identity import document_id
 from ctx.indexing.chunk import chunk
 from ctx.items import Chunk, Content, Document, Extracted, SourceItem
+from ctx.models import JSON, Run
 from ctx.store.base import Catalog
-from ctx.text import counted
-from ctx.types import JSON, Run
+from ctx.text.strings import counted
 
 # A transaction of about 0.1 s: short enough for other writers, long enough to amortise the fsync.
 BATCH_DOCUMENTS = 256

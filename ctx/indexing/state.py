@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ctx.connectors.base import Problem
 from ctx.indexing.indexer import Indexer
 from ctx.indexing.run import IndexReport
-from ctx.types import JSON
+from ctx.models import JSON
 
 MAX_PROBLEMS = 200  # shown of one run; the count beside them is of all
 PUBLISH_S = 0.5  # between two looks at whether something changed

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import NamedTuple
 
-from ctx.types import JSON
+from ctx.models import JSON
 
 # A rate is of the last minute: long enough to be steady, short enough to follow the machine's load.
 PACE_OVER_S = 60.0

@@ -25,8 +25,8 @@ from ctx.lua.frames import (
     DeadlinePassed,
     FrameError,
 )
-from ctx.text import one_line
-from ctx.types import JSON, as_table
+from ctx.models import JSON, as_table
+from ctx.text.strings import one_line
 
 logger = logging.getLogger(__name__)
 

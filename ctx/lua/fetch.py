@@ -20,7 +20,7 @@ import httpcore
 
 from ctx.errors import ToolError
 from ctx.lua.address import address_allowed
-from ctx.types import JSON
+from ctx.models import JSON
 
 MAX_URL = 8192
 MAX_REDIRECTS = 10

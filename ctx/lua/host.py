@@ -36,8 +36,8 @@ from ctx.lua.fetch import (
     shown,
     target_of,
 )
-from ctx.text import sound
-from ctx.types import JSON, is_number
+from ctx.models import JSON, is_number
+from ctx.text.strings import sound
 
 logger = logging.getLogger("ctx.script")
 

@@ -80,7 +80,7 @@ from ctx.lua.lockdown import Layer
 from ctx.lua.nursery import Nursery, Worker
 from ctx.lua.selftest import is_strict, try_layers
 from ctx.lua.shares import Shares
-from ctx.types import JSON
+from ctx.models import JSON
 
 __all__ = ["Host", "ItemProblem", "Job", "Layer", "Pool"]
 

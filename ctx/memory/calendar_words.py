@@ -6,8 +6,8 @@ A word that is English, too ("am", "war"), is left alone.
 
 import re
 
-from ctx.analyze import composed
 from ctx.memory.language import language
+from ctx.text.analyze import composed
 
 MONTHS = (
     "january",

@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple, get_type_hints
 
 from ctx.clock import parse_ms
 from ctx.errors import BadRequest
-from ctx.types import JSON, is_number, is_whole
+from ctx.models import JSON, is_number, is_whole
 
 MAX_TEXT_CHARS = 1_000_000
 MAX_METADATA_CHARS = 256_000  # as JSON

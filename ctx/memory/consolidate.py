@@ -9,7 +9,7 @@ from ctx.errors import CtxError
 from ctx.memory.columns import Memory
 from ctx.memory.records import iso
 from ctx.memory.reflect import LanguageModel
-from ctx.text import cut
+from ctx.text.strings import cut
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from ctx import files
 from ctx.memory.columns import Memory
 from ctx.memory.reader import COLUMN_NAMES, memory_of
 from ctx.memory.schema import bring_up_to_date
+from ctx.models import JSON
 from ctx.store.schema import discard_copy, passing_connection
-from ctx.types import JSON
 
 _SCRATCH = ".salvaging"
 _TABLE_LEAF = b"\x0d"  # how a page with rows of a table begins

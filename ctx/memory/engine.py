@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from ctx.models import JSON
 from ctx.store.record import Statements
-from ctx.types import JSON
 
 PARTING = "|"  # between the terms of two passages; no term holds it
 IN_NUMBERS = "IN (SELECT CAST(value AS BIGINT) FROM json_each(?))"

@@ -32,8 +32,8 @@ from ctx.memory.columns import (
     column_sql,
     moment_ms,
 )
-from ctx.text import did_you_mean
-from ctx.types import JSON, is_number
+from ctx.models import JSON, is_number
+from ctx.text.strings import did_you_mean
 
 MAX_DEPTH = 8
 MAX_CONDITIONS = 64

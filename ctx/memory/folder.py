@@ -26,7 +26,7 @@ from ctx.memory.notes import (
     settings,
     to_note,
 )
-from ctx.types import JSON
+from ctx.models import JSON
 
 LEDGER = ".ctx-memories.json"
 _NOT_MEMORIES = ("readme.md",)

@@ -3,7 +3,7 @@
 import re
 from functools import lru_cache
 
-from ctx.analyze import STOP_WORDS, composed, terms
+from ctx.text.analyze import STOP_WORDS, composed, terms
 
 _GERMAN = """
     der die das dem den des ein eine einen einem einer eines und oder aber ist sind bin bist wird werden wurde

@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ctx.analyze import STOP_WORDS, query_counts, words
 from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition
 from ctx.memory.gist import first_person
@@ -13,7 +12,8 @@ from ctx.memory.passages import MAX_STATEMENT_CHARS
 from ctx.memory.reader import Candidate, Reader
 from ctx.memory.scores import WordQuery, bm25, calibration, coverage, either, word_query
 from ctx.memory.vectors import BankVectors, Floats
-from ctx.types import JSON
+from ctx.models import JSON
+from ctx.text.analyze import STOP_WORDS, query_counts, words
 
 # Of the best BM25 beside a cosine, where texts and question are short: whoever puts a question in other words
 # than the memory is found by meaning.

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from ctx.errors import ConfigError, StoreError
 from ctx.hosts import is_loopback
+from ctx.models import JSON
 from ctx.replies import Boundless, read_reply
-from ctx.types import JSON
 
 MAX_TOKENS = 1200  # of an answer: a page
 MAX_REPLY_BYTES = 1 << 20

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 from ctx import files
 from ctx.config import Config
+from ctx.config.trust_file import TrustFile, trust_path
 from ctx.data_folder import KEYS, Place, adopt, entry_named, find_place, projects_folder
 from ctx.errors import BadRequest, ConfigError, StoreError
-from ctx.extensions.trust import TrustFile, trust_path
+from ctx.indexing.model_switch import notes_path
 from ctx.memory import split
 from ctx.memory.ledger import Ledger
 from ctx.memory.rows import SqliteRows, counts_of
 from ctx.memory.salvage import check_unused, finish
 from ctx.store.schema import Connection, connect, discard_copy, is_damage, translating
-from ctx.succession import notes_path
-from ctx.text import counted
+from ctx.text.strings import counted
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from ctx.memory.engine import Engine
 from ctx.memory.reader import COLUMN_NAMES, BankRow
 from ctx.memory.rows import MemoryRows
 from ctx.memory.writer import empty
-from ctx.types import JSON
+from ctx.models import JSON
 
 BATCH = 500  # rows of one transaction
 Progress = Callable[[str, int, int], None]

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from ctx.errors import BadRequest
 from ctx.formats.frontmatter import read_front_matter
 from ctx.memory.columns import moment_ms
-from ctx.types import JSON, is_whole
+from ctx.models import JSON, is_whole
 
 MAX_NOTE_CHARS = 1_100_000  # a memory's text, and what stands before it
 _DIGEST = re.compile(r'^digest: "([0-9a-f]{16})"\n', re.MULTILINE)

@@ -13,8 +13,8 @@ from ctx.clock import iso_utc
 from ctx.errors import BadRequest, CtxError, ToolError
 from ctx.memory.bank import MemoryBank
 from ctx.memory.columns import SETTABLE, whole
-from ctx.text import one_line
-from ctx.types import JSON
+from ctx.models import JSON
+from ctx.text.strings import one_line
 
 logger = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ few hundred tokens, and a query's words mean something only where they stand tog
 import re
 from collections.abc import Sequence
 
-from ctx.analyze import terms
 from ctx.identity import embedding_text
 from ctx.memory.columns import Memory
 from ctx.memory.gist import first_person
 from ctx.memory.records import all_contexts
+from ctx.text.analyze import terms
 
 MAX_STATEMENT_CHARS = 300  # two or three sentences
 # How a turn of a conversation begins when it is stored with its speaker.

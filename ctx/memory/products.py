@@ -22,7 +22,7 @@ from ctx.memory.bank import MemoryBank
 from ctx.memory.columns import moment_ms
 from ctx.memory.imports import basic_memory, recall_file, replies
 from ctx.memory.imports.item import Item, Source, Unread
-from ctx.types import JSON
+from ctx.models import JSON
 
 _READERS: dict[str, Callable[[Source], Iterator[Item | Unread]]] = {
     "basic-memory": basic_memory.read,

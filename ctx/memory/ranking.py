@@ -10,7 +10,7 @@ from ctx.memory.dates import Window
 from ctx.memory.legs import MemoryHit, rank_key
 from ctx.memory.reader import Candidate
 from ctx.memory.vectors import BankVectors
-from ctx.types import JSON
+from ctx.models import JSON
 
 RECENCY_SPAN = 0.1  # the most that age moves a rank, up or down
 # A memory whose own time is in the window that the question names goes above all others, whose best has 1.

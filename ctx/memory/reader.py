@@ -12,8 +12,8 @@ from ctx.clock import DAY_MS
 from ctx.memory.columns import JSON_COLUMNS, Memory, plain_number
 from ctx.memory.engine import IN_NUMBERS, IN_TEXTS, Engine, Posting, listed
 from ctx.memory.filters import Condition
+from ctx.models import JSON
 from ctx.store.documents import EVERY
-from ctx.types import JSON
 
 # The bank of a number, and those that were merged into it, however often: their journals go on in its own.
 LINEAGE = (

@@ -24,7 +24,7 @@ from ctx.memory.columns import (
     whole,
 )
 from ctx.memory.gist import gist
-from ctx.types import JSON
+from ctx.models import JSON
 
 _ALIAS_RECALL = re.compile(r"memory_(\d{1,15})_([a-z0-9]{1,32})")
 _ALIAS_HINDSIGHT = re.compile(r"fact_([0-9a-f]{12})")

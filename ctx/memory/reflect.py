@@ -9,14 +9,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from ctx.analyze import query_terms, terms
 from ctx.errors import BadRequest, CtxError
 from ctx.memory.columns import Memory, whole
 from ctx.memory.records import iso
 from ctx.memory.screen import INSTRUCTION
 from ctx.memory.sentences import sentences
-from ctx.text import cut
-from ctx.types import JSON
+from ctx.models import JSON
+from ctx.text.analyze import query_terms, terms
+from ctx.text.strings import cut
 
 MEMORIES = {"low": 8, "mid": 30, "high": 60}  # read at most, by budget
 QUOTES = 5

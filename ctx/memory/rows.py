@@ -20,6 +20,7 @@ from ctx.memory.reader import LINEAGE, Reader
 from ctx.memory.records import no_bank
 from ctx.memory.schema import bring_up_to_date, is_up_to_date
 from ctx.memory.writer import Writer, empty
+from ctx.models import JSON
 from ctx.store.record import Statements, is_unfinished
 from ctx.store.schema import (
     Connection,
@@ -30,7 +31,6 @@ from ctx.store.schema import (
     transaction,
     translating,
 )
-from ctx.types import JSON
 
 # What remains of a bank that is gone: its number, which is not given again. The banks merged into it go with
 # their journals.

@@ -161,7 +161,7 @@ def _bring(store: MemoryStore, readable: Readable) -> None:
 def _keep_values(path: str, values: list[Row]) -> None:
     if not values:
         return
-    from ctx.extensions.store import FileScriptStore
+    from ctx.scripts.store import FileScriptStore
 
     with closing(FileScriptStore(path)) as store:
         store.take_over(dict.fromkeys(values), time.monotonic() + 60)

@@ -7,7 +7,7 @@ flags tell the one who recalls it to take care.
 import re
 
 from ctx.errors import BadRequest
-from ctx.types import JSON
+from ctx.models import JSON
 
 POLICIES = ("flag", "redact", "refuse", "off")
 INSTRUCTION = "instruction_like"

@@ -19,7 +19,7 @@ from ctx.memory.reflect import LanguageModel
 from ctx.memory.rows import MemoryRows, SqliteRows
 from ctx.memory.screen import POLICIES
 from ctx.memory.writer import journal_hash
-from ctx.types import JSON
+from ctx.models import JSON
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ def open_rows(place: str, leftovers: Sequence[str] = ()) -> MemoryRows:
     from ctx.cluster import open_database
 
     database = open_database(place)
-    from ctx.memory.postgres_engine import PostgresRows  # imports psycopg, which comes with an extra
+    from ctx.cluster.memory_engine import PostgresRows  # imports psycopg, which comes with an extra
 
     return PostgresRows(database, own=True)
 

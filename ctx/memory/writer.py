@@ -10,7 +10,7 @@ from ctx.memory.engine import IN_NUMBERS, IN_TEXTS, Engine, listed
 from ctx.memory.filters import Condition
 from ctx.memory.passages import segments, weighed_length
 from ctx.memory.reader import COLUMN_NAMES, UNDELETED, Reader
-from ctx.types import JSON
+from ctx.models import JSON
 
 _INSERT = (
     f"INSERT INTO memories (bank_no, {', '.join(COLUMN_NAMES[1:])}) VALUES "

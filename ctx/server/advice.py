@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ctx.tools.base import Tool
+from ctx.tools.toolbox import Tool
 
 MODES_WITH_EMBEDDINGS = ("semantic", "hybrid")
 

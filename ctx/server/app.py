@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ctx import __version__
 from ctx.errors import CtxError, NotFound
 from ctx.indexing.status import FIRST_ANSWERS_S
-from ctx.rates import SlidingWindow, Window
+from ctx.models import JSON
 from ctx.server import endpoints, errors, rest
 from ctx.server.advice import Advice
 from ctx.server.asgi import error_reply
@@ -48,8 +48,8 @@ from ctx.server.zones import (
     wants_mcp,
 )
 from ctx.tools.agents import Agents
-from ctx.tools.base import NAME, Call, Toolbox
-from ctx.types import JSON
+from ctx.tools.rates import SlidingWindow, Window
+from ctx.tools.toolbox import NAME, Call, Toolbox
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope
 
 from ctx.errors import CtxError
+from ctx.models import JSON
 from ctx.server import errors
-from ctx.types import JSON
 
 
 def header(scope: Scope | Message, name: bytes) -> str | None:

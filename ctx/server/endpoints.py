@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from ctx import __version__
 from ctx.errors import NotFound
+from ctx.models import JSON
 from ctx.server import errors
 from ctx.server.advice import Advice
 from ctx.server.asgi import json_reply
@@ -26,8 +27,7 @@ from ctx.server.overview import Overview
 from ctx.server.policy import ACCESS
 from ctx.server.work import Work
 from ctx.tools.agents import Agent, Agents
-from ctx.tools.base import Tool, Toolbox
-from ctx.types import JSON
+from ctx.tools.toolbox import Tool, Toolbox
 
 PAGE = os.path.join(os.path.dirname(__file__), "page")
 _PAGE_TYPES = {

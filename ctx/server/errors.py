@@ -29,6 +29,7 @@ from ctx.errors import (
     StoreError,
     ToolError,
 )
+from ctx.models import JSON, is_whole
 from ctx.refusals import (
     MethodNotAllowed,
     Misdirected,
@@ -37,8 +38,7 @@ from ctx.refusals import (
     RateLimited,
     Unauthorized,
 )
-from ctx.text import sound
-from ctx.types import JSON, is_whole
+from ctx.text.strings import sound
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from ctx import file_writing, files
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest, Busy, ConfigError, NotFound, StoreError
 from ctx.identity import BANK, BANK_RULE, OWN_BANK
+from ctx.models import JSON
 from ctx.store.folder import check_untracked, own_folder
-from ctx.types import JSON
 
 logger = logging.getLogger(__name__)
 

@@ -23,6 +23,7 @@ from mcp.server.lowlevel import Server
 from ctx import __version__
 from ctx.errors import CtxError, NotFound
 from ctx.identity import document_id
+from ctx.models import JSON, Caller, CallProgress
 from ctx.server import errors
 from ctx.server.advice import FULL_ADVICE, Advice
 from ctx.server.mcp_shapes import (
@@ -41,10 +42,9 @@ from ctx.server.model_tools import instructions as instructions_for
 from ctx.server.model_tools import listed, translated, view_of
 from ctx.server.work import Work
 from ctx.store.base import Catalog
-from ctx.text import sound
+from ctx.text.strings import sound
 from ctx.tools.agents import Agent, Agents
-from ctx.tools.base import Tool, Toolbox
-from ctx.types import JSON, Caller, CallProgress
+from ctx.tools.toolbox import Tool, Toolbox
 
 logger = logging.getLogger(__name__)
 

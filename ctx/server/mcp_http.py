@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from ctx.models import JSON
 from ctx.server.asgi import header, read_body
 from ctx.server.mcp import Auth, Context, McpServer
 from ctx.server.mcp_shapes import MessageFault, read_message
 from ctx.server.policy import ACCESS, Access
-from ctx.types import JSON
 
 MAX_BODY_BYTES = 1 << 30  # BodySizeMiddleware has a smaller one
 VERSION = b"mcp-protocol-version"

@@ -11,10 +11,10 @@ import orjson
 from mcp import MCPError
 
 from ctx.errors import CtxError
+from ctx.models import JSON
 from ctx.server import errors
-from ctx.text import sound
-from ctx.tools.base import Tool
-from ctx.types import JSON
+from ctx.text.strings import sound
+from ctx.tools.toolbox import Tool
 
 # The field of a tool's result that becomes the text of the reply. The structured content leaves it out: a
 # document is sent once.

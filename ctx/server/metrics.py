@@ -10,9 +10,9 @@ from math import nan
 
 from ctx import __version__
 from ctx.errors import ConfigError
+from ctx.models import JSON
 from ctx.server.work import Work
-from ctx.tools.base import Call, Toolbox
-from ctx.types import JSON
+from ctx.tools.toolbox import Call, Toolbox
 
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # names the folder where worker processes add up their figures
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

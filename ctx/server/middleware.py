@@ -19,12 +19,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ctx.config.settings import LOOPBACK_HOSTS
 from ctx.errors import BadRequest, Busy, CtxError
-from ctx.rates import Window
 from ctx.refusals import Misdirected, OriginNotAllowed, PayloadTooLarge, Unauthorized
 from ctx.server import errors
 from ctx.server.asgi import error_reply, joined_headers
 from ctx.server.policy import ACCESS, Access, Policy, host_name, own_hosts, plain_origin
 from ctx.server.zones import MATCH, Headers, Match, Routes, check_path, error_body, note
+from ctx.tools.rates import Window
 
 logger = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ctx.items import SourceStatus
-from ctx.kinds import is_code
+from ctx.models import JSON
+from ctx.text.filetypes import is_code
 from ctx.tools.arguments import put_right
-from ctx.tools.base import Tool
-from ctx.types import JSON
+from ctx.tools.toolbox import Tool
 
 MAX_TOKENS = 8_000  # of a document by default; clients refuse replies of more than 25,000
 FILES = 5  # that a search shows by default

@@ -12,12 +12,12 @@ from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
 
 from ctx import __version__
+from ctx.models import JSON
 from ctx.server import errors
 from ctx.server.advice import Advice
-from ctx.text import cut
+from ctx.text.strings import cut
 from ctx.tools.agents import Agent, Agents
-from ctx.tools.base import Tool, Toolbox
-from ctx.types import JSON
+from ctx.tools.toolbox import Tool, Toolbox
 
 SUMMARY_CHARACTERS = 300  # what GPT actions accept
 # Of a text or a list that is made up as an example: a script's schema may ask for a thousand million of each.

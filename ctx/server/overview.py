@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ctx.clock import DAY_MS, now_ms
+from ctx.config.find import client_name
 from ctx.errors import EmbeddingsDisabled
-from ctx.project import client_name
-from ctx.tools.base import Call
-from ctx.types import JSON
+from ctx.models import JSON
+from ctx.tools.toolbox import Call
 from ctx.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -13,15 +13,15 @@ from typing import NamedTuple
 from ctx.config.settings import LOOPBACK_HOSTS
 from ctx.errors import ConfigError
 from ctx.hosts import is_everywhere, is_loopback, url_host
-from ctx.rates import Window
+from ctx.models import Caller
 from ctx.refusals import OriginNotAllowed, Unauthorized
 from ctx.server import errors
 from ctx.server.keys import Grant, Keys, digest
 from ctx.server.keys import match as match_key
-from ctx.text import host_and_port, one_line
+from ctx.text.strings import host_and_port, one_line
 from ctx.tools.agents import Agent
-from ctx.tools.base import Tool
-from ctx.types import Caller
+from ctx.tools.rates import Window
+from ctx.tools.toolbox import Tool
 
 ACCESS = "ctx.access"  # where in the ASGI scope a door finds the Access
 

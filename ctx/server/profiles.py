@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ctx.memory.dialects.pack import Pack
+from ctx.models import Caller
 from ctx.server.mcp import Profile, whole_toolbox
 from ctx.server.mcp_shapes import Dialect
 from ctx.server.policy import PackPolicy
 from ctx.server.rest import PackRoute
-from ctx.tools.base import Tool, Toolbox
-from ctx.types import Caller
+from ctx.tools.toolbox import Tool, Toolbox
 
 
 def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Profile]:

@@ -16,14 +16,14 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ctx.errors import BadRequest, CtxError
+from ctx.models import JSON, Caller
 from ctx.server import errors
 from ctx.server.asgi import header, json_reply, read_body
 from ctx.server.policy import ACCESS, Access
 from ctx.server.work import Lane, Work
 from ctx.server.zones import PACK, Entry
 from ctx.tools.agents import Agents
-from ctx.tools.base import Toolbox
-from ctx.types import JSON, Caller
+from ctx.tools.toolbox import Toolbox
 
 T = TypeVar("T")
 

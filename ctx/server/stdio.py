@@ -26,9 +26,9 @@ from mcp.server.subscriptions import (
 )
 from mcp.shared.message import SessionMessage
 
+from ctx.models import JSON, Caller
 from ctx.server.mcp import Auth, Context, McpServer
 from ctx.server.mcp_shapes import MessageFault, read_message
-from ctx.types import JSON, Caller
 
 LAST_REPLIES_S = 30.0  # how long replies are still sent after the input has ended (`echo ... | ctx mcp`)
 ANNOUNCE_DELAY_S = 0.02  # a reload replaces several tools at once

@@ -18,9 +18,9 @@ from typing import Any, Generic, TypeVar
 
 from ctx.errors import Busy
 from ctx.lua.shares import Shares
+from ctx.models import JSON, Caller
 from ctx.tools.agents import Agent, Agents, Prompt
-from ctx.tools.base import Tool, Toolbox
-from ctx.types import JSON, Caller
+from ctx.tools.toolbox import Tool, Toolbox
 
 T = TypeVar("T")
 

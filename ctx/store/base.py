@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from ctx.code.symbols import Definition
 from ctx.items import Chunk, Document, SourceStatus
+from ctx.models import ChunkRow, Filters, Hit, Run, Span, StoredText
 from ctx.store.rows import Listing, ModelShare, PendingChunk, StoredDocument, VectorBatch, VectorPosition
-from ctx.types import ChunkRow, Filters, Hit, Run, Span, StoredText
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search from the command line needs none of it
     import numpy as np

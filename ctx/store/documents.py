@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctx.clock import now_ms
-from ctx.kinds import is_code
+from ctx.models import NO_METADATA, Run
 from ctx.store.record import (
     MOVING,
     Record,
@@ -23,7 +23,7 @@ from ctx.store.record import (
     rows_among,
     source_no_of,
 )
-from ctx.types import NO_METADATA, Run
+from ctx.text.filetypes import is_code
 
 if TYPE_CHECKING:
     from ctx.items import Chunk, Document

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctx import file_writing, files
 from ctx.errors import EmbeddingsDisabled, StoreError
+from ctx.models import Filters, Hit
 from ctx.store.keyword_files import (
     DAMAGED,
     KEYWORD_FORMAT,
@@ -38,8 +39,7 @@ from ctx.store.keyword_files import (
 from ctx.store.keyword_writer import KeywordWriter
 from ctx.store.statefile import OPEN_TRIES, VECTORS_FORMAT, Stamp, read_state, stamp
 from ctx.store.tantivy import KeywordIndex
-from ctx.text import one_line, sound
-from ctx.types import Filters, Hit
+from ctx.text.strings import one_line, sound
 
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search does without
     import numpy as np

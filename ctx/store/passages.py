@@ -7,8 +7,8 @@ stand in one paragraph (docs/ranking.md has the figures).
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ctx import analyze
 from ctx.store.rows import StoredDocument
+from ctx.text import analyze
 
 # About three chunks; of 1000 to 3500 the best on code and on pages, and none the worse elsewhere.
 PASSAGE_CHARS = 2200

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ctx.code.symbols import Definition
 from ctx.errors import StoreError
-from ctx.types import ChunkRow, Run, Span, StoredText
+from ctx.models import ChunkRow, Run, Span, StoredText
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -1,5 +1,5 @@
 """The values that pass between a catalog, its indexes and who reads them (`base.py` has the shapes of both).
-What a search reads is in ctx/types.py.
+What a search reads is in ctx/models.py.
 """
 
 from typing import TYPE_CHECKING, NamedTuple

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import tantivy
 
-from ctx import analyze, files
+from ctx import files
 from ctx.errors import Busy, StoreError
+from ctx.models import Filters, Hit, best_first
 from ctx.store.keyword_files import DAMAGED, keeps_to_itself
 from ctx.store.statefile import Stamp, stamp
-from ctx.types import Filters, Hit, best_first
+from ctx.text import analyze
 
 if TYPE_CHECKING:
     from ctx.store.rows import StoredDocument

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ctx.errors import BadRequest
-from ctx.tools.base import Registry
-from ctx.types import JSON, Caller
+from ctx.models import JSON, Caller
+from ctx.tools.toolbox import Registry
 
 
 class AgentArgument(NamedTuple):

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable, Mapping
 
 from ctx.errors import BadRequest
-from ctx.text import did_you_mean, nearest
-from ctx.types import JSON
+from ctx.models import JSON
+from ctx.text.strings import did_you_mean, nearest
 
 # How like a known name an unknown one is that was meant for it: 'importance' for 'importance_score'.
 _MEANT = 0.75

@@ -3,22 +3,22 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from ctx import shapes
 from ctx.code.outline import excerpt
 from ctx.code.symbols import Definition
 from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
 from ctx.items import Document, SourceStatus
-from ctx.search import unknown_source
+from ctx.models import JSON, Caller, CallProgress
+from ctx.search.searcher import unknown_source
 from ctx.store.base import Catalog, SearchIndex
 from ctx.store.rows import StoredDocument
-from ctx.text import spellings
-from ctx.tools.base import Annotations, Tool
+from ctx.text.strings import spellings
+from ctx.tools import record_json
 from ctx.tools.markdown import answer_text
 from ctx.tools.navigation import named_definition, outline_tool, symbol_tool, text_schema
 from ctx.tools.places import Place, place_of
 from ctx.tools.search import READING, TOKEN_CHARS, TOKENS, Searched, search_tool
-from ctx.types import JSON, Caller, CallProgress
+from ctx.tools.toolbox import Annotations, Tool
 
 
 class Library(Searched, Protocol):
@@ -211,13 +211,13 @@ _REQUIRED = ("id", "source", "source_id", "title", "body", "source_url", "update
 
 
 def _document_json(document: Document) -> dict[str, JSON]:
-    row = shapes.row(document, omit=_HIDDEN)
+    row = record_json.row(document, omit=_HIDDEN)
     row["content_type"] = row.pop("media_type")
     return row | {"metadata": dict(document.metadata)}
 
 
 def _get_schema() -> JSON:
-    schema = shapes.schema(Document, omit=_HIDDEN)
+    schema = record_json.schema(Document, omit=_HIDDEN)
     fields = schema["properties"]
     fields["content_type"] = fields.pop("media_type")
     chunk = {"index": {"type": "integer"}, "text": {"type": "string"}}
@@ -279,7 +279,7 @@ def sources_tool(library: Library) -> Tool:
     """`sources`: what is configured, how healthy it is, how much of it is indexed."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        return {"sources": [shapes.row(status) for status in library.statuses()]}
+        return {"sources": [record_json.row(status) for status in library.statuses()]}
 
     return Tool(
         name="sources",
@@ -293,7 +293,7 @@ def sources_tool(library: Library) -> Tool:
                 "sources": {
                     "type": "array",
                     "items": {
-                        **shapes.schema(SourceStatus),
+                        **record_json.schema(SourceStatus),
                         "required": ["name", "configured", "healthy", "doc_count"],
                     },
                 }

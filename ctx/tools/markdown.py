@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from ctx.code.outline import Weight, best_lines, enclosing
-from ctx.kinds import is_code
-from ctx.search import Searcher
+from ctx.models import JSON
+from ctx.search.searcher import Searcher
 from ctx.store.base import Catalog
-from ctx.tools.base import Tool
-from ctx.types import JSON
+from ctx.text.filetypes import is_code
+from ctx.tools.toolbox import Tool
 
 SYMBOLS = 3  # shown of one file
 LINES = 3  # shown of one symbol

@@ -9,14 +9,14 @@ from ctx.code.outline import VALUES, blocks, candidates, enclosing, members
 from ctx.code.symbols import Definition
 from ctx.errors import BadRequest, NotFound
 from ctx.formats.table import BY_MEDIA_TYPE
-from ctx.kinds import EXAMPLE, TEST, file, is_code, role
-from ctx.search import Searcher, resolve_sources
+from ctx.models import JSON, Caller, Filters, StoredText
+from ctx.search.searcher import Searcher, resolve_sources
 from ctx.store.base import SearchIndex
 from ctx.store.rows import StoredDocument
-from ctx.tools.base import Tool
+from ctx.text.filetypes import EXAMPLE, TEST, file, is_code, role
 from ctx.tools.places import Shelf, place_of
 from ctx.tools.search import READING
-from ctx.types import JSON, Caller, Filters, StoredText
+from ctx.tools.toolbox import Tool
 
 MAX_FILES = 2000  # that are looked through for references
 MAX_DEFINITIONS = 200

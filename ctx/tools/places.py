@@ -7,10 +7,10 @@ from typing import NamedTuple, Protocol
 
 from ctx.errors import BadRequest, NotFound
 from ctx.identity import document_id
-from ctx.search import resolve_sources
+from ctx.search.searcher import resolve_sources
 from ctx.store.base import Catalog
 from ctx.store.rows import StoredDocument
-from ctx.text import spellings
+from ctx.text.strings import spellings
 
 MAX_CANDIDATES = 6  # named in an error
 PAGE = 5000  # documents listed at a time

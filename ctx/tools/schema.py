@@ -16,8 +16,8 @@ from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 
 from ctx.errors import BadParameter, BadRequest, ConfigError
-from ctx.text import cut, one_line, sound
-from ctx.types import JSON
+from ctx.models import JSON
+from ctx.text.strings import cut, one_line, sound
 
 Check = Callable[[dict[str, JSON]], dict[str, JSON]]
 

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from ctx import shapes
-from ctx.analyze import MAX_QUERY_CHARS
 from ctx.clock import parse_ms
 from ctx.errors import BadParameter
-from ctx.kinds import FAMILIES
-from ctx.search import Searcher, SearchReply, resolve_sources, unknown_source
-from ctx.tools.base import Annotations, Tool
-from ctx.types import JSON, MODES, Filters, SearchResult
+from ctx.models import JSON, MODES, Filters, SearchResult
+from ctx.search.searcher import Searcher, SearchReply, resolve_sources, unknown_source
+from ctx.text.analyze import MAX_QUERY_CHARS
+from ctx.text.filetypes import FAMILIES
+from ctx.tools import record_json
+from ctx.tools.toolbox import Annotations, Tool
 
 
 class Searched(Protocol):
@@ -113,7 +113,7 @@ def search_tool(workspace: Searched, final_limit: int) -> Tool:
         output_schema={
             "type": "object",
             "properties": {
-                "results": {"type": "array", "items": shapes.schema(SearchResult)},
+                "results": {"type": "array", "items": record_json.schema(SearchResult)},
                 "partial": {"type": "string"},
                 "note": {"type": "string"},
                 "cut": {"type": "string"},
@@ -214,7 +214,9 @@ def _search_json(
     reply: SearchReply, notes: Sequence[str] = (), max_tokens: int | None = None
 ) -> dict[str, JSON]:
     """The reply in the shape of seed 003, plus our additional fields, cut to `max_tokens`."""
-    results = [shapes.row(result, omit=() if result.passages else ("passages",)) for result in reply.results]
+    results = [
+        record_json.row(result, omit=() if result.passages else ("passages",)) for result in reply.results
+    ]
     for row in results:
         for passage in (row, *row.get("passages", ())):
             if passage["symbol"] is None:  # nothing but source code has one

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kit import ctx, named, project
 
-from ctx.types import JSON
+from ctx.models import JSON
 
 CONFIG = '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n'
 ECHO = """

@@ -16,7 +16,7 @@ from ctx.config import load_config
 from ctx.memory import Provenance
 from ctx.memory.location import memory_place
 from ctx.memory.products import PRODUCTS
-from ctx.types import Caller
+from ctx.models import Caller
 
 PACKED = (
     '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n'

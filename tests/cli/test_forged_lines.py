@@ -17,7 +17,7 @@ from faults import eventually, serving
 from kit import ctx, project
 
 from ctx.cli.output import _HARMLESS, JsonLines, Lines, json_printable, plain, prose, table
-from ctx.text import one_line
+from ctx.text.strings import one_line
 
 FORGED = "2026-11-22 00:00:00,000 CRITICAL ctx.server FORGED LINE"
 HOSTILE = [

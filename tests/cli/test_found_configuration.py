@@ -15,7 +15,7 @@ from kit import ctx, found, project, workspace
 
 from ctx.api import open_project
 from ctx.errors import ConfigError
-from ctx.types import JSON
+from ctx.models import JSON
 
 SCRIPT = 'tool = {} function tool.execute() return { ran = env.get("CLONE_SECRET") or "nothing" } end'
 ASKING = (

@@ -23,7 +23,7 @@ import pytest
 from kit import ctx, http_server, project, workspace
 from real_clients import DOCUMENTS, Running
 
-from ctx.types import JSON
+from ctx.models import JSON
 
 FOLDER = os.environ.get("CTX_LIVE_CLIENTS", "")
 TIMEOUT_S = 120  # a hang is told; the slowest of them starts in five seconds

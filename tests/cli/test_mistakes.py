@@ -339,7 +339,7 @@ def test_figures_without_their_library_are_told_with_its_name(monkeypatch: pytes
     from ctx.errors import ConfigError
     from ctx.server.metrics import Metrics
     from ctx.server.work import Work
-    from ctx.tools.base import Toolbox
+    from ctx.tools.toolbox import Toolbox
 
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(ConfigError, match=r"needs prometheus-client: pip install 'ctx-server\[metrics\]'"):
@@ -361,8 +361,8 @@ def test_a_mistaken_request_is_told_what_it_should_be(
     from kit import workspace
     from starlette.testclient import TestClient
 
-    from ctx.assemble import server_settings, services
     from ctx.server.app import create_app
+    from ctx.server.services import server_settings, services
 
     with workspace(indexed / "ctx.toml") as space:
         app = create_app(services(space), server_settings(space))

@@ -12,7 +12,7 @@ from ctx.cli.index import change_lines
 from ctx.connectors.opening import may_still_change
 from ctx.errors import BadRequest
 from ctx.indexing.run import Change, IndexReport
-from ctx.text import counted
+from ctx.text.strings import counted
 
 SCHEMA = {
     "type": "object",

@@ -21,9 +21,9 @@ from store_tree import make
 
 from ctx.errors import StoreError
 from ctx.memory import MemoryBank, MemoryStore
+from ctx.models import JSON, Filters
 from ctx.store.base import Catalog
 from ctx.store.local import LocalIndex
-from ctx.types import JSON, Filters
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is missing: run `make setup`")
 

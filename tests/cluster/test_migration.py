@@ -17,10 +17,10 @@ import pytest
 from kit import ROOT, project, workspace
 
 from ctx import cli
-from ctx.assemble import key_ring
 from ctx.config import load_config
 from ctx.memory import Provenance
-from ctx.types import JSON, Caller
+from ctx.models import JSON, Caller
+from ctx.server.services import key_ring
 from ctx.workspace import Workspace
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

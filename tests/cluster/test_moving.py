@@ -6,10 +6,10 @@ import pytest
 from store_tree import MODEL, embed_pending, make
 
 from ctx.errors import BadRequest
+from ctx.models import Filters, Run
 from ctx.store.base import Catalog
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite_catalog import SqliteCatalog
-from ctx.types import Filters, Run
 
 pytest.importorskip("psycopg", reason="psycopg is missing: run `make setup`")
 

@@ -17,8 +17,8 @@ from ctx.cluster.opensearch_client import Client
 from ctx.cluster.opensearch_part import Layout
 from ctx.config.settings import Index
 from ctx.errors import StoreError
+from ctx.models import Filters
 from ctx.store.sqlite_catalog import SqliteCatalog
-from ctx.types import Filters
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 

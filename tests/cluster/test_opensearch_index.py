@@ -16,11 +16,11 @@ from ctx.cluster.opensearch_client import Client
 from ctx.cluster.opensearch_part import STATE, Entry, Layout, Part
 from ctx.config.settings import Index
 from ctx.errors import StoreError
+from ctx.models import Filters, Hit
 from ctx.store.base import Catalog
 from ctx.store.local import LocalIndex
 from ctx.store.rows import VectorBatch, VectorPosition
 from ctx.store.sqlite_catalog import SqliteCatalog
-from ctx.types import Filters, Hit
 
 pytestmark = pytest.mark.cluster
 

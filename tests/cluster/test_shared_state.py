@@ -9,10 +9,10 @@ import pytest
 
 from ctx.clock import now_ms
 from ctx.cluster.keys import FRESH_S, SharedKeyRing
+from ctx.cluster.memory_engine import PostgresRows
 from ctx.cluster.postgres import Database
 from ctx.cluster.script_values import SharedScriptStore
 from ctx.errors import BadRequest, Busy, NotFound, StoreError
-from ctx.memory.postgres_engine import PostgresRows
 from ctx.memory.sessions import IDLE_MS, MAX_SESSIONS, Sessions
 from ctx.server.keys import Grant, match
 

@@ -11,7 +11,7 @@ from web_kit import Site, html, serving
 
 from ctx.errors import Busy
 from ctx.indexing import run
-from ctx.types import JSON, Caller
+from ctx.models import JSON, Caller
 from ctx.workspace import Workspace
 
 WAIT_S = 60.0  # until a test that hangs fails

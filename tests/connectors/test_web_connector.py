@@ -11,7 +11,7 @@ from web_kit import Crawl, Page, Site, connector, html, redirect, serving
 
 from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError, SourceError
-from ctx.types import Caller
+from ctx.models import Caller
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from kit import project
 
-from ctx.types import JSON
+from ctx.models import JSON
 
 PACKS = ("hindsight", "claude-recall", "sekha")
 CONFIG = """\

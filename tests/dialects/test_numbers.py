@@ -11,7 +11,7 @@ import pytest
 from dialect_kit import KEY, RECALL, UUID, PackServer
 
 from ctx.memory.dialects import DIALECTS
-from ctx.types import JSON
+from ctx.models import JSON
 
 HEADERS = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
 NUMBERS = ("9223372036854775808", "-" + "9" * 40, "1e999", "-1", "0.5")

@@ -8,8 +8,8 @@ from kit import workspace
 
 from ctx.errors import ConfigError
 from ctx.memory.dialects import DIALECTS
+from ctx.models import Caller
 from ctx.server.profiles import profiles
-from ctx.types import Caller
 
 SEED = "".join(f'[packs.{name}]\nprofile = "seed"\n' for name in DIALECTS)
 AT_A_BANK = ["retain", "recall", "reflect"]

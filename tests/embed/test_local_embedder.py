@@ -17,7 +17,7 @@ import pytest
 from ctx.embed.local import LocalEmbedder
 from ctx.errors import ConfigError, EmbedderError
 
-SHIPPED_FOLDER = Path(__file__).parents[2] / "ctx" / "models" / "all-MiniLM-L6-v2"
+SHIPPED_FOLDER = Path(__file__).parents[2] / "ctx" / "embed" / "all-MiniLM-L6-v2"
 
 PROSE = (
     "The harbour master keeps a log of every vessel that enters the port, with her draught and the state of "

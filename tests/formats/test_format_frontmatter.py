@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from ctx.formats.frontmatter import NO_FRONT_MATTER, read_front_matter
-from ctx.types import JSON
+from ctx.models import JSON
 
 
 def _metadata(text: str) -> dict[str, JSON] | None:

@@ -8,7 +8,7 @@ import pytest
 from http_kit import Server
 from redteam_run import WatchedPool
 
-from ctx.types import JSON
+from ctx.models import JSON
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from ctx.lua import fetch, host
 from ctx.lua.host import Policy
-from ctx.types import JSON
+from ctx.models import JSON
 
 PUBLIC = "93.184.216.34"
 Reply = Callable[["Seen", socket.socket], None]

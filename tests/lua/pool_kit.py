@@ -5,7 +5,7 @@ from redteam_run import poor_host, tool
 
 from ctx.errors import CtxError
 from ctx.lua.pool import Pool
-from ctx.types import JSON
+from ctx.models import JSON
 
 GRACE_S = 15.0  # a hang is twice as long; benchmarks/sandbox.py holds the real figure
 

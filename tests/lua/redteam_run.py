@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ctx.errors import BadRequest, Busy, CtxError, NotFound, ScriptTimeout, ToolError
 from ctx.lua.nursery import Worker
 from ctx.lua.pool import Job, Pool
-from ctx.types import JSON
+from ctx.models import JSON
 
 GRACE_S = 10.0  # on a machine with other work; benchmarks/sandbox.py measures what is promised
 STATUS = {ScriptTimeout: 408, ToolError: 500, NotFound: 404, BadRequest: 400, Busy: 503}

@@ -9,7 +9,7 @@ import pytest
 from ctx.errors import ToolError
 from ctx.lua import host
 from ctx.lua.host import Policy
-from ctx.types import JSON
+from ctx.models import JSON
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from http_kit import Reply, Seen, Server, ask, connecting, ok, to
 
 from ctx.errors import ToolError
 from ctx.lua import host
-from ctx.types import JSON
+from ctx.models import JSON
 
 HUNG_S = 15.0  # sooner than anything else would end it, on a machine with other work
 

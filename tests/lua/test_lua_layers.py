@@ -19,7 +19,7 @@ from ctx.lua.lockdown import Layer
 from ctx.lua.nursery import Nursery
 from ctx.lua.pool import Pool
 from ctx.lua.selftest import FILTER, KILL, MEMORY
-from ctx.types import JSON
+from ctx.models import JSON
 
 
 def without(patch: str, **settings: JSON) -> WatchedPool:

@@ -13,7 +13,7 @@ from redteam_run import WatchedPool, tool
 from ctx.errors import Busy, ScriptTimeout, ToolError
 from ctx.lua.conversation import MAX_LOG_LINES
 from ctx.lua.pool import Pool
-from ctx.types import JSON
+from ctx.models import JSON
 
 # ---------------------------------------------------------------------- values
 

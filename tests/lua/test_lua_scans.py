@@ -8,7 +8,7 @@ from pool_kit import failure, run
 from redteam_run import WatchedPool, poor_host, tool
 
 from ctx.errors import ScriptTimeout, ToolError
-from ctx.types import JSON
+from ctx.models import JSON
 
 # ---------------------------------------------------------------------- scans
 

@@ -6,7 +6,7 @@ import pytest
 from pool_kit import run
 from redteam_run import WatchedPool, tool
 
-from ctx.types import JSON
+from ctx.models import JSON
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 

@@ -38,8 +38,8 @@ def memory_database(postgres_server: postgres.Server) -> str:
 @pytest.fixture
 def memory_url(memory_database: str) -> str:
     """The address of a database without a memory, on a real PostgreSQL."""
+    from ctx.cluster.memory_engine import PostgresRows
     from ctx.cluster.postgres import Database
-    from ctx.memory.postgres_engine import PostgresRows
 
     with Database(memory_database) as database:
         PostgresRows(database)

@@ -11,10 +11,10 @@ from git_kit import git
 from kit import MEMORIES, project, workspace
 
 from ctx.config import load_config
-from ctx.extensions.store import FileScriptStore
-from ctx.extensions.trust import TrustFile, trust_path
+from ctx.config.trust_file import TrustFile, trust_path
 from ctx.memory import MemoryStore
 from ctx.memory.location import memory_place
+from ctx.scripts.store import FileScriptStore
 from ctx.server.keys import KeyRing
 
 TEXTS = [f"The heron number {number} likes tea." for number in range(5)]

@@ -14,7 +14,7 @@ from ctx.errors import BadRequest
 from ctx.memory import MemoryBank, MemoryStore, products
 from ctx.memory.imports.item import Source
 from ctx.memory.products import import_from, piped_source, read_source
-from ctx.types import JSON
+from ctx.models import JSON
 
 MEM0 = {
     "count": 2,

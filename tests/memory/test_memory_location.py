@@ -14,11 +14,11 @@ from git_kit import git
 from kit import MEMORIES, ctx, project, workspace
 from location_kit import TEXTS, make_old, memory_of, recalled, remember, repository, tables
 
-from ctx.assemble import key_ring
 from ctx.config import load_config
 from ctx.errors import BadRequest, ConfigError, StoreError
 from ctx.memory.location import adopt_old, adopt_other
 from ctx.server.keys import match
+from ctx.server.services import key_ring
 
 
 @pytest.fixture(autouse=True)

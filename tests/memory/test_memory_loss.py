@@ -16,10 +16,10 @@ from location_kit import TEXTS, count_of, memory_of, recalled, remember, reposit
 from ctx import file_writing
 from ctx.config import load_config
 from ctx.errors import StoreError
-from ctx.health import health
 from ctx.memory import copies, salvage
 from ctx.memory.copies import copy_if_changed
 from ctx.memory.ledger import Ledger
+from ctx.server.health import health
 
 WRITE_AND_DIE = """
 import os, signal, sys

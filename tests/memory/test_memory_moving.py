@@ -11,7 +11,7 @@ from memory_kit import SECOND_MS, WORDS, Clock, WordEmbedder
 from ctx.errors import BadRequest
 from ctx.memory import MemoryStore, call
 from ctx.memory.moving import MovedMemories, check_target, move_memories
-from ctx.types import JSON
+from ctx.models import JSON
 
 
 def quiet(step: str, count: int, total: int) -> None:

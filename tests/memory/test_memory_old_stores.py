@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from memory_kit import START_MS, Clock, WordEmbedder, texts
 
-from ctx.analyze import terms
 from ctx.memory import MemoryStore
+from ctx.text.analyze import terms
 
 VERSION_1 = """
     CREATE TABLE memory_banks (

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from memory_kit import Clock, WordEmbedder, texts
 
-from ctx.analyze import MAX_QUERY_CHARS
 from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
 from ctx.memory import MemoryBank, MemoryStore
 from ctx.memory.bank.search import Question
+from ctx.text.analyze import MAX_QUERY_CHARS
 
 TYPESCRIPT = "User prefers TypeScript over JavaScript"
 

@@ -14,9 +14,9 @@ from kit import ROOT
 from ctx.config import Config, parse_config
 from ctx.config.keys import keys_of
 from ctx.config.settings import NAMED_SECTIONS, SECTIONS
+from ctx.config.toml import tables_in
 from ctx.config.trust import requests
 from ctx.errors import ConfigError
-from ctx.toml import tables_in
 
 EXAMPLE = (ROOT / "config" / "ctx.toml").read_bytes()
 ENVIRON = {"HOME": "/home/you", "TOKEN": "t0ken"}

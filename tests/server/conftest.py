@@ -10,13 +10,13 @@ from serving import ANYTHING, DOCUMENT_ID, READING, EchoEndpoint, Serve, Served
 from tabs import running_browser
 
 from ctx.errors import NotFound, ScriptTimeout, ToolError
+from ctx.models import JSON, Caller
 from ctx.server.app import Services, create_app
 from ctx.server.policy import ServerSettings
 from ctx.server.rest import PackRoute
 from ctx.server.run import HttpServer, address, open_sockets
 from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt
-from ctx.tools.base import Tool, Toolbox
-from ctx.types import JSON, Caller
+from ctx.tools.toolbox import Tool, Toolbox
 
 
 @pytest.fixture

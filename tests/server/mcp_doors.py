@@ -6,14 +6,14 @@ from typing import Any
 
 import httpx
 
+from ctx.models import JSON
 from ctx.server.app import Endpoint
 from ctx.server.mcp import MODERN, McpServer
 from ctx.server.mcp_http import McpEndpoint, http_auth
 from ctx.server.work import Work
 from ctx.store.base import Catalog
 from ctx.tools.agents import Agents
-from ctx.tools.base import Toolbox
-from ctx.types import JSON
+from ctx.tools.toolbox import Toolbox
 
 ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}

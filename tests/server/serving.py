@@ -9,15 +9,15 @@ import httpx
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from ctx.health import health
+from ctx.models import JSON, Caller
 from ctx.server.app import Services
+from ctx.server.health import health
 from ctx.server.middleware import RequestMiddleware
 from ctx.server.overview import Overview
 from ctx.server.policy import ACCESS
 from ctx.server.run import HttpServer
 from ctx.server.work import Work
-from ctx.tools.base import Annotations, Tool, Toolbox
-from ctx.types import JSON, Caller
+from ctx.tools.toolbox import Annotations, Tool, Toolbox
 from ctx.workspace import Workspace
 
 READING = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)

@@ -14,10 +14,10 @@ from kit import http_server
 from serving import EchoEndpoint, Serve, Served
 from tabs import running_browser
 
+from ctx.models import JSON
 from ctx.server.app import Services
 from ctx.server.policy import PackPolicy, ServerSettings
 from ctx.server.rest import PackRoute
-from ctx.types import JSON
 
 pytestmark = [
     pytest.mark.slow,

@@ -8,13 +8,13 @@ from kit import project, workspace
 from mcp_doors import mcp_over
 from serving import ANYTHING, Serve, Served
 
+from ctx.models import JSON
 from ctx.server.app import Services
 from ctx.server.endpoints import routes
 from ctx.server.keys import KeyRing
 from ctx.server.policy import PackPolicy, ServerSettings
 from ctx.tools.agents import Agent, Prompt
-from ctx.tools.base import Tool
-from ctx.types import JSON
+from ctx.tools.toolbox import Tool
 from ctx.workspace import Workspace
 
 CLOSED = ServerSettings(api_keys=("server-key",), packs=(PackPolicy("vault", keys=("vault-key",)),))

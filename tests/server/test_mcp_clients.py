@@ -22,7 +22,7 @@ from real_clients import (
     tried_project,
 )
 
-from ctx.types import JSON
+from ctx.models import JSON
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -8,12 +8,12 @@ import pytest
 from mcp_doors import ACCEPT, HELLO, answered, mcp_over, message, stateless
 from serving import ANYTHING, Serve
 
+from ctx.models import JSON, Caller
 from ctx.server.app import Services
 from ctx.server.mcp import MODERN
 from ctx.server.policy import ServerSettings
 from ctx.store.sqlite_catalog import SqliteCatalog
-from ctx.tools.base import Tool
-from ctx.types import JSON, Caller
+from ctx.tools.toolbox import Tool
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import pytest
 from kit import project, workspace
 from serving import ANYTHING, Serve, whole
 
+from ctx.models import JSON, Caller
 from ctx.server.app import Services
 from ctx.tools.agents import Agent, Agents, Prompt
-from ctx.tools.base import Tool
-from ctx.types import JSON, Caller
+from ctx.tools.toolbox import Tool
 
 
 def _document(client: httpx.Client) -> JSON:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from real_clients import SCRIPTS, node
 
+from ctx.models import JSON
 from ctx.server.endpoints import PAGE
-from ctx.types import JSON
 
 LONG = 100_000
 PATIENCE_S = 60.0  # for all of them; the slowest takes 0.3 s, and by a square or a cube of its length hours

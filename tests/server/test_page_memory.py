@@ -10,8 +10,8 @@ from real_clients import node
 from serving import Serve
 from tabs import Tab
 
-from ctx.assemble import services
 from ctx.errors import NotFound
+from ctx.server.services import services
 from ctx.workspace import Workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(300)]

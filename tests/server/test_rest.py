@@ -10,13 +10,13 @@ import pytest
 from serving import ANYTHING, Serve, failure
 
 from ctx.errors import EmbeddingsDisabled
+from ctx.models import JSON, Caller
 from ctx.server.app import Services
 from ctx.server.policy import ServerSettings
 from ctx.server.rest import PackRoute
 from ctx.server.work import Work
 from ctx.tools.agents import Agents
-from ctx.tools.base import Tool, Toolbox
-from ctx.types import JSON, Caller
+from ctx.tools.toolbox import Tool, Toolbox
 
 
 def test_the_tool_list_leaves_out_what_could_not_be_loaded(serve: Serve, services: Services) -> None:

@@ -20,7 +20,7 @@ from ctx.server.app import Services, create_app
 from ctx.server.policy import ServerSettings
 from ctx.server.run import address, open_sockets
 from ctx.tools.agents import Agents
-from ctx.tools.base import Toolbox
+from ctx.tools.toolbox import Toolbox
 
 
 def test_a_stop_with_a_running_call_answers_it_503(serve: Serve, toolbox: Toolbox, agents: Agents) -> None:
@@ -86,7 +86,7 @@ from ctx.tools.agents import Agents
 from ctx.server import run
 from ctx.server.app import Services, begin_behind_answers, create_app
 from ctx.server.policy import ServerSettings
-from ctx.tools.base import Toolbox
+from ctx.tools.toolbox import Toolbox
 
 if sys.argv[1:]:
     run.LEAVE_S = float(sys.argv[1])

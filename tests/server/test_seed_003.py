@@ -16,9 +16,9 @@ from kit import project, shared, workspace
 from serving import ANYTHING, Serve, failure, whole
 
 from ctx.errors import ScriptTimeout, ToolError
+from ctx.models import JSON, Caller
 from ctx.server.app import Services
-from ctx.tools.base import Tool
-from ctx.types import JSON, Caller
+from ctx.tools.toolbox import Tool
 from ctx.workspace import Workspace
 
 CONFIG = """

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 from ctx.errors import NotFound
 from ctx.items import SourceStatus
+from ctx.models import JSON, Caller
 from ctx.server.work import Work
 from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt, inline_agent
-from ctx.tools.base import Annotations, Tool, Toolbox
 from ctx.tools.builtin import get_tool, sources_tool
-from ctx.types import JSON, Caller
+from ctx.tools.toolbox import Annotations, Tool, Toolbox
 
 ANYTHING = {"type": "object", "properties": {}}
 REST = Caller("rest")

@@ -13,9 +13,9 @@ from ctx.code.symbols import Definition
 from ctx.errors import StoreError
 from ctx.identity import document_id
 from ctx.items import Chunk
+from ctx.models import Run
 from ctx.store.base import Catalog
 from ctx.store.sqlite_catalog import SqliteCatalog
-from ctx.types import Run
 
 
 def numbers_of(catalog: Catalog, source: str, source_id: str) -> tuple[int, tuple[int, ...]]:

@@ -9,9 +9,9 @@ import pytest
 from store_tree import DIM, MODEL, embed_pending, make, open_store, portrait, vector_of
 
 from ctx.errors import StoreError
+from ctx.models import Filters
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite_catalog import SqliteCatalog
-from ctx.types import Filters
 
 SIZE_KB = 6_000
 

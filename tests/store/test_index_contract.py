@@ -17,10 +17,10 @@ from store_tree import (
     vector_of,
 )
 
+from ctx.models import Filters
 from ctx.store.base import Catalog, SearchIndex
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite_catalog import SqliteCatalog
-from ctx.types import Filters
 
 ALL = Filters()
 

@@ -25,13 +25,13 @@ from store_tree import (
 )
 
 from ctx.errors import EmbeddingsDisabled, StoreError
+from ctx.models import Filters
 from ctx.store import keyword_files as keyword_files_module
 from ctx.store import keyword_writer as keyword_module
 from ctx.store import local as local_module
 from ctx.store import vectors as vectors_module
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite_catalog import SqliteCatalog
-from ctx.types import Filters
 
 ALL = Filters()
 

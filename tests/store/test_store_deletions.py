@@ -14,11 +14,11 @@ from store_tree import make
 
 from ctx.backup import back_up, restore
 from ctx.errors import StoreError
+from ctx.models import Filters
 from ctx.store.folder import check_journal
 from ctx.store.local import LocalIndex
 from ctx.store.lock import WriterLock
 from ctx.store.sqlite_catalog import SqliteCatalog
-from ctx.types import Filters
 
 MAGIC = bytes.fromhex("d9d505f920a163d7")
 

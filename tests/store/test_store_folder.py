@@ -16,14 +16,14 @@ from kit import project, workspace
 from store_tree import make
 
 from ctx.errors import StoreError
-from ctx.health import health
+from ctx.models import Filters
+from ctx.server.health import health
 from ctx.server.keys import KeyRing
 from ctx.store.keyword_files import complete_files
 from ctx.store.local import LocalIndex
 from ctx.store.lock import WriterLock
 from ctx.store.sqlite_catalog import SqliteCatalog
 from ctx.store.statefile import read_state, write_state
-from ctx.types import Filters
 from ctx.workspace import Workspace
 
 SECRET = b"-----BEGIN KEY-----\n"

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import tantivy
 
-from ctx import analyze
 from ctx.formats.code import definitions_by_patterns
 from ctx.items import Chunk, Document
+from ctx.models import Filters, Hit
 from ctx.store.rows import StoredDocument
 from ctx.store.tantivy import MAX_TERMS, KeywordIndex
-from ctx.types import Filters, Hit
+from ctx.text import analyze
 
 ROOT = Path(__file__).parent.parent.parent
 ALL = Filters()

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctx.errors import StoreError
+from ctx.models import Filters, Hit
 from ctx.store import vectors as vectors_module
 from ctx.store.rows import VectorBatch
 from ctx.store.statefile import read_state
@@ -25,7 +26,6 @@ from ctx.store.vectors import (
     VectorWriter,
     check_vectors,
 )
-from ctx.types import Filters, Hit
 
 DIM = 8
 

@@ -3,8 +3,8 @@
 import pytest
 
 from ctx.errors import BadRequest
+from ctx.models import JSON
 from ctx.tools.arguments import from_text, put_right, without_absent
-from ctx.types import JSON
 
 SCHEMA: JSON = {
     "type": "object",

@@ -6,7 +6,7 @@ import pytest
 from kit import project, workspace
 
 from ctx.errors import BadRequest, NotFound
-from ctx.types import JSON, Caller
+from ctx.models import JSON, Caller
 from ctx.workspace import Workspace
 
 LONG = "".join(f"        step_{n} = advance(step_{n})\n\n" for n in range(60))

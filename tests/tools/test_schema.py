@@ -8,9 +8,9 @@ import pytest
 from faults import waiting
 
 from ctx.errors import BadRequest, ConfigError
+from ctx.models import JSON
 from ctx.tools import schema
 from ctx.tools.schema import compile_check
-from ctx.types import JSON
 
 SEARCH = {
     "type": "object",

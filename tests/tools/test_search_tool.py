@@ -8,7 +8,7 @@ import pytest
 from kit import project, workspace
 
 from ctx.errors import BadRequest, NotFound
-from ctx.types import JSON, Caller
+from ctx.models import JSON, Caller
 from ctx.workspace import Workspace
 
 FILES = {

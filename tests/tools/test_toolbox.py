@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from ctx.errors import BadRequest, ConfigError, NotFound, ToolError
-from ctx.tools.base import Call, Tool, Toolbox
-from ctx.types import Caller
+from ctx.models import Caller
+from ctx.tools.toolbox import Call, Tool, Toolbox
 
 CALLER = Caller("rest")
 

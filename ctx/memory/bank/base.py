@@ -17,7 +17,7 @@ from ctx.memory.reflect import LanguageModel
 from ctx.memory.rows import MemoryRows
 from ctx.memory.screen import SCREENED, screen_json
 from ctx.memory.writer import Writer
-from ctx.types import JSON
+from ctx.models import JSON
 
 logger = logging.getLogger(__name__)
 

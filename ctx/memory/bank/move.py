@@ -14,7 +14,7 @@ from ctx.memory.reader import UNDELETED, Reader
 from ctx.memory.records import content_hash, from_line, no_bank, to_line
 from ctx.memory.screen import SCREENED
 from ctx.memory.writer import Writer
-from ctx.types import JSON
+from ctx.models import JSON
 
 _BATCH = 200
 

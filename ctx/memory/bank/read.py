@@ -12,7 +12,7 @@ from ctx.memory.columns import ORDERS, Memory, canonical, number, order_key, ord
 from ctx.memory.filters import Condition, compile_filter
 from ctx.memory.reader import FORGOTTEN, SCALAR, TAG, UNDELETED, Change, visible
 from ctx.memory.records import public_name
-from ctx.types import JSON
+from ctx.models import JSON
 
 _GROUPS = ("kind", "type", "context", "folder", "label", "status", "session", "role", "document_id")
 PINNED = 10  # an importance that nothing prunes

@@ -8,7 +8,7 @@ from ctx.errors import BadRequest, Conflict
 from ctx.memory.columns import short_text
 from ctx.memory.reader import Reader
 from ctx.memory.writer import Writer
-from ctx.types import JSON
+from ctx.models import JSON
 
 MAX_KEY_CHARS = 200
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ctx.analyze import MAX_QUERY_CHARS
 from ctx.clock import DAY_MS
 from ctx.errors import BadRequest, EmbeddingsDisabled
 from ctx.memory.bank.base import MAX_LIMIT, BankView
@@ -26,7 +25,8 @@ from ctx.memory.ranking import aged, newer_twins, succeeded, timely
 from ctx.memory.reader import Candidate, Reader, visible
 from ctx.memory.reflect import Disposition, Evidence, reflect
 from ctx.memory.scores import bm25, calibrated
-from ctx.types import JSON, MODES
+from ctx.models import JSON, MODES
+from ctx.text.analyze import MAX_QUERY_CHARS
 
 DEPTHS = {"low": 100, "mid": 300, "high": 1000}  # candidates from each leg
 CHARS_PER_TOKEN = 4

@@ -8,7 +8,7 @@ from ctx.memory.columns import Memory
 from ctx.memory.consolidate import judged
 from ctx.memory.records import iso
 from ctx.memory.writer import Writer
-from ctx.types import JSON
+from ctx.models import JSON
 
 CONVERSATION = "conversation"
 

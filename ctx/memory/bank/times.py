@@ -7,7 +7,7 @@ from ctx.memory.dates import happened
 from ctx.memory.filters import Condition
 from ctx.memory.reader import UNDELETED
 from ctx.memory.writer import Writer
-from ctx.types import JSON
+from ctx.models import JSON
 
 
 def zone_ms(timestamp: JSON) -> int:

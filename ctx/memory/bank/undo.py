@@ -8,7 +8,7 @@ from ctx.memory.engine import IN_TEXTS, listed
 from ctx.memory.filters import Condition
 from ctx.memory.reader import Reader
 from ctx.memory.writer import Writer
-from ctx.types import JSON
+from ctx.models import JSON
 
 _NO_OPERATION = (
     "no such operation in this bank (the reply to a change gives its op_id, and so does a memory's history)"

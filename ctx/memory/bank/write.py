@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 
-from ctx.analyze import query_terms
 from ctx.clock import DAY_MS
 from ctx.errors import BadRequest, Conflict
 from ctx.memory.bank.requests import Request, given_name
@@ -18,7 +17,8 @@ from ctx.memory.records import all_contexts, content_hash, draft, public_name, t
 from ctx.memory.reflect import Disposition
 from ctx.memory.screen import SCREENED
 from ctx.memory.writer import Writer
-from ctx.types import JSON
+from ctx.models import JSON
+from ctx.text.analyze import query_terms
 
 DEDUPES = ("exact", "near", "off")
 NEAR_COSINE = 0.93  # two wordings of one statement, which "near" links

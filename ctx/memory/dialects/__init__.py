@@ -13,7 +13,7 @@ from ctx.memory.dialects.hindsight_banks import HINDSIGHT
 from ctx.memory.dialects.pack import Pack
 from ctx.memory.dialects.sekha_rest import SEKHA
 from ctx.tools.agents import Agents
-from ctx.tools.base import Toolbox
+from ctx.tools.toolbox import Toolbox
 
 DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in (HINDSIGHT, CLAUDE_RECALL, SEKHA)}
 

@@ -10,8 +10,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from ctx.clock import iso_utc
-from ctx.tools.base import Annotations
-from ctx.types import JSON, Caller
+from ctx.models import JSON, Caller
+from ctx.tools.toolbox import Annotations
 
 if TYPE_CHECKING:
     from ctx.memory.dialects.pack import Pack

@@ -34,7 +34,7 @@ from ctx.memory.dialects.base import (
     table,
     text,
 )
-from ctx.types import JSON
+from ctx.models import JSON
 
 CLASSIC = """\
 You have a memory of earlier sessions with this user. Search it before you begin a task, and store

@@ -31,7 +31,7 @@ from ctx.memory.dialects.base import (
     texts,
     whole,
 )
-from ctx.types import JSON
+from ctx.models import JSON
 
 INSTRUCTIONS = """\
 You have a long-term memory. At the start of a conversation call `recall` with what the user is about to do.

@@ -37,7 +37,7 @@ from ctx.memory.dialects.hindsight_rest import (
     forgotten_reply,
     page_of,
 )
-from ctx.types import JSON
+from ctx.models import JSON
 
 __all__ = ["HINDSIGHT"]  # with all routes
 

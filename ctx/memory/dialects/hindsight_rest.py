@@ -38,7 +38,7 @@ from ctx.memory.dialects.hindsight import (
     of_types,
     same_id,
 )
-from ctx.types import JSON
+from ctx.models import JSON
 
 __all__ = ["HINDSIGHT"]  # with the routes below
 

@@ -16,14 +16,14 @@ from ctx.memory.columns import check_numbers
 from ctx.memory.dialects.base import Call, Dialect, Handler, RouteSpec, ToolSpec, parameters_of
 from ctx.memory.dialects.remote import RemotePack
 from ctx.memory.sessions import Sessions
-from ctx.rates import open_window
+from ctx.models import JSON, Caller
 from ctx.refusals import Unauthorized
-from ctx.text import did_you_mean
+from ctx.text.strings import did_you_mean
 from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt
 from ctx.tools.arguments import from_text, refuse_unknown, without_absent
-from ctx.tools.base import Tool, Toolbox
+from ctx.tools.rates import open_window
 from ctx.tools.schema import compile_check
-from ctx.types import JSON, Caller
+from ctx.tools.toolbox import Tool, Toolbox
 
 NO = ("false", "0", "no", "off")
 BANK_OF_PATH = "bank_id"  # of a route: it names the bank

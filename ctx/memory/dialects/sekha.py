@@ -28,7 +28,7 @@ from ctx.memory.dialects.base import (
     texts,
     whole,
 )
-from ctx.types import JSON
+from ctx.models import JSON
 
 INSTRUCTIONS = """\
 You can store whole conversations (`memory_store`) and find what was said in earlier ones

@@ -53,7 +53,7 @@ from ctx.memory.dialects.sekha import (
     stamp,
     store,
 )
-from ctx.types import JSON
+from ctx.models import JSON
 
 __all__ = ["SEKHA"]  # with the routes below
 

@@ -21,7 +21,7 @@ from ctx.memory.columns import moment_ms
 from ctx.memory.gist import gist
 from ctx.memory.imports.item import Item, Source, Unread, present
 from ctx.memory.notes import note_paths
-from ctx.types import JSON
+from ctx.models import JSON
 
 _OBSERVATION = re.compile(r"^\s*[-*]\s+\[(?P<category>[^\[\]()]{1,60})\](?!\()\s+(?P<text>\S.*)$")
 _TASK = re.compile(r"^\s*[-*]\s+\[[ xX/-]\]\s")

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from ctx.types import JSON
+from ctx.models import JSON
 
 
 class Source(NamedTuple):

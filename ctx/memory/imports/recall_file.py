@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ctx import files
 from ctx.errors import BadRequest
 from ctx.memory.imports.item import Item, Source, Unread, present
-from ctx.types import JSON
+from ctx.models import JSON
 
 SQLITE = b"SQLite format 3\0"
 _TABLE = "memories"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ctx.errors import BadRequest
 from ctx.memory.imports.item import Item, Source, Unread, present
-from ctx.types import JSON, as_table
+from ctx.models import JSON, as_table
 
 _LISTS = ("memories", "results", "items")  # the keys under which a reply lists what is in it
 Convert = Callable[[dict[str, JSON]], Item | Unread]

@@ -1,1 +1,0 @@
-"""Tools, connectors, agents and packs that operators write in Lua."""

@@ -1,1 +1,0 @@
-"""The embedding model that ships with ctx; scripts/build_model.py makes it."""

@@ -1,0 +1,159 @@
+"""Makes what a configuration names: a connector for each source, and a `ScriptFile` for each script."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ctx.clock import parse_ms
+from ctx.config import Config
+from ctx.config.settings import REGISTRY_PREFIX, S3, Filesystem, Git, Script, Web
+from ctx.config.trust import CLOSED, inside
+from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
+from ctx.connectors.filesystem import FilesystemConnector
+from ctx.connectors.git import GitConnector
+
+if TYPE_CHECKING:  # sites, buckets and scripts import an HTTP client, 60 ms: only if they are configured
+    from ctx.connectors.base import Connector
+    from ctx.scripts.scripts import Runner, ScriptFile
+
+_SETTINGS = ("timeout_s", "env", "allow_hosts", "fs", "calls", "memory_bank", "config")
+
+
+def configured_connectors(config: Config, runner: "Callable[[], Runner]") -> "list[Connector]":
+    """A connector for every source of a configuration, in its order. `runner` runs those that are scripts."""
+    return [
+        *_folders(config.filesystems, config.path, config.root),
+        *_repositories(config.gits),
+        *_sites(config.webs, config.folder),
+        *_buckets(config.buckets),
+        *_scripts(config.script_connectors, config.root, runner),
+    ]
+
+
+def intervals_s(config: Config) -> dict[str, float]:
+    """Seconds between two looks at each source that does not report its changes, by its name."""
+    by_source = {git.name: git.interval_s or config.watch.git_interval_s for git in config.gits}
+    by_source |= {site.name: site.interval_s for site in config.webs}
+    by_source |= {bucket.name: bucket.interval_s for bucket in config.buckets}
+    by_source |= {
+        script.name: script.interval_s or config.watch.script_interval_s
+        for script in config.script_connectors
+    }
+    return by_source
+
+
+def script_file(script: Script, root: str) -> "ScriptFile":
+    """A configured script for `ctx.extensions`. Messages name its file from the project's root."""
+    from ctx.scripts.scripts import ScriptFile
+
+    settings = {name: getattr(script, name) for name in _SETTINGS}
+    if script.path.startswith(REGISTRY_PREFIX):
+        # The settings are the operator's; file, trust and sandbox are those of the registry's script.
+        from ctx.scripts.registry import shelf_of
+
+        shelf = shelf_of(os.environ)
+        return shelf.script_file(script.path, script.name)._replace(**settings, named=True)
+    relative = os.path.relpath(script.path, root)
+    label = os.path.basename(script.path) if relative.startswith("..") else relative
+    return ScriptFile(script.name, script.path, **settings, shown=label)
+
+
+def _folders(folders: Sequence[Filesystem], config_path: str | None, project: str) -> "Iterator[Connector]":
+    for folder in folders:
+        yield FilesystemConnector(
+            folder.name,
+            folder.root,
+            include_globs=_included(folder.include_globs),
+            exclude_globs=(*folder.exclude_globs, *_own_file(config_path, folder.root)),
+            follow_symlinks=folder.follow_symlinks,
+            max_file_bytes=folder.max_file_bytes,
+            respect_gitignore=folder.gitignore,
+            link=folder.link,
+            # While a server runs, a pull may turn a folder of the project into a link out of it.
+            stays=partial(inside, root=project, closed=CLOSED)
+            if inside(folder.root, project, CLOSED)
+            else None,
+        )
+
+
+def _repositories(repositories: Sequence[Git]) -> "Iterator[Connector]":
+    for repository in repositories:
+        yield GitConnector(
+            repository.name,
+            repository.url,
+            branch=repository.branch,
+            root=repository.root,
+            include_globs=_included(repository.include_globs),
+            exclude_globs=repository.exclude_globs,
+            shallow=repository.shallow,
+            cache_dir=repository.cache_dir,
+            timeout_s=repository.timeout_s,
+            max_file_bytes=repository.max_file_bytes,
+            commits=repository.commits,
+            submodules=repository.submodules,
+            lfs=repository.lfs,
+            since_ms=None if repository.since is None else parse_ms(repository.since),
+        )
+
+
+def _sites(sites: Sequence[Web], folder: str) -> "Iterator[Connector]":
+    for site in sites:
+        from ctx.connectors.web import WebConnector
+
+        yield WebConnector(
+            site.name,
+            site.url,
+            prefixes=site.scope,
+            include_globs=site.include_globs,
+            exclude_globs=site.exclude_globs,
+            depth=site.depth,
+            max_pages=site.max_pages,
+            requests_per_second=site.requests_per_second,
+            robots=site.robots,
+            queries=site.queries,
+            allow_hosts=site.allow_hosts,
+            max_file_bytes=site.max_file_bytes,
+            timeout_s=site.timeout_s,
+            folder=folder,
+        )
+
+
+def _buckets(buckets: Sequence[S3]) -> "Iterator[Connector]":
+    for bucket in buckets:
+        from ctx.connectors.s3 import S3Connector
+
+        yield S3Connector(
+            bucket.name,
+            bucket.bucket,
+            prefix=bucket.prefix,
+            region=bucket.region,
+            endpoint_url=bucket.endpoint_url,
+            include_globs=_included(bucket.include_globs),
+            exclude_globs=bucket.exclude_globs,
+            profile=bucket.profile,
+            anonymous=bucket.anonymous,
+            max_file_bytes=bucket.max_file_bytes,
+            timeout_s=bucket.timeout_s,
+        )
+
+
+def _scripts(scripts: Sequence[Script], root: str, runner: "Callable[[], Runner]") -> "Iterator[Connector]":
+    for script in scripts:
+        from ctx.scripts.scripts import ScriptConnector
+
+        yield ScriptConnector(script_file(script, root), runner)
+
+
+def _included(globs: Sequence[str] | None) -> Sequence[str]:
+    return DEFAULT_INCLUDE_GLOBS if globs is None else globs
+
+
+def _own_file(config_path: str | None, root: str) -> tuple[str, ...]:
+    """A pattern that excludes the configuration if it is below `root`: it is no document, and may hold a
+    key.
+    """
+    inside = "" if config_path is None else os.path.relpath(config_path, root)
+    if not inside or inside.startswith(".."):
+        return ()
+    return ("/" + "".join("?" if char in "*?[]{}!\\" else char for char in inside.replace(os.sep, "/")),)

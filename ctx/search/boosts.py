@@ -1,0 +1,290 @@
+"""Boosts and penalties by a file's path and type (docs/ranking.md has the ablations).
+
+A path with words of the query and a definition of the name asked for raise a document's score. Tests,
+examples, lists of exports and change logs are lowered unless the query asks for them.
+"""
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from operator import itemgetter
+from typing import NamedTuple
+
+from ctx.search.fusion import Leg
+from ctx.text import filetypes
+from ctx.text.analyze import beginning
+from ctx.text.strings import lowered
+
+# Added, as a share of the best score, to code whose path has all words of the query; less if some of the
+# first SAMPLE candidates are prose, since then a page is the likelier answer.
+PATH_CODE, SAMPLE = 1.0, 10
+PATH_FITTING = 0.5  # exponent of the share of a file's name that is in the query: `parser` fits a parser best
+PATH_PROSE = 0.3  # prose names its subject in its text
+DEFINITION = 1.0  # of the best score, added to code that defines the name which is the whole query
+DEFINITION_PLAIN = 0.5  # where the whole query is a plain word, which may be meant as a word
+DEFINITION_WITHIN = 0.25  # where the name is a word among others: a question is about more than one name
+# Where neighbouring words of a question make the name (`apply_mask` of "apply the mask"): times their share
+# of what it says.
+DEFINITION_COMPOUND = 0.15
+DEFINITION_NAMED = 1.5  # times as much where the file bears the name too
+# Of the best score, added to a file that the query names: as the whole query, and within a sentence.
+NAMED, NAMED_WITHIN = 1.0, 0.25
+HELD_BACK = {filetypes.TEST: 0.5, filetypes.EXAMPLE: 0.5, filetypes.EXPORTS: 0.7, filetypes.CHANGES: 0.6}
+# Letters by which a word of a path may go on after a term: `rout` is in routing, `app` not in application.
+WORD_ENDING = 4
+COMPOUND_PART = 3  # letters at least of what a word of a path is made of
+_KEPT = 100_000  # profiles, 20 MB: the documents of a million chunks
+_AROUND_A_PATH = "\"'`<>()[]{},;"
+_STUBS = (".pyi", ".d.ts")
+
+# Words by which a query asks for what is otherwise held back; stems, as the analysis makes them.
+ASKING = {
+    filetypes.TEST: frozenset({"test", "spec", "fixtur", "mock", "pytest", "unittest", "assert", "e2e"}),
+    filetypes.EXAMPLE: frozenset(
+        {"exampl", "sampl", "demo", "tutori", "benchmark", "bench", "legaci", "compat", "deprec", "vendor"}
+    ),
+    filetypes.EXPORTS: frozenset({"export", "reexport", "init", "index", "packag", "__init__"}),
+    filetypes.CHANGES: frozenset(
+        {"releas", "version", "chang", "changelog", "histori", "news", "new", "ad", "remov", "deprec",
+        "upgrad", "migrat"}
+    ),
+}  # fmt: skip
+
+
+class File(NamedTuple):
+    """A file named in a query, in lower case: `src/Main.py:12` is `main` with `py` in `src`."""
+
+    folder: str  # the one it lies in; "" where it is named alone
+    stem: str
+    suffix: str
+
+
+class Question(NamedTuple):
+    """A query for the rules. `weights` are its terms with their rarity, `names` the names it may ask for,
+    `modules` their modules (`subprocess` of `subprocess.Popen`), `definitions` the documents that define
+    them, `files` the files it names.
+    """
+
+    weights: Mapping[str, float]
+    names: Sequence[str] = ()
+    modules: Sequence[str] = ()
+    defining: float = DEFINITION_WITHIN  # what a definition of one of the names adds
+    definitions: Container[int] = ()
+    numbered: bool = False  # it holds a version number
+    files: Sequence[File] = ()
+    naming: float = NAMED_WITHIN  # what being one of the files adds
+
+
+class Ruling(NamedTuple):
+    """The effect of the rules on a document: shares of the best score added, and the factor applied after."""
+
+    path: float = 0.0
+    definition: float = 0.0
+    factor: float = 1.0
+    role: str | None = None
+
+
+class Profile(NamedTuple):
+    """What is known of a document from its path and media type."""
+
+    named: str  # the words that are looked at: `folder/stem`
+    low: str
+    role: str | None
+    siblings: filetypes.Siblings
+
+    @property
+    def stem(self) -> str:
+        """The file's name in lower case, without underscores; for a list of exports its folder's."""
+        folder, _, stem = self.low.partition("/")
+        return (folder if self.role == filetypes.EXPORTS else stem).replace("_", "")
+
+    @property
+    def defining(self) -> bool:
+        """Whether it is code that may define names; stubs only declare them."""
+        return self.siblings.code and not f"{self.low}.{self.siblings.suffix}".endswith(_STUBS)
+
+
+Place = tuple[int, str, str]
+"""A document's number, path and media type."""
+
+UNKNOWN = Profile("", "", None, filetypes.Siblings("", "", prose=False, code=False, role=None))
+_score = itemgetter(1)
+
+
+class Profiles:
+    """A cache of document profiles by number. A number keeps its path for good. Safe from several threads."""
+
+    def __init__(self, read: Callable[[Sequence[int]], Sequence[Place]]) -> None:
+        self._read = read
+        self._profiles: dict[int, Profile] = {}
+
+    def known(self, document_no: int) -> Profile:
+        """The profile if it was read already, else `UNKNOWN`."""
+        return self._profiles.get(document_no, UNKNOWN)
+
+    def of(self, document_nos: Sequence[int]) -> list[Profile]:
+        """The profiles of documents, in their order; `UNKNOWN` for deleted ones."""
+        if len(self._profiles) > _KEPT:
+            self._profiles = {}
+        profiles = self._profiles  # another thread may start a new one
+        unread = [number for number in document_nos if number not in profiles]
+        if unread:
+            profiles.update(_profiles(self._read(sorted(unread))))
+        return [profiles.get(number, UNKNOWN) for number in document_nos]
+
+
+def _profiles(places: Iterable[Place]) -> Iterator[tuple[int, Profile]]:
+    for number, path, media_type in places:
+        stem, siblings = filetypes.file(path, media_type)
+        named = f"{siblings.folder}/{stem}"
+        yield number, Profile(named, lowered(named), filetypes.role(stem, siblings), siblings)
+
+
+def files_named(query: str) -> list[File]:
+    """The files that a query names by path or with a suffix, in its order."""
+    files = []
+    for piece in query.replace("\\", "/").lower().split() if "." in query else ():
+        folders, _, name = piece.strip(_AROUND_A_PATH).rpartition("/")
+        name = name.partition(":")[0].partition("#")[0]  # a line may be told behind it
+        stem, _, suffix = name.rpartition(".")
+        if stem and suffix.isalnum() and not suffix.isdigit():
+            files.append(File(folders.rpartition("/")[2].strip("."), stem, suffix))
+    return list(dict.fromkeys(files))
+
+
+@lru_cache(16_384)  # 2 MB: a word that stands in all names is met in each candidate's
+def _word_count(stem: str) -> int:
+    """How many words a file's name has: `value_parser`, `ValueParser` and `http2` have two."""
+    return sum(
+        char.isalnum()
+        and (
+            not last.isalnum() or (char.isupper() and not last.isupper()) or char.isdigit() != last.isdigit()
+        )
+        for last, char in pairwise(f"/{stem}")
+    )
+
+
+def _parts(weights: Mapping[str, float]) -> list[tuple[str, float]]:
+    """The beginning of each term's words, and the term's share of the query's weight."""
+    total = sum(weights.values()) or 1.0
+    return [(beginning(term), weight / total) for term, weight in weights.items()]
+
+
+def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[int, float]:
+    """Positions of paths that have words of the query -> their share of it; less where a file's name has more
+    words.
+    """
+    shares: dict[int, float] = {}
+    beginnings = [part for part, _ in parts]
+    for position, (named, low, _, _) in enumerate(profiles):
+        present = [share for part, share in parts if part in low and _says(named, low, part, beginnings)]
+        if present:
+            words = max(1, _word_count(named.partition("/")[2]))
+            shares[position] = sum(present) * min(1.0, len(present) / words) ** PATH_FITTING
+    return shares
+
+
+def _asked_for(files: Sequence[File], profiles: Sequence[Profile]) -> set[int]:
+    """The positions of files that the query names; folders are compared if both have one."""
+    if not files:
+        return set()
+    named, names = set(files), {file[1:] for file in files}
+    positions = set()
+    for position, profile in enumerate(profiles):
+        folder, _, stem = profile.low.partition("/")
+        suffix = profile.siblings.suffix
+        if (stem, suffix) not in names:
+            continue
+        if not folder or not named.isdisjoint(File(each, stem, suffix) for each in (folder, "")):
+            positions.add(position)
+    return positions
+
+
+def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple[Leg, dict[int, Ruling]]:
+    """The ranking after the rules, best first, and the changes by document. `profiles` is parallel to the
+    ranking.
+
+    Scores are in [0, 1], and the best one stays as it was. `UNKNOWN` documents do not change. Ties keep their
+    order.
+    """
+    if not ranked:
+        return ranked, {}
+    top = ranked[0][1]
+    shares = _named(_parts(question.weights), profiles)
+    asked = _asked_for(question.files, profiles)
+    names = {name.replace("_", "").lower() for name in (*question.names, *question.modules)}
+    held = {role: factor for role, factor in HELD_BACK.items() if not _asks_for(question, role)}
+    path_of_code = PATH_CODE * _share_of_code(profiles)
+    rulings: dict[int, Ruling] = {}
+    scores = list(ranked)
+    for position, ((number, score), profile) in enumerate(zip(ranked, profiles, strict=True)):
+        role = profile.role if profile.role in held else None
+        path = shares.get(position, 0.0) * (path_of_code if profile.siblings.code else PATH_PROSE)
+        definition = 0.0
+        if number in question.definitions and profile.defining:
+            definition = question.defining * (DEFINITION_NAMED if profile.stem in names else 1.0)
+            role = (
+                None if role == filetypes.EXPORTS else role
+            )  # a file that defines the name is not just exports
+        if position in asked:
+            path, definition, role = question.naming + path, 0.0, None
+        if path or definition or role:
+            factor = held[role] if role else 1.0
+            rulings[number] = Ruling(path, definition, factor, role)
+            scores[position] = (number, (score + top * (path + definition)) * factor)
+    if not rulings:
+        return ranked, {}
+    scores.sort(key=_score, reverse=True)  # stable, in reverse too
+    highest = scores[0][1]
+    scale = top / highest if highest > 0 else 1.0
+    return [(number, score * scale) for number, score in scores], rulings
+
+
+def _share_of_code(profiles: Sequence[Profile]) -> float:
+    sample = [profile.siblings.code for profile in profiles[:SAMPLE] if profile is not UNKNOWN]
+    return sum(sample) / max(1, len(sample))
+
+
+def _asks_for(question: Question, role: str) -> bool:
+    if role == filetypes.CHANGES and question.numbered:
+        return True
+    return not ASKING[role].isdisjoint(question.weights)
+
+
+def _says(named: str, low: str, part: str, parts: Sequence[str]) -> bool:
+    """Whether a word of a path (`low`: in lower case) begins with a part and ends soon after it, or is made
+    of that part and another: `healthcheck` of `health` and `check`.
+    """
+    longest = len(part) + max(map(len, parts)) + 2 * WORD_ENDING  # word that could be made so
+    start = low.find(part)
+    while start >= 0:
+        first, last = start, start + len(part)
+        while (
+            last < len(low) and last - first <= longest and low[last].isalpha() and not named[last].isupper()
+        ):
+            last += 1
+        if last - first > longest:
+            # Where the part is found again within, the word is this one: of a name of 250 times a letter each
+            # would be looked at from each.
+            alike = named[first + 1 : first + len(part)] == low[first + 1 : first + len(part)]
+            start = low.find(part, last - len(part) + 1 if alike else start + 1)
+            continue
+        while first and last - first <= longest and low[first - 1].isalnum() and not named[first].isupper():
+            first -= 1
+        if first == start and last - start <= len(part) + WORD_ENDING:
+            return True
+        word = low[first:last]
+        if last - first <= longest and any(
+            _made_of(word, part, neighbour) or _made_of(word, neighbour, part) for neighbour in parts
+        ):
+            return True
+        start = low.find(part, start + 1)
+    return False
+
+
+def _made_of(word: str, front: str, back: str) -> bool:
+    long_enough = len(front) >= COMPOUND_PART and (len(back) >= COMPOUND_PART or back.isdigit())
+    if not long_enough or not word.startswith(front):
+        return False
+    start = word.find(back, len(front), len(front) + WORD_ENDING + len(back))
+    return start >= 0 and len(word) - start - len(back) <= WORD_ENDING

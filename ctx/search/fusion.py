@@ -1,0 +1,243 @@
+"""Fusion: group hits by document, and merge two rankings into one (docs/ranking.md has the figures).
+
+A leg is the ranking of one index: (document_no, score) pairs, best first, each document once. The result has
+the same form with scores in [0, 1], comparable within one list only.
+"""
+
+import re
+from bisect import insort
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import groupby
+from math import sqrt
+from typing import TypeVar
+
+from ctx.models import Hit
+
+Leg = list[tuple[int, float]]
+Value = TypeVar("Value")
+
+RRF_K = 10  # how soon rank loses weight; 5 to 60 do about equally well
+SIGMAS = 3.0  # DBSF: the mean and this many deviations to each side are mapped to [0, 1]
+# What a further passage of a document adds to its best, by words; by meaning it would only blur.
+FURTHER_PASSAGES = 0.05
+# The weight of meaning where prose is found, and where code is: a question shares few words with the function
+# that answers it.
+DEFAULT_ALPHA = {"rrf": 0.5, "minmax": 0.45, "dbsf": 0.5}
+CODE_ALPHA = {"rrf": 0.85, "minmax": 0.8, "dbsf": 0.9}
+# How fast meaning gains weight while texts are being embedded (docs/decisions/0014): the best of a few
+# nearest says less.
+COVERAGE_POWER = 0.5
+SYMBOL_ALPHA = 0.3  # where the query is one word or an identifier: a name is found by its letters first
+# The cosine from which on the nearest chunk is near, by model: for half of all questions it is nearer. Of a
+# model that is not here nothing is known: some give unrelated texts 0.8.
+NEAR = {"all-MiniLM-L6-v2": 0.6}
+
+# The low end of a leg's spread, as a share of its last score. For words no score at all means nothing said,
+# and the last of a hundred passages still says something: half way. Cosines have no such zero, so there it is
+# the last itself.
+KEYWORD_FLOOR, SEMANTIC_FLOOR = 0.5, 1.0
+
+# The share of brackets and operators: of prose nearly all is below the first, of code most above the second.
+_PROSE_MARKS, _CODE_MARKS = 0.015, 0.045
+_FIRST_UNSPACED = "\u0e00"  # scripts that put no spaces between words: a run of theirs may be a sentence
+_SYMBOL = re.compile(r"\w+(?:(?:\.|::|/|->|#|-)\w+)*(?:\(\))?")
+_NAMELIKE = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]|_|\.|::|->|#|/|\(\)|[A-Za-z][0-9]")
+
+
+def by_document(hits: Iterable[Hit]) -> dict[int, list[Hit]]:
+    """The hits of each document, in the order in which they come."""
+    groups: dict[int, list[Hit]] = {}
+    for hit in hits:
+        groups.setdefault(hit.document_no, []).append(hit)
+    return groups
+
+
+def per_document(groups: Mapping[int, Sequence[Hit]], counted: int = 1, bonus: float = 0.0) -> list[Hit]:
+    """One hit for each document, its best, best first; ties by chunk number. The groups and their hits come
+    in that order.
+
+    `counted` hits of a document count: the best wholly, each further one with `bonus` of its score.
+    """
+    best = [group[0] for group in groups.values()]
+    if counted < 2 or not bonus:
+        return best
+    several = [i for i, count in enumerate(map(len, groups.values())) if count > 1]
+    for i in several:  # a raised hit moves up, to a place among those before it
+        group = groups[best[i].document_no]
+        chunk_no, document_no, score, span = group[0]
+        raised = Hit(chunk_no, document_no, score + bonus * sum(hit.score for hit in group[1:counted]), span)
+        del best[i]
+        insort(best, raised, hi=i, key=_order)
+    return best
+
+
+def _order(hit: Hit) -> tuple[float, int]:
+    return -hit.score, hit.chunk_no
+
+
+def surplus(groups: Mapping[int, Sequence[Hit]], counted: int) -> int:
+    """How many hits do not count, where `counted` of a document do."""
+    return sum([count - counted for count in map(len, groups.values()) if count > counted])
+
+
+def first_counted(hits: Sequence[Hit], counted: int, k: int) -> Sequence[Hit]:
+    """The first hits, so many that `k` of them count, where `counted` of a document do; all where they are
+    fewer.
+    """
+    times: dict[int, int] = {}
+    room = k
+    for position, hit in enumerate(hits):
+        count = times[hit.document_no] = times.get(hit.document_no, 0) + 1
+        room -= count <= counted
+        if not room:
+            return hits[: position + 1]
+    return hits
+
+
+def of_best(hits: Sequence[Hit]) -> Leg:
+    """The documents of hits, best first, with their scores as shares of the best one."""
+    top = hits[0].score if hits else 0.0
+    if top <= 0:
+        return [(hit.document_no, 0.0) for hit in hits]
+    return [(hit.document_no, hit.score / top) for hit in hits]
+
+
+def is_name(query: str) -> bool:
+    """Whether a query is one name: written as names in code are (`getUser`, `os.path`), or a single plain
+    word.
+    """
+    word = query.strip().strip("\"'`")
+    if not word or " " in word or max(word) >= _FIRST_UNSPACED:
+        return False
+    return _SYMBOL.fullmatch(word) is not None
+
+
+def is_identifier(query: str) -> bool:
+    """Whether a query is a name written as only names in code are: `getUserName`, `os.path.join`,
+    `sha256`.
+    """
+    word = query.strip()
+    return is_name(word) and not (word.isalpha() and word.islower()) and _NAMELIKE.search(word) is not None
+
+
+def semantic_weight(query: str, chunks: Sequence[tuple[str, int]], method: str) -> float:
+    """How much meaning counts for a query, by what the query is and by what its meaning leads to: texts of
+    chunks, each with its ordinal in its file of code, 0 where it is of none.
+
+    Code raises it by half where it is the second chunk of a file, by a third where it is the third: a file of
+    many functions, unlike one alone, says the words of a question somewhere, or its path does.
+    """
+    if is_name(query):
+        return SYMBOL_ALPHA
+    shares = [_likeness_to_code(text) / (1 + ordinal) for text, ordinal in chunks]
+    code = sum(shares) / len(shares) if shares else 0.0
+    return DEFAULT_ALPHA[method] + code * (CODE_ALPHA[method] - DEFAULT_ALPHA[method])
+
+
+def _likeness_to_code(text: str) -> float:
+    share = sum(map(text.count, "(){}[]=_;<>")) / max(1, len(text))
+    return _clipped((share - _PROSE_MARKS) / (_CODE_MARKS - _PROSE_MARKS))
+
+
+def weight_of_nearest(alpha: float, cosine: float, model: str) -> float:
+    """The weight of a semantic leg whose nearest chunk has that cosine: where nothing is near, its order says
+    less than that of the words.
+    """
+    near = of_model(NEAR, model)
+    return alpha if near is None else alpha * _clipped(cosine / near)
+
+
+def of_model(values: Mapping[str, Value], model: str) -> "Value | None":
+    """What is known of a model by its name, whatever the maker's prefix or our suffix."""
+    low = model.lower()
+    return next((value for name, value in values.items() if name.lower() in low), None)
+
+
+def weight_of_part(alpha: float, coverage: float) -> float:
+    """The weight of a semantic leg that knows a share `coverage` in [0, 1] of what the words find first."""
+    return alpha * float(coverage**COVERAGE_POWER)
+
+
+def fuse(method: str, keyword: Leg, semantic: Leg, alpha: float, unread: Container[int] = frozenset()) -> Leg:
+    """One list of two, best first; `alpha` in [0, 1] is the weight of the semantic leg.
+
+    Documents of the keyword leg that are `unread`, whose meaning is not known yet, have their share of the
+    keyword leg whole: as if meaning said of them what the words say.
+
+    A leg of weight 0 takes no part, so 0 and 1 give the order of one leg; one that found nothing leaves its
+    share of the score unearned. Ties: by the better rank in either leg, then by number.
+    """
+    shares = METHODS[method]
+    legs = [
+        (1.0 - alpha, keyword, shares(keyword, KEYWORD_FLOOR)),
+        (alpha, semantic, shares(semantic, SEMANTIC_FLOOR)),
+    ]
+    fused = _weighted([entry for entry in legs if entry[0] > 0])
+    if not unread or not 0 < alpha < 1:
+        return fused
+    raised = [
+        (number, min(1.0, score / (1.0 - alpha)) if number in unread else score) for number, score in fused
+    ]
+    return sorted(raised, key=lambda entry: -entry[1])  # stable: ties stay as they were
+
+
+def reciprocal_ranks(leg: Leg, floor: float) -> list[float]:
+    """(k + 1) / (k + rank): 1 for the first. Cormack et al. 2009, scaled so that first in every leg is 1.
+
+    What a leg scores alike has one share, the mean of their ranks': which of them stands first is chance.
+    """
+    shares: list[float] = []
+    for _, tied in groupby(score for _, score in leg):
+        first, last = len(shares) + 1, len(shares) + sum(1 for _ in tied)
+        mean = sum((RRF_K + 1) / (RRF_K + rank) for rank in range(first, last + 1)) / (last + 1 - first)
+        shares += [mean] * (last + 1 - first)
+    return shares
+
+
+def spread(leg: Leg, floor: float) -> list[float]:
+    """Min-max: the best is 1, and 0 is what has `floor` times the last one's score; all 1 where all are
+    equal.
+    """
+    if not leg:
+        return []
+    high, low = leg[0][1], leg[-1][1] * floor
+    width = high - low
+    if width <= 0:
+        return [1.0] * len(leg)
+    return [max(0.0, (score - low) / width) for _, score in leg]
+
+
+def deviations(leg: Leg, floor: float) -> list[float]:
+    """DBSF: the mean is 1/2, SIGMAS standard deviations above it 1, below it 0; all 1/2 where all are
+    equal.
+    """
+    scores = [score for _, score in leg]
+    mean = sum(scores) / max(1, len(scores))
+    deviation = sqrt(sum((score - mean) ** 2 for score in scores) / max(1, len(scores)))
+    if deviation <= 0:
+        return [0.5] * len(leg)
+    return [_clipped(0.5 + (score - mean) / (2 * SIGMAS * deviation)) for score in scores]
+
+
+METHODS: dict[str, Callable[[Leg, float], list[float]]] = {
+    "rrf": reciprocal_ranks,
+    "minmax": spread,
+    "dbsf": deviations,
+}
+
+
+def _weighted(legs: list[tuple[float, Leg, list[float]]]) -> Leg:
+    # Document -> (less for a higher score, its best rank, itself).
+    fused: dict[int, tuple[float, int, int]] = {}
+    for weight, leg, shares in legs:
+        for rank, ((number, _), share) in enumerate(zip(leg, shares, strict=True)):
+            earlier = fused.get(number)
+            if earlier is None:
+                fused[number] = (-weight * share, rank, number)
+            else:
+                fused[number] = (earlier[0] - weight * share, min(rank, earlier[1]), number)
+    return [(number, min(1.0, -negated)) for negated, _, number in sorted(fused.values())]
+
+
+def _clipped(share: float) -> float:
+    return min(1.0, max(0.0, share))

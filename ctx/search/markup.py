@@ -1,0 +1,310 @@
+"""Prose without its markup: front matter, headings, tables, tags, links, roles and directives."""
+
+import re
+from collections.abc import Iterator
+
+from ctx.models import ChunkRow
+
+_MAX_BARE_CHARS = 600  # no heading or label is longer
+LABEL_CHARS = 25  # a shorter line that ends in a colon introduces the next chunk
+_HEADING_LINES = 12  # headings are looked for in so many lines at the top of a chunk
+# Blocks set apart from the text, by their names in Sphinx, MkDocs and GitHub.
+_ASIDE_NAMES = (
+    "admonition", "attention", "caution", "danger", "deprecated", "error", "hint", "important", "info",
+    "note", "seealso", "tip", "todo", "versionadded", "versionchanged", "warning",
+)  # fmt: skip
+_TEXT_FENCES = {*_ASIDE_NAMES, "details", "dropdown", "eval-rst"}  # MyST fences that hold text, not code
+_VERSIONS = {"versionadded": "New in", "versionchanged": "Changed in", "deprecated": "Deprecated since"}
+# Directives whose argument is not text: a language, a path, a module.
+_TECHNICAL = {
+    "code", "code-block", "codeauthor", "contents", "currentmodule", "figure", "highlight", "image",
+    "include", "index", "literalinclude", "module", "only", "parsed-literal", "py:currentmodule", "py:module",
+    "raw", "role", "sectionauthor", "sourcecode", "tab-set", "toctree",
+}  # fmt: skip
+_TAGS = (
+    "a|abbr|b|blockquote|br|center|code|dd|del|details|div|dl|dt|em|figcaption|figure|font|h[1-6]|hr|i|iframe|img|"
+    "input|ins|kbd|li|mark|nav|ol|p|picture|pre|s|samp|section|small|source|span|strong|sub|summary|sup|svg|table|"
+    "tbody|td|tfoot|th|thead|tr|tt|u|ul|video"
+)
+
+# `.. note::`, `!!! note`, ```` ```{note} ````, `:::note`, `/// note`, `> [!NOTE]`
+_ASIDE = re.compile(
+    r"(?:(?:```\{|:::[ {]*|/// +|!!! |\?\?\? |> \[!)(?:NAMES)(?![\w-])|\.\. (?:NAMES)::)".replace(
+        "NAMES", "|".join(_ASIDE_NAMES)
+    ),
+    re.IGNORECASE,
+)
+_FENCE = re.compile(r"\s*```(?!```+\s*$)")  # reStructuredText draws longer lines below headings
+_OPTION = re.compile(r"\s*:[^: ]*:(?!`)")  # `:name: value`, of the directive above
+_PARTED = re.compile(r"\s*(?:[*\-+#|>]|$)")  # a line that does not continue the paragraph above
+_RULE = re.compile(r"(\W|_)\1{3,}\s*$|([-=~^*_`])\2\2")
+_CODE = r"(?<!`)(?P<ticks>`++).*?(?<!`)(?P=ticks)(?!`)"
+# Tags, comments and `{#name}`, `{: .class }` outside code. Angle brackets with anything else (`<file>`, an
+# address, `Result<A>`) stay.
+_TAG = re.compile(
+    rf"(?P<code>{_CODE})|<!--.*?-->"
+    rf"|(?!(?<=[^\W_])<[A-Z]>)</?(?P<tag>(?i:{_TAGS}))/?(?: [^>]{{0,290}})?>"
+    r"|[^\S\n]*\{:?\s*[#.][^\W\d_][^}]*\}"
+)
+_SPACED_TAGS = ("br", "td", "li", "p")
+# `[words](address)`, `[words][name]`, and the same of pictures. An address may hold pairs of parentheses.
+_LINK = re.compile(
+    r"!?\[((?:[^\[\]]++|\[[^\[\]]*+\])*+)\](?:\((?:[^()]++|\([^()]*+\))*+\)|\([^)]*+\)|\[[^\]]*+\])"
+)
+# Code with its role before it, `:ref:` or `{ref}`, and the `_` of a link or the `\ ` that ends it.
+_ROLE = re.compile(rf"(?P<role>\{{[^{{}}`]*\}}|(?::[^\W_][\w-]*)+:)?(?P<code>{_CODE})(?:_*+(?:\\ ?)?)")
+_SPELT_ROLES = {":rfc:": "RFC ", ":pep:": "PEP "}
+# `**words**` and `*words*`, but not `**kwargs`, `src/**/*.py`, `2 * 3` or what stands in code.
+_STRONG = re.compile(
+    r"(`[^`]*`)|(?<![^\W_])(?<![/*])\*\*(?![\s/*])((?:`[^`]*`|[^*`]|\*(?!\*))+?)(?<![\s/*])\*\*(?![^\W_]|[/*])"
+)
+_EMPHASIS = re.compile(
+    r"(`[^`]*`)|(?<![^\W_])(?<![/*])\*(?=[^\W_])((?:`[^`]*`|[^*`])+?)(?<=[^\W_])\*(?![^\W_]|[/*])"
+)
+
+
+def plain(chunk: ChunkRow) -> str:
+    """A chunk's text on one line, without markup and without the headings at its top."""
+    lines = chunk.text.split("\n")
+    below = lines[_headings_end(lines, chunk) :]
+    return (
+        _on_one_line(below, chunk) or _on_one_line(lines, chunk) or _single_spaced(chunk.text) or chunk.title
+    )
+
+
+def without_asides(chunk: ChunkRow) -> ChunkRow:
+    """The chunk without notes, warnings and version marks; itself where it has none, or nothing else."""
+    if not chunk.prose or not _ASIDE.search(chunk.text):
+        return chunk
+    kept: list[str] = []
+    lines = chunk.text.split("\n")
+    position = 0
+    while position < len(lines):
+        end = _aside_end(lines, position)
+        if end == position:
+            kept.append(lines[position])
+            end += 1
+        position = end
+    if len(kept) == len(lines) or not "".join(kept).strip():
+        return chunk
+    return chunk._replace(text="\n".join(kept))
+
+
+def _aside_end(lines: list[str], start: int) -> int:
+    """The line after the aside that begins on this line; the line itself if none does."""
+    opening = lines[start].strip()
+    if not _ASIDE.match(opening):
+        return start
+    margin = _margin(lines[start])
+    for i, line in enumerate(lines[start + 1 :], start + 1):
+        if opening[0] in "`:/":
+            if line.strip().startswith(opening[:3]):
+                return i + 1
+        elif opening[0] == ">":
+            if not line.lstrip().startswith(">"):
+                return i
+        elif line.strip() and _margin(line) <= margin:
+            return i
+    return len(lines)
+
+
+def _margin(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _on_one_line(lines: list[str], chunk: ChunkRow) -> str:
+    return _single_spaced(" ".join(_unmarked_lines(lines, chunk.prose)))
+
+
+def _single_spaced(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _headings_end(lines: list[str], chunk: ChunkRow) -> int:
+    """How many lines at the top are the chunk's headings, with labels and rules between them."""
+    names = {chunk.title, *chunk.heading.split(" > ")}
+    end = 0
+    for number, line in enumerate(lines[:_HEADING_LINES], 1):
+        name = line.strip("# \t")
+        words = _without_inline(name).strip()
+        if name in names or words in names:
+            end = number
+        elif words and _without_directive(_unmarked(line)).strip():
+            break
+    return end
+
+
+def is_bare(chunk: ChunkRow) -> bool:
+    """Whether a chunk of prose is only a heading, front matter or a label."""
+    text = chunk.text
+    if not chunk.prose or (len(text) > _MAX_BARE_CHARS and not text.startswith(("---", "+++"))):
+        return False
+    return _is_adorned_heading(chunk) or text.split() == chunk.heading.split() or _is_label(text)
+
+
+def _is_label(text: str) -> bool:
+    """Whether the text below the headings is empty, or a few words before a colon."""
+    words = ""
+    lines = [line for line in text.split("\n") if not line.startswith("#")]
+    for line in _unmarked_lines(lines, prose=True):
+        words += "".join(line.split())
+        if len(words) >= LABEL_CHARS:
+            return False
+    return not words or words.endswith(":")
+
+
+def _is_adorned_heading(chunk: ChunkRow) -> bool:
+    """Whether a chunk is only a reStructuredText heading, with signs below it, and labels."""
+    text = chunk.text.rstrip()
+    if text[-1:].isalnum() or text[-3:] != text[-1:] * 3:
+        return False
+    lines = [line for line in text.split("\n") if any(map(str.isalnum, line)) and not line.startswith(".. _")]
+    return len(lines) == 1 and lines[0].strip() in (chunk.heading.rpartition(" > ")[2], chunk.title)
+
+
+def _unmarked_lines(lines: list[str], prose: bool) -> Iterator[str]:
+    """The lines without markup; a paragraph of prose becomes one line, since a link may span two. Fenced code
+    stays as it is.
+    """
+    if not prose:
+        yield from map(_unmarked, lines)
+        return
+    lines = lines[_front_matter_end(lines) :]
+    fenced = _begins_in_code(lines)
+    text_fences = 0  # open fences that hold text
+    options = False  # the line may be an option of the fence above
+    stretch: list[str] = []  # lines that are all code or all text
+    for line in lines:
+        options = options and bool(_OPTION.match(line))
+        if options:
+            continue
+        if not _FENCE.match(line):
+            stretch.append(line)
+            continue
+        yield from stretch if fenced else _paragraphs(stretch)
+        stretch = []
+        name, _, title = line.strip().lstrip("`{").partition("}")
+        if fenced:
+            fenced = False
+        elif text_fences and not name:
+            text_fences -= 1
+        elif name in _TEXT_FENCES:
+            text_fences += 1
+            options = "{" in line
+            stretch = [f".. {name}:: {title}"] if title else []
+        else:
+            fenced, options = True, "{" in line
+    yield from stretch if fenced else _paragraphs(stretch)
+
+
+def _paragraphs(lines: list[str]) -> Iterator[str]:
+    """The paragraphs and list items of prose, each on one line, without markup."""
+    paragraph: list[str] = []
+    for line in _without_directives(lines):
+        if _PARTED.match(line):
+            yield _without_inline(" ".join(paragraph))
+            paragraph = []
+        paragraph.append(line)
+    yield _without_inline(" ".join(paragraph))
+
+
+def _without_directives(lines: list[str]) -> Iterator[str]:
+    """The lines without marks at their beginnings and without options of directives."""
+    directive = False  # the line may be an option of the one above
+    for line in lines:
+        if directive and _OPTION.match(line):
+            continue
+        directive = line.lstrip().startswith(".. ") and "::" in line
+        line = _without_directive(_unmarked(line))
+        if line.endswith("::"):  # it introduces a block of code
+            line = line[:-1] if line.strip() != "::" else ""
+        yield line
+
+
+def _begins_in_code(lines: list[str]) -> bool:
+    """Whether the text starts inside a fenced block that was cut: its fences are odd in number, and the first
+    names no language.
+    """
+    fences = [line.strip() for line in lines if _FENCE.match(line)]
+    return len(fences) % 2 == 1 and fences[0] == "```"
+
+
+def _front_matter_end(lines: list[str]) -> int:
+    """How many lines at the top are front matter."""
+    if not lines or lines[0].rstrip() not in ("---", "+++") or ":" not in "".join(lines[1:2]) + "=":
+        return 0
+    for i, line in enumerate(lines[1:], 1):
+        if line.rstrip() in ("---", "+++", "..."):
+            return i + 1
+        if line and not line[0].isspace() and ":" not in line and "=" not in line and line[0] not in "-#]}":
+            return 0
+    return len(lines)
+
+
+def _unmarked(line: str) -> str:
+    """The line without the mark of a heading, a quotation, a table or a docstring; "" for a rule."""
+    text = line.lstrip(" \t")
+    if _RULE.match(text):
+        return ""
+    if text.startswith("|"):
+        return _cells(text)
+    if text.startswith(">") and not text.startswith(">>> "):  # that is the prompt of a Python session
+        return text[1:]
+    if text.startswith('"""'):
+        return text.strip('"')
+    return re.sub(r"^#{1,6}(?=[ \t])", "", text) if text.startswith("#") else line
+
+
+def _cells(row: str) -> str:
+    """The text of a table's row; "" for the row that only draws a line."""
+    if not row.strip("|-:+= \t"):
+        return ""
+    cells = [cell.strip() for cell in row.strip("| \t").replace("\\|", "\0").split("|")]
+    words = " · ".join(filter(None, cells)).replace("\0", "|")
+    return f"{words};" if words[-1:].isalnum() else words
+
+
+def _without_directive(line: str) -> str:
+    """The text of a reStructuredText, MyST or MkDocs line; "" for a label or a directive without text."""
+    text = line.strip()
+    if text.startswith(".. "):
+        name, mark, argument = text[3:].partition("::")
+        if not mark or " " in name:  # a footnote; else a label, a comment or a substitution
+            return text.partition("] ")[2] if text.startswith(".. [") else ""
+        version = _VERSIONS.get(name)
+        if version is not None:
+            return version + argument
+        return "" if name in _TECHNICAL else argument
+    if text.startswith(":") and text.count(":") >= 2:
+        name, _, words = text[1:].partition(":")
+        return line if " " in name or words.startswith("`") else words
+    if text.startswith(("!!! ", "??? ", ":::", "/// ", "//// ")):
+        return text.lstrip("!?:/ ").replace(" | ", " ")
+    if text.startswith("///") and not text.strip("/"):
+        return ""
+    return "" if text.startswith("(") and text.endswith(")=") else line
+
+
+def _without_inline(line: str) -> str:
+    """The line without tags, targets of links, roles, emphasis and the marks of code."""
+    if "<" in line or "{" in line:
+        line = _TAG.sub(_without_tag, line)
+    if "](" in line or "][" in line:
+        line = _LINK.sub(r"\1", _LINK.sub(r"\1", line))  # a link's words may be a picture
+    if "*" in line:
+        line = _EMPHASIS.sub(r"\1\2", _STRONG.sub(r"\1\2", line))
+    return _ROLE.sub(_without_role, line).replace("`", "") if "`" in line else line
+
+
+def _without_tag(match: re.Match[str]) -> str:
+    tag = (match["tag"] or "").lower()
+    return match["code"] or (" " if tag in _SPACED_TAGS else "")
+
+
+def _without_role(match: re.Match[str]) -> str:
+    """`:ref:`words <target>``, `{ref}`words`` and `` `words <address>`_ `` as the words, other code bare."""
+    code = match["code"].strip("`")
+    if len(match["ticks"]) == 1:
+        words, target, _ = code.partition(" <")
+        code = words if target and code.endswith(">") else code.lstrip("~!")
+    return _SPELT_ROLES.get(match["role"] or "", "") + code

@@ -1,0 +1,437 @@
+"""Choose the passage of each document to show, and explain its rank (docs/ranking.md)."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from ctx.code.outline import enclosing
+from ctx.code.symbols import Definition
+from ctx.embed.base import Embedder
+from ctx.models import JSON, ChunkRow, Filters, Hit, Passage, SearchResult, Span, Symbol
+from ctx.search import boosts, fusion
+from ctx.search.markup import is_bare
+from ctx.search.snippets import Matcher, Terms
+from ctx.store.base import ReadCatalog
+from ctx.text import analyze
+from ctx.text.filetypes import is_code
+
+if TYPE_CHECKING:  # numpy takes 70 ms to import
+    import numpy as np
+
+# Keyword and semantic hits of a document that are compared if one passage is shown.
+_PASSAGES, _NEAREST = 1, 2
+_DEFINING_SHARE = 1.0  # bonus of a chunk that defines the name: as much as having all words
+_PHRASE_SHARE = 1.0  # bonus for having the query, or a quoted part of it, word for word
+# Among chunks of prose that are about equal, the first of a section says what it is about.
+_OPENING_SHARE = 0.03
+_OPENING_READ = 64  # chunks to look back for the start of a section: thirty pages
+_FURTHER_SHARE = 0.5  # of the best passage's score: a further passage below that is not shown
+_SECTION_CHARS = 2200  # of a chunk of prose and its neighbours, shown as one: what a passage of the index has
+_REWRITTEN_READ = 200  # chunks looked at of a document that changed under the index: a hundred pages
+
+
+class QueryVector:
+    """The vector of a question, computed at first use, and its model."""
+
+    def __init__(self, embedder: Embedder, question: str) -> None:
+        self._embedder = embedder
+        self._question = question
+        self.model = embedder.model
+        self._vector: np.ndarray | None = None
+
+    def values(self) -> "np.ndarray":
+        """Of unit length, float32 (dim,). Raises `EmbedderError`."""
+        if self._vector is None:
+            self._vector = self._embedder.embed_query(self._question)
+        return self._vector
+
+
+class Request(NamedTuple):
+    """A search, prepared for the indexes."""
+
+    # Misspelt words are corrected; the vector is of the original, since a model tolerates typos.
+    query: str
+    mode: str
+    filters: Filters
+    prefix: bool
+    exact: bool
+    vector: QueryVector | None
+    question: boosts.Question
+    matcher: Matcher
+    defining: Mapping[int, Hit]  # document -> its passage that defines a name of the query
+    per_document: int  # passages wanted of one document
+
+
+class Leg(NamedTuple):
+    """The result of one index: all hits by document, and its ranking of documents."""
+
+    hits: dict[int, list[Hit]]
+    documents: list[Hit]
+    exhausted: bool  # there is nothing deeper
+
+    @property
+    def ranked(self) -> fusion.Leg:
+        return [(hit.document_no, hit.score) for hit in self.documents]
+
+
+NO_LEG = Leg({}, [], True)
+
+
+class Stage(NamedTuple):
+    """A ranking to one depth, and what it was made of."""
+
+    ranked: fusion.Leg
+    keyword: Leg
+    semantic: Leg
+    alpha: float  # the weight of the semantic leg that was used
+    rulings: dict[int, boosts.Ruling]
+
+
+class Choice(NamedTuple):
+    """A chunk that may be shown, its score, the terms of its text and headings, and of its text alone."""
+
+    row: ChunkRow
+    worth: float
+    terms: Terms
+    text_terms: Terms
+
+
+class Rows:
+    """A cache of the catalog's rows for one search."""
+
+    def __init__(self, catalog: ReadCatalog) -> None:
+        self._catalog = catalog
+        self._rows: dict[int, ChunkRow] = {}
+
+    def read(self, chunk_nos: Sequence[int]) -> None:
+        """Reads the chunks that are not read yet."""
+        unread = [no for no in chunk_nos if no not in self._rows]
+        if unread:
+            self._rows.update(self._catalog.chunk_rows(unread))
+
+    def read_spans(self, spans: Sequence[Span]) -> None:
+        """Reads the chunks of documents within these spans."""
+        if spans:
+            self._rows.update(self._catalog.span_rows(spans))
+
+    def get(self, chunk_no: int) -> ChunkRow | None:
+        return self._rows.get(chunk_no)
+
+    def of(self, document_no: int, chunk_no: int) -> ChunkRow | None:
+        """The chunk if it is of that document; a neighbour by number may not be."""
+        row = self._rows.get(chunk_no)
+        return row if row is not None and row.document_no == document_no else None
+
+    def listed(self, document_no: int, hits: Sequence[Hit]) -> list[ChunkRow]:
+        """The chunks of some hits that are of that document, each once."""
+        rows = self._rows
+        chunk_nos: Iterable[int] = range(hits[0].chunk_no, hits[0].chunk_no + hits[0].span) if hits else ()
+        if len(hits) > 1:
+            spans = [range(hit.chunk_no, hit.chunk_no + hit.span) for hit in hits]
+            chunk_nos = dict.fromkeys(chain.from_iterable(spans))
+        return [row for row in map(rows.get, chunk_nos) if row is not None and row.document_no == document_no]
+
+    def definitions(self, document_nos: Sequence[int]) -> Mapping[int, Sequence[Definition]]:
+        """The definitions in these documents."""
+        return self._catalog.definitions_of(document_nos) if document_nos else {}
+
+    def current(self, document_no: int) -> Sequence[int]:
+        """A document's chunks as they are now, read; the first ones of a long document."""
+        chunk_nos = self._catalog.chunks_of(document_no)[:_REWRITTEN_READ]
+        self.read(chunk_nos)
+        return chunk_nos
+
+
+def hits_of(numbers: Iterable[int], stage: Stage, request: Request) -> dict[int, list[Hit]]:
+    """Where the best chunk of each document is looked for: its best passage, its nearest chunks, and where it
+    defines the name.
+    """
+    passages = _PASSAGES if request.per_document == 1 else request.per_document + 1
+    nearest = _NEAREST if request.per_document == 1 else request.per_document + 1
+    by_words, by_meaning, defining = stage.keyword.hits, stage.semantic.hits, request.defining
+    hits: dict[int, list[Hit]] = {}
+    for number in numbers:
+        hits[number] = by_words[number][:passages] if number in by_words else []
+        if number in by_meaning:
+            hits[number] += by_meaning[number][:nearest]
+        if number in defining:
+            hits[number].append(defining[number])
+    return hits
+
+
+def spans_to_read(hits: Mapping[int, Sequence[Hit]], profiles: boosts.Profiles) -> list[Span]:
+    """The chunks to read: those that may be shown and, in prose, their neighbours, which may be shown too."""
+    spans: list[Span] = []
+    for number, passages in hits.items():
+        profile = profiles.known(number)
+        reach = 1 if profile is boosts.UNKNOWN or profile.siblings.prose else 0
+        past = 0
+        for first_no, past_no in sorted([(hit.chunk_no, hit.chunk_no + hit.span) for hit in passages]):
+            if past_no + reach > past:
+                spans.append((number, max(first_no - reach, past), past_no + reach))
+                past = past_no + reach
+    return spans
+
+
+def choices_of(number: int, hits: Sequence[Hit], stage: Stage, rows: Rows, request: Request) -> list[Choice]:
+    """The chunks of a document that may be shown, the best answer first.
+
+    A chunk scores by the query's words it has, rare ones more, and by its nearness in meaning, weighted like
+    the two legs. Defining the name asked for scores more. A heading alone, front matter or a label is
+    replaced by the chunk after it. Words only in a heading or the title point to the start of that section.
+    """
+    choices = _weighed(number, rows.listed(number, hits), stage, request)
+    if not choices:
+        return []
+    opening = _opening(number, choices[0], rows, request.matcher)
+    if opening is not None:
+        (choice,) = _weighed(number, [opening], stage, request)
+        raised = choice._replace(worth=choice.worth + _OPENING_SHARE)
+        others = [choice for choice in choices if choice.row is not opening]
+        choices = sorted([raised, *others], key=_worth, reverse=True)
+    return _without_bare(number, choices, rows)
+
+
+def _weighed(number: int, chunks: Iterable[ChunkRow], stage: Stage, request: Request) -> list[Choice]:
+    """The chunks of a document, the best first; of equals the first comes first."""
+    matcher = request.matcher
+    nearness = _nearness(stage.semantic, number) if stage.alpha else {}
+    names = request.question.names if number in request.defining else ()
+    choices = []
+    for row in chunks:
+        text_terms = matcher.terms_in(row.text)
+        terms = text_terms | matcher.terms_in(row.heading)
+        worth = (1.0 - stage.alpha) * matcher.shares[terms] + stage.alpha * nearness.get(row.chunk_no, 0.0)
+        if names and _defines(row.text, row.heading, names):
+            worth += _DEFINING_SHARE
+        if matcher.verbatim and matcher.quotes(row.text, text_terms):
+            worth += _PHRASE_SHARE
+        if row.heading and row.text.lstrip("# ").startswith(row.heading.rpartition(" > ")[2]):
+            worth += _OPENING_SHARE
+        choices.append(Choice(row, worth, terms, text_terms))
+    return sorted(choices, key=_worth, reverse=True)
+
+
+def _opening(number: int, choice: Choice, rows: Rows, matcher: Matcher) -> ChunkRow | None:
+    """The start of the section whose heading has words of the query that this chunk lacks, or of the document
+    if only its title has any. None if that is this chunk, or is far above.
+
+    The index returns the shortest chunk below a heading, which says the least about it.
+    """
+    row, heading_terms = choice.row, choice.terms & ~choice.text_terms
+    if not row.ordinal or (choice.text_terms and not heading_terms):
+        return None
+    section = ""
+    if heading_terms:
+        parts = row.heading.split(" > ")
+        depth = max(
+            (i for i, part in enumerate(parts, 1) if matcher.terms_in(part) & heading_terms),
+            default=0,
+        )
+        section = " > ".join(parts[:depth])
+    elif not matcher.terms_in(row.title):
+        return None
+    opening = _first_of(number, section, row, rows)
+    if opening is not None and is_bare(opening):
+        opening = rows.of(number, opening.chunk_no + 1)
+    return None if opening is row else opening
+
+
+def _first_of(number: int, section: str, row: ChunkRow, rows: Rows) -> ChunkRow | None:
+    """The first chunk of the section with this heading path that a chunk is in; "" is the document."""
+    first_no = row.chunk_no - row.ordinal
+    if not section:
+        rows.read([first_no, first_no + 1])
+        return rows.of(number, first_no)
+    low = max(first_no, row.chunk_no - _OPENING_READ)
+    first = row
+    for chunk_no in range(row.chunk_no - 1, low - 1, -1):
+        above = rows.of(number, chunk_no)
+        if above is None and first.chunk_no >= row.chunk_no - 1:  # nothing but its neighbour is read
+            rows.read(range(low, chunk_no + 1))
+            above = rows.of(number, chunk_no)
+        if above is None or not (above.heading == section or above.heading.startswith(f"{section} > ")):
+            return first
+        first = above
+    return first if low == first_no else None
+
+
+_worth = attrgetter("worth")
+
+
+def _without_bare(number: int, choices: list[Choice], rows: Rows) -> list[Choice]:
+    """The choices; bare ones at the front are replaced by the next chunk, or moved to the end."""
+    last: list[Choice] = []
+    while choices and is_bare(choices[0].row):
+        choice = choices.pop(0)
+        follower = rows.of(number, choice.row.chunk_no + 1)
+        met = any(follower is each.row for each in choices)
+        if follower is None or met or is_bare(follower):
+            last.append(choice)
+        else:
+            return [choice._replace(row=follower), *choices, *last]
+    return [*choices, *last]
+
+
+def _nearness(leg: Leg, number: int) -> dict[int, float]:
+    """Chunk number -> nearness in meaning, scaled to [0, 1] over the leg."""
+    hits = leg.hits.get(number)
+    if not hits:
+        return {}
+    high, low = leg.documents[0].score, leg.documents[-1].score
+    width = high - low
+    return {hit.chunk_no: (hit.score - low) / width if width > 0 else 1.0 for hit in hits}
+
+
+def _defines(text: str, heading: str, names: Sequence[str]) -> bool:
+    """Whether a chunk is in the definition of one of the names, or has a keyword like `def` before it."""
+    if heading.rpartition(" > ")[2].rpartition(".")[2] in names:
+        return True
+    keywords, choices = "|".join(analyze.DEFINING), "|".join(map(re.escape, names))
+    return re.search(rf"(?<!\S)(?:{keywords})\s+(?:{choices})(?![^\W_])", text) is not None
+
+
+def rewritten(number: int, stage: Stage, rows: Rows, request: Request) -> list[Choice]:
+    """The chunks of a document that changed since the index was published, from its current text.
+
+    Otherwise it would be missing while its source is being indexed. A document that no longer has the words
+    it was found by is left out.
+    """
+    choices = []
+    for row in map(rows.get, rows.current(number)):
+        if row is not None:
+            terms = request.matcher.terms_in(f"{row.heading}\n{row.text}")
+            choices.append(Choice(row, request.matcher.shares[terms], terms, terms))
+    if not choices:
+        return []
+    choices.sort(key=_worth, reverse=True)
+    row = choices[0].row
+    by_words = number not in stage.semantic.hits
+    if by_words and not choices[0].terms and not request.matcher.terms_in(f"{row.title} {row.source_id}"):
+        return []
+    return choices
+
+
+def share_of_best(request: Request, choices: list[Choice]) -> float:
+    """The score of the best result. BM25 has no maximum, so it is the share of the query's words it has."""
+    if request.mode != "keyword":
+        return 1.0
+    return max(1, len(_terms_of(choices, request))) / max(1, len(request.matcher.terms))
+
+
+def _terms_of(choices: list[Choice], request: Request) -> list[str]:
+    """The terms that the chunks, the title or the path have, in the query's order."""
+    row = choices[0].row
+    terms = request.matcher.terms_in(f"{row.title} {row.source_id}")
+    for choice in choices:
+        terms |= choice.terms
+    return request.matcher.listed(terms)
+
+
+class _Section(NamedTuple):
+    """A chunk to show, the text after it in its section, and the lines of both and the chunk before."""
+
+    chunk: ChunkRow
+    further: str
+    start_line: int
+    end_line: int
+
+
+def results_of(
+    request: Request, answers: Sequence[tuple[float, list[Choice]]], rows: Rows
+) -> list[SearchResult]:
+    """The results: each document with its best passage, and more passages if asked for."""
+    results = []
+    numbers = [choices[0].row.document_no for _, choices in answers if is_code(choices[0].row.media_type)]
+    definitions = rows.definitions(numbers)
+    for score, choices in answers:
+        row, sections = choices[0].row, _sections(choices, request.per_document, rows)
+        found = definitions.get(row.document_no, ())
+        passages = [_passage(section, request.matcher, found) for section in sections]
+        first = passages[0]
+        results.append(
+            SearchResult(
+                row.id,
+                row.source,
+                row.source_id,
+                row.title,
+                score,
+                first.snippet,
+                row.source_url,
+                row.updated_ms,
+                first.heading,
+                first.start_line,
+                first.end_line,
+                first.highlights,
+                first.symbol,
+                tuple(passages[1:]),
+            )
+        )
+    return results
+
+
+def _passage(section: _Section, matcher: Matcher, definitions: Sequence[Definition]) -> Passage:
+    row = section.chunk
+    if row.prose:
+        snippet, highlights = matcher.snippet(row, section.further)
+        return Passage(snippet, row.heading, section.start_line, section.end_line, highlights)
+    first, lines, best = matcher.source_lines(row)
+    snippet = "\n".join(lines)
+    highlights = tuple((start, end) for start, end, _ in matcher.marks(snippet))
+    found = enclosing(definitions, best)
+    symbol = Symbol(found.qualified, found.kind, found.start_line, found.end_line) if found else None
+    return Passage(snippet, row.heading, first, first + len(lines) - 1, highlights, symbol)
+
+
+def _sections(choices: Sequence[Choice], count: int, rows: Rows) -> list[_Section]:
+    """At most `count` sections of a document that do not overlap."""
+    sections = [_section(choices[0].row, rows)]
+    if count == 1:
+        return sections
+    threshold = max(choices[0].worth * _FURTHER_SHARE, 1e-9)
+    for choice in choices[1:]:
+        if len(sections) == count or choice.worth < threshold:
+            break
+        if all(not section.start_line <= choice.row.start_line <= section.end_line for section in sections):
+            sections.append(_section(choice.row, rows))
+    return sections
+
+
+def _section(row: ChunkRow, rows: Rows) -> _Section:
+    """A chunk; in prose with its neighbours under the same heading, since a section is read as a whole."""
+    if not row.prose:
+        return _Section(row, "", row.start_line, row.end_line)
+    chunk, first, last, further = row, row, row, ""
+    number, chunk_no, heading, text = row.document_no, row.chunk_no, row.heading, row.text
+    room = _SECTION_CHARS - len(text)
+    before, after = rows.of(number, chunk_no - 1), rows.of(number, chunk_no + 1)
+    if before is not None and before.heading == heading and len(before.text) <= room:
+        first, room = before, room - len(before.text)
+    if after is not None and after.heading == heading:
+        if len(after.text) <= room:
+            last, further = after, after.text
+        if text.rstrip().endswith(":"):  # it announces what the next chunk shows
+            chunk, further = row._replace(text=f"{text}\n{after.text}"), ""
+    return _Section(chunk, further, first.start_line, last.end_line)
+
+
+def explanation_of(number: int, score: float, stage: Stage, choices: list[Choice], request: Request) -> JSON:
+    explanation: dict[str, JSON] = {"score": round(score, 6)}
+    for name, leg in (("keyword", stage.keyword), ("semantic", stage.semantic)):
+        for rank, hit in enumerate(leg.documents, 1):
+            if hit.document_no == number:
+                explanation[name] = {"rank": rank, "score": round(hit.score, 6)}
+                break
+    if stage.keyword.documents and stage.semantic.documents:
+        explanation["semantic_weight"] = round(stage.alpha, 3)
+    ruling = stage.rulings.get(number)
+    if ruling is not None:
+        changes = {"path": round(ruling.path, 3), "definition": ruling.definition}
+        explanation["rules"] = {name: value for name, value in changes.items() if value}
+        if ruling.role is not None:
+            explanation["rules"][ruling.role] = ruling.factor
+    explanation["terms"] = _terms_of(choices, request)
+    explanation["chunk"] = choices[0].row.ordinal
+    return explanation

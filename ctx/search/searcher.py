@@ -1,0 +1,582 @@
+"""Hybrid search: run the keyword and vector queries, fuse the results, pick the best passage per document
+(docs/ranking.md).
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from threading import Lock
+from typing import NamedTuple, Protocol
+
+from ctx.config.settings import Retrieval
+from ctx.connectors.patterns import Rules, parse_globs
+from ctx.embed.base import Embedder
+from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
+from ctx.models import COMMITS, JSON, MODES, Filters, Hit, SearchResult
+from ctx.search import boosts, fusion
+from ctx.search.passages import (
+    NO_LEG,
+    Choice,
+    Leg,
+    QueryVector,
+    Request,
+    Rows,
+    Stage,
+    choices_of,
+    explanation_of,
+    hits_of,
+    results_of,
+    rewritten,
+    share_of_best,
+    spans_to_read,
+)
+from ctx.search.snippets import Matcher
+from ctx.store.base import ReadCatalog, SearchIndex
+from ctx.text import analyze, filetypes
+from ctx.text.strings import counted, cut
+
+
+class Surroundings(Protocol):
+    """What a search needs from its workspace."""
+
+    @property
+    def question_embedder(self) -> Embedder | None:
+        """Embeds queries; None if embeddings are off. Made at first use."""
+
+    def lacking(self) -> str | None:
+        """A sentence about what is not indexed yet; None if nothing."""
+
+
+MAX_CANDIDATES = 10_000  # hits asked of a leg at most, however few documents they are of
+DEEPER = 4  # times as many hits are asked for when a page lies beyond the ranking so far
+EVERYTHING = Filters()
+
+# Share of a leg's hits that may be surplus ones of documents with many hits; above it more are fetched.
+_CROWDED = 0.25
+_KIND_SAMPLE = 10  # documents that decide whether a query is about prose or code
+_DEFINED = 50  # passages that define a name, at most
+_PENDING_KEPT_S = 2.0  # how long a count of chunks without an embedding is used
+_LEADING = 32  # documents of the keyword ranking that tell how much of it has embeddings
+_FILTERS_KEPT = 16  # resolved paths and types, each valid until the next write
+_NO_WORD = "the query has neither letters nor digits, so no word was looked for"
+# Words before a definition that ordinary text does not use.
+_SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
+# Neighbouring words of a question may make a name; not in a longer question.
+_MAX_COMPOUNDED = 12
+_ASKED_NAMES = 32  # names of a query that are asked for one by one: pasted code may have thousands
+_MIN_HASH_CHARS = 7  # as git abbreviates
+_MAX_HASHES = 8  # of a query that are looked for among the commits: a pasted log is full of such
+_HEX = frozenset("0123456789abcdef")
+_MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
+_MAX_TYPOS = 8  # of a query whose neighbours are looked for
+
+
+class SearchReply(NamedTuple):
+    """`explain` is parallel to `results`, None if not asked for. `partial` says what the results may lack,
+    `note` what was searched for instead of the query.
+    """
+
+    results: list[SearchResult]
+    explain: list[JSON] | None = None
+    partial: str | None = None
+    note: str | None = None
+
+
+class _Words(NamedTuple):
+    """A query with misspelt words corrected, the rarity of its terms (0 if no text has them), and a note on
+    the corrections. `names` are names whose definition it may ask for, `modules` their modules;
+    `defined` those that some code defines or, if there are none, defined names that neighbouring words make.
+    """
+
+    query: str
+    subject: str
+    weights: dict[str, float]
+    names: list[str]
+    modules: list[str]
+    defined: list[str]
+    note: str | None
+
+
+class Searcher:
+    """Searches an index and answers from the catalog. Safe from several threads.
+
+    `settings.hybrid_alpha` in [0, 1] fixes the weight of the semantic leg; None derives it from the query and
+    its results.
+    """
+
+    def __init__(
+        self, catalog: ReadCatalog, index: SearchIndex, settings: Retrieval, surroundings: Surroundings
+    ) -> None:
+        if settings.fusion not in fusion.METHODS:
+            methods = ", ".join(fusion.METHODS)
+            raise ConfigError(f"[retrieval] fusion: unknown method '{settings.fusion}' (known: {methods})")
+        self._catalog = catalog
+        self._index = index
+        self._settings = settings
+        self._surroundings = surroundings
+        self._counting = Lock()
+        self._pending: tuple[float, int] | None = None  # when counted, on the monotonic clock; how many
+        self._profiles = boosts.Profiles(catalog.places)
+        self._resolved: dict[tuple[int, Sequence[str], Sequence[str]], frozenset[int]] = {}
+
+    def search(
+        self,
+        query: str,
+        mode: str = "keyword",
+        limit: int | None = None,
+        filters: Filters = EVERYTHING,
+        *,
+        offset: int = 0,
+        per_document: int = 1,
+        prefix: bool = False,
+        explain: bool = False,
+    ) -> SearchReply:
+        """The documents from rank `offset` on, at most `limit`, best first, each with its best passage.
+
+        The order does not depend on `limit` or `offset`. Raises `BadRequest` for a blank query, an unknown
+        mode or a limit below 1, `EmbeddingsDisabled` where the mode needs what is not there, `EmbedderError`
+        where a semantic search gets no vector; a hybrid one then goes by words and says so.
+        """
+        limit = self._settings.final_limit if limit is None else limit
+        _check(query, mode, limit, offset, per_document)
+        partial = self._surroundings.lacking()
+        vector = self._question_vector(query, mode)
+        if vector is not None:
+            partial = self._missing(vector.model) or partial
+        words = self._corrected(query, mode)
+        prefix = prefix or _ends_cut_off(words)
+        rows = Rows(self._catalog)
+        request = self._request(words, mode, filters, prefix, vector, per_document)
+        note = words.note or (None if words.weights or mode == "semantic" else _NO_WORD)
+        ranked = self._answers(request, rows, offset + limit)
+        try:
+            answers = [answer for _, answer in zip(range(offset + limit), ranked, strict=False)]
+        except EmbedderError as error:
+            if mode == "semantic":
+                raise
+            reply = self.search(
+                query,
+                "keyword",
+                limit,
+                filters,
+                offset=offset,
+                per_document=per_document,
+                prefix=prefix,
+                explain=explain,
+            )
+            return reply._replace(partial=f"found by keyword alone: {error.message}")
+        share = 0.0
+        if answers:
+            _, _, stage, choices = answers[0]
+            share = share_of_best(request, choices)
+            note = note or _wordless(request, stage)
+        page = [(number, score * share, stage, choices) for number, score, stage, choices in answers[offset:]]
+        results = results_of(request, [(score, choices) for _, score, _, choices in page], rows)
+        explained = [explanation_of(*answer, request) for answer in page] if explain else None
+        return SearchReply(results, explained, partial, note)
+
+    def resolved(self, filters: Filters, paths: Sequence[str] = (), types: Sequence[str] = ()) -> Filters:
+        """The filters narrowed to documents whose path matches one of the globs and whose type is in `types`.
+
+        A type is `prose`, `code` or a media type. Globs are those of a source's `include_globs`.
+        """
+        if not paths and not types:
+            return filters
+        key = (self._catalog.seq(), tuple(paths), tuple(types))
+        documents = self._resolved.get(key)
+        if documents is None:
+            if len(self._resolved) >= _FILTERS_KEPT:
+                self._resolved.clear()
+            documents = self._resolved[key] = self._catalog.matching(_type_test(types), _path_test(paths))
+        return filters._replace(documents=documents)
+
+    def matcher(self, query: str) -> Matcher:
+        """Finds the words of a query in texts, the rare ones weighing more."""
+        terms = analyze.query_terms(query)
+        rarity, _ = self._index.vocabulary(terms, [])
+        weights = {term: rarity.get(term, 0.0) for term in terms}
+        return Matcher(list(weights), weights, self._settings.snippet_chars)
+
+    # -- the query -------------------------------------------------------------------------------------------
+
+    def _question_vector(self, query: str, mode: str) -> QueryVector | None:
+        """The query's vector where the mode needs one."""
+        if mode == "keyword":
+            return None
+        embedder = self._surroundings.question_embedder
+        if embedder is None:
+            raise EmbeddingsDisabled(
+                "embeddings are disabled; set [embedding] provider in ctx.toml, or search by keyword"
+            )
+        return QueryVector(embedder, query)
+
+    def _request(
+        self,
+        words: _Words,
+        mode: str,
+        filters: Filters,
+        prefix: bool,
+        vector: QueryVector | None,
+        per_document: int,
+    ) -> Request:
+        query, weights, names = words.query, words.weights, words.names or words.defined
+        if words.names:
+            defining = _defining(query, words.subject)
+        else:
+            defining = boosts.DEFINITION_COMPOUND * _share(names, weights)
+        definitions: dict[int, Hit] = {}
+        if words.defined and mode != "semantic":
+            hits = self._index.definitions(words.defined, filters, _DEFINED)
+            definitions = {hit.document_no: hit for hit in reversed(hits)}
+        question = boosts.Question(
+            weights,
+            names,
+            words.modules,
+            defining,
+            definitions,
+            analyze.has_version(query),
+            boosts.files_named(query),
+            _naming(query),
+        )
+        return Request(
+            query,
+            mode,
+            filters,
+            prefix,
+            bool(analyze.exact_phrases(query)),
+            vector,
+            question,
+            Matcher(
+                list(weights), weights, self._settings.snippet_chars, analyze.quoted_phrases(query), query
+            ),
+            definitions,
+            per_document,
+        )
+
+    def _corrected(self, query: str, mode: str) -> _Words:
+        """The query with unknown words replaced by known ones that differ in one letter, and a short commit
+        id by the whole one. A query in quotes is not changed.
+        """
+        words = self._known(query)
+        if all(words.weights.values()) or mode == "semantic" or len(query) > analyze.MAX_QUERY_CHARS:
+            return words
+        replaced, hashes, typos = list[str](), 0, 0
+        for word, stem in () if analyze.exact_phrases(query) else _unquoted_words(query):
+            folded = analyze.folded(query)
+            position = folded.find(word)
+            if words.weights.get(stem) or position < 0 or len(folded) != len(query):
+                continue
+            neighbour = None
+            if _is_cut_hash(word) and hashes < _MAX_HASHES:
+                hashes += 1
+                neighbour = self._commit(word, alone=len(word) == len(query.strip()))
+            elif _may_be_misspelt(word) and typos < _MAX_TYPOS:
+                typos += 1
+                neighbour = self._index.resembling(analyze.one_letter_off(word))
+            if neighbour is not None:
+                query = query[:position] + neighbour + query[position + len(word) :]
+                replaced.append(f"'{neighbour}' instead of '{word}'")
+        if not replaced:
+            return words
+        note = f"looked for {', '.join(replaced)}, which no text has; put it in quotes to look for just that"
+        return self._known(query, note)
+
+    def _commit(self, begun: str, *, alone: bool) -> str | None:
+        """What to search for instead of the start of one commit's id: the id, or its path among other words,
+        where a single word weighs little.
+        """
+        paths = self._catalog.complete("path", f"{COMMITS}{begun}", None, 2)
+        if len(paths) != 1:
+            return None
+        return paths[0].removeprefix(COMMITS) if alone else paths[0]
+
+    def _known(self, query: str, note: str | None = None) -> _Words:
+        """Looks up the query's words in the index, in one request."""
+        terms, subject = analyze.query_terms(query), _subject(query)
+        members = analyze.members(subject)
+        names, modules = _names(subject, members), [module for module, _ in members]
+        rarity, defined = self._index.vocabulary(terms, names[:_ASKED_NAMES] or _compounds(query))
+        defined += names[_ASKED_NAMES:]
+        weights = {term: rarity.get(term, 0.0) for term in terms}
+        return _Words(query, subject, weights, names, modules, defined, note)
+
+    # -- the ranking -----------------------------------------------------------------------------------------
+
+    def _answers(
+        self, request: Request, rows: Rows, count: int
+    ) -> Iterator[tuple[int, float, Stage, list[Choice]]]:
+        """(document, score, the ranking it came from, its chunks best first), best first, without end but for
+        the last result.
+        """
+        met: set[int] = set()
+        ceiling = 1.0
+        for stage in self._stages(request, rows):
+            entries = [entry for entry in stage.ranked if entry[0] not in met] if met else stage.ranked
+            for start in range(0, len(entries), count):
+                stride = entries[start : start + count]
+                hits = hits_of([number for number, _ in stride], stage, request)
+                rows.read_spans(spans_to_read(hits, self._profiles))
+                for number, score in stride:
+                    choices = choices_of(number, hits[number], stage, rows, request)
+                    choices = choices or rewritten(number, stage, rows, request)
+                    if choices:
+                        yield number, min(score, ceiling), stage, choices
+            met.update([number for number, _ in entries])
+            ceiling = min(entries[-1][1], ceiling) if entries else ceiling
+
+    def _stages(self, request: Request, rows: Rows) -> Iterator[Stage]:
+        """The ranking to a fixed depth, then to greater depths, which do not change what came before."""
+        deeper = 1
+        while True:
+            keyword, semantic = self._legs(
+                request,
+                min(MAX_CANDIDATES, self._settings.candidate_k_keyword * deeper),
+                min(MAX_CANDIDATES, self._settings.candidate_k_vector * deeper),
+            )
+            yield self._stage(request, keyword, semantic, rows)
+            if keyword.exhausted and semantic.exhausted:
+                return
+            deeper *= DEEPER
+
+    def _legs(self, request: Request, words: int, nearest: int) -> tuple[Leg, Leg]:
+        """The legs of the request's mode to these depths; empty if the mode has no such leg."""
+        query, filters, prefix, vector = request.query, request.filters, request.prefix, request.vector
+        if vector is None:
+            hits = self._index.keyword(query, filters, words, prefix=prefix)
+            return self._keyword_leg(request, hits, words), NO_LEG
+        if request.mode == "semantic":
+            hits = self._index.semantic(vector.values(), filters, nearest, model=vector.model)
+            return NO_LEG, _semantic_leg(hits, nearest)
+        hits, neighbours = self._index.both(
+            query, vector.values, filters, (words, nearest), prefix=prefix, model=vector.model
+        )
+        return self._keyword_leg(request, hits, words), _semantic_leg(neighbours, nearest)
+
+    def _keyword_leg(self, request: Request, hits: list[Hit], k: int) -> Leg:
+        """The keyword leg with k passages that count: a few long documents do not crowd out the others."""
+        counted = self._settings.max_chunks_per_doc
+        groups = fusion.by_document(hits)
+        exhausted = len(hits) < k or k == MAX_CANDIDATES
+        if not exhausted and fusion.surplus(groups, counted) > k * _CROWDED:
+            deeper = min(MAX_CANDIDATES, k * DEEPER)
+            hits = self._index.keyword(request.query, request.filters, deeper, prefix=request.prefix)
+            groups = fusion.by_document(fusion.first_counted(hits, counted, k))
+        documents = fusion.per_document(groups, counted, fusion.FURTHER_PASSAGES)
+        return Leg(groups, documents, exhausted)
+
+    def _stage(self, request: Request, keyword: Leg, semantic: Leg, rows: Rows) -> Stage:
+        if request.mode == "semantic":
+            ranked = [(number, min(1.0, max(0.0, score))) for number, score in semantic.ranked]
+            return Stage(ranked, keyword, semantic, 1.0, {})
+        alpha = 0.0
+        if request.mode == "hybrid":
+            alpha = self._alpha(request, semantic, rows)
+            unread = self._unread(request, keyword, semantic)
+            if unread:
+                first = keyword.documents[:_LEADING]
+                read = sum(hit.document_no not in unread for hit in first)
+                alpha = fusion.weight_of_part(alpha, read / len(first))
+            ranked = fusion.fuse(self._settings.fusion, keyword.ranked, semantic.ranked, alpha, unread)
+            if request.exact:
+                ranked = [entry for entry in ranked if entry[0] in keyword.hits]
+        else:
+            ranked = fusion.of_best(keyword.documents)
+        if request.defining and not request.exact:
+            ranked = self._with_defining(ranked, request.defining)
+        profiles = self._profiles.of([number for number, _ in ranked])
+        ranked, rulings = boosts.apply(ranked, profiles, request.question)
+        return Stage(ranked, keyword, semantic, alpha, rulings)
+
+    def _with_defining(self, ranked: fusion.Leg, defining: Mapping[int, Hit]) -> fusion.Leg:
+        """The fusion, followed by code that defines a name of the query and was not found by its words."""
+        present = {number for number, _ in ranked}
+        absent = [number for number in defining if number not in present]
+        profiles = zip(absent, self._profiles.of(absent), strict=True)
+        return ranked + [(number, 0.0) for number, profile in profiles if profile.defining]
+
+    def _alpha(self, request: Request, semantic: Leg, rows: Rows) -> float:
+        if self._settings.hybrid_alpha is not None:
+            return self._settings.hybrid_alpha
+        sample = [hit.chunk_no for hit in semantic.documents[:_KIND_SAMPLE]]
+        rows.read(sample)
+        chunks = [
+            (row.text, row.ordinal if filetypes.is_code(row.media_type) else 0)
+            for number in sample
+            if (row := rows.get(number))
+        ]
+        alpha = fusion.semantic_weight(_subject(request.query), chunks, self._settings.fusion)
+        if request.vector is None or not semantic.documents:
+            return alpha
+        return fusion.weight_of_nearest(alpha, semantic.documents[0].score, request.vector.model)
+
+    def _unread(self, request: Request, keyword: Leg, semantic: Leg) -> frozenset[int]:
+        """The documents of the keyword leg whose passage has no embedding yet."""
+        if request.vector is None or not self._pending_count(request.vector.model):
+            return frozenset()
+        passages = {
+            hit.chunk_no: hit.document_no for hit in keyword.documents if hit.document_no not in semantic.hits
+        }
+        waiting = self._catalog.awaiting(request.vector.model, list(passages))
+        return frozenset(passages[no] for no in waiting)
+
+    def _pending_count(self, model: str) -> int:
+        """How many chunks await an embedding."""
+        with self._counting:
+            now_s = time.monotonic()
+            if self._pending is None or now_s - self._pending[0] > _PENDING_KEPT_S:
+                self._pending = (now_s, self._catalog.pending_count(model))
+            return self._pending[1]
+
+    def _missing(self, model: str) -> str | None:
+        """A sentence about chunks that have no embedding yet; None if there are none."""
+        pending = self._pending_count(model)
+        if not pending:
+            return None
+        return f"not embedded yet, and so not found by meaning: {counted(pending, 'chunk')}"
+
+
+def _wordless(request: Request, stage: Stage) -> str | None:
+    """A note if no words match: even nonsense has something nearest in meaning."""
+    if request.mode != "hybrid" or stage.keyword.documents:
+        return None
+    return "0 exact matches; these are the nearest in meaning"
+
+
+def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str] | None:
+    """The full names of sources given by name (`git:platform`) or type (`git`). None, no restriction, for no
+    names; empty if no source matches, so that the search finds nothing.
+    """
+    if not names:
+        return None
+    return frozenset(full for full in known for name in names if full == name or full.startswith(f"{name}:"))
+
+
+def unknown_source(name: str, known: Sequence[str]) -> str:
+    """The message for a name that no source has."""
+    return f"no source is called '{name[:80]}' (known: {', '.join(known) or 'none'})"
+
+
+def _semantic_leg(hits: list[Hit], k: int) -> Leg:
+    groups = fusion.by_document(hits)
+    return Leg(groups, fusion.per_document(groups), len(hits) < k or k == MAX_CANDIDATES)
+
+
+# -- the query -----------------------------------------------------------------------------------------------
+
+
+def _check(query: str, mode: str, limit: int, offset: int, per_document: int) -> None:
+    if not query.strip():
+        raise BadRequest("the query is empty")
+    if mode not in MODES:
+        raise BadRequest(f"unknown mode '{cut(mode, 40)}' (known: {', '.join(MODES)})")
+    for name, value, minimum in (
+        ("limit", limit, 1),
+        ("offset", offset, 0),
+        ("per_document", per_document, 1),
+    ):
+        if value < minimum:
+            raise BadRequest(f"{name} must be at least {minimum}, got {value}")
+
+
+def _subject(query: str) -> str:
+    """The name alone if a query asks for its definition as code does (`class OrderedDict`, `def main():`);
+    else the query.
+
+    A plain word counts only after a keyword that prose does not use: `class action`, `type theory` are prose.
+    """
+    word, _, name = query.strip().partition(" ")
+    name = name.strip().removesuffix(":").removesuffix("()")
+    is_word = name.isalpha() and name.islower() and word not in _SAID_BY_CODE_ALONE
+    return name if word in analyze.DEFINING and not is_word and fusion.is_name(name) else query
+
+
+def _names(query: str, members: Sequence[tuple[str, str]]) -> list[str]:
+    """The names whose definition a query may ask for: the query if it is a name, else its identifiers; the
+    last part of dotted names.
+    """
+    names = [name for _, name in members]
+    if not fusion.is_name(query):
+        return list(dict.fromkeys([*analyze.identifiers(query), *names]))
+    return names or [query.strip().strip("\"'`()")]
+
+
+def _defining(query: str, subject: str) -> float:
+    """The score boost for a definition of a name in the query; larger if the name is the whole query."""
+    if not fusion.is_name(subject) or "." in subject.strip():
+        return boosts.DEFINITION_WITHIN
+    asked_for = subject != query or fusion.is_identifier(query)
+    return boosts.DEFINITION if asked_for else boosts.DEFINITION_PLAIN
+
+
+def _naming(query: str) -> float:
+    """The score boost for a file that the query names; larger if that is the whole query."""
+    return boosts.NAMED_WITHIN if " " in query.strip() else boosts.NAMED
+
+
+def _compounds(query: str) -> list[str]:
+    """The names that neighbouring words of a query make with an underscore."""
+    words = [word for word in analyze.plain_words(query) if word.isalpha() and word not in analyze.STOP_WORDS]
+    return list(map("_".join, pairwise(words))) if len(words) <= _MAX_COMPOUNDED else []
+
+
+def _share(names: Sequence[str], weights: Mapping[str, float]) -> float:
+    """The largest share of the query's weight that the words of one name have, in [0, 1]."""
+    total = sum(weights.values()) or 1.0
+    shares = [sum([weights.get(term, 0.0) for term in analyze.words(name)]) / total for name in names]
+    return min(1.0, max(shares, default=0.0))
+
+
+def _unquoted_words(query: str) -> Iterator[tuple[str, str]]:
+    """The words of a query outside quotes, with their stems."""
+    outside = " ".join(query.split('"')[::2])
+    words, stems = analyze.plain_words(outside), analyze.words(outside)
+    return zip(words, stems, strict=True)
+
+
+def _may_be_misspelt(word: str) -> bool:
+    """Whether it is a word of letters only: a number with another digit is another number."""
+    return (
+        len(word) >= _MIN_TYPO_CHARS and word.isascii() and word.isalpha() and word not in analyze.STOP_WORDS
+    )
+
+
+def _is_cut_hash(word: str) -> bool:
+    """Whether a word may be a commit id or another hash in short form."""
+    return (
+        _MIN_HASH_CHARS <= len(word) < 64
+        and _HEX.issuperset(word)
+        and not (word.isalpha() or word.isdecimal())
+    )
+
+
+def _ends_cut_off(words: _Words) -> bool:
+    """Whether a query ends in the start of a hash that no text has in that form."""
+    word = words.query.rpartition(" ")[2].lower()
+    return _is_cut_hash(word) and not any(words.weights.get(stem, 1.0) for stem in analyze.words(word))
+
+
+def _type_test(types: Sequence[str]) -> Callable[[str], bool]:
+    """A test for media types; without types all pass."""
+    return lambda media_type: not types or any(filetypes.in_family(media_type, name) for name in types)
+
+
+def _path_test(globs: Sequence[str]) -> Callable[[str], bool]:
+    """A test for paths; without globs all pass. Raises `BadRequest`."""
+    if not globs:
+        return lambda path: True
+    for glob in globs:
+        if glob.startswith("!"):
+            raise BadRequest(f"path: a glob says what to search, and '{cut(glob, 40)}' what not to")
+    try:
+        top = Rules(parse_globs(globs)).top()
+    except ConfigError as error:
+        raise BadRequest(f"path: {error.message}") from error
+
+    def fits(path: str) -> bool:
+        *folders, name = path.split("/")
+        level = top
+        for folder in folders:
+            level = level.descend(folder)
+        return level.decide(name, folder=False) is True
+
+    return fits

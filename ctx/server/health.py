@@ -1,0 +1,66 @@
+"""What `/health` answers: that a server is alive, and how fresh what it answers is."""
+
+import time
+
+from ctx import __version__
+from ctx.clock import iso_utc
+from ctx.errors import StoreError
+from ctx.items import oldest_pending_ms
+from ctx.models import JSON
+from ctx.workspace import Workspace
+
+
+def health(workspace: Workspace) -> dict[str, JSON]:
+    """The health of a workspace.
+
+    A database or a search engine that is away is told in `degraded`, and is no reason to be taken for dead.
+    """
+    answer: dict[str, JSON] = {
+        "status": "ok",
+        "version": __version__,
+        "model": workspace.model,  # None: embeddings are disabled
+        "pending": None,
+        "index_behind": None,
+        "oldest_pending_at": None,
+    }
+    ailments: list[str] = []
+    seq = None
+    try:
+        workspace.catalog.reach()
+        answer |= _pending(workspace)
+        seq = workspace.catalog.seq()
+    except StoreError as error:
+        ailments.append(f"catalog: {error.message}")
+    try:
+        answer |= _of_index(workspace, seq, bool(answer["pending"]))
+    except StoreError as error:
+        ailments.append(f"index: {error.message}")
+    if missing := workspace.memory_loss():
+        ailments.append(f"memory: {missing}")
+    answer["uptime_s"] = round(time.monotonic() - workspace.started_s, 1)
+    state = workspace.indexer_state()
+    if state is not None:
+        answer |= state["health"]
+        ailments = list(dict.fromkeys((*ailments, *state["degraded"])))
+    if state is not None or ailments:
+        answer["degraded"] = ailments
+    return answer
+
+
+def _of_index(workspace: Workspace, seq: int | None, pending: bool) -> dict[str, JSON]:
+    """How far the index is behind, and which model answers until the configured one has read as much."""
+    answer: dict[str, JSON] = {}
+    if seq is not None:
+        workspace.index.reach()
+        answer["index_behind"] = max(0, seq - workspace.index.applied_seq())
+    answering = workspace.succession.answering() if pending else None
+    if answering is not None and answering.model != workspace.model:
+        answer["answering"] = answering.model
+    return answer
+
+
+def _pending(workspace: Workspace) -> dict[str, JSON]:
+    """How many chunks wait for an embedding, and since when."""
+    count = workspace.catalog.pending_count(workspace.model) if workspace.model else 0
+    oldest_ms = oldest_pending_ms(workspace.statuses()) if count else None
+    return {"pending": count, "oldest_pending_at": None if oldest_ms is None else iso_utc(oldest_ms)}

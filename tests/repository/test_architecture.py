@@ -1,0 +1,95 @@
+"""A package imports only packages below it, and none outgrows its line budget."""
+
+import ast
+import io
+import tokenize
+from pathlib import Path
+
+import pytest
+from kit import ROOT
+
+PACKAGE = ROOT / "ctx"
+# Lowest first. A package or module may import what stands before it; an import inside a function may go up.
+ORDER = ["__init__", "files", "file_writing", "clock", "errors", "data_folder", "text", "models", "code", "items", "lua", "formats", "hosts", "identity", "connectors", "config", "replies", "embed", "store", "refusals", "search", "tools", "indexing", "memory", "upkeep", "background", "bundled", "scripts", "workspace", "server", "backup", "api", "cluster", "cli", "__main__"]
+# Code lines: no blanks, comments or docstrings. To raise a budget, say why in the commit.
+BUDGETS = {
+    "(top)": 2000,
+    "cli": 6050,
+    "cluster": 2500,
+    "code": 500,
+    "config": 1600,
+    "connectors": 4000,
+    "embed": 850,
+    "formats": 3500,
+    "indexing": 1900,
+    "lua": 2250,
+    "memory": 9650,
+    "scripts": 1900,
+    "search": 1600,
+    "server": 3800,
+    "store": 3800,
+    "text": 500,
+    "tools": 1700,
+}
+
+
+def code_lines(path: Path) -> int:
+    """Lines with code, not blank, comment or docstring."""
+    text = path.read_text()
+    lines: set[int] = set()
+    skipped = (
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    )
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in skipped:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
+            first = node.body[0]
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
+                lines -= set(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    return len(lines)
+
+
+def package_of(path: Path) -> str:
+    first = path.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """The packages of ctx that a module imports at its top level."""
+    names = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.module == "ctx":
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("ctx."):
+            names.add(node.module.split(".")[1])
+    return names - {"__version__"}
+
+
+def test_every_package_imports_only_what_is_below_it() -> None:
+    upward = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        own = package_of(path)
+        assert own in ORDER, f"add `{own}` to ORDER"
+        upward += [
+            f"{path.relative_to(ROOT)} imports ctx.{name}"
+            for name in imported(path) - {own}
+            if ORDER.index(name) > ORDER.index(own)
+        ]
+    assert upward == []
+
+
+@pytest.mark.parametrize("package", BUDGETS)
+def test_a_package_keeps_its_line_budget(package: str) -> None:
+    files = PACKAGE.glob("*.py") if package == "(top)" else (PACKAGE / package).rglob("*.py")
+    assert sum(map(code_lines, files)) <= BUDGETS[package]

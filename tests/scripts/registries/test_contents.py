@@ -1,0 +1,147 @@
+"""What a registry repository offers, and the folder it is installed in."""
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from ctx.config.trust_file import TrustFile
+from ctx.errors import ConfigError, SourceError
+from ctx.scripts.registry import Shelf
+from ctx.scripts.registry_contents import MAX_SCRIPT_FILES, MAX_SCRIPTS, Contents, Entry, Offer, contents
+from ctx.scripts.registry_records import Registry, blank_registry, offered_script
+
+
+def tree(*paths: str, **modes: str) -> dict[str, Entry]:
+    entries = {path: Entry("100644", f"{number:040x}") for number, path in enumerate(paths)}
+    return entries | {path: Entry(mode, "f" * 40) for path, mode in modes.items()}
+
+
+def names(offered: Contents) -> list[str]:
+    return [f"{offer.kind} {offer.name}" for offer in offered.offers]
+
+
+def test_the_folders_speak_for_themselves_where_there_is_no_manifest() -> None:
+    offered = contents(
+        None,
+        tree(
+            "tools/echo/tool.lua",
+            "tools/echo/templates/a.txt",
+            "connectors/jira/connector.lua",
+            "agents/guide/agent.lua",
+            "tools/echo.lua",
+            "README.md",
+        ),
+    )
+    assert names(offered) == ["agent guide", "connector jira", "tool echo"]
+    assert offered.offers[-1].files == {
+        "tool.lua": "tools/echo/tool.lua",
+        "templates/a.txt": "tools/echo/templates/a.txt",
+    }
+    assert offered.problems == ()
+
+
+def test_a_manifest_says_what_there_is_and_a_lone_script_brings_nothing_along() -> None:
+    manifest = b"""
+[registry]
+name = "team"
+description = "Ours\\u001b[31m"
+[tools.echo]
+path = "lua/echo.lua"
+description = "Says it again"
+tags = ["text", 7]
+required_config = ["greeting"]
+[agents.guide]
+path = "agents/guide"
+"""
+    offered = contents(manifest, tree("lua/echo.lua", "lua/secret.lua", "agents/guide/agent.lua"))
+    guide, echo = offered.offers
+    assert echo.files == {"tool.lua": "lua/echo.lua"}
+    assert (echo.description, echo.tags, echo.required_config) == ("Says it again", ("text",), ("greeting",))
+    assert guide.files == {"agent.lua": "agents/guide/agent.lua"}
+    assert "\x1b" not in offered.description
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("../../etc/tool.lua", "plain names below"),
+        ("/etc/tool.lua", "plain names below"),
+        ("tools/a\\\\b.lua", "plain names below"),
+        ("tools/x\\u202e.lua", "plain names below"),
+        ("tools/there-is-none.lua", "there is no file"),
+    ],
+)
+def test_a_path_that_leads_elsewhere_is_left_out(path: str, why: str) -> None:
+    manifest = f'[tools.x]\npath = "{path}"\n[tools.good]\npath = "tools/good/tool.lua"'.encode()
+    offered = contents(manifest, tree("tools/good/tool.lua"))
+    assert names(offered) == ["tool good"]
+    assert len(offered.problems) == 1
+    assert why in offered.problems[0]
+    assert "\u202e" not in offered.problems[0]
+
+
+@pytest.mark.parametrize("name", ["a b", "ü", "x" * 65, "rm\x1b[2J", "../x", "-" * 70])
+def test_odd_names_are_left_out_and_shown_harmlessly(name: str) -> None:
+    offered = contents(None, tree(f"tools/{name}/tool.lua") if "/" not in name else tree())
+    assert names(offered) == []
+    assert all("\x1b" not in problem for problem in offered.problems)
+
+
+def test_too_many_scripts_or_files_are_cut() -> None:
+    offered = contents(None, tree(*(f"tools/t{number}/tool.lua" for number in range(MAX_SCRIPTS + 5))))
+    assert len(offered.offers) == MAX_SCRIPTS
+    offered = contents(None, tree("tools/x/tool.lua", *(f"tools/x/{n}.txt" for n in range(MAX_SCRIPT_FILES))))
+    assert names(offered) == []
+    assert "files, more than" in offered.problems[0]
+
+
+@pytest.mark.parametrize(
+    "text", [b"\xff", b"[tools", b"[tools.x]\n[tools.x]", b"a = " + b"[" * 5000, b"a = 0x" + b"f" * 5000]
+)
+def test_an_invalid_manifest_is_refused(text: bytes) -> None:
+    with pytest.raises(SourceError, match=r"its registry\.toml: (is|holds) "):
+        contents(text, tree())
+
+
+# -- the folder of installed registries
+
+
+def registry(text: bytes) -> tuple[Registry, dict[str, dict[str, bytes]]]:
+    """A registry of one tool, and its files by script."""
+    offer = Offer("tool", "echo", "", (), (), {"tool.lua": "tools/echo/tool.lua"})
+    script = offered_script("team", offer, {"tools/echo/tool.lua": text})
+    blank = blank_registry("team", "https://git.example/team", None, "0" * 40, "")
+    return blank._replace(scripts=(script,)), {"tools/echo": {"tool.lua": text}}
+
+
+def test_an_update_that_a_full_disk_ends_leaves_what_was_installed(tmp_path: Path) -> None:
+    shelf = Shelf(str(tmp_path / "shelf"), TrustFile(str(tmp_path / "trusted.json")))
+    shelf.install(*registry(b"tool = 1"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, hard))  # the script fits, the record does not
+    try:
+        with pytest.raises(ConfigError, match="cannot be written"):
+            shelf.install(*registry(b"tool = 2"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    (script,) = shelf.registry("team").scripts
+    assert shelf.change(script) is None
+    assert sorted(path.name for path in (tmp_path / "shelf").iterdir()) == [
+        "registries.json",
+        "registries.json.lock",
+        "team",
+    ]
+
+
+def test_a_script_runs_as_the_very_text_that_was_trusted_or_not_at_all(tmp_path: Path) -> None:
+    shelf = Shelf(str(tmp_path / "shelf"), TrustFile(str(tmp_path / "trusted.json")))
+    shelf.install(*registry(b"tool = 1"))
+    (script,) = shelf.registry("team").scripts
+    shelf.trust.record({script.reference: script.digest})
+    file = shelf.script_file(script.reference, "echo")
+    assert file.source() == b"tool = 1"
+    assert file.vouched_by is not None
+    # What was read is not what lies there now, which is as it was installed.
+    refusal = file.vouched_by.refusal(file.path, b"tool = 2", file.where)
+    assert refusal == "registry:team/tools/echo changes while it is read; try again"

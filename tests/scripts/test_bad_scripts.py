@@ -1,0 +1,80 @@
+"""A broken script fails alone."""
+
+from pathlib import Path
+
+import pytest
+from script_kit import answering, opened, said
+
+from ctx.errors import ToolError
+from ctx.models import Caller
+from ctx.text.strings import one_line
+
+CALLER = Caller("cli")
+
+
+@pytest.mark.parametrize(
+    "name", ["search", "list", "sources", "ok copy", "a b", "ä", "x" * 65, "a\nb", "\x1b[31m", "-.-"]
+)
+def test_an_invalid_tool_name_fails_only_that_script(
+    tmp_path: Path, tools: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tools / f"{name}.lua").write_text(answering("x"))
+    (tools / "zz.lua").write_text(answering("served"))
+    with opened(tmp_path) as space:
+        assert said(space, "zz") == "served"
+        (failed,) = [status for status in space.scripts.statuses() if status.name != "zz"]
+        assert (failed.name, failed.serving) == (one_line(name), False)
+        assert f"tools/{one_line(name)}.lua" in (failed.error or "")
+        (tools / "zznew.lua").write_text(answering("later"))
+        space.scripts.refresh()
+        assert said(space, "zznew") == "later"
+        assert caplog.text.count("tool not loaded") == 1
+        assert "\x1b" not in caplog.text
+
+
+MALFORMED = {
+    "properties-text": "tool = { parameters = { type = 'object', properties = 'x' } }",
+    "properties-list": "tool = { parameters = { type = 'object', properties = { 1, 2 } } }",
+    "properties-number": "tool = { parameters = { type = 'object', properties = 7 } }",
+    "properties-boolean": "tool = { parameters = { type = 'object', properties = true } }",
+    "type-list": "tool = { parameters = { type = 'object', properties = { a = { type = {} } } } }",
+    "required-number": "tool = { parameters = { type = 'object', required = 1, properties = { a = { type = "
+    "'string' } } } }",
+    "parameters-text": "tool = { parameters = 'query' }",
+    "parameters-function": "tool = { parameters = function() end }",
+    "rule-number": "tool = { parameters = { a = 1 } }",
+    "ref-nowhere": "tool = { parameters = { type = 'object', properties = { a = { ['$ref'] = '#/x' } } } }",
+    "tool-text": "tool = 'x'",
+    "tool-missing": "other = {}",
+    "syntax": "tool = {",
+    "error": "error('at load')",
+    "error-table": "error({})",
+    "binary": "\0\1\2",
+    "deep": "tool = { parameters = " + "{ a = " * 300 + "1" + " }" * 301,
+    "cycle": "tool = {} tool.parameters = tool",
+    "metatable": "tool = setmetatable({}, { __index = function() error('no') end })",
+}
+
+
+def test_no_malformed_script_takes_another_along(
+    tmp_path: Path, tools: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, text in MALFORMED.items():
+        (tools / f"{name}.lua").write_text(f"{text}\nfunction tool.execute() return 1 end\n")
+    (tools / "zz.lua").write_text(answering("served"))
+    with opened(tmp_path) as space:
+        statuses = {status.name: status for status in space.scripts.statuses()}
+        assert statuses.keys() == {*MALFORMED, "zz"}
+        assert said(space, "zz") == "served"
+        for name, status in statuses.items():
+            assert status.serving is (status.error is None), name
+            if status.error is not None:
+                with pytest.raises(ToolError, match="did not load"):
+                    space.toolbox.call(name, {}, CALLER)
+        assert not any(status.serving for name, status in statuses.items() if name.startswith("properties-"))
+        (tools / "zznew.lua").write_text(answering("later"))
+        caplog.clear()
+        space.scripts.refresh()
+        space.scripts.refresh()
+        assert said(space, "zznew") == "later"
+        assert "did not load" not in caplog.text  # each failure is told once, and not with every look
