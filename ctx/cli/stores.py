@@ -13,6 +13,7 @@ from ctx.clock import iso_utc
 from ctx.cluster import needs_extra
 from ctx.config import is_database
 from ctx.errors import BadRequest, StoreError
+from ctx.memory.location import holds_any
 from ctx.models import JSON
 from ctx.store.lock import WriterLock
 from ctx.text.strings import counted
@@ -73,7 +74,7 @@ def _back_up(args: Namespace) -> int:
         raise BadRequest(
             "the catalog is in the database of [store] url: back that up (pg_dump, or its archive)"
         )
-    if not config.stored:
+    if not holds_any(config, os.environ):
         raise StoreError("nothing is indexed yet, so there is nothing to back up; run `ctx index` first")
     path = os.path.abspath(os.path.expanduser(args.file))
     if not os.path.isdir(os.path.dirname(path)):

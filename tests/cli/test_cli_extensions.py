@@ -165,7 +165,7 @@ def test_the_list_and_the_doctor_show_what_did_not_load(folder: Path) -> None:
     (folder / "tools" / "bad.lua").write_text("tool = {")
     (folder / "ctx.toml").write_text(CONFIG + '[lua]\ntools_dir = "./tools"\n')
     reply = answer(folder, "tool", "list")
-    assert [tool["name"] for tool in reply["tools"]][:3] == ["search", "get", "sources"]
+    assert [tool["name"] for tool in reply["tools"]][:3] == ["search", "get", "outline"]
     failed = reply["failed"][0]
     assert (failed["name"], failed["file"], failed["serving"]) == ("bad", "tools/bad.lua", False)
     listing = typed("tool", "list", folder=folder)

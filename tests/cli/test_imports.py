@@ -282,7 +282,7 @@ def test_an_import_writes_outside_of_the_files_own_folder_only_where_that_is_nam
     written(tmp_path, "demo/tools/echo.lua", ECHO)
     reply = ctx("import", "context-harness", str(config), cwd=tmp_path / "demo")
     assert reply.returncode == 2
-    assert f"`--output {tmp_path}/ctx.toml` does it" in reply.stderr
+    assert f"add `--output {tmp_path}/ctx.toml`" in reply.stderr
     assert not (tmp_path / "ctx.toml").exists()
     named_reply = ctx(
         "import",

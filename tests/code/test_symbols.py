@@ -145,7 +145,7 @@ def test_a_signature_is_one_line_without_annotations_and_body() -> None:
     (method,) = (
         each for each in definitions(f"class A {{\n{text}}}\n", "text/x-java") or [] if each.name == "f"
     )
-    assert method.signature == "public int f( int a, int b)"
+    assert method.signature == "public int f(int a, int b)"
     assert method.name_line == 3
 
 

@@ -46,6 +46,8 @@ def pack_environment(folder: Path, **more: str) -> dict[str, str]:
     return {
         **variables,
         "HOME": str(folder / "home"),
+        "XDG_DATA_HOME": os.environ.get("XDG_DATA_HOME")
+        or str(Path.home() / ".local" / "share"),  # as in the tests
         "XDG_CONFIG_HOME": "/nonexistent",
         "PYTHONWARNINGS": "ignore",
         **more,

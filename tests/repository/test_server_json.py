@@ -1,10 +1,12 @@
 """The entries for MCP registries and clients are correct."""
 
 import json
+import os
+import sys
 import tomllib
 from pathlib import Path
 
-from kit import ROOT, ctx
+from kit import ROOT, ctx, project
 
 from ctx import __version__
 
@@ -22,6 +24,15 @@ def test_the_registry_entry_names_this_package_and_version() -> None:
 
 
 def test_the_checkouts_own_entry_is_what_connect_writes(tmp_path: Path) -> None:
-    completed = ctx("connect", "claude-code", "--scope", "project", cwd=tmp_path, env={"HOME": str(tmp_path)})
+    project(tmp_path, {"note.md": "# Note\n"})
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # of the command that the entry names
+    completed = ctx(
+        "connect",
+        "claude-code",
+        "--scope",
+        "project",
+        cwd=tmp_path,
+        env={"HOME": str(tmp_path), "PATH": path},
+    )
     assert completed.returncode == 0, completed.stderr
     assert json.loads((tmp_path / ".mcp.json").read_text()) == json.loads((ROOT / ".mcp.json").read_text())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from store_tree import make
 
-from ctx.backup import back_up, restore
+from ctx.backup import Store, back_up, restore
 from ctx.errors import StoreError
 from ctx.models import Filters
 from ctx.store.folder import check_journal
@@ -88,10 +88,11 @@ def test_a_restore_over_a_store_with_such_a_journal_deletes_nothing(
     tmp_path: Path, database: Path, victim: Path
 ) -> None:
     backup = tmp_path / "backup.ctx"
-    back_up(str(database), str(backup))
+    store = Store(str(database), str(tmp_path / "memory.db"), str(tmp_path / "keys.json"))
+    back_up(store, str(backup))
     interrupted(database, victim)
     with pytest.raises(StoreError, match="leads to another file"):
-        restore(str(backup), str(database), replace=True)
+        restore(str(backup), store, replace=True)
     assert victim.exists()
 
 

@@ -199,7 +199,7 @@ def test_a_store_of_ours_holds_nothing_that_is_computed(tmp_path: Path) -> None:
 def test_processes_that_make_the_catalog_at_once_all_get_it(tmp_path: Path) -> None:
     code = (
         "import sys; from ctx.store.sqlite_catalog import SqliteCatalog; sys.stdin.readline();"
-        "SqliteCatalog(sys.argv[1]).record_run(sys.argv[2], __import__('ctx.types').types.Run(1, "
+        "SqliteCatalog(sys.argv[1]).record_run(sys.argv[2], __import__('ctx.models').models.Run(1, "
         "True, None, None, ''))"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "ctx.db")]
