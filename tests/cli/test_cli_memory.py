@@ -14,7 +14,7 @@ from kit import ctx, project, workspace
 from ctx.cli import memory
 from ctx.config import load_config
 from ctx.memory import Provenance
-from ctx.memory.location import memory_place
+from ctx.memory.location import locate, memory_place
 from ctx.memory.products import PRODUCTS
 from ctx.models import Caller
 
@@ -209,13 +209,14 @@ def test_packs_are_listed_with_their_tools_and_routes(folder: Path) -> None:
 @pytest.mark.slow
 def test_doctor_says_that_memories_and_their_index_agree_and_finds_where_not(folder: Path) -> None:
     matches = json.loads(ctx("doctor", "--json", cwd=folder).stdout)["findings"]
-    [memory] = [row for row in matches if row["what"] == "memory"]
-    assert memory["state"] == "ok"
-    assert "2 banks" in memory["detail"]
-    with closing(sqlite3.connect(folder / ".ctx" / "ctx.db")) as database, database:
+    memory = [row for row in matches if row["what"] == "memory"]
+    assert {row["state"] for row in memory} == {"ok"}
+    assert any("2 banks" in row["detail"] for row in memory)
+    config = load_config(str(folder / "ctx.toml"), {})
+    with closing(sqlite3.connect(locate(config, os.environ).memory)) as database, database:
         database.execute("UPDATE memories SET text = 'changed behind our back' WHERE text = 'Bob''s own'")
     matches = json.loads(ctx("doctor", "--json", cwd=folder).stdout)["findings"]
-    assert [row["state"] for row in matches if row["what"] == "memory"] == ["failed"]
+    assert "failed" in [row["state"] for row in matches if row["what"] == "memory"]
 
 
 @pytest.mark.slow
