@@ -108,6 +108,8 @@ def serving(
         "XDG_CONFIG_HOME": str(folder / "no-such-folder"),
         "PYTHONWARNINGS": "ignore",
         "HOME": str(folder),
+        # Memories are where the test's own process looks for them.
+        "XDG_DATA_HOME": os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share"),
     } | (env or {})
     served = ["serve", "mcp", "--config", str(config), "--bind", "127.0.0.1:0"]
     command = [*before, sys.executable, "-m", "ctx", *served, *options]
