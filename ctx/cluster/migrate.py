@@ -76,9 +76,11 @@ def migrate(config: Config, origin: str, target: str, *, replace: bool, progress
         if not replace:
             check_target(source, goal)
             check_banks(rows, goal_rows)
-        goal.mark_unfinished(True)
+        for store in (goal, goal_rows):
+            store.mark_unfinished(True)
         if source.unfinished():
-            goal.mark_unfinished(False)
+            for store in (goal, goal_rows):
+                store.mark_unfinished(False)
             raise BadRequest(SAME)
         documents = move(source, goal, progress=progress)
         memories = move_memories(rows, goal_rows, progress=progress)
@@ -91,7 +93,8 @@ def migrate(config: Config, origin: str, target: str, *, replace: bool, progress
             move_sessions(rows, goal_rows),
             _moved_values(memories_of[origin], memories_of[target]),
         )
-        goal.mark_unfinished(False)
+        for store in (goal_rows, goal):
+            store.mark_unfinished(False)
         return report
 
 

@@ -21,7 +21,7 @@ from ctx.memory.records import no_bank
 from ctx.memory.schema import bring_up_to_date, is_up_to_date
 from ctx.memory.writer import Writer, empty
 from ctx.models import JSON
-from ctx.store.record import Statements, is_unfinished
+from ctx.store.record import Statements, is_unfinished, set_unfinished
 from ctx.store.schema import (
     Connection,
     attached,
@@ -86,6 +86,11 @@ class MemoryRows:
         """Whether a move into this store was begun and has not come to its end."""
         with self.view() as engine:
             return is_unfinished(engine.connection)
+
+    def mark_unfinished(self, unfinished: bool) -> None:
+        """Notes that a move into this store is under way, or that it has ended."""
+        with self.change() as engine:
+            set_unfinished(engine.connection, unfinished)
 
     @contextmanager
     def reading(self, bank: str = "") -> Iterator[Reader]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from ctx.clock import now_ms
 from ctx.models import NO_METADATA, Run
 from ctx.store.record import (
-    MOVING,
     Record,
     Statements,
     chunk_total,
@@ -21,6 +20,7 @@ from ctx.store.record import (
     definitions_among,
     metadata_of,
     rows_among,
+    set_unfinished,
     source_no_of,
 )
 from ctx.text.filetypes import is_code
@@ -256,14 +256,9 @@ class Documents(Record):
         return str(row[0]) if row else None
 
     def mark_unfinished(self, unfinished: bool) -> None:
-        """Says so, or that it has."""
+        """Notes that a move into this store is under way, or that it has ended."""
         with self._writing() as write:
-            if unfinished:
-                write.connection.execute(
-                    f"INSERT INTO meta VALUES ('{MOVING}', 1) ON CONFLICT (key) DO NOTHING"
-                )
-            else:
-                write.connection.execute(f"DELETE FROM meta WHERE key = '{MOVING}'")
+            set_unfinished(write.connection, unfinished)
 
     def record_run(self, source: str, run: Run) -> None:
         with self._writing() as write:

@@ -309,6 +309,14 @@ def is_unfinished(connection: Statements) -> bool:
     return connection.execute(f"SELECT 1 FROM meta WHERE key = '{MOVING}'").fetchone() is not None
 
 
+def set_unfinished(connection: Statements, unfinished: bool) -> None:
+    """Notes in `meta` that a move into this store is under way, or that it has ended."""
+    if unfinished:
+        connection.execute(f"INSERT INTO meta VALUES ('{MOVING}', 1) ON CONFLICT (key) DO NOTHING")
+    else:
+        connection.execute(f"DELETE FROM meta WHERE key = '{MOVING}'")
+
+
 def source_no_of(connection: Statements, name: str) -> int | None:
     row = connection.execute("SELECT no FROM source WHERE name = ?", (name,)).fetchone()
     return int(row[0]) if row else None
