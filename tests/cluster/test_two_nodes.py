@@ -288,7 +288,7 @@ def test_a_worker_without_a_shared_database_is_told_what_does_its_work(tmp_path:
         check=False,
     )
     assert completed.returncode == 2
-    assert "ctx serve mcp" in completed.stderr
+    assert "`ctx serve`" in completed.stderr
 
 
 def test_a_project_moves_to_a_database_with_two_lines_and_gives_the_same_replies(
