@@ -11,9 +11,9 @@ for (const target of JSON.parse(process.argv[2])) {
     const client = new Client({ name: "ts2", version: "1" }, { versionNegotiation: { mode } });
     await client.connect(target.url ? new StreamableHTTPClientTransport(new URL(target.url)) : new StdioClientTransport(target));
     const { tools } = await client.listTools();
-    const found = await client.callTool({ name: "search", arguments: { query: "authentication" } });
+    const found = await client.callTool({ name: "search", arguments: { format: "json", query: "authentication" } });
     const shout = await client.callTool({ name: "shout", arguments: { text: "hey" } });
-    const bad = await client.callTool({ name: "search", arguments: { query: "x", limit: 0 } });
+    const bad = await client.callTool({ name: "search", arguments: { format: "json", query: "x", limit: 0 } });
     const { resources } = await client.listResources();
     const { contents } = await client.readResource({ uri: resources[0].uri });
     const { prompts } = await client.listPrompts();
