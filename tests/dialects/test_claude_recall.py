@@ -1,5 +1,6 @@
 """Claude Recall's five tools, its protocol and its sessions, through every door (seed 002)."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,9 @@ from typing import Any
 import httpx
 import pytest
 from dialect_kit import HELLO, RECALL, PackPipe, PackServer, Refused, pack_project, piped, served, texts
+
+from ctx.config import load_config
+from ctx.memory.location import locate
 
 OWN = "/packs/claude-recall/mcp"
 BARE = ("store_memory", "search", "retrieve_memory", "get_stats", "clear_context")
@@ -121,7 +125,7 @@ def test_cr10_a_store_that_cannot_answer_is_a_database_error(tmp_path: Path) -> 
     config = pack_project(tmp_path)
     with piped(config, "claude-recall") as pipe:
         pipe.call("store_memory", {"content": "before"})
-        database = next(tmp_path.rglob("ctx.db"))
+        database = Path(locate(load_config(str(config), {}), os.environ).memory)
         for name in (database, Path(f"{database}-wal"), Path(f"{database}-shm")):
             if name.exists():
                 name.unlink()

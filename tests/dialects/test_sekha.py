@@ -391,7 +391,7 @@ def test_sk12_with_an_address_the_pipe_is_a_bridge_to_that_server(
         entry = pipe.call("memory_store", {"label": f"bridged {url}", "folder": "/sk12", "messages": TALK})
         with pytest.raises(Refused, match="not found"):
             pipe.call("memory_get_context", {"conversation_id": UUID})
-        assert len(pipe.ask("tools/list")["result"]["tools"]) == 7
+        assert len(pipe.ask("tools/list")["result"]["tools"]) == 8
     id = entry["data"]["id"]
     assert data(server, "memory_get_context", {"conversation_id": id})["label"] == f"bridged {url}"
     with piped(config_path, "sekha") as pipe:

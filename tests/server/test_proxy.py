@@ -52,7 +52,8 @@ def test_both_protocol_eras_pass_through(running: Running, tmp_path: Path, mode:
 
             await client.call_tool("refresh", {}, progress_callback=step)
             shout, match = await asyncio.gather(
-                client.call_tool("shout", {"text": "über"}), client.call_tool("search", {"format": "json", "query": "rollback"})
+                client.call_tool("shout", {"text": "über"}),
+                client.call_tool("search", {"format": "json", "query": "rollback"}),
             )
             resources = (await client.list_resources()).resources
             document: Any = (await client.read_resource(resources[0].uri)).contents[0]
