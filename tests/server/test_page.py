@@ -178,7 +178,7 @@ def test_the_connect_view_says_what_ctx_connect_writes(tab: Tab, served: Served,
     project(folder)
     for name in ("cursor", "claude-code", "claude-desktop", "vscode", "codex", "windsurf", "lmstudio"):
         printed = ctx("connect", name, "--user", "--url", served.base, "--print", cwd=folder)
-        path, _, entry = printed.stdout.strip().partition("\n")
+        path, _, entry = printed.stdout.partition("\n# One click")[0].strip().partition("\n")
         assert path.startswith("# "), printed
         (title,) = [title for title in snippets if title.lower().replace(" ", "") == name.replace("-", "")]
         assert _without_path(snippets[title]) == _without_path(entry), name
