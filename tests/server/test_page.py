@@ -183,7 +183,7 @@ def test_the_connect_view_says_what_ctx_connect_writes(tab: Tab, served: Served,
         (title,) = [title for title in snippets if title.lower().replace(" ", "") == name.replace("-", "")]
         assert _without_path(snippets[title]) == _without_path(entry), name
     commands = tab.page.locator("#connect-list code", has_text=re.compile("^ctx connect [a-z]")).all()
-    assert {command.text_content().split()[-1] for command in commands} <= set(CLIENTS)
+    assert {command.text_content().split()[-1] for command in commands} == set(CLIENTS)
 
 
 def enter_key(tab: Tab) -> None:

@@ -27,7 +27,7 @@ function clients(origin, name) {
 }
 
 // Clients whose files have a form of their own: the command writes it, or prints what to paste.
-const OTHERS = ["cline", "continue", "copilot-cli", "gemini-cli", "goose", "jetbrains", "open-webui", "opencode", "roo", "zed"];
+const OTHERS = ["amp", "antigravity", "cline", "continue", "copilot-cli", "gemini-cli", "goose", "jetbrains", "kiro", "open-webui", "opencode", "roo", "zed"];
 
 function others() {
   const node = element("article", undefined, "card");
