@@ -33,15 +33,40 @@
 A record has: id, bank, kind, parent, ordinal, role, text, type, context, folder, label, status, importance,
 metadata, tags, session, source, flags, event_date, created, updated, last_accessed, access_count, valid_from,
 valid_to, superseded_by, expires_at, deleted_at, content_hash, version, aliases. Times are milliseconds since
-the epoch, UTC; where a time is given, ISO 8601 will do. Filters: ctx/memory/filters.py. The import costs
-numpy's 70 ms.
+the epoch, UTC; where a time is given, ISO 8601 will do. Filters: ctx/memory/filters.py.
+
+The names below are loaded at first use: the bank needs numpy (85 ms), and `ctx search` imports only
+ctx.memory.copies.
 """
 
-from ctx.memory.bank import MemoryBank
-from ctx.memory.embedding import Embedder
-from ctx.memory.ops import OPS, BankCall, call
-from ctx.memory.records import Provenance, check_bank_id, check_nameable
-from ctx.memory.store import MemoryStore
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ctx.memory.bank import MemoryBank
+    from ctx.memory.embedding import Embedder
+    from ctx.memory.ops import OPS, BankCall, call
+    from ctx.memory.records import Provenance, check_bank_id, check_nameable
+    from ctx.memory.store import MemoryStore
+
+_MODULES = {
+    "OPS": "ops",
+    "BankCall": "ops",
+    "Embedder": "embedding",
+    "MemoryBank": "bank",
+    "MemoryStore": "store",
+    "Provenance": "records",
+    "call": "ops",
+    "check_bank_id": "records",
+    "check_nameable": "records",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
 
 __all__ = [
     "OPS",

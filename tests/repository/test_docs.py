@@ -71,7 +71,11 @@ def mistakes(line: str) -> list[str]:
         return [f"no command {command}"]
     text = help_of(command)
     action = next(iter(words[words.index(command) + 1 :]), "")
-    if re.fullmatch(r"[a-z]+", action) and re.search(rf"[{{|, ]{action}[}}|, ]", text) and "..." in text:
+    if (
+        re.fullmatch(r"[a-z][a-z-]*", action)
+        and re.search(rf"[{{|, ]{action}[}}|,\s]", text)
+        and "..." in text
+    ):
         text += help_of(f"{command} {action}")
     flags = re.findall(r"(?<![\w-])--[a-z][a-z-]*", line.split("&&")[0])
     return [f"no flag {flag}" for flag in flags if flag not in text and flag not in ("--help", "--version")]

@@ -81,15 +81,21 @@ def test_somebody_new_has_an_answer_a_server_and_a_connected_editor(installed: P
         assert terminal.type("ctx --version") == [f"ctx {__version__}"]
         # Folder, init, index, search, a folder below, serve, an HTTP call, an editor.
         terminal.follow((ROOT / "docs" / "tutorial.md").read_text())
-        server = json.loads((stranger / ".cursor" / "mcp.json").read_text())["mcpServers"]["ctx-handbook"]
-        assert server["url"].startswith("http://127.0.0.1:")
+        # The entry is in the project, by name and without a personal path, so that it can be committed.
+        entries = json.loads((stranger / "handbook" / ".cursor" / "mcp.json").read_text())["mcpServers"]
+        assert {entry["command"] for entry in entries.values()} == {"ctx"}
         terminal.type("ctx doctor")
-        # What ctx laid beside the documents is in nobody's way: all but ctx.toml is out of git's sight.
+        # Git ignores .ctx; ctx.toml and the editor's entry can be committed.
         terminal.type(
             "git add . && git -c user.name=New -c user.email=new@example.org commit --quiet -m first"
         )
         assert terminal.type("git status --short") == []
-        assert terminal.type("git ls-files") == ["auth.md", "ctx.toml", "howto/release.md"]
+        assert terminal.type("git ls-files") == [
+            ".cursor/mcp.json",
+            "auth.md",
+            "ctx.toml",
+            "howto/release.md",
+        ]
         assert (stranger / "handbook" / ".ctx").stat().st_mode & 0o077 == 0
         # A second project knows nothing of the first.
         terminal.type("mkdir ../recipes && cd ../recipes && printf '# Tea\\n\\nThree minutes.\\n' > tea.md")
@@ -98,8 +104,11 @@ def test_somebody_new_has_an_answer_a_server_and_a_connected_editor(installed: P
         assert "Tea" in terminal.type("ctx search tea")[0]
     finally:
         terminal.close()
-    assert terminal.log.read_text().splitlines() == [f"Listening on 127.0.0.1:{port}"]
+    assert terminal.log.read_text().splitlines() == [
+        f"Listening on 127.0.0.1:{port}",
+        f"The page: http://127.0.0.1:{port}/",
+    ]
     lines = [line for line in terminal.transcript if any(word in line for word in UNWELCOME)]
     assert lines == [], "\n".join(terminal.transcript)
     visible = {path.name for path in stranger.iterdir()}
-    assert visible <= {"handbook", "recipes", ".cursor", ".cache", ".local", ".config", "server.log"}
+    assert visible <= {"handbook", "recipes", ".cache", ".local", ".config", "server.log"}
