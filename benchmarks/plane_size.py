@@ -38,7 +38,7 @@ from ctx.items import Chunk, Content, Document
 from ctx.models import Filters
 from ctx.store.base import Catalog, SearchIndex
 from ctx.store.local import LocalIndex
-from ctx.store.sqlite_catalog import SqliteCatalog
+from ctx.store.sqlite import SqliteCatalog
 
 MODEL, DIM = "minilm", 384
 SOURCE = "filesystem:pages"

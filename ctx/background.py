@@ -37,13 +37,11 @@ class Background:
         self._follow_sources(None, patience_s)
         space.toolbox.observe(self._look_after_store_error)
         configuration = upkeep.Configuration(space.config.path)
+        self._run("ctx-configuration", partial(upkeep.watch_configuration, space.indexer, configuration))
         self._run(
-            "ctx-files",
-            partial(
-                upkeep.look_after_files, space.catalog, space.indexer, configuration, self._read_all_again
-            ),
+            "ctx-behind",
+            partial(upkeep.look_after_index, space.catalog, space.index, space.indexer, space.catch_up),
         )
-        self._run("ctx-behind", partial(upkeep.look_after_index, space.catalog, space.index, space.catch_up))
         if space.config.store.url:
             self._run("ctx-follow", partial(upkeep.follow_catalog, space.catalog, space.indexer))
         if not space.config.store.url:
@@ -114,14 +112,6 @@ class Background:
     def _look_after_store_error(self, call: "Call") -> None:
         if call.outcome == StoreError.word and self.watcher is not None:
             self.watcher.look_soon()
-
-    def _read_all_again(self) -> None:
-        """Reads every source again: the store was replaced, and document numbers mean others now."""
-        self._workspace.drop_searcher()
-        if self.watcher is not None:
-            self.watcher.look_soon()
-            for name in self._workspace.indexer.connectors:
-                self.watcher.request(name)
 
     def _run(self, name: str, job: Callable[[Event], None]) -> None:
         """Runs `job` in a thread until the event that it is given is set."""

@@ -7,22 +7,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ctx import files
-from ctx.clock import iso_utc, now_ms
 from ctx.errors import CtxError
 from ctx.indexing.indexer import Indexer
 from ctx.store.base import Catalog, SearchIndex
 
 if TYPE_CHECKING:  # numpy and psycopg take 70 and 200 ms to import
-    from ctx.cluster.catalog import PostgresCatalog
     from ctx.memory import MemoryStore
-    from ctx.store.sqlite_catalog import SqliteCatalog
 
 logger = logging.getLogger(__name__)
 
-STORE_LOOK_S = 1.0  # between two looks at whether the store's files are still there: one `stat`
+CONFIGURATION_LOOK_S = 1.0  # between two looks at the configuration file
+INDEX_LOOK_S = 1.0  # between two looks at how far the index is
 LEFT_BEHIND_LOOKS = 3  # so often the index stands still behind the catalog before nobody is taken to be at it
 FOLLOW_S = 0.5  # between two looks at what other machines wrote: two queries of a row
-_STORE_TOLD_MS = 3_600_000  # how long `/health` tells that the store's files were gone
 _EMBED_AT_ONCE = 64  # memories between two looks at whether to stop
 
 
@@ -55,51 +52,37 @@ _CHANGED = (
     "its file was changed since the start: restart ctx to take it up (`ctx doctor` says whether it can be "
     "read)"
 )
-_REPLACED = (
-    "its files were deleted or replaced at %s, and were made anew or taken up as they are: stop ctx before "
-    "that"
-)
 
 
-def look_after_files(
-    catalog: "SqliteCatalog | PostgresCatalog",
-    indexer: Indexer,
-    configuration: Configuration,
-    on_return: Callable[[], None],
-    stopping: threading.Event,
-) -> None:
-    """Takes up the store again where somebody deleted or replaced it, `on_return()` then reads anew;
-    `/health` tells, and where the configuration was changed.
-    """
-    returned_ms = catalog.returned_ms
-    while not stopping.wait(STORE_LOOK_S):
+def watch_configuration(indexer: Indexer, configuration: Configuration, stopping: threading.Event) -> None:
+    """Reports in `/health` that the configuration file was changed since the start."""
+    while not stopping.wait(CONFIGURATION_LOOK_S):
         if indexer.degrade("configuration", _CHANGED if configuration.differs() else None):
             logger.warning("configuration file=%s changed=%s", configuration.path, configuration.differs())
-        try:
-            catalog.attach()
-        except CtxError as error:
-            indexer.degrade("store", error.message)
-            continue
-        if catalog.returned_ms != returned_ms:
-            returned_ms = catalog.returned_ms
-            assert returned_ms is not None
-            indexer.degrade("store", _REPLACED % iso_utc(returned_ms))
-            on_return()
-        elif returned_ms is None or now_ms() - returned_ms > _STORE_TOLD_MS:
-            indexer.degrade("store", None)
 
 
 def look_after_index(
-    catalog: Catalog, index: SearchIndex, catch_up: Callable[[], None], stopping: threading.Event
+    catalog: Catalog,
+    index: SearchIndex,
+    indexer: Indexer,
+    catch_up: Callable[[], None],
+    stopping: threading.Event,
 ) -> None:
-    """Has the index caught up where it stands still behind the catalog: it was deleted, or who wrote last was
-    killed.
+    """Brings the index up to date when it stays behind the catalog: it was deleted, or its writer was killed.
+
+    `/health` reports a catalog that cannot be read.
     """
     applied, looks, patience = 0, 0, LEFT_BEHIND_LOOKS
-    while not stopping.wait(STORE_LOOK_S):
+    while not stopping.wait(INDEX_LOOK_S):
+        try:
+            seq = catalog.seq()
+            indexer.degrade("store", None)
+        except CtxError as error:
+            indexer.degrade("store", error.message)
+            continue
         try:
             before, applied = applied, index.applied_seq()
-            if applied >= catalog.seq():
+            if applied >= seq:
                 looks, patience = 0, LEFT_BEHIND_LOOKS
                 continue
             looks = looks + 1 if applied == before else 0
@@ -110,7 +93,7 @@ def look_after_index(
                 if applied >= catalog.seq():  # now: by the next look it may have been deleted once more
                     patience = LEFT_BEHIND_LOOKS
         except CtxError:
-            pass  # a store or a search engine that does not answer: whoever asks it tells
+            pass  # searches report it
 
 
 def follow_catalog(catalog: Catalog, indexer: Indexer, stopping: threading.Event) -> None:

@@ -26,7 +26,7 @@ from ctx.scripts.sources import configured_connectors, script_file
 from ctx.search.searcher import Searcher
 from ctx.store.lock import WriterLock, work_lock
 from ctx.store.plane import Plane, check_whole, file_catalog, open_catalog
-from ctx.store.sqlite_catalog import SqliteCatalog
+from ctx.store.sqlite import SqliteCatalog
 from ctx.tools.agents import Agents, inline_agent
 from ctx.tools.builtin import builtin_tools
 from ctx.tools.toolbox import Toolbox
@@ -190,10 +190,6 @@ class Workspace:
     @cached_property
     def searcher(self) -> Searcher:
         return Searcher(self.catalog, self.index, self.config.retrieval, self)
-
-    def drop_searcher(self) -> None:
-        """The next search makes a new searcher: document numbers have another meaning."""
-        self.__dict__.pop("searcher", None)
 
     @cached_property
     def toolbox(self) -> Toolbox:

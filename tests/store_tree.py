@@ -20,7 +20,7 @@ from ctx.models import Filters, Run
 from ctx.store import local
 from ctx.store.base import Catalog
 from ctx.store.local import LocalIndex
-from ctx.store.sqlite_catalog import SqliteCatalog
+from ctx.store.sqlite import SqliteCatalog
 
 DIM = 16
 MODEL = "test/model"

@@ -50,7 +50,6 @@ class PostgresCatalog(Documents, Embeddings):
         "CASE WHEN machine IN ('', ?) THEN fingerprint ELSE coalesce((SELECT s.fingerprint FROM sight s "
         "WHERE s.document_no = document.no AND s.machine = ?), '') END"
     )
-    returned_ms: int | None = None  # only a file can be deleted while it is in use
 
     def __init__(self, url: str | Database, *, machine: str = "") -> None:
         """`url`: the address, or an open database, which this closes. `machine`: the name of the one that
@@ -75,10 +74,6 @@ class PostgresCatalog(Documents, Embeddings):
 
     def close(self) -> None:
         self.database.close()
-
-    def attach(self) -> bool:
-        """False: only a file can have been replaced."""
-        return False
 
     def reach(self) -> None:
         """Raises `StoreError` where the database does not answer at once."""

@@ -28,7 +28,7 @@ from ctx.server.keys import KeyRecord
 from ctx.server.services import open_keys
 from ctx.store.plane import open_catalog
 from ctx.store.rows import StoredDocument
-from ctx.store.sqlite_catalog import SqliteCatalog
+from ctx.store.sqlite import SqliteCatalog
 
 SqlCatalog = SqliteCatalog | PostgresCatalog
 

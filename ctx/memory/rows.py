@@ -24,7 +24,7 @@ from ctx.models import JSON
 from ctx.store.record import Statements, is_unfinished, set_unfinished
 from ctx.store.schema import (
     Connection,
-    attached,
+    check_present,
     connect,
     is_locked,
     passing_connection,
@@ -299,40 +299,12 @@ class SqliteRows(MemoryRows):
         while self._idle:
             self._idle.pop().close()
 
-    def _attach(self) -> None:
-        """Takes up the file at the path where the one in use was deleted (it is laid there anew) or
-        replaced.
-        """
-        if self._writer.lost():
-            self._writer = attached(self._writer)
-            bring_up_to_date(self._writer)
-            self._compare()
-
-    def _attach_soon(self) -> None:
-        if self._writer.lost() and self._lock.acquire(timeout=WRITE_WAIT_S):
-            try:
-                self._attach()
-            finally:
-                self._lock.release()
-
-    def _reattached(self, connection: Connection) -> Connection:
-        """A reader of the file at the path; the one given where it cannot be brought back: what is open still
-        answers.
-        """
-        try:
-            self._attach_soon()
-            successor = connect(self.path, read_only=True)
-        except StoreError:
-            return connection
-        connection.close()
-        return successor
-
     def _reader(self) -> Connection:
         if self._bare:
             connection = passing_connection()
             bring_up_to_date(connection)
             return connection
-        self._attach_soon()
+        check_present(self._writer)
         return connect(self.path, read_only=True)
 
     @contextmanager
@@ -342,8 +314,11 @@ class SqliteRows(MemoryRows):
             connection = self._idle.pop()
         except IndexError:
             connection = self._reader()
-        if connection.lost():
-            connection = self._reattached(connection)
+        try:
+            check_present(connection)
+        except StoreError:
+            connection.close()
+            raise
         try:
             with transaction(connection, write=False):
                 yield SqliteEngine(connection)
@@ -359,7 +334,7 @@ class SqliteRows(MemoryRows):
             raise Busy("the memory store is busy with other writes; try again")
         try:
             self._check_open()
-            self._attach()
+            check_present(self._writer)
             if not durable:
                 self._writer.execute("PRAGMA synchronous = NORMAL")
             try:

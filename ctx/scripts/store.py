@@ -17,7 +17,7 @@ from typing import TypeVar
 from ctx.errors import Busy, ToolError
 from ctx.models import JSON, is_number
 from ctx.store.record import Statements
-from ctx.store.schema import Connection, attached, connect, migrate, transaction, translating
+from ctx.store.schema import Connection, connect, migrate, transaction, translating
 
 T = TypeVar("T")
 MAX_KEYS = 1_000
@@ -189,8 +189,9 @@ class FileScriptStore(ScriptStore):
         if connection is None:
             path = self._path if isinstance(self._path, str) else self._path()
             connection = connect(path, synchronous="FULL")
-        else:
-            connection = attached(connection)
+        elif connection.lost():
+            connection.close()
+            connection = connect(connection.path, synchronous="FULL")
         try:
             migrate(connection, COMPONENT, MIGRATIONS)
         except BaseException:

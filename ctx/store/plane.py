@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ctx.cluster.opensearch import OpenSearchIndex
     from ctx.cluster.opensearch_client import Client
     from ctx.store.base import ReadCatalog, SearchIndex
-    from ctx.store.sqlite_catalog import SqliteCatalog
+    from ctx.store.sqlite import SqliteCatalog
 
     class Movable(Protocol):
         """A store that `ctx migrate` writes."""
@@ -31,7 +31,7 @@ Embedding = Callable[[], tuple[str | None, int | None]]
 
 def file_catalog(path: str, *, reading: bool) -> "SqliteCatalog":
     """The catalog in a file. A file that cannot be written can still be searched."""
-    from ctx.store.sqlite_catalog import SqliteCatalog
+    from ctx.store.sqlite import SqliteCatalog
 
     return SqliteCatalog(path, read_only=reading or is_locked(path))
 
@@ -44,7 +44,7 @@ def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":
         from ctx import cluster
 
         return cluster.open_catalog(place, path)
-    from ctx.store.sqlite_catalog import SqliteCatalog
+    from ctx.store.sqlite import SqliteCatalog
 
     return SqliteCatalog(place)
 

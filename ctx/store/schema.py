@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ctx import file_writing, files
+from ctx import files
 from ctx.errors import Busy, StoreError
 from ctx.store.record import unfit
 
@@ -95,8 +95,8 @@ class transaction(translating):
     """One transaction: committed at the end, rolled back on any exception. Without `write`, a steady view for
     reading.
 
-    Raises `Busy` where another process keeps the file, `StoreError` for the rest, also where the file was
-    replaced meanwhile. A class and not a generator: `contextlib` costs a cold search 0.6 ms.
+    Raises `Busy` if another process keeps the file, `StoreError` for the rest, also if the file was deleted
+    or replaced.
     """
 
     __slots__ = ("_write", "connection")
@@ -106,6 +106,8 @@ class transaction(translating):
         self._write = write
 
     def __enter__(self) -> None:
+        if self._write:
+            check_present(self.connection)
         with translating():
             self.connection.execute("BEGIN IMMEDIATE" if self._write else "BEGIN")
 
@@ -118,18 +120,10 @@ class transaction(translating):
                 self._roll_back()
                 raise
             if self._write:
-                self._check_durable()
+                check_present(self.connection)  # else it was committed to a file that nobody will open
         else:
             self._roll_back()
             super().__exit__(kind, error, trace)
-
-    def _check_durable(self) -> None:
-        """What was committed to a deleted file is brought back with it, or was not stored and must not be
-        called so.
-        """
-        connection = self.connection
-        if connection.lost() and not _rescue(connection):
-            raise StoreError("the store was replaced while this was written, and it is not stored: try again")
 
     def _roll_back(self) -> None:
         if self.connection.in_transaction:  # a full disk has already rolled back
@@ -149,12 +143,17 @@ class Connection(sqlite3.Connection):
     timeout_s: float
 
     def lost(self) -> bool:
-        """Whether its file was deleted, or another one laid in its place: what is written now, nobody would
-        find again.
-        """
+        """Whether its file was deleted or replaced: nobody would find what is written now."""
         if files.identity(self.path) != self.mark:
             return True
         return self.log is not None and files.identity(f"{self.path}-wal") != self.log
+
+
+def check_present(connection: Connection) -> None:
+    """Raises `StoreError` if the file of a connection was deleted or replaced."""
+    if connection.lost():
+        name = os.path.basename(connection.path)
+        raise StoreError(f"`{name}` was deleted or replaced while ctx had it open: restart ctx")
 
 
 def connect(
@@ -294,69 +293,6 @@ def _prepare_writing(connection: Connection) -> None:
     # Debian's SQLite overwrites with zeros what it deletes: twice the work.
     connection.execute("PRAGMA secure_delete = 0")
     connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # SQLite opens the log with the first read
-
-
-def attached(connection: Connection) -> Connection:
-    """A writing connection to the file that stands at its path now: mostly the one given.
-
-    Where the file was deleted, a copy of what the connection still holds is laid there first; where another
-    was laid there, that one counts (its tables may be older: migrate it). The one given is closed then.
-    Raises `StoreError`.
-    """
-    if not connection.lost():
-        return connection
-    _rescue(connection)
-    successor = connect(connection.path, synchronous=connection.synchronous, timeout_s=connection.timeout_s)
-    connection.close()
-    return successor
-
-
-def _rescue(connection: Connection) -> bool:
-    """Whether what the connection holds stands, once more, in the file at its path.
-    Raises `StoreError`, `Busy`.
-    """
-    if files.identity(connection.path) != connection.mark:
-        return bring_back(connection)
-    with translating():  # the log alone was deleted: all of it goes into the file
-        if connection.execute("PRAGMA wal_checkpoint(FULL)").fetchone()[0]:
-            raise Busy(
-                "the log of the catalog was deleted, and a reader is in the way of saving it: try again"
-            )
-    return True
-
-
-def bring_back(connection: Connection) -> bool:
-    """Lays a copy of what the connection holds where its file was deleted; False where some file stands there
-    again.
-
-    The file is open and whole until the last connection closes, whatever its folder looks like. Raises
-    `StoreError`.
-    """
-    path = connection.path
-    if not os.path.isdir(os.path.dirname(os.path.dirname(os.path.abspath(path)))):
-        raise StoreError("the catalog is gone, and so is the folder of the project: put it back and restart")
-    _own_folder(path)
-    try:
-        with file_writing.locked(path, beneath=os.path.dirname(os.path.abspath(path))):
-            if os.path.lexists(path):
-                return False
-            discard_companions(path)  # of the file that was deleted, and of no other
-            copy_database(connection, f"{path}.returning", f"{path}.returned")
-            try:
-                # Unlike a renaming, never over what another process just made.
-                os.link(f"{path}.returned", path)
-            except FileExistsError:
-                return False
-            finally:
-                os.unlink(f"{path}.returned")
-    except OSError as error:
-        raise StoreError(f"the catalog was deleted and cannot be made anew: {error.strerror}") from error
-    import logging  # 8 ms, and a search from the command line never comes here
-
-    logging.getLogger(__name__).warning(
-        "store deleted while in use file=%s: made anew", os.path.basename(path)
-    )
-    return True
 
 
 def _use_wal(connection: sqlite3.Connection, timeout_s: float) -> None:

@@ -1,29 +1,31 @@
-"""The catalog in one SQLite file: its tables, who may read and write it, and what becomes of a file that is
-replaced.
+"""The catalog in one SQLite file: its tables, its readers and its one writer.
+
+A file that is deleted or replaced while it is open is an error, which says to restart.
 """
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from ctx.clock import now_ms
 from ctx.errors import Busy, StoreError
-from ctx.store.record import Record, Statements, current_seq
+from ctx.store.documents import Documents
+from ctx.store.embeddings import Embeddings
+from ctx.store.record import Statements, current_seq
+from ctx.store.rows import StoredDocument
 from ctx.store.schema import (
     BUSY_TIMEOUT_S,
+    READ_ONLY,
     Connection,
-    attached,
+    check_present,
     connect,
     migrate,
     schema_version,
     transaction,
     translating,
 )
-
-if TYPE_CHECKING:
-    from ctx.store.rows import StoredDocument
-    from ctx.store.sqlite_write import Writing
+from ctx.store.write import Write
 
 COMPONENT = "catalog"
 
@@ -113,10 +115,8 @@ MIGRATIONS = (
 _IDLE_READERS = 8  # open connections kept for the next reader
 
 
-class SqliteRecord(Record):
-    """What a search reads of the catalog in a SQLite file; the whole of it is a `SqliteCatalog`.
-
-    Readers never wait: each call has a connection of its own, and one writes.
+class SqliteCatalog(Documents, Embeddings):
+    """The `Catalog` in a SQLite file. Readers never wait: each call has its own connection, and one writes.
 
     Opening makes the file (unless `read_only`) and brings it up to date. Raises `StoreError`, and `Busy`
     where another process writes for longer than `timeout_s`.
@@ -134,7 +134,6 @@ class SqliteRecord(Record):
         self._timeout_s = timeout_s
         self._writing_lock = Lock()
         self._writer: Connection | None = None
-        self._returned_ms: int | None = None
         self._epoch_begun = False
         self._latest: list[StoredDocument] = []  # of the last write, until a projection takes it
         self._idle: list[Connection] = []
@@ -164,42 +163,7 @@ class SqliteRecord(Record):
     def reach(self) -> None:
         """Nothing: a file answers."""
 
-    def attach(self) -> bool:
-        """Sees to it that the file at the path is the one in use: a deleted one is laid there anew, another
-        one is taken up.
-
-        Whether it had to. Raises `StoreError` where it cannot be; what is open can still be read then.
-        """
-        if self._read_only or self._writer is None or not self._writer.lost():
-            return False
-        if not self._writing_lock.acquire(timeout=self._timeout_s):
-            return False  # whoever writes that long attaches, or has failed to
-        try:
-            return self._attach()
-        finally:
-            self._writing_lock.release()
-
-    def _attach(self) -> bool:
-        """As `attach`, under the lock of writing."""
-        writer = self._writer
-        if writer is None or not writer.lost():
-            return False
-        self._writer = attached(writer)
-        migrate(self._writer, COMPONENT, MIGRATIONS)
-        self._epoch_begun, self._latest = False, []
-        self._returned_ms = now_ms()
-        return True
-
-    @property
-    def returned_ms(self) -> int | None:
-        """When the file was last found deleted or replaced while in use, and taken up again; None: never."""
-        return self._returned_ms
-
     def close(self) -> None:
-        try:
-            self.attach()
-        except StoreError:
-            pass  # logged where it was found, and to be told by nobody now
         with self._writing_lock:
             self._closed = True
             if self._writer is not None:
@@ -216,23 +180,22 @@ class SqliteRecord(Record):
 
     # -- transactions ----------------------------------------------------------------------------------------
     def _reader(self) -> Connection:
-        """A connection of nobody else's. Where the file is gone and cannot be brought back, an open one still
-        answers.
-        """
-        try:
-            connection = self._idle.pop()  # atomic: two threads cannot get the same one
-        except IndexError:
-            self.attach()
-            return connect(self._path, read_only=True, timeout_s=self._timeout_s)
-        if not connection.lost():
-            return connection
-        try:
-            self.attach()
-            successor = connect(self._path, read_only=True, timeout_s=self._timeout_s)
-        except StoreError:
-            return connection
-        connection.close()
-        return successor
+        while True:
+            try:
+                connection = self._idle.pop()  # atomic: two threads cannot get the same one
+            except IndexError:
+                if self._writer is not None:
+                    check_present(self._writer)
+                return connect(self._path, read_only=True, timeout_s=self._timeout_s)
+            if not connection.lost():
+                return connection
+            connection.close()
+
+    def _keep(self, connection: Connection, *, clean: bool) -> None:
+        if clean and not self._closed and len(self._idle) < _IDLE_READERS:
+            self._idle.append(connection)
+        else:
+            connection.close()
 
     def _reading(self) -> "_Reading":
         return _Reading(self, steady=True)
@@ -240,22 +203,26 @@ class SqliteRecord(Record):
     def _glance(self) -> "_Reading":
         return _Reading(self, steady=False)
 
-    def _keep(self, connection: Connection, clean: bool) -> None:
-        """Takes a reader back, or closes it where it met an error or nobody will want it."""
-        if clean and not self._closed and len(self._idle) < _IDLE_READERS:
-            self._idle.append(connection)
-        else:
-            connection.close()
-
     def seq(self) -> int:
-        """As the record has it. Every search asks."""
         with self._glance() as connection:
             return current_seq(connection)
 
-    def _writing(self) -> "Writing":
-        from ctx.store.sqlite_write import Writing  # what a search has no use for
-
-        return Writing(self)
+    @contextmanager
+    def _writing(self) -> Iterator["SqliteWrite"]:
+        """The one writing transaction. Raises `Busy` if the current one takes longer than the timeout."""
+        if self._read_only:
+            raise StoreError(READ_ONLY)
+        if not self._writing_lock.acquire(timeout=self._timeout_s):
+            raise Busy("the catalog is being written by another thread: try again")
+        try:
+            if self._writer is None:
+                raise StoreError("the catalog is closed")
+            with transaction(self._writer):
+                write = SqliteWrite(self._writer, self._epoch_begun)
+                yield write
+            self._epoch_begun = self._epoch_begun or write.numbered
+        finally:
+            self._writing_lock.release()
 
     def _stream(self, statements: Statements, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         return iter(statements.execute(sql, values))
@@ -276,7 +243,6 @@ class SqliteRecord(Record):
         if not self._writing_lock.acquire(timeout=self._timeout_s):
             raise Busy("the catalog is being written by another thread: try again")
         try:
-            self._attach()
             if self._writer is None or self._read_only:
                 raise StoreError("the catalog is closed, or was opened to be read only")
             with translating():
@@ -300,11 +266,11 @@ class SqliteRecord(Record):
 
 
 class _Reading:
-    """A connection for one call alone; `steady`: with a view of the file that nothing changes."""
+    """One read. `steady`: in a transaction, so that all its queries see the same state."""
 
     __slots__ = ("_catalog", "_connection", "_steady", "_view")
 
-    def __init__(self, catalog: SqliteRecord, *, steady: bool) -> None:
+    def __init__(self, catalog: SqliteCatalog, *, steady: bool) -> None:
         self._catalog = catalog
         self._steady = steady
 
@@ -327,4 +293,27 @@ class _Reading:
             self._view.__exit__(kind, error, trace)
             clean = error is None
         finally:
-            self._catalog._keep(self._connection, clean)
+            self._catalog._keep(self._connection, clean=clean)
+
+
+class SqliteWrite(Write):
+    """A writing transaction on the file."""
+
+    def __init__(self, connection: Connection, epoch_begun: bool) -> None:
+        super().__init__(connection)
+        self.numbered = False
+        self._epoch_begun = epoch_begun
+
+    def next_seq(self) -> int:
+        self.connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'seq'")
+        seq = self.seq()
+        self.numbered = True
+        if not self._epoch_begun:
+            self._epoch_begun = True
+            self.connection.execute("INSERT INTO epoch VALUES (?, ?)", (seq, os.urandom(8).hex()))
+            self._drop_epochs()
+        return seq
+
+    def numbers(self, documents: int, chunks: int) -> tuple[int, int]:
+        last = dict(self.connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
+        return last.get("document", 0) + 1, last.get("chunk", 0) + 1

@@ -9,7 +9,7 @@ from ctx.errors import BadRequest
 from ctx.models import Filters, Run
 from ctx.store.base import Catalog
 from ctx.store.local import LocalIndex
-from ctx.store.sqlite_catalog import SqliteCatalog
+from ctx.store.sqlite import SqliteCatalog
 
 pytest.importorskip("psycopg", reason="psycopg is missing: run `make setup`")
 

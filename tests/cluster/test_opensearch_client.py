@@ -25,7 +25,7 @@ from ctx.cluster.opensearch_query import VECTOR_SETTINGS, vector_mappings
 from ctx.config.settings import Index
 from ctx.errors import Busy, ConfigError, StoreError
 from ctx.models import Filters
-from ctx.store.sqlite_catalog import SqliteCatalog
+from ctx.store.sqlite import SqliteCatalog
 
 ABOUT = {"version": {"distribution": "opensearch", "number": "3.4.0"}}
 Answer = Callable[[str], tuple[int, Any]]

@@ -18,7 +18,7 @@ from ctx.cluster.opensearch_part import Layout
 from ctx.config.settings import Index
 from ctx.errors import StoreError
 from ctx.models import Filters
-from ctx.store.sqlite_catalog import SqliteCatalog
+from ctx.store.sqlite import SqliteCatalog
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -20,7 +20,7 @@ from ctx.models import Filters, Hit
 from ctx.store.base import Catalog
 from ctx.store.local import LocalIndex
 from ctx.store.rows import VectorBatch, VectorPosition
-from ctx.store.sqlite_catalog import SqliteCatalog
+from ctx.store.sqlite import SqliteCatalog
 
 pytestmark = pytest.mark.cluster
 

@@ -10,7 +10,7 @@ from ctx.connectors.base import ScanLog
 from ctx.errors import SourceError
 from ctx.indexing.run import IndexReport, IndexRun
 from ctx.items import Content, SourceItem
-from ctx.store.sqlite_catalog import SqliteCatalog
+from ctx.store.sqlite import SqliteCatalog
 
 
 class Shelf:

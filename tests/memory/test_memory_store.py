@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from memory_kit import DAY_MS, SECOND_MS, START_MS, Clock, WordEmbedder, texts
 
-from ctx.errors import BadRequest, Conflict, NotFound
+from ctx.errors import BadRequest, Conflict, NotFound, StoreError
 from ctx.memory import MemoryBank, MemoryStore, Provenance, call
 
 # -- writing and reading back --------------------------------------------------------------------------------
@@ -390,16 +390,18 @@ def test_a_mistake_in_a_call_is_named(bank: MemoryBank, op: str, args: object, n
         call(bank, op, args)
 
 
-def test_a_file_that_is_deleted_in_use_is_laid_there_anew_by_whoever_reads(tmp_path: Path) -> None:
+def test_a_file_deleted_while_open_is_an_error_for_readers_and_writers(tmp_path: Path) -> None:
     path = tmp_path / "ctx.db"
     with MemoryStore(str(path), None, Clock()) as store:
         bank = store.bank("alice")
         bank.put("The otter likes tea.")
-        for _ in range(2):
-            assert texts(bank, "otter") == ["The otter likes tea."]
-            path.unlink()
         assert texts(bank, "otter") == ["The otter likes tea."]
-        assert path.exists()
+        path.unlink()
+        for _ in range(2):
+            with pytest.raises(StoreError, match="restart ctx"):
+                texts(bank, "otter")
+        with pytest.raises(StoreError, match="restart ctx"):
+            bank.put("The stork likes milk.")
 
 
 def test_a_bank_that_is_not_there_is_neither_renamed_nor_merged_nor_deleted(tmp_path: Path) -> None:

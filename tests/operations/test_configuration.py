@@ -18,7 +18,7 @@ def told(space: Workspace) -> bool:
 def test_an_edited_configuration_is_told_of_until_it_is_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "STORE_LOOK_S", 0.02)
+    monkeypatch.setattr(upkeep, "CONFIGURATION_LOOK_S", 0.02)
     config = project(tmp_path, {"a.md": "# A\n"})
     text = config.read_text()
     with workspace(config) as space:

@@ -20,7 +20,7 @@ from ctx.items import Chunk, Document, Extracted
 from ctx.models import Filters
 from ctx.search.searcher import Searcher, resolve_sources
 from ctx.store.local import LocalIndex
-from ctx.store.sqlite_catalog import SqliteCatalog
+from ctx.store.sqlite import SqliteCatalog
 
 MODEL = "topics@1"
 # A space of meanings with one axis for each topic: small enough to be read, and exact.

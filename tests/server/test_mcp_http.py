@@ -12,7 +12,7 @@ from ctx.models import JSON, Caller
 from ctx.server.app import Services
 from ctx.server.mcp import MODERN
 from ctx.server.policy import ServerSettings
-from ctx.store.sqlite_catalog import SqliteCatalog
+from ctx.store.sqlite import SqliteCatalog
 from ctx.tools.toolbox import Tool
 
 

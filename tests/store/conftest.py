@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ctx.store.base import Catalog
-from ctx.store.sqlite_catalog import SqliteCatalog
+from ctx.store.sqlite import SqliteCatalog
 
 
 def sqlite_catalog(request: pytest.FixtureRequest) -> Catalog:

@@ -15,7 +15,7 @@ from ctx.identity import document_id
 from ctx.items import Chunk
 from ctx.models import Run
 from ctx.store.base import Catalog
-from ctx.store.sqlite_catalog import SqliteCatalog
+from ctx.store.sqlite import SqliteCatalog
 
 
 def numbers_of(catalog: Catalog, source: str, source_id: str) -> tuple[int, tuple[int, ...]]:

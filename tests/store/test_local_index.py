@@ -31,7 +31,7 @@ from ctx.store import keyword_writer as keyword_module
 from ctx.store import local as local_module
 from ctx.store import vectors as vectors_module
 from ctx.store.local import LocalIndex
-from ctx.store.sqlite_catalog import SqliteCatalog
+from ctx.store.sqlite import SqliteCatalog
 
 ALL = Filters()
 

@@ -13,7 +13,7 @@ import store_tree
 from store_tree import MODEL, clean_portrait, follow, open_store, portrait
 
 from ctx.store.local import LocalIndex
-from ctx.store.sqlite_catalog import SqliteCatalog
+from ctx.store.sqlite import SqliteCatalog
 
 LAST = 1_000  # a child never gets there
 
@@ -61,7 +61,7 @@ def test_a_run_killed_at_many_random_moments_is_completed_by_the_next(tmp_path: 
 
 def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
     code = (
-        "import sys; from ctx.store.sqlite_catalog import SqliteCatalog; from store_tree import make\n"
+        "import sys; from ctx.store.sqlite import SqliteCatalog; from store_tree import make\n"
         "catalog = SqliteCatalog(sys.argv[1])\n"
         "for n in range(100_000): catalog.put_documents([make('s', str(n), [f'text {n}'])]); print(n, "
         "flush=True)"

@@ -18,7 +18,7 @@ from ctx.models import Filters
 from ctx.store.folder import check_journal
 from ctx.store.local import LocalIndex
 from ctx.store.lock import WriterLock
-from ctx.store.sqlite_catalog import SqliteCatalog
+from ctx.store.sqlite import SqliteCatalog
 
 MAGIC = bytes.fromhex("d9d505f920a163d7")
 

@@ -11,7 +11,7 @@ from faults import eventually, serving
 from git_kit import Upstream, git
 from kit import MEMORIES, workspace
 
-from ctx.errors import Busy, StoreError
+from ctx.errors import StoreError
 from ctx.server.keys import KeyRing, match
 
 HERON, BADGER, OTTER = "The heron likes tea.", "The badger owns all tea.", "The otter pours tea."
@@ -64,7 +64,7 @@ def test_a_store_that_a_pull_laid_over_the_served_one_is_not_taken_up(tmp_path: 
         checkpointed(clone / ".ctx" / "ctx.db")
         brings(upstream, ".ctx/ctx.db", stranger / ".ctx" / "ctx.db")
         git(clone, "pull", "-q", "origin", "main")
-        eventually(lambda: "git tracks `ctx.db`" in str(server.get("/health")))
+        eventually(lambda: "restart ctx" in str(server.get("/health")))
         assert server.post("/tools/retain", {"content": OTTER})[0] == 200
         assert recalled() == {HERON, OTTER}
     with workspace(clone / "ctx.toml") as space:
@@ -85,20 +85,3 @@ def test_keys_that_a_pull_laid_over_the_rings_open_nothing(tmp_path: Path) -> No
     assert match(key, ring.candidates()) is not None
     with pytest.raises(StoreError, match=r"git tracks `keys\.json`"):
         KeyRing(str(clone / ".ctx" / "keys.json"))
-
-
-def test_a_store_that_is_exchanged_while_git_is_at_work_is_not_taken_up_yet(tmp_path: Path) -> None:
-    _, clone = cloned(tmp_path)
-    database = clone / ".ctx" / "ctx.db"
-    with workspace(clone / "ctx.toml") as space:
-        space.indexer.run()
-        checkpointed(database)
-        shutil.copyfile(database, tmp_path / "copy.db")
-        (tmp_path / "copy.db").rename(database)
-        (clone / ".git" / "index.lock").touch()  # git lays files first, and writes down at the end which
-        with pytest.raises(Busy, match="git is changing files here"), space.catalog._writing():
-            pass
-        (clone / ".git" / "index.lock").unlink()
-        with space.catalog._writing():
-            pass
-        assert space.catalog.stats()["documents"] == 1

@@ -14,7 +14,7 @@ from store_tree import make
 from ctx.errors import Busy, StoreError
 from ctx.memory import MemoryStore
 from ctx.store.schema import connect, holds_statements, migrate, schema_version, transaction
-from ctx.store.sqlite_catalog import SqliteCatalog
+from ctx.store.sqlite import SqliteCatalog
 
 TABLES = (
     "CREATE TABLE pets (name TEXT);\nCREATE TRIGGER t AFTER INSERT ON pets BEGIN SELECT 1; SELECT 2; END;",
@@ -198,7 +198,7 @@ def test_a_store_of_ours_holds_nothing_that_is_computed(tmp_path: Path) -> None:
 
 def test_processes_that_make_the_catalog_at_once_all_get_it(tmp_path: Path) -> None:
     code = (
-        "import sys; from ctx.store.sqlite_catalog import SqliteCatalog; sys.stdin.readline();"
+        "import sys; from ctx.store.sqlite import SqliteCatalog; sys.stdin.readline();"
         "SqliteCatalog(sys.argv[1]).record_run(sys.argv[2], __import__('ctx.models').models.Run(1, "
         "True, None, None, ''))"
     )
@@ -257,7 +257,7 @@ def test_a_folder_that_may_not_be_written_is_told_and_can_still_be_read(tmp_path
     (folder / "ctx.db").chmod(0o444)
     code = (
         "import os, sys\n"
-        "from ctx.store.sqlite_catalog import SqliteCatalog\n"
+        "from ctx.store.sqlite import SqliteCatalog\n"
         "from ctx.errors import StoreError\n"
         "if os.geteuid() == 0: os.setgid(65534); os.setuid(65534)\n"
         "with SqliteCatalog(sys.argv[1], read_only=True) as catalog: print(catalog.stats()['documents'])\n"
