@@ -202,21 +202,6 @@ def markdown_page(words: Words, title: str, characters: int) -> str:
     return "".join(parts)
 
 
-def bare_walk(folder: str) -> int:
-    """What any unchanged scan must do at the least: every entry listed, every file's status asked; how many
-    files.
-    """
-    count = 0
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                count += bare_walk(entry.path)
-            else:
-                entry.stat(follow_symlinks=False)
-                count += 1
-    return count
-
-
 def fill_vectors(folder: Path) -> int:
     """Indexes a project and gives every chunk a random unit vector, since embedding them would take minutes;
     how many chunks.

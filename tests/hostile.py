@@ -1,8 +1,4 @@
-"""Calls that mean harm, and attackers who send them to a running server for as long as they are let.
-
-The test in tests/security asks whether the server holds; benchmarks/hostile_calls.py how quickly it answers
-meanwhile.
-"""
+"""Hostile calls, and attackers that send them to a running server."""
 
 import json
 import socket
