@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ctx.embed.base import cut_text
-from ctx.embed.onnx import load_onnxruntime
+from ctx.embed.base import cut_text, load_onnxruntime
 from ctx.errors import ConfigError, EmbedderError
 
 logger = logging.getLogger(__name__)

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from ctx.store.rows import PendingChunk
 
 
-def priority(chunk: PendingChunk) -> tuple[int, int, int]:
-    """Chunks with a lower value are embedded first. To prefer a source or a kind of document, change this.
+def priority(chunk: PendingChunk) -> tuple[bool, int, int, int]:
+    """Chunks with a lower value are embedded first.
 
-    Breadth first: of each document its opening, then its second chunk, the third and fourth, the fifth to
-    eighth and so on; in each round the documents that changed last come first.
+    Sources and pages come before tests, examples and change logs. Then breadth first: the opening of each
+    document, its second chunk, the third and fourth, the fifth to eighth and so on; in each round the
+    documents that changed last come first.
     """
-    return chunk.ordinal.bit_length(), -chunk.updated_ms, chunk.chunk_no
+    return chunk.secondary, chunk.ordinal.bit_length(), -chunk.updated_ms, chunk.chunk_no
 
 
 class EmbeddingQueue:

@@ -20,6 +20,7 @@ from ctx.store.record import (
     rows_among,
     slices,
 )
+from ctx.text import filetypes
 
 if TYPE_CHECKING:  # numpy costs 70 ms; only embeddings need it
     import numpy as np
@@ -94,7 +95,7 @@ class Embeddings(Record):
     def pending_chunks(self, model: str, after: int = 0) -> "Iterator[PendingChunk]":
         from ctx.store.rows import PendingChunk
 
-        columns = "c.no, c.no - d.chunk_first, d.updated_ms"
+        columns = "c.no, c.no - d.chunk_first, d.updated_ms, d.source_id, d.media_type"
         with self._reading() as connection:
             model_no = model_no_of(connection, model)
             if model_no is None:
@@ -112,7 +113,9 @@ class Embeddings(Record):
                     f"AND p.model_no = ? AND p.chunk_no > ?{self._unclaimed} ORDER BY p.chunk_no",
                     (model_no, after),
                 )
-            yield from map(PendingChunk._make, rows)
+            for no, ordinal, updated_ms, path, media_type in rows:
+                role = filetypes.role(*filetypes.file(path, media_type))
+                yield PendingChunk(no, ordinal, updated_ms, role in filetypes.SECONDARY)
 
     def model_shares(self, besides: Collection[str] = ()) -> "list[ModelShare]":
         with self._reading() as connection:

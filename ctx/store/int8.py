@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ctx.embed.onnx import load_onnxruntime
+from ctx.embed.base import load_onnxruntime
 
 Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]  # a component of a vector is `step * (code - ZERO)`

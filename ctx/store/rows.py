@@ -66,8 +66,12 @@ class ModelShare(NamedTuple):
 
 
 class PendingChunk(NamedTuple):
-    """A chunk that awaits an embedding: the how-manieth of its document it is, and when that changed last."""
+    """A chunk that awaits an embedding: its place in its document, and when that changed last.
+
+    `secondary`: its document is a test, an example or a change log.
+    """
 
     chunk_no: int
     ordinal: int
     updated_ms: int
+    secondary: bool = False

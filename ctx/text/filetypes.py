@@ -33,6 +33,7 @@ DATA = frozenset(
 FAMILIES = ("prose", "code")  # also accepted by `type` of a search, besides media types
 
 TEST, EXAMPLE, EXPORTS, CHANGES = "test", "example", "exports", "change log"
+SECONDARY = frozenset({TEST, EXAMPLE, CHANGES})  # embedded last
 
 _TEST_FOLDERS = frozenset({"test", "tests", "spec", "specs", "__tests__", "e2e", "testdata", "fixtures"})
 _TEST_BEGINNINGS = ("test_", "test-", "tests_", "spec_")

@@ -17,6 +17,13 @@ def test_every_opening_comes_before_any_second_chunk_and_what_changed_last_comes
     assert queue.take(99) == [20, 10, 21, 11, 22, 23, 12, 13, 24, 14]
 
 
+def test_tests_examples_and_change_logs_come_last() -> None:
+    queue = EmbeddingQueue()
+    chunks = [PendingChunk(n, ordinal=n // 3, updated_ms=n, secondary=n % 2 == 0) for n in range(1, 7)]
+    queue.add(iter(chunks))
+    assert queue.take(99) == [1, 5, 3, 2, 4, 6]
+
+
 def test_what_is_new_comes_before_the_backlog() -> None:
     queue = EmbeddingQueue()
     queue.add(pending(1, 2, 3, 4))

@@ -31,6 +31,15 @@ def test_pending_texts_come_once_each_and_oldest_first(catalog: Catalog) -> None
     assert catalog.pending_texts(MODEL, 0) == []
 
 
+def test_pending_chunks_say_whether_their_document_is_a_test_an_example_or_a_change_log(
+    catalog: Catalog,
+) -> None:
+    paths = ("src/app.py", "tests/test_app.py", "examples/app.py", "guide.md", "CHANGELOG.md")
+    catalog.put_documents([make("s", path, [path]) for path in paths])
+    secondary = [chunk.secondary for chunk in catalog.pending_chunks(MODEL)]
+    assert secondary == [False, True, True, False, True]
+
+
 def test_a_text_that_was_embedded_once_is_not_pending_wherever_it_comes_again(catalog: Catalog) -> None:
     catalog.put_documents([make("filesystem", "a", ["same"], title="t")])
     embed_pending(catalog)
