@@ -104,7 +104,7 @@ def reference(text: str) -> str:
     def fill(match: re.Match[str]) -> str:
         return f"<!-- keys: {match[1]} -->\n{reference_table(match[1])}\n<!-- end -->"
 
-    return re.sub(r"<!-- keys: ([a-z.]+) -->\n.*?<!-- end -->", fill, text, flags=re.DOTALL)
+    return re.sub(r"<!-- keys: ([a-z0-9.]+) -->\n.*?<!-- end -->", fill, text, flags=re.DOTALL)
 
 
 def commented(line: str, comment: str) -> str:

@@ -1,10 +1,14 @@
-"""Writes the manual page, made from the commands' own parsers: `python scripts/manual.py FILE`.
+"""Writes what follows from the commands' own parsers.
 
-`make dist` packs it into the wheel.
+`python scripts/manual.py FILE` writes the manual page, which `make dist` packs into the wheel.
+`python scripts/manual.py --reference` writes the table of commands in docs/cli.md; with `--check` it
+only says whether the table is up to date. A test runs that.
 """
 
 import argparse
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from argparse_manpage.manpage import Manpage
@@ -13,7 +17,10 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from ctx import __version__  # noqa: E402
-from ctx.cli import whole_parser  # noqa: E402
+from ctx.cli import FURTHER, GROUPS, whole_parser  # noqa: E402
+
+REFERENCE = ROOT / "docs" / "cli.md"
+EVERYWHERE = {"--help", "--config", "--json"}
 
 DESCRIPTION = (
     "Indexes folders and git repositories, and answers searches over REST, MCP and the command line. "
@@ -53,7 +60,65 @@ def manual() -> str:
     return str(page) + "".join(f".SH {part['heading']}\n{part['content']}" for part in FILES)
 
 
+def _subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    for each in parser._actions:
+        if isinstance(each, argparse._SubParsersAction):
+            return dict(each.choices)
+    return {}
+
+
+def _help_of(parser: argparse.ArgumentParser, name: str) -> str:
+    for each in parser._actions:
+        if isinstance(each, argparse._SubParsersAction):
+            return next(choice.help or "" for choice in each._choices_actions if choice.dest == name)
+    return ""
+
+
+def _place(positional: argparse.Action) -> str:
+    if positional.choices:
+        return "" if positional.nargs == "?" else positional.dest.upper()
+    return str(positional.metavar or positional.dest).upper().replace("|", " or ")
+
+
+def _rows(parser: argparse.ArgumentParser, name: str, text: str) -> Iterator[str]:
+    """A row for a command, or one for each of its actions."""
+    actions = _subcommands(parser)
+    for action, inner in actions.items():
+        yield from _rows(inner, f"{name} {action}", _help_of(parser, action))
+    if not actions:
+        places = [_place(each) for each in parser._actions if not each.option_strings]
+        options = [each.option_strings[-1] for each in parser._actions if each.option_strings]
+        shown = " ".join(f"`{option}`" for option in options if option not in EVERYWHERE)
+        yield f"| `{' '.join(['ctx', name, *filter(None, places)])}` | {text} | {shown} |"
+
+
+def reference(text: str) -> str:
+    """docs/cli.md with its table of commands as the parsers have them."""
+    parser = whole_parser()
+    commands = _subcommands(parser)
+    lines = ["| command | | options |", "|---|---|---|"]
+    for name in [name for names in GROUPS.values() for name in names] + list(FURTHER):
+        if name in commands:
+            lines += _rows(commands[name], name, _help_of(parser, name))
+    table = "\n".join(lines)
+    return re.sub(
+        r"<!-- commands -->\n.*?<!-- end -->",
+        lambda match: f"<!-- commands -->\n{table}\n<!-- end -->",
+        text,
+        flags=re.DOTALL,
+    )
+
+
 def main() -> int:
+    if sys.argv[1:2] == ["--reference"]:
+        text = REFERENCE.read_text(encoding="utf-8")
+        fresh = reference(text)
+        if "--check" not in sys.argv:
+            REFERENCE.write_text(fresh, encoding="utf-8")
+        elif fresh != text:
+            sys.stderr.write("docs/cli.md is out of date: python scripts/manual.py --reference writes it\n")
+            return 1
+        return 0
     if len(sys.argv) != 2:
         sys.stderr.write(f"{__doc__}\n")
         return 2

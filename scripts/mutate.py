@@ -5,8 +5,7 @@
 Each line is a mutant that no test noticed (`survived`); the last line of a room is its share of those that
 fell. A mutant is shown to the quick tests that run its line, the quickest first, up to the first that fails:
 one run of the room's tests beforehand tells who they are. What only another process runs is shown to all
-tests of the room. The tree is copied to a temporary folder, so the working copy is never touched. What
-survives on purpose is named in docs/decisions/0007-mutants.md.
+tests of the room. The tree is copied to a temporary folder, so the working copy is never touched.
 """
 
 import argparse

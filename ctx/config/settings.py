@@ -64,7 +64,7 @@ class Store:
 class Index:
     engine: str = safe(
         "local",
-        "the search engine: `local`, an index in the store's folder, or [`opensearch`](operations.md)",
+        "the search engine: `local`, an index in the store's folder, or [`opensearch`](cluster.md)",
         choices=("local", "opensearch"),
     )
     url: Urls | None = guarded(
@@ -248,7 +248,7 @@ class Memory:
         None,
         "the file that holds memories and scripts' values; keys are in the same folder",
         shown="/srv/ctx/memory.db",
-        unset="`memory.db` in the user's data folder ([operations](operations.md))",
+        unset="`memory.db` in the user's data folder ([where data lives](data.md))",
     )
     shared: bool = safe(False, "the packs share one bank ([packs](packs.md))")
     secrets: str = safe(
@@ -276,11 +276,12 @@ class Filesystem:
         "which files; `**` crosses folders, a pattern without `/` matches in any folder",
         "**/*.md",
         "**/*.py",
-        unset="prose, documents (PDF, Office, mail), notebooks, source code: `docs/formats.md`",
+        unset="prose, documents (PDF, Office, mail), notebooks, source code: "
+        "[the default list](formats.md#which-files-by-default)",
     )
     exclude_globs: Globs = safe(
         (),
-        "files to leave out, besides `.gitignore`, `.ctxignore` and folders such as `.git`, `node_modules`",
+        "more files to leave out than `.gitignore`, `.ctxignore` and folders such as `node_modules`",
     )
     follow_symlinks: bool = safe(False, "follow links that stay below `root`")
     max_file_bytes: int = safe(MAX_FILE_BYTES, "larger files are reported and left out", within=_SIZE)
@@ -343,7 +344,7 @@ class Web:
     requests_per_second: float = safe(5.0, "at most, and no faster than `Crawl-delay`", within=(0.01, 1000))
     robots: bool = guarded(True, "obey `robots.txt`; `false` is for your own sites")
     queries: bool = safe(False, "keep the part of an address after `?`")
-    allow_hosts: Strings = guarded((), "hosts besides the public internet", shown=("wiki.internal:8080",))
+    allow_hosts: Strings = guarded((), "private hosts it may reach", shown=("wiki.internal:8080",))
     max_file_bytes: int = safe(MAX_FILE_BYTES, "larger pages are reported and left out", within=_SIZE)
     timeout_s: float = safe(3600.0, "seconds for a whole crawl; the next one continues", within=(1, _DAY_S))
     interval_s: float = safe(86_400.0, "seconds between crawls", within=(60, _YEAR_S))
@@ -396,8 +397,8 @@ class Script:
     )
     timeout_s: float = guarded(30.0, "seconds for a call", within=(0.01, _DAY_S), name="timeout")
     env: Strings = guarded((), "environment variables the script may read", shown=("TICKET_TOKEN",))
-    allow_hosts: Strings = guarded((), "hosts besides the public internet", shown=("tickets.internal",))
-    fs: Strings = guarded((), "folders it may read besides its own", shown=("./templates",))
+    allow_hosts: Strings = guarded((), "private hosts it may reach", shown=("tickets.internal",))
+    fs: Strings = guarded((), "folders it may read, in addition to its own", shown=("./templates",))
     calls: Strings = guarded((), "other tools it may call with `context.call`", shown=("refresh",))
     memory_bank: str | None = guarded(
         None, "the memory bank that `context.memory` of a tool or an agent reads and writes", shown="default"

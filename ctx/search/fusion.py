@@ -24,8 +24,8 @@ FURTHER_PASSAGES = 0.05
 # that answers it.
 DEFAULT_ALPHA = {"rrf": 0.5, "minmax": 0.45, "dbsf": 0.5}
 CODE_ALPHA = {"rrf": 0.85, "minmax": 0.8, "dbsf": 0.9}
-# How fast meaning gains weight while texts are being embedded (docs/decisions/0014): the best of a few
-# nearest says less.
+# How fast meaning gains weight while texts are being embedded: the best of a few nearest says less
+# (docs/design/embedding-order.md).
 COVERAGE_POWER = 0.5
 SYMBOL_ALPHA = 0.3  # where the query is one word or an identifier: a name is found by its letters first
 # The cosine from which on the nearest chunk is near, by model: for half of all questions it is nearer. Of a

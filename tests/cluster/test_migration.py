@@ -27,7 +27,15 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 SEARCHES = int(os.environ.get("CTX_SEARCHES", "60"))
 RECALLS = int(os.environ.get("CTX_RECALLS", "30"))
-DOCUMENTS = ("ranking.md", "configuration.md", "operations.md", "lua-api.md", "http-api.md", "packs.md")
+DOCUMENTS = (
+    "ranking.md",
+    "configuration.md",
+    "cluster.md",
+    "data.md",
+    "lua-api.md",
+    "http-api.md",
+    "packs.md",
+)
 CALLER = Caller(door="cli")
 KEEP = """tool = {name = "keep", description = "keeps a count", parameters = {}}
 function tool.execute(params, context) return {total = context.store.add("count", 1)} end

@@ -31,6 +31,15 @@ def test_the_reference_the_example_and_the_schema_follow_from_the_declared_keys(
     assert check.returncode == 0, check.stderr
 
 
+def test_the_table_of_commands_follows_from_the_parsers() -> None:
+    check = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "manual.py", "--reference", "--check"],
+        capture_output=True,
+        text=True,
+    )
+    assert check.returncode == 0, check.stderr
+
+
 def test_the_schema_takes_the_example_and_refuses_what_the_code_refuses() -> None:
     validator = Draft202012Validator(json.loads((ROOT / "config" / "ctx.schema.json").read_text()))
     example = (ROOT / "config" / "ctx.toml").read_text()
