@@ -21,9 +21,16 @@ COLUMNS = 100
 SETUP = ("ctx init", "ctx index")
 SHOWN = (
     'ctx search -m hybrid -n 1 "how do I keep it running after I log out"',
-    "ctx symbol greet",
+    "ctx symbol open_door",
 )
-CODE = 'def greet(name):\n    return f"Hello {name}"\n\n\ndef main():\n    print(greet("Ana"))\n'
+CODE = """\
+def open_door(floor: int) -> str:
+    return f"Door {floor} is open"
+
+
+def arrive(floor: int) -> None:
+    print(open_door(floor))
+"""
 
 
 def run(command: str, folder: Path) -> str:

@@ -7,6 +7,7 @@ from ctx.models import JSON
 from ctx.search.searcher import Searcher
 from ctx.store.base import Catalog
 from ctx.text.filetypes import is_code
+from ctx.text.strings import counted
 from ctx.tools.toolbox import Tool
 
 SYMBOLS = 3  # shown of one file
@@ -113,7 +114,11 @@ def outline_text(reply: dict[str, JSON]) -> str:
 def symbol_text(reply: dict[str, JSON]) -> str:
     """Definitions, what the first one calls, and references under their files."""
     definitions, references = reply["definitions"], reply["references"]
-    parts = [f"{reply['definition_count']} definitions, {reply['reference_count']} references"]
+    counts = (
+        counted(reply["definition_count"], "definition"),
+        counted(reply["reference_count"], "reference"),
+    )
+    parts = [", ".join(counts)]
     for row in definitions:
         span = f"{row['path']}:{row['start_line']}-{row['end_line']}"
         parts.append(f"{span}  {row['kind']} {row['name']}  {_clipped(row['signature'])}")
