@@ -75,9 +75,11 @@ def _help_of(parser: argparse.ArgumentParser, name: str) -> str:
 
 
 def _place(positional: argparse.Action) -> str:
-    if positional.choices:
-        return "" if positional.nargs == "?" else positional.dest.upper()
-    return str(positional.metavar or positional.dest).upper().replace("|", " or ")
+    name = positional.metavar or ("" if positional.choices and positional.nargs == "?" else positional.dest)
+    shown = str(name).replace("|", " or ")
+    if positional.nargs == "?":
+        return f"[{shown}]" if shown else ""
+    return {"*": f"[{shown} ...]", "+": f"{shown} ..."}.get(str(positional.nargs), shown)
 
 
 def _rows(parser: argparse.ArgumentParser, name: str, text: str) -> Iterator[str]:
