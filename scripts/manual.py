@@ -8,7 +8,6 @@ only says whether the table is up to date. A test runs that.
 import argparse
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from argparse_manpage.manpage import Manpage
@@ -82,26 +81,25 @@ def _place(positional: argparse.Action) -> str:
     return {"*": f"[{shown} ...]", "+": f"{shown} ..."}.get(str(positional.nargs), shown)
 
 
-def _rows(parser: argparse.ArgumentParser, name: str, text: str) -> Iterator[str]:
-    """A row for a command, or one for each of its actions."""
-    actions = _subcommands(parser)
-    for action, inner in actions.items():
-        yield from _rows(inner, f"{name} {action}", _help_of(parser, action))
-    if not actions:
-        places = [_place(each) for each in parser._actions if not each.option_strings]
-        options = [each.option_strings[-1] for each in parser._actions if each.option_strings]
-        shown = " ".join(f"`{option}`" for option in options if option not in EVERYWHERE)
-        yield f"| `{' '.join(['ctx', name, *filter(None, places)])}` | {text} | {shown} |"
+def _row(parser: argparse.ArgumentParser, name: str, text: str) -> str:
+    """A command with its options, or with its actions."""
+    places = [_place(each) for each in parser._actions if not each.option_strings]
+    options = [each.option_strings[-1] for each in parser._actions if each.option_strings]
+    details = list(_subcommands(parser)) or [option for option in options if option not in EVERYWHERE]
+    if _subcommands(parser):
+        places = ["ACTION"]
+    shown = " ".join(f"`{detail}`" for detail in details)
+    return f"| `{' '.join(['ctx', name, *filter(None, places)])}` | {text} | {shown} |"
 
 
 def reference(text: str) -> str:
     """docs/cli.md with its table of commands as the parsers have them."""
     parser = whole_parser()
     commands = _subcommands(parser)
-    lines = ["| command | | options |", "|---|---|---|"]
+    lines = ["| command | | options, or actions |", "|---|---|---|"]
     for name in [name for names in GROUPS.values() for name in names] + list(FURTHER):
         if name in commands:
-            lines += _rows(commands[name], name, _help_of(parser, name))
+            lines.append(_row(commands[name], name, _help_of(parser, name)))
     table = "\n".join(lines)
     return re.sub(
         r"<!-- commands -->\n.*?<!-- end -->",
