@@ -24,6 +24,8 @@ from ctx.lua.frames import (
     Deadline,
     DeadlinePassed,
     FrameError,
+    NothingRan,
+    WorkerGone,
 )
 from ctx.models import JSON, as_table
 from ctx.text.strings import one_line
@@ -104,9 +106,13 @@ def converse(channel: Channel, job: bytes, talk: Talk) -> Generator[JSON, None, 
     `Cancelled`, `FrameError`, `WorkerGone`, and `Busy` when no thread was free for a host call.
     """
     lines = _Lines()
-    channel.send(JOB, job, talk.deadline)
-    while True:
+    try:
+        channel.send(JOB, job, talk.deadline)
         letter, payload = channel.receive(talk.deadline)
+    except WorkerGone as error:
+        # The kernel resets a connection only where something was sent that the other end never read.
+        raise NothingRan if isinstance(error.__cause__, OSError) else error from error
+    while True:
         if channel.unread:
             raise FrameError("a second frame before the first was answered")
         if letter != HOST_CALL:
@@ -123,6 +129,7 @@ def converse(channel: Channel, job: bytes, talk: Talk) -> Generator[JSON, None, 
         else:
             answer = _host_call(name, argument, talk)
         channel.send(REPLY, answer, talk.deadline)
+        letter, payload = channel.receive(talk.deadline)
 
 
 def _item(name: str, argument: bytes) -> JSON:

@@ -36,6 +36,10 @@ class WorkerGone(Exception):
     """The other end is closed."""
 
 
+class NothingRan(WorkerGone):
+    """It was closed before the worker had read its job."""
+
+
 class DeadlinePassed(Exception):
     """The time is up."""
 

@@ -75,7 +75,16 @@ from typing import NamedTuple
 from ctx.errors import Busy, CtxError, ScriptTimeout, ToolError
 from ctx.lua.conversation import Host, ItemProblem, Talk, converse, result_of
 from ctx.lua.deadline import DeadlineThreads
-from ctx.lua.frames import Cancelled, Deadline, DeadlinePassed, FrameError, Wire, WorkerGone, pack_job
+from ctx.lua.frames import (
+    Cancelled,
+    Deadline,
+    DeadlinePassed,
+    FrameError,
+    NothingRan,
+    Wire,
+    WorkerGone,
+    pack_job,
+)
 from ctx.lua.lockdown import Layer
 from ctx.lua.nursery import Nursery, Worker
 from ctx.lua.selftest import is_strict, try_layers
@@ -292,6 +301,10 @@ class Pool:
         except FrameError as error:
             logger.error("a worker broke the protocol: script=%s error=%s", job.name, error)
             raise ToolError(f"{job.shown} failed: {error}") from error
+        except NothingRan as error:
+            raise Busy(
+                f"{job.shown} was not run: the Lua sandbox is being started again", retry_after_s=2.0
+            ) from error
         except WorkerGone as error:
             assert worker is not None
             raise self._post_mortem(job, worker) from error

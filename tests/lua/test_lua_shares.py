@@ -10,7 +10,9 @@ import pytest
 from redteam_run import WatchedPool, poor_host, tool
 
 from ctx.errors import Busy
+from ctx.lua.nursery import Worker
 from ctx.lua.pool import Job
+from ctx.models import JSON
 
 LOOP = "tool = {name='loop', execute=function() while true do end end}"
 QUICK = "tool = {name='quick', execute=function() return 'at once' end}"
@@ -65,3 +67,19 @@ def test_a_stopped_zygote_is_replaced_while_a_call_waits() -> None:
         assert pool.zygote_pid != stopped
         with pytest.raises(ProcessLookupError):
             os.kill(stopped, 0)
+
+
+class DyingPool(WatchedPool):
+    """Every worker dies between the moment when it is taken and the one when it is given its job."""
+
+    def _take(self, *arguments: JSON) -> Worker:
+        worker = super()._take(*arguments)
+        os.kill(worker.pid, signal.SIGKILL)
+        assert worker.ended.wait(30)
+        return worker
+
+
+def test_a_call_whose_worker_dies_before_it_has_its_job_may_be_tried_again() -> None:
+    with DyingPool(workers=4, spares=2) as pool, pytest.raises(Busy, match="was not run") as caught:
+        pool.run(tool(QUICK), poor_host, 10.0)
+    assert caught.value.retry_after_s > 0
