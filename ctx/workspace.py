@@ -387,7 +387,7 @@ class Workspace:
 
         config = self.config
         configured = (*config.script_tools, *config.script_agents, *config.script_connectors)
-        scripts = [script_file(script, config.root) for script in configured]
+        scripts = [script_file(script, config) for script in configured]
         return [
             *(doubt for script in scripts for doubt in script_doubts(script)),
             *(doubt for script in scripts for doubt in missing_calls(self.toolbox, script)),
@@ -397,7 +397,7 @@ class Workspace:
     @cached_property
     def scripts(self) -> "Scripts":
         """The tools and agents that operators wrote, loaded; one that fails says so in `statuses`."""
-        from ctx.config.trust_file import TrustFile, trust_path
+        from ctx.config.trust_file import TrustFile, pins_of, trust_path
         from ctx.scripts.loader import REGISTRY_RANK, Scripts
         from ctx.scripts.registry import shelf_of
 
@@ -406,9 +406,10 @@ class Workspace:
         with self._lock:
             scripts = Scripts(self.runner, self.toolbox, self.agents)
             scripts.load(
-                [script_file(script, config.root) for script in config.script_tools],
-                [script_file(script, config.root) for script in config.script_agents],
+                [script_file(script, config) for script in config.script_tools],
+                [script_file(script, config) for script in config.script_agents],
                 tools_dir=config.lua.tools_dir,
+                pins=pins_of(config, os.environ),
                 project=config.root,
                 trust=trust,
                 user=user_folder(os.environ),

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 from commands import run_command
 
+from ctx.cli.configuration import trust_as_written
 from ctx.config import load_config
-from ctx.config.trust_file import TrustFile, digest_of, trust_path
+from ctx.config.trust_file import TrustFile, trust_path
 from ctx.connectors.opening import FINE_TICK_NS
 from ctx.lua.lockdown import NOBODY
 from ctx.models import ChunkRow
@@ -166,10 +167,8 @@ def trust(config: Path) -> None:
 
     For programs that start `ctx` themselves and hand on nothing of the environment but the home folder.
     """
-    file = TrustFile(trust_path(os.environ))
-    path = os.path.realpath(config)
-    file.record({path: digest_of(config.read_bytes())})
-    atexit.register(file.record, {path: None})
+    trust_as_written(str(config))
+    atexit.register(TrustFile(trust_path(os.environ)).record, {os.path.realpath(config): None})
 
 
 def picture(space: Workspace) -> dict[tuple[str, str], Any]:

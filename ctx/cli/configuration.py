@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from ctx.cli.output import plain, warn
 from ctx.config import Config, default_config, read_config
 from ctx.config.find import Location, find_config, project_root, shown_path, trusted_as
 from ctx.config.trust import asked, requests, variables
-from ctx.config.trust_file import TrustFile, digest_of, trust_path
+from ctx.config.trust_file import ProjectScript, TrustFile, configured_scripts, digest_of, trust_path
 from ctx.errors import ConfigError
 from ctx.text.strings import one_line
 
@@ -49,7 +49,7 @@ def configuration_at(location: Location) -> Config:
         # Report a mistake before asking, if that needs no variable's value.
         if not any(variables(file.tables)):
             file.config({}, chosen=False)
-        require_trust(file.path, asked(file.content, file.tables, file.root), lines)
+        require_trust(location, asked(file.content, file.tables, file.root), lines)
     config = file.config(os.environ, chosen=location.chosen)
     for warning in config.warnings:
         warn(f"Warning: {plain(warning)}")
@@ -66,11 +66,11 @@ def memory_configuration(explicit: str | None) -> Config:
 # -- trust ---------------------------------------------------------------------------------------------------
 
 
-def require_trust(path: str, content: bytes, lines: Sequence[str]) -> None:
-    """Returns if the user has trusted this content (`asked`) at this path, or does so now on the terminal.
+def require_trust(location: Location, content: bytes, lines: Sequence[str]) -> None:
+    """Returns if the user has trusted this content (`asked`) at this place, or does so now on the terminal.
     Raises `ConfigError`.
     """
-    file = TrustFile(trust_path(os.environ))
+    file, path = TrustFile(trust_path(os.environ)), location.path
     if file.vouches(trusted_as(path), content):
         return
     name = one_line(shown_path(path), MAX_LINE)
@@ -79,7 +79,7 @@ def require_trust(path: str, content: bytes, lines: Sequence[str]) -> None:
         warn(f"{name} was found, not named, and asks for more than reading its own folder:", bullets(lines))
         print("Trust it as it is now? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() in ("y", "yes"):
-            file.record({trusted_as(path): digest_of(content)})
+            file.record({trusted_as(path): digest_of(content), **_script_digests(location)})
             return
     excess = len(lines) - SHOWN_REQUESTS
     summary = "; ".join(map(one_line, lines[:SHOWN_REQUESTS])) + (
@@ -119,20 +119,39 @@ def requests_of(location: Location) -> Requests:
     return Requests(file.path, location.chosen, digest, requests(file.tables, file.root))
 
 
+def scripts_of(location: Location, digests: Mapping[str, str]) -> Sequence[ProjectScript]:
+    """The scripts that are trusted together with the configuration there: none where the user chose it, or
+    where it cannot be read.
+    """
+    if location.chosen:
+        return []
+    try:
+        return configured_scripts(read_config(location.path).config(os.environ, chosen=False), digests)
+    except ConfigError:
+        return []  # whoever loads it says why
+
+
+def _script_digests(location: Location) -> dict[str, str]:
+    return {script.path: script.digest for script in scripts_of(location, {})}
+
+
 def trust_as_written(path: str) -> list[str]:
-    """Trusts a configuration that ctx has just written for the user; what it asks for."""
-    written = requests_of(Location(path, False))
+    """Trusts a configuration that ctx has just written for the user, and its scripts; what it asks for."""
+    location = Location(path, False)
+    written = requests_of(location)
     if written.lines:
-        TrustFile(trust_path(os.environ)).record({trusted_as(path): written.digest})
+        changes = {trusted_as(path): written.digest, **_script_digests(location)}
+        TrustFile(trust_path(os.environ)).record(changes)
     return written.lines
 
 
 @contextmanager
 def keep_trust(path: str) -> Iterator[None]:
     """For a block that changes the configuration for the user: it stays as trusted as it was."""
+    file = TrustFile(trust_path(os.environ))
     before = requests_of(Location(path, False))
-    digests = TrustFile(trust_path(os.environ)).digests()
-    trusted = not before.lines or digests.get(trusted_as(path)) == before.digest
+    trusted = not before.lines or file.digests().get(trusted_as(path)) == before.digest
     yield
-    if trusted:
-        trust_as_written(path)
+    after = requests_of(Location(path, False))
+    if trusted and after.lines:
+        file.record({trusted_as(path): after.digest})

@@ -14,7 +14,7 @@ from ctx.cli.configuration import configuration
 from ctx.cli.edits import file_at
 from ctx.cli.options import Parser, action, actions_of, describe
 from ctx.cli.output import bars, log_to_stderr, plain, print_json, prose, table, tell, warn
-from ctx.config.settings import SHIPPED_PACKS, Script
+from ctx.config.settings import REGISTRY_PREFIX, SHIPPED_PACKS, Script
 from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.models import JSON, Caller
@@ -176,7 +176,9 @@ def _script(workspace: Workspace, args: Namespace, kind: str, timeout_s: float =
         name = os.path.splitext(os.path.basename(path))[0]
         script = ScriptFile(name, os.path.abspath(path), timeout_s=timeout_s)
     else:
-        script = script_file(entry, workspace.config.root)
+        script = script_file(entry, workspace.config)
+        if not entry.path.startswith(REGISTRY_PREFIX):
+            script = script._replace(vouched_by=None)  # the user named it in the command
         if script.calls:
             workspace.load_extensions()  # the tools that it may call
         if args.source is not None:

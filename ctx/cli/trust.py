@@ -1,9 +1,11 @@
-"""`ctx trust`: trust a configuration that asks for more than its own folder, and scripts of the project."""
+"""`ctx trust`: trust a configuration that asks for more than reading its own folder, with its scripts, and
+the scripts of the project's `.ctx` folder.
+"""
 
 import os
 from argparse import Namespace
 
-from ctx.cli.configuration import Requests, bullets, project_location, requests_of
+from ctx.cli.configuration import Requests, bullets, project_location, requests_of, scripts_of
 from ctx.cli.options import Parser, describe
 from ctx.cli.output import table, tell
 from ctx.config.find import project_root, trusted_as
@@ -18,8 +20,8 @@ HEADERS = ("KIND", "NAME", "STATE", "SHA-256")
 def add_options(command: str, options: Parser) -> None:
     describe(
         options,
-        "Trust this project's configuration, if it asks for more than reading its own folder, and the\n"
-        "scripts of its .ctx folder. Look at them first: each is trusted by its hash.",
+        "Trust this project's configuration, if it asks for more than reading its own folder, the scripts\n"
+        "that it names, and those of the .ctx folder. Look at them first: each is trusted by its hash.",
         "ctx trust --list",
         "ctx trust ctx.toml",
         json=True,
@@ -43,15 +45,20 @@ def run(command: str, args: Namespace) -> int:
     file = TrustFile(trust_path(os.environ))
     digests = file.digests()
     configured = requests_of(location)
-    scripts = project_scripts(project_root(location.path), digests)
+    pinned = scripts_of(location, digests)
+    scripts = [*pinned, *project_scripts(project_root(location.path), digests)]
     unknown = set(args.names) - {script.name for script in scripts} - {configured.name}
     if unknown:
         raise BadRequest(
             f"nothing called {', '.join(sorted(unknown))} in .ctx/tools or .ctx/agents, "
             f"and the configuration is {configured.name}"
         )
-    picked = [script for script in scripts if not args.names or script.name in args.names]
     included = not args.names or configured.name in args.names
+    picked = [
+        script
+        for script in scripts
+        if not args.names or script.name in args.names or (included and script in pinned)
+    ]
     trusted = digests.get(trusted_as(configured.path)) == configured.digest
     if included and configured.lines and not args.json:
         print(f"{one_line(configured.name)} asks for more than reading its own folder:")
@@ -82,7 +89,7 @@ def run(command: str, args: Namespace) -> int:
             for script in picked
         ],
     }
-    notes = [] if picked else ["This project's .ctx folder holds no scripts."]
+    notes = [] if picked else ["This project has no scripts."]
     return tell(args.json, reply, table(rows, HEADERS), *notes)
 
 

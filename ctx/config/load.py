@@ -61,6 +61,8 @@ class Config:
     """
 
     path: str | None
+    chosen: bool
+    """Whether the user named the file. The scripts of one that was found are held to their hashes."""
     root: str
     db: settings.Db
     store: settings.Store
@@ -177,6 +179,7 @@ def parse_config(
     named = {name: tuple(reader.named_sections(groups, name)) for name in NAMED_SECTIONS}
     config = Config(
         path=path,
+        chosen=chosen,
         root=base,
         filesystems=named["connectors.filesystem"],
         gits=named["connectors.git"],

@@ -64,7 +64,6 @@ _WORDS = {
 _WHOLE = ("memory.llm", "connectors.s3", "script")
 _ONLY_OUTSIDE = {  # a path asks only outside the project, or in a folder of these names
     "db.path": (".git",),
-    "memory.path": (".git",),
     "index.ca_file": (".git",),
     "connectors.filesystem.root": CLOSED,
 }

@@ -1,8 +1,8 @@
 """What the user has trusted: texts, by path and hash (`ctx trust`).
 
-A repository can bring scripts in a `.ctx/` folder along, and a configuration that asks for more than reading
-its own folder. Nothing of that counts because somebody changed into the folder: the hash of each text is
-recorded in the user's own files, outside the project, and a text that changes has to be trusted again.
+A repository can bring scripts, and a configuration that asks for more than reading its own folder. Neither
+counts until the user trusts it. The hash of each text is recorded in the user's own files, outside the
+project, and a text that changes has to be trusted again.
 """
 
 import hashlib
@@ -12,17 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ctx import file_writing, files
+from ctx.config.load import Config
+from ctx.config.settings import REGISTRY_PREFIX
 from ctx.errors import ConfigError, ToolError
 
 FOLDERS = {"tools": "tool", "agents": "agent"}
 
 
 class NotTrusted(ToolError):
-    """A script of a project's `.ctx/` folder, or of a registry, whose text nobody has trusted."""
+    """A script of a project or of a registry whose text the user has not trusted."""
 
 
 class Voucher(Protocol):
-    """Who knows whether a script may run. `mend` ends the message where its file is not there."""
+    """Knows whether a script may run. `mend` ends the message where its file is not there."""
 
     @property
     def mend(self) -> str: ...
@@ -39,11 +41,11 @@ class Voucher(Protocol):
 
 
 class ProjectScript(NamedTuple):
-    """A script of a project's `.ctx/` folder."""
+    """A script of a project's `.ctx/` folder, or one that its configuration names."""
 
-    kind: str  # tool | agent
+    kind: str  # tool | agent | connector
     name: str
-    path: str
+    path: str  # in the list of what is trusted
     digest: str
     trusted: bool
 
@@ -101,6 +103,29 @@ class TrustFile:
             ) from error
 
 
+class PinnedScripts(TrustFile):
+    """Vouches for the scripts of a configuration that was found: each runs as it was when the user trusted it
+    with the configuration.
+    """
+
+    def __init__(self, path: str, config: Config) -> None:
+        super().__init__(path)
+        self._root = config.root
+        self._command = f"ctx trust {os.path.relpath(config.path or '', config.root)}"
+
+    def refusal(self, path: str, text: bytes, where: str) -> str | None:
+        digest = self.digests().get(_script_key(path, self._root))
+        if digest == digest_of(text):
+            return None
+        reason = "is not trusted yet" if digest is None else "has changed since you trusted it"
+        return f"{where} {reason} and does not run; look at it, then `{self._command}`"
+
+
+def pins_of(config: Config, environ: Mapping[str, str]) -> PinnedScripts | None:
+    """What vouches for the scripts of this configuration; None where the user chose it."""
+    return None if config.chosen else PinnedScripts(trust_path(environ), config)
+
+
 def trust_path(environ: Mapping[str, str]) -> str:
     """Where the user's trust is kept."""
     return os.path.join(files.state_folder(environ), "trusted.json")
@@ -137,12 +162,57 @@ def project_files(root: str) -> Iterator[tuple[str, str, str]]:
 
 def project_scripts(root: str, trusted: Mapping[str, str]) -> Sequence[ProjectScript]:
     """A project's own scripts, by kind and name, and whether their text is the one that was trusted."""
-    scripts = []
-    for kind, name, path in project_files(root):
-        try:
-            with open(path, "rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError:
-            continue  # it went meanwhile
-        scripts.append(ProjectScript(kind, name, path, digest, trusted.get(path) == digest))
-    return scripts
+    return [
+        ProjectScript(kind, name, path, digest, trusted.get(path) == digest)
+        for kind, name, path in project_files(root)
+        if (digest := _digest_of_file(path)) is not None
+    ]
+
+
+def configured_scripts(config: Config, trusted: Mapping[str, str]) -> Sequence[ProjectScript]:
+    """The scripts that a configuration names and those in its `tools_dir`, and whether their text is the one
+    that was trusted. Those of registries have their own record.
+    """
+    groups = {
+        "connector": config.script_connectors,
+        "tool": config.script_tools,
+        "agent": config.script_agents,
+    }
+    named = [(kind, script.name, script.path) for kind, group in groups.items() for script in group]
+    named += [("tool", name, path) for name, path in scripts_in(config.lua.tools_dir)]
+    return [
+        ProjectScript(kind, name, key, digest, trusted.get(key) == digest)
+        for kind, name, path in named
+        if not path.startswith(REGISTRY_PREFIX)
+        and (digest := _digest_of_file(path)) is not None
+        and (key := _script_key(path, config.root))
+    ]
+
+
+def scripts_in(folder: str | None) -> list[tuple[str, str]]:
+    """(name, path) of the scripts in a folder, by name; none where it is not there (any more)."""
+    try:
+        entries = sorted(os.listdir(folder)) if folder is not None else []
+    except OSError:
+        return []
+    return [
+        (entry.removesuffix(".lua"), os.path.join(folder or "", entry))
+        for entry in entries
+        if entry.endswith(".lua") and not entry.startswith(".")
+    ]
+
+
+def _script_key(path: str, root: str) -> str:
+    """A script's name in the list of what is trusted: like `trusted_as`, links resolved up to the project."""
+    return os.path.normpath(os.path.join(os.path.realpath(root), os.path.relpath(path, root)))
+
+
+def _digest_of_file(path: str) -> str | None:
+    """None where there is no file (any more)."""
+    if files.irregular(path):
+        return None
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from ctx.config.trust_file import FOLDERS, NotTrusted, TrustFile, project_files
+from ctx.config.trust_file import FOLDERS, NotTrusted, TrustFile, Voucher, project_files, scripts_in
 from ctx.errors import Busy, ConfigError, CtxError, ScriptTimeout, ToolError
 from ctx.scripts.scripts import LOAD_S, Runner, ScriptFile, load_agent, load_tool
 from ctx.text.strings import did_you_mean, one_line
@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 _LOADED_AT_ONCE = 8  # scripts, where one hung
 _PATIENCE_S = 2 * LOAD_S  # for all the others then: a start must not wait for each of hundreds that hang
+RETRIES_S = (5.0, 30.0, 120.0)  # after a load that timed out, as on a busy machine; later at each call
 POLL_S = 0.5  # how soon a file that came or went counts, and an edit where nobody calls the tool meanwhile
 
 
@@ -71,6 +72,21 @@ class _Loaded:
         self.stamp: tuple[int, ...] | None = None
         self.serving = False
         self.error: str | None = None
+        self.timeouts = 0  # of loading this version, one after the other
+        self.tried_s = 0.0
+
+    def due(self, called_s: float | None) -> bool:
+        """Whether a version whose load timed out is to be loaded again: for a call that came at `called_s`,
+        unless another call has tried since, else after a while.
+        """
+        if not self.timeouts:
+            return False
+        if called_s is not None:
+            return not self.serving and self.tried_s < called_s
+        return (
+            self.timeouts <= len(RETRIES_S)
+            and time.monotonic() >= self.tried_s + RETRIES_S[self.timeouts - 1]
+        )
 
     @property
     def status(self) -> ScriptStatus:
@@ -104,6 +120,7 @@ class Scripts:
         agents: Sequence[ScriptFile],
         *,
         tools_dir: str | None,
+        pins: Voucher | None,
         project: str,
         trust: TrustFile,
         user: str | None,
@@ -113,8 +130,8 @@ class Scripts:
 
         Raises `ConfigError` where there is no `tools_dir`; what is wrong with a script is its own failure.
 
-        The scripts of `project`'s `.ctx/` folder run where `trust` vouches for their text. `user` is the
-        user's own folder, with `tools` and `agents` in it; `registries` gives what registries bring.
+        `pins` vouches for the scripts in `tools_dir`, `trust` for those of `project`'s `.ctx/` folder. `user`
+        is the user's own folder, with `tools` and `agents` in it; `registries` gives what registries bring.
         """
         if tools_dir is not None and not os.path.isdir(tools_dir):
             raise ConfigError(f"[lua] tools_dir: no such folder: {tools_dir}")
@@ -124,7 +141,7 @@ class Scripts:
         ]
         # As the file system knows them.
         self._named_files = {os.path.realpath(candidate.script.path) for candidate in self._named}
-        self._folder, self._project, self._trust = tools_dir, project, trust
+        self._folder, self._pins, self._project, self._trust = tools_dir, pins, project, trust
         self._user, self._registries = user, registries
         self.refresh()
         self._toolbox.before_use(lambda name: self._look_at("tool", name))
@@ -184,7 +201,7 @@ class Scripts:
         # Those of the tools folder, but for those that the configuration names with settings of their own.
         for script in _scripts_of(self._folder, os.path.basename(self._folder or "")):
             if os.path.realpath(script.path) not in self._named_files:
-                yield Candidate("tool", script)
+                yield Candidate("tool", script._replace(vouched_by=self._pins))
         yield from self._in_project()
         if self._user is not None:
             yield from _of_user(self._user)
@@ -278,7 +295,7 @@ class Scripts:
     def _look_at(self, kind: str, name: str) -> None:
         entry = self._entries.get((kind, name))
         if entry is not None:
-            self._look(entry)
+            self._look(entry, time.monotonic())
 
     def _look_until(self, entry: _Loaded, ends_s: float) -> None:
         """Looks at the script, or puts it off to the next round or its first call where it is too late."""
@@ -289,15 +306,15 @@ class Scripts:
             self._registry(entry.kind).add_failed(entry.script.name, ToolError(entry.error))
             logger.warning("%s put off name=%s reason=%s", entry.kind, entry.script.name, entry.error)
 
-    def _look(self, entry: _Loaded) -> bool:
-        """Loads the script if its file is not what was loaded last; whether it took all the time it had for
-        that.
+    def _look(self, entry: _Loaded, called_s: float | None = None) -> bool:
+        """Loads the script if its file is not what was loaded last, or if that timed out and it is time to
+        try again; whether it timed out now. `called_s`: when it was called, None in the background.
         """
-        if entry.stamp is not None and entry.script.stamp() == entry.stamp:
+        if entry.stamp is not None and entry.script.stamp() == entry.stamp and not entry.due(called_s):
             return False
         with entry.lock:
             stamp = entry.script.stamp()
-            if entry.stamp is not None and stamp == entry.stamp:
+            if entry.stamp is not None and stamp == entry.stamp and not entry.due(called_s):
                 return False  # another caller has just loaded it
             if stamp is None and entry.error is not None:
                 return False  # gone, and said so already
@@ -305,8 +322,11 @@ class Scripts:
                 failure = self._try(entry)
             except Busy:
                 return False  # says nothing of the script; the next look tries again
+            timed_out = isinstance(failure, ScriptTimeout)
+            entry.timeouts = (entry.timeouts if stamp == entry.stamp else 0) + 1 if timed_out else 0
+            entry.tried_s = time.monotonic()
             entry.stamp = stamp  # of before it was read: an edit meanwhile is seen by the next look
-            return isinstance(failure, ScriptTimeout)
+            return timed_out
 
     def _try(self, entry: _Loaded) -> CtxError | None:
         """Loads the script, and notes the outcome; why it does not load. Raises `Busy`."""
@@ -335,15 +355,19 @@ class Scripts:
 
     def _refuse(self, entry: _Loaded, error: CtxError) -> None:
         name = entry.script.name
-        entry.error = error.message
+        timed_out = isinstance(error, ScriptTimeout)
+        entry.error = f"{error.message} while it was loaded" if timed_out else error.message
         if isinstance(error, NotTrusted) and entry.serving:
             # The user took the trust back, or somebody changed the text: what was loaded stops as well.
             entry.serving = False
             self._registry(entry.kind).remove(name)
         if not entry.serving:
             # A configuration mistake inside the script is the script's failure: the call says so.
-            timed_out = isinstance(error, ScriptTimeout)
-            reply = error if timed_out else ToolError(f"{entry.kind} '{name}' did not load: {error.message}")
+            reply = (
+                ScriptTimeout(f"{entry.error}; the next call tries again")
+                if timed_out
+                else ToolError(f"{entry.kind} '{name}' did not load: {entry.error}")
+            )
             self._registry(entry.kind).add_failed(name, reply)
         remark = "; the last version that worked stays" if entry.serving else ""
         level = logging.WARNING if isinstance(error, NotTrusted) else logging.ERROR
@@ -353,7 +377,7 @@ class Scripts:
             entry.kind,
             name,
             entry.script.where,
-            error.message,
+            entry.error,
             remark,
         )
 
@@ -366,16 +390,8 @@ def _of_user(folder: str) -> Iterator[Candidate]:
 
 def _scripts_of(folder: str | None, shown: str) -> list[ScriptFile]:
     """The scripts of a folder by name, that folder called `shown`; none where it is not there (any more)."""
-    try:
-        names = sorted(os.listdir(folder)) if folder is not None else []
-    except OSError:
-        return []
     return [
-        ScriptFile(
-            name.removesuffix(".lua"), os.path.join(folder or "", name), shown=f"{shown}/{name}", named=False
-        )
-        for name in names
-        if name.endswith(".lua") and not name.startswith(".")
+        ScriptFile(name, path, shown=f"{shown}/{name}.lua", named=False) for name, path in scripts_in(folder)
     ]
 
 

@@ -9,6 +9,7 @@ from ctx.clock import parse_ms
 from ctx.config import Config
 from ctx.config.settings import REGISTRY_PREFIX, S3, Filesystem, Git, Script, Web
 from ctx.config.trust import CLOSED, inside
+from ctx.config.trust_file import pins_of
 from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
 from ctx.connectors.filesystem import FilesystemConnector
 from ctx.connectors.git import GitConnector
@@ -27,7 +28,7 @@ def configured_connectors(config: Config, runner: "Callable[[], Runner]") -> "li
         *_repositories(config.gits),
         *_sites(config.webs, config.folder),
         *_buckets(config.buckets),
-        *_scripts(config.script_connectors, config.root, runner),
+        *_scripts(config, runner),
     ]
 
 
@@ -43,8 +44,8 @@ def intervals_s(config: Config) -> dict[str, float]:
     return by_source
 
 
-def script_file(script: Script, root: str) -> "ScriptFile":
-    """A configured script for `ctx.extensions`. Messages name its file from the project's root."""
+def script_file(script: Script, config: Config) -> "ScriptFile":
+    """A script that the configuration names. Messages name its file from the project's root."""
     from ctx.scripts.scripts import ScriptFile
 
     settings = {name: getattr(script, name) for name in _SETTINGS}
@@ -54,9 +55,11 @@ def script_file(script: Script, root: str) -> "ScriptFile":
 
         shelf = shelf_of(os.environ)
         return shelf.script_file(script.path, script.name)._replace(**settings, named=True)
-    relative = os.path.relpath(script.path, root)
+    relative = os.path.relpath(script.path, config.root)
     label = os.path.basename(script.path) if relative.startswith("..") else relative
-    return ScriptFile(script.name, script.path, **settings, shown=label)
+    return ScriptFile(
+        script.name, script.path, **settings, shown=label, vouched_by=pins_of(config, os.environ)
+    )
 
 
 def _folders(folders: Sequence[Filesystem], config_path: str | None, project: str) -> "Iterator[Connector]":
@@ -138,11 +141,11 @@ def _buckets(buckets: Sequence[S3]) -> "Iterator[Connector]":
         )
 
 
-def _scripts(scripts: Sequence[Script], root: str, runner: "Callable[[], Runner]") -> "Iterator[Connector]":
-    for script in scripts:
+def _scripts(config: Config, runner: "Callable[[], Runner]") -> "Iterator[Connector]":
+    for script in config.script_connectors:
         from ctx.scripts.scripts import ScriptConnector
 
-        yield ScriptConnector(script_file(script, root), runner)
+        yield ScriptConnector(script_file(script, config), runner)
 
 
 def _included(globs: Sequence[str] | None) -> Sequence[str]:

@@ -117,6 +117,50 @@ def test_trust_shows_what_is_asked_for_then_records_it_until_the_bytes_change(cl
     refused(clone.ctx("tool", "list"))
 
 
+@pytest.mark.parametrize("named", ["script", "folder", "source"])
+def test_a_script_that_changes_after_its_configuration_was_trusted_does_not_run(
+    clone: Clone, named: str
+) -> None:
+    text = {
+        "script": ASKING,
+        "folder": '[lua]\ntools_dir = "./tools"\n',
+        "source": '[embedding]\nprovider = "disabled"\n[connectors.script.s]\npath = "./tools/s.lua"\n',
+    }[named]
+    clone.config.write_text(text)
+    script = clone.folder / "tools" / ("s.lua" if named == "source" else "deploy.lua")
+    source = (
+        'connector = {} function connector.scan() return {{ source_id = "a", body = "%s" }} end'
+        if named == "source"
+        else 'tool = {} function tool.execute() return "%s" end'
+    )
+    use = ("index",) if named == "source" else ("tool", "call", "deploy")
+    script.write_text(source % "v1")
+    trusting = clone.json("trust", "ctx.toml")
+    assert [entry["trusted"] for entry in trusting["scripts"]] == [True]
+    assert clone.ctx(*use).returncode == 0
+    script.write_text(source % "pulled")
+    changed = clone.ctx(*use)
+    assert changed.returncode != 0
+    assert f"tools/{script.name} has changed since you trusted it" in changed.stdout + changed.stderr
+    assert "`ctx trust ctx.toml`" in changed.stdout + changed.stderr
+    assert clone.json("trust", "--list")["scripts"][0]["trusted"] is False
+    (clone.folder / "more").mkdir()
+    assert clone.ctx("add", "more", "--no-index").returncode == 0
+    assert clone.ctx(*use).returncode != 0  # a change of the configuration by ctx trusts no script
+    assert clone.ctx(*use, "--config", "ctx.toml").returncode == 0  # naming the file is the user's word
+    assert clone.ctx("trust", "ctx.toml").returncode == 0
+    assert clone.ctx(*use).returncode == 0
+
+
+def test_a_script_that_comes_into_a_trusted_tools_dir_does_not_run(clone: Clone) -> None:
+    clone.config.write_text('[lua]\ntools_dir = "./tools"\n')
+    assert clone.ctx("trust", "ctx.toml").returncode == 0
+    (clone.folder / "tools" / "pulled.lua").write_text(SCRIPT)
+    run = clone.ctx("tool", "call", "pulled")
+    assert run.returncode != 0
+    assert "tools/pulled.lua is not trusted yet and does not run" in run.stderr
+
+
 def test_the_same_bytes_elsewhere_are_not_trusted(clone: Clone) -> None:
     assert clone.ctx("trust").returncode == 0
     copy = clone.folder.parent / "copy"

@@ -30,7 +30,7 @@ def complaint(folder: Path, text: str, environ: dict[str, str] | None = None) ->
 
 def test_an_empty_file_is_a_whole_configuration(tmp_path: Path) -> None:
     config = loaded(tmp_path, "")
-    assert replace(config, path=None) == default_config(str(tmp_path))
+    assert replace(config, path=None, chosen=False) == default_config(str(tmp_path))
     assert config.db.path == str(tmp_path / ".ctx" / "ctx.db")
     assert config.server.bind == "127.0.0.1:7331"
 

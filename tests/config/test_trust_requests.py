@@ -49,6 +49,10 @@ HOSTILE = {
     "database-outside": ('[db]\npath = "../other/ctx.db"', "keeps its database at ../other/ctx.db"),
     "database-in-git": ('[db]\npath = ".git/hooks/ctx.db"', "keeps its database at .git/hooks/ctx.db"),
     "database-through-a-link": ('[db]\npath = "link/ctx.db"', "keeps its database at link/ctx.db"),
+    "memories-in-the-project": (
+        '[memory]\npath = "./memories.db"',
+        "keeps memories and keys at ./memories.db",
+    ),
     "git-cache": ('[connectors.git]\nurl = "https://x.example/a"\ncache_dir = "./c"', "keeps copies"),
     "git-submodules": (
         '[connectors.git]\nurl = "https://x.example/a"\nsubmodules = true',

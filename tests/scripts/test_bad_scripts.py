@@ -3,10 +3,15 @@
 from pathlib import Path
 
 import pytest
-from script_kit import answering, opened, said
+from kit import workspace
+from script_kit import answering, configured, opened, said
 
-from ctx.errors import ToolError
+from ctx.config.trust_file import TrustFile
+from ctx.errors import ScriptTimeout, ToolError
 from ctx.models import Caller
+from ctx.scripts import loader
+from ctx.scripts.loader import Scripts
+from ctx.scripts.scripts import Runner, ScriptFile
 from ctx.text.strings import one_line
 
 CALLER = Caller("cli")
@@ -78,3 +83,45 @@ def test_no_malformed_script_takes_another_along(
         space.scripts.refresh()
         assert said(space, "zznew") == "later"
         assert "did not load" not in caplog.text  # each failure is told once, and not with every look
+
+
+def test_a_script_whose_load_timed_out_is_tried_again_later_and_when_it_is_called(
+    tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tools / "slow.lua").write_text(answering("late"))
+    with workspace(configured(tmp_path, "")) as space:
+        loads = []
+
+        def busy_machine() -> Runner:
+            loads.append(1)
+            if len(loads) % 3:
+                raise ScriptTimeout("tool 'slow' timed out after 1 s")
+            return space.runner()
+
+        def loaded() -> Scripts:
+            scripts = Scripts(busy_machine, space.toolbox, space.agents)
+            scripts.load(
+                [ScriptFile("slow", str(tools / "slow.lua"))],
+                [],
+                tools_dir=None,
+                pins=None,
+                project=str(tmp_path),
+                trust=TrustFile(str(tmp_path / "trusted.json")),
+                user=None,
+                registries=list,
+            )
+            return scripts
+
+        scripts = loaded()
+        scripts.refresh()
+        assert len(loads) == 1  # not at every look
+        with pytest.raises(ScriptTimeout, match="while it was loaded; the next call tries again"):
+            said(space, "slow")
+        assert said(space, "slow") == "late"
+        assert len(loads) == 3
+        space.toolbox.remove("slow")
+        scripts = loaded()
+        monkeypatch.setattr(loader, "RETRIES_S", (0.0, 0.0))
+        scripts.refresh()
+        scripts.refresh()
+        assert "slow" in [tool.name for tool in space.toolbox.list()]  # without a call
