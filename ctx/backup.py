@@ -451,7 +451,7 @@ def _put_in_place(
         except FileExistsError:
             pass
         else:
-            file_writing.sync_folder(folder)
+            file_writing.sync(folder)
             return
     if not replace:
         raise BadRequest(_IS_THERE)

@@ -80,14 +80,14 @@ class Project:
     def root_commits(self, *revisions: str) -> list[str]:
         """The first commits of its repository; none without one, and in a shallow clone."""
         top = files.work_tree(self.here)
-        if top is None or _git(top, "rev-parse", "--is-shallow-repository") != "false":
+        if top is None or git_reply(top, "rev-parse", "--is-shallow-repository") != "false":
             return []
-        return sorted((_git(top, "rev-list", "--max-parents=0", "HEAD", *revisions) or "").split())
+        return sorted((git_reply(top, "rev-list", "--max-parents=0", "HEAD", *revisions) or "").split())
 
     def remote(self) -> str | None:
         """A hash of the address that its repository came from, which may hold a password."""
         top = files.work_tree(self.here)
-        url = _git(top, "config", "--get", "remote.origin.url") if top else None
+        url = git_reply(top, "config", "--get", "remote.origin.url") if top else None
         return hashlib.sha256(url.encode()).hexdigest()[:16] if url else None
 
     def owns(self, record: Record) -> bool:
@@ -345,7 +345,7 @@ def _first_line(path: str) -> str:
     return files.read_file(path, most=8192).decode("utf-8", "surrogateescape").split("\n", 1)[0]
 
 
-def _git(top: str, *arguments: str) -> str | None:
+def git_reply(top: str, *arguments: str) -> str | None:
     """What git says, with nothing run that the repository's configuration names; None where it fails."""
     settings = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}

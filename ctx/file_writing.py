@@ -94,8 +94,8 @@ def free_bytes(path: str) -> int:
     return disk.f_bavail * disk.f_frsize
 
 
-def sync_folder(path: str) -> None:
-    """Makes the names in a folder durable. Raises `OSError`."""
+def sync(path: str) -> None:
+    """Makes the content of a file, or the names in a folder, durable. Raises `OSError`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -18,7 +18,6 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PATIENT = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe without a reader would keep `open` waiting
 _WRITING = os.O_WRONLY | os.O_RDWR
 _PRIVATE, _OTHERS = 0o600, 0o077
-_CACHE_SLOTS = 64  # files of a kind at most
 
 _LINK = "`%s` is a link, and ctx follows none there: remove it"
 _NO_FILE = "`%s` is not a file: remove it, or name another path"
@@ -176,34 +175,6 @@ def cache_folder(environ: Mapping[str, str]) -> str | None:
         os.path.join(environ["HOME"], ".cache") if environ.get("HOME") else ""
     )
     return os.path.join(caches, "ctx") if os.path.isabs(caches) else None
-
-
-def cache_slot(kind: str, path: str, environ: Mapping[str, str]) -> str | None:
-    """Where what follows from the file or folder at `path` is kept: one of 64 files of a kind, since the
-    folder must not grow with projects. None where the user has no folder for such things.
-    """
-    folder = cache_folder(environ)
-    if folder is None:
-        return None
-    number = checksum(os.fsencode(os.path.abspath(path))) % _CACHE_SLOTS
-    return os.path.join(folder, f"{kind}-{number:02d}")
-
-
-def read_private(path: str, most: int) -> bytes | None:
-    """All of a file of at most `most` bytes that is the user's alone; None where there is no such file."""
-    try:
-        descriptor = open_file(path, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        status = os.fstat(descriptor)
-        if status.st_uid != os.geteuid() or status.st_mode & _OTHERS or status.st_size > most:
-            return None
-        return os.read(descriptor, status.st_size)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
 
 
 def sqlite_address(path: str, option: str) -> str:

@@ -81,7 +81,7 @@ def _copy(memory: str) -> bool:
             if os.path.exists(newer):
                 os.replace(newer, older)
     os.replace(made, first)
-    file_writing.sync_folder(os.path.dirname(memory))
+    file_writing.sync(os.path.dirname(memory))
     return True
 
 

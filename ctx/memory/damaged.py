@@ -12,7 +12,7 @@ from ctx.memory.columns import Memory
 from ctx.memory.reader import COLUMN_NAMES, memory_of
 from ctx.memory.schema import bring_up_to_date
 from ctx.models import JSON
-from ctx.store.schema import discard_copy, passing_connection
+from ctx.store.schema import begin_copy, discard_copy, passing_connection
 
 _SCRATCH = ".salvaging"
 _TABLE_LEAF = b"\x0d"  # how a page with rows of a table begins
@@ -74,9 +74,7 @@ def _of(no: int, rows: list[Row]) -> list[str]:
 def _scratch(memory: str) -> str:
     """A copy of the damaged file and its log, which may be written to; empty where there is none."""
     path = memory + _SCRATCH
-    discard_copy(path)
-    folder = os.path.dirname(memory)
-    os.close(files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, beneath=folder))
+    begin_copy(path)
     for suffix in ("", "-wal"):
         if os.path.isfile(memory + suffix):
             shutil.copyfile(memory + suffix, path + suffix)

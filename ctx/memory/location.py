@@ -17,7 +17,7 @@ from ctx.errors import BadRequest, ConfigError, StoreError
 from ctx.indexing.model_switch import notes_path
 from ctx.memory import split
 from ctx.memory.ledger import Ledger
-from ctx.memory.rows import SqliteRows, counts_of
+from ctx.memory.rows import SqliteRows, counts_of, stored_counts
 from ctx.memory.salvage import check_unused, finish
 from ctx.store.schema import Connection, connect, discard_copy, is_damage, translating
 from ctx.text.strings import counted
@@ -153,10 +153,7 @@ def adopt_other(config: Config, environ: Mapping[str, str], name: str) -> int:
 
 def count_memories(memory: str) -> int:
     """How many memories a file holds."""
-    if not os.path.isfile(memory):
-        return 0
-    with closing(SqliteRows(memory)) as rows, rows.view() as engine:
-        return int(engine.connection.execute("SELECT count(*) FROM memories").fetchone()[0])
+    return stored_counts(memory)[0] if os.path.isfile(memory) else 0
 
 
 def _discard_empty(place: Place) -> None:

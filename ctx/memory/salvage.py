@@ -11,7 +11,7 @@ import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
-from ctx import file_writing, files
+from ctx import file_writing
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest, Busy, StoreError
 from ctx.memory.copies import copies, is_sound
@@ -93,8 +93,7 @@ def check_unused(memory: str) -> None:
 def _restore(memory: str) -> Salvage:
     expected = Ledger(memory).read() or Count()
     building = memory + _RESTORING
-    for path in (building, f"{building}.unfinished"):
-        discard_copy(path)
+    discard_copy(building)
     copy = next(filter(is_sound, copies(memory)), None)
     if copy is not None:
         with closing(connect(copy, read_only=True)) as connection:
@@ -113,8 +112,7 @@ def _restore(memory: str) -> Salvage:
     os.unlink(Ledger(building).path)
     missing = max(0, expected.memories + expected.lost - total)
     made = f"copy of {iso_utc(int(os.stat(copy).st_mtime) * 1000)}" if copy else None
-    with open(files.open_file(building, os.O_RDWR, beneath=os.path.dirname(memory)), "rb") as file:
-        os.fsync(file.fileno())
+    file_writing.sync(building)
     os.replace(building, memory + _RESTORED)  # from here on it is finished, whoever is killed
     aside = _switch(memory)
     return Salvage(made, from_copy, max(0, from_rows), missing, aside)
@@ -134,7 +132,7 @@ def _switch(memory: str) -> str | None:
         if os.path.lexists(memory + suffix):
             os.replace(memory + suffix, aside + suffix)
     os.replace(memory + _RESTORED, memory)
-    file_writing.sync_folder(os.path.dirname(memory))
+    file_writing.sync(os.path.dirname(memory))
     Ledger(memory).reset(*stored_counts(memory))
     return aside if os.path.lexists(aside) else None
 

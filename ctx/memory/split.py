@@ -5,19 +5,21 @@ transaction that began before the copy: a process of an earlier version that sti
 that is then lost. Whoever is killed in between leaves a marker, and the next start finishes or begins again.
 """
 
-import hashlib
 import logging
 import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import zip_longest
 
 from ctx import file_writing, files
+from ctx.data_folder import KEYS, git_reply
 from ctx.errors import StoreError
-from ctx.store.folder import check_untracked
 from ctx.store.schema import (
     APPLICATION_ID,
+    COMPANIONS,
+    begin_copy,
     connect,
     discard_copy,
     holds_statements,
@@ -102,7 +104,7 @@ def take_over(catalog: str, keys: str, memory: str, refusal: Known, *, leave: bo
 
 def divide(catalog: str, memory: str) -> None:
     """Splits a store of an earlier version that nobody else has open. Raises `StoreError`, `OSError`."""
-    _create(memory)
+    begin_copy(memory)
     with (
         closing(sqlite3.connect(catalog, isolation_level=None)) as old,
         closing(sqlite3.connect(memory, isolation_level=None)) as new,
@@ -123,15 +125,25 @@ def unasked(catalog: str, known: bool) -> str | None:
     folder = os.path.dirname(catalog)
     if os.path.islink(folder):
         return "its folder is a link"
-    try:
-        check_untracked(catalog)
-    except StoreError:
+    if _is_tracked(catalog):
         return "git tracks it, so it may be somebody else's"
     if os.stat(catalog if os.path.exists(catalog) else folder).st_uid not in (os.geteuid(), 0):
         return "it belongs to another user"
     return (
         None if known else "this user has not used it before, so it may have come with a copy or an archive"
     )
+
+
+def _is_tracked(catalog: str) -> bool:
+    """Whether git tracks the catalog or the keys in its folder: they came with a clone, or go with a push."""
+    folder, name = os.path.split(catalog)
+    top = files.work_tree(folder)
+    if top is None:
+        return False
+    inside = os.path.relpath(folder, top)
+    names = [*(name + suffix for suffix in ("", *COMPANIONS)), KEYS]
+    pathspecs = [f":(literal){os.path.join(inside, part)}" for part in names]
+    return bool(git_reply(top, "ls-files", "-z", "--", *pathspecs))
 
 
 def _move(catalog: str | None, keys: str, memory: str, new_keys: str, *, leave: bool) -> None:
@@ -162,13 +174,9 @@ def _set_keys_aside(keys: str, new_keys: str) -> None:
 def _move_tables(catalog: str, memory: str, *, leave: bool) -> int:
     """Copies the tables to `memory`, and drops them from the catalog; how many rows people would miss."""
     unfinished = memory + _UNFINISHED
-    discard_copy(unfinished)
+    begin_copy(unfinished)
     connection = connect(catalog, read_only=True) if leave else connect(catalog, synchronous="FULL")
     with closing(connection) as old, transaction(old, write=not leave):
-        needed = 3 * os.stat(catalog).st_size // 2
-        if file_writing.free_bytes(os.path.dirname(memory)) < min(needed, _size_of_tables(old) * 3):
-            raise StoreError("the disk has too little room to move the memories: free some, and try again")
-        _create(unfinished)
         with closing(sqlite3.connect(unfinished, isolation_level=None)) as new, translating():
             new.execute("PRAGMA journal_mode = DELETE")
             new.execute("BEGIN")
@@ -177,9 +185,9 @@ def _move_tables(catalog: str, memory: str, *, leave: bool) -> int:
             count = _verify(old, new)
         if not leave:
             _leave_copy(unfinished, catalog)
-        _sync(unfinished)
+        file_writing.sync(unfinished)
         os.replace(unfinished, memory)
-        file_writing.sync_folder(os.path.dirname(memory))
+        file_writing.sync(os.path.dirname(memory))
         if not leave:
             with translating():
                 _drop(old)
@@ -188,35 +196,12 @@ def _move_tables(catalog: str, memory: str, *, leave: bool) -> int:
 
 def _leave_copy(path: str, catalog: str) -> None:
     """For a downgrade: the tables as the earlier version had them, before they are brought up to date."""
-    shutil.copyfile(path, _create(f"{catalog}{MOVED}.unfinished"))
-    _sync(f"{catalog}{MOVED}.unfinished")
-    os.replace(f"{catalog}{MOVED}.unfinished", catalog + MOVED)
-    file_writing.sync_folder(os.path.dirname(catalog))
-
-
-def _create(path: str) -> str:
-    folder = os.path.dirname(path)
-    if os.path.lexists(path):
-        os.unlink(path)
-    os.close(files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, beneath=folder))
-    return path
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _size_of_tables(connection: sqlite3.Connection) -> int:
-    """About how many bytes the memories take, for the check of the disk."""
-    count = sum(
-        int(connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0])
-        for (name,) in _plain_tables(connection)
-    )
-    return (1 << 20) + 2048 * count
+    with (
+        open(path, "rb") as file,
+        file_writing.replacement(catalog + MOVED, beneath=os.path.dirname(catalog)) as descriptor,
+        open(descriptor, "wb", closefd=False) as copy,
+    ):
+        shutil.copyfileobj(file, copy)
 
 
 def _plain_tables(connection: sqlite3.Connection) -> list[tuple[str]]:
@@ -266,26 +251,18 @@ def _verify(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
     [verdict] = new.execute("PRAGMA quick_check(1)").fetchone()
     count = 0
     for (name,) in [*_plain_tables(old), *([("memory_words",)] if _has_words(old) else [])]:
-        rows, digest = _digest(old, name)
-        if verdict != "ok" or (rows, digest) != _digest(new, name):
-            raise StoreError(
-                f"the copy of `{name}` is not equal to what is in the catalog, and nothing was moved: "
-                "run `ctx doctor`"
-            )
-        count += rows if name in _ROWS else 0
+        for row, copied in zip_longest(_in_order(old, name), _in_order(new, name)):
+            if verdict != "ok" or row != copied:
+                raise StoreError(
+                    f"the copy of `{name}` is not equal to what is in the catalog, and nothing was moved: "
+                    "run `ctx doctor`"
+                )
+            count += name in _ROWS
     return count
 
 
-def _digest(connection: sqlite3.Connection, name: str) -> tuple[int, str]:
+def _in_order(connection: sqlite3.Connection, name: str) -> Iterator[tuple[object, ...]]:
     columns = "rowid, terms" if name == "memory_words" else "*"
-    count, digest = 0, hashlib.sha256()
-    for row in _in_order(connection, name, columns):
-        count += 1
-        digest.update(repr(row).encode("utf-8", "surrogatepass"))
-    return count, digest.hexdigest()
-
-
-def _in_order(connection: sqlite3.Connection, name: str, columns: str) -> Iterator[tuple[object, ...]]:
     keys = [
         row[0]
         for row in connection.execute(

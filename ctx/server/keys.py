@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from ctx import file_writing, files
 from ctx.clock import iso_utc, now_ms
-from ctx.errors import BadRequest, Busy, ConfigError, NotFound, StoreError
+from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
 from ctx.identity import BANK, BANK_RULE, OWN_BANK
 from ctx.models import JSON
-from ctx.store.folder import check_untracked, own_folder
+from ctx.store.folder import own_folder
 
 logger = logging.getLogger(__name__)
 
@@ -267,12 +267,8 @@ class KeyRing(Keys):
     def _reread(self, status: os.stat_result, stamp: tuple[int, int, int], *, first: bool) -> None:
         with self._lock:
             try:
-                # Who pulls a file of keys has let nobody in.
-                check_untracked(self.path, exchanged=self._stamp is not None)
                 records = tuple(_read(self.path))
-            except Busy:
-                return  # looked at again with the next request
-            except (ConfigError, StoreError) as error:
+            except ConfigError as error:
                 if first:
                     raise
                 logger.error("keys file=unreadable kept=%d reason=%s", len(self._records), error.message)

@@ -5,13 +5,16 @@ own version in `meta`. A file newer than the program is refused; an older one is
 was laid beside it.
 """
 
+import errno
+import fcntl
 import os
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ctx import files
+from ctx import file_writing, files
 from ctx.errors import Busy, StoreError
 from ctx.store.record import unfit
 
@@ -164,7 +167,7 @@ def connect(
     The folder is made 0700 and the file 0600 unless `read_only`, which never creates. Neither may be a link.
     The journal is a write-ahead log, so that readers never wait. `synchronous` "NORMAL" survives the death of
     the process but may lose the last transactions with the power (the file stays whole); "FULL" loses nothing
-    that was committed. Raises `StoreError`.
+    that was committed, on macOS neither. Raises `StoreError`.
     """
     address = _address(path, read_only=read_only)
     if os.path.lexists(path + JOURNAL):
@@ -193,10 +196,25 @@ def connect(
                 _close_to_others(path)
                 _prepare_writing(connection)
             connection.log = files.identity(f"{path}-wal")
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY and _refuses_locks(path):
+                raise StoreError(
+                    f"the file system of {path} has no file locks, which SQLite needs: set [db] path or "
+                    "[memory] path to a file on a local disk"
+                ) from error
             raise
     return connection
+
+
+def _refuses_locks(path: str) -> bool:
+    """Whether the file system there has no locks, as some network file systems: SQLite calls that busy."""
+    try:
+        with tempfile.TemporaryFile(dir=os.path.dirname(os.path.abspath(path))) as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+    return False
 
 
 def _address(path: str, *, read_only: bool) -> str:
@@ -288,6 +306,8 @@ def _prepare_writing(connection: Connection) -> None:
     connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KB}")
     connection.execute("PRAGMA foreign_keys = 1")
     connection.execute(f"PRAGMA synchronous = {connection.synchronous}")
+    if connection.synchronous == "FULL":
+        connection.execute("PRAGMA fullfsync = 1")  # macOS: fsync alone leaves data in the disk's own cache
     connection.execute(f"PRAGMA journal_size_limit = {_JOURNAL_LIMIT_BYTES}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
     # Debian's SQLite overwrites with zeros what it deletes: twice the work.
@@ -448,15 +468,18 @@ def discard_companions(path: str) -> None:
             os.unlink(path + suffix)
 
 
+def begin_copy(path: str) -> None:
+    """Makes an empty file for a copy, 0600, in place of an earlier one. Raises `OSError`."""
+    discard_copy(path)
+    folder = os.path.dirname(os.path.abspath(path))
+    os.close(files.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, beneath=folder))
+
+
 def copy_database(connection: sqlite3.Connection, unfinished: str, path: str) -> None:
     """A whole copy of what the connection sees, 0600, at `path` once it is complete.
     Raises `OSError`, `StoreError`.
     """
-    from ctx.file_writing import sync_folder
-
-    discard_copy(unfinished)
-    folder = os.path.dirname(os.path.abspath(path))
-    os.close(files.open_file(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, beneath=folder))
+    begin_copy(unfinished)
     try:
         with translating():
             target = sqlite3.connect(unfinished, isolation_level=None)
@@ -468,4 +491,4 @@ def copy_database(connection: sqlite3.Connection, unfinished: str, path: str) ->
     except BaseException:
         os.unlink(unfinished)
         raise
-    sync_folder(folder)
+    file_writing.sync(os.path.dirname(os.path.abspath(path)))

@@ -16,6 +16,7 @@ from location_kit import TEXTS, make_old, memory_of, recalled, remember, reposit
 
 from ctx.config import load_config
 from ctx.errors import BadRequest, ConfigError, StoreError
+from ctx.memory import split
 from ctx.memory.location import adopt_old, adopt_other
 from ctx.server.keys import match
 from ctx.server.services import key_ring
@@ -278,3 +279,48 @@ def test_a_store_that_git_tracks_waits_to_be_adopted_and_stays(tmp_path: Path) -
     assert recalled(config) == TEXTS
     assert (config.parent / ".ctx" / "keys.json").read_bytes() == content
     assert "memories" in tables(config.parent / ".ctx" / "ctx.db")
+
+
+def test_looking_at_git_runs_nothing_that_the_repository_names(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "config", "index.version", "4")
+    git(tmp_path, "config", "core.fsmonitor", f"touch {tmp_path}/ran; true")
+    (tmp_path / "a").write_text("")
+    git(tmp_path, "-c", "core.fsmonitor=false", "add", "a")
+    (tmp_path / ".ctx").mkdir()
+    assert split.unasked(str(tmp_path / ".ctx" / "ctx.db"), known=True) is None
+    assert not (tmp_path / "ran").exists()
+
+
+def test_looking_at_git_fetches_nothing_by_a_program_that_the_repository_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an archive may bring it: an index that speaks of a folder whose tree is to be had of a promisor."""
+    project = tmp_path / "project"
+    for name in ("more", "other"):
+        (project / ".ctx" / name).mkdir(parents=True)
+        (project / ".ctx" / name / "x").write_text(name)  # a tree of its own
+    git(project, "init", "-q")
+    git(project, "add", ".")
+    git(project, "commit", "-qm", "all")
+    git(project, "sparse-checkout", "set", "--cone", "--sparse-index", ".ctx/other")
+    git(project, "update-index", "--index-version", "4")
+    tree = git(project, "rev-parse", "HEAD:.ctx/more")
+    shutil.rmtree(project / ".ctx")
+    for key, value in {
+        "core.repositoryformatversion": "1",
+        "extensions.partialClone": "origin",
+        "remote.origin.url": str(project),
+        "remote.origin.promisor": "true",
+        "remote.origin.uploadpack": f"touch {tmp_path}/ran; false",
+    }.items():
+        git(project, "config", key, value)
+    (project / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
+    older = tmp_path / "older" / "git"  # one that does not know the variable yet
+    older.parent.mkdir()
+    older.write_text(f'#!/bin/sh\nunset GIT_NO_LAZY_FETCH\nexec {shutil.which("git")} "$@"\n')
+    older.chmod(0o755)
+    monkeypatch.setenv("PATH", str(older.parent), prepend=os.pathsep)
+    (project / ".ctx").mkdir()
+    split.unasked(str(project / ".ctx" / "ctx.db"), known=True)
+    assert not (tmp_path / "ran").exists()

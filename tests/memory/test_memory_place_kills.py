@@ -1,7 +1,7 @@
 """`kill -9` during writes, the move of an old store, a copy and salvage: every acknowledged memory is there
 afterwards, or is counted as lost.
 
-`CTX_KILLS` says how often (40 by default).
+Three kills of each by default, and fifty in the long form (`CTX_KILLS` of all four).
 """
 
 import os
@@ -20,9 +20,13 @@ from ctx.memory.copies import is_sound
 from ctx.memory.ledger import Ledger
 from ctx.memory.location import problems
 
-pytestmark = pytest.mark.slow
+MANY = int(os.environ.get("CTX_KILLS", "200")) // 4
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.parametrize("kills", [3, pytest.param(MANY, marks=pytest.mark.full)], ids=["few", "many"]),
+]
 
-KILLS = int(os.environ.get("CTX_KILLS", "40"))
 TEXTS = [f"The heron number {number} likes tea. {'x' * 50}" for number in range(60)]
 PROGRAMS = {
     "move": "space.memory",
@@ -75,12 +79,11 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return repository(tmp_path / "project")
 
 
-@pytest.mark.timeout(1800)
-def test_a_move_that_is_killed_loses_nothing(config: Path, tmp_path: Path) -> None:
+def test_a_move_that_is_killed_loses_nothing(config: Path, tmp_path: Path, kills: int) -> None:
     make_old(config, TEXTS)
     shutil.copytree(config.parent, tmp_path / "pattern")
     chance = random.Random(1)
-    for _ in range(KILLS // 4):
+    for _ in range(kills):
         shutil.rmtree(config.parent)
         shutil.rmtree(tmp_path / "data", ignore_errors=True)
         shutil.copytree(tmp_path / "pattern", config.parent)
@@ -93,11 +96,10 @@ def test_a_move_that_is_killed_loses_nothing(config: Path, tmp_path: Path) -> No
         assert (memory_of(config).parent / "keys.json").exists()
 
 
-@pytest.mark.timeout(1800)
-def test_writes_that_are_killed_are_there_and_raise_no_alarm(config: Path) -> None:
+def test_writes_that_are_killed_are_there_and_raise_no_alarm(config: Path, kills: int) -> None:
     chance = random.Random(2)
     acknowledged: set[str] = set()
-    for _ in range(KILLS // 4):
+    for _ in range(kills):
         acknowledged |= {line.strip() for line in killed(config, "write", chance)}
         with workspace(config) as space:
             assert space.memory_loss() is None
@@ -107,27 +109,25 @@ def test_writes_that_are_killed_are_there_and_raise_no_alarm(config: Path) -> No
         assert count.lost == 0
 
 
-@pytest.mark.timeout(1800)
-def test_a_copy_that_is_killed_leaves_whole_copies(config: Path) -> None:
+def test_a_copy_that_is_killed_leaves_whole_copies(config: Path, kills: int) -> None:
     remember(config, *TEXTS)
     memory = memory_of(config)
     chance = random.Random(3)
-    for number in range(KILLS // 4):
+    for number in range(kills):
         with workspace(config) as space:
             space.memory.bank("default").put(f"Number {number}.")
         killed(config, "copy", chance)
         for copy in memory.parent.glob("memory.db.[123]"):
             assert is_sound(str(copy))
-    assert len(recalled(config)) == len(TEXTS) + KILLS // 4
+    assert len(recalled(config)) == len(TEXTS) + kills
 
 
-@pytest.mark.timeout(1800)
-def test_salvage_that_is_killed_is_finished_by_the_next(config: Path, tmp_path: Path) -> None:
+def test_salvage_that_is_killed_is_finished_by_the_next(config: Path, tmp_path: Path, kills: int) -> None:
     remember(config, *TEXTS)
     memory = memory_of(config)
     shutil.copytree(memory.parent, tmp_path / "pattern")
     chance = random.Random(4)
-    for _ in range(KILLS // 4):
+    for _ in range(kills):
         shutil.rmtree(memory.parent)
         shutil.copytree(tmp_path / "pattern", memory.parent)
         os.truncate(memory, memory.stat().st_size // 2)

@@ -4,7 +4,6 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -186,61 +185,6 @@ def git(folder: Path, *argv: str) -> str:
     ).stdout
 
 
-@pytest.mark.parametrize("version", ["2", "4"])
-def test_a_store_that_git_tracks_is_refused_with_the_mend(tmp_path: Path, version: str) -> None:
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "config", "index.version", version)
-    catch_up(tmp_path / "sub")
-    git(tmp_path, "add", "-f", "sub/.ctx/lock")
-    code = "import sys; from ctx.store.sqlite import SqliteCatalog; SqliteCatalog(sys.argv[1])"
-    child = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "sub" / ".ctx" / "ctx.db")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "git tracks `lock`" in child.stderr
-    assert "git rm -r --cached" in child.stderr
-
-
-@pytest.mark.parametrize("folder", [".ctx", "data"])
-def test_a_store_that_passes_for_a_repository_of_its_own_is_refused_too(tmp_path: Path, folder: str) -> None:
-    """Git takes a folder with these three for one, and tracks nothing there."""
-    store = tmp_path / folder
-    for name in ("objects/x", "refs/x", "ctx.db"):
-        (store / name).parent.mkdir(parents=True, exist_ok=True)
-        (store / name).write_bytes(b"")
-    (store / "HEAD").write_text("ref: refs/heads/main\n")
-    (store / "config").write_text("[core]\nrepositoryformatversion = 0\nbare = true\n")
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "add", "-f", folder)
-    assert git(store, "rev-parse", "--is-bare-repository").strip() == "true"
-    with pytest.raises(StoreError, match="git tracks `"):
-        SqliteCatalog(str(store / "ctx.db"))
-
-
-@pytest.mark.parametrize("name", ["ctx.db", "ctx.db-journal", "ctx.db-wal", "keys.json"])
-def test_a_store_outside_of_dot_ctx_that_git_tracks_is_refused_too(tmp_path: Path, name: str) -> None:
-    """A journal alone would be played back into the catalog that is there, memories and all."""
-    git(tmp_path, "init", "-q")
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "notes.md").write_text("the project's own")
-    (tmp_path / "data" / name).write_bytes(b"")
-    git(tmp_path, "add", "-f", "data")
-    with pytest.raises(StoreError, match=f"git tracks `{name}`"):
-        SqliteCatalog(str(tmp_path / "data" / "ctx.db"))
-
-
-def test_scripts_and_the_configuration_of_a_project_may_be_tracked(tmp_path: Path) -> None:
-    git(tmp_path, "init", "-q")
-    for name in ("tools/x.lua", "agents/y.lua", "config.toml"):
-        path = tmp_path / ".ctx" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("")
-    git(tmp_path, "add", "-f", ".ctx")
-    catch_up(tmp_path)
-
-
 def test_the_store_is_kept_out_of_git_and_a_database_beside_the_project_hides_nothing(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     catch_up(tmp_path)
@@ -251,52 +195,6 @@ def test_the_store_is_kept_out_of_git_and_a_database_beside_the_project_hides_no
     (tmp_path / ".ctx" / ".gitignore").write_text("mine\n")
     catch_up(tmp_path)
     assert (tmp_path / ".ctx" / ".gitignore").read_text() == "mine\n"
-
-
-def test_looking_at_git_runs_nothing_that_the_repository_names(tmp_path: Path) -> None:
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "config", "index.version", "4")
-    git(tmp_path, "config", "core.fsmonitor", f"touch {tmp_path}/ran; true")
-    (tmp_path / "a").write_text("")
-    git(tmp_path, "-c", "core.fsmonitor=false", "add", "a")
-    catch_up(tmp_path)
-    assert not (tmp_path / "ran").exists()
-
-
-def test_looking_at_git_fetches_nothing_by_a_program_that_the_repository_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As an archive may bring it: an index that speaks of a folder whose tree is to be had of a promisor."""
-    project = tmp_path / "project"
-    for name in ("more", "other"):
-        (project / ".ctx" / name).mkdir(parents=True)
-        (project / ".ctx" / name / "x").write_text(name)  # a tree of its own
-    git(project, "init", "-q")
-    git(project, "add", ".")
-    git(project, "commit", "-qm", "all")
-    git(project, "sparse-checkout", "set", "--cone", "--sparse-index", ".ctx/other")
-    git(project, "update-index", "--index-version", "4")
-    tree = git(project, "rev-parse", "HEAD:.ctx/more").strip()
-    shutil.rmtree(project / ".ctx")
-    for key, value in {
-        "core.repositoryformatversion": "1",
-        "extensions.partialClone": "origin",
-        "remote.origin.url": str(project),
-        "remote.origin.promisor": "true",
-        "remote.origin.uploadpack": f"touch {tmp_path}/ran; false",
-    }.items():
-        git(project, "config", key, value)
-    (project / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
-    older = tmp_path / "older" / "git"  # one that does not know the variable yet
-    older.parent.mkdir()
-    older.write_text(f'#!/bin/sh\nunset GIT_NO_LAZY_FETCH\nexec {shutil.which("git")} "$@"\n')
-    older.chmod(0o755)
-    monkeypatch.setenv("PATH", str(older.parent), prepend=os.pathsep)
-    try:
-        catch_up(project)
-    except StoreError:
-        pass  # git tracks a file of the store
-    assert not (tmp_path / "ran").exists()
 
 
 # -- files deleted or replaced while they are open -------------------------------------------------------------

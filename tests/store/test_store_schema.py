@@ -1,5 +1,7 @@
 """Opening a catalog: permissions, migrations, damaged and foreign files."""
 
+import errno
+import fcntl
 import os
 import sqlite3
 import stat
@@ -292,3 +294,29 @@ def test_a_writer_that_waits_too_long_is_told_to_try_again(tmp_path: Path) -> No
         second.close()
         catalog.put_documents([make("s", "b", ["two"])])
         assert catalog.fingerprints("s").keys() == {"a", "b"}
+
+
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "ctx.db")
+    with closing(connect(path)) as first:
+        first.execute("PRAGMA locking_mode = EXCLUSIVE")
+        first.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(Busy, match="another process"):
+            connect(path, timeout_s=0)
+
+        def no_locks(*_: object) -> None:
+            raise OSError(errno.ENOLCK, "No locks available")
+
+        # SQLite calls both cases busy; what tells them apart is a lock that nobody else can hold.
+        monkeypatch.setattr(fcntl, "lockf", no_locks)
+        with pytest.raises(StoreError, match="has no file locks") as caught:
+            connect(path, timeout_s=0)
+        assert not isinstance(caught.value, Busy)  # to try again helps nobody
+
+
+def test_what_must_survive_a_power_cut_is_synchronised_with_the_disk_itself(tmp_path: Path) -> None:
+    with closing(connect(str(tmp_path / "m.db"), synchronous="FULL")) as connection:
+        settings = [
+            connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "fullfsync")
+        ]
+    assert settings == [2, 1]
