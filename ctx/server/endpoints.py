@@ -172,10 +172,11 @@ def _agent_row(agent: Agent) -> JSON:
     tags=["server"],
 )
 async def _health(request: Request) -> Response:
-    # A closed server tells those without a key, or with one for memories alone, that it lives, and no more.
+    # Names of sources and folders are not for pages of other sites, nor for callers who may read no document.
     state, access = _state(request), request.scope[ACCESS]
     health = await state.work.probes.run(state.health)
-    return json_reply(health if access.keyed and access.shows(None) else {"status": health["status"]})
+    whole = access.keyed and access.shows(None) and not access.foreign
+    return json_reply(health if whole else {"status": health["status"]})
 
 
 @router.get("/activity", include_in_schema=False)

@@ -1,13 +1,17 @@
 """What `/health` answers: that a server is alive, and how fresh what it answers is."""
 
+import os
 import time
+from contextlib import suppress
 
-from ctx import __version__
+from ctx import __version__, file_writing
 from ctx.clock import iso_utc
 from ctx.errors import StoreError
 from ctx.items import oldest_pending_ms
 from ctx.models import JSON
 from ctx.workspace import Workspace
+
+_LEAST_FREE_BYTES = 256 << 10  # what one write of memories or documents may need
 
 
 def health(workspace: Workspace) -> dict[str, JSON]:
@@ -37,6 +41,7 @@ def health(workspace: Workspace) -> dict[str, JSON]:
         ailments.append(f"index: {error.message}")
     if missing := workspace.memory_loss():
         ailments.append(f"memory: {missing}")
+    ailments += _full_disks(workspace)
     answer["uptime_s"] = round(time.monotonic() - workspace.started_s, 1)
     state = workspace.indexer_state()
     if state is not None:
@@ -45,6 +50,20 @@ def health(workspace: Workspace) -> dict[str, JSON]:
     if state is not None or ailments:
         answer["degraded"] = ailments
     return answer
+
+
+def _full_disks(workspace: Workspace) -> list[str]:
+    """A sentence for each folder that ctx writes to and whose disk is full."""
+    folders = [workspace.config.folder]
+    if not workspace.config.store.url:
+        with suppress(StoreError):
+            folders.append(workspace.location.place.folder)
+    lines = []
+    for folder in folders:
+        with suppress(OSError):
+            if file_writing.free_bytes(folder) < _LEAST_FREE_BYTES:
+                lines.append(f"disk: it is full, and nothing can be stored in {os.path.basename(folder)}")
+    return lines
 
 
 def _of_index(workspace: Workspace, seq: int | None, pending: bool) -> dict[str, JSON]:

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 from faults import Server, eventually, serving, unprivileged
-from kit import ctx, project
+from kit import ctx, project, workspace
 
 from ctx.cli.doctor import store_findings
 from ctx.config import load_config
+from ctx.errors import StoreError
+from ctx.server.health import health
 
 pytestmark = pytest.mark.slow
 
@@ -76,15 +78,10 @@ def test_on_a_full_disk_a_server_says_so_goes_on_answering_and_completes_once_th
             (tmp_path / f"docs/new{number}.md").write_text(
                 "# New\n\nmarimba " + " ".join(f"w{number}x{n}" for n in range(9000))
             )
-        eventually(
-            lambda: any(
-                "No space left" in line or "full" in line for line in server.get("/health")["degraded"]
-            ),
-            server.log(),
-        )
+        eventually(lambda: not server.get("/tools/sources")["sources"][0]["healthy"], server.log())
+        assert any(line.startswith("disk: it is full") for line in server.get("/health")["degraded"])
         assert server.search("xylophone") == ["a.md", "sub/c.md"]
         (source,) = server.get("/tools/sources")["sources"]
-        assert not source["healthy"]
         assert source["note"] in "\n".join(server.get("/health")["degraded"])
         (small_disk / "filler").unlink()
         for number in range(3, 20):  # what remains has room
@@ -95,6 +92,25 @@ def test_on_a_full_disk_a_server_says_so_goes_on_answering_and_completes_once_th
         assert server.log().count("No space") + server.log().count("full") < 20, (
             "an attempt every few seconds must not be a line every few seconds"
         )
+
+
+def test_on_a_full_disk_memories_are_refused_and_health_says_so_until_there_is_room(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    config = project(tmp_path, WORDS)
+    config.write_text(config.read_text() + f'[memory]\npath = "{small_disk}/memories/memory.db"\n')
+    with workspace(config) as space:
+        bank = space.memory.bank("default")
+        bank.put("Otters pour tea.")
+        assert health(space).get("degraded", []) == []
+        free = os.statvfs(small_disk)
+        (small_disk / "filler").write_bytes(b"\0" * (free.f_bavail * free.f_bsize))
+        with pytest.raises(StoreError, match="the disk is full, and nothing was changed"):
+            bank.put("Quokkas smile." * 1000)
+        assert health(space)["degraded"] == ["disk: it is full, and nothing can be stored in memories"]
+        (small_disk / "filler").unlink()
+        assert health(space).get("degraded", []) == []
+        bank.put("Quokkas smile.")
 
 
 def test_in_a_folder_that_may_not_be_written_index_says_so_and_search_answers(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from serving import Serve, failure, rpc_failure
 
+from ctx.models import JSON
 from ctx.server.app import Services
 from ctx.server.keys import KeyRing
 from ctx.server.policy import PackPolicy, ServerSettings
@@ -138,6 +139,15 @@ def test_any_page_may_search_and_read_errors_but_never_with_credentials(
         assert "access-control-allow-credentials" not in response.headers
         assert "Retry-After" in response.headers["access-control-expose-headers"]
     assert "access-control-allow-origin" not in client.get("/health").headers
+
+
+def test_health_tells_pages_of_other_sites_no_name_of_a_source(serve: Serve, services: Services) -> None:
+    def health() -> dict[str, JSON]:
+        return {"status": "ok", "degraded": ["filesystem:diary: it cannot be read"]}
+
+    client = serve(services._replace(health=health)).client
+    assert client.get("/health", headers={"origin": EVIL}).json() == {"status": "ok"}
+    assert client.get("/health").json() == health()
 
 
 def test_a_preflight_is_answered_without_a_key_and_echoes_what_was_asked(
