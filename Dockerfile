@@ -21,8 +21,9 @@ RUN apt-get update && apt-get install -y --no-install-recommends git && rm -rf /
 COPY --from=build /opt/ctx /opt/ctx
 COPY docs/deploy/container.toml /data/ctx.toml
 USER ctx
-# Copies of git sources, memories and keys: in the volume, as the home folder is read-only.
-ENV XDG_CACHE_HOME=/data/.ctx/cache XDG_DATA_HOME=/data/.ctx/data XDG_STATE_HOME=/data/.ctx/state
+# The file is named, so that nobody has to trust it. Copies of git sources, memories and keys: in the volume, as the
+# home folder is read-only.
+ENV CTX_CONFIG=/data/ctx.toml XDG_CACHE_HOME=/data/.ctx/cache XDG_DATA_HOME=/data/.ctx/data XDG_STATE_HOME=/data/.ctx/state
 WORKDIR /data
 VOLUME /data/.ctx
 EXPOSE 7331
