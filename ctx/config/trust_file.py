@@ -8,7 +8,7 @@ project, and a text that changes has to be trusted again.
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from ctx import file_writing, files
@@ -135,58 +135,19 @@ def digest_of(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
-def _entries(folder: str) -> list[str]:
-    """What is in a folder of `.ctx`; nothing where one of the two is a link, or it is not there."""
-    if os.path.islink(folder) or os.path.islink(os.path.dirname(folder)):
-        return []
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
-
-
 def project_files(root: str) -> Iterator[tuple[str, str, str]]:
     """(kind, name, path) of the scripts in a project's `.ctx/tools` and `.ctx/agents`.
 
-    Only of this project, never of a folder above it.
-
-    A link is passed over: it would give the script the folder that it leads to.
+    Only of this project, never of a folder above it. Links are passed over: a link would give the script the
+    folder that it leads to.
     """
     for name, kind in FOLDERS.items():
         folder = os.path.join(os.path.realpath(root), ".ctx", name)
-        for entry in _entries(folder):
-            path = os.path.join(folder, entry)
-            if entry.endswith(".lua") and not os.path.islink(path) and os.path.isfile(path):
-                yield kind, entry.removesuffix(".lua"), path
-
-
-def project_scripts(root: str, trusted: Mapping[str, str]) -> Sequence[ProjectScript]:
-    """A project's own scripts, by kind and name, and whether their text is the one that was trusted."""
-    return [
-        ProjectScript(kind, name, path, digest, trusted.get(path) == digest)
-        for kind, name, path in project_files(root)
-        if (digest := _digest_of_file(path)) is not None
-    ]
-
-
-def configured_scripts(config: Config, trusted: Mapping[str, str]) -> Sequence[ProjectScript]:
-    """The scripts that a configuration names and those in its `tools_dir`, and whether their text is the one
-    that was trusted. Those of registries have their own record.
-    """
-    groups = {
-        "connector": config.script_connectors,
-        "tool": config.script_tools,
-        "agent": config.script_agents,
-    }
-    named = [(kind, script.name, script.path) for kind, group in groups.items() for script in group]
-    named += [("tool", name, path) for name, path in scripts_in(config.lua.tools_dir)]
-    return [
-        ProjectScript(kind, name, key, digest, trusted.get(key) == digest)
-        for kind, name, path in named
-        if not path.startswith(REGISTRY_PREFIX)
-        and (digest := _digest_of_file(path)) is not None
-        and (key := _script_key(path, config.root))
-    ]
+        if os.path.islink(folder) or os.path.islink(os.path.dirname(folder)):
+            continue
+        for script, path in scripts_in(folder):
+            if not os.path.islink(path) and os.path.isfile(path):
+                yield kind, script, path
 
 
 def scripts_in(folder: str | None) -> list[tuple[str, str]]:
@@ -199,6 +160,39 @@ def scripts_in(folder: str | None) -> list[tuple[str, str]]:
         (entry.removesuffix(".lua"), os.path.join(folder or "", entry))
         for entry in entries
         if entry.endswith(".lua") and not entry.startswith(".")
+    ]
+
+
+def project_scripts(root: str, trusted: Mapping[str, str]) -> list[ProjectScript]:
+    """A project's own scripts, by kind and name, and whether their text is the one that was trusted."""
+    return _compared(((kind, name, path, path) for kind, name, path in project_files(root)), trusted)
+
+
+def configured_scripts(config: Config, trusted: Mapping[str, str]) -> list[ProjectScript]:
+    """The scripts that a configuration names and those in its `tools_dir`, and whether their text is the one
+    that was trusted. Those of registries have their own record.
+    """
+    groups = {
+        "connector": config.script_connectors,
+        "tool": config.script_tools,
+        "agent": config.script_agents,
+    }
+    named = [(kind, script.name, script.path) for kind, group in groups.items() for script in group]
+    named += [("tool", name, path) for name, path in scripts_in(config.lua.tools_dir)]
+    rows = (
+        (kind, name, path, _script_key(path, config.root))
+        for kind, name, path in named
+        if not path.startswith(REGISTRY_PREFIX)
+    )
+    return _compared(rows, trusted)
+
+
+def _compared(rows: Iterable[tuple[str, str, str, str]], trusted: Mapping[str, str]) -> list[ProjectScript]:
+    """The scripts of these rows (kind, name, path, and path in the list of what is trusted)."""
+    return [
+        ProjectScript(kind, name, key, digest, trusted.get(key) == digest)
+        for kind, name, path, key in rows
+        if (digest := _digest_of_file(path)) is not None
     ]
 
 

@@ -53,7 +53,7 @@ BUDGETS = {
     "cli": 6050,
     "cluster": 2500,
     "code": 500,
-    "config": 1600,
+    "config": 1625,
     "connectors": 4000,
     "embed": 850,
     "formats": 3500,
