@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from ctx import upkeep
 from ctx.errors import StoreError
-from ctx.memory.copies import keep_copies
 
 if TYPE_CHECKING:
     from ctx.indexing.run import IndexReport
@@ -45,6 +44,8 @@ class Background:
         if space.config.store.url:
             self._run("ctx-follow", partial(upkeep.follow_catalog, space.catalog, space.indexer))
         if not space.config.store.url:
+            from ctx.memory.copies import keep_copies  # 170 ms with the memories and numpy
+
             self._run("ctx-copies", partial(keep_copies, space.location.memory))
         if space.packs and space.embedder is not None:
             self._run("ctx-memories", partial(upkeep.embed_memories, space.memory))

@@ -27,7 +27,7 @@ from ctx.cli.running import at_address, of_project, servers
 from ctx.config.find import PLACES, client_name
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
 from ctx.models import JSON
-from ctx.server.address import local, remote
+from ctx.server.address import Upstream, local, remote
 from ctx.text.strings import counted, did_you_mean
 from ctx.workspace import open_workspace
 
@@ -267,8 +267,6 @@ def _one_of_all(key: str, project: Project, args: Namespace) -> Outcome:
 
 def _shake_hands(server: Server, name: str, project: Project, args: Namespace) -> tuple[str, list[str], int]:
     """Does what the client will do: what it sees, notes, and the exit code."""
-    import httpx  # 90 ms
-
     notes = []
     command = server.command
     if server.stdio and shutil.which(command) is None:
@@ -281,10 +279,8 @@ def _shake_hands(server: Server, name: str, project: Project, args: Namespace) -
             tools = tools_over_stdio((command, *server.arguments), project.root)
         else:
             key = os.environ.get(server.key_env) if server.key_env else None
-            headers = {"Authorization": f"Bearer {key}"} if key else {}
-            with httpx.Client(headers=headers, timeout=10, trust_env=False) as client:
-                tools = tools_over_http(client, server.url)
-    except httpx.HTTPError:
+            tools = tools_over_http(Upstream(server.url, key))
+    except ConnectionError:
         start = "start it there" if args.url else "start it: `ctx serve`"
         return f"Not connected yet: no server answers at {server.url}; {start}", notes, 0
     except ConfigError as error:

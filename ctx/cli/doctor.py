@@ -26,7 +26,7 @@ from ctx.hosts import is_loopback
 from ctx.items import SourceStatus
 from ctx.models import JSON, Caller
 from ctx.replies import Boundless, read_reply
-from ctx.server.address import local
+from ctx.server.address import Upstream, local
 from ctx.server.policy import ServerSettings, setting_doubts, split_bind
 from ctx.server.services import key_ring
 from ctx.store.schema import COMPANIONS, is_damage
@@ -427,12 +427,12 @@ def _server(config: Config) -> Findings:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         with httpx.Client(base_url=url, headers=headers, timeout=HEALTH_S, trust_env=False) as client:
-            yield from _answer(client, url)
+            yield from _answer(client, url, key)
     except httpx.HTTPError:
         yield Finding("server", OK, f"not running at {url} (`ctx serve` starts it)")
 
 
-def _answer(client: "httpx.Client", url: str) -> Findings:
+def _answer(client: "httpx.Client", url: str, key: str | None) -> Findings:
     """What answers at the server's address."""
     status, health = _health(client)
     if status == 200 and health == {"status": "ok"}:
@@ -440,13 +440,13 @@ def _answer(client: "httpx.Client", url: str) -> Findings:
     elif status == 200 and isinstance(health, dict) and isinstance(health.get("version"), str):
         yield Finding("server", OK, f"version {health['version'][:40]} answers at {url}")
         try:
-            tools = tools_over_http(client, "/mcp")
+            tools = tools_over_http(Upstream(f"{url}/mcp", key))
             listed = "search" in tools
             yield Finding(
                 "mcp", OK if listed else FAILED, f"handshake and tools/list answered: {len(tools)} tools"
             )
-        except ConfigError as error:
-            yield Finding("mcp", FAILED, error.message)
+        except (ConfigError, ConnectionError) as error:
+            yield Finding("mcp", FAILED, str(error))
     else:
         detail = f"something else answers at {url} (status {status}); choose another [server] bind"
         yield Finding("server", FAILED, detail)

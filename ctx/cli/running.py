@@ -26,6 +26,8 @@ class Running:
     address: str  # HOST:PORT
     pid: int
     since_ms: int
+    config: str = ""  # the file of its configuration
+    owner_key: str = ""  # opens the server for other commands of the same user
 
 
 def _folder() -> str:

@@ -3,14 +3,17 @@
 import asyncio
 import logging
 import os
+import secrets
 import sys
 import tempfile
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ctx.cli.configuration import configuration, configuration_at, memory_configuration
+from ctx.cli.handshake import tools_over_http
 from ctx.cli.options import Parser, describe, log_option
 from ctx.cli.output import log_to_stderr, plain, print_json, warn
 from ctx.cli.running import Running, at_address, of_project, registered, servers
@@ -21,7 +24,7 @@ from ctx.config.find import find_config, user_folder
 from ctx.config.settings import SHIPPED_PACKS
 from ctx.errors import BadRequest, ConfigError
 from ctx.models import Caller
-from ctx.server.address import local, remote
+from ctx.server.address import Upstream, local, remote
 from ctx.server.policy import ServerSettings, closed, open_to_pages, setting_doubts
 from ctx.server.services import mcp_server, server_advice, server_settings, services
 from ctx.text.strings import did_you_mean
@@ -90,7 +93,8 @@ def _serve(args: Namespace) -> int:
     _check_vacant(config.server.bind, config.root)
     with open_workspace(config) as workspace:
         workspace.load_extensions()  # a broken pack ends the start, not the first call
-        settings = server_settings(workspace, insecure_no_auth=args.insecure_no_auth)
+        owner_key = secrets.token_urlsafe(32)
+        settings = server_settings(workspace, insecure_no_auth=args.insecure_no_auth, owner_key=owner_key)
         app = create_app(services(workspace), settings) if args.workers == 1 else None
         log = logging.getLogger("ctx.server")
         log.info("%s", page_access(workspace, settings))
@@ -102,7 +106,8 @@ def _serve(args: Namespace) -> int:
 
             def announce(address: str) -> None:
                 # Registered first, so that whoever reads the line finds the server in `ctx status`.
-                register(Running(config.root, address, os.getpid(), now_ms()))
+                path = config.path or ""
+                register(Running(config.root, address, os.getpid(), now_ms(), path, owner_key))
                 print(f"Listening on {address}", flush=True)
                 stop = "  (Ctrl-C stops)" if sys.stderr.isatty() else ""
                 warn(f"The page: {local(address)}/{stop}")
@@ -180,11 +185,15 @@ def _mcp(args: Namespace) -> int:
     if os.isatty(0):
         warn("A client starts this command; set one up with `ctx connect CLIENT`. Ctrl-C ends it.")
     if args.url:
-        return _proxy(args.url, args.bank, args.key_env, args.log_level)
+        return _remote(args)
     if args.key_env:
         raise BadRequest("--key-env needs --url: a ctx that runs here asks for no key")
+    bank = args.bank or os.environ.get("CTX_BANK")
     if args.pack is None:
         config = _mcp_configuration(args.config)
+        find = partial(_own_server, config, bank)
+        if (server := find()) and _answers(server):
+            return _proxy(server, args.log_level, find)
     else:
         config = memory_configuration(args.config)
         if args.pack not in config.packs.enabled:
@@ -194,7 +203,24 @@ def _mcp(args: Namespace) -> int:
                 )
             packs = replace(config.packs, enabled=(*config.packs.enabled, args.pack))
             config = replace(config, packs=packs)
-    return _serve_stdio(config, args.pack, args.bank or os.environ.get("CTX_BANK"), args.log_level)
+    return _serve_stdio(config, args.pack, bank, args.log_level)
+
+
+def _own_server(config: Config, bank: str | None) -> Upstream | None:
+    """The server of this very configuration that runs on this machine now."""
+    row = of_project(servers(), config.root)
+    if row is None or row.config != (config.path or ""):
+        return None
+    return Upstream(remote(local(row.address), bank), row.owner_key)
+
+
+def _answers(server: Upstream) -> bool:
+    """Whether a server speaks MCP with us: [mcp] enabled may be false there."""
+    try:
+        return bool(tools_over_http(server))
+    except (ConnectionError, ConfigError) as error:
+        logger.warning("the server at %s is not used: %s", server.url, error)
+        return False
 
 
 def _mcp_configuration(explicit: str | None) -> Config:
@@ -248,21 +274,24 @@ def _serve_stdio(config: Config, pack: str | None, bank: str | None, log_level: 
     return 0
 
 
-def _proxy(url: str, bank: str | None, key_env: str | None, log_level: str) -> int:
-    """Passes one client's messages on to the ctx that serves at `url`. Raises `ConfigError`."""
+def _remote(args: Namespace) -> int:
+    """Passes a client's messages on to the server at `--url`. Raises `ConfigError`."""
+    key = os.environ.get(args.key_env) if args.key_env else None
+    if args.key_env and not key:
+        raise ConfigError(f"--key-env: the environment variable {args.key_env} is not set; export it")
+    return _proxy(Upstream(remote(args.url, args.bank), key), args.log_level)
+
+
+def _proxy(server: Upstream, log_level: str, find: Callable[[], Upstream | None] | None = None) -> int:
     from ctx.server.proxy import Proxy  # see `_serve_stdio`
     from ctx.server.stdio import client_streams, take_stdio
 
-    key = os.environ.get(key_env) if key_env else None
-    if key_env and not key:
-        raise ConfigError(f"--key-env: the environment variable {key_env} is not set; export it")
-    address = remote(url, bank)
     source, sink = take_stdio()
     log_to_stderr(log_level)
 
     async def pump() -> None:
         async with client_streams(source, sink) as (reading, writing):
-            await Proxy(address, key).run(reading, writing)
+            await Proxy(server, find).run(reading, writing)
 
     _run(pump(), sink)
     return 0

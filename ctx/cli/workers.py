@@ -33,6 +33,7 @@ class WorkerApp:
     config: Config
     folder: str  # of what the processes of this server share
     insecure_no_auth: bool
+    owner_key: str
     log_level: str
     log_format: str
 
@@ -44,7 +45,9 @@ class WorkerApp:
                 self.config, state=state_file(self.folder), rates=rates_file(self.folder)
             )
             _ = workspace.packs, workspace.scripts
-            settings = server_settings(workspace, insecure_no_auth=self.insecure_no_auth)
+            settings = server_settings(
+                workspace, insecure_no_auth=self.insecure_no_auth, owner_key=self.owner_key
+            )
             return create_app(services(workspace), settings)
         except CtxError as error:
             logger.error("this worker cannot start: %s", error.message)
@@ -86,7 +89,7 @@ def serve_with_workers(
             os.environ[SHARED_FOLDER] = folder
         workspace.background.start(patience_s=0.0)
         workspace.background.publish_state(state_file(folder))
-        app = WorkerApp(workspace.config, folder, settings.insecure_no_auth, *log)
+        app = WorkerApp(workspace.config, folder, settings.insecure_no_auth, settings.owner_key, *log)
         try:
             Workers(app, sockets, count, announce=announce).run()
         finally:

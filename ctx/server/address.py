@@ -1,9 +1,17 @@
 """Addresses of ctx servers, here and elsewhere."""
 
+from typing import NamedTuple
 from urllib.parse import SplitResult, quote, urlsplit
 
 from ctx.errors import ConfigError
 from ctx.hosts import is_everywhere
+
+
+class Upstream(NamedTuple):
+    """Where a server answers MCP, and the key for it."""
+
+    url: str
+    key: str | None = None
 
 
 def local(bind: str) -> str:

@@ -356,9 +356,9 @@ class KeyMiddleware:
 
     def _check_key(self, access: Access, key: str, *, shown: bool) -> None:
         """Notes what the key opens. Raises `Unauthorized`, except for what anybody may read (`shown`)."""
-        if key and self._policy.has_keys:
+        if key:
             access.grant = self._policy.grant(key)
-            if access.grant is None and not shown:
+            if access.grant is None and self._policy.has_keys and not shown:
                 raise Unauthorized(_WRONG_KEY if access.closed else _NEEDLESS_KEY, presented=True)
         if access.closed and access.grant is None and not shown:
             raise Unauthorized("send 'Authorization: Bearer KEY'")

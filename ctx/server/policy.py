@@ -48,6 +48,7 @@ class ServerSettings(NamedTuple):
     cross_site_tools: str = "all"  # all | read_only
     allowed_origins: tuple[str, ...] = ()
     api_keys: tuple[str, ...] = ()
+    owner_key: str = ""  # for other commands of the user who serves; opens everything, closes nothing
     packs: tuple[PackPolicy, ...] = ()
     rate_limit_per_minute: int = 0  # 0: none
     max_body_bytes: int = 1 << 20
@@ -113,6 +114,7 @@ class Policy:
         self._ring = ring
         self._own_hosts = own_hosts(settings.bind)
         self._fixed = list(_fixed_grants(settings))
+        self._owner = [(digest(settings.owner_key), Grant("owner"))] if settings.owner_key else []
 
     @property
     def has_keys(self) -> bool:
@@ -134,7 +136,8 @@ class Policy:
 
     def grant(self, key: str) -> Grant | None:
         """What this key opens; None: nothing."""
-        return match_key(key, (*self._fixed, *(self._ring.candidates() if self._ring else ())))
+        made = self._ring.candidates() if self._ring else ()
+        return match_key(key, (*self._owner, *self._fixed, *made))
 
     def locked(self, pack: PackPolicy) -> bool:
         """Whether the pack's tools need a key."""

@@ -1,12 +1,13 @@
-"""`ctx mcp --url`: carries a client on standard input and output to a ctx that serves over HTTP.
+"""`ctx mcp` as a proxy: passes the messages of a client on standard input to a server over HTTP.
 
-Two pumps: each message becomes a POST of its own, and each reply goes back to the client. Nothing is kept
-between requests, so the server may restart. A failed request gets a JSON-RPC error that says what to do.
+Each message is a POST of its own, and each reply goes back to the client. Nothing is kept between requests,
+so the server may restart. A failed request gets a JSON-RPC error that says what to do.
 """
 
 import logging
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,11 +29,18 @@ from mcp_types import PROTOCOL_VERSION_META_KEY
 
 from ctx.hosts import is_loopback
 from ctx.replies import MAX_REPLY_BYTES
+from ctx.server.address import Upstream
 from ctx.server.stdio import Incoming, Outgoing
 
 logger = logging.getLogger(__name__)
 
 CONNECT_S = 10.0
+RESTART_S = 10.0  # how long a request waits for the project's server to come back
+LOOK_S = 0.1
+OWN_REPLY_BYTES = 256 << 20  # of a server of the same user
+
+
+_CONNECT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout)
 
 
 class _Unreadable(ValueError):
@@ -40,21 +48,23 @@ class _Unreadable(ValueError):
 
 
 class Proxy:
-    """One client and the ctx at `url` (see address.py)."""
+    """One client and one server."""
 
-    def __init__(self, url: str, key: str | None) -> None:
-        self._url = url
-        self._key_given = bool(key)
-        host = urlsplit(url).hostname or ""
-        if key and url.startswith("http:") and not is_loopback(host):
+    def __init__(self, server: Upstream, find: Callable[[], Upstream | None] | None = None) -> None:
+        """`find` looks for the server before each message, for one of this user that may restart at another
+        address and with another key. It gives None while there is none.
+        """
+        self._server = server
+        self._find = find
+        self._most_bytes = OWN_REPLY_BYTES if find else MAX_REPLY_BYTES
+        host = urlsplit(server.url).hostname or ""
+        if server.key and server.url.startswith("http:") and not is_loopback(host):
             logger.warning("the key goes to %s unencrypted; use https or a tunnel", host)
         headers = {
             "Accept": "application/json, text/event-stream",
             "Accept-Encoding": "identity",  # the size of a compressed reply cannot be checked
             "X-Session-Id": f"stdio-{uuid.uuid4().hex}",  # this process is one memory session
         }
-        if key:
-            headers["Authorization"] = f"Bearer {key}"
         timeout = httpx2.Timeout(None, connect=CONNECT_S)
         # The environment's HTTP proxy is not asked for this machine.
         self._http = httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=not is_loopback(host))
@@ -84,7 +94,7 @@ class Proxy:
         with anyio.CancelScope() as scope:
             if id is not None:
                 self._calls[id] = scope
-            error = await self._exchange(message, writing)
+            error = await self._deliver(message, writing)
             if error is not None:
                 logger.warning("%s", error)
             if error is not None and id is not None:
@@ -93,16 +103,36 @@ class Proxy:
         if id is not None and self._calls.get(id) is scope:
             del self._calls[id]
 
+    async def _deliver(self, message: dict[str, Any], writing: Outgoing) -> str | None:
+        """Sends a message, if need be to the server that takes the place of this one; what went wrong, None
+        if nothing did.
+        """
+        if self._find is None:
+            try:
+                return await self._exchange(message, writing)
+            except _CONNECT_ERRORS as error:
+                return f"nothing answers at {self._server.url}; is `ctx serve mcp` running there? ({error})"
+        deadline_s = anyio.current_time() + RESTART_S
+        while anyio.current_time() < deadline_s:
+            if found := self._find():
+                self._server = found
+                with suppress(*_CONNECT_ERRORS):
+                    return await self._exchange(message, writing)
+            await anyio.sleep(LOOK_S)
+        return "the server of this project has stopped: `ctx serve` starts it, or reconnect to ctx here"
+
     async def _exchange(self, message: dict[str, Any], writing: Outgoing) -> str | None:
-        """Sends a message and hands its replies to the client; what went wrong, None if nothing did."""
+        """Sends a message and hands its replies to the client; what went wrong, None if nothing did. Raises
+        what httpx raises if no connection comes about.
+        """
         try:
             async with self._http.stream(
-                "POST", self._url, json=message, headers=self._headers(message)
+                "POST", self._server.url, json=message, headers=self._headers(message)
             ) as reply:
                 if reply.status_code in (202, 204):
                     return None
                 answered = False
-                async for data in _messages(reply):
+                async for data in _messages(reply, self._most_bytes):
                     answer = _parsed(data)
                     if answer is None or _is_refusal(reply, answer, message):
                         return self._refusal(reply, answer)
@@ -111,21 +141,22 @@ class Proxy:
                     answered |= not isinstance(answer, types.JSONRPCNotification)
                 if answered or "id" not in message:
                     return None
-                return f"{self._url} ended before it had answered; the call may or may not have run"
-        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            return f"nothing answers at {self._url}; is `ctx serve mcp` running there? ({error})"
+                return f"{self._server.url} ended before it had answered; the call may or may not have run"
+        except _CONNECT_ERRORS:
+            raise
         except (httpx2.SSEError, _Unreadable) as error:
-            return f"{self._url}: {error}"
+            return f"{self._server.url}: {error}"
         except httpx2.HTTPError as error:
-            broken = f"the connection to {self._url} broke off ({type(error).__name__})"
+            broken = f"the connection to {self._server.url} broke off ({type(error).__name__})"
             return f"{broken}; the call may or may not have run"
 
     def _headers(self, message: dict[str, Any]) -> dict[str, str]:
+        headers = {"Authorization": f"Bearer {self._server.key}"} if self._server.key else {}
         params = message.get("params") or {}
         version, method = (params.get("_meta") or {}).get(PROTOCOL_VERSION_META_KEY), message.get("method")
         if not isinstance(version, str) or method is None:
-            return {MCP_PROTOCOL_VERSION_HEADER: self._version} if self._version else {}
-        headers = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: method}
+            return headers | ({MCP_PROTOCOL_VERSION_HEADER: self._version} if self._version else {})
+        headers |= {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: method}
         name = params.get(NAME_BEARING_METHODS.get(method, ""))
         if isinstance(name, str):
             headers[MCP_NAME_HEADER] = encode_header_value(name)
@@ -151,16 +182,18 @@ class Proxy:
     def _refusal(self, reply: httpx2.Response, answer: types.JSONRPCMessage | None) -> str:
         status = reply.status_code
         if status == 404:
-            return f"{self._url} answered 404: nothing there speaks MCP; the path is /mcp, or /mcp/BANK"
+            return (
+                f"{self._server.url} answered 404: nothing there speaks MCP; the path is /mcp, or /mcp/BANK"
+            )
         if status == 200:
-            return f"{self._url} did not answer with MCP; is it the address of a ctx?"
+            return f"{self._server.url} did not answer with MCP; is it the address of a ctx?"
         reason = f": {answer.error.message[:300]}" if isinstance(answer, types.JSONRPCError) else ""
-        if status == 401 and self._key_given:
-            return f"{self._url} answered 401, the key was refused{reason}"
+        if status == 401 and self._server.key:
+            return f"{self._server.url} answered 401, the key was refused{reason}"
         if status == 401:
             needed = "a key is needed: export it and name its variable with --key-env"
-            return f"{self._url} answered 401, {needed}{reason}"
-        return f"{self._url} answered {status}{reason}"
+            return f"{self._server.url} answered 401, {needed}{reason}"
+        return f"{self._server.url} answered {status}{reason}"
 
 
 def _is_refusal(reply: httpx2.Response, answer: types.JSONRPCMessage, message: dict[str, Any]) -> bool:
@@ -177,19 +210,19 @@ def _parsed(data: str | bytes) -> types.JSONRPCMessage | None:
         return None
 
 
-async def _messages(reply: httpx2.Response) -> AsyncIterator[str | bytes]:
+async def _messages(reply: httpx2.Response, most_bytes: int) -> AsyncIterator[str | bytes]:
     """The messages in a reply. Raises `_Unreadable` for one that is too large or compressed."""
     encoding = reply.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         raise _Unreadable(f"the reply is encoded as '{encoding[:40]}', which was not asked for")
     if reply.headers.get("content-type", "").startswith("text/event-stream"):
-        async for event in httpx2.EventSource(reply, max_event_size=MAX_REPLY_BYTES):
+        async for event in httpx2.EventSource(reply, max_event_size=most_bytes):
             if event.data.strip():
                 yield event.data
         return
     body = bytearray()
     async for piece in reply.aiter_raw():
         body += piece
-        if len(body) > MAX_REPLY_BYTES:
-            raise _Unreadable(f"the reply has more than {MAX_REPLY_BYTES >> 20} MiB")
+        if len(body) > most_bytes:
+            raise _Unreadable(f"the reply has more than {most_bytes >> 20} MiB")
     yield bytes(body)

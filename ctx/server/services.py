@@ -135,7 +135,9 @@ def open_keys(place: str) -> Keys:
     return SharedKeyRing(database)
 
 
-def server_settings(workspace: Workspace, *, insecure_no_auth: bool = False) -> "ServerSettings":
+def server_settings(
+    workspace: Workspace, *, insecure_no_auth: bool = False, owner_key: str = ""
+) -> "ServerSettings":
     """The server's values. Raises `ConfigError` where a key is named that the environment lacks."""
     from ctx.server.policy import ServerSettings
 
@@ -159,6 +161,7 @@ def server_settings(workspace: Workspace, *, insecure_no_auth: bool = False) -> 
         rate_limit_per_minute=server.rate_limit_per_minute,
         max_body_bytes=server.max_body_bytes,
         insecure_no_auth=insecure_no_auth,
+        owner_key=owner_key,
         packs=_pack_policies(workspace),
         metrics=server.metrics,
     )

@@ -7,6 +7,8 @@ import pytest
 from ctx.errors import ConfigError
 from ctx.server.keys import KeyRing
 from ctx.server.policy import (
+    PackPolicy,
+    Policy,
     ServerSettings,
     check_bind,
     setting_doubts,
@@ -52,3 +54,12 @@ def test_settings_that_match_no_request_are_reported(
 ) -> None:
     (doubt,) = setting_doubts(hosts, cors, origins)
     assert words in doubt
+
+
+def test_the_owners_key_opens_everything_and_closes_nothing() -> None:
+    policy = Policy(ServerSettings(owner_key="secret", packs=(PackPolicy("sekha", key_required=True),)))
+    grant = policy.grant("secret")
+    assert grant is not None
+    assert grant.whole
+    assert not policy.has_keys
+    assert not policy.closed

@@ -18,7 +18,7 @@ from real_clients import DOCUMENTS, Pipe, Running, environment, tried_project
 from serving import Serve
 
 from ctx.errors import ConfigError
-from ctx.server.address import remote
+from ctx.server.address import Upstream, remote
 from ctx.server.app import Services
 from ctx.server.policy import ServerSettings
 from ctx.server.proxy import Proxy
@@ -112,6 +112,24 @@ def test_a_restarted_server_is_found_again_without_the_client_noticing(tmp_path:
     second.stop()
 
 
+def test_with_a_running_server_mcp_is_its_proxy_and_survives_its_restart(tmp_path: Path) -> None:
+    config = tried_project(tmp_path)
+    first = Running(config)
+    first.wait_for_documents(len(DOCUMENTS))
+    pipe = Pipe(tmp_path)
+    pipe.shake_hands()
+    call = {"name": "shout", "arguments": {"text": "a"}}
+    assert pipe.ask("tools/call", call)["result"]["structuredContent"] == {"said": "A"}
+    first.stop()
+    second = Running(config, "--bind", "127.0.0.1:0")
+    assert second.base != first.base
+    assert pipe.ask("tools/call", call)["result"]["structuredContent"] == {"said": "A"}
+    second.stop()
+    refused = pipe.ask("tools/call", call)
+    assert "the server of this project has stopped" in refused["error"]["message"]
+    assert pipe.end()[0] == 0
+
+
 def test_a_missing_or_wrong_key_error_says_what_to_do(serve: Serve, mcp: Services, tmp_path: Path) -> None:
     served = serve(mcp, ServerSettings(api_keys=("right",)))
     for arguments, environ, words in (
@@ -199,7 +217,7 @@ def test_a_hostile_reply_is_an_error_of_its_request_and_no_more(
 
 async def _carry(source: TextIO, sink: TextIO, port: int) -> None:
     async with client_streams(source, sink) as (reading, writing):
-        await Proxy(f"http://127.0.0.1:{port}/", None).run(reading, writing)
+        await Proxy(Upstream(f"http://127.0.0.1:{port}/")).run(reading, writing)
 
 
 def _carried(port: int, method: str) -> Any:
