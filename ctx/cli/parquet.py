@@ -6,9 +6,8 @@ One row a chunk: `document_id`, `source`, `source_id`, `title`, `source_url`, `u
 """
 
 import os
-import resource
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from itertools import islice
 from types import ModuleType
 from typing import Any
 
@@ -19,12 +18,8 @@ from ctx.errors import BadRequest, CtxError
 from ctx.identity import TEXT_HASH_BYTES, embedding_text, text_hash
 from ctx.models import JSON
 from ctx.store.base import Catalog
-from ctx.store.rows import StoredDocument
 
 ROWS = 4096  # of a row group: 6 MB of vectors at 384 dimensions
-# That reading a table may take beside what the process has. A file says a thousand times in a few bytes what
-# it says once, and neither its size nor what it tells of itself bounds what comes out.
-MAX_MEMORY_BYTES = 2 << 30
 _TEXT_COLUMNS = ("title", "heading", "text")
 
 Pair = tuple[bytes, "np.ndarray"]
@@ -32,10 +27,8 @@ Pair = tuple[bytes, "np.ndarray"]
 
 
 def write_table(path: str, catalog: Catalog, model: str | None) -> tuple[int, int]:
-    """Writes all chunks with the embeddings of `model`; how many chunks, and how many of them have one.
-
-    The file takes its place once it is whole. Raises `BadRequest` where it cannot be written or pyarrow is
-    missing.
+    """Writes all chunks with the embeddings of `model`. Returns how many chunks, and how many have one.
+    Raises `BadRequest` if the file cannot be written or pyarrow is missing.
     """
     arrow, parquet = _pyarrow()
     schema = _schema(arrow)
@@ -46,8 +39,8 @@ def write_table(path: str, catalog: Catalog, model: str | None) -> tuple[int, in
         open(descriptor, "wb", closefd=False) as file,
         parquet.ParquetWriter(file, schema, compression="zstd") as writer,
     ):
-        for rows in _row_groups(catalog):
-            embedded += _add_vectors(rows, catalog, model)
+        for rows in _row_groups(catalog, model):
+            embedded += sum(row["embedding"] is not None for row in rows)
             chunks += len(rows)
             writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
     return chunks, embedded
@@ -78,97 +71,57 @@ def _schema(arrow: ModuleType) -> Any:
     )
 
 
-def _row_groups(catalog: Catalog) -> Iterator[list[dict[str, JSON]]]:
-    rows: list[dict[str, JSON]] = []
-    for stored in catalog.export():
-        rows += _rows(stored)
-        while len(rows) >= ROWS:
-            yield rows[:ROWS]
-            del rows[:ROWS]
-    if rows:
-        yield rows
-
-
-def _rows(stored: StoredDocument) -> Iterator[dict[str, JSON]]:
-    document = stored.document
-    for chunk in stored.chunks:
-        yield {
-            "document_id": document.id,
-            "source": document.source,
-            "source_id": document.source_id,
-            "title": document.title,
-            "source_url": document.source_url,
-            "updated_at": document.updated_ms,
+def _row_groups(catalog: Catalog, model: str | None) -> Iterator[list[dict[str, JSON]]]:
+    """The rows of all chunks, ROWS at a time."""
+    rows = (
+        {
+            "document_id": stored.document.id,
+            "source": stored.document.source,
+            "source_id": stored.document.source_id,
+            "title": stored.document.title,
+            "source_url": stored.document.source_url,
+            "updated_at": stored.document.updated_ms,
             "chunk_index": chunk.ordinal,
             "heading": chunk.heading,
-            "text": document.body[chunk.start : chunk.end],
+            "text": stored.document.body[chunk.start : chunk.end],
             "text_hash": chunk.text_hash,
         }
-
-
-def _add_vectors(rows: Sequence[dict[str, JSON]], catalog: Catalog, model: str | None) -> int:
-    """Gives rows the embeddings that are stored; how many got one."""
-    vectors = {} if model is None else catalog.vectors_of(model, [row["text_hash"] for row in rows])
-    for row in rows:
-        vector = vectors.get(row["text_hash"])
-        row |= {"model": None if vector is None else model, "embedding": vector}
-    return sum(row["embedding"] is not None for row in rows)
+        for stored in catalog.export()
+        for chunk in stored.chunks
+    )
+    while group := list(islice(rows, ROWS)):
+        vectors = {} if model is None else catalog.vectors_of(model, [row["text_hash"] for row in group])
+        for row in group:
+            vector = vectors.get(row["text_hash"])
+            row |= {"model": None if vector is None else model, "embedding": vector}
+        yield group
 
 
 def read_embeddings(path: str, model: str) -> Iterator[list[Pair]]:
-    """The embeddings in a table, in batches. Rows without one are passed over.
+    """The embeddings in a table, in batches. Rows without one are left out.
 
-    A row says which text it is for by its `text_hash`, or by `title`, `heading` and `text`. Vectors are
-    brought to unit length. Raises `BadRequest` where the table is none, lacks columns, or is of another
-    model.
+    A row names its text by `text_hash`, or by `title`, `heading` and `text`. Vectors are scaled to unit
+    length. Raises `BadRequest` if the file is no table, lacks columns, or is of another model.
     """
     arrow, parquet = _pyarrow()
     location = os.path.expanduser(path)
     if files.irregular(location):
         raise BadRequest(f"{path} cannot be read: it is no file")
     try:
-        with _bounded_memory(), parquet.ParquetFile(location) as table:
-            columns = _columns(path, table.schema_arrow.names)
+        with parquet.ParquetFile(location) as table:
+            names = table.schema_arrow.names
+            keys = ["text_hash"] if "text_hash" in names else _TEXT_COLUMNS
+            if absent := [name for name in ("embedding", *keys) if name not in names]:
+                needed = "it needs embedding and text_hash"
+                raise BadRequest(f"{path} has no column {', '.join(absent)}; {needed}")
+            columns = ["embedding", *keys, *(["model"] if "model" in names else [])]
             for batch in table.iter_batches(ROWS, columns=columns):
                 yield [_pair(path, row, model) for row in batch.to_pylist() if row["embedding"] is not None]
     except CtxError:
         raise
-    except MemoryError as error:
-        raise BadRequest(
-            f"{path} cannot be read: a few of its rows unpack to more than {MAX_MEMORY_BYTES >> 20} MiB"
-        ) from error
     except (arrow.ArrowException, OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no Parquet table, or damaged"
         raise BadRequest(f"{path} cannot be read: {reason}") from error
-
-
-@contextmanager
-def _bounded_memory() -> Iterator[None]:
-    """A block in which memory that is asked for beyond the bound is refused; where the system tells how much
-    the process has.
-    """
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    try:
-        with open("/proc/self/statm") as figures:
-            pages = int(figures.read().split()[0])
-    except (OSError, ValueError):
-        yield  # no Linux
-        return
-    limit = pages * resource.getpagesize() + MAX_MEMORY_BYTES
-    bounds = [bound for bound in (limit, *before) if bound != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_AS, (min(bounds), before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
-
-
-def _columns(path: str, names: Sequence[str]) -> list[str]:
-    keys = ["text_hash"] if "text_hash" in names else list(_TEXT_COLUMNS)
-    absent = [name for name in ("embedding", *keys) if name not in names]
-    if absent:
-        raise BadRequest(f"{path} has no column {', '.join(absent)}; it needs embedding and text_hash")
-    return ["embedding", *keys, *(["model"] if "model" in names else [])]
 
 
 def _pair(path: str, row: dict[str, JSON], model: str) -> Pair:
@@ -183,13 +136,10 @@ def _pair(path: str, row: dict[str, JSON], model: str) -> Pair:
     length = float(np.linalg.norm(vector.astype(np.float64))) if vector.ndim == 1 else 0.0
     if not np.isfinite(length) or length == 0:
         raise BadRequest(f"{path} has an embedding without a direction")
-    return _digest(path, row), vector / length
-
-
-def _digest(path: str, row: dict[str, JSON]) -> bytes:
     if "text_hash" not in row:
-        return text_hash(embedding_text(*(row[name] or "" for name in _TEXT_COLUMNS)))
-    digest = row["text_hash"]
-    if not isinstance(digest, bytes) or len(digest) != TEXT_HASH_BYTES:
+        digest = text_hash(embedding_text(*(row[name] or "" for name in _TEXT_COLUMNS)))
+    elif isinstance(row["text_hash"], bytes) and len(row["text_hash"]) == TEXT_HASH_BYTES:
+        digest = row["text_hash"]
+    else:
         raise BadRequest(f"{path} has a text_hash that is not {TEXT_HASH_BYTES} bytes")
-    return digest
+    return digest, vector / length

@@ -1,26 +1,25 @@
-"""The clients themselves read what `ctx connect` wrote, and call its hooks; the model behind them is a
-stand-in.
+"""Real clients read what `ctx connect` wrote, and call its hooks. The model behind them is a stand-in.
 
-They come from npm and are 1.4 GB, and one of them is not free software, so they are not part of `make
-clients`:
+They come from npm and take 1.4 GB, and one of them is not free software, so `make clients` leaves them out:
 
     npm install --prefix FOLDER @anthropic-ai/claude-code @openai/codex @google/gemini-cli \\
         opencode-ai @github/copilot
     CTX_LIVE_CLIENTS=FOLDER pytest tests/cli/test_live_clients.py
 
-Last run: Claude Code 2.1.197, Codex 0.169.0, Gemini CLI 0.61.0, OpenCode 1.18.33 and GitHub Copilot CLI
-1.0.102, 2026-11-25.
+Last run: Claude Code 2.1.197, Codex 0.171.0, Gemini CLI 0.61.0, OpenCode 1.18.33 and GitHub Copilot CLI
+1.0.102, 2026-11-28.
 """
 
 import http.server
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kit import ctx, http_server, project, workspace
+from kit import ctx, http_server, project
 from real_clients import DOCUMENTS, Running
 
 from ctx.models import JSON
@@ -163,6 +162,7 @@ def _run(folder: Path, arguments: list[str], **environ: str) -> str:
         env={
             **{name: value for name, value in os.environ.items() if not name.startswith("CTX_")},
             **_environment(folder),
+            "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}",  # for the command `ctx`
             # It serves nobody's entries in a folder that nobody trusted.
             "GEMINI_CLI_TRUST_WORKSPACE": "true",
             "GEMINI_API_KEY": "none",
@@ -179,17 +179,32 @@ def _run(folder: Path, arguments: list[str], **environ: str) -> str:
     return reply.stdout + reply.stderr
 
 
-@pytest.mark.parametrize("transport", ["http", "stdio"])
 @pytest.mark.parametrize("client", ASKED)
-def test_a_client_reads_its_entry_and_reaches_the_server(folder: Path, client: str, transport: str) -> None:
+def test_a_client_reads_its_entry_and_starts_the_server(folder: Path, client: str) -> None:
+    command, sign = ASKED[client]
+    entry = ctx("connect", client, "--user", cwd=folder, env=_environment(folder))
+    assert entry.returncode == 0, entry.stderr
+    assert "Connected: " in entry.stdout
+    assert sign in _run(folder, command)
+    assert ctx("connect", client, "--user", "--remove", cwd=folder, env=_environment(folder)).returncode == 0
+
+
+@pytest.mark.parametrize("client", ["gemini-cli", "opencode"])  # the others ask whether to trust the folder
+def test_a_client_reads_the_entry_of_a_project(folder: Path, client: str) -> None:
+    command, sign = ASKED[client]
+    assert ctx("connect", client, cwd=folder, env=_environment(folder)).returncode == 0
+    assert sign.replace("ctx-tried", "ctx") in _run(folder, command)
+
+
+@pytest.mark.parametrize("client", ASKED)
+def test_a_client_reads_an_address_and_reaches_the_server(folder: Path, client: str) -> None:
     command, sign = ASKED[client]
     server = Running(folder / "ctx.toml")
     try:
-        options = ["--stdio"] if transport == "stdio" else ["--url", f"{server.base}/mcp"]
-        entry = ctx("connect", client, *options, cwd=folder, env=_environment(folder))
+        address = ("--user", "--url", f"{server.base}/mcp")
+        entry = ctx("connect", client, *address, cwd=folder, env=_environment(folder))
         assert entry.returncode == 0, entry.stderr
         assert sign in _run(folder, command)
-        assert ctx("connect", client, "--remove", cwd=folder, env=_environment(folder)).returncode == 0
     finally:
         server.stop()
 
@@ -201,8 +216,8 @@ def test_what_was_said_to_an_agent_is_before_it_when_the_next_session_begins(
     access = {"ANTHROPIC_BASE_URL": model, "ANTHROPIC_API_KEY": "none", "OPENAI_API_KEY": "none"}
     assert ctx("connect", client, "--memory", cwd=folder, env=_environment(folder)).returncode == 0
     _run(folder, SPOKEN[client](model, "Remember: the release is cut on Thursdays."), **access)
-    with workspace(folder / "ctx.toml") as space:
-        (record,) = space.memory.bank("default").browse()["items"]
+    listed = ctx("memory", "list", "--json", cwd=folder, env=_environment(folder))
+    (record,) = json.loads(listed.stdout)["memories"]
     assert record["text"] == "The release is cut on Thursdays."
     Model.requests.clear()
     _run(folder, SPOKEN[client](model, "What is new?"), **access)
@@ -212,23 +227,21 @@ def test_what_was_said_to_an_agent_is_before_it_when_the_next_session_begins(
 def test_an_agent_searches_and_its_model_is_handed_the_passage_once(folder: Path, model: str) -> None:
     access = {"ANTHROPIC_BASE_URL": model, "ANTHROPIC_API_KEY": "none"}
     tool = "mcp__ctx-tried__search"
-    server = Running(
-        folder / "ctx.toml"
-    )  # over pipes a session's first question may come before the server is ready
-    try:
-        server.wait_for_documents(len(DOCUMENTS))
-        url = f"{server.base}/mcp"
-        assert (
-            ctx("connect", "claude-code", "--url", url, cwd=folder, env=_environment(folder)).returncode == 0
-        )
-        Model.call = (tool, {"query": "how do I roll back a release"})
-        _run(folder, ["claude", "-p", "Look it up.", "--allowedTools", tool], **access)
-    finally:
-        server.stop()
+    environ = _environment(folder)
+    assert ctx("index", cwd=folder, env=environ).returncode == 0
+    assert ctx("connect", "claude-code", "--user", cwd=folder, env=environ).returncode == 0
+    Model.call = (tool, {"query": "how do I roll back a release"})
+    _run(
+        folder,
+        ["claude", "-p", "Look it up.", "--allowedTools", tool],
+        **access,
+        MCP_CONNECTION_NONBLOCKING="0",
+    )
     messages = [message for request in Model.requests for message in json.loads(request)["messages"]]
     blocks = [
         block for message in messages if isinstance(message["content"], list) for block in message["content"]
     ]
     (reply,) = (block["content"] for block in blocks if block["type"] == "tool_result")
-    assert json.loads(reply)["results"][0]["source_id"] == "deploy.md"
-    assert reply.count("Roll back a release by its number") == 1
+    text = reply if isinstance(reply, str) else reply[0]["text"]
+    assert text.startswith("deploy.md\n")
+    assert text.count("Roll back a release by its number") == 1

@@ -1,8 +1,6 @@
 """Chunks and embeddings as a Parquet table, and embeddings back from one."""
 
 import os
-import subprocess
-import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -103,50 +101,6 @@ def test_what_is_no_list_of_numbers_is_no_embedding(embedding: object, tmp_path:
     pyarrow_parquet.write_table(pyarrow.table({"text_hash": [b"0" * 16], "embedding": [embedding]}), path)
     with pytest.raises(BadRequest, match="has an embedding that is no list of numbers"):
         list(read_embeddings(str(path), "m"))
-
-
-_READ = """
-import resource, sys
-from ctx.cli import parquet
-from ctx.errors import BadRequest
-parquet.MAX_MEMORY_BYTES = 400 << 20
-before = resource.getrlimit(resource.RLIMIT_AS)
-try:
-    print(sum(map(len, parquet.read_embeddings(sys.argv[1], "model"))))
-except BadRequest as error:
-    print(error.message)
-assert resource.getrlimit(resource.RLIMIT_AS) == before
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="no system tells how much a process has")
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"text": ["x" * (1 << 20)] * 4096},  # a megabyte that each of four thousand rows says
-        {"embedding": [[0.5] * 30_000_000]},  # one row of thirty million numbers
-    ],
-    ids=["texts", "numbers"],
-)
-def test_a_small_table_that_unpacks_without_bound_is_refused(
-    columns: dict[str, list[Any]], tmp_path: Path
-) -> None:
-    pyarrow_parquet = tables()
-    import pyarrow
-
-    path = tmp_path / "bomb.parquet"
-    count = len(next(iter(columns.values())))
-    rows = {"title": ["a"] * count, "heading": [""] * count, "text": ["x"] * count, **columns}
-    rows.setdefault("embedding", [[1.0]] * count)
-    types = {name: pyarrow.string() for name in ("title", "heading", "text")}
-    schema = pyarrow.schema({**types, "embedding": pyarrow.list_(pyarrow.float32())})
-    with pyarrow_parquet.ParquetWriter(path, schema, compression="zstd") as writer:
-        writer.write_table(pyarrow.table(rows, schema=schema))
-    assert path.stat().st_size < 2 << 20
-    command = [sys.executable, "-c", _READ, str(path)]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert process.stdout.endswith("unpack to more than 400 MiB\n"), process.stdout + process.stderr
 
 
 def test_a_pipe_is_no_table_and_is_not_waited_for(tmp_path: Path) -> None:
