@@ -47,7 +47,9 @@ def add_options(command: str, options: Parser) -> None:
 
 def run(command: str, args: Namespace) -> int:
     if command == "completions":
-        print(completion_script(args.shell))
+        from ctx.cli import whole_parser
+
+        print(shtab.complete(whole_parser(), shell=args.shell))
         return 0
     if args.json and not args.list:
         raise BadRequest("--json is for --list: a page is Markdown (--print)")
@@ -60,17 +62,17 @@ def run(command: str, args: Namespace) -> int:
         raise NotFound(f"no page '{page}'; {hint if hint.endswith('?') else '`ctx docs --list` lists them'}")
     site = bundled_path("site")
     if args.print or not os.path.isfile(os.path.join(site, "index.html")):
-        _print_page(texts[page])
+        with open(texts[page], encoding="utf-8") as file:
+            text = file.read()
+        if sys.stdout.isatty():
+            from rich.console import Console  # 70 ms
+            from rich.markdown import Markdown
+
+            Console(no_color=not styled(sys.stdout)).print(Markdown(text, hyperlinks=False))
+        else:
+            print(text, end="")
         return 0
     return _serve(site, page, args.port, opening=not args.no_open)
-
-
-def completion_script(shell: str) -> str:
-    """The completion script of a shell."""
-    from ctx.cli import whole_parser
-
-    text: str = shtab.complete(whole_parser(), shell=shell)
-    return text
 
 
 def pages(folder: str) -> dict[str, str]:
@@ -82,45 +84,22 @@ def pages(folder: str) -> dict[str, str]:
     return dict(sorted(names.items()))
 
 
-def _print_page(path: str) -> None:
-    """Prints a page: rendered on a terminal, as Markdown in a pipe."""
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
-    if not sys.stdout.isatty():
-        print(text, end="")
-        return
-    from rich.console import Console  # 70 ms
-    from rich.markdown import Markdown
-
-    Console(no_color=not styled(sys.stdout)).print(Markdown(text, hyperlinks=False))
-
-
 class _Handler(http.server.SimpleHTTPRequestHandler):
     """Serves the files of the site. Logs nothing and lists no folder."""
 
     def log_message(self, format: str, *values: object) -> None:
         pass
 
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Serves the site's 404 page, if it has one."""
-        path = os.path.join(self.directory, "404.html")
-        if code != http.HTTPStatus.NOT_FOUND or not os.path.isfile(path):
-            super().send_error(code, message, explain)
-            return
-        with open(path, "rb") as file:
-            page = file.read()
-        self.send_response(code)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(page)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(page)
-
     def list_directory(self, path: str | os.PathLike[str]) -> None:
         self.send_error(404)
 
 
 def _serve(site: str, page: str, port: int, *, opening: bool) -> int:
+    try:
+        with open(os.path.join(site, "404.html"), encoding="utf-8") as file:
+            _Handler.error_message_format = file.read().replace("%", "%%")
+    except FileNotFoundError:
+        pass  # Python's own
     try:
         server = http.server.ThreadingHTTPServer((LOOPBACK, port), partial(_Handler, directory=site))
     except (OSError, OverflowError) as error:

@@ -1,14 +1,13 @@
 """`ctx backup`, `ctx restore` and `ctx migrate`: whole stores."""
 
 import os
-import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ctx.cli.configuration import configuration
 from ctx.cli.options import Parser, describe
-from ctx.cli.output import plain, tell
+from ctx.cli.output import bars, plain, tell
 from ctx.clock import iso_utc
 from ctx.cluster import needs_extra
 from ctx.config import is_database
@@ -136,27 +135,28 @@ def _migrate(args: Namespace) -> int:
     if not is_database(origin) and not os.path.exists(origin):
         raise StoreError(f"there is no catalog to move: {plain(origin)} is not there")
 
-    def progress(step: str, count: int, total: int) -> None:
-        if sys.stderr.isatty():
-            print(f"\r\x1b[K{count:,} of {total:,} {step}", end="", file=sys.stderr, flush=True)
-
-    with WriterLock(os.path.join(config.folder, "lock")):
-        report = migrate(config, origin, target, replace=args.replace, progress=progress)
-    if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr)
-    naming = ""
-    if target != own:
-        to_file = "take [store] url out of ctx.toml, and set [db] path to it; "
-        naming = "name it in ctx.toml ([store] url); " if is_database(target) else to_file
+    with WriterLock(os.path.join(config.folder, "lock")), bars() as progress:
+        report = migrate(
+            config, origin, target, replace=args.replace, progress=progress or (lambda *step: None)
+        )
+    if target == own:
+        naming = ""
+    elif is_database(target):
+        naming = "name it in ctx.toml ([store] url); "
+    else:
+        naming = "take [store] url out of ctx.toml, and set [db] path to it; "
+    moved = [
+        counted(report.memories, "memory"),
+        counted(report.keys, "key"),
+        counted(report.sessions, "session"),
+        counted(report.values, "script value"),
+    ]
     return tell(
         args.json,
         report._asdict(),
-        f"{counted(report.documents, 'document')}, {counted(report.chunks, 'chunk')} and "
-        f"{counted(report.embeddings, 'new embedding')} are there, and equal; "
-        f"{counted(report.passed_over, 'document')} there before",
-        f"{counted(report.memories, 'memory')} in {counted(report.banks, 'bank')}, "
-        f"{counted(report.keys, 'key')}, {counted(report.sessions, 'session')} and "
-        f"{counted(report.values, 'value')} of scripts are there, and equal",
+        f"Copied and compared: {counted(report.documents, 'document')}, {counted(report.chunks, 'chunk')}, "
+        f"{counted(report.embeddings, 'new embedding')}, {', '.join(moved)}.",
+        f"{counted(report.passed_over, 'document')} were there before.",
         f"Now {naming}`ctx index` builds the index from it without embedding anything.",
     )
 
