@@ -2,12 +2,12 @@
 
 import json
 import logging
-import math
 import os
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import NoneType
 from typing import Any
 
 from ctx.cli.configuration import configuration
@@ -17,8 +17,7 @@ from ctx.cli.output import bars, log_to_stderr, plain, print_json, prose, table,
 from ctx.config.settings import REGISTRY_PREFIX, SHIPPED_PACKS, Script
 from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest, ConfigError, NotFound
-from ctx.models import JSON, Caller
-from ctx.scripts.loader import ScriptStatus
+from ctx.models import JSON, Caller, as_table
 from ctx.scripts.registry import shelf_of
 from ctx.scripts.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
 from ctx.scripts.sources import script_file
@@ -29,6 +28,16 @@ from ctx.tools.toolbox import NAME, NAME_RULE, RESERVED, Toolbox
 from ctx.workspace import Workspace, open_workspace
 
 CALLER = Caller("cli")
+_NUMBER = ("integer", "number")
+_JSON_TYPES = {
+    str: ("string",),
+    bool: ("boolean",),
+    int: _NUMBER,
+    float: _NUMBER,
+    list: ("array",),
+    dict: ("object",),
+    NoneType: ("null",),
+}
 SHOWN_ITEMS, SHOWN_PROBLEMS = 5, 20
 _NEXT = {
     "tool": "It is called '{name}' and not served yet; `ctx tool test {path} query=words` tries it.",
@@ -106,34 +115,32 @@ def _tool(args: Namespace) -> int:
             return _print_answer(result, args.json)
         tools = workspace.toolbox.list()
         fields = ("name", "description", "builtin", "parameters")
-        listed = [{name: getattr(tool, name) for name in fields} for tool in tools]
         origins = ["built in" if tool.builtin else tool.pack or tool.origin for tool in tools]
-        rows = [
-            (tool.name, origin, " ".join(tool.description.split()))
-            for tool, origin in zip(tools, origins, strict=True)
-        ]
-        return _print_list("tool", listed, rows, workspace, args.json)
+        return _print_list("tool", tools, fields, origins, workspace, args.json)
 
 
 def _print_list(
     kind: str,
-    listed: list[dict[str, JSON]],
-    rows: Sequence[Sequence[str]],
+    entries: Sequence[Any],
+    fields: Sequence[str],
+    origins: Sequence[str],
     workspace: Workspace,
     as_json: bool,
 ) -> int:
     """Prints tools or agents, and the scripts of the kind that failed to load."""
-    failed = [row for row in workspace.scripts.statuses() if row.kind == kind and row.error]
-    failures = [
-        {"name": row.name, "file": row.where, "error": row.error, "serving": row.serving} for row in failed
+    listed = [{name: getattr(entry, name) for name in fields} for entry in entries]
+    rows = [
+        (entry.name, origin, " ".join(entry.description.split()))
+        for entry, origin in zip(entries, origins, strict=True)
     ]
     listing = table(rows, (kind.upper(), "FROM", "DESCRIPTION")) if rows else f"No {kind}s."
-    return tell(as_json, {f"{kind}s": listed, "failed": failures}, listing, notes=list(map(_failure, failed)))
-
-
-def _failure(row: ScriptStatus) -> str:
-    remark = " (the last version that worked still answers)" if row.serving else ""
-    return f"FAILED {row.name} ({row.where}): {plain(row.error or '')}{remark}"
+    failures, notes = [], []
+    for row in workspace.scripts.statuses():
+        if row.kind == kind and row.error:
+            failures.append({"name": row.name, "file": row.where, "error": row.error, "serving": row.serving})
+            remark = " (the last version that worked still answers)" if row.serving else ""
+            notes.append(f"FAILED {row.name} ({row.where}): {plain(row.error)}{remark}")
+    return tell(as_json, {f"{kind}s": listed, "failed": failures}, listing, notes=notes)
 
 
 @contextmanager
@@ -229,17 +236,8 @@ def _agent(args: Namespace) -> int:
             name = args.script if args.action == "test" else ""
         if args.action == "list":
             agents = workspace.agents.list()
-            listed = [
-                {
-                    "name": row.name,
-                    "description": row.description,
-                    "tools": list(row.tools),
-                    "source": row.source,
-                }
-                for row in agents
-            ]
-            rows = [(row.name, row.source, " ".join(row.description.split())) for row in agents]
-            return _print_list("agent", listed, rows, workspace, args.json)
+            fields, origins = ("name", "description", "tools", "source"), [row.source for row in agents]
+            return _print_list("agent", agents, fields, origins, workspace, args.json)
         with _with_hint(name, workspace.agents):
             prompt = workspace.agents.prompt(name, read_values(args.param), CALLER)
     return tell(
@@ -342,71 +340,46 @@ def _hint(kind: str, name: str) -> str | None:
 
 
 def read_values(pairs: Sequence[str], schema: JSON = None) -> dict[str, JSON]:
-    """`KEY=VALUE` pairs as arguments. What the schema calls a string is text, `42` and `true` too; everything
-    else is JSON if it parses, else text. `KEY.INNER=VALUE` sets a field of an object.
-
-    Raises `BadRequest` for what is no pair.
+    """`KEY=VALUE` pairs as arguments. A value is text if the schema says so, else JSON if it parses and fits.
+    `KEY.INNER=VALUE` sets a field of an object. Raises `BadRequest` for anything else.
     """
     values: dict[str, JSON] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or not name:
             raise BadRequest(f"'{pair}' is not KEY=VALUE")
-        _put(values, schema, name, text)
+        target, rules = values, _properties(schema)
+        outer, dot, inner = name.partition(".")
+        while dot and name not in rules and outer in rules:
+            below = target.setdefault(outer, {})
+            if not isinstance(below, dict):
+                raise BadRequest(f"'{outer}' is given as a whole and in parts; give it once")
+            target, rules, name = below, _properties(rules[outer]), inner
+            outer, dot, inner = name.partition(".")
+        target[name] = _read_value(text, _types(rules.get(name)))
     return values
 
 
-def _put(target: dict[str, JSON], schema: JSON, name: str, text: str) -> None:
-    """Sets `KEY` or `KEY.INNER.FURTHER`. Raises `BadRequest`."""
-    rule = _rule(schema, name)
-    outer, _, inner = name.partition(".")
-    outer_rule = _rule(schema, outer) if inner else None
-    if rule is not None or outer_rule is None:
-        target[name] = _read_value(text, rule)
-        return
-    below = target.setdefault(outer, {})
-    if not isinstance(below, dict):
-        raise BadRequest(f"'{outer}' is given as a whole and in parts; give it once")
-    _put(below, outer_rule, inner, text)
+def _properties(schema: JSON) -> dict[str, JSON]:
+    return as_table(as_table(schema).get("properties"))
 
 
-def _rule(schema: JSON, name: str) -> JSON:
-    """The schema of a property; None if it has none."""
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    return properties.get(name) if isinstance(properties, dict) else None
-
-
-def _finite(text: str) -> float:
-    """A number that JSON has. Raises `ValueError` for `1e400` and `NaN`."""
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(text)
-    return number
-
-
-def _read_value(text: str, rule: JSON) -> JSON:
-    types = _types(rule)
+def _read_value(text: str, types: set[str]) -> JSON:
     if types == {"string"}:
         return text
     try:
-        value = json.loads(text, parse_float=_finite, parse_constant=_finite)
+        value = json.loads(text)
+        json.dumps(value, allow_nan=False)  # no 1e400
     except (ValueError, RecursionError):
         return text
-    if "string" not in types or value is None or isinstance(value, dict | list):
-        return value
-    if isinstance(value, bool):
-        return value if "boolean" in types else text
-    return value if types & {"number", "integer"} and isinstance(value, int | float) else text
+    return value if not types or types & set(_JSON_TYPES[type(value)]) else text
 
 
-def _types(rule: Any) -> set[str]:
+def _types(rule: JSON) -> set[str]:
     """The JSON types that a schema names, by `type`, `enum` or its alternatives; empty for any."""
-    if not isinstance(rule, dict):
-        return set()
+    rule = as_table(rule)
     named = rule.get("type", [])
-    types = set(named if isinstance(named, list) else [named])
+    types = {named} if isinstance(named, str) else set(named)
     for alternative in (*rule.get("anyOf", ()), *rule.get("oneOf", ())):
         types |= _types(alternative)
-    if not types and rule.get("enum") and all(isinstance(choice, str) for choice in rule["enum"]):
-        return {"string"}
-    return types
+    return types or {name for choice in rule.get("enum", ()) for name in _JSON_TYPES[type(choice)]}

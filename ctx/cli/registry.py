@@ -2,7 +2,7 @@
 
 import os
 from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ctx import file_writing, files
 from ctx.cli.configuration import configuration_at, project_location
@@ -16,6 +16,7 @@ from ctx.errors import BadRequest, ConfigError
 from ctx.models import JSON, as_table
 from ctx.scripts.registry import Shelf, shelf_of
 from ctx.scripts.registry_contents import MANIFEST
+from ctx.scripts.registry_fetching import fetch
 from ctx.scripts.registry_records import Registry, RegistryScript, blank_registry, offered_script
 from ctx.text.strings import counted, one_line
 
@@ -71,17 +72,11 @@ def add_options(command: str, options: Parser) -> None:
 def _list(shelf: Shelf, args: Namespace) -> int:
     if args.name is not None:
         return _print_scripts(shelf, shelf.registry(args.name).scripts, args.json)
-    registries = shelf.every()
-    rows = [
-        (
-            registry.name,
-            registry.commit[:12],
-            f"{sum(map(shelf.runs, registry.scripts))} of {len(registry.scripts)}",
-            plain(registry.url),
-        )
-        for registry in registries
-    ]
-    listed = [_registry_json(shelf, registry) for registry in registries]
+    rows, listed = [], []
+    for registry in shelf.every():
+        runnable = f"{sum(map(shelf.runs, registry.scripts))} of {len(registry.scripts)}"
+        rows.append((registry.name, registry.commit[:12], runnable, plain(registry.url)))
+        listed.append(_registry_json(shelf, registry))
     return tell(args.json, {"registries": listed}, table(rows, ("REGISTRY", "COMMIT", "TRUSTED", "FROM")))
 
 
@@ -156,54 +151,46 @@ def _script_json(shelf: Shelf, script: RegistryScript) -> dict[str, JSON]:
 
 
 def _install(shelf: Shelf, args: Namespace) -> int:
-    if args.url is None:
+    if args.url is None:  # puts the files back; `update` is for a branch that has moved on
         registry = _installed(shelf, args.name)
-        # As it was: a branch that has moved on since is `update`'s affair.
-        return _fetch_and_install(shelf, registry, registry.commit, args.json)
-    url = os.path.abspath(args.url) if os.path.isdir(args.url) else args.url
-    present = {registry.name: registry for registry in shelf.registries()}.get(args.name)
-    if present is not None:
-        raise BadRequest(
-            f"'{args.name}' is installed already, from {one_line(present.url)}; `ctx registry update "
-            f"{args.name}` brings it up to date, `ctx registry remove {args.name}` takes it away"
-        )
-    registry = blank_registry(args.name, url, args.branch, "", "")
-    return _fetch_and_install(shelf, registry, args.branch, args.json)
-
-
-def _fetch_and_install(shelf: Shelf, registry: Registry, branch: str | None, as_json: bool) -> int:
+        branch: str | None = registry.commit
+    else:
+        present = {registry.name: registry for registry in shelf.registries()}.get(args.name)
+        if present is not None:
+            raise BadRequest(
+                f"'{args.name}' is installed already, from {one_line(present.url)}; `ctx registry update "
+                f"{args.name}` brings it up to date, `ctx registry remove {args.name}` removes it"
+            )
+        url = os.path.abspath(args.url) if os.path.isdir(args.url) else args.url
+        registry, branch = blank_registry(args.name, url, args.branch, "", ""), args.branch
     registry, contents, problems, _ = _fetched(registry, branch)
     shelf.install(registry, contents)
-    if as_json:
+    if args.json:
         print_json({**_registry_json(shelf, registry), "left_out": problems})
         return 0
     print(f"Installed {registry.name} at {registry.commit[:12]}, {counted(len(registry.scripts), 'script')}.")
-    _print_left_out(problems)
+    for problem in problems:
+        print(f"  left out: {plain(problem)}")
     if registry.scripts:
         print()
         _print_scripts(shelf, registry.scripts, False)
-        print(
-            f"\nNothing of it runs yet. Look at a script: ctx registry info {registry.scripts[0].reference}"
-        )
-        print(f"Then trust it as it is now:           ctx trust {registry.scripts[0].reference}")
+        print("\nNothing of it runs yet.", *_trust_lines(registry.scripts[0]), sep="\n")
     return 0
 
 
-def _print_left_out(problems: Iterable[str]) -> None:
-    for problem in problems:
-        print(f"  left out: {plain(problem)}")
+def _trust_lines(script: RegistryScript) -> list[str]:
+    return [
+        f"Look at a script:            ctx registry info {script.reference}",
+        f"Then trust it as it is now:  ctx trust {script.reference}",
+    ]
 
 
 def _fetched(
     registry: Registry, branch: str | None
 ) -> tuple[Registry, Mapping[str, Mapping[str, bytes]], list[str], bool | None]:
-    """The registry as `branch` has it now, its files by script, what is left out, and whether the branch's
-    history holds what is installed.
+    """The registry at the head of a branch, its files by script, what is left out, and whether the branch's
+    history contains the installed commit.
     """
-    from ctx.scripts.registry_fetching import (
-        fetch,  # git and the connectors: half of the other actions need none
-    )
-
     with bars() as progress, without_reported():
         fetched = fetch(registry.name, registry.url, branch, since=registry.commit or None, progress=progress)
     scripts = [offered_script(registry.name, offer, fetched.data) for offer in fetched.contents.offers]
@@ -220,18 +207,8 @@ def _fetched(
 def _update(shelf: Shelf, args: Namespace) -> int:
     registries = shelf.registries() if args.name is None else (_installed(shelf, args.name),)
     reports = [_update_one(shelf, registry, args) for registry in registries]
-    lines = () if reports else ("No registries. `ctx registry install NAME URL` brings one.",)
+    lines = () if reports else ("No registries. `ctx registry install NAME URL` installs one.",)
     return tell(args.json, {"registries": reports}, *lines)
-
-
-def _print_update(registry: Registry, newest: Registry, changes: Mapping[str, str], verb: str) -> None:
-    if registry.commit == newest.commit:
-        print(f"{registry.name}: up to date at {registry.commit[:12]}")
-    else:
-        print(f"{registry.name}: {verb} from {registry.commit[:12]} to {newest.commit[:12]}")
-    for reference, change in changes.items():
-        trust = " (no longer trusted: look at it, then `ctx trust`)" if change == "changed" else ""
-        print(f"  {change:<8} {reference}{trust}")
 
 
 def _update_one(shelf: Shelf, registry: Registry, args: Namespace) -> JSON:
@@ -242,29 +219,32 @@ def _update_one(shelf: Shelf, registry: Registry, args: Namespace) -> JSON:
             f"({registry.commit[:12]}); nothing was changed. If you know why, `ctx registry update "
             f"{registry.name} --rewritten`"
         )
-    changes = _changes(registry, newest)
+    before = {script.reference: script.digest for script in registry.scripts}
+    after = {script.reference: script.digest for script in newest.scripts}
+    changes = {
+        reference: "new" if reference not in before else "gone" if reference not in after else "changed"
+        for reference in sorted(before.keys() | after.keys())
+        if before.get(reference) != after.get(reference)
+    }
     if not args.dry_run:
         shelf.install(newest, contents)
     if not args.json:
-        _print_update(registry, newest, changes, "would change" if args.dry_run else "updated")
-        _print_left_out(problems)
+        if registry.commit == newest.commit:
+            print(f"{registry.name}: up to date at {registry.commit[:12]}")
+        else:
+            verb = "would change" if args.dry_run else "updated"
+            print(f"{registry.name}: {verb} from {registry.commit[:12]} to {newest.commit[:12]}")
+        for reference, change in changes.items():
+            trust = " (no longer trusted: look at it, then `ctx trust`)" if change == "changed" else ""
+            print(f"  {change:<8} {reference}{trust}")
+        for problem in problems:
+            print(f"  left out: {plain(problem)}")
     return {
         "name": registry.name,
         "from": registry.commit,
         "to": newest.commit,
         "changes": changes,
         "left_out": problems,
-    }
-
-
-def _changes(registry: Registry, newest: Registry) -> dict[str, str]:
-    """Script -> new, changed or gone."""
-    before = {script.reference: script.digest for script in registry.scripts}
-    after = {script.reference: script.digest for script in newest.scripts}
-    return {
-        reference: "new" if reference not in before else "gone" if reference not in after else "changed"
-        for reference in sorted(before.keys() | after.keys())
-        if before.get(reference) != after.get(reference)
     }
 
 
@@ -304,8 +284,7 @@ def _add(shelf: Shelf, args: Namespace) -> int:
     block = append_table(location, section, f'path = "{script.reference}"\n{needs}')
     lines = [f"Added to {os.path.basename(path)}:\n{block.rstrip()}"]
     if not shelf.trusted(script):
-        lines.append(f"\nIt is not trusted yet. Look at it: ctx registry info {script.reference}")
-        lines.append(f"Then trust it as it is now:  ctx trust {script.reference}")
+        lines += ["\nIt is not trusted yet.", *_trust_lines(script)]
     return tell(args.json, {"added": script.reference, "file": path, "section": section}, *lines)
 
 
@@ -329,29 +308,23 @@ def _override(shelf: Shelf, args: Namespace) -> int:
     else:
         folder = os.path.join(config.root, f"{script.kind}s", script.name)
         copies = {name: os.path.join(folder, name) for name in script.files}
-    _copy(shelf, script, copies, config.root)
-    target = os.path.relpath(copies[main], config.root)
-    lines = [f"Copied {script.reference} to {target}."]
-    if discovered:
-        lines.append(f"It comes before the registry's. After each change: ctx trust {script.name}")
-    else:
-        lines += _configured_lines(script, target, named)
-    return tell(args.json, {"copied": script.reference, "to": target}, *lines)
-
-
-def _copy(shelf: Shelf, script: RegistryScript, copies: Mapping[str, str], root: str) -> None:
-    """Writes the files of a script where `copies` has them, as they were installed. Raises `BadRequest` where
-    one is there, `ConfigError` where they are no longer that, or cannot be written.
-    """
     for path in copies.values():
         if os.path.lexists(path):
-            raise BadRequest(f"{os.path.relpath(path, root)} is there already; nothing was written")
+            raise BadRequest(f"{os.path.relpath(path, config.root)} is there already; nothing was written")
     _refuse_damaged(shelf, [script])
     texts = {name: files.read_file(shelf.path_of(script, name)) for name in copies}
     with file_writing.writing("the copy", ConfigError):
         for name, path in copies.items():
-            files.make_folder(os.path.dirname(path), beneath=root)
-            file_writing.replace(path, texts[name], mode=0o644, beneath=root)
+            files.make_folder(os.path.dirname(path), beneath=config.root)
+            file_writing.replace(path, texts[name], mode=0o644, beneath=config.root)
+    target = os.path.relpath(copies[main], config.root)
+    lines = [f"Copied {script.reference} to {target}."]
+    if discovered:
+        lines.append(f"It comes before the registry's. After each change: ctx trust {script.name}")
+    instead = f"  # instead of {script.reference}" if named else ""
+    for name in [] if discovered else named or [script.name]:
+        lines.append(f'In ctx.toml:\n[{script.kind}s.script.{toml_key(name)}]\npath = "./{target}"{instead}')
+    return tell(args.json, {"copied": script.reference, "to": target}, *lines)
 
 
 def blank_registry_files(name: str) -> dict[str, str]:
@@ -387,14 +360,6 @@ def _init(shelf: Shelf, args: Namespace) -> int:
 # -- trust ---------------------------------------------------------------------------------------------------
 
 
-def _configured_lines(script: RegistryScript, target: str, named: list[str]) -> list[str]:
-    instead = f"  # in the place of {script.reference}" if named else ""
-    return [
-        f'In ctx.toml:\n[{script.kind}s.script.{toml_key(name)}]\npath = "./{target}"{instead}'
-        for name in named or [script.name]
-    ]
-
-
 def trust_scripts(args: Namespace) -> int:
     """Trusts scripts of installed registries, each shown before."""
     shelf = shelf_of(os.environ)
@@ -403,7 +368,11 @@ def trust_scripts(args: Namespace) -> int:
         raise BadRequest(f"{', '.join(strangers)}: trust what is in registries by a command of its own")
     scripts = [script for name in args.names for script in shelf.scripts(name)]
     if not args.list:
-        _record(shelf, scripts, args)
+        if not args.revoke:
+            _refuse_damaged(shelf, scripts)
+        for script in [] if args.json else scripts:
+            print("\n".join(script_lines(shelf, script)), flush=True)
+        shelf.trust.record({script.reference: None if args.revoke else script.digest for script in scripts})
     rows = [(script, shelf.trusted(script)) for script in scripts]
     states = [
         (script.kind, script.reference, "trusted" if trusted else "NOT trusted", script.digest[:16])
@@ -413,23 +382,15 @@ def trust_scripts(args: Namespace) -> int:
     return tell(args.json, {"scripts": listed}, table(states, ("KIND", "NAME", "STATE", "SHA-256")))
 
 
-def _record(shelf: Shelf, scripts: list[RegistryScript], args: Namespace) -> None:
-    if not args.revoke:
-        _refuse_damaged(shelf, scripts)
-    for script in [] if args.json else scripts:
-        print("\n".join(script_lines(shelf, script)), flush=True)
-    shelf.trust.record({script.reference: None if args.revoke else script.digest for script in scripts})
-
-
 def _refuse_damaged(shelf: Shelf, scripts: Sequence[RegistryScript]) -> None:
-    """Raises `ConfigError` where a script is not as it was installed."""
+    """Raises `ConfigError` if a script is not as it was installed."""
     for script in scripts:
         if change := shelf.change(script):
             raise ConfigError(change)
 
 
 def script_lines(shelf: Shelf, script: RegistryScript) -> list[str]:
-    """A script of a registry as it is shown to who may trust it: no letter in it drives a terminal."""
+    """A script of a registry, for a user who may trust it."""
     lines = [
         f"{script.reference}: {plain(script.description) or 'no description'}",
         f"  sha256   {script.digest}",

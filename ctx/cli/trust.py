@@ -8,6 +8,7 @@ from argparse import Namespace
 from ctx.cli.configuration import Requests, bullets, project_location, requests_of, scripts_of
 from ctx.cli.options import Parser, describe
 from ctx.cli.output import table, tell
+from ctx.cli.registry import trust_scripts
 from ctx.config.find import project_root, trusted_as
 from ctx.config.settings import REGISTRY_PREFIX
 from ctx.config.trust_file import TrustFile, project_scripts, trust_path
@@ -38,8 +39,6 @@ def add_options(command: str, options: Parser) -> None:
 
 def run(command: str, args: Namespace) -> int:
     if any(name.startswith(REGISTRY_PREFIX) for name in args.names):
-        from ctx.cli.registry import trust_scripts  # 60 ms
-
         return trust_scripts(args)
     location = project_location(args.config)
     file = TrustFile(trust_path(os.environ))

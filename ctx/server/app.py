@@ -5,7 +5,6 @@ import gc
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import NamedTuple, Protocol
 
 from fastapi import FastAPI
@@ -103,7 +102,7 @@ def create_app(
     services.toolbox.observe(_log_call)
     metrics = Metrics(services.toolbox, work, services.health) if settings.metrics else None
     app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=_lifespan(services, work, mcp))
-    app.add_exception_handler(CtxError, partial(_on_error, errors.Failures()))
+    app.add_exception_handler(CtxError, _on_error)
     app.add_exception_handler(ClientDisconnect, _on_disconnect)
     app.add_exception_handler(Exception, _on_surprise)
     app.state.ctx = endpoints.State(
@@ -215,11 +214,11 @@ def _log_call(call: Call) -> None:
     )
 
 
-async def _on_error(failures: errors.Failures, request: HTTPConnection, error: Exception) -> Response:
+async def _on_error(request: HTTPConnection, error: Exception) -> Response:
     assert isinstance(error, CtxError), "it is registered for ours alone"
     access: Access = request.scope[ACCESS]
     if errors.row(error).status >= 500:
-        failures.note(error, access.request_id)
+        errors.log_failure(error, access.request_id)
     return error_reply(error, access.error_body)
 
 

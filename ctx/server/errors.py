@@ -1,13 +1,10 @@
-"""THE table: what an error of ctx is called outside: HTTP status, JSON-RPC code, body.
+"""How errors of ctx look outside: HTTP status, JSON-RPC code, body and headers.
 
-Status is decided by the type of an error, never by the text of its message. A type without a row of its own
-has its parent's; a test demands a row for every class of the tree.
+The type of an error decides. A type without a row of its own in TABLE has its parent's.
 """
 
 import logging
 import math
-import threading
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -42,9 +39,6 @@ from ctx.text.strings import sound
 
 logger = logging.getLogger(__name__)
 
-REPEAT_S = 60.0  # what stays broken is told so often, however many requests fail by it
-_MAX_KINDS = 200  # scripts may fail by any number of texts
-
 INTERNAL = -32603
 INVALID_REQUEST = -32600
 INVALID_PARAMS = -32602
@@ -52,9 +46,7 @@ RATE_LIMITED = -32005  # implementation-defined; -32000 to -32002 mean other thi
 
 
 class Row(NamedTuple):
-    """One error class outside. `rpc` is its JSON-RPC code; None: over MCP it is a tool error (`isError`), for
-    the model to mend.
-    """
+    """`rpc` is the JSON-RPC code; None: over MCP it is a tool error (`isError`), which the model can fix."""
 
     status: int
     rpc: int | None
@@ -67,7 +59,7 @@ TABLE: dict[type[CtxError], Row] = {
     BadParameter: Row(400, None),
     EmbeddingsDisabled: Row(400, None),
     Conflict: Row(409, None),
-    NotFound: Row(404, None),  # an unknown tool is INVALID_PARAMS: the MCP door tells the two apart
+    NotFound: Row(404, None),  # an unknown tool is INVALID_PARAMS: mcp.py tells the two apart
     AccessError: Row(401, INVALID_REQUEST),
     Unauthorized: Row(401, INVALID_REQUEST),
     OriginNotAllowed: Row(403, INVALID_REQUEST),
@@ -84,7 +76,7 @@ TABLE: dict[type[CtxError], Row] = {
 }
 Shape = Callable[[CtxError], JSON]
 """Makes the body of an error reply."""
-STORE_RETRY_S = 5  # a store that could not answer is worth asking again, though not at once
+STORE_RETRY_S = 5
 
 
 def row(error: CtxError) -> Row:
@@ -98,16 +90,14 @@ def body(error: CtxError) -> JSON:
 
 
 def rpc_body(error: CtxError) -> JSON:
-    """The same as a JSON-RPC reply to no request in particular, for refusals on an MCP path; the word is in
-    `data.code`.
-    """
+    """The same as a JSON-RPC reply without an id, for refusals on an MCP path. `data.code` is the word."""
     code = row(error).rpc
     reply = {"code": INVALID_REQUEST if code is None else code, "message": error.message}
     return {"jsonrpc": "2.0", "id": None, "error": {**reply, "data": rpc_data(error)}}
 
 
 def rpc_data(error: CtxError) -> dict[str, JSON]:
-    """What JSON-RPC says of an error beside its message."""
+    """The `data` of a JSON-RPC error."""
     data: dict[str, JSON] = {"code": error.word}
     if isinstance(error, RateLimited | Busy):
         data["retryAfterMs"] = math.ceil(error.retry_after_s * 1000)
@@ -135,7 +125,7 @@ def method_not_allowed(path: str, method: str, allowed: tuple[str, ...]) -> Meth
 
 
 def internal(request_id: str) -> CtxError:
-    """What a caller is told of a failure that nobody expected: the id under which the log has the rest."""
+    """The error for an unexpected failure. Its details are in the log, under the request id."""
     return CtxError(f"internal error; the server's log has it under request id {request_id}")
 
 
@@ -163,42 +153,11 @@ def storable(value: JSON) -> JSON:
     return value
 
 
-class Failures:
-    """What requests fail by, in the log: a line for each thing that is broken, and how often it was met. Safe
-    from several threads.
-    """
-
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._clock_s = clock_s
-        self._lock = threading.Lock()
-        # By word and reason: when it was told last, and how often it was met since.
-        self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
-
-    def note(self, error: CtxError, request_id: str) -> None:
-        """Logs that a request failed by this, unless the same was told just now: then it is counted."""
-        kind = word, reason = error.word, _reason(error)
-        with self._lock:
-            now_s = self._clock_s()
-            told_s, count = self._kinds.pop(kind, (-REPEAT_S, 0))
-            due = now_s - told_s >= REPEAT_S
-            self._kinds[kind] = (now_s, 0) if due else (told_s, count + 1)
-            if len(self._kinds) > _MAX_KINDS:
-                del self._kinds[next(iter(self._kinds))]
-        if due:
-            again = f" repeated={count}" if count else ""
-            logger.warning(
-                "error id=%s code=%s%s%s",
-                *(request_id, word, again, reason),
-                exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
-            )
-
-
-def _reason(error: CtxError) -> str:
-    """What a line of the log says of an error. The cause is the operator's to see: its first line, for what
-    follows may quote what was stored.
-    """
-    text = f" reason={error.message!r}" if isinstance(error, StoreError) else ""
+def log_failure(error: CtxError, request_id: str) -> None:
+    """Logs what a request failed by: for an operator, so with the first line of its cause."""
+    reason = f" reason={error.message!r}" if isinstance(error, StoreError) else ""
     cause = error.__cause__
     if cause is not None:
-        text += f" cause={type(cause).__name__}: {str(cause).strip().split(chr(10), 1)[0]}"
-    return text
+        reason += f" cause={type(cause).__name__}: {str(cause).strip().partition(chr(10))[0]}"
+    trace = error if logger.isEnabledFor(logging.DEBUG) else None
+    logger.warning("error id=%s code=%s%s", request_id, error.word, reason, exc_info=trace)

@@ -154,7 +154,6 @@ class McpServer:
         self._advice = advice
         whole = whole_toolbox(toolbox)
         self._profile = profile or (lambda caller: whole)
-        self._failures = errors.Failures()
         self._pack_instructions = instructions
         self._told: tuple[int, str] | None = None  # the catalog's seq, and what was told of the index at it
         self.server = self._build("\n\n".join((advice.instructions(), *instructions)), methods)
@@ -217,7 +216,7 @@ class McpServer:
             return info.profile.introduced(result)
         except CtxError as error:  # unhandled, the SDK would log a traceback
             if errors.row(error).status >= 500:
-                self._failures.note(error, caller.request_id or "-")
+                errors.log_failure(error, caller.request_id or "-")
             raise rpc_error(error, dialect) from error
         except MCPError as error:
             if dialect.details:

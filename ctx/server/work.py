@@ -1,11 +1,8 @@
-"""Tool calls off the event loop: bounded lanes of threads.
+"""Tool calls in threads, off the event loop.
 
-A lane has so many threads and so long a queue; what comes beyond is `Busy`, at once. Slow scripts, and whole
-documents of megabytes, have lanes of their own, so that they never stand before a search; one more is for
-`/health`, which must answer when all are full. In the scripts' lane a tool and a caller have only a share of
-the threads and of the queue: what goes beyond it waits aside, and the next one's call passes.
-
-The threads are daemons: a tool that never returns must not keep a stopping server alive.
+Searches, whole documents and scripts have a lane each, so that slow calls never delay a search; one more lane
+is for `/health`. A lane has a number of threads and a bounded queue; further calls are `Busy`. In the lane of
+scripts, one tool and one caller can take only a share of both.
 """
 
 import asyncio
@@ -14,7 +11,9 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from ctx.errors import Busy
 from ctx.lua.shares import Shares
@@ -23,158 +22,120 @@ from ctx.tools.agents import Agent, Agents, Prompt
 from ctx.tools.toolbox import Tool, Toolbox
 
 T = TypeVar("T")
+Share = tuple[str, str]
+"""A tool and a caller, whose calls are counted together."""
 
 # Searches are arithmetic: more threads than cores only take turns.
 SEARCH_THREADS = max(2, min(8, os.cpu_count() or 2))
-SCRIPT_THREADS = 32  # each of these waits for a child process or an index run
-DOCUMENT_THREADS = 2  # one waits for the disk while the other puts megabytes together
+SCRIPT_THREADS = 32  # each waits for a child process or an index run
+DOCUMENT_THREADS = 2  # one reads while the other assembles
 QUEUE = 128  # at 1 ms a search the last one waits a tenth of a second
-
-
 NO_SHARE = ("", "")
 
 
-class _Job(Generic[T]):
-    __slots__ = ("function", "future", "loop", "share", "state")
-
-    def __init__(
-        self, function: Callable[[], T], loop: asyncio.AbstractEventLoop, share: tuple[str, str]
-    ) -> None:
-        self.function = function
-        self.loop = loop
-        self.share = share
-        self.future: asyncio.Future[T] = loop.create_future()
-        self.state = "aside"  # aside (its share is used up) | queued | running | dropped
-
-    def settle(self, result: T | None, error: BaseException | None) -> None:
-        if self.future.done():  # the caller went away
-            return
-        if error is None:
-            self.future.set_result(result)  # type: ignore[arg-type]
-        else:
-            self.future.set_exception(error)
-
-
 class Lane:
-    """`threads` workers behind a queue of at most `waiting`. `run` is called on the event loop."""
+    """`threads` threads and a queue of at most `waiting` calls. Its methods are called on the event loop."""
 
     def __init__(self, name: str, threads: int, waiting: int) -> None:
         self.name = name
+        self.unfinished = 0  # calls that wait or run
         self._threads = threads
         self._capacity = threads + waiting
-        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
-        self._aside: deque[_Job[Any]] = deque()
-        self._lock = threading.Lock()
-        self._queued_shares = Shares(threads)  # of what is queued or runs
-        self._aside_shares = Shares(waiting)
-        self._unfinished = 0  # aside, queued and running, without the dropped
         self._started = 0
         self._closed = False
-
-    @property
-    def unfinished(self) -> int:
-        """Calls that wait or run."""
-        return self._unfinished
+        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._shares = Shares(threads)  # of calls in the queue or a thread
+        self._aside: deque[tuple[Share, asyncio.Future[None]]] = deque()  # calls whose share is used up
+        self._aside_shares = Shares(waiting)
 
     @property
     def crowded(self) -> bool:
         """Whether a call made now might have to wait for a thread."""
-        return self._unfinished >= self._threads or bool(self._aside)
+        return self.unfinished >= self._threads or bool(self._aside)
 
-    async def run(self, function: Callable[[], T], share: tuple[str, str] = NO_SHARE) -> T:
-        """What `function` returns or raises, from a thread of the lane. Raises `Busy` where the queue is
-        full.
+    async def run(self, function: Callable[[], T], share: Share = NO_SHARE) -> T:
+        """What `function` returns or raises in a thread. Raises `Busy` if the queue is full.
 
-        `share` is the tool's name and the caller's, against whose shares the call counts. Cancelled while it
-        waits, the call is never made; cancelled while it runs, its result is thrown away.
+        If cancelled while it waits, the call is never made; while it runs, its result is thrown away.
         """
-        job: _Job[T] = _Job(function, asyncio.get_running_loop(), share)
-        with self._lock:
-            self._accept(job)
-        try:
-            return await job.future
-        except asyncio.CancelledError:
-            with self._lock:
-                self._drop(job)
-            raise
-
-    # ------------------------------------------------------------------ with the lock held
-
-    def _accept(self, job: _Job[Any]) -> None:
-        if self._closed or self._unfinished >= self._capacity:
+        if self._closed or self.unfinished >= self._capacity:
             raise Busy("the server is busy; try again shortly")
-        if self._queued_shares.room(*job.share):
-            self._unfinished += 1
-            self._queue(job)
-            return
-        if not self._aside_shares.room(*job.share):
+        if not (self._shares.room(*share) or self._aside_shares.room(*share)):
             raise Busy("too many calls of this tool or by this caller are waiting already; try again shortly")
-        self._unfinished += 1
-        self._aside_shares.take(*job.share)
-        self._aside.append(job)
+        self.unfinished += 1
+        try:
+            await self._take_share(share)
+        except BaseException:
+            self.unfinished -= 1
+            raise
+        loop = asyncio.get_running_loop()
+        future: Future[T] = Future()
 
-    def _queue(self, job: _Job[Any]) -> None:
-        self._queued_shares.take(*job.share)
-        job.state = "queued"
-        if self._started < self._threads and self._unfinished > self._started:
+        def ended(_: object) -> None:
+            with suppress(RuntimeError):  # the loop has closed
+                loop.call_soon_threadsafe(self._end, share)
+
+        future.add_done_callback(ended)
+        if self._started < min(self._threads, self.unfinished):
+            self._started += 1
+            # A daemon: a tool that never returns must not keep a stopping server alive.
             name = f"ctx-{self.name}-{self._started}"
             threading.Thread(target=self._work, name=name, daemon=True).start()
-            self._started += 1
-        self._jobs.put(job)
+        self._jobs.put((future, function))
+        return await asyncio.wrap_future(future)
 
-    def _drop(self, job: _Job[Any]) -> None:
-        if job.state == "aside":
-            self._aside.remove(job)
-            self._aside_shares.give_back(*job.share)
-            self._unfinished -= 1
-        elif job.state == "queued":
-            self._end(job)
-        else:
+    async def _take_share(self, share: Share) -> None:
+        """Takes a share, once there is one."""
+        if self._shares.room(*share):
+            self._shares.take(*share)
             return
-        job.state = "dropped"
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (share, granted)
+        self._aside.append(entry)
+        self._aside_shares.take(*share)
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if entry in self._aside:
+                self._aside.remove(entry)
+            else:
+                self._give_back(share)
+            raise
+        finally:
+            self._aside_shares.give_back(*share)
 
-    def _end(self, job: _Job[Any]) -> None:
-        """One call less; the first of those aside that has a share now comes into the queue."""
-        self._unfinished -= 1
-        self._queued_shares.give_back(*job.share)
-        for waiting in self._aside:
-            if self._queued_shares.room(*waiting.share):
-                self._aside.remove(waiting)
-                self._aside_shares.give_back(*waiting.share)
-                self._queue(waiting)
+    def _give_back(self, share: Share) -> None:
+        """Gives a share to the first call that waits for it."""
+        self._shares.give_back(*share)
+        for entry in self._aside:
+            waiting, granted = entry
+            if self._shares.room(*waiting):
+                self._shares.take(*waiting)
+                self._aside.remove(entry)
+                granted.set_result(None)
                 return
 
-    # ------------------------------------------------------------------ the threads
+    def _end(self, share: Share) -> None:
+        self.unfinished -= 1
+        self._give_back(share)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            with self._lock:
-                if job.state == "dropped":
-                    continue
-                job.state = "running"
-            result, failure = None, None
-            try:
-                result = job.function()
-            except BaseException as error:  # whatever it is, it is raised again where the result is awaited
-                failure = (
-                    RuntimeError("a tool raised StopIteration") if isinstance(error, StopIteration) else error
-                )
-            with self._lock:
-                self._end(job)
-            try:
-                job.loop.call_soon_threadsafe(job.settle, result, failure)
-            except RuntimeError:
-                pass  # the loop has closed: nobody waits for this result
-            del job, result, failure  # an idle thread must not keep the last reply alive
+            future, function = job
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function())
+                except StopIteration:  # asyncio cannot pass it on
+                    future.set_exception(RuntimeError("a tool raised StopIteration"))
+                except BaseException as error:
+                    future.set_exception(error)
+            del job, future, function  # an idle thread must not keep the last reply alive
 
     def close(self) -> None:
-        """Ends the idle threads; a running call is left to end by itself."""
-        with self._lock:
-            self._closed = True
-            while self._aside:
-                job = self._aside.popleft()
-                job.state = "dropped"
-                job.loop.call_soon_threadsafe(job.settle, None, Busy("the server is stopping"))
+        """Ends the idle threads. A running call is left to end by itself."""
+        self._closed = True
+        while self._aside:
+            self._aside.popleft()[1].set_exception(Busy("the server is stopping"))
         for _ in range(self._started):
             self._jobs.put(None)
 
@@ -195,19 +156,17 @@ class Work:
         self.probes = Lane("probe", 1, waiting)
 
     def lane(self, tool: Tool) -> Lane:
-        """The lane that suits the tool: what only reads and is our own is quick, but for whole documents."""
+        """The lane for a tool. Built-in tools that only read are quick, except for whole documents."""
         if not (tool.builtin and tool.annotations.read_only):
             return self.scripts
         return self.documents if tool.lengthy else self.searches
 
     def agent_lane(self, agent: Agent | None) -> Lane:
-        """The lane that suits the agent: one that the configuration spells out is quick. None: its script may
-        have yet to load.
-        """
+        """The lane for an agent; None: its script may have yet to load."""
         return self.searches if agent is not None and agent.source == "toml" else self.scripts
 
     async def call(self, toolbox: Toolbox, tool: Tool, arguments: JSON, caller: Caller) -> JSON:
-        """`toolbox.call` in the tool's lane. Raises what the call raises, and `Busy`."""
+        """`toolbox.call` in the tool's lane. Also raises `Busy`."""
         lane = self.lane(tool)
         share = (tool.name, caller.share) if lane is self.scripts else NO_SHARE
         return await lane.run(lambda: toolbox.call(tool.name, arguments, caller), share)
@@ -215,7 +174,7 @@ class Work:
     async def prompt(
         self, agents: Agents, agent: Agent | None, name: str, arguments: JSON, caller: Caller
     ) -> Prompt:
-        """`agents.prompt` in the agent's lane. Raises what that raises, and `Busy`."""
+        """`agents.prompt` in the agent's lane. Also raises `Busy`."""
         lane = self.agent_lane(agent)
         share = (f"agent {name}", caller.share) if lane is self.scripts else NO_SHARE
         return await lane.run(lambda: agents.prompt(name, arguments, caller), share)
