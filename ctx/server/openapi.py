@@ -12,7 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
 
 from ctx import __version__
-from ctx.models import JSON
+from ctx.models import JSON, as_table
 from ctx.server import errors
 from ctx.server.advice import Advice
 from ctx.text.strings import cut
@@ -20,8 +20,7 @@ from ctx.tools.agents import Agent, Agents
 from ctx.tools.toolbox import Tool, Toolbox
 
 SUMMARY_CHARACTERS = 300  # what GPT actions accept
-# Of a text or a list that is made up as an example: a script's schema may ask for a thousand million of each.
-EXAMPLE_CHARACTERS = 200
+_EXAMPLES: dict[str, JSON] = {"search": {"query": "how to rotate the signing key", "limit": 5}}
 
 _ERRORS = {
     400: "The request or its arguments do not fit",
@@ -50,7 +49,6 @@ _ERROR = {
     "examples": [{"error": {"code": "bad_request", "message": "missing required parameter: query"}}],
 }
 _READING = (401, 403, 405, 421, 429, 500, 503)
-_CALLING = tuple(_ERRORS)
 
 
 class Described(NamedTuple):
@@ -118,9 +116,8 @@ def describe(described: Described) -> dict[str, JSON]:
         tags=[{"name": "tools"}, {"name": "agents"}, {"name": "server"}],
         routes=described.fixed,
     )
-    models = document.pop("components", {}).get("schemas", {})
-    paths = {path: _fixed_path(item, models) for path, item in document.pop("paths").items()}
-    schemas: dict[str, JSON] = {"Error": _ERROR}
+    schemas: dict[str, JSON] = {**document.pop("components")["schemas"], "Error": _ERROR}
+    paths = {path: _with_errors(item) for path, item in document.pop("paths").items()}
     for tool in described.tools:
         paths[f"/tools/{tool.name}"] = _tool_path(tool, schemas)
     for agent in described.agents:
@@ -138,72 +135,28 @@ def describe(described: Described) -> dict[str, JSON]:
     }
 
 
-def _fixed_path(item: JSON, models: dict[str, JSON]) -> JSON:
-    """FastAPI's operations of one path, with our errors, and their models in place."""
-    operations: dict[str, JSON] = {}
-    for method, operation in item.items():
-        schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
-        responses = _responses(operation["summary"], _inlined(schema, models), _READING)
-        operations[method] = {**operation, "responses": responses}
-    return operations
-
-
-def _inlined(schema: JSON, models: dict[str, JSON]) -> JSON:
-    """A schema of pydantic's without references, and without the titles it makes of names."""
-    if isinstance(schema, list):
-        return [_inlined(item, models) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "$ref" in schema:
-        return _inlined(models[schema["$ref"].rpartition("/")[2]], models)
+def _with_errors(item: JSON) -> JSON:
+    """FastAPI's operations of one path, with our errors."""
+    failures = {str(status): _error_reference(status) for status in _READING}
     return {
-        key: _inlined(value, models)
-        for key, value in schema.items()
-        if not (key == "title" and isinstance(value, str)) and key != "additionalProperties"
+        method: {**operation, "responses": {"200": operation["responses"]["200"], **failures}}
+        for method, operation in item.items()
     }
 
 
-def example(schema: JSON) -> JSON:
-    """An instance of a schema: its own example where it has one, else the smallest that fits."""
-    if not isinstance(schema, dict):
-        return None
-    for key in ("examples", "enum"):
-        if isinstance(schema.get(key), list) and schema[key]:
-            return schema[key][0]
-    for key in ("example", "default", "const"):
-        if key in schema:
-            return schema[key]
-    for key in ("anyOf", "oneOf", "allOf"):
-        if schema.get(key):
-            return example(schema[key][0])
-    return _smallest(schema)
-
-
-def _smallest_list(schema: dict[str, JSON]) -> list[JSON]:
-    item, count = example(schema.get("items", {})), max(1, int(schema.get("minItems", 1)))
-    return [item] * (count if count * len(repr(item)) <= EXAMPLE_CHARACTERS else 1)
-
-
-def _smallest(schema: dict[str, JSON]) -> JSON:
-    """The smallest instance of a schema that gives no example of its own."""
-    kind = schema.get("type")
-    if isinstance(kind, list):
-        kind = kind[0]
-    if kind == "object" or "properties" in schema:
-        return _smallest_object(schema)
-    if kind == "array":
-        return _smallest_list(schema)
-    if kind == "string":
-        least, most = schema.get("minLength", 0), schema.get("maxLength", EXAMPLE_CHARACTERS)
-        return "text".ljust(min(int(least), EXAMPLE_CHARACTERS), ".")[: int(most)]  # 5.0 is a count, too
-    if kind in ("integer", "number"):
-        return schema.get("minimum", 1)
-    return True if kind == "boolean" else None
-
-
-def _smallest_object(schema: dict[str, JSON]) -> JSON:
-    required, rules = schema.get("required", ()), schema.get("properties", {})
-    return {name: example(rule) for name, rule in rules.items() if name in required}
+def example(tool: Tool) -> JSON:
+    """Arguments for a tool; None if a required one has no example, default or list of values."""
+    if tool.builtin and tool.name in _EXAMPLES:
+        return _EXAMPLES[tool.name]
+    arguments = {}
+    for name in tool.parameters.get("required", ()):
+        rule = as_table(as_table(tool.parameters.get("properties")).get(name))
+        single = [rule[key] for key in ("example", "default", "const") if key in rule]
+        values = rule.get("examples") or single or rule.get("enum")
+        if not isinstance(values, list) or not values:
+            return None
+        arguments[name] = values[0]
+    return arguments if not tool.alternatives else None
 
 
 def _answer(tool: Tool, schemas: dict[str, JSON]) -> JSON:
@@ -219,7 +172,11 @@ def _answer(tool: Tool, schemas: dict[str, JSON]) -> JSON:
 
 def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
     parameters = _with_nulls(tool.parameters) | _choices(tool.alternatives)
-    schemas[f"{tool.name}_parameters"] = _rooted(parameters, f"{tool.name}_parameters")
+    name = f"{tool.name}_parameters"
+    content: dict[str, JSON] = {"schema": {"$ref": f"#/components/schemas/{name}"}}
+    if (arguments := example(tool)) is not None:
+        content["example"] = arguments
+    schemas[name] = _rooted(parameters, name)
     answer = _answer(tool, schemas)
     operation: dict[str, JSON] = {
         "operationId": tool.name,
@@ -228,14 +185,9 @@ def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
         "tags": ["tools"],
         "requestBody": {
             "required": bool(tool.parameters.get("required") or tool.alternatives),
-            "content": {
-                "application/json": {
-                    "schema": {"$ref": f"#/components/schemas/{tool.name}_parameters"},
-                    "example": example(tool.parameters),
-                }
-            },
+            "content": {"application/json": content},
         },
-        "responses": _responses("What the tool answers", answer, _CALLING),
+        "responses": _responses("What the tool answers", answer),
     }
     if tool.name != "sources" or not tool.builtin:
         return {"post": operation}
@@ -269,18 +221,19 @@ def _agent_operation(agent: Agent) -> JSON:
         "tags": ["agents"],
         "requestBody": {
             "required": bool(needed),
-            "content": {"application/json": {"schema": schema, "example": dict.fromkeys(needed, "text")}},
+            "content": {"application/json": {"schema": schema}},
         },
-        "responses": _responses("The agent's prompt", prompt, _CALLING),
+        "responses": _responses("The agent's prompt", prompt),
     }
 
 
-def _responses(description: str, schema: JSON, failures: Sequence[int]) -> JSON:
+def _responses(description: str, schema: JSON) -> JSON:
     answered = {"description": description, "content": {"application/json": {"schema": schema}}}
-    return {
-        "200": answered,
-        **{str(status): {"$ref": f"#/components/responses/Error{status}"} for status in failures},
-    }
+    return {"200": answered, **{str(status): _error_reference(status) for status in _ERRORS}}
+
+
+def _error_reference(status: int) -> JSON:
+    return {"$ref": f"#/components/responses/Error{status}"}
 
 
 def _error_response(text: str) -> JSON:

@@ -57,17 +57,20 @@ def test_the_description_follows_the_tools_and_agents(serve: Serve, services: Se
     assert set(after["paths"]) - set(before["paths"]) == {"/tools/fresh", "/agents/newcomer/prompt"}
 
 
-def test_an_example_is_small_whatever_a_schema_asks_for(serve: Serve, services: Services) -> None:
-    rule: JSON = {"type": "string", "minLength": 10**9}
-    for _ in range(30):  # each would hold three of the one within
-        rule = {"type": "array", "minItems": 3, "items": rule}
-    schema = {"type": "object", "properties": {"x": rule}, "required": ["x"]}
-    services.toolbox.add(Tool("vast", "Asks for much", schema, lambda arguments, caller: None))
-    schema = {**schema, "properties": {"x": {"type": "array", "minItems": 10**9}}}
-    services.toolbox.add(Tool("long", "Asks for many", schema, lambda arguments, caller: None))
-    response = serve(services).client.get("/openapi.json")
-    assert response.status_code == 200
-    assert len(response.content) < 200_000
+def test_a_tool_without_values_for_its_required_arguments_has_no_example(
+    serve: Serve, services: Services
+) -> None:
+    name: JSON = {"type": "string"}
+    schema: JSON = {"type": "object", "properties": {"name": name}, "required": ["name"]}
+    services.toolbox.add(Tool("bare", "Asks for a name", schema, lambda arguments, caller: None))
+    schema = {**schema, "properties": {"name": {**name, "examples": ["Ada"]}}}
+    services.toolbox.add(Tool("shown", "Asks for a name", schema, lambda arguments, caller: None))
+    paths = _document(serve(services).client)["paths"]
+    contents = [
+        paths[f"/tools/{tool}"]["post"]["requestBody"]["content"]["application/json"]
+        for tool in ("bare", "shown")
+    ]
+    assert [content.get("example") for content in contents] == [None, {"name": "Ada"}]
 
 
 @pytest.mark.slow
