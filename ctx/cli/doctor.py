@@ -8,10 +8,9 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 from ctx.cli.configuration import configuration
 from ctx.cli.handshake import tools_over_http
@@ -23,8 +22,7 @@ from ctx.cli.running import at_address, of_project, servers
 from ctx.config import Config
 from ctx.errors import ConfigError, CtxError, StoreError
 from ctx.hosts import is_loopback
-from ctx.items import SourceStatus
-from ctx.models import JSON, Caller
+from ctx.models import JSON, Caller, as_table
 from ctx.replies import Boundless, read_reply
 from ctx.server.address import Upstream, local
 from ctx.server.policy import ServerSettings, setting_doubts, split_bind
@@ -33,13 +31,10 @@ from ctx.store.schema import COMPANIONS, is_damage
 from ctx.text.strings import counted, one_line
 from ctx.workspace import Workspace, open_workspace
 
-if TYPE_CHECKING:
-    import httpx
-
 OK, WARNING, FAILED = "ok", "warning", "failed"
 _COLOURS = {OK: "\x1b[32m", WARNING: "\x1b[33m", FAILED: "\x1b[31m"}
 MAX_HEALTH_BYTES, HEALTH_S = 1 << 20, 5.0
-DATABASE_S = 3.0  # for a database to answer: whoever looks wants to know now
+DATABASE_S = 3.0  # for a database to answer
 
 
 @dataclass(frozen=True)
@@ -83,7 +78,15 @@ def run(command: str, args: Namespace) -> int:
 
 
 def examine(explicit: str | None, *, fix: bool) -> Findings:
-    """Every finding, in the order in which one builds on another."""
+    """Every finding. What fails several checks, such as a store that cannot be opened, is reported once."""
+    reported = set()
+    for row in _examine(explicit, fix=fix):
+        if row.state != FAILED or row.detail not in reported:
+            yield row
+        reported.add(row.detail)
+
+
+def _examine(explicit: str | None, *, fix: bool) -> Findings:
     yield Finding("python", OK, f"{sys.version.split()[0]} on {sys.platform}")
     yield _git()
     try:
@@ -93,45 +96,29 @@ def examine(explicit: str | None, *, fix: bool) -> Findings:
             yield Finding("configuration", FAILED, line)
         return
     yield Finding("configuration", OK, config.path or "the defaults")
-    reported = set()  # what keeps the store from being opened fails each check that needs it
     unreached = _unreached(config)
-    for row in (
-        (unreached, _permissions(config.folder, fix=fix)) if unreached else store_findings(config, fix=fix)
-    ):
-        reported.add(row.detail)
-        yield row
-    for row in _memory_file(config, fix=fix):
-        if row.state != FAILED or row.detail not in reported:
-            yield row
-        reported.add(row.detail)
-    checks = (
-        [_extensions, _web_pages]
-        if unreached
-        else [_index, _embedder, _sources, _memory, _extensions, _web_pages]
-    )
+    if unreached:
+        yield unreached
+        yield _permissions(config.folder, fix=fix)
+    else:
+        yield from store_findings(config, fix=fix)
+    from ctx.cli.memory_location import findings as memory_findings  # 170 ms with the memories
+
+    try:
+        yield from (Finding(*row) for row in memory_findings(config, fix=fix))
+    except CtxError as error:
+        yield Finding("memory", FAILED, error.message)
+    store_checks = () if unreached else (_index, _embedder, _sources, _memory)
     try:
         with open_workspace(config) as workspace:
-            for check in checks:
-                rows: list[Finding] = []
+            for check in (*store_checks, _extensions, _web_pages):
                 try:
-                    rows += check(workspace, fix)
+                    yield from check(workspace, fix)
                 except CtxError as error:
-                    rows.append(Finding(check.__name__.strip("_"), FAILED, error.message))
-                yield from (row for row in rows if row.state != FAILED or row.detail not in reported)
-                reported.update(row.detail for row in rows)
+                    yield Finding(check.__name__.strip("_"), FAILED, error.message)
     except CtxError as error:
         yield Finding("workspace", FAILED, error.message)
     yield from _server(config)
-
-
-def _memory_file(config: Config, *, fix: bool) -> Findings:
-    """Whether the file of the memories is sound and holds all that was acknowledged."""
-    from ctx.cli.memory_location import findings  # 100 ms with the memories
-
-    try:
-        yield from (Finding(*row) for row in findings(config, fix=fix))
-    except CtxError as error:
-        yield Finding("memory", FAILED, error.message)
 
 
 def _git() -> Finding:
@@ -282,36 +269,51 @@ def _sources(workspace: Workspace, fix: bool) -> Findings:
     statuses = workspace.statuses()
     if not any(status.configured for status in statuses):
         yield Finding("sources", WARNING, "none is configured; `ctx add FOLDER` adds one")
-    yield from (_source(status, shared=bool(workspace.config.store.url)) for status in statuses)
-
-
-def _source(status: SourceStatus, *, shared: bool) -> Finding:
-    detail = f"{status.name}: {counted(status.doc_count, 'document')}"
-    if not status.configured:
-        detail = f"{status.name}: not configured, {counted(status.doc_count, 'document')} kept"
-        if not shared:
-            return Finding("source", WARNING, f"{detail}; `ctx index --prune` drops them")
-        hint = f"(`ctx index --prune {status.name}` drops them)"
-        return Finding("source", OK, f"{detail}, for it may be another machine's {hint}")
-    if not status.healthy:
-        return Finding("source", FAILED, f"{status.name}: {status.note or 'never indexed'}")
-    return Finding(
-        "source", WARNING if status.note else OK, detail + (f"; {status.note}" if status.note else "")
-    )
+    for status in statuses:
+        documents = counted(status.doc_count, "document")
+        if status.configured and status.healthy:
+            note = f"; {status.note}" if status.note else ""
+            state = WARNING if note else OK
+            yield Finding("source", state, f"{status.name}: {documents}{note}")
+        elif status.configured:
+            yield Finding("source", FAILED, f"{status.name}: {status.note or 'never indexed'}")
+        else:
+            detail = f"{status.name}: not configured, {documents} kept"
+            if workspace.config.store.url:
+                hint = f"for it may be another machine's (`ctx index --prune {status.name}` drops them)"
+                yield Finding("source", OK, f"{detail}, {hint}")
+            else:
+                yield Finding("source", WARNING, f"{detail}; `ctx index --prune` drops them")
 
 
 def _memory(workspace: Workspace, fix: bool) -> Findings:
     """Whether every memory, its words and its vector agree, and every pack loads."""
-    banks = workspace.memory.banks() if _has_memories(workspace) else []
+    memory = workspace.memory
+    kept = bool(workspace.config.store.url) or os.path.isfile(workspace.location.memory)
+    banks = memory.banks() if kept else []
     if not banks and not workspace.config.packs.enabled:
         return
-    problems = workspace.memory.check(deep=True)
+    problems = memory.check(deep=True)
     for problem in problems[:10]:
         yield Finding("memory", FAILED, f"{problem}; `ctx memory export` saves what can be read")
     if not problems:
-        yield _sound_memory(workspace, banks, fix)
+        if fix and memory.pending():
+            memory.embed_pending()
+        pending = memory.pending()
+        count = sum(memory.bank(bank).count(include_superseded=True) for bank in banks)
+        detail = f"{counted(count, 'memory')} in {counted(len(banks), 'bank')}; rows, words and vectors agree"
+        if pending:
+            detail += f"; {pending:,} not embedded yet: a server or `ctx doctor --fix` does it"
+        yield Finding("memory", WARNING if pending else OK, detail)
         for bank in banks:
-            yield from _replaced_by_rule(workspace.memory.bank(bank).replaced_by_rule(), bank)
+            if replaced := memory.bank(bank).replaced_by_rule():
+                commands = [
+                    f"'{one_line(row['text'], 80)}': `ctx memory restore {row['id']} --bank {bank}`"
+                    for row in replaced
+                ]
+                who = f"{counted(len(replaced), 'memory')} of bank '{bank}'"
+                rule = "were replaced by rules of an earlier version. Each holds again with its command"
+                yield Finding("memory", OK, f"{who} {rule}: {'; '.join(commands)}")
     if workspace.packs:
         names = [f"{pack.name} ({counted(len(pack.tools), 'tool')})" for pack in workspace.packs]
         yield Finding("packs", OK, ", ".join(names))
@@ -319,33 +321,6 @@ def _memory(workspace: Workspace, fix: bool) -> Findings:
         if pack.dialect.key_required and not pack.keys and not _keys(workspace):
             hint = "closed over HTTP until it has a key: `ctx key create NAME`"
             yield Finding("pack", WARNING, f"{pack.name} is {hint}")
-
-
-def _has_memories(workspace: Workspace) -> bool:
-    return bool(workspace.config.store.url) or os.path.isfile(workspace.location.memory)
-
-
-def _replaced_by_rule(replaced: Sequence[JSON], bank: str) -> Findings:
-    """The memories that rules of earlier versions replaced."""
-    if replaced:
-        lines = [
-            f"'{one_line(memory['text'], 80)}': `ctx memory restore {memory['id']} --bank {bank}`"
-            for memory in replaced
-        ]
-        count = f"{counted(len(replaced), 'memory')} of bank '{bank}'"
-        detail = f"{count} were replaced by rules of an earlier version. Each holds again with its command: "
-        yield Finding("memory", OK, detail + "; ".join(lines))
-
-
-def _sound_memory(workspace: Workspace, banks: Sequence[str], fix: bool) -> Finding:
-    pending = workspace.memory.pending()
-    if pending and fix:
-        workspace.memory.embed_pending()
-        pending = workspace.memory.pending()
-    count = sum(workspace.memory.bank(bank).count(include_superseded=True) for bank in banks)
-    detail = f"{counted(count, 'memory')} in {counted(len(banks), 'bank')}; rows, words and vectors agree"
-    waiting = f"; {pending:,} not embedded yet: a server or `ctx doctor --fix` does it" if pending else ""
-    return Finding("memory", WARNING if pending else OK, detail + waiting)
 
 
 def _keys(workspace: Workspace) -> int:
@@ -406,58 +381,41 @@ def _web_pages(workspace: Workspace, fix: bool) -> Findings:
 
 
 def _server(config: Config) -> Findings:
+    """Whether this project's server runs and answers."""
     import httpx  # 90 ms
 
     rows = servers()
     own = of_project(rows, config.root)
-    other = None if own else at_address(rows, config.server.bind)
     url = local(own.address if own else config.server.bind)
-    if other is not None:
+    if own is None and (other := at_address(rows, config.server.bind)):
         from ctx.server.run import proposal  # 100 ms
 
-        yield Finding(
-            "server",
-            WARNING,
-            f"{url} is taken by the server of {other.root}, and this project is not served: give it a "
-            f"[server] bind of its own in ctx.toml{proposal(config.server.bind)}",
-        )
+        detail = f"{url} is taken by the server of {other.root}, and this project is not served: give it a "
+        detail += f"[server] bind of its own in ctx.toml{proposal(config.server.bind)}"
+        yield Finding("server", WARNING, detail)
         return
-    # Only the project's own server gets the key.
-    key = os.environ.get(config.server.api_key_env) if own and config.server.api_key_env else None
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    key = own.owner_key if own else None  # not for another program at this address
+    headers = {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {key}"} if key else {})}
+    health: JSON = None
     try:
-        with httpx.Client(base_url=url, headers=headers, timeout=HEALTH_S, trust_env=False) as client:
-            yield from _answer(client, url, key)
+        with httpx.stream(
+            "GET", f"{url}/health", headers=headers, timeout=HEALTH_S, trust_env=False
+        ) as reply:
+            status = reply.status_code
+            with suppress(Boundless, TimeoutError, httpx.DecodingError, ValueError, RecursionError):
+                health = json.loads(read_reply(reply, MAX_HEALTH_BYTES, HEALTH_S))
     except httpx.HTTPError:
         yield Finding("server", OK, f"not running at {url} (`ctx serve` starts it)")
-
-
-def _answer(client: "httpx.Client", url: str, key: str | None) -> Findings:
-    """What answers at the server's address."""
-    status, health = _health(client)
-    if status == 200 and health == {"status": "ok"}:
+        return
+    if status != 200 or as_table(health).get("status") != "ok":
+        detail = f"something else answers at {url} (status {status}); choose another [server] bind"
+        yield Finding("server", FAILED, detail)
+    elif not isinstance(health.get("version"), str):
         yield Finding("server", OK, f"answers at {url}, and asks for a key before it says more")
-    elif status == 200 and isinstance(health, dict) and isinstance(health.get("version"), str):
+    else:
         yield Finding("server", OK, f"version {health['version'][:40]} answers at {url}")
         try:
             tools = tools_over_http(Upstream(f"{url}/mcp", key))
-            listed = "search" in tools
-            yield Finding(
-                "mcp", OK if listed else FAILED, f"handshake and tools/list answered: {len(tools)} tools"
-            )
+            yield Finding("mcp", OK, f"handshake and tools/list answered: {len(tools)} tools")
         except (ConfigError, ConnectionError) as error:
             yield Finding("mcp", FAILED, str(error))
-    else:
-        detail = f"something else answers at {url} (status {status}); choose another [server] bind"
-        yield Finding("server", FAILED, detail)
-
-
-def _health(client: "httpx.Client") -> tuple[int, JSON]:
-    """Status and content of `/health`; None for what no ctx answers."""
-    import httpx
-
-    with client.stream("GET", "/health", headers={"Accept-Encoding": "identity"}) as reply:
-        try:
-            return reply.status_code, json.loads(read_reply(reply, MAX_HEALTH_BYTES, HEALTH_S))
-        except (Boundless, TimeoutError, httpx.DecodingError, ValueError, RecursionError):
-            return reply.status_code, None

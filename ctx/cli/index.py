@@ -6,7 +6,7 @@ import threading
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ctx.cli.configuration import NO_SOURCES, configuration
 from ctx.cli.options import Parser, amount, describe, log_option, progress_options
@@ -28,7 +28,7 @@ from ctx.connectors.base import Problem
 from ctx.connectors.forges import parse_remote
 from ctx.errors import BadRequest, ConfigError, CtxError
 from ctx.indexing.indexer import EmbedReport
-from ctx.indexing.run import EMPTY, IndexReport
+from ctx.indexing.run import EMPTY, IndexReport, Progress
 from ctx.indexing.window import Window
 from ctx.indexing.worker import ROLES, Worker
 from ctx.items import SourceStatus
@@ -85,9 +85,9 @@ def _index(args: Namespace) -> int:
     if not (args.since is None and args.until is None and args.limit is None):
         until = _date("--until", args.until, end_of_day=True)
         window = Window(_date("--since", args.since), until, args.limit)
+        if args.watch or args.prune:
+            raise BadRequest("--watch and --prune need whole sources: leave --since, --until and --limit out")
     config = configuration(args.config)
-    if window is not None and (args.watch or args.prune):
-        raise BadRequest("--watch and --prune need whole sources: leave --since, --until and --limit out")
     if args.prune and args.sources and not config.store.url:
         raise BadRequest("--prune looks at the whole configuration; leave the names of sources out")
     stop = threading.Event()
@@ -112,65 +112,55 @@ def _date(name: str, text: str | None, *, end_of_day: bool = False) -> int | Non
         raise BadRequest(f"{name} must be a date such as 2026-01-31, got '{text}'") from error
 
 
-@dataclass
-class _Outcome:
-    """The result of a run. `failure` is an error of embedding: what was read before it is stored."""
-
-    reports: list[IndexReport]
-    prunable: list[SourceStatus]
-    dropped: list[tuple[str, int]]
-    embedded: EmbedReport | None = None
-    failure: CtxError | None = None
-
-
 def _run_once(workspace: Workspace, args: Namespace, window: Window | None, stop: threading.Event) -> int:
-    """One run of the chosen sources; prints its result."""
-    outcome = _outcome(workspace, args, window, stop)
-    strays = [] if args.sources and not args.prune else workspace.unconfigured()
-    if not args.json:
-        _print_outcome(workspace.config, args, outcome, strays, whole=window is None)
-    if outcome.failure:
-        raise outcome.failure
-    if args.json:
-        embedded = outcome.embedded
-        print_json(
-            {
-                "sources": [report_json(report) for report in outcome.reports],
-                **({"embedded": embedded.embedded, "pending": embedded.pending} if embedded else {}),
-                "dropped": [{"source": name, "documents": count} for name, count in outcome.dropped],
-                "not_configured": [{"source": row.name, "documents": row.doc_count} for row in strays],
-            }
-        )
-    return 0 if all(report.ok for report in outcome.reports) else 1
-
-
-def _outcome(workspace: Workspace, args: Namespace, window: Window | None, stop: threading.Event) -> _Outcome:
+    """Indexes the chosen sources, drops what is not configured with `--prune`, embeds, and prints the result.
+    If embedding fails, what was read is reported first.
+    """
     indexer = workspace.indexer
     names = [] if args.prune else args.sources  # with --prune they name what is dropped
     prunable = prunable_sources(workspace, args.sources) if args.prune else []
     if args.take_over and not args.dry_run:
         for connector in indexer.select(names):
             workspace.catalog.take_over(connector.name)
+    embedded: EmbedReport | None = None
+    failure: CtxError | None = None
+    dropped: list[tuple[str, int]] = []
     with shown_progress(args) as progress:
         reports = indexer.run(
             names, full=args.full, dry_run=args.dry_run, progress=progress, stop=stop, window=window
         )
-        outcome = _Outcome(reports, prunable, [])
         for report in reports if progress is json_line else ():  # a short run has reported no step yet
             count = report.added + report.updated + report.unchanged
             json_line(report.source, count, count)
-        if args.dry_run:
-            return outcome
-        outcome.dropped = drop_sources(workspace, prunable)
+        if not args.dry_run:
+            dropped = drop_sources(workspace, prunable)
+            if not reports:
+                workspace.catch_up()  # a run does it before its first change
+            if not args.no_embed:
+                embedded, failure = _embed_new(workspace, progress, stop)
+    strays = [] if args.sources and not args.prune else workspace.unconfigured()
+    if not args.json:
+        for report in reports:
+            _print_report(workspace.config, report, dry_run=args.dry_run, whole=window is None)
+        for name, count in dropped:
+            print(f"{name}: not configured, {counted(count, 'document')} dropped")
+        _print_strays(workspace.config, strays, prunable if args.dry_run else [])
         if not reports:
-            workspace.catch_up()  # a run does it before its first change
-        if not args.no_embed:
-            try:
-                with with_pending(workspace):
-                    outcome.embedded = indexer.embed(progress=progress, stop=stop)
-            except CtxError as error:
-                outcome.failure = error
-    return outcome
+            print(NO_SOURCES)
+        if embedded and (embedded.embedded or embedded.pending):
+            print(_embedded_line(embedded))
+    if failure:
+        raise failure
+    if args.json:
+        print_json(
+            {
+                "sources": [report_json(report) for report in reports],
+                **({"embedded": embedded.embedded, "pending": embedded.pending} if embedded else {}),
+                "dropped": [{"source": name, "documents": count} for name, count in dropped],
+                "not_configured": [{"source": row.name, "documents": row.doc_count} for row in strays],
+            }
+        )
+    return 0 if all(report.ok for report in reports) else 1
 
 
 def report_json(report: IndexReport) -> JSON:
@@ -181,44 +171,47 @@ def report_json(report: IndexReport) -> JSON:
     return {**fields, "seconds": round(fields.pop("duration_s"), 3)}
 
 
-def _print_outcome(
-    config: Config, args: Namespace, outcome: _Outcome, strays: list[SourceStatus], *, whole: bool
-) -> None:
-    for report in outcome.reports:
-        empty = whole and not (report.added or report.updated or report.deleted or report.unchanged)
-        _print_report(report, dry_run=args.dry_run, empty=empty)
-        if empty or not report.ok:
-            _print_place(config, report.source)
-    for name, count in outcome.dropped:
-        print(f"{name}: not configured, {counted(count, 'document')} dropped")
-    fate = "kept (`ctx index --prune` drops them)"
-    if args.dry_run and outcome.prunable:
-        strays, fate = outcome.prunable, "would be dropped"
+def _embed_new(
+    workspace: Workspace, progress: Progress | None, stop: threading.Event
+) -> tuple[EmbedReport | None, CtxError | None]:
+    try:
+        with with_pending(workspace):
+            return workspace.indexer.embed(progress=progress, stop=stop), None
+    except CtxError as error:
+        return None, error
+
+
+def _print_strays(config: Config, strays: list[SourceStatus], prunable: list[SourceStatus]) -> None:
+    """Prints the sources with documents that are not configured, or those that --prune would drop."""
+    if prunable:
+        fate = "would be dropped"
     elif config.store.url:  # they are other machines'
-        strays = []
-    for stray in strays:
-        print(f"{stray.name}: not configured, {counted(stray.doc_count, 'document')} {fate}")
-    if not outcome.reports:
-        print(NO_SOURCES)
-    if outcome.embedded and (outcome.embedded.embedded or outcome.embedded.pending):
-        print(_embedded_line(outcome.embedded))
-
-
-def _print_report(report: IndexReport, *, dry_run: bool, empty: bool) -> None:
-    if not report.ok:
-        warn(f"{plain(report.source)}: FAILED: {plain(report.note or 'unknown reason')}")
         return
-    would = "would be " if dry_run else ""
-    counts = (report.added, "added"), (report.updated, "updated"), (report.deleted, "deleted")
-    parts = [f"{count:,} {would}{name}" for count, name in counts if count]
-    parts.append("no documents" if empty else f"{report.unchanged:,} unchanged")
-    if report.skipped:
-        parts.append(f"{report.skipped:,} skipped" + (f" ({report.empty:,} empty)" if report.empty else ""))
-    print(f"{plain(report.source)}: {', '.join(parts)} in {report.duration_s:.1f} s")
-    skips = [skip for skip in report.skips if skip.message != EMPTY]
-    _print_lines("skipped", skips, report.skipped - report.empty)
-    _print_lines("not indexed", report.problems, len(report.problems))
-    _print_lines("note", report.notes, len(report.notes))
+    else:
+        fate = "kept (`ctx index --prune` drops them)"
+    for stray in prunable or strays:
+        print(f"{stray.name}: not configured, {counted(stray.doc_count, 'document')} {fate}")
+
+
+def _print_report(config: Config, report: IndexReport, *, dry_run: bool, whole: bool) -> None:
+    empty = whole and not (report.added or report.updated or report.deleted or report.unchanged)
+    if report.ok:
+        would = "would be " if dry_run else ""
+        counts = (report.added, "added"), (report.updated, "updated"), (report.deleted, "deleted")
+        parts = [f"{count:,} {would}{name}" for count, name in counts if count]
+        parts.append("no documents" if empty else f"{report.unchanged:,} unchanged")
+        if report.skipped:
+            empty_files = f" ({report.empty:,} empty)" if report.empty else ""
+            parts.append(f"{report.skipped:,} skipped{empty_files}")
+        print(f"{plain(report.source)}: {', '.join(parts)} in {report.duration_s:.1f} s")
+        skips = [skip for skip in report.skips if skip.message != EMPTY]
+        _print_lines("skipped", skips, report.skipped - report.empty)
+        _print_lines("not indexed", report.problems, len(report.problems))
+        _print_lines("note", report.notes, len(report.notes))
+    else:
+        warn(f"{plain(report.source)}: FAILED: {plain(report.note or 'unknown reason')}")
+    if empty or not report.ok:
+        _print_place(config, report.source)
 
 
 def _print_lines(label: str, lines: Sequence[Problem], total: int) -> None:
@@ -229,12 +222,11 @@ def _print_lines(label: str, lines: Sequence[Problem], total: int) -> None:
 
 
 def _print_place(config: Config, source: str) -> None:
-    """Where a source that failed or is empty was looked for. Only here: its status is served to others."""
-    places = {folder.name: f"in: {folder.root}" for folder in config.filesystems}
-    # An address may hold a password.
-    places |= {git.name: f"at: {parse_remote(git.url).redact(git.url)}" for git in config.gits}
-    places |= {bucket.name: f"at: {bucket.endpoint_url or 'AWS'}" for bucket in config.buckets}
-    places |= {site.name: f"at: {site.url}" for site in config.webs}
+    """Where a source that failed or is empty was looked for. Not in its status, which is served to others."""
+    places = {row.name: f"in: {row.root}" for row in config.filesystems}
+    places |= {row.name: f"at: {parse_remote(row.url).redact(row.url)}" for row in config.gits}
+    places |= {row.name: f"at: {row.endpoint_url or 'AWS'}" for row in config.buckets}
+    places |= {row.name: f"at: {row.url}" for row in config.webs}
     if source in places:
         warn(f"  looked {plain(places[source])}")
 

@@ -17,8 +17,8 @@ from typing import TextIO
 
 from ctx import file_writing
 from ctx.clock import now_ms
+from ctx.connectors.base import Progress
 from ctx.errors import BadRequest
-from ctx.indexing.run import Progress
 from ctx.models import JSON
 from ctx.text.strings import one_line
 

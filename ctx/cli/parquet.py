@@ -73,7 +73,7 @@ def _schema(arrow: ModuleType) -> Any:
 
 def _row_groups(catalog: Catalog, model: str | None) -> Iterator[list[dict[str, JSON]]]:
     """The rows of all chunks, ROWS at a time."""
-    rows = (
+    rows: Iterator[dict[str, JSON]] = (
         {
             "document_id": stored.document.id,
             "source": stored.document.source,

@@ -313,7 +313,8 @@ def _run(serving: Coroutine[Any, Any, None], sink: Any) -> None:
 
 def _openapi_options(options: Parser) -> None:
     purpose = "Print the OpenAPI 3.1 description of this configuration's tools."
-    describe(options, purpose, "ctx openapi > openapi.json", json=True)
+    examples = ("ctx openapi > openapi.json", "ctx openapi --server-url https://ctx.example.org")
+    describe(options, purpose, *examples, json=True)
     options.add_argument("--server-url", metavar="URL", help="the address to name in it (default: /)")
 
 

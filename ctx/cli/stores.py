@@ -32,6 +32,7 @@ def add_options(command: str, options: Parser) -> None:
             "Write the store (documents, embeddings, memories, keys) to one file, as it is at one moment. A\n"
             "server may serve and index meanwhile.",
             "ctx backup ~/backups/notes.ctx",
+            "ctx backup --json /mnt/nas/notes.ctx",
             json=True,
         )
         add("file", metavar="FILE", help="where to; an older backup there is replaced")
@@ -40,6 +41,7 @@ def add_options(command: str, options: Parser) -> None:
             options,
             "Replace this project's store by a backup and rebuild its index. The backup is checked first; a\n"
             "store that is in use is refused.",
+            "ctx restore ~/backups/notes.ctx",
             "ctx restore ~/backups/notes.ctx --replace",
             json=True,
         )
@@ -51,6 +53,7 @@ def add_options(command: str, options: Parser) -> None:
             "Copy a store to another one under the same ids, and compare the two. It can be interrupted and\n"
             "run again. Stop whatever writes.",
             "ctx migrate --to postgresql://ctx@db.example.com/ctx",
+            "ctx migrate --from postgresql://ctx@db.example.com/ctx --to .ctx/ctx.db",
             json=True,
         )
         add("--to", metavar="STORE", help="postgresql://..., or the path of a file")

@@ -113,7 +113,8 @@ def create_app(
     app.router.routes.clear()  # RouteMiddleware has found the route already
     app.router.default = _run_route
     entries = _entries(services, work, mcp, metrics=settings.metrics)
-    return RequestMiddleware(_behind_middlewares(app, settings, policy, Routes(entries), services), policy)
+    inner = _behind_middlewares(app, settings, policy, Routes(entries), services)
+    return RequestMiddleware(inner, policy, lifespan=app)
 
 
 def _behind_middlewares(
@@ -202,9 +203,7 @@ class _McpResource:
 
 
 def _log_call(call: Call) -> None:
-    logger.log(
-        # A script that calls in a loop writes thousands of lines a second; its own call has one.
-        logging.DEBUG if call.caller.door == "script" else logging.INFO,
+    logger.debug(
         "call tool=%s door=%s ms=%.1f outcome=%s id=%s",
         call.tool if NAME.fullmatch(call.tool) else "?",
         call.caller.door,

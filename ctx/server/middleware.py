@@ -3,8 +3,8 @@
 `RequestMiddleware` (id, headers of every reply, log) → `HostMiddleware` → `RouteMiddleware` (which route and
 zone) → `OriginMiddleware` (web pages) → `KeyMiddleware` → `RateMiddleware` → `BodySizeMiddleware`.
 
-Each answers what it refuses. What they learn about a request is in its `Access` (policy.py), which the
-endpoints ask whether a tool may be called.
+A middleware that refuses a request raises. What they learn about a request is in its `Access` (policy.py),
+which the endpoints ask whether a tool may be called.
 """
 
 import asyncio
@@ -55,21 +55,22 @@ async def _refuse(error: CtxError, scope: Scope, receive: Receive, send: Send) -
 
 
 class RequestMiddleware:
-    """Gives every request an id and an `Access`, every reply its security headers, and a failure a line in
-    the log.
+    """Gives every request an id and an `Access`, and every reply its security headers; answers what the inner
+    middlewares refuse, and logs failures.
 
     `start_failure` is what the application raised while it started; the runner raises it again.
     """
 
-    def __init__(self, app: ASGIApp, policy: Policy) -> None:
+    def __init__(self, app: ASGIApp, policy: Policy, lifespan: ASGIApp) -> None:
         self._app = app
         self._policy = policy
+        self._lifespan = lifespan
         self.start_failure: Exception | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             try:
-                await self._app(scope, receive, send)
+                await self._lifespan(scope, receive, send)
             except Exception as error:
                 self.start_failure = error
             return
@@ -81,20 +82,21 @@ class RequestMiddleware:
             await self._app(scope, receive, reply.send)
         except ClientDisconnect:
             pass  # nobody is there to read a reply
-        except asyncio.CancelledError:
-            # By the server, which stops and has waited long enough for this request.
-            if reply.status:
-                await reply.end()
-            else:
-                await _refuse(Busy("the server is stopping"), scope, receive, reply.send)
+        except CtxError as error:
+            await self._break_off(reply, error, scope, receive)
+        except asyncio.CancelledError:  # the server stops, and has waited for this request
+            await self._break_off(reply, Busy("the server is stopping"), scope, receive)
         except Exception:
             logger.exception("request failed id=%s", reply.request_id)
-            if reply.status:
-                await reply.end()
-            else:
-                await _refuse(errors.internal(reply.request_id), scope, receive, reply.send)
+            await self._break_off(reply, errors.internal(reply.request_id), scope, receive)
         finally:
             _log(scope, reply, began_s)
+
+    async def _break_off(self, reply: "_Reply", error: CtxError, scope: Scope, receive: Receive) -> None:
+        if reply.status:
+            await reply.end()
+        else:
+            await _refuse(error, scope, receive, reply.send)
 
 
 class _Reply:
@@ -166,12 +168,10 @@ class HostMiddleware:
         return host_name(host) in self._hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self.allows(scope[ACCESS].headers.get("host", "")):
-            message = (
+        if not self.allows(scope[ACCESS].headers.get("host", "")):
+            raise Misdirected(
                 "this server does not answer to that Host; add it to [server] allowed_hosts if it should"
             )
-            await _refuse(Misdirected(message), scope, receive, send)
-            return
         await self._app(scope, receive, send)
 
 
@@ -183,18 +183,11 @@ class RouteMiddleware:
         self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            headers = scope[ACCESS].headers
-            match = self._routes.match(
-                scope["path"], _preflighted(scope, headers) or scope["method"], headers
-            )
-            scope[MATCH] = match
-            scope[ACCESS].error_body = error_body(match, scope["method"])
-            try:
-                check_path(scope)
-            except BadRequest as error:
-                await _refuse(error, scope, receive, send)
-                return
+        headers = scope[ACCESS].headers
+        match = self._routes.match(scope["path"], _preflighted(scope, headers) or scope["method"], headers)
+        scope[MATCH] = match
+        scope[ACCESS].error_body = error_body(match, scope["method"])
+        check_path(scope)
         await self._app(scope, receive, send)
 
 
@@ -236,19 +229,12 @@ class OriginMiddleware:
         return lowered.partition("://")[2] == host.lower() or host_name(match[1]) in LOOPBACK_HOSTS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         access: Access = scope[ACCESS]
         headers, match = access.headers, scope[MATCH]
         origin = headers.get("origin")
         access.foreign = self._is_foreign(origin, headers)
         preflight = _preflighted(scope, headers) is not None
-        try:
-            readers = self._readers(origin, match, access, preflight=preflight)
-        except CtxError as error:
-            await _refuse(error, scope, receive, send)
-            return
+        readers = self._readers(origin, match, access, preflight=preflight)
 
         async def send_shared(message: Message) -> None:
             # To a page with a wrong key a private zone does not even show the refusal.
@@ -258,7 +244,10 @@ class OriginMiddleware:
             await send(message)
 
         if not preflight:
-            await self._app(scope, receive, send_shared)
+            try:
+                await self._app(scope, receive, send_shared)
+            except CtxError as error:  # the page may read why
+                await _refuse(error, scope, receive, send_shared)
             return
         network = not match.zone.private and headers.get("access-control-request-private-network") == "true"
         names = headers.get("access-control-request-headers", "")
@@ -331,12 +320,7 @@ class KeyMiddleware:
         self._policy = policy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            try:
-                self._identify(scope, scope[ACCESS], scope[MATCH])
-            except CtxError as error:
-                await _refuse(error, scope, receive, send)
-                return
+        self._identify(scope, scope[ACCESS], scope[MATCH])
         await self._app(scope, receive, send)
 
     def _identify(self, scope: Scope, access: Access, match: Match) -> None:
@@ -382,15 +366,10 @@ class RateMiddleware:
         self._window = window
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            access: Access = scope[ACCESS]
-            access.window = self._window
-            try:
-                if scope[MATCH].zone.counted:
-                    access.spend()
-            except CtxError as error:
-                await _refuse(error, scope, receive, send)
-                return
+        access: Access = scope[ACCESS]
+        access.window = self._window
+        if scope[MATCH].zone.counted:
+            access.spend()
         await self._app(scope, receive, send)
 
 
@@ -402,13 +381,10 @@ class BodySizeMiddleware:
         self._max_bytes = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         try:
             body = await self._read(scope[ACCESS].headers, receive)
         except PayloadTooLarge as error:
-            # What is left of the body is not read, so the connection cannot be used again.
+            # The rest of the body is not read, so the connection cannot be used again.
             reply = error_reply(error, scope[ACCESS].error_body)
             reply.headers["connection"] = "close"
             await reply(scope, receive, send)

@@ -116,7 +116,7 @@ def describe(described: Described) -> dict[str, JSON]:
         tags=[{"name": "tools"}, {"name": "agents"}, {"name": "server"}],
         routes=described.fixed,
     )
-    schemas: dict[str, JSON] = {**document.pop("components")["schemas"], "Error": _ERROR}
+    schemas: dict[str, JSON] = {**document.pop("components", {}).get("schemas", {}), "Error": _ERROR}
     paths = {path: _with_errors(item) for path, item in document.pop("paths").items()}
     for tool in described.tools:
         paths[f"/tools/{tool.name}"] = _tool_path(tool, schemas)

@@ -8,6 +8,7 @@ wherever they are called.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ctx.config.settings import LOOPBACK_HOSTS
@@ -154,41 +155,24 @@ class Policy:
         return any(pack.at_banks and pack.keys for pack in self.packs.values())
 
 
+@dataclass(slots=True)
 class Access:
     """What the middlewares know about one request. It is in `scope["ctx.access"]`."""
 
-    __slots__ = (
-        "_policy",
-        "bank",
-        "bank_fixed",
-        "closed",
-        "door",
-        "error_body",
-        "foreign",
-        "grant",
-        "headers",
-        "pack",
-        "request_id",
-        "session_id",
-        "spender",
-        "window",
-    )
-
-    def __init__(self, policy: Policy, request_id: str, headers: Mapping[str, str] | None = None) -> None:
-        self._policy = policy
-        self.request_id = request_id
-        self.headers = headers or {}
-        self.window: Window | None = None  # the caller's calls are counted here
-        self.closed = policy.closed  # to whoever has no key
-        self.door = "rest"
-        self.error_body: errors.Shape = errors.body  # of the route
-        self.foreign = False  # a web page of another site asks
-        self.grant: Grant | None = None
-        self.bank: str | None = None
-        self.bank_fixed = False
-        self.pack: str | None = None  # whose own MCP endpoint it is
-        self.session_id: str | None = None
-        self.spender = ""
+    policy: Policy
+    request_id: str
+    headers: Mapping[str, str]
+    window: Window | None = None  # the caller's calls are counted here
+    closed: bool = True  # to callers without a key
+    door: str = "rest"
+    error_body: errors.Shape = errors.body  # of the route
+    foreign: bool = False  # a web page of another site asks
+    grant: Grant | None = None
+    bank: str | None = None
+    bank_fixed: bool = False
+    pack: str | None = None  # the pack whose own MCP endpoint it is
+    session_id: str | None = None
+    spender: str = ""
 
     def settle(self, client: tuple[str, int] | None) -> None:
         """Once the key is known: whose calls are counted, and the bank of a key that opens one alone."""
@@ -211,7 +195,7 @@ class Access:
             self.admit_pack(tool.pack)
             return
         self.admit_documents()
-        if not open_to_pages(tool, self._policy.settings):
+        if not open_to_pages(tool, self.policy.settings):
             self._admit_effect(f"tool '{tool.name}'")
 
     def admit_documents(self) -> None:
@@ -241,7 +225,7 @@ class Access:
             self.admit_pack(agent.pack)
             return
         self.admit_documents()
-        if agent.source != "toml" and not _effect_open(agent.named, self._policy.settings):
+        if agent.source != "toml" and not _effect_open(agent.named, self.policy.settings):
             self._admit_effect(f"agent '{agent.name}'")
 
     def admit_pack(self, name: str, *, required: bool = False) -> None:
@@ -253,14 +237,14 @@ class Access:
             raise OriginNotAllowed(
                 f"{name}: web pages of other sites need a key, or their origin in [server] allowed_origins"
             )
-        if required or self._policy.locked(self._policy.packs.get(name, PackPolicy(name))):
+        if required or self.policy.locked(self.policy.packs.get(name, PackPolicy(name))):
             raise self._locked_out(name)
 
     def _locked_out(self, pack: str) -> Unauthorized:
         if self.grant is not None:
             message = f"{pack}: this key does not open this pack or bank"
             return Unauthorized(message, presented=True)
-        if self._policy.has_keys:
+        if self.policy.has_keys:
             return Unauthorized(f"{pack}: send 'Authorization: Bearer KEY'")
         return Unauthorized(
             f"{pack} is closed until it has a key: 'ctx key create NAME', or [packs.{pack}] api_key_env"
@@ -272,18 +256,18 @@ class Access:
 
     def admit_mcp(self) -> None:
         """Whether this caller may come to MCP at all, and to the bank it names. Raises `Unauthorized`."""
-        if self.grant is None and not self.bank_fixed and self._policy.mcp_locked():
+        if self.grant is None and not self.bank_fixed and self.policy.mcp_locked():
             raise Unauthorized("send 'Authorization: Bearer KEY'")
         if self.bank is None:
             return
-        if self.grant is None and self._policy.bank_locked():
+        if self.grant is None and self.policy.bank_locked():
             raise Unauthorized("this bank needs a key: send 'Authorization: Bearer KEY'")
         if self.grant is not None and not self.grant.covers(self.bank):
             raise Unauthorized("this key does not open this bank", presented=True)
 
     def knows_pack(self, name: str) -> bool:
         """Whether a memory pack of that name is enabled."""
-        return name in self._policy.packs
+        return name in self.policy.packs
 
     def _admit_effect(self, subject: str) -> None:
         if self.foreign and (self.grant is None or not self.grant.whole):

@@ -63,6 +63,7 @@ def test_every_command_says_what_it_does(
     assert texts[0].startswith(f"usage: ctx {command}")
     if command not in HIDDEN:
         assert f"examples:\n  ctx {command}" in texts[0]
+        assert texts[0].count("\n  ctx ") >= 2
     assert texts[0] == texts[1]
     assert list(tmp_path.iterdir()) == []
 

@@ -163,11 +163,12 @@ def test_a_request_id_that_could_forge_a_log_line_is_replaced(serve: Serve, serv
 def test_a_tool_call_is_one_line_of_the_log_without_its_query(
     serve: Serve, services: Services, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG)
     served = serve(services)
     response = served.client.post("/tools/search", json={"query": "my private question"})
     served.stop()  # the log line follows the reply
-    lines = [record.getMessage() for record in caplog.records if record.name.startswith("ctx.")]
+    assert "private" not in caplog.text
+    lines = [line for record in caplog.records if (line := record.getMessage()).startswith("call ")]
     assert len(lines) == 1
     assert re.fullmatch(
         r"call tool=search door=rest ms=\d+\.\d outcome=ok id=" + response.headers["x-request-id"], lines[0]
