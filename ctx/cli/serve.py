@@ -106,7 +106,7 @@ def _serve(args: Namespace) -> int:
 
             def announce(address: str) -> None:
                 # Registered first, so that whoever reads the line finds the server in `ctx status`.
-                path = config.path or ""
+                path = os.path.realpath(config.path or "")
                 register(Running(config.root, address, os.getpid(), now_ms(), path, owner_key))
                 print(f"Listening on {address}", flush=True)
                 stop = "  (Ctrl-C stops)" if sys.stderr.isatty() else ""
@@ -209,7 +209,7 @@ def _mcp(args: Namespace) -> int:
 def _own_server(config: Config, bank: str | None) -> Upstream | None:
     """The server of this very configuration that runs on this machine now."""
     row = of_project(servers(), config.root)
-    if row is None or row.config != (config.path or ""):
+    if row is None or row.config != os.path.realpath(config.path or ""):
         return None
     return Upstream(remote(local(row.address), bank), row.owner_key)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope
 
@@ -27,16 +26,16 @@ def joined_headers(scope: Scope) -> dict[str, str]:
     return headers
 
 
-async def read_body(receive: Receive) -> bytes:
-    """The whole body of a request. Raises `ClientDisconnect` if the client goes away before its end."""
-    pieces: list[bytes] = []
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientDisconnect
-        pieces.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return b"".join(pieces)
+def replay(body: bytes, receive: Receive) -> Receive:
+    """A `receive` for a request whose body has been read."""
+    unread = [body]
+
+    async def replayed() -> Message:
+        if unread:
+            return {"type": "http.request", "body": unread.pop(), "more_body": False}
+        return await receive()
+
+    return replayed
 
 
 def json_reply(value: JSON, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -10,10 +10,10 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from ctx.models import JSON
-from ctx.server.asgi import header, read_body
+from ctx.server.asgi import header, replay
 from ctx.server.mcp import Auth, Context, McpServer
 from ctx.server.mcp_shapes import MessageFault, read_message
 from ctx.server.policy import ACCESS, Access
@@ -53,7 +53,7 @@ class McpEndpoint:
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a POST."""
-        body = await read_body(receive)
+        body = await Request(scope, receive).body()
         try:
             _check_content_type(scope)
             message = read_message(body)
@@ -65,7 +65,7 @@ class McpEndpoint:
         accepts_json, accepts_stream = check_accept_headers(Request(scope))
         streams = accepts_stream and ("progressToken" in _meta(message) or not accepts_json)
         manager = self._stream if streams else self._json
-        await manager.handle_request(_plain(scope, message), _replay(body, receive), send)
+        await manager.handle_request(_plain(scope, message), replay(body, receive), send)
 
 
 def _check_content_type(scope: Scope) -> None:
@@ -100,14 +100,3 @@ def _plain(scope: Scope, message: dict[str, JSON]) -> Scope:
         dropped.add(VERSION)
     headers = [pair for pair in scope["headers"] if pair[0].lower() not in dropped]
     return {**scope, "headers": [*headers, (b"accept", b"application/json, text/event-stream")]}
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    unread = [body]
-
-    async def replayed() -> Message:
-        if unread:
-            return {"type": "http.request", "body": unread.pop(), "more_body": False}
-        return await receive()
-
-    return replayed

@@ -21,7 +21,7 @@ from ctx.config.settings import LOOPBACK_HOSTS
 from ctx.errors import BadRequest, Busy, CtxError
 from ctx.refusals import Misdirected, OriginNotAllowed, PayloadTooLarge, Unauthorized
 from ctx.server import errors
-from ctx.server.asgi import error_reply, joined_headers
+from ctx.server.asgi import error_reply, joined_headers, replay
 from ctx.server.policy import ACCESS, Access, Policy, host_name, own_hosts, plain_origin
 from ctx.server.zones import MATCH, Headers, Match, Routes, check_path, error_body, note
 from ctx.tools.rates import Window
@@ -389,14 +389,7 @@ class BodySizeMiddleware:
             reply.headers["connection"] = "close"
             await reply(scope, receive, send)
             return
-        unread = [body]
-
-        async def receive_whole() -> Message:
-            if unread:
-                return {"type": "http.request", "body": unread.pop(), "more_body": False}
-            return await receive()
-
-        await self._app(scope, receive_whole, send)
+        await self._app(scope, replay(body, receive), send)
 
     async def _read(self, headers: Headers, receive: Receive) -> bytes:
         """The body. Raises `PayloadTooLarge`, and `ClientDisconnect` if the client goes away."""

@@ -6,7 +6,7 @@ so the server may restart. A failed request gets a JSON-RPC error that says what
 
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,9 +20,6 @@ from mcp.shared.inbound import (
     MCP_PROTOCOL_VERSION_HEADER,
     NAME_BEARING_METHODS,
     encode_header_value,
-    find_invalid_x_mcp_header,
-    mcp_param_headers,
-    x_mcp_header_map,
 )
 from mcp.shared.message import SessionMessage
 from mcp_types import PROTOCOL_VERSION_META_KEY
@@ -69,7 +66,6 @@ class Proxy:
         # The environment's HTTP proxy is not asked for this machine.
         self._http = httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=not is_loopback(host))
         self._version: str | None = None  # negotiated by `initialize`
-        self._schemas: dict[str, Mapping[str, Any]] = {}  # of tools whose arguments are sent as headers too
         self._calls: dict[str | int, anyio.CancelScope] = {}  # requests in flight
 
     async def run(self, reading: Incoming, writing: Outgoing) -> None:
@@ -136,7 +132,8 @@ class Proxy:
                     answer = _parsed(data)
                     if answer is None or _is_refusal(reply, answer, message):
                         return self._refusal(reply, answer)
-                    self._learn(answer.model_dump(by_alias=True))
+                    if isinstance(answer, types.JSONRPCResponse) and "protocolVersion" in answer.result:
+                        self._version = str(answer.result["protocolVersion"])
                     await writing.send(SessionMessage(answer))
                     answered |= not isinstance(answer, types.JSONRPCNotification)
                 if answered or "id" not in message:
@@ -160,24 +157,7 @@ class Proxy:
         name = params.get(NAME_BEARING_METHODS.get(method, ""))
         if isinstance(name, str):
             headers[MCP_NAME_HEADER] = encode_header_value(name)
-        if method == "tools/call" and name in self._schemas:
-            header_map = x_mcp_header_map(self._schemas[name])
-            headers |= mcp_param_headers(header_map, params.get("arguments") or {})
         return headers
-
-    def _learn(self, answer: dict[str, Any]) -> None:
-        """Notes what the headers of later requests need."""
-        result = answer.get("result")
-        if not isinstance(result, dict):
-            return
-        if isinstance(result.get("protocolVersion"), str):
-            self._version = result["protocolVersion"]
-        tools = result.get("tools")
-        for tool in tools if isinstance(tools, list) else ():
-            if isinstance(tool, dict) and "x-mcp-header" in str(tool):
-                schema = tool.get("inputSchema")
-                if isinstance(schema, dict) and find_invalid_x_mcp_header(schema) is None:
-                    self._schemas[str(tool.get("name"))] = schema
 
     def _refusal(self, reply: httpx2.Response, answer: types.JSONRPCMessage | None) -> str:
         status = reply.status_code

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 import orjson
+from starlette import requests
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Route
@@ -18,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from ctx.errors import BadRequest, CtxError
 from ctx.models import JSON, Caller
 from ctx.server import errors
-from ctx.server.asgi import header, json_reply, read_body
+from ctx.server.asgi import json_reply
 from ctx.server.policy import ACCESS, Access
 from ctx.server.work import Lane, Work
 from ctx.server.zones import PACK, Entry
@@ -46,26 +47,23 @@ class PackRoute(NamedTuple):
     error_body: Callable[[CtxError], JSON] | None = None
 
 
-class Request:
+class Request(requests.Request):
     """A request, for a handler."""
 
-    __slots__ = ("_receive", "access", "parameters", "scope")
-
-    def __init__(self, scope: Scope, receive: Receive) -> None:
-        self.scope = scope
-        self._receive = receive
-        self.access: Access = scope[ACCESS]
-        self.parameters: Mapping[str, str] = scope["path_params"]
+    @property
+    def access(self) -> Access:
+        access: Access = self.scope[ACCESS]
+        return access
 
     def texts(self) -> dict[str, list[str]]:
         """The values of the path and of the query string, by name; the path wins."""
         texts = parse_qs(self.scope["query_string"].decode("latin-1"))
-        return {**texts, **{name: [value] for name, value in self.parameters.items()}}
+        return {**texts, **{name: [value] for name, value in self.path_params.items()}}
 
     async def arguments(self) -> dict[str, JSON]:
         """The JSON object in the body; `{}` if there is no body. Raises `BadRequest`."""
-        body = await read_body(self._receive)
-        kind = (header(self.scope, b"content-type") or "").partition(";")[0].strip().lower()
+        body = await self.body()
+        kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         # A web page may send a form or text/plain without a preflight: that must never run a tool.
         if (body or kind) and not _is_json(kind):
             raise BadRequest("send the arguments as JSON, with 'Content-Type: application/json'")
@@ -76,7 +74,7 @@ class Request:
         if not lane.crowded:
             return await answer
         calling = asyncio.ensure_future(answer)
-        leaving = asyncio.ensure_future(self._receive())
+        leaving = asyncio.ensure_future(self.receive())
         try:
             await asyncio.wait((calling, leaving), return_when=asyncio.FIRST_COMPLETED)
             if calling.done():
@@ -111,7 +109,7 @@ def tool_routes(toolbox: Toolbox, work: Work) -> list[Route]:
     """`/tools/{name}`, and `/tools/sources`, which answers GET too."""
 
     async def call(request: Request) -> Response:
-        tool = toolbox.get(request.parameters.get("name", "sources"))
+        tool = toolbox.get(request.path_params.get("name", "sources"))
         request.access.admit(tool)
         arguments = await request.arguments()
         answer = work.call(toolbox, tool, arguments, request.access.caller())
@@ -128,7 +126,7 @@ def agent_routes(agents: Agents, work: Work) -> list[Route]:
     """`/agents/{name}/prompt`."""
 
     async def prompt(request: Request) -> Response:
-        name = request.parameters["name"]
+        name = request.path_params["name"]
         agent = next((agent for agent in agents.list() if agent.name == name), None)
         if agent is not None:
             request.access.admit_agent(agent)

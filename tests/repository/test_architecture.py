@@ -50,7 +50,7 @@ ORDER = [
 # Code lines: no blanks, comments or docstrings. To raise a budget, say why in the commit.
 BUDGETS = {
     "(top)": 2000,
-    "cli": 6050,
+    "cli": 5950,
     "cluster": 2500,
     "code": 500,
     "config": 1625,
@@ -62,7 +62,7 @@ BUDGETS = {
     "memory": 9650,
     "scripts": 1900,
     "search": 1600,
-    "server": 3800,
+    "server": 3750,
     "store": 3800,
     "text": 500,
     "tools": 1700,
