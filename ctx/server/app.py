@@ -106,10 +106,16 @@ def create_app(
     app.add_exception_handler(ClientDisconnect, _on_disconnect)
     app.add_exception_handler(Exception, _on_surprise)
     app.state.ctx = endpoints.State(
-        services.toolbox, services.agents, work, services.health, services.advice, services.overview, metrics
+        services.toolbox,
+        services.agents,
+        work,
+        services.health,
+        services.advice,
+        services.overview,
+        metrics,
+        key_needed=policy.closed,
     )
     app.state.page = endpoints.read_page(page_folder or endpoints.PAGE)
-    app.state.description = endpoints.description(app.state.ctx, key_needed=policy.closed)
     app.router.routes.clear()  # RouteMiddleware has found the route already
     app.router.default = _run_route
     entries = _entries(services, work, mcp, metrics=settings.metrics)

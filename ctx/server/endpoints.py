@@ -22,7 +22,7 @@ from ctx.server import errors
 from ctx.server.advice import Advice
 from ctx.server.asgi import json_reply
 from ctx.server.metrics import Metrics
-from ctx.server.openapi import Description
+from ctx.server.openapi import Described, describe
 from ctx.server.overview import Overview
 from ctx.server.policy import ACCESS
 from ctx.server.work import Work
@@ -100,19 +100,15 @@ class State(NamedTuple):
     advice: Advice
     overview: Overview | None = None
     metrics: Metrics | None = None
+    key_needed: bool = False
 
 
 router = APIRouter(route_class=Endpoint)
 
 
 def routes() -> list[Endpoint]:
-    """The fixed endpoints, for an application whose `state` has `ctx`, `page` and `description`."""
+    """The fixed endpoints, for an application whose `state` has `ctx` and `page`."""
     return [route for route in router.routes if isinstance(route, Endpoint)]
-
-
-def description(state: State, *, key_needed: bool) -> Description:
-    """What `/openapi.json` answers."""
-    return Description(state.toolbox, state.agents, state.advice, router.routes, key_needed=key_needed)
 
 
 def _state(request: Request) -> State:
@@ -212,8 +208,15 @@ def _overview(request: Request) -> Overview:
 
 @router.get("/openapi.json", include_in_schema=False)
 async def _openapi(request: Request) -> Response:
-    description: Description = request.app.state.description
-    return Response(description.render(request.scope[ACCESS].shows), media_type="application/json")
+    state, shows = _state(request), request.scope[ACCESS].shows
+    described = Described(
+        [state.advice.listed(tool) for tool in _tools(request)],
+        [agent for agent in state.agents.list() if shows(agent.pack)],
+        router.routes,
+        key_needed=state.key_needed,
+    )
+    text = await state.work.probes.run(lambda: errors.encode(describe(described)))
+    return Response(text, media_type="application/json")
 
 
 @router.get("/llms.txt", include_in_schema=False)

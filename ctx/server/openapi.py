@@ -5,7 +5,7 @@ FastAPI describes the fixed endpoints; the rest is made from the Toolbox and the
 anything else than what is served.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from fastapi.openapi.utils import get_openapi
@@ -13,11 +13,9 @@ from starlette.routing import BaseRoute
 
 from ctx import __version__
 from ctx.models import JSON, as_table
-from ctx.server import errors
-from ctx.server.advice import Advice
 from ctx.text.strings import cut
-from ctx.tools.agents import Agent, Agents
-from ctx.tools.toolbox import Tool, Toolbox
+from ctx.tools.agents import Agent
+from ctx.tools.toolbox import Tool
 
 SUMMARY_CHARACTERS = 300  # what GPT actions accept
 _EXAMPLES: dict[str, JSON] = {"search": {"query": "how to rotate the signing key", "limit": 5}}
@@ -59,49 +57,6 @@ class Described(NamedTuple):
     fixed: Sequence[BaseRoute] = ()
     server_url: str = "/"
     key_needed: bool = False
-
-
-class Description:
-    """The OpenAPI document of a running server, made anew when its tools or agents have changed."""
-
-    def __init__(
-        self,
-        toolbox: Toolbox,
-        agents: Agents,
-        advice: Advice,
-        fixed: Sequence[BaseRoute],
-        *,
-        key_needed: bool,
-    ) -> None:
-        self._toolbox = toolbox
-        self._agents = agents
-        self._advice = advice
-        self._fixed = fixed
-        self._key_needed = key_needed
-        self._agents_version = 0  # the Toolbox counts its own
-        self._rendered: dict[frozenset[str | None], tuple[tuple[int, int], bytes]] = {}
-        agents.on_change(self._count)
-
-    def _count(self) -> None:
-        self._agents_version += 1
-
-    def render(self, shows: Callable[[str | None], bool]) -> bytes:
-        """The document as it stands now, in JSON, with what `shows` lets through: by pack, or of none."""
-        version = (self._toolbox.version, self._agents_version)
-        tools, agents = self._toolbox.list(), self._agents.list()
-        packs = frozenset(filter(shows, {tool.pack for tool in tools} | {agent.pack for agent in agents}))
-        rendered = self._rendered.get(packs)
-        if rendered is None or rendered[0] != version:
-            described = self._described(
-                [tool for tool in tools if tool.pack in packs],
-                [agent for agent in agents if agent.pack in packs],
-            )
-            rendered = self._rendered[packs] = (version, errors.encode(describe(described)))
-        return rendered[1]
-
-    def _described(self, tools: Sequence[Tool], agents: Sequence[Agent]) -> Described:
-        listed = [self._advice.listed(tool) for tool in tools]
-        return Described(listed, agents, self._fixed, key_needed=self._key_needed)
 
 
 def describe(described: Described) -> dict[str, JSON]:

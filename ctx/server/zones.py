@@ -119,26 +119,15 @@ class Routes:
     """The routes of one server, in order: the first whose path fits is taken, whatever its methods."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        routes = [(_first_step(entry.route.path), entry.route.path_regex, entry) for entry in entries]
-
-        def fitting(step: str) -> list[tuple[re.Pattern[str], Entry]]:
-            return [(pattern, entry) for first, pattern, entry in routes if first == step or "{" in first]
-
-        # By the first segment of a path, so that few patterns are tried.
-        self._below = {step: fitting(step) for step, _, _ in routes}
-        self._elsewhere = fitting("{")
+        self._entries = list(entries)
 
     def match(self, path: str, method: str, headers: Headers) -> Match:
         """The route of a request."""
-        for pattern, entry in self._below.get(_first_step(path), self._elsewhere):
-            step = pattern.fullmatch(path)  # the pattern ends with `$`, which alone would let a newline pass
-            if step is not None and (entry.serves is None or entry.serves(method, headers)):
-                return Match(entry.zone, entry, step.groupdict())
+        for entry in self._entries:
+            found = entry.route.path_regex.fullmatch(path)  # its `$` alone would let a newline pass
+            if found is not None and (entry.serves is None or entry.serves(method, headers)):
+                return Match(entry.zone, entry, found.groupdict())
         return Match(OPEN)
-
-
-def _first_step(path: str) -> str:
-    return path[1:].partition("/")[0]
 
 
 def check_path(scope: Scope) -> None:
