@@ -375,7 +375,7 @@ def _web_pages(workspace: Workspace, fix: bool) -> Findings:
         yield Finding(
             "keys",
             WARNING,
-            "[server] allowed_hosts names this server to others, and there is no key: whoever uses that name "
+            "[server] allowed_hosts names this server to others, and there is no key: everyone who uses that name "
             "reads everything; `ctx key create NAME` makes one",
         )
 

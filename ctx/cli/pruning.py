@@ -1,7 +1,8 @@
-"""What a store holds that no use is left for, and how it goes: embeddings of models that were replaced,
-documents of sources that are gone.
+"""Finding and dropping what a store no longer needs: embeddings of replaced models, and documents of sources
+that are not configured.
 
-Nothing goes unasked: the model may come back, the documents may be another configuration's.
+Nothing is dropped unless the user asks: the model may come back, the documents may be another
+configuration's.
 """
 
 from collections.abc import Sequence
@@ -16,10 +17,8 @@ Unused = TypeVar("Unused")
 
 
 def replaced_models(workspace: Workspace) -> list[ModelShare]:
-    """What the catalog holds of models that are neither configured nor answering until the configured one has
-    read as much.
-
-    None where embeddings are off: nothing has replaced them then.
+    """The stored embeddings of models that are neither configured nor still answering. Empty if embeddings
+    are off: then no model has replaced them.
     """
     if workspace.model is None:
         return []
@@ -28,10 +27,8 @@ def replaced_models(workspace: Workspace) -> list[ModelShare]:
 
 
 def prunable_models(workspace: Workspace, names: Sequence[str]) -> list[ModelShare]:
-    """Those of `replaced_models` that go where these names are to go; all of them for none.
-
-    Raises `NotFound`, and `BadRequest` for one that is in use, or may be: other machines that share a
-    database may have another configuration.
+    """The replaced models of these names, or all. Raises `NotFound`, and `BadRequest` for one that may be in
+    use: other machines that share a database may have another configuration.
     """
     shares = {share.model: share for share in replaced_models(workspace)}
     others = "use another model: name those that none uses, `ctx embed prune NAME`"
@@ -43,10 +40,8 @@ def prunable_models(workspace: Workspace, names: Sequence[str]) -> list[ModelSha
 
 
 def prune_models(workspace: Workspace, names: Sequence[str]) -> list[ModelShare]:
-    """Drops the embeddings of `prunable_models`, looked at anew once nobody else writes, and gives their room
-    back; what went.
-
-    Raises as that does, and what the catalog raises.
+    """Drops the embeddings of `prunable_models`, chosen while nobody else writes, and frees their space.
+    Returns what was dropped.
     """
     dropped: list[ModelShare] = []
 
@@ -61,10 +56,8 @@ def prune_models(workspace: Workspace, names: Sequence[str]) -> list[ModelShare]
 
 
 def prunable_sources(workspace: Workspace, names: Sequence[str]) -> list[SourceStatus]:
-    """The sources with documents that this configuration lacks: those of these names, or all.
-
-    Raises `NotFound`, and `BadRequest` where names are needed: what machines that share a database index is
-    theirs.
+    """The sources with documents that are not configured: those of these names, or all. Raises `NotFound`,
+    and `BadRequest` if names are needed: other machines that share a database have sources of their own.
     """
     strays = {status.name: status for status in workspace.unconfigured()}
     others = "have sources of their own: name those that none has, `ctx index --prune NAME`"
@@ -74,10 +67,8 @@ def prunable_sources(workspace: Workspace, names: Sequence[str]) -> list[SourceS
 def _named(
     workspace: Workspace, unused: dict[str, Unused], names: Sequence[str], fault: str, others: str
 ) -> list[Unused]:
-    """What of all that is unused these names mean; all of it for none.
-
-    Raises `NotFound` with the `fault` of a name that means nothing, and `BadRequest` where names are needed:
-    machines that share a database may do as `others` says.
+    """The unused entries of these names, or all. Raises `NotFound` with the `fault` of an unknown name, and
+    `BadRequest` if names are needed because of `others`.
     """
     for name in names:
         if name not in unused:
@@ -88,5 +79,5 @@ def _named(
 
 
 def drop_sources(workspace: Workspace, sources: Sequence[SourceStatus]) -> list[tuple[str, int]]:
-    """Forgets the documents of sources; (name, documents)."""
+    """Deletes the documents of sources. Returns (name, documents)."""
     return [(source.name, workspace.indexer.forget([source.name])) for source in sources]

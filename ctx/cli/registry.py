@@ -43,11 +43,11 @@ def add_options(command: str, options: Parser) -> None:
         "url", nargs="?", help="what git can clone; not needed to put an installed one back as it was"
     )
     install.add_argument("--branch", metavar="NAME", help="a branch, a tag or a commit's whole id")
-    update = action(actions, "update", "pin the newest commit, and say what is other in it")
+    update = action(actions, "update", "pin the newest commit, and show what changed")
     update.add_argument("name", nargs="?", help="only this registry")
-    update.add_argument("--dry-run", action="store_true", help="only say what is other")
+    update.add_argument("--dry-run", action="store_true", help="only show what would change")
     update.add_argument(
-        "--rewritten", action="store_true", help="also where the branch no longer holds what is installed"
+        "--rewritten", action="store_true", help="also if the branch no longer contains the installed commit"
     )
     search = action(actions, "search", "look for scripts by name, description and tags")
     search.add_argument("words", nargs="+")
@@ -60,9 +60,9 @@ def add_options(command: str, options: Parser) -> None:
         one_script.add_argument("script", help="tools/SCRIPT, or REGISTRY/tools/SCRIPT")
         if name == "add":
             one_script.add_argument("--name", help="what to call it here (default: as the registry does)")
-    remove = action(actions, "remove", "take a registry away, and the trust in its scripts")
+    remove = action(actions, "remove", "remove a registry, and the trust in its scripts")
     remove.add_argument("name")
-    init = action(actions, "init", "write a registry to begin with, in a folder of its own")
+    init = action(actions, "init", "write an example registry into a new folder")
     init.add_argument("folder", help="where to")
 
 
@@ -275,7 +275,7 @@ def _add(shelf: Shelf, args: Namespace) -> int:
     script = _picked(shelf, args.script)
     name = args.name or script.name
     location = project_location(args.config)
-    configuration_at(location)  # a mistake in it is told before it is changed
+    configuration_at(location)  # reports a mistake before the file is changed
     path = os.path.abspath(location.path)
     section = f"{script.kind}s.script.{toml_key(name)}"
     if name in _sections(path, script.kind):
@@ -328,7 +328,7 @@ def _override(shelf: Shelf, args: Namespace) -> int:
 
 
 def blank_registry_files(name: str) -> dict[str, str]:
-    """A registry to begin with: path -> text."""
+    """An example registry: path -> text."""
     texts = {
         "registry.toml": scaffold("registry.toml", name=toml_value(name)),
         "README.md": scaffold("registry.md", name=name),

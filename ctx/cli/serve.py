@@ -57,7 +57,7 @@ def _serve_options(options: Parser) -> None:
     add("what", nargs="?", metavar="mcp", default="mcp", help="`ctx serve mcp` is the same")
     add("--bind", metavar="HOST:PORT", help="instead of [server] bind")
     add("--stdio", action="store_true", help="MCP on standard input and output instead: `ctx mcp`")
-    no_auth = "allow a bind beyond this machine without a key: whoever reaches the port may use it"
+    no_auth = "allow a bind beyond this machine without a key: everyone who reaches the port may use it"
     add("--insecure-no-auth", action="store_true", help=no_auth)
     workers = "for teams: N processes answer, and one more follows the sources and embeds"
     add("--workers", type=_worker_count, default=1, metavar="N", help=workers)
@@ -105,7 +105,7 @@ def _serve(args: Namespace) -> int:
         with registered() as register:
 
             def announce(address: str) -> None:
-                # Registered first, so that whoever reads the line finds the server in `ctx status`.
+                # Registered first, so that `ctx status` lists the server once the line is printed.
                 path = os.path.realpath(config.path or "")
                 register(Running(config.root, address, os.getpid(), now_ms(), path, owner_key))
                 print(f"Listening on {address}", flush=True)

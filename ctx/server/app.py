@@ -85,8 +85,8 @@ class Services(NamedTuple):
     keys: Keys | None = None
     work: Work | None = None  # None: of the usual size
     window: Window | None = None  # counts calls; None: in memory, by [server] rate_limit_per_minute
-    advice: Advice = Advice()  # what models are told of it
-    overview: Overview | None = None  # what the page shows beside the tools
+    advice: Advice = Advice()  # what models read about the server
+    overview: Overview | None = None  # what else the page shows
 
 
 def create_app(

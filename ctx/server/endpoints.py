@@ -145,7 +145,7 @@ async def _list_agents(request: Request) -> Response:
 
 
 def _tools(request: Request) -> list[Tool]:
-    """Those that the caller is told of."""
+    """The tools that the caller may see."""
     shows = request.scope[ACCESS].shows
     return [tool for tool in _state(request).toolbox.list() if shows(tool.pack)]
 
@@ -182,13 +182,13 @@ async def _activity(request: Request) -> Response:
 
 @router.get("/map", include_in_schema=False)
 async def _map(request: Request) -> Response:
-    # Seconds of work where the store is large, in the lane of what takes long: searches do not wait for it.
+    # Takes seconds if the store is large, so it runs where searches do not wait for it.
     return json_reply(await _state(request).work.scripts.run(_overview(request).atlas, ("map", "page")))
 
 
 @router.get("/banks", include_in_schema=False)
 async def _banks(request: Request) -> Response:
-    # The names of banks are their owners' affair: a key that opens some is told of those alone.
+    # A key for some banks lists only those.
     state, access = _state(request), request.scope[ACCESS]
     pack = _overview(request).pack_at_banks()
     if pack is None:
@@ -227,7 +227,7 @@ async def _llms(request: Request) -> Response:
 
 @router.get("/", include_in_schema=False)
 async def _root(request: Request) -> Response:
-    # The page for a browser, a few words of JSON for the rest; who wants MCP is led elsewhere (zones.py).
+    # The page for a browser, else a short description. MCP requests go elsewhere (zones.py).
     page: Mapping[str, bytes] = request.app.state.page
     browser = "text/html" in request.headers.get("accept", "") and "index.html" in page
     response = _page_reply(page, "index.html") if browser else json_reply(_DESCRIPTOR)
@@ -258,7 +258,7 @@ def read_page(folder: str) -> dict[str, bytes]:
     return page
 
 
-@router.get("/metrics", include_in_schema=False)  # led to where `[server] metrics` asks for it
+@router.get("/metrics", include_in_schema=False)  # served if `[server] metrics` is on
 async def _metrics(request: Request) -> Response:
     metrics = _state(request).metrics
     assert metrics is not None, "the route is there with the figures"

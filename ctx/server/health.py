@@ -1,4 +1,4 @@
-"""What `/health` answers: that a server is alive, and how fresh what it answers is."""
+"""What `/health` answers: that the server is alive, and how fresh its index is."""
 
 import os
 import time
@@ -15,9 +15,8 @@ _LEAST_FREE_BYTES = 256 << 10  # what one write of memories or documents may nee
 
 
 def health(workspace: Workspace) -> dict[str, JSON]:
-    """The health of a workspace.
-
-    A database or a search engine that is away is told in `degraded`, and is no reason to be taken for dead.
+    """The health of a workspace. A database or a search engine that does not answer makes it `degraded`, not
+    dead.
     """
     answer: dict[str, JSON] = {
         "status": "ok",
@@ -27,28 +26,28 @@ def health(workspace: Workspace) -> dict[str, JSON]:
         "index_behind": None,
         "oldest_pending_at": None,
     }
-    ailments: list[str] = []
+    problems: list[str] = []
     seq = None
     try:
         workspace.catalog.reach()
         answer |= _pending(workspace)
         seq = workspace.catalog.seq()
     except StoreError as error:
-        ailments.append(f"catalog: {error.message}")
+        problems.append(f"catalog: {error.message}")
     try:
         answer |= _of_index(workspace, seq, bool(answer["pending"]))
     except StoreError as error:
-        ailments.append(f"index: {error.message}")
+        problems.append(f"index: {error.message}")
     if missing := workspace.memory_loss():
-        ailments.append(f"memory: {missing}")
-    ailments += _full_disks(workspace)
+        problems.append(f"memory: {missing}")
+    problems += _full_disks(workspace)
     answer["uptime_s"] = round(time.monotonic() - workspace.started_s, 1)
     state = workspace.indexer_state()
     if state is not None:
         answer |= state["health"]
-        ailments = list(dict.fromkeys((*ailments, *state["degraded"])))
-    if state is not None or ailments:
-        answer["degraded"] = ailments
+        problems = list(dict.fromkeys((*problems, *state["degraded"])))
+    if state is not None or problems:
+        answer["degraded"] = problems
     return answer
 
 

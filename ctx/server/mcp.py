@@ -155,7 +155,7 @@ class McpServer:
         whole = whole_toolbox(toolbox)
         self._profile = profile or (lambda caller: whole)
         self._pack_instructions = instructions
-        self._told: tuple[int, str] | None = None  # the catalog's seq, and what was told of the index at it
+        self._told: tuple[int, str] | None = None  # the catalog's seq, and the instructions at it
         self.server = self._build("\n\n".join((advice.instructions(), *instructions)), methods)
 
     def _build(self, instructions: str, methods: Sequence[str]) -> "Server[Any]":
@@ -230,7 +230,7 @@ class McpServer:
         return any(view_of(tool) for _, tool in info.profile.tools())
 
     def _instructions(self) -> str:
-        """What models are told of the index, as it is now; without details while it cannot be read."""
+        """The instructions for models: what is indexed; without details if the catalog cannot be read."""
         try:
             catalog = self._catalog()
             seq = catalog.seq()

@@ -311,8 +311,8 @@ def _preflight_headers(names: str, *, private: bool, network: bool) -> dict[str,
 
 
 class KeyMiddleware:
-    """Finds out what the key of a request opens. Refuses a wrong key, a missing one where one is needed, and
-    whoever a zone does not admit.
+    """Finds out what the key of a request opens. Refuses a wrong key, a missing one that is needed, and
+    callers that the zone does not admit.
     """
 
     def __init__(self, app: ASGIApp, policy: Policy) -> None:
@@ -330,10 +330,10 @@ class KeyMiddleware:
         shown = match.zone.shown and scope["method"] in ("GET", "HEAD")
         self._check_key(access, _bearer(headers), shown=shown)
         if access.foreign and access.grant is None:
-            # Whatever they call their sessions: the sandbox gives each caller a share, and all pages one.
+            # The sandbox gives each session a share; all pages have one together.
             access.session_id = PAGES
         elif access.foreign and match.zone.private:
-            # It is here because of its key, so it gets what the key opens and not what is open here.
+            # It was admitted by its key, so it gets only what the key opens.
             access.closed = True
         access.settle(scope.get("client"))
         match.zone.admit(access, match.parameters)

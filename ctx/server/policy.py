@@ -92,7 +92,7 @@ def closed(settings: ServerSettings) -> bool:
     return bool(settings.api_keys) or not (loopback or settings.insecure_no_auth)
 
 
-# What a proxy adds, by which a request of another machine can be told from one of this.
+# Headers that a proxy adds: the request may come from another machine.
 _PROXY_HEADERS = frozenset({"forwarded", "x-real-ip", "via", "cf-connecting-ip", "true-client-ip"})
 
 
@@ -178,7 +178,7 @@ class Access:
         """Once the key is known: whose calls are counted, and the bank of a key that opens one alone."""
         grant = self.grant
         address = client[0] if client else "local"
-        # All pages of other sites together: they must not use up what the programs beside them may call.
+        # All pages of other sites count together, and not against the programs on the machine.
         keyless = f"pages at {address}" if self.foreign else address
         self.spender = keyless if grant is None else grant.name
         if self.bank is None and grant is not None and grant.banks is not None and len(grant.banks) == 1:
@@ -211,8 +211,8 @@ class Access:
         raise Unauthorized(f"this key opens memories alone, of the bank {banks}", presented=True)
 
     def shows(self, pack: str | None) -> bool:
-        """Whether lists tell this caller of what belongs to this pack, or to none (None: documents, tools,
-        agents). Who has a key that opens memories alone is told of nothing else.
+        """Whether lists show this caller what belongs to a pack, or to none (None: documents, tools, agents).
+        A key for memories alone shows nothing else.
         """
         grant = self.grant
         if not self.closed or grant is None or grant.whole:

@@ -45,8 +45,8 @@ def open_sockets(bind: str) -> list[socket.socket]:
 
 
 def _opened(hosts: Sequence[str], port: int) -> list[socket.socket]:
-    """Sockets of one port. Raises `OSError` if the first cannot be had, or if a named port is taken on
-    another address: it may be another user's, who would be asked by whoever says `localhost`.
+    """Sockets of one port. Raises `OSError` if the first cannot be bound, or if a named port is taken on
+    another address: clients that say `localhost` could reach another user's server there.
     """
     opened = [_open(hosts[0], port)]
     for name in hosts[1:]:

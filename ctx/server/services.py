@@ -1,4 +1,4 @@
-"""What a server serves: a workspace and its configuration become services, settings and MCP's door."""
+"""Makes the services, settings and MCP endpoint of a server from a workspace."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ def services(workspace: Workspace) -> "Services":
 
 
 def server_advice(workspace: Workspace) -> Advice:
-    """What models are told of a workspace."""
+    """What models read about a workspace."""
     return Advice(semantic=workspace.config.embedding.provider != "disabled")
 
 
