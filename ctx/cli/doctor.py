@@ -375,8 +375,8 @@ def _web_pages(workspace: Workspace, fix: bool) -> Findings:
         yield Finding(
             "keys",
             WARNING,
-            "[server] allowed_hosts names this server to others, and there is no key: everyone who uses that name "
-            "reads everything; `ctx key create NAME` makes one",
+            "[server] allowed_hosts names this server to others, and there is no key: everyone who uses that "
+            "name reads everything; `ctx key create NAME` makes one",
         )
 
 
