@@ -15,6 +15,7 @@ import pytest
 from faults import eventually
 from kit import ROOT, ctx, project
 
+from ctx import __version__
 from ctx.cli import COMMANDS, HIDDEN, whole_parser
 from ctx.cli.docs import SHELLS
 from ctx.cli.running import Running, at_address, registered, servers
@@ -243,7 +244,7 @@ def running(tmp_path: Path) -> Iterator[tuple[Path, dict[str, str], str]]:
 
 
 @pytest.mark.slow
-def test_a_server_that_wants_a_key_is_not_called_something_else(tmp_path: Path) -> None:
+def test_doctor_reaches_a_server_of_this_user_that_wants_a_key(tmp_path: Path) -> None:
     project(tmp_path, {"a.md": "# A\n\nwords\n"})
     state = {"XDG_STATE_HOME": str(tmp_path / "state")}
     assert ctx("key", "create", "laptop", cwd=tmp_path, env=state).returncode == 0
@@ -251,9 +252,10 @@ def test_a_server_that_wants_a_key_is_not_called_something_else(tmp_path: Path) 
         port = address.rpartition(":")[2]
         reply = ctx("doctor", "--json", cwd=tmp_path, env=state)
         projects = ctx("status", cwd=tmp_path, env=state).stdout
-    (finding,) = [row for row in json.loads(reply.stdout)["findings"] if row["what"] == "server"]
-    detail = f"answers at http://127.0.0.1:{port}, and asks for a key before it says more"
-    assert (finding["state"], finding["detail"]) == ("ok", detail)
+    findings = {row["what"]: row for row in json.loads(reply.stdout)["findings"]}
+    detail = f"version {__version__} answers at http://127.0.0.1:{port}"
+    assert (findings["server"]["state"], findings["server"]["detail"]) == ("ok", detail)
+    assert findings["mcp"]["state"] == "ok"
     assert f"http://127.0.0.1:{port}" in projects  # an address that opens
 
 
