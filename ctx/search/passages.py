@@ -148,10 +148,12 @@ def hits_of(numbers: Iterable[int], stage: Stage, request: Request) -> dict[int,
     """Where the best chunk of each document is looked for: its best passage, its nearest chunks, and where it
     defines the name.
     """
-    passages = _PASSAGES if request.per_document == 1 else request.per_document + 1
+    passages: int | None = _PASSAGES if request.per_document == 1 else request.per_document + 1
     nearest = _NEAREST if request.per_document == 1 else request.per_document + 1
     by_words, by_meaning, defining = stage.keyword.hits, stage.semantic.hits, request.defining
     hits: dict[int, list[Hit]] = {}
+    if request.exact:  # any of them may have the very words
+        passages = None
     for number in numbers:
         hits[number] = by_words[number][:passages] if number in by_words else []
         if number in by_meaning:
@@ -182,9 +184,10 @@ def choices_of(number: int, hits: Sequence[Hit], stage: Stage, rows: Rows, reque
     the two legs. Defining the name asked for scores more. A heading alone, front matter or a label is
     replaced by the chunk after it. Words only in a heading or the title point to the start of that section.
     """
-    choices = _weighed(number, rows.listed(number, hits), stage, request)
-    if not choices:
+    chunks = rows.listed(number, hits)
+    if not _has_exactly(chunks, request.matcher):
         return []
+    choices = _weighed(number, chunks, stage, request)
     opening = _opening(number, choices[0], rows, request.matcher)
     if opening is not None:
         (choice,) = _weighed(number, [opening], stage, request)
@@ -192,6 +195,14 @@ def choices_of(number: int, hits: Sequence[Hit], stage: Stage, rows: Rows, reque
         others = [choice for choice in choices if choice.row is not opening]
         choices = sorted([raised, *others], key=_worth, reverse=True)
     return _without_bare(number, choices, rows)
+
+
+def _has_exactly(chunks: Sequence[ChunkRow], matcher: Matcher) -> bool:
+    """Whether there are chunks, with the very words of a query in quotes."""
+    if not chunks or not matcher.exact:
+        return bool(chunks)
+    heads = dict.fromkeys(f"{row.title}\n{row.source_id}\n{row.heading}" for row in chunks)
+    return matcher.has_exactly("\n".join([*(row.text for row in chunks), *heads]))
 
 
 def _weighed(number: int, chunks: Iterable[ChunkRow], stage: Stage, request: Request) -> list[Choice]:
@@ -299,13 +310,13 @@ def rewritten(number: int, stage: Stage, rows: Rows, request: Request) -> list[C
     Otherwise it would be missing while its source is being indexed. A document that no longer has the words
     it was found by is left out.
     """
-    choices = []
-    for row in map(rows.get, rows.current(number)):
-        if row is not None:
-            terms = request.matcher.terms_in(f"{row.heading}\n{row.text}")
-            choices.append(Choice(row, request.matcher.shares[terms], terms, terms))
-    if not choices:
+    chunks = [row for row in map(rows.get, rows.current(number)) if row is not None]
+    if not _has_exactly(chunks, request.matcher):
         return []
+    choices = []
+    for row in chunks:
+        terms = request.matcher.terms_in(f"{row.heading}\n{row.text}")
+        choices.append(Choice(row, request.matcher.shares[terms], terms, terms))
     choices.sort(key=_worth, reverse=True)
     row = choices[0].row
     by_words = number not in stage.semantic.hits

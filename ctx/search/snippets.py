@@ -67,6 +67,7 @@ class Matcher:
         marked = not line.replace(" ", "").replace("?", "").isalnum()
         self.line = " ".join(words) if len(words) >= (_LINE_WORDS if marked else 2 * _LINE_WORDS) else ""
         self.phrases = [list(phrase) for phrase in phrases]
+        self.exact = analyze.exact_words(line)
         self.terms = list(dict.fromkeys(terms))
         self.shares = _Shares([weights.get(term, 1.0) for term in self.terms])
         self._snippet_chars = snippet_chars
@@ -80,6 +81,7 @@ class Matcher:
 
     def terms_in(self, text: str) -> Terms:
         """The terms that words of the text seem to begin with."""
+        text = analyze.signed(text)
         low = analyze.folded(text)
         terms = 0
         for bit, part in self._beginnings:
@@ -94,10 +96,16 @@ class Matcher:
     @property
     def verbatim(self) -> bool:
         """Whether the query may ask for its exact wording."""
-        return bool(self.phrases or self.line)
+        return bool(self.phrases or self.line or self.exact)
+
+    def has_exactly(self, text: str) -> bool:
+        """Whether a text has the very words of a query in quotes."""
+        return analyze.has_exactly(text, self.exact)
 
     def quotes(self, text: str, terms: Terms) -> bool:
         """Whether a text with these terms has the query, or a phrase of it, word for word."""
+        if self.exact:
+            return self.has_exactly(text)
         if not self.phrases and self.shares[terms] < _LINE_SHARE:
             return False
         return self.phrase_at(" ".join(text.split())) is not None
@@ -128,7 +136,7 @@ class Matcher:
     def marks(self, text: str) -> list[Mark]:
         """The words of the query in a text, in order, without overlaps."""
         marks: list[Mark] = []
-        for match in _RUN.finditer(text):
+        for match in _RUN.finditer(analyze.signed(text)):
             run, start = match[0], match.start()
             inside = self._marks_in.get(run)
             if inside is None:
