@@ -129,9 +129,10 @@ def _result_lines(results: list[JSON], *, explain: bool) -> Iterator[str]:
             heading = f"  {faint}› {plain(passage['heading'])}{off}" if passage["heading"] else ""
             yield f"    {mark}{plain(result['source_id'])}:{passage['start_line']}{off}{heading}"
             text = _highlighted(passage, bold, off)
-            code = passage.get("symbol") or "\n" in passage["snippet"]  # source lines stay as they are
-            for line in text.split("\n") if code else _wrapped(text.split(), (bold, off)):
-                yield f"    {line}"
+            for line in text.split("\n"):
+                whole = passage.get("symbol") or line[:1].isspace()  # source lines stay as they are
+                for part in [line] if whole else _wrapped(line.split(" "), (bold, off)):
+                    yield f"    {part}"
         yield f"    {faint}{result['id']}  {plain(result['source'])}{off}"
         for name, reasons in result["explain"].items() if explain else ():
             yield f"    {faint}{name}: {plain(_reasons(reasons))}{off}"

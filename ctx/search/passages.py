@@ -219,6 +219,8 @@ def _weighed(number: int, chunks: Iterable[ChunkRow], stage: Stage, request: Req
             worth += _DEFINING_SHARE
         if matcher.verbatim and matcher.quotes(row.text, text_terms):
             worth += _PHRASE_SHARE
+        if row.prose and matcher.is_whole(row.heading.rpartition(" > ")[2]):
+            worth += _DEFINING_SHARE
         if row.heading and row.text.lstrip("# ").startswith(row.heading.rpartition(" > ")[2]):
             worth += _OPENING_SHARE
         choices.append(Choice(row, worth, terms, text_terms))
@@ -245,9 +247,14 @@ def _opening(number: int, choice: Choice, rows: Rows, matcher: Matcher) -> Chunk
     elif not matcher.terms_in(row.title):
         return None
     opening = _first_of(number, section, row, rows)
-    if opening is not None and is_bare(opening):
+    if opening is not None and (is_bare(opening) or _is_preamble(opening)):
         opening = rows.of(number, opening.chunk_no + 1)
     return None if opening is row else opening
+
+
+def _is_preamble(row: ChunkRow) -> bool:
+    """Whether a chunk of code comes before its definitions: a licence, or imports."""
+    return not (row.prose or row.heading)
 
 
 def _first_of(number: int, section: str, row: ChunkRow, rows: Rows) -> ChunkRow | None:

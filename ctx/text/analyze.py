@@ -48,6 +48,7 @@ _CRUMB = re.compile(r"(?:\b[A-Za-z]+n['’]t|(?<=[A-Za-z])['’](?:s|re|ve|ll|d|
 _JOINED = re.compile(r"(?<![^\W_])[^\W_]++(?:[_.:/\\@#]++[^\W_]++)+")  # foo_bar, os.path, std::vec, a/b
 _OPTION = re.compile(r"(?<!\S)--[A-Za-z0-9]+(?:-[A-Za-z0-9]+)+")  # --no-verify
 _JOINTS = frozenset("_.:/\\@#")
+_VERSION = re.compile(r"(?<![\w.])v?(\d+(?:\.\d+)+)(?![\w.]*\w)")
 _OPENING_QUOTES = '"“„«「'
 _PUNCTUATION = "()[]{}<>,;:.!?\"'`"  # around a name in a sentence
 # Names with signs: `C++`, `C#`, `.NET`. As terms they have a letter for the sign, which no word has.
@@ -301,8 +302,9 @@ def query_phrases(text: str) -> list[list[str]]:
 
 
 def quoted_phrases(text: str) -> list[list[str]]:
-    """Of each piece in quotes its words, where it has several."""
-    return _several(_quoted(composed(text[:MAX_QUERY_CHARS])))
+    """Of each piece in quotes, and of each version (`0.30.1`), its words, where it has several."""
+    text = composed(text[:MAX_QUERY_CHARS])
+    return _several([*_quoted(text), *_VERSION.findall(text)])
 
 
 def _several(pieces: Sequence[str]) -> list[list[str]]:
