@@ -56,6 +56,28 @@ _SPACED_TAGS = ("br", "td", "li", "p")
 _LINK = re.compile(
     r"!?\[((?:[^\[\]]++|\[[^\[\]]*+\])*+)\](?:\((?:[^()]++|\([^()]*+\))*+\)|\([^)]*+\)|\[[^\]]*+\])"
 )
+_WIKI_LINK = re.compile(r"!?\[\[(?:[^\[\]|]*\|)?([^\[\]|]+)\]\]")  # `[[page|words]]`
+_CALLOUT = re.compile(r"\[![A-Za-z]+\][+-]?[ \t]*")  # of `> [!NOTE]`
+_TAB = re.compile(r'===[!+]*[ \t]+"([^"]*)"')
+_NAMED_ASIDE = re.compile(r'(?:!!!|\?\?\?\+?)[ \t]+[\w -]+?[ \t]+"([^"]+)"')
+_INCLUDE = re.compile(r"\s*(?:--8<--|;--8<--)")
+# roff, of which manual pages are made: `.SH OPTIONS`, `.It Fl f Ar file`, `\fBword\fR`, `\-`.
+_REQUEST = re.compile(
+    r"[.'](?:[A-Z][A-Za-z]{0,2}|ad|br|de|fi|hy|ie|if|in|ne|nf|nh|sp|so|ti)(?=\s|$)|[.']\\\""
+)
+_ROFF_SHARE = 0.2  # of lines that are requests, from which on a text is roff
+_FONT = re.compile(r"\\f(?:\[\w*\]|\(\w\w|\w)|\\&|\\[|^,/]|\\s[-+]?\d")
+_ROFF_CHARACTERS = {
+    "\\-": "-",
+    "\\(bu": "*",
+    "\\(em": "--",
+    "\\(aq": "'",
+    "\\e": "\\",
+    "\\ ": " ",
+    "\\(co": "(c)",
+}
+_ALTERNATING = {"BI", "BR", "IB", "IR", "RB", "RI"}  # fonts of words that are written together
+_MACRO = re.compile(r"(?<!\S)(?:Ar|Cm|Dv|Em|Er|Ev|Fa|Fn|Ic|Li|Nm|Ns|Oc|Oo|Op|Pa|Pq|Ql|Sy|Va|Xr)(?!\S)")
 # Code with its role before it, `:ref:` or `{ref}`, and the `_` of a link or the `\ ` that ends it.
 _ROLE = re.compile(rf"(?P<role>\{{[^{{}}`]*\}}|(?::[^\W_][\w-]*)+:)?(?P<code>{_CODE})(?:_*+(?:\\ ?)?)")
 _SPELT_ROLES = {":rfc:": "RFC ", ":pep:": "PEP "}
@@ -174,6 +196,9 @@ def _unmarked_lines(lines: list[str], prose: bool) -> Iterator[str]:
         yield from map(_unmarked, lines)
         return
     lines = lines[_front_matter_end(lines) :]
+    if _is_roff(lines):
+        yield from _without_roff(lines)
+        return
     fenced = _begins_in_code(lines)
     text_fences = 0  # open fences that hold text
     options = False  # the line may be an option of the fence above
@@ -199,6 +224,40 @@ def _unmarked_lines(lines: list[str], prose: bool) -> Iterator[str]:
         else:
             fenced, options = True, "{" in line
     yield from _dedented(stretch) if fenced else _text_and_code(stretch)
+
+
+def _is_roff(lines: list[str]) -> bool:
+    requests = sum(bool(_REQUEST.match(line)) for line in lines)
+    return requests > 1 and requests >= _ROFF_SHARE * len(lines)
+
+
+def _without_roff(lines: list[str]) -> Iterator[str]:
+    """The paragraphs of a manual page, each on one line."""
+    paragraph: list[str] = []
+    for line in lines:
+        request, _, words = line.partition(" ") if _REQUEST.match(line) else ("", "", line)
+        name = request[1:]
+        if request[1:2] == "\\" or name in ("TH", "Dd", "Dt", "Os") or (name[:1].islower() and name != "br"):
+            continue  # a comment, the head of the page, or layout
+        if name == "Fl" or " Fl " in f" {words} ":
+            words = re.sub(r"(?<!\S)Fl\s+", "-", f"Fl {words}" if name == "Fl" else words)
+        joint = "" if name in _ALTERNATING else " "
+        words = (
+            joint.join(part[0] or part[1] for part in re.findall(r'"([^"]*)"|(\S+)', words))
+            if name
+            else words
+        )
+        words = _FONT.sub("", _MACRO.sub("", words) if name else words)
+        for escape, character in _ROFF_CHARACTERS.items():
+            words = words.replace(escape, character)
+        if (
+            name in ("SH", "SS", "Sh", "Ss", "TP", "PP", "Pp", "IP", "LP", "It", "P", "br")
+            or not line.strip()
+        ):
+            yield " ".join(" ".join(paragraph).split())
+            paragraph = []
+        paragraph.append(words)
+    yield " ".join(" ".join(paragraph).split())
 
 
 def _text_and_code(lines: list[str]) -> Iterator[str]:
@@ -231,7 +290,7 @@ def _literal_end(lines: list[str], start: int) -> int:
     # Four columns are code in Markdown, except within a list or another indented block.
     if not announced and (margin - _margin(above) < 4 or _margin(above) or not above or _PARTED.match(above)):
         return start
-    if not announced and above.startswith(("!", "?", ":", "/", "[")):
+    if not announced and above.startswith(("!", "?", ":", "/", "[", "=")):
         return start
     inside = _margin(above)
     end = start
@@ -304,12 +363,14 @@ def _front_matter_end(lines: list[str]) -> int:
 def _unmarked(line: str) -> str:
     """The line without the mark of a heading, a quotation, a table or a docstring; "" for a rule."""
     text = line.lstrip(" \t")
-    if _RULE.match(text):
+    if tab := _TAB.match(text):
+        return f"{tab[1]}:"
+    if _RULE.match(text) or _INCLUDE.match(text):
         return ""
     if text.startswith("|"):
         return _cells(text)
     if text.startswith(">") and not text.startswith(">>> "):  # that is the prompt of a Python session
-        return text[1:]
+        return _CALLOUT.sub("", text[1:])
     if text.startswith('"""'):
         return text.strip('"')
     return re.sub(r"^#{1,6}(?=[ \t])", "", text) if text.startswith("#") else line
@@ -338,6 +399,8 @@ def _without_directive(line: str) -> str:
     if text.startswith(":") and text.count(":") >= 2:
         name, _, words = text[1:].partition(":")
         return line if " " in name or words.startswith("`") else words
+    if aside := _NAMED_ASIDE.match(text):
+        return f"{aside[1]}:"
     if text.startswith(("!!! ", "??? ", ":::", "/// ", "//// ")):
         return text.lstrip("!?:/ ").replace(" | ", " ")
     if text.startswith("///") and not text.strip("/"):
@@ -349,6 +412,8 @@ def _without_inline(line: str) -> str:
     """The line without tags, targets of links, roles, emphasis and the marks of code."""
     if "<" in line or "{" in line:
         line = _TAG.sub(_without_tag, line)
+    if "[[" in line:
+        line = _WIKI_LINK.sub(r"\1", line)
     if "](" in line or "][" in line:
         line = _LINK.sub(r"\1", _LINK.sub(r"\1", line))  # a link's words may be a picture
     if "*" in line:

@@ -1,6 +1,5 @@
 """Choose the passage of each document to show, and explain its rank (docs/ranking.md)."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
@@ -14,7 +13,6 @@ from ctx.search import boosts, fusion
 from ctx.search.markup import is_bare
 from ctx.search.snippets import Matcher, Terms
 from ctx.store.base import ReadCatalog
-from ctx.text import analyze
 from ctx.text.filetypes import is_code
 
 if TYPE_CHECKING:  # numpy takes 70 ms to import
@@ -104,6 +102,7 @@ class Rows:
     def __init__(self, catalog: ReadCatalog) -> None:
         self._catalog = catalog
         self._rows: dict[int, ChunkRow] = {}
+        self._definitions: dict[int, Sequence[Definition]] = {}
 
     def read(self, chunk_nos: Sequence[int]) -> None:
         """Reads the chunks that are not read yet."""
@@ -133,9 +132,17 @@ class Rows:
             chunk_nos = dict.fromkeys(chain.from_iterable(spans))
         return [row for row in map(rows.get, chunk_nos) if row is not None and row.document_no == document_no]
 
-    def definitions(self, document_nos: Sequence[int]) -> Mapping[int, Sequence[Definition]]:
-        """The definitions in these documents."""
-        return self._catalog.definitions_of(document_nos) if document_nos else {}
+    def read_definitions(self, document_nos: Sequence[int]) -> None:
+        """Reads the definitions in the documents that are not read yet."""
+        unread = [no for no in document_nos if no not in self._definitions]
+        if unread:
+            self._definitions.update(dict.fromkeys(unread, ()))
+            self._definitions.update(self._catalog.definitions_of(unread))
+
+    def definitions(self, document_no: int) -> Sequence[Definition]:
+        """The definitions in a document."""
+        self.read_definitions([document_no])
+        return self._definitions[document_no]
 
     def current(self, document_no: int) -> Sequence[int]:
         """A document's chunks as they are now, read; the first ones of a long document."""
@@ -187,10 +194,10 @@ def choices_of(number: int, hits: Sequence[Hit], stage: Stage, rows: Rows, reque
     chunks = rows.listed(number, hits)
     if not _has_exactly(chunks, request.matcher):
         return []
-    choices = _weighed(number, chunks, stage, request)
+    choices = _weighed(number, chunks, rows, stage, request)
     opening = _opening(number, choices[0], rows, request.matcher)
     if opening is not None:
-        (choice,) = _weighed(number, [opening], stage, request)
+        (choice,) = _weighed(number, [opening], rows, stage, request)
         raised = choice._replace(worth=choice.worth + _OPENING_SHARE)
         others = [choice for choice in choices if choice.row is not opening]
         choices = sorted([raised, *others], key=_worth, reverse=True)
@@ -205,17 +212,20 @@ def _has_exactly(chunks: Sequence[ChunkRow], matcher: Matcher) -> bool:
     return matcher.has_exactly("\n".join([*(row.text for row in chunks), *heads]))
 
 
-def _weighed(number: int, chunks: Iterable[ChunkRow], stage: Stage, request: Request) -> list[Choice]:
+def _weighed(
+    number: int, chunks: Iterable[ChunkRow], rows: Rows, stage: Stage, request: Request
+) -> list[Choice]:
     """The chunks of a document, the best first; of equals the first comes first."""
     matcher = request.matcher
     nearness = _nearness(stage.semantic, number) if stage.alpha else {}
     names = request.question.names if number in request.defining else ()
+    lines = [each.name_line for each in rows.definitions(number) if each.name in names] if names else []
     choices = []
     for row in chunks:
         text_terms = matcher.terms_in(row.text)
         terms = text_terms | matcher.terms_in(row.heading)
         worth = (1.0 - stage.alpha) * matcher.shares[terms] + stage.alpha * nearness.get(row.chunk_no, 0.0)
-        if names and _defines(row.text, row.heading, names):
+        if any(row.start_line <= line <= row.end_line for line in lines):
             worth += _DEFINING_SHARE
         if matcher.verbatim and matcher.quotes(row.text, text_terms):
             worth += _PHRASE_SHARE
@@ -303,14 +313,6 @@ def _nearness(leg: Leg, number: int) -> dict[int, float]:
     return {hit.chunk_no: (hit.score - low) / width if width > 0 else 1.0 for hit in hits}
 
 
-def _defines(text: str, heading: str, names: Sequence[str]) -> bool:
-    """Whether a chunk is in the definition of one of the names, or has a keyword like `def` before it."""
-    if heading.rpartition(" > ")[2].rpartition(".")[2] in names:
-        return True
-    keywords, choices = "|".join(analyze.DEFINING), "|".join(map(re.escape, names))
-    return re.search(rf"(?<!\S)(?:{keywords})\s+(?:{choices})(?![^\W_])", text) is not None
-
-
 def rewritten(number: int, stage: Stage, rows: Rows, request: Request) -> list[Choice]:
     """The chunks of a document that changed since the index was published, from its current text.
 
@@ -363,11 +365,10 @@ def results_of(
     """The results: each document with its best passage, and more passages if asked for."""
     results = []
     numbers = [choices[0].row.document_no for _, choices in answers if is_code(choices[0].row.media_type)]
-    definitions = rows.definitions(numbers)
+    rows.read_definitions(numbers)
     for score, choices in answers:
         row, sections = choices[0].row, _sections(choices, request.per_document, rows)
-        found = definitions.get(row.document_no, ())
-        passages = [_passage(section, request.matcher, found) for section in sections]
+        passages = [_passage(section, request, rows) for section in sections]
         first = passages[0]
         results.append(
             SearchResult(
@@ -390,12 +391,14 @@ def results_of(
     return results
 
 
-def _passage(section: _Section, matcher: Matcher, definitions: Sequence[Definition]) -> Passage:
-    row = section.chunk
+def _passage(section: _Section, request: Request, rows: Rows) -> Passage:
+    row, matcher = section.chunk, request.matcher
     if row.prose:
         snippet, highlights = matcher.snippet(row, section.further)
         return Passage(snippet, row.heading, section.start_line, section.end_line, highlights)
-    first, lines, best = matcher.source_lines(row)
+    definitions = rows.definitions(row.document_no)
+    named = [each.name_line for each in definitions if each.name in request.question.names]
+    first, lines, best = matcher.source_lines(row, named)
     snippet = "\n".join(lines)
     highlights = tuple((start, end) for start, end, _ in matcher.marks(snippet))
     found = enclosing(definitions, best)

@@ -206,13 +206,19 @@ class Matcher:
             snippet += "…" if text[end:] and text[end] != "\n" else ""
         return snippet, tuple(highlights)
 
-    def source_lines(self, chunk: ChunkRow) -> tuple[int, list[str], int]:
+    def source_lines(self, chunk: ChunkRow, named: Sequence[int] = ()) -> tuple[int, list[str], int]:
         """(first line's number, the lines, the best line's number): the `SHOWN_LINES` neighbouring lines of a
         chunk of code that have most of the query, as they are; only a very long one is cut.
+
+        The lines `named` define a name of the query: those come first.
         """
         lines = chunk.text.split("\n")
         terms = [self.terms_in(line) for line in lines]
-        phrase = [self.verbatim and self.phrase_at(" ".join(line.split())) is not None for line in lines]
+        phrase = [
+            chunk.start_line + number in named
+            or (self.verbatim and self.phrase_at(" ".join(line.split())) is not None)
+            for number, line in enumerate(lines)
+        ]
         count = min(SHOWN_LINES, len(lines))
         best, start = -1.0, 0
         for first in range(len(lines) - count + 1):
