@@ -219,7 +219,7 @@ def _weighed(
     matcher = request.matcher
     nearness = _nearness(stage.semantic, number) if stage.alpha else {}
     names = request.question.names if number in request.defining else ()
-    lines = [each.name_line for each in rows.definitions(number) if each.name in names] if names else []
+    lines = _lines_defining(names, rows.definitions(number)) if names else []
     choices = []
     for row in chunks:
         text_terms = matcher.terms_in(row.text)
@@ -313,6 +313,11 @@ def _nearness(leg: Leg, number: int) -> dict[int, float]:
     return {hit.chunk_no: (hit.score - low) / width if width > 0 else 1.0 for hit in hits}
 
 
+def _lines_defining(names: Sequence[str], definitions: Sequence[Definition]) -> list[int]:
+    """The lines where one of the names is defined; `empty?` and `save!` of Ruby are empty and save too."""
+    return [each.name_line for each in definitions if each.name in names or each.name.rstrip("?!=") in names]
+
+
 def rewritten(number: int, stage: Stage, rows: Rows, request: Request) -> list[Choice]:
     """The chunks of a document that changed since the index was published, from its current text.
 
@@ -397,8 +402,7 @@ def _passage(section: _Section, request: Request, rows: Rows) -> Passage:
         snippet, highlights = matcher.snippet(row, section.further)
         return Passage(snippet, row.heading, section.start_line, section.end_line, highlights)
     definitions = rows.definitions(row.document_no)
-    named = [each.name_line for each in definitions if each.name in request.question.names]
-    first, lines, best = matcher.source_lines(row, named)
+    first, lines, best = matcher.source_lines(row, _lines_defining(request.question.names, definitions))
     snippet = "\n".join(lines)
     highlights = tuple((start, end) for start, end, _ in matcher.marks(snippet))
     found = enclosing(definitions, best)

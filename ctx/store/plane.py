@@ -87,7 +87,7 @@ class Plane:
         if self.remote:
             return False
         fields = keyword_state(os.path.join(self._folder, "index", STATE))
-        return bool(fields) and format_fault(fields) is not None
+        return fields is not None and bool(fields) and format_fault(fields) is not None
 
     def _open_remote(self, embedding: Embedding, *, writable: bool) -> "OpenSearchIndex":
         from ctx import cluster
