@@ -63,7 +63,7 @@ def open_workspace(config: Config, *, reading: bool = False, projecting: bool = 
             "nothing is indexed yet; run `ctx index` first (or `ctx serve mcp`, which does it by itself)"
         )
     workspace = Workspace(config, reading=reading, projecting=projecting)
-    if reading and projecting and config.store.url:
+    if reading and projecting and (config.store.url or workspace.plane.outdated()):
         workspace.catch_up()
     return workspace
 
@@ -311,7 +311,9 @@ class Workspace:
         return self.__dict__.get("indexer")
 
     def catch_up(self) -> None:
-        """Applies what other machines wrote to this one's index, unless another process does it now."""
+        """Applies what other machines wrote to this one's index, and rebuilds one of an older ctx; not while
+        another process does.
+        """
         if self.behind():
             try:
                 self.indexer.repair()

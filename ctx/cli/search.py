@@ -20,6 +20,7 @@ from ctx.workspace import Workspace, open_workspace
 
 _MIN_PREFIX = 4  # characters of an id
 _SHOWN_CANDIDATES = 5
+_PASSAGES = 3  # of a document
 _PAGE = 5000  # documents listed at a time
 _FIELDS = ("title", "source", "source_id", "source_url", "updated_at", "author", "content_type", "id")
 _HEX = frozenset("0123456789abcdef-")
@@ -76,7 +77,8 @@ def _search_options(options: Parser) -> None:
     add("--since", metavar="DATE", help="updated at or after this date (2026-01-31)")
     add("--until", metavar="DATE", help="updated at or before this date")
     add("--offset", type=int, help="how many results to skip")
-    add("--per-document", type=int, metavar="N", help="passages shown of one document (default: 1)")
+    passages = f"passages shown of one document (default: {_PASSAGES})"
+    add("--per-document", type=int, metavar="N", default=_PASSAGES, help=passages)
     add("--max-tokens", type=int, metavar="N", help="leave out results beyond about so many tokens")
     add("--prefix", action="store_true", help="the last word may be unfinished")
     add("--explain", action="store_true", help="say how each result was ranked")
@@ -123,15 +125,19 @@ def _advice(args: Namespace, workspace: Workspace, partial: bool) -> str | None:
 def _result_lines(results: list[JSON], *, explain: bool) -> Iterator[str]:
     bold, faint, mark, off = ("\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m") if styled() else ("", "", "", "")
     for number, result in enumerate(results, 1):
-        title = f"{bold}{plain(result['title'])}{off}"
+        section = result["heading"].rpartition(" > ")[2]
+        title = f"{faint} · {off}".join(
+            f"{bold}{plain(name)}{off}" for name in (section, result["title"]) if name
+        )
         yield f"{faint}{number:>2}.{off} {title}  {faint}{result['score']:.2f}{off}"
         for passage in (result, *result.get("passages", ())):
             heading = f"  {faint}› {plain(passage['heading'])}{off}" if passage["heading"] else ""
             yield f"    {mark}{plain(result['source_id'])}:{passage['start_line']}{off}{heading}"
             text = _highlighted(passage, bold, off)
-            code = passage.get("symbol") or "\n" in passage["snippet"]  # source lines stay as they are
-            for line in text.split("\n") if code else _wrapped(text.split(), (bold, off)):
-                yield f"    {line}"
+            for line in text.split("\n"):
+                whole = passage.get("symbol") or line[:1].isspace()  # source lines stay as they are
+                for part in [line] if whole else _wrapped(line.split(" "), (bold, off)):
+                    yield f"    {part}"
         yield f"    {faint}{result['id']}  {plain(result['source'])}{off}"
         for name, reasons in result["explain"].items() if explain else ():
             yield f"    {faint}{name}: {plain(_reasons(reasons))}{off}"

@@ -30,7 +30,8 @@ _PROBE = (
     "The getUserName of os.path.join(HTTPServer) runs naïvely: don't; "
     "prices are 3.14 and 東京入門 in Zürich.\n"
     "class ThingFactory: happily_running_things = Straße × Œuvre · ﬁne ¼ İzmir Σίσυφος relational "
-    "conditional JWTs المُهَنْدِسُ שָׁלוֹם Учёт Αθήνα 東京٢٠٢٥ \u0625\u0639\u0627\u062f\u0629"
+    "conditional C++ on .NET, Node.js and AWS "
+    "JWTs المُهَنْدِسُ שָׁלוֹם Учёт Αθήνα 東京٢٠٢٥ \u0625\u0639\u0627\u062f\u0629"
 )
 
 _NUMBER = {"type": "long"}

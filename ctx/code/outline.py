@@ -1,8 +1,8 @@
 """Reading aids over the definitions of one file: what a line is in, a name's candidates, excerpts."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from ctx.code.symbols import Definition
 
@@ -12,8 +12,21 @@ MAX_FOCUS = 6  # lines that an excerpt is made around
 MAX_NAMED = 4  # definitions named for an elided part
 WHOLE_LINES = 40  # a text up to this long is shown whole
 
+# What a line of an excerpt is worth: its words that no chosen line has count whole.
+_REPEATED, _NEAR = 0.3, 0.5  # words that a chosen line has; the words of the lines around
+_LEAST = 0.3  # of the best line's worth: lines below that are not shown
+
 Weight = Callable[[str], float]
 """How much of a question a line has, in [0, 1]."""
+
+
+class Asked(Protocol):
+    """A question: which of its terms a text has, as bits, and their share of the whole in [0, 1]."""
+
+    @property
+    def shares(self) -> Mapping[int, float]: ...
+
+    def terms_in(self, text: str) -> int: ...
 
 
 class Part(NamedTuple):
@@ -96,15 +109,15 @@ def best_lines(
 
 
 def excerpt(
-    lines: Sequence[str], first: int, last: int, weight: Weight, definitions: Sequence[Definition]
+    lines: Sequence[str], first: int, last: int, asked: Asked, definitions: Sequence[Definition]
 ) -> list[Part]:
     """The parts of lines `first..last` around what a question asks; the rest is elided and described."""
     if last - first < WHOLE_LINES:
         return [Part(first, last)]
-    weighed = [(weight(lines[number - 1]), -number) for number in range(first, last + 1)]
-    focus = [-minus for value, minus in sorted(weighed, reverse=True)[:MAX_FOCUS] if value > 0]
-    keep = {first, min(first + 1, last), last}
-    for number in focus:
+    # Of a definition its signature too, which may be below a long comment.
+    own = {each.name_line for each in definitions if (each.start_line, each.end_line) == (first, last)}
+    keep = {first, *(own or {min(first + 1, last)}), last}
+    for number in _focus(lines, first, last, asked):
         keep |= set(range(max(first, number - CONTEXT_LINES), min(last, number + CONTEXT_LINES) + 1))
     parts: list[Part] = []
     for number in sorted(keep):
@@ -119,6 +132,32 @@ def excerpt(
         else:
             parts.append(Part(number, number))
     return parts
+
+
+def _focus(lines: Sequence[str], first: int, last: int, asked: Asked) -> list[int]:
+    """The lines with most of a question: with words that no other has, or near other such lines."""
+    terms = {number: asked.terms_in(lines[number - 1]) for number in range(first, last + 1)}
+    left = {number for number, found in terms.items() if found}
+    near = {
+        number: sum(asked.shares[terms.get(number + step, 0)] for step in (-2, -1, 1, 2)) for number in left
+    }
+    focus: list[int] = []
+    shown, highest = 0, 0.0
+    while left and len(focus) < MAX_FOCUS:
+        values = {
+            number: asked.shares[terms[number] & ~shown]
+            + _REPEATED * asked.shares[terms[number] & shown]
+            + _NEAR * near[number]
+            for number in left
+        }
+        best = max(left, key=lambda number: (values[number], -number))
+        highest = highest or values[best]
+        if values[best] < _LEAST * highest:
+            break
+        focus.append(best)
+        shown |= terms[best]
+        left -= {best - 1, best, best + 1}
+    return focus
 
 
 def _description(lines: Sequence[str], first: int, last: int, definitions: Sequence[Definition]) -> str:

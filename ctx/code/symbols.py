@@ -62,7 +62,7 @@ _SWIFT_KINDS = frozenset(("struct", "enum", "extension", "actor"))
 
 def definitions(text: str, media_type: str) -> list[Definition] | None:
     """The definitions of a file in the order of their start; None if the language has no grammar here."""
-    loaded = load(_dialect(text, media_type))
+    loaded = load(dialect(text, media_type))
     if loaded is None:
         return None
     from tree_sitter import QueryCursor
@@ -78,7 +78,7 @@ def definitions(text: str, media_type: str) -> list[Definition] | None:
 _CPP = re.compile(r"^[ \t]*(?:class|namespace|template|using)\b|^(?:public|private|protected):", re.MULTILINE)
 
 
-def _dialect(text: str, media_type: str) -> str:
+def dialect(text: str, media_type: str) -> str:
     """The media type of the grammar to use: a C header may be C++, and JSX needs a grammar of its own."""
     if media_type == "text/x-c" and _CPP.search(text):
         return "text/x-c++"
@@ -151,8 +151,13 @@ def _name(node: "Node") -> tuple[str, "Node"]:
         return re.sub(r"<.*", "", _text(typed), flags=re.DOTALL).strip(), typed
     for field in ("name", "property", "left", "key"):
         named = node.child_by_field_name(field)
+        if named is not None and named.type.endswith("_pattern"):
+            return "", node  # `const {a, b} = ...` takes names from elsewhere
         if named is not None:
-            return re.sub(r"^r#|[`'\"]|\s+", "", _text(named)).replace("::", ".").replace(":", "."), named
+            text = _text(named.child_by_field_name("name") if named.type == "template_type" else named)
+            if text[:1] in ("`", "'", '"'):  # a name of several words, as tests in Kotlin have
+                return " ".join(text.strip("`'\"").split()), named
+            return re.sub(r"^r#|\s+", "", text).replace("::", ".").replace(":", "."), named
     declarator = node.child_by_field_name("declarator")
     if declarator is not None and declarator.type == "operator_cast":
         return _declared(declarator), declarator

@@ -25,7 +25,8 @@ _HTML_HEADING = re.compile(r"^[ \t]*<h([1-6])(?:\s[^<>]{0,300})?>(.{0,600}?)</h\
 # A table's row above a ruler, or a link's definition.
 _NO_TITLE = re.compile(r"^(?:\||\[[^\]\n]{1,200}\]:)", re.M)
 _MARKUP = re.compile(r"[\\<\[*{~&\t\n]|(?<!\w)_|  ")
-_ATTRIBUTES = re.compile(r"[ \t]*\{[#.:][^{}]*\}[ \t]*\Z")
+_ATTRIBUTES = re.compile(r"[ \t]*\{:?[ \t]*[#.:][^{}]*\}[ \t]*\Z")
+_WIKI_LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]+)\]\]")
 _IMAGE = re.compile(r"!\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])?")
 _LINK = re.compile(r"\[([^\[\]]+)\](?:\((?:[^()]|\([^()]*\))*\)|\[[^\[\]]*\])?")
 _TAG = re.compile(r"<[/!]?[A-Za-z-][^<>]*>")
@@ -34,6 +35,7 @@ _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 # What of a heading is markup, in this order: marks of which one must be there, what goes, what stays of that.
 _INLINE: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ("!", _IMAGE, r"\1"),
+    ("[", _WIKI_LINK, r"\1"),
     ("[", _LINK, r"\1"),
     ("<", _TAG, ""),
     ("*_~", _EMPHASIS, r"\2\3"),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from textwrap import dedent
 
 from ctx.models import ChunkRow
 
@@ -36,7 +37,11 @@ _ASIDE = re.compile(
 )
 _FENCE = re.compile(r"\s*```(?!```+\s*$)")  # reStructuredText draws longer lines below headings
 _OPTION = re.compile(r"\s*:[^: ]*:(?!`)")  # `:name: value`, of the directive above
-_PARTED = re.compile(r"\s*(?:[*\-+#|>]|$)")  # a line that does not continue the paragraph above
+_PARTED = re.compile(r"\s*(?:[*\-+#|>]|\d{1,3}[.)]\s|$)")  # a line that does not continue the paragraph above
+_ITEM = re.compile(r"\s*(?:[*\-+]|\d{1,3}[.)])\s")
+_DIRECTIVE = re.compile(r"\s*\.\. ([\w:-]+)::")
+_CODE_DIRECTIVES = {"code", "code-block", "sourcecode", "parsed-literal", "prompt", "literalinclude"}
+CELL_MARK = " · "  # between the cells of a table's row
 _RULE = re.compile(r"(\W|_)\1{3,}\s*$|([-=~^*_`])\2\2")
 _CODE = r"(?<!`)(?P<ticks>`++).*?(?<!`)(?P=ticks)(?!`)"
 # Tags, comments and `{#name}`, `{: .class }` outside code. Angle brackets with anything else (`<file>`, an
@@ -51,6 +56,28 @@ _SPACED_TAGS = ("br", "td", "li", "p")
 _LINK = re.compile(
     r"!?\[((?:[^\[\]]++|\[[^\[\]]*+\])*+)\](?:\((?:[^()]++|\([^()]*+\))*+\)|\([^)]*+\)|\[[^\]]*+\])"
 )
+_WIKI_LINK = re.compile(r"!?\[\[(?:[^\[\]|]*\|)?([^\[\]|]+)\]\]")  # `[[page|words]]`
+_CALLOUT = re.compile(r"\[![A-Za-z]+\][+-]?[ \t]*")  # of `> [!NOTE]`
+_TAB = re.compile(r'===[!+]*[ \t]+"([^"]*)"')
+_NAMED_ASIDE = re.compile(r'(?:!!!|\?\?\?\+?)[ \t]+[\w -]+?[ \t]+"([^"]+)"')
+_INCLUDE = re.compile(r"\s*(?:--8<--|;--8<--)")
+# roff, of which manual pages are made: `.SH OPTIONS`, `.It Fl f Ar file`, `\fBword\fR`, `\-`.
+_REQUEST = re.compile(
+    r"[.'](?:[A-Z][A-Za-z]{0,2}|ad|br|de|fi|hy|ie|if|in|ne|nf|nh|sp|so|ti)(?=\s|$)|[.']\\\""
+)
+_ROFF_SHARE = 0.2  # of lines that are requests, from which on a text is roff
+_FONT = re.compile(r"\\f(?:\[\w*\]|\(\w\w|\w)|\\&|\\[|^,/]|\\s[-+]?\d")
+_ROFF_CHARACTERS = {
+    "\\-": "-",
+    "\\(bu": "*",
+    "\\(em": "--",
+    "\\(aq": "'",
+    "\\e": "\\",
+    "\\ ": " ",
+    "\\(co": "(c)",
+}
+_ALTERNATING = {"BI", "BR", "IB", "IR", "RB", "RI"}  # fonts of words that are written together
+_MACRO = re.compile(r"(?<!\S)(?:Ar|Cm|Dv|Em|Er|Ev|Fa|Fn|Ic|Li|Nm|Ns|Oc|Oo|Op|Pa|Pq|Ql|Sy|Va|Xr)(?!\S)")
 # Code with its role before it, `:ref:` or `{ref}`, and the `_` of a link or the `\ ` that ends it.
 _ROLE = re.compile(rf"(?P<role>\{{[^{{}}`]*\}}|(?::[^\W_][\w-]*)+:)?(?P<code>{_CODE})(?:_*+(?:\\ ?)?)")
 _SPELT_ROLES = {":rfc:": "RFC ", ":pep:": "PEP "}
@@ -64,12 +91,12 @@ _EMPHASIS = re.compile(
 
 
 def plain(chunk: ChunkRow) -> str:
-    """A chunk's text on one line, without markup and without the headings at its top."""
+    """A chunk's text without markup and without the headings at its top: a paragraph, list item, table row or
+    line of code is a line.
+    """
     lines = chunk.text.split("\n")
     below = lines[_headings_end(lines, chunk) :]
-    return (
-        _on_one_line(below, chunk) or _on_one_line(lines, chunk) or _single_spaced(chunk.text) or chunk.title
-    )
+    return _plain_lines(below, chunk) or _plain_lines(lines, chunk) or chunk.text.strip() or chunk.title
 
 
 def without_asides(chunk: ChunkRow) -> ChunkRow:
@@ -112,17 +139,13 @@ def _margin(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _on_one_line(lines: list[str], chunk: ChunkRow) -> str:
-    return _single_spaced(" ".join(_unmarked_lines(lines, chunk.prose)))
-
-
-def _single_spaced(text: str) -> str:
-    return " ".join(text.split())
+def _plain_lines(lines: list[str], chunk: ChunkRow) -> str:
+    return "\n".join(line.rstrip() for line in _unmarked_lines(lines, chunk.prose) if line.strip())
 
 
 def _headings_end(lines: list[str], chunk: ChunkRow) -> int:
     """How many lines at the top are the chunk's headings, with labels and rules between them."""
-    names = {chunk.title, *chunk.heading.split(" > ")}
+    names = {chunk.title, *chunk.heading.split(" > ")} - {""}
     end = 0
     for number, line in enumerate(lines[:_HEADING_LINES], 1):
         name = line.strip("# \t")
@@ -159,17 +182,23 @@ def _is_adorned_heading(chunk: ChunkRow) -> bool:
     if text[-1:].isalnum() or text[-3:] != text[-1:] * 3:
         return False
     lines = [line for line in text.split("\n") if any(map(str.isalnum, line)) and not line.startswith(".. _")]
-    return len(lines) == 1 and lines[0].strip() in (chunk.heading.rpartition(" > ")[2], chunk.title)
+    return len(lines) == 1 and _without_inline(lines[0]).strip() in (
+        chunk.heading.rpartition(" > ")[2],
+        chunk.title,
+    )
 
 
 def _unmarked_lines(lines: list[str], prose: bool) -> Iterator[str]:
-    """The lines without markup; a paragraph of prose becomes one line, since a link may span two. Fenced code
-    stays as it is.
+    """The lines without markup; a paragraph of prose becomes one line, since a link may span two. Code stays
+    as it is.
     """
     if not prose:
         yield from map(_unmarked, lines)
         return
     lines = lines[_front_matter_end(lines) :]
+    if _is_roff(lines):
+        yield from _without_roff(lines)
+        return
     fenced = _begins_in_code(lines)
     text_fences = 0  # open fences that hold text
     options = False  # the line may be an option of the fence above
@@ -181,7 +210,7 @@ def _unmarked_lines(lines: list[str], prose: bool) -> Iterator[str]:
         if not _FENCE.match(line):
             stretch.append(line)
             continue
-        yield from stretch if fenced else _paragraphs(stretch)
+        yield from _dedented(stretch) if fenced else _text_and_code(stretch)
         stretch = []
         name, _, title = line.strip().lstrip("`{").partition("}")
         if fenced:
@@ -194,18 +223,108 @@ def _unmarked_lines(lines: list[str], prose: bool) -> Iterator[str]:
             stretch = [f".. {name}:: {title}"] if title else []
         else:
             fenced, options = True, "{" in line
-    yield from stretch if fenced else _paragraphs(stretch)
+    yield from _dedented(stretch) if fenced else _text_and_code(stretch)
+
+
+def _is_roff(lines: list[str]) -> bool:
+    requests = sum(bool(_REQUEST.match(line)) for line in lines)
+    return requests > 1 and requests >= _ROFF_SHARE * len(lines)
+
+
+def _without_roff(lines: list[str]) -> Iterator[str]:
+    """The paragraphs of a manual page, each on one line."""
+    paragraph: list[str] = []
+    for line in lines:
+        request, _, words = line.partition(" ") if _REQUEST.match(line) else ("", "", line)
+        name = request[1:]
+        if request[1:2] == "\\" or name in ("TH", "Dd", "Dt", "Os") or (name[:1].islower() and name != "br"):
+            continue  # a comment, the head of the page, or layout
+        if name == "Fl" or " Fl " in f" {words} ":
+            words = re.sub(r"(?<!\S)Fl\s+", "-", f"Fl {words}" if name == "Fl" else words)
+        joint = "" if name in _ALTERNATING else " "
+        words = (
+            joint.join(part[0] or part[1] for part in re.findall(r'"([^"]*)"|(\S+)', words))
+            if name
+            else words
+        )
+        words = _FONT.sub("", _MACRO.sub("", words) if name else words)
+        for escape, character in _ROFF_CHARACTERS.items():
+            words = words.replace(escape, character)
+        if (
+            name in ("SH", "SS", "Sh", "Ss", "TP", "PP", "Pp", "IP", "LP", "It", "P", "br")
+            or not line.strip()
+        ):
+            yield " ".join(" ".join(paragraph).split())
+            paragraph = []
+        paragraph.append(words)
+    yield " ".join(" ".join(paragraph).split())
+
+
+def _text_and_code(lines: list[str]) -> Iterator[str]:
+    """Prose in paragraphs, and the code in it that only its indentation sets apart."""
+    text: list[str] = []
+    position = 0
+    while position < len(lines):
+        end = _literal_end(lines, position)
+        if end > position:
+            yield from _paragraphs(text)
+            text = []
+            yield from _dedented(lines[position:end])
+            position = end
+        else:
+            text.append(lines[position])
+            position += 1
+    yield from _paragraphs(text)
+
+
+def _literal_end(lines: list[str], start: int) -> int:
+    """The line after the indented code that begins on this line; the line itself if none does."""
+    margin = _margin(lines[start])
+    above = next((line for line in reversed(lines[:start]) if line.strip()), "")
+    if not (lines[start].strip() and margin > _margin(above) and not (start and lines[start - 1].strip())):
+        return start
+    directive = _DIRECTIVE.match(above)
+    if directive is not None and directive[1] not in _CODE_DIRECTIVES:
+        return start
+    announced = above.rstrip().endswith("::") or directive is not None
+    # Four columns are code in Markdown, except within a list or another indented block.
+    if not announced and (margin - _margin(above) < 4 or _margin(above) or not above or _PARTED.match(above)):
+        return start
+    if not announced and above.startswith(("!", "?", ":", "/", "[", "=")):
+        return start
+    inside = _margin(above)
+    end = start
+    for number, line in enumerate(lines[start:], start):
+        if line.strip():
+            if _margin(line) <= inside:
+                break
+            end = number + 1
+    return end
+
+
+def _dedented(lines: list[str]) -> Iterator[str]:
+    yield from dedent("\n".join(lines)).split("\n")
 
 
 def _paragraphs(lines: list[str]) -> Iterator[str]:
     """The paragraphs and list items of prose, each on one line, without markup."""
     paragraph: list[str] = []
     for line in _without_directives(lines):
-        if _PARTED.match(line):
-            yield _without_inline(" ".join(paragraph))
+        row = CELL_MARK in line
+        if row or _PARTED.match(line):
+            yield _joined(paragraph)
             paragraph = []
-        paragraph.append(line)
-    yield _without_inline(" ".join(paragraph))
+        if row:
+            yield _without_inline(line)
+        else:
+            paragraph.append(line)
+    yield _joined(paragraph)
+
+
+def _joined(paragraph: list[str]) -> str:
+    text = _without_inline(" ".join(paragraph))
+    indent = "  " * (_margin(text) // 2) if _ITEM.match(text) else ""
+    return indent + " ".join(text.split())
 
 
 def _without_directives(lines: list[str]) -> Iterator[str]:
@@ -244,12 +363,14 @@ def _front_matter_end(lines: list[str]) -> int:
 def _unmarked(line: str) -> str:
     """The line without the mark of a heading, a quotation, a table or a docstring; "" for a rule."""
     text = line.lstrip(" \t")
-    if _RULE.match(text):
+    if tab := _TAB.match(text):
+        return f"{tab[1]}:"
+    if _RULE.match(text) or _INCLUDE.match(text):
         return ""
     if text.startswith("|"):
         return _cells(text)
     if text.startswith(">") and not text.startswith(">>> "):  # that is the prompt of a Python session
-        return text[1:]
+        return _CALLOUT.sub("", text[1:])
     if text.startswith('"""'):
         return text.strip('"')
     return re.sub(r"^#{1,6}(?=[ \t])", "", text) if text.startswith("#") else line
@@ -260,7 +381,7 @@ def _cells(row: str) -> str:
     if not row.strip("|-:+= \t"):
         return ""
     cells = [cell.strip() for cell in row.strip("| \t").replace("\\|", "\0").split("|")]
-    words = " · ".join(filter(None, cells)).replace("\0", "|")
+    words = CELL_MARK.join(filter(None, cells)).replace("\0", "|")
     return f"{words};" if words[-1:].isalnum() else words
 
 
@@ -278,6 +399,8 @@ def _without_directive(line: str) -> str:
     if text.startswith(":") and text.count(":") >= 2:
         name, _, words = text[1:].partition(":")
         return line if " " in name or words.startswith("`") else words
+    if aside := _NAMED_ASIDE.match(text):
+        return f"{aside[1]}:"
     if text.startswith(("!!! ", "??? ", ":::", "/// ", "//// ")):
         return text.lstrip("!?:/ ").replace(" | ", " ")
     if text.startswith("///") and not text.strip("/"):
@@ -289,6 +412,8 @@ def _without_inline(line: str) -> str:
     """The line without tags, targets of links, roles, emphasis and the marks of code."""
     if "<" in line or "{" in line:
         line = _TAG.sub(_without_tag, line)
+    if "[[" in line:
+        line = _WIKI_LINK.sub(r"\1", line)
     if "](" in line or "][" in line:
         line = _LINK.sub(r"\1", _LINK.sub(r"\1", line))  # a link's words may be a picture
     if "*" in line:

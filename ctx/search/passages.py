@@ -1,6 +1,5 @@
 """Choose the passage of each document to show, and explain its rank (docs/ranking.md)."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
@@ -14,7 +13,6 @@ from ctx.search import boosts, fusion
 from ctx.search.markup import is_bare
 from ctx.search.snippets import Matcher, Terms
 from ctx.store.base import ReadCatalog
-from ctx.text import analyze
 from ctx.text.filetypes import is_code
 
 if TYPE_CHECKING:  # numpy takes 70 ms to import
@@ -104,6 +102,7 @@ class Rows:
     def __init__(self, catalog: ReadCatalog) -> None:
         self._catalog = catalog
         self._rows: dict[int, ChunkRow] = {}
+        self._definitions: dict[int, Sequence[Definition]] = {}
 
     def read(self, chunk_nos: Sequence[int]) -> None:
         """Reads the chunks that are not read yet."""
@@ -133,9 +132,17 @@ class Rows:
             chunk_nos = dict.fromkeys(chain.from_iterable(spans))
         return [row for row in map(rows.get, chunk_nos) if row is not None and row.document_no == document_no]
 
-    def definitions(self, document_nos: Sequence[int]) -> Mapping[int, Sequence[Definition]]:
-        """The definitions in these documents."""
-        return self._catalog.definitions_of(document_nos) if document_nos else {}
+    def read_definitions(self, document_nos: Sequence[int]) -> None:
+        """Reads the definitions in the documents that are not read yet."""
+        unread = [no for no in document_nos if no not in self._definitions]
+        if unread:
+            self._definitions.update(dict.fromkeys(unread, ()))
+            self._definitions.update(self._catalog.definitions_of(unread))
+
+    def definitions(self, document_no: int) -> Sequence[Definition]:
+        """The definitions in a document."""
+        self.read_definitions([document_no])
+        return self._definitions[document_no]
 
     def current(self, document_no: int) -> Sequence[int]:
         """A document's chunks as they are now, read; the first ones of a long document."""
@@ -148,10 +155,12 @@ def hits_of(numbers: Iterable[int], stage: Stage, request: Request) -> dict[int,
     """Where the best chunk of each document is looked for: its best passage, its nearest chunks, and where it
     defines the name.
     """
-    passages = _PASSAGES if request.per_document == 1 else request.per_document + 1
+    passages: int | None = _PASSAGES if request.per_document == 1 else request.per_document + 1
     nearest = _NEAREST if request.per_document == 1 else request.per_document + 1
     by_words, by_meaning, defining = stage.keyword.hits, stage.semantic.hits, request.defining
     hits: dict[int, list[Hit]] = {}
+    if request.exact:  # any of them may have the very words
+        passages = None
     for number in numbers:
         hits[number] = by_words[number][:passages] if number in by_words else []
         if number in by_meaning:
@@ -182,32 +191,46 @@ def choices_of(number: int, hits: Sequence[Hit], stage: Stage, rows: Rows, reque
     the two legs. Defining the name asked for scores more. A heading alone, front matter or a label is
     replaced by the chunk after it. Words only in a heading or the title point to the start of that section.
     """
-    choices = _weighed(number, rows.listed(number, hits), stage, request)
-    if not choices:
+    chunks = rows.listed(number, hits)
+    if not _has_exactly(chunks, request.matcher):
         return []
+    choices = _weighed(number, chunks, rows, stage, request)
     opening = _opening(number, choices[0], rows, request.matcher)
     if opening is not None:
-        (choice,) = _weighed(number, [opening], stage, request)
+        (choice,) = _weighed(number, [opening], rows, stage, request)
         raised = choice._replace(worth=choice.worth + _OPENING_SHARE)
         others = [choice for choice in choices if choice.row is not opening]
         choices = sorted([raised, *others], key=_worth, reverse=True)
     return _without_bare(number, choices, rows)
 
 
-def _weighed(number: int, chunks: Iterable[ChunkRow], stage: Stage, request: Request) -> list[Choice]:
+def _has_exactly(chunks: Sequence[ChunkRow], matcher: Matcher) -> bool:
+    """Whether there are chunks, with the very words of a query in quotes."""
+    if not chunks or not matcher.exact:
+        return bool(chunks)
+    heads = dict.fromkeys(f"{row.title}\n{row.source_id}\n{row.heading}" for row in chunks)
+    return matcher.has_exactly("\n".join([*(row.text for row in chunks), *heads]))
+
+
+def _weighed(
+    number: int, chunks: Iterable[ChunkRow], rows: Rows, stage: Stage, request: Request
+) -> list[Choice]:
     """The chunks of a document, the best first; of equals the first comes first."""
     matcher = request.matcher
     nearness = _nearness(stage.semantic, number) if stage.alpha else {}
     names = request.question.names if number in request.defining else ()
+    lines = _lines_defining(names, rows.definitions(number)) if names else []
     choices = []
     for row in chunks:
         text_terms = matcher.terms_in(row.text)
         terms = text_terms | matcher.terms_in(row.heading)
         worth = (1.0 - stage.alpha) * matcher.shares[terms] + stage.alpha * nearness.get(row.chunk_no, 0.0)
-        if names and _defines(row.text, row.heading, names):
+        if any(row.start_line <= line <= row.end_line for line in lines):
             worth += _DEFINING_SHARE
         if matcher.verbatim and matcher.quotes(row.text, text_terms):
             worth += _PHRASE_SHARE
+        if row.prose and matcher.is_whole(row.heading.rpartition(" > ")[2]):
+            worth += _DEFINING_SHARE
         if row.heading and row.text.lstrip("# ").startswith(row.heading.rpartition(" > ")[2]):
             worth += _OPENING_SHARE
         choices.append(Choice(row, worth, terms, text_terms))
@@ -234,9 +257,14 @@ def _opening(number: int, choice: Choice, rows: Rows, matcher: Matcher) -> Chunk
     elif not matcher.terms_in(row.title):
         return None
     opening = _first_of(number, section, row, rows)
-    if opening is not None and is_bare(opening):
+    if opening is not None and (is_bare(opening) or _is_preamble(opening)):
         opening = rows.of(number, opening.chunk_no + 1)
     return None if opening is row else opening
+
+
+def _is_preamble(row: ChunkRow) -> bool:
+    """Whether a chunk of code comes before its definitions: a licence, or imports."""
+    return not (row.prose or row.heading)
 
 
 def _first_of(number: int, section: str, row: ChunkRow, rows: Rows) -> ChunkRow | None:
@@ -285,12 +313,9 @@ def _nearness(leg: Leg, number: int) -> dict[int, float]:
     return {hit.chunk_no: (hit.score - low) / width if width > 0 else 1.0 for hit in hits}
 
 
-def _defines(text: str, heading: str, names: Sequence[str]) -> bool:
-    """Whether a chunk is in the definition of one of the names, or has a keyword like `def` before it."""
-    if heading.rpartition(" > ")[2].rpartition(".")[2] in names:
-        return True
-    keywords, choices = "|".join(analyze.DEFINING), "|".join(map(re.escape, names))
-    return re.search(rf"(?<!\S)(?:{keywords})\s+(?:{choices})(?![^\W_])", text) is not None
+def _lines_defining(names: Sequence[str], definitions: Sequence[Definition]) -> list[int]:
+    """The lines where one of the names is defined; `empty?` and `save!` of Ruby are empty and save too."""
+    return [each.name_line for each in definitions if each.name in names or each.name.rstrip("?!=") in names]
 
 
 def rewritten(number: int, stage: Stage, rows: Rows, request: Request) -> list[Choice]:
@@ -299,13 +324,13 @@ def rewritten(number: int, stage: Stage, rows: Rows, request: Request) -> list[C
     Otherwise it would be missing while its source is being indexed. A document that no longer has the words
     it was found by is left out.
     """
-    choices = []
-    for row in map(rows.get, rows.current(number)):
-        if row is not None:
-            terms = request.matcher.terms_in(f"{row.heading}\n{row.text}")
-            choices.append(Choice(row, request.matcher.shares[terms], terms, terms))
-    if not choices:
+    chunks = [row for row in map(rows.get, rows.current(number)) if row is not None]
+    if not _has_exactly(chunks, request.matcher):
         return []
+    choices = []
+    for row in chunks:
+        terms = request.matcher.terms_in(f"{row.heading}\n{row.text}")
+        choices.append(Choice(row, request.matcher.shares[terms], terms, terms))
     choices.sort(key=_worth, reverse=True)
     row = choices[0].row
     by_words = number not in stage.semantic.hits
@@ -345,11 +370,10 @@ def results_of(
     """The results: each document with its best passage, and more passages if asked for."""
     results = []
     numbers = [choices[0].row.document_no for _, choices in answers if is_code(choices[0].row.media_type)]
-    definitions = rows.definitions(numbers)
+    rows.read_definitions(numbers)
     for score, choices in answers:
         row, sections = choices[0].row, _sections(choices, request.per_document, rows)
-        found = definitions.get(row.document_no, ())
-        passages = [_passage(section, request.matcher, found) for section in sections]
+        passages = [_passage(section, request, rows) for section in sections]
         first = passages[0]
         results.append(
             SearchResult(
@@ -372,12 +396,13 @@ def results_of(
     return results
 
 
-def _passage(section: _Section, matcher: Matcher, definitions: Sequence[Definition]) -> Passage:
-    row = section.chunk
+def _passage(section: _Section, request: Request, rows: Rows) -> Passage:
+    row, matcher = section.chunk, request.matcher
     if row.prose:
         snippet, highlights = matcher.snippet(row, section.further)
         return Passage(snippet, row.heading, section.start_line, section.end_line, highlights)
-    first, lines, best = matcher.source_lines(row)
+    definitions = rows.definitions(row.document_no)
+    first, lines, best = matcher.source_lines(row, _lines_defining(request.question.names, definitions))
     snippet = "\n".join(lines)
     highlights = tuple((start, end) for start, end, _ in matcher.marks(snippet))
     found = enclosing(definitions, best)

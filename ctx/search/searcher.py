@@ -66,6 +66,8 @@ _MAX_COMPOUNDED = 12
 _ASKED_NAMES = 32  # names of a query that are asked for one by one: pasted code may have thousands
 _MIN_HASH_CHARS = 7  # as git abbreviates
 _MAX_HASHES = 8  # of a query that are looked for among the commits: a pasted log is full of such
+_NAMED = 3  # unknown words that a note names
+_MIN_BEGINNING_CHARS = 4  # of a word that no text has, to look for words that begin with it
 _HEX = frozenset("0123456789abcdef")
 _MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
 _MAX_TYPOS = 8  # of a query whose neighbours are looked for
@@ -170,6 +172,8 @@ class Searcher:
             _, _, stage, choices = answers[0]
             share = share_of_best(request, choices)
             note = note or _wordless(request, stage)
+        elif not (offset or filters.closed):
+            note = note or _unknown(words)
         page = [(number, score * share, stage, choices) for number, score, stage, choices in answers[offset:]]
         results = results_of(request, [(score, choices) for _, score, _, choices in page], rows)
         explained = [explanation_of(*answer, request) for answer in page] if explain else None
@@ -550,9 +554,21 @@ def _is_cut_hash(word: str) -> bool:
 
 
 def _ends_cut_off(words: _Words) -> bool:
-    """Whether a query ends in the start of a hash that no text has in that form."""
+    """Whether a query ends in a word that no text has: it may be the start of one or of an inflected form."""
     word = words.query.rpartition(" ")[2].lower()
-    return _is_cut_hash(word) and not any(words.weights.get(stem, 1.0) for stem in analyze.words(word))
+    known = any(words.weights.get(stem, 1.0) for stem in analyze.words(word))
+    begun = word.isalpha() and len(word) >= _MIN_BEGINNING_CHARS
+    return not known and (begun or _is_cut_hash(word))
+
+
+def _unknown(words: _Words) -> str | None:
+    """A note on the words outside English that no text has; None if there are none."""
+    pairs = _unquoted_words(words.query)
+    unknown = [word for word, stem in pairs if not (word.isascii() or words.weights.get(stem, 1.0))]
+    if not unknown:
+        return None
+    named = ", ".join(f"'{word[:40]}'" for word in unknown[:_NAMED])
+    return f"no text has {named}; outside English only whole words and their beginnings are compared"
 
 
 def _type_test(types: Sequence[str]) -> Callable[[str], bool]:

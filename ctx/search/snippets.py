@@ -1,28 +1,29 @@
 """Find a query's words in chunks, and cut the part of a chunk to show."""
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 
 from ctx.models import ChunkRow
-from ctx.search.markup import plain, without_asides
+from ctx.search.markup import CELL_MARK, plain, without_asides
 from ctx.text import analyze
 
 SNIPPET_CHARS = 240
 SHOWN_LINES = 5  # of code
 MAX_LINE_CHARS = 240  # of a line of code; a longer one is minified, or data
-_LEAD_CHARS = 60  # shown at most before the first matching word if no sentence starts nearer
+_LEAD_CHARS = 60  # of a long line of code, shown before its first matching word
+_WHOLE = 1.5  # of the configured length: a sentence or line up to this long is shown whole
 # A query with punctuation and so many words may be a line copied from a text; without punctuation, with twice
 # as many.
 _LINE_WORDS = 3
 _LINE_SHARE = 0.5  # a text with that line has at least so much of the query
 
+_VERSION_GOES_ON = re.compile(r"\.?\w")
 _INDEX_WORD = re.compile(r"[^\W_]+")  # as the index splits words
 _RUN = re.compile(rf"(?:\w|[{analyze.UNSEEN}])+")
 _WORD = re.compile(rf"[^\W_{analyze.UNSPACED}](?:[^\W_{analyze.UNSPACED}]|[{analyze.UNSEEN}])*")
 _UNSPACED = re.compile(f"[{analyze.UNSPACED}]")
-# The end of a sentence and the space after it; not the full stop of `i.e.` or `J. Smith`.
-_SENTENCE_END = re.compile(r"""(?:(?<![\W_][^\W\d_])\.|[!?…])["'’”)\]]* |[。！？]""")
+# The end of a line, or of a sentence and the space after it; not the stop of `i.e.`, `J. Smith` or `3.`
+_UNIT_END = re.compile(r"""\n|(?:(?<![\W_][^\W\d_])(?<!\s\d)(?<!^\d)\.|[!?…])["'’”)\]]* |[。！？]""")
 
 Terms = int
 """A set of the query's terms: bit i stands for the i-th term."""
@@ -67,6 +68,8 @@ class Matcher:
         marked = not line.replace(" ", "").replace("?", "").isalnum()
         self.line = " ".join(words) if len(words) >= (_LINE_WORDS if marked else 2 * _LINE_WORDS) else ""
         self.phrases = [list(phrase) for phrase in phrases]
+        self._query = line.strip().rstrip("?").casefold()
+        self.exact = analyze.exact_words(line)
         self.terms = list(dict.fromkeys(terms))
         self.shares = _Shares([weights.get(term, 1.0) for term in self.terms])
         self._snippet_chars = snippet_chars
@@ -80,6 +83,7 @@ class Matcher:
 
     def terms_in(self, text: str) -> Terms:
         """The terms that words of the text seem to begin with."""
+        text = analyze.signed(text)
         low = analyze.folded(text)
         terms = 0
         for bit, part in self._beginnings:
@@ -94,10 +98,24 @@ class Matcher:
     @property
     def verbatim(self) -> bool:
         """Whether the query may ask for its exact wording."""
-        return bool(self.phrases or self.line)
+        return bool(self.phrases or self.line or self.exact)
+
+    def has_exactly(self, text: str) -> bool:
+        """Whether a text has the very words of a query in quotes."""
+        return analyze.has_exactly(text, self.exact)
+
+    def is_whole(self, heading: str) -> bool:
+        """Whether a heading is the query, or begins with the version that is: `0.115.0 (2024-09-17)`."""
+        asked = self._query.removeprefix("v")
+        begun = heading.casefold().removeprefix("v")
+        if analyze.has_version(asked):
+            return begun.startswith(asked) and not _VERSION_GOES_ON.match(begun, len(asked))
+        return bool(asked) and begun == asked
 
     def quotes(self, text: str, terms: Terms) -> bool:
         """Whether a text with these terms has the query, or a phrase of it, word for word."""
+        if self.exact:
+            return self.has_exactly(text)
         if not self.phrases and self.shares[terms] < _LINE_SHARE:
             return False
         return self.phrase_at(" ".join(text.split())) is not None
@@ -128,7 +146,7 @@ class Matcher:
     def marks(self, text: str) -> list[Mark]:
         """The words of the query in a text, in order, without overlaps."""
         marks: list[Mark] = []
-        for match in _RUN.finditer(text):
+        for match in _RUN.finditer(analyze.signed(text)):
             run, start = match[0], match.start()
             inside = self._marks_in.get(run)
             if inside is None:
@@ -170,27 +188,37 @@ class Matcher:
         return terms
 
     def snippet(self, chunk: ChunkRow, further: str) -> Snippet:
-        """About `snippet_chars` of a chunk, whole words, with most of the query's words, and where these are.
+        """The sentences, list items, table rows or lines of a chunk that have most of the query, about
+        `snippet_chars` long, and where its words are.
 
         `further` is the text that follows in the same section, for a chunk that is shorter than that.
         """
         text, marks = self._shown(chunk)
-        start, end = self._window(text, marks)
-        if further and end == len(text) < self._snippet_chars:
-            text, marks, end = self._longer(chunk, further, text, marks)
-        lead = "…" if start else ""
-        snippet = lead + text[start:end] + ("…" if end < len(text) else "")
-        shift = len(lead) - start
-        inside = [(first + shift, last + shift) for first, last, _ in marks if first >= start and last <= end]
-        return snippet, tuple(inside)
+        if further and len(text) < self._snippet_chars:
+            text, marks = self._shown(chunk._replace(text=f"{chunk.text}\n{further}"))
+        snippet, highlights = "", list[tuple[int, int]]()
+        for start, end in self._spans(text, marks):
+            snippet += "\n" if snippet else ""
+            snippet += "…" if start and text[start - 1] != "\n" else ""
+            shift = len(snippet) - start
+            snippet += text[start:end]
+            highlights += [(a + shift, b + shift) for a, b, _ in marks if a >= start and b <= end]
+            snippet += "…" if text[end:] and text[end] != "\n" else ""
+        return snippet, tuple(highlights)
 
-    def source_lines(self, chunk: ChunkRow) -> tuple[int, list[str], int]:
+    def source_lines(self, chunk: ChunkRow, named: Sequence[int] = ()) -> tuple[int, list[str], int]:
         """(first line's number, the lines, the best line's number): the `SHOWN_LINES` neighbouring lines of a
         chunk of code that have most of the query, as they are; only a very long one is cut.
+
+        The lines `named` define a name of the query: those come first.
         """
         lines = chunk.text.split("\n")
         terms = [self.terms_in(line) for line in lines]
-        phrase = [self.verbatim and self.phrase_at(" ".join(line.split())) is not None for line in lines]
+        phrase = [
+            chunk.start_line + number in named
+            or (self.verbatim and self.phrase_at(" ".join(line.split())) is not None)
+            for number, line in enumerate(lines)
+        ]
         count = min(SHOWN_LINES, len(lines))
         best, start = -1.0, 0
         for first in range(len(lines) - count + 1):
@@ -217,20 +245,8 @@ class Matcher:
         end = start + MAX_LINE_CHARS
         return ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")
 
-    def _longer(
-        self, chunk: ChunkRow, further: str, text: str, marks: list[Mark]
-    ) -> tuple[str, list[Mark], int]:
-        """A short chunk with more of its section, unless words of the query would be lost; its marks and
-        where to cut it.
-        """
-        longer, longer_marks = self._shown(chunk._replace(text=f"{chunk.text}\n{further}"))
-        end = _window_end(longer, longer_marks, self._snippet_chars)
-        if end > len(text) and not _terms_of(marks) & ~_terms_of(longer_marks, end):
-            return longer, longer_marks, end
-        return text, marks, len(text)
-
     def _shown(self, chunk: ChunkRow) -> tuple[str, list[Mark]]:
-        """A chunk on one line, and its marks; without notes unless only they have one of the words."""
+        """A chunk without markup, and its marks; without notes unless only they have one of the words."""
         text = plain(chunk)
         marks = self.marks(text)
         main = without_asides(chunk)
@@ -241,65 +257,69 @@ class Matcher:
                 return main_text, main_marks
         return text, marks
 
-    def _window(self, text: str, marks: list[Mark]) -> tuple[int, int]:
-        """[start, end) of the `snippet_chars` characters with most of the query, from the start of a sentence
-        if one is near.
+    def _spans(self, text: str, marks: list[Mark]) -> list[tuple[int, int]]:
+        """What to show of a text: the neighbouring units with most of the query. If there is room, also the
+        head of their table, the line that introduces them, and what follows.
         """
-        if len(text) <= self._snippet_chars:
-            return 0, len(text)
+        size = self._snippet_chars
+        if len(text) <= size:
+            return [(0, len(text))]
+        units = _units(text, size)
+        first, last = self._best_units(text, units, self._terms_of_units(units, marks))
+        room = size - (units[last][1] - units[first][0])
+        head = _table_head(text, units, first)
+        if head is not None:
+            room -= units[head][1] - units[head][0]
+        elif first and text[: units[first][0]].rstrip().endswith(":") and _length(units[first - 1]) <= room:
+            first -= 1
+            room -= _length(units[first])
+        while last + 1 < len(units) and _length(units[last + 1]) <= room:
+            last += 1
+            room -= _length(units[last])
+        while first and head is None and _length(units[first - 1]) <= room:
+            first -= 1
+            room -= _length(units[first])
+        start, end = units[first][0], len(text[: units[last][1]].rstrip())
+        if head is None or head == first:
+            return [(start, end)]
+        return [(units[head][0], len(text[: units[head][1]].rstrip())), (start, end)]
+
+    def _terms_of_units(self, units: Sequence[tuple[int, int]], marks: list[Mark]) -> list[Terms]:
+        terms = [0] * len(units)
+        number = 0
+        for start, _, of_word in marks:
+            while number + 1 < len(units) and units[number][1] <= start:
+                number += 1
+            terms[number] |= of_word
+        return terms
+
+    def _best_units(
+        self, text: str, units: Sequence[tuple[int, int]], terms: Sequence[Terms]
+    ) -> tuple[int, int]:
+        """The first and last of the fewest neighbouring units that have most of the query."""
         phrase = self.phrase_at(text)
-        first, until = self._densest(marks) if phrase is None else (phrase, phrase)
-        space = text.find(" ", until, until + _LEAD_CHARS)
-        until = until if space < 0 else space
-        start = 0
-        if first > self._snippet_chars // 2:
-            sentences = _sentences(text, max(0, first - 2 * _LEAD_CHARS), first)
-            begins = [begin for begin in sentences if until - begin <= self._snippet_chars]
-            start = begins[0] if begins else text.find(" ", max(0, first - _LEAD_CHARS), first) + 1
-            start = start or first
-        elif until > self._snippet_chars:
-            start = text.find(" ", until - self._snippet_chars, first) + 1 or first
-        return start, _window_end(text, marks, self._snippet_chars, start)
-
-    def _densest(self, marks: list[Mark]) -> tuple[int, int]:
-        """Where the words begin that have most of the query within a window, and where each has occurred
-        once; the first of several equals.
-        """
-        densest = 0, 0
-        highest, room, last = 0.0, self._snippet_chars - _LEAD_CHARS, 0
-        counts: dict[Terms, int] = {}  # of the words in the window, by their terms
-        terms = 0
-        for i, (start, _, leaving) in enumerate(marks):
-            while last < len(marks) and marks[last][0] < start + room:
-                coming = marks[last][2]
-                counts[coming] = counts.get(coming, 0) + 1
-                terms |= coming
-                last += 1
-            value = self.shares[terms] + 0.001 * (last - i)
-            if value > highest:
-                densest, highest = (i, last), value
-            if last == len(marks):  # later windows hold fewer of the same words
-                break
-            counts[leaving] -= 1
-            if not counts[leaving]:
-                del counts[leaving]
-                terms = 0
-                for present in counts:
-                    terms |= present
-        shown = marks[slice(*densest)]
-        terms = until = 0
-        for _, end, of_word in shown:
-            if of_word & ~terms:
-                terms, until = terms | of_word, end
-        return (shown[0][0] if shown else 0), until
+        if phrase is not None:
+            number = max(i for i, (start, _) in enumerate(units) if start <= phrase)
+            return number, number
+        best, highest, shortest = (0, 0), 0.0, 0
+        for i, (start, _) in enumerate(units):
+            together = 0
+            for j in range(i, len(units)):
+                length = units[j][1] - start
+                if (j > i and length > self._snippet_chars) or not terms[i]:
+                    break
+                together |= terms[j]
+                value = self.shares[together]
+                if value > highest or (value == highest and length < shortest):
+                    best, highest, shortest = (i, j), value, length
+        return best
 
 
-def _terms_of(marks: Sequence[Mark], end: int = sys.maxsize) -> Terms:
-    """The terms of the marks before `end`."""
+def _terms_of(marks: Sequence[Mark]) -> Terms:
+    """The terms of the marks."""
     terms = 0
-    for _, marked_to, of_word in marks:
-        if marked_to <= end:
-            terms |= of_word
+    for _, _, of_word in marks:
+        terms |= of_word
     return terms
 
 
@@ -317,20 +337,30 @@ def _begins_word(low: str, part: str, text: str) -> bool:
     return False
 
 
-def _window_end(text: str, marks: list[Mark], size: int, start: int = 0) -> int:
-    end = min(len(text), start + size)
-    if end == len(text):
-        return end
-    sentences = _sentences(text, start + size * 2 // 3, end)
-    covered = max([marked_to for _, marked_to, _ in marks if marked_to <= end], default=0)
-    if sentences and sentences[-1] >= covered:
-        end = sentences[-1]
-    else:
-        space = text.rfind(" ", start + size // 2, end + 1)
-        end = space if space > 0 else end
-    return start + len(text[start:end].rstrip(" "))
+def _units(text: str, size: int) -> list[tuple[int, int]]:
+    """The sentences and lines of a text; very long ones in pieces."""
+    units: list[tuple[int, int]] = []
+    start = 0
+    for end in [*(match.end() for match in _UNIT_END.finditer(text)), len(text)]:
+        while end - start > size * _WHOLE:
+            space = text.rfind(" ", start + 1, start + size // 3)
+            piece = space + 1 if space > 0 else start + size // 3
+            units.append((start, piece))
+            start = piece
+        if end > start:
+            units.append((start, end))
+        start = end
+    return units
 
 
-def _sentences(text: str, start: int, end: int) -> list[int]:
-    """Where sentences begin after one that ends in [start, end)."""
-    return [match.end() for match in _SENTENCE_END.finditer(text, start, end)]
+def _length(unit: tuple[int, int]) -> int:
+    return unit[1] - unit[0]
+
+
+def _table_head(text: str, units: Sequence[tuple[int, int]], number: int) -> int | None:
+    """The first row of the table that a unit is a row of; None if it is in no table."""
+    head = None
+    while number >= 0 and CELL_MARK in text[slice(*units[number])]:
+        head = number
+        number -= 1
+    return head

@@ -12,7 +12,8 @@ from ctx import files
 from ctx.errors import StoreError
 from ctx.store.statefile import OPEN_TRIES, Stamp, read_state, stamp
 
-KEYWORD_FORMAT = 9  # of the fields and the analysis in tantivy.py; an index of another format is rebuilt
+KEYWORD_FORMAT = 10  # of the fields and the analysis in tantivy.py; an index of another format is rebuilt
+STATE = "keyword.state"
 FOLDER = "keyword-"  # how the names of tantivy's folders begin
 DAMAGED = "the keyword index is damaged: run `ctx index` to rebuild it"
 

@@ -28,6 +28,7 @@ from ctx.models import Filters, Hit
 from ctx.store.keyword_files import (
     DAMAGED,
     KEYWORD_FORMAT,
+    STATE,
     Surviving,
     check_reachable,
     complete_files,
@@ -87,7 +88,7 @@ class LocalIndex:
         self._beneath = os.path.dirname(os.path.abspath(path))  # the folder of the store
         self._embedding = embedding
         self._writable = writable
-        self._state_path = os.path.join(path, "keyword.state")
+        self._state_path = os.path.join(path, STATE)
         self._applied: tuple[tuple[Stamp | None, Stamp | None], int] = ((None, None), 0)
         self._vectors_path = os.path.join(path, "vectors")
         self._suspect_path = os.path.join(path, "suspect")
@@ -189,7 +190,7 @@ class LocalIndex:
             pass  # the folder is gone or read only: the caller has the error either way
 
     def applied_seq(self) -> int:
-        """The seq of the catalog that both halves have applied; 0 if one is missing or damaged."""
+        """The seq of the catalog that both halves have applied; 0 if one is missing, damaged or outdated."""
         stamps = (stamp(self._state_path), stamp(f"{self._vectors_path}/state"))
         applied_stamps, applied = self._applied
         if applied_stamps != stamps:
@@ -200,7 +201,7 @@ class LocalIndex:
 
     def _read_applied_seq(self) -> int:
         fields = keyword_state(self._state_path)
-        if not fields:
+        if not fields or format_fault(fields):
             return 0
         applied = int(fields["applied"])
         if not fields.get("model"):

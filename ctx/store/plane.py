@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ctx.config.settings import Index
 from ctx.errors import StoreError
+from ctx.store.keyword_files import STATE, format_fault, keyword_state
 from ctx.store.local import LocalIndex
 from ctx.store.schema import is_locked
 
@@ -80,6 +81,13 @@ class Plane:
         if not self.remote:
             return LocalIndex(os.path.join(self._folder, "index"), embedding, writable=writable)
         return self._open_remote(embedding, writable=writable)
+
+    def outdated(self) -> bool:
+        """Whether an older ctx made the index in the store's folder."""
+        if self.remote:
+            return False
+        fields = keyword_state(os.path.join(self._folder, "index", STATE))
+        return fields is not None and bool(fields) and format_fault(fields) is not None
 
     def _open_remote(self, embedding: Embedding, *, writable: bool) -> "OpenSearchIndex":
         from ctx import cluster

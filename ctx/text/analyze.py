@@ -48,8 +48,23 @@ _CRUMB = re.compile(r"(?:\b[A-Za-z]+n['’]t|(?<=[A-Za-z])['’](?:s|re|ve|ll|d|
 _JOINED = re.compile(r"(?<![^\W_])[^\W_]++(?:[_.:/\\@#]++[^\W_]++)+")  # foo_bar, os.path, std::vec, a/b
 _OPTION = re.compile(r"(?<!\S)--[A-Za-z0-9]+(?:-[A-Za-z0-9]+)+")  # --no-verify
 _JOINTS = frozenset("_.:/\\@#")
+_VERSION = re.compile(r"(?<![\w.])v?(\d+(?:\.\d+)+)(?![\w.]*\w)")
 _OPENING_QUOTES = '"“„«「'
 _PUNCTUATION = "()[]{}<>,;:.!?\"'`"  # around a name in a sentence
+# Names with signs: `C++`, `C#`, `.NET`. As terms they have a letter for the sign, which no word has.
+_SIGNED = re.compile(
+    r"""\+\+(?<=(?<![^\W_])[A-Za-z]\+\+)(?!\+)|\#(?<=(?<![^\W_])[A-Za-z]\#)(?![^\W\d_])
+    |\.(?<![^\s("'“„,;/]\.)(?=(?:NET|net)(?![\w.]))""",
+    re.VERBOSE,
+)
+_SIGN_LETTERS = {"++": "\u1429+", "#": "\ua4e9", ".": "\ua4f8"}  # each as long as its sign
+_SIGNED_WORD = re.compile("[A-Za-z][\u1429\ua4e9]|\ua4f8[A-Za-z]+")
+_AS_WRITTEN = "\ua78c"  # a letter behind an acronym, so that stemming leaves it
+_ACRONYM_END = re.compile(r"S(?<=[A-Z]S)(?!\w)")  # of AWS, iOS, macOS: stemming takes it off
+_DOTTED_END = re.compile(r"\.(?:js|NET)\b")  # of Node.js, ASP.NET
+_NAME_BEFORE = re.compile(r"(?<![\w.])[A-Za-z][A-Za-z0-9]*\Z")
+_MAX_NAMED_CHARS = 24  # of a name before such an end
+_MAX_ACRONYM_CHARS = 6
 # What words end in that stems lack; of an unfinished word any beginning of it may be there.
 _ENDINGS = """
     ability able ably ally ance ational ator ators ed ence ency ent er ers es fully fulness ibility ible ical
@@ -140,6 +155,13 @@ def _spelt() -> dict[int, int | str | None]:
     }
 
 
+def signed(text: str) -> str:
+    """The text with letters for the signs of names such as `C++`, `C#` and `.NET`; of the same length."""
+    if "++" in text or "#" in text or ".NET" in text or ".net" in text:
+        return _SIGNED.sub(lambda match: _SIGN_LETTERS[match[0]], text)
+    return text
+
+
 def words(text: str) -> list[str]:
     """The terms of the words in `text`, in order, with repeats and stop words."""
     stems: list[str] = _analyzer.analyze(composed(text))
@@ -161,9 +183,10 @@ def whole(name: str) -> str:
 def additions(text: str) -> str:
     """Words that `text` (composed) implies beyond its own, parted by spaces; usually "".
 
-    They are the parts of identifiers in humps, acronyms in the plural without its ending (`JWTs`), the wholes
-    of those with underscores (`get_user` as `getuser`, which `getUser` is too), and of scripts without spaces
-    each character and each pair, and the words glued to them.
+    They are the parts of identifiers in humps, acronyms that stemming would cut (`AWS`), and those in the
+    plural without its ending (`JWTs`), names with signs (`C++`), the wholes of names with underscores and
+    dots (`get_user` as `getuser`, `Node.js`), and of scripts without spaces each character and each pair, and
+    the words glued to them.
     """
     implied = _identifiers(text)
     if not text.isascii():
@@ -181,7 +204,7 @@ def terms(text: str) -> list[str]:
     stores.
     """
     text = composed(text)
-    implied = "" if text.isascii() and not _compound(text) else additions(text)
+    implied = "" if text.isascii() and not _implies(text) else additions(text)
     stems: list[str] = _analyzer.analyze(f"{text}\n{implied}" if implied else text)
     return stems
 
@@ -194,6 +217,7 @@ def terms_of_word(word: str) -> tuple[str, ...]:
 
 def beginning(term: str) -> str:
     """What a word with this stem begins with: happi is of happy too."""
+    term = term.removesuffix(_AS_WRITTEN)
     return term[:-1] if len(term) > 3 and term[-1] in "iy" else term
 
 
@@ -244,7 +268,7 @@ def query_counts(text: str) -> dict[str, int]:
 @lru_cache(16)  # a search asks twice: what the words are worth, and where they stand
 def _counted(text: str) -> Mapping[str, int]:
     text = composed(text)
-    implied = _identifiers(text) if _compound(text) else []
+    implied = _identifiers(text) if _implies(text) else []
     spaced = text
     if not text.isascii():
         # A run of ideographs is looked for by its pairs: as one word it would match only itself.
@@ -278,8 +302,9 @@ def query_phrases(text: str) -> list[list[str]]:
 
 
 def quoted_phrases(text: str) -> list[list[str]]:
-    """Of each piece in quotes its words, where it has several."""
-    return _several(_quoted(composed(text[:MAX_QUERY_CHARS])))
+    """Of each piece in quotes, and of each version (`0.30.1`), its words, where it has several."""
+    text = composed(text[:MAX_QUERY_CHARS])
+    return _several([*_quoted(text), *_VERSION.findall(text)])
 
 
 def _several(pieces: Sequence[str]) -> list[list[str]]:
@@ -317,17 +342,42 @@ def exact_phrases(text: str) -> list[list[str]]:
     by side; [] for any other query.
 
     It is one phrase, but for scripts without spaces: there each run is a phrase of its pairs, as the index
-    has them, since as a word it would match only itself.
+    has them, since as a word it would match only itself. A name with a sign is a word of its own.
     """
-    text = text.strip()
-    if len(text) < 3 or text[0] not in _OPENING_QUOTES:
-        return []
-    match = _QUOTED.fullmatch(composed(text[:MAX_QUERY_CHARS]))
-    piece = "".join(filter(None, match.groups())) if match else ""
+    piece = _quoted_whole(text)
+    names = _SIGNED_WORD.findall(signed(piece))
+    if names and len(plain_words(piece)) == 1:
+        return [words(names[0])]
     runs = [] if piece.isascii() else _UNSPACED.findall(piece)
     spaced = _UNSPACED.sub("\n", piece).split("\n") if runs else [piece]
     pairs = [" ".join(_pairs(run) or [run]) for run in runs]
     return [phrase for phrase in _affordable(map(words, (*pairs, *spaced))) if phrase]
+
+
+def exact_words(text: str) -> list[str]:
+    """The words, not stemmed, of a query that is one piece in quotes; [] for any other query, and for scripts
+    without spaces.
+    """
+    piece = _quoted_whole(text)
+    return [] if _UNSPACED.search(piece) else plain_words(signed(piece))
+
+
+def has_exactly(text: str, phrase: Sequence[str]) -> bool:
+    """Whether a text has these words side by side, not stemmed; a single one also as a part of a name."""
+    text = composed(text)
+    found = f" {' '.join(plain_words(signed(text)))} "
+    if f" {' '.join(phrase)} " in found:
+        return True
+    return len(phrase) == 1 and phrase[0] in plain_words(additions(text))
+
+
+def _quoted_whole(text: str) -> str:
+    """What is in the quotes of a query that is one piece in quotes; "" for any other."""
+    text = text.strip()
+    if len(text) < 3 or text[0] not in _OPENING_QUOTES:
+        return ""
+    match = _QUOTED.fullmatch(composed(text[:MAX_QUERY_CHARS]))
+    return "".join(filter(None, match.groups())) if match else ""
 
 
 def identifiers(text: str) -> list[str]:
@@ -387,6 +437,11 @@ def _compound(text: str) -> bool:
     if "_" in text:
         return True
     return text != text.lower() and any(word[1:] != word[1:].lower() for word in text.split())
+
+
+def _implies(text: str) -> bool:
+    """Whether a text may hold an identifier or a name with signs."""
+    return _compound(text) or "++" in text or "#" in text or ".net" in text or ".js" in text
 
 
 def _acronyms(text: str, kinds: bytes) -> Iterator[str]:
@@ -454,7 +509,28 @@ def _identifiers(text: str) -> list[str]:
     implied = [part for identifier in _humped(text, kinds) for part in _parts(identifier)]
     implied += _acronyms(text, kinds)
     implied += (snake.replace("_", "") for snake in _snakes(text))
+    implied += _named(text)
     return implied
+
+
+def _named(text: str) -> list[str]:
+    """Names with signs, names with a dot as one word, and acronyms that stemming would cut; each once."""
+    names = _SIGNED_WORD.findall(signs) if (signs := signed(text)) is not text else []
+    for match in _DOTTED_END.finditer(text):
+        names += (name + match[0][1:] for name in _name_before(text, match.start()))
+    for match in _ACRONYM_END.finditer(text):
+        acronyms = (name for name in _name_before(text, match.end()) if len(name) <= _MAX_ACRONYM_CHARS)
+        names += (name + _AS_WRITTEN for name in acronyms if _is_cut(name))
+    return list(dict.fromkeys(names))
+
+
+def _name_before(text: str, end: int) -> list[str]:
+    return _NAME_BEFORE.findall(text[max(0, end - _MAX_NAMED_CHARS) : end])
+
+
+@lru_cache(4096)
+def _is_cut(word: str) -> bool:
+    return words(word) != plain_words(word)
 
 
 def _snakes(text: str) -> list[str]:

@@ -161,7 +161,7 @@ def _around(document: Document, answer: dict[str, JSON], library: Library, query
     matcher = library.searcher.matcher(query)
     lines = document.body.split("\n")
     first, last = answer["start_line"], min(answer["end_line"], len(lines))
-    parts = excerpt(lines, first, last, matcher.share_in, document.definitions)
+    parts = excerpt(lines, first, last, matcher, document.definitions)
     texts = []
     for part in parts:
         if part.elided is None:

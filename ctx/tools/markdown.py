@@ -1,67 +1,86 @@
 """Answers of the document tools as compact Markdown, for models and terminals."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ctx.code.outline import Weight, best_lines, enclosing
+from ctx.items import Document
 from ctx.models import JSON
 from ctx.search.searcher import Searcher
+from ctx.search.snippets import Matcher
 from ctx.store.base import Catalog
 from ctx.text.filetypes import is_code
 from ctx.text.strings import counted
 from ctx.tools.toolbox import Tool
 
-SYMBOLS = 3  # shown of one file
 LINES = 3  # shown of one symbol
 MAX_CHARS = 160  # of a line of code
-UNPROVEN = 1  # results without a word of the query that are shown, before others are left out
+MEASURED_LINES = 150  # of a symbol, in which words of the query count
+FLOOR = 0.5  # of the best one's share of the query: symbols and passages below that are left out,
+LEADING = 3  # except the first one of so many files
+
+
+class _Shown(NamedTuple):
+    """A symbol or passage as text, and its share of the query's words in [0, 1]."""
+
+    text: list[str]
+    share: float
 
 
 def search_text(reply: dict[str, JSON], query: str, searcher: Searcher, catalog: Catalog) -> str:
-    """Results grouped by file: the range and name of each symbol and its best lines; of prose the passage."""
+    """Results grouped by file: the range and name of each symbol and its best lines; of prose the passage.
+
+    What has much less of the query than the best is left out, but for the first of each leading file.
+    """
     matcher = searcher.matcher(query)
     parts: list[str] = [reply[name] for name in ("note", "partial", "cut") if reply.get(name)]
-    unproven = 0
     several = len({row["source"] for row in reply["results"]}) > 1
+    files: list[tuple[str, list[_Shown]]] = []
     for row in reply["results"]:
         stored = catalog.document(row["id"])
-        if stored is None:
-            continue
-        document = stored.document
-        lines = document.body.split("\n")
-        entries: list[str] = []
-        proven = False
-        seen: set[tuple[int, int]] = set()
-        for passage in (row, *row.get("passages", ())):
-            if not is_code(document.media_type):
-                heading = f"  {passage['heading']}" if passage["heading"] else ""
-                entries.append(f"  {passage['start_line']}-{passage['end_line']}{heading}")
-                entries += [f"    {line}" for line in passage["snippet"].split("\n") if line.strip()]
-                proven = proven or bool(passage["highlights"])
-                continue
-            found = enclosing(document.definitions, passage["start_line"] + _best(passage, matcher.share_in))
-            first, last = passage["start_line"], passage["end_line"]
-            label = ""
-            if found is not None:
-                first, last = found.start_line, found.end_line
-                label = f"  {found.kind} {found.qualified}"
-            if (first, last) in seen or len(seen) == SYMBOLS:
-                continue
-            seen.add((first, last))
-            entries.append(f"  {first}-{last}{label}")
-            shown = best_lines(lines, first, last, matcher.share_in, LINES)
-            proven = proven or bool(shown)
-            entries += [
-                f"    {number}| {_clipped(text)}" for number, text in shown if number != first or not found
-            ]
-        if not proven and len(reply["results"]) > 1:
-            unproven += 1
-            if unproven > UNPROVEN:
-                continue
-        place = f"{document.source} {document.source_id}" if several else document.source_id
-        parts.append("\n".join([place, *entries]))
+        if stored is not None:
+            document = stored.document
+            place = f"{document.source} {document.source_id}" if several else document.source_id
+            files.append((place, list(_shown(row, document, matcher))))
+    least = FLOOR * max((each.share for _, shown in files for each in shown), default=0.0)
+    for rank, (place, shown) in enumerate(files):
+        kept = [
+            line
+            for number, each in enumerate(shown)
+            if each.share >= least or (rank < LEADING and not number)
+            if each.share or not rank
+            for line in each.text
+        ]
+        if kept:
+            parts.append("\n".join([place, *kept]))
     if not reply["results"]:
         parts.append("0 matches.")
     return "\n".join(parts)
+
+
+def _shown(row: JSON, document: Document, matcher: Matcher) -> Iterator[_Shown]:
+    lines = document.body.split("\n")
+    seen: set[tuple[int, int]] = set()
+    for passage in (row, *row.get("passages", ())):
+        first, last = passage["start_line"], passage["end_line"]
+        if not is_code(document.media_type):
+            heading = f"  {passage['heading']}" if passage["heading"] else ""
+            text = [f"    {line}" for line in passage["snippet"].split("\n") if line.strip()]
+            share = matcher.share_in(f"{passage['heading']}\n{passage['snippet']}")
+            yield _Shown([f"  {first}-{last}{heading}", *text], share)
+            continue
+        found = enclosing(document.definitions, first + _best(passage, matcher.share_in))
+        label = ""
+        if found is not None:
+            first, last = found.start_line, found.end_line
+            label = f"  {found.kind} {found.qualified}"
+        if (first, last) in seen:
+            continue
+        seen.add((first, last))
+        best = best_lines(lines, first, last, matcher.share_in, LINES)
+        text = [f"    {number}| {_clipped(line)}" for number, line in best if number != first or not found]
+        share = matcher.share_in("\n".join([document.source_id, *lines[first - 1 : last][:MEASURED_LINES]]))
+        yield _Shown([f"  {first}-{last}{label}", *text], share)
 
 
 def _best(passage: JSON, weight: Weight) -> int:

@@ -141,13 +141,16 @@ def _answer(workspace: Searched, arguments: Mapping[str, JSON]) -> dict[str, JSO
     searcher = workspace.searcher
     filters = searcher.resolved(filters, paths, types)
     notes += _unknown_types(types) or _unmatched(filters, paths, types)
+    per_document = arguments.get("per_document", 1)
+    if filters.documents is not None and len(filters.documents) == 1:  # then its passages are the results
+        per_document = max(per_document, min(arguments.get("limit", per_document), MAX_PER_DOCUMENT))
     reply = searcher.search(
         _shortened(arguments["query"]),
         mode=arguments["mode"],
         limit=arguments.get("limit"),
         filters=filters,
         offset=arguments.get("offset", 0),
-        per_document=arguments.get("per_document", 1),
+        per_document=per_document,
         prefix=arguments.get("prefix", False),
         explain=arguments.get("explain", False),
     )

@@ -176,7 +176,7 @@ def test_a_result_says_where_it_is_and_what_it_says(store: Store) -> None:
     )
     assert result.id == document_id("filesystem:docs", "auth.md")
     assert 0 < result.score <= 1
-    assert result.snippet == "Tokens JWT tokens are signed with a key."
+    assert result.snippet == "Tokens\nJWT tokens are signed with a key."
     assert [result.snippet[a:b] for a, b in result.highlights] == ["Tokens", "tokens", "signed"]
     assert (result.start_line, result.end_line, result.updated_ms) == (1, 3, 1_000)
 

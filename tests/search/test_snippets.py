@@ -71,7 +71,7 @@ def test_a_note_is_shown_where_it_alone_has_a_word_of_the_query(query: str, show
         ("An otter swims.", "It eats fish.", "An otter swims. It eats fish."),
         ("An otter swims.", "", "An otter swims."),
         (".. versionadded:: 2.0", "An otter swims.", "An otter swims."),
-        ("An otter. " * 24, "It eats fish.", ("An otter. " * 24).strip()),
+        ("An otter. " * 24, "It eats fish.", ("An otter. " * 24).strip() + "…"),
     ],
 )
 def test_a_short_chunk_goes_on_with_its_section(text: str, further: str, shown: str) -> None:
@@ -120,3 +120,54 @@ def test_a_text_costs_what_it_is_long_and_not_the_square_of_that(piece: str) -> 
         )
 
     assert cost(9600) < 6 * cost(2400)
+
+
+OPTIONS = (
+    "The server reads these options when it starts. "
+    * 3
+    + "\n\n* `--limit-concurrency` - Maximum number of connections, before an error 503 is sent.\n"
+    "* `--limit-max-requests` - Maximum number of requests to service before terminating the process.\n"
+    "* `--backlog` - Maximum number of connections to hold in backlog. Default: 2048.\n\n"
+    + "Each of them may also be set in the environment. "
+    * 4
+)
+TABLE = (
+    "A long introduction to the settings of this program. " * 4
+    + "\n\n| Setting | Default |\n|---|---|\n"
+    + "".join(f"| `other-{i}` | {i} |\n" for i in range(20))
+    + "| `fallback` | false |\n"
+)
+
+
+def shown(query: str, text: str) -> str:
+    terms = analyze.query_terms(query)
+    return snippet_of(Matcher(terms, {}, line=query), chunk_row(text, "t", "", prose=True))[0]
+
+
+def test_a_snippet_is_the_whole_item_that_has_the_asked_option() -> None:
+    lines = shown("number of requests before it is terminated", OPTIONS).split("\n")
+    assert (
+        "* --limit-max-requests - Maximum number of requests to service before terminating the process."
+        in lines
+    )
+
+
+def test_a_row_of_a_table_is_shown_with_the_head_of_the_table() -> None:
+    lines = shown("fallback setting", TABLE).split("\n")
+    assert lines[0] == "Setting · Default;"
+    assert "fallback · false;" in lines
+
+
+@pytest.mark.parametrize(
+    ("query", "heading", "whole"),
+    [
+        ("0.115.0", "0.115.0 (2024-09-17)", True),
+        ("v0.115.0", "0.115.0", True),
+        ("0.115.0", "0.115.0rc1", False),
+        ("0.11", "0.115.0", False),
+        ("Keep alive?", "Keep alive", True),
+        ("keep", "Keep alive", False),
+    ],
+)
+def test_a_heading_that_is_the_query_is_known(query: str, heading: str, whole: bool) -> None:
+    assert Matcher(analyze.query_terms(query), {}, line=query).is_whole(heading) is whole

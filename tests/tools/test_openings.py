@@ -86,7 +86,7 @@ SOCKETS = "\n\n".join(
 )
 
 
-@pytest.mark.parametrize("query", ['"socket timeout"', '"Socket Timeouts" seconds', "„socket timeout“"])
+@pytest.mark.parametrize("query", ['"socket timeouts"', '"Socket Timeout" seconds', "„socket timeouts“"])
 def test_words_in_quotes_stand_side_by_side_in_what_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
