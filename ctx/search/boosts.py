@@ -1,7 +1,7 @@
 """Boosts and penalties by a file's path and type (docs/ranking.md has the ablations).
 
 A path with words of the query and a definition of the name asked for raise a document's score. Tests,
-examples, lists of exports and change logs are lowered unless the query asks for them.
+examples and change logs are lowered unless the query asks for them.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ DEFINITION_COMPOUND = 0.15
 DEFINITION_NAMED = 1.5  # times as much where the file bears the name too
 # Of the best score, added to a file that the query names: as the whole query, and within a sentence.
 NAMED, NAMED_WITHIN = 1.0, 0.25
-HELD_BACK = {filetypes.TEST: 0.5, filetypes.EXAMPLE: 0.5, filetypes.EXPORTS: 0.7, filetypes.CHANGES: 0.6}
+HELD_BACK = {filetypes.TEST: 0.5, filetypes.EXAMPLE: 0.5, filetypes.CHANGES: 0.6}
 # Letters by which a word of a path may go on after a term: `rout` is in routing, `app` not in application.
 WORD_ENDING = 4
 COMPOUND_PART = 3  # letters at least of what a word of a path is made of
@@ -43,7 +43,6 @@ ASKING = {
     filetypes.EXAMPLE: frozenset(
         {"exampl", "sampl", "demo", "tutori", "benchmark", "bench", "legaci", "compat", "deprec", "vendor"}
     ),
-    filetypes.EXPORTS: frozenset({"export", "reexport", "init", "index", "packag", "__init__"}),
     filetypes.CHANGES: frozenset(
         {"releas", "version", "chang", "changelog", "histori", "news", "new", "ad", "remov", "deprec",
         "upgrad", "migrat"}
@@ -94,9 +93,9 @@ class Profile(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """The file's name in lower case, without underscores; for a list of exports its folder's."""
+        """The file's name in lower case, without underscores; of `__init__.py` or `mod.rs` its folder's."""
         folder, _, stem = self.low.partition("/")
-        return (folder if self.role == filetypes.EXPORTS else stem).replace("_", "")
+        return (folder if stem in filetypes.FOLDER_STEMS else stem).replace("_", "")
 
     @property
     def defining(self) -> bool:
@@ -223,9 +222,6 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
         definition = 0.0
         if number in question.definitions and profile.defining:
             definition = question.defining * (DEFINITION_NAMED if profile.stem in names else 1.0)
-            role = (
-                None if role == filetypes.EXPORTS else role
-            )  # a file that defines the name is not just exports
         if position in asked:
             path, definition, role = question.naming + path, 0.0, None
         if path or definition or role:

@@ -9,12 +9,10 @@ from bisect import insort
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import groupby
 from math import sqrt
-from typing import TypeVar
 
 from ctx.models import Hit
 
 Leg = list[tuple[int, float]]
-Value = TypeVar("Value")
 
 RRF_K = 10  # how soon rank loses weight; 5 to 60 do about equally well
 SIGMAS = 3.0  # DBSF: the mean and this many deviations to each side are mapped to [0, 1]
@@ -28,9 +26,6 @@ CODE_ALPHA = {"rrf": 0.85, "minmax": 0.8, "dbsf": 0.9}
 # (docs/design/embedding-order.md).
 COVERAGE_POWER = 0.5
 SYMBOL_ALPHA = 0.3  # where the query is one word or an identifier: a name is found by its letters first
-# The cosine from which on the nearest chunk is near, by model: for half of all questions it is nearer. Of a
-# model that is not here nothing is known: some give unrelated texts 0.8.
-NEAR = {"all-MiniLM-L6-v2": 0.6}
 
 # The low end of a leg's spread, as a share of its last score. For words no score at all means nothing said,
 # and the last of a hundred passages still says something: half way. Cosines have no such zero, so there it is
@@ -137,20 +132,6 @@ def semantic_weight(query: str, chunks: Sequence[tuple[str, int]], method: str) 
 def _likeness_to_code(text: str) -> float:
     share = sum(map(text.count, "(){}[]=_;<>")) / max(1, len(text))
     return _clipped((share - _PROSE_MARKS) / (_CODE_MARKS - _PROSE_MARKS))
-
-
-def weight_of_nearest(alpha: float, cosine: float, model: str) -> float:
-    """The weight of a semantic leg whose nearest chunk has that cosine: where nothing is near, its order says
-    less than that of the words.
-    """
-    near = of_model(NEAR, model)
-    return alpha if near is None else alpha * _clipped(cosine / near)
-
-
-def of_model(values: Mapping[str, Value], model: str) -> "Value | None":
-    """What is known of a model by its name, whatever the maker's prefix or our suffix."""
-    low = model.lower()
-    return next((value for name, value in values.items() if name.lower() in low), None)
 
 
 def weight_of_part(alpha: float, coverage: float) -> float:

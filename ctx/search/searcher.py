@@ -404,10 +404,7 @@ class Searcher:
             for number in sample
             if (row := rows.get(number))
         ]
-        alpha = fusion.semantic_weight(_subject(request.query), chunks, self._settings.fusion)
-        if request.vector is None or not semantic.documents:
-            return alpha
-        return fusion.weight_of_nearest(alpha, semantic.documents[0].score, request.vector.model)
+        return fusion.semantic_weight(_subject(request.query), chunks, self._settings.fusion)
 
     def _unread(self, request: Request, keyword: Leg, semantic: Leg) -> frozenset[int]:
         """The documents of the keyword leg whose passage has no embedding yet."""

@@ -1,5 +1,4 @@
-"""The kind of a file by its name and media type: prose, code or data; a test, an example, a list of exports,
-a change log (docs/ranking.md has the reasons).
+"""The kind of a file by its name and media type: prose, code or data; a test, an example, a change log (docs/ranking.md has the reasons).
 """
 
 import re
@@ -32,7 +31,7 @@ DATA = frozenset(
 )  # fmt: skip
 FAMILIES = ("prose", "code")  # also accepted by `type` of a search, besides media types
 
-TEST, EXAMPLE, EXPORTS, CHANGES = "test", "example", "exports", "change log"
+TEST, EXAMPLE, CHANGES = "test", "example", "change log"
 SECONDARY = frozenset({TEST, EXAMPLE, CHANGES})  # embedded last
 
 _TEST_FOLDERS = frozenset({"test", "tests", "spec", "specs", "__tests__", "e2e", "testdata", "fixtures"})
@@ -46,7 +45,7 @@ _EXAMPLE_FOLDERS = frozenset(
         "third_party",
     }
 )  # fmt: skip
-_EXPORT_STEMS = frozenset({"__init__", "package-info", "index", "mod"})
+FOLDER_STEMS = frozenset({"__init__", "package-info", "index", "mod"})  # files called after their folder
 _RELEASE_NOTES = frozenset(  # as a file or as a folder of one for each release
     {
         "changelog", "release-notes", "release_notes", "releasenotes", "releases", "relnotes", "whatsnew",
@@ -111,7 +110,7 @@ def in_family(media_type: str, family: str) -> bool:
 
 
 def role(stem: str, siblings: Siblings) -> str | None:
-    """TEST, EXAMPLE or EXPORTS for code, CHANGES for prose; None for any other file."""
+    """TEST or EXAMPLE for code, CHANGES for prose; None for any other file."""
     if siblings.prose:
         return CHANGES if siblings.role or _logs_changes(stem, siblings.folder) else None
     if not siblings.code:
@@ -124,7 +123,7 @@ def role(stem: str, siblings: Siblings) -> str | None:
         or _TEST_HUMP.search(stem)
     ):
         return TEST
-    return siblings.role or (EXPORTS if low in _EXPORT_STEMS else None)
+    return siblings.role
 
 
 def _role_of_code(folders: Sequence[str]) -> str | None:

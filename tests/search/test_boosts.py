@@ -39,11 +39,10 @@ def order(
         ("numpy/testing/utils.py", None),
         ("examples/blog/app.py", filetypes.EXAMPLE),
         ("vendor/lib.go", filetypes.EXAMPLE),
-        ("src/flask/__init__.py", filetypes.EXPORTS),
-        ("src/net/mod.rs", filetypes.EXPORTS),
+        ("src/flask/__init__.py", None),
     ],
 )
-def test_code_is_told_from_its_tests_examples_and_exports(path: str, role: str | None) -> None:
+def test_code_is_told_from_its_tests_and_examples(path: str, role: str | None) -> None:
     assert filetypes.role(*filetypes.file(path, PYTHON)) == role
 
 

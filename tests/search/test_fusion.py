@@ -112,10 +112,3 @@ def test_a_document_whose_meaning_is_not_known_yet_keeps_its_share_of_the_words(
     by_words = dict(fusion.fuse("minmax", keyword, [], 0.0))
     assert (fused[1], fused[2]) == (by_words[1], by_words[2]) == (2 * whole[1], 2 * whole[2])
     assert (fused[3], fused[4]) == (whole[3], whole[4])
-
-
-def test_semantic_weight_falls_when_nothing_is_near() -> None:
-    model = "sentence-transformers/all-MiniLM-L6-v2@int8"
-    weights = [fusion.weight_of_nearest(0.5, cosine, model) for cosine in (-0.1, 0.0, 0.3, 0.6, 0.9)]
-    assert weights == [0.0, 0.0, 0.25, 0.5, 0.5]
-    assert fusion.weight_of_nearest(0.5, 0.3, "text-embedding-3-small") == 0.5, "what is near is not known"
