@@ -23,9 +23,6 @@ PATH_PROSE = 0.3  # prose names its subject in its text
 DEFINITION = 1.0  # of the best score, added to code that defines the name which is the whole query
 DEFINITION_PLAIN = 0.5  # where the whole query is a plain word, which may be meant as a word
 DEFINITION_WITHIN = 0.25  # where the name is a word among others: a question is about more than one name
-# Where neighbouring words of a question make the name (`apply_mask` of "apply the mask"): times their share
-# of what it says.
-DEFINITION_COMPOUND = 0.15
 DEFINITION_NAMED = 1.5  # times as much where the file bears the name too
 # Of the best score, added to a file that the query names: as the whole query, and within a sentence.
 NAMED, NAMED_WITHIN = 1.0, 0.25

@@ -4,7 +4,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from threading import Lock
 from typing import NamedTuple, Protocol
 
@@ -61,8 +60,6 @@ _FILTERS_KEPT = 16  # resolved paths and types, each valid until the next write
 _NO_WORD = "the query has neither letters nor digits, so no word was looked for"
 # Words before a definition that ordinary text does not use.
 _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
-# Neighbouring words of a question may make a name; not in a longer question.
-_MAX_COMPOUNDED = 12
 _ASKED_NAMES = 32  # names of a query that are asked for one by one: pasted code may have thousands
 _MIN_HASH_CHARS = 7  # as git abbreviates
 _MAX_HASHES = 8  # of a query that are looked for among the commits: a pasted log is full of such
@@ -85,7 +82,7 @@ class SearchReply(NamedTuple):
 class _Words(NamedTuple):
     """A query with misspelt words corrected, the rarity of its terms (0 if no text has them), and a note on
     the corrections. `names` are names whose definition it may ask for, `modules` their modules;
-    `defined` those that some code defines or, if there are none, defined names that neighbouring words make.
+    `defined` those that some code defines.
     """
 
     query: str
@@ -219,20 +216,16 @@ class Searcher:
         vector: QueryVector | None,
         per_document: int,
     ) -> Request:
-        query, weights, names = words.query, words.weights, words.names or words.defined
-        if words.names:
-            defining = _defining(query, words.subject)
-        else:
-            defining = boosts.DEFINITION_COMPOUND * _share(names, weights)
+        query, weights = words.query, words.weights
         definitions: dict[int, Hit] = {}
         if words.defined and mode != "semantic":
             hits = self._index.definitions(words.defined, filters, _DEFINED)
             definitions = {hit.document_no: hit for hit in reversed(hits)}
         question = boosts.Question(
             weights,
-            names,
+            words.names,
             words.modules,
-            defining,
+            _defining(query, words.subject),
             definitions,
             analyze.has_version(query),
             boosts.files_named(query),
@@ -295,7 +288,7 @@ class Searcher:
         terms, subject = analyze.query_terms(query), _subject(query)
         members = analyze.members(subject)
         names, modules = _names(subject, members), [module for module, _ in members]
-        rarity, defined = self._index.vocabulary(terms, names[:_ASKED_NAMES] or _compounds(query))
+        rarity, defined = self._index.vocabulary(terms, names[:_ASKED_NAMES])
         defined += names[_ASKED_NAMES:]
         weights = {term: rarity.get(term, 0.0) for term in terms}
         return _Words(query, subject, weights, names, modules, defined, note)
@@ -508,19 +501,6 @@ def _defining(query: str, subject: str) -> float:
 def _naming(query: str) -> float:
     """The score boost for a file that the query names; larger if that is the whole query."""
     return boosts.NAMED_WITHIN if " " in query.strip() else boosts.NAMED
-
-
-def _compounds(query: str) -> list[str]:
-    """The names that neighbouring words of a query make with an underscore."""
-    words = [word for word in analyze.plain_words(query) if word.isalpha() and word not in analyze.STOP_WORDS]
-    return list(map("_".join, pairwise(words))) if len(words) <= _MAX_COMPOUNDED else []
-
-
-def _share(names: Sequence[str], weights: Mapping[str, float]) -> float:
-    """The largest share of the query's weight that the words of one name have, in [0, 1]."""
-    total = sum(weights.values()) or 1.0
-    shares = [sum([weights.get(term, 0.0) for term in analyze.words(name)]) / total for name in names]
-    return min(1.0, max(shares, default=0.0))
 
 
 def _unquoted_words(query: str) -> Iterator[tuple[str, str]]:

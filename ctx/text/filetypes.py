@@ -1,4 +1,5 @@
-"""The kind of a file by its name and media type: prose, code or data; a test, an example, a change log (docs/ranking.md has the reasons).
+"""The kind of a file by its name and media type: prose, code or data; a test, an example, a change log
+(docs/ranking.md has the reasons).
 """
 
 import re
