@@ -5,8 +5,6 @@ examples and change logs are lowered unless the query asks for them.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -18,7 +16,6 @@ from ctx.text.strings import lowered
 # Added, as a share of the best score, to code whose path has all words of the query; less if some of the
 # first SAMPLE candidates are prose, since then a page is the likelier answer.
 PATH_CODE, SAMPLE = 1.0, 10
-PATH_FITTING = 0.5  # exponent of the share of a file's name that is in the query: `parser` fits a parser best
 PATH_PROSE = 0.3  # prose names its subject in its text
 DEFINITION = 1.0  # of the best score, added to code that defines the name which is the whole query
 DEFINITION_PLAIN = 0.5  # where the whole query is a plain word, which may be meant as a word
@@ -148,18 +145,6 @@ def files_named(query: str) -> list[File]:
     return list(dict.fromkeys(files))
 
 
-@lru_cache(16_384)  # 2 MB: a word that stands in all names is met in each candidate's
-def _word_count(stem: str) -> int:
-    """How many words a file's name has: `value_parser`, `ValueParser` and `http2` have two."""
-    return sum(
-        char.isalnum()
-        and (
-            not last.isalnum() or (char.isupper() and not last.isupper()) or char.isdigit() != last.isdigit()
-        )
-        for last, char in pairwise(f"/{stem}")
-    )
-
-
 def _parts(weights: Mapping[str, float]) -> list[tuple[str, float]]:
     """The beginning of each term's words, and the term's share of the query's weight."""
     total = sum(weights.values()) or 1.0
@@ -167,16 +152,13 @@ def _parts(weights: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[int, float]:
-    """Positions of paths that have words of the query -> their share of it; less where a file's name has more
-    words.
-    """
+    """Positions of paths that have words of the query -> their share of it."""
     shares: dict[int, float] = {}
     beginnings = [part for part, _ in parts]
     for position, (named, low, _, _) in enumerate(profiles):
         present = [share for part, share in parts if part in low and _says(named, low, part, beginnings)]
         if present:
-            words = max(1, _word_count(named.partition("/")[2]))
-            shares[position] = sum(present) * min(1.0, len(present) / words) ** PATH_FITTING
+            shares[position] = sum(present)
     return shares
 
 

@@ -70,25 +70,6 @@ def _order(hit: Hit) -> tuple[float, int]:
     return -hit.score, hit.chunk_no
 
 
-def surplus(groups: Mapping[int, Sequence[Hit]], counted: int) -> int:
-    """How many hits do not count, where `counted` of a document do."""
-    return sum([count - counted for count in map(len, groups.values()) if count > counted])
-
-
-def first_counted(hits: Sequence[Hit], counted: int, k: int) -> Sequence[Hit]:
-    """The first hits, so many that `k` of them count, where `counted` of a document do; all where they are
-    fewer.
-    """
-    times: dict[int, int] = {}
-    room = k
-    for position, hit in enumerate(hits):
-        count = times[hit.document_no] = times.get(hit.document_no, 0) + 1
-        room -= count <= counted
-        if not room:
-            return hits[: position + 1]
-    return hits
-
-
 def of_best(hits: Sequence[Hit]) -> Leg:
     """The documents of hits, best first, with their scores as shares of the best one."""
     top = hits[0].score if hits else 0.0

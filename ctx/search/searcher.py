@@ -50,8 +50,6 @@ MAX_CANDIDATES = 10_000  # hits asked of a leg at most, however few documents th
 DEEPER = 4  # times as many hits are asked for when a page lies beyond the ranking so far
 EVERYTHING = Filters()
 
-# Share of a leg's hits that may be surplus ones of documents with many hits; above it more are fetched.
-_CROWDED = 0.25
 _KIND_SAMPLE = 10  # documents that decide whether a query is about prose or code
 _DEFINED = 50  # passages that define a name, at most
 _PENDING_KEPT_S = 2.0  # how long a count of chunks without an embedding is used
@@ -336,26 +334,19 @@ class Searcher:
         query, filters, prefix, vector = request.query, request.filters, request.prefix, request.vector
         if vector is None:
             hits = self._index.keyword(query, filters, words, prefix=prefix)
-            return self._keyword_leg(request, hits, words), NO_LEG
+            return self._keyword_leg(hits, words), NO_LEG
         if request.mode == "semantic":
             hits = self._index.semantic(vector.values(), filters, nearest, model=vector.model)
             return NO_LEG, _semantic_leg(hits, nearest)
         hits, neighbours = self._index.both(
             query, vector.values, filters, (words, nearest), prefix=prefix, model=vector.model
         )
-        return self._keyword_leg(request, hits, words), _semantic_leg(neighbours, nearest)
+        return self._keyword_leg(hits, words), _semantic_leg(neighbours, nearest)
 
-    def _keyword_leg(self, request: Request, hits: list[Hit], k: int) -> Leg:
-        """The keyword leg with k passages that count: a few long documents do not crowd out the others."""
-        counted = self._settings.max_chunks_per_doc
+    def _keyword_leg(self, hits: list[Hit], k: int) -> Leg:
         groups = fusion.by_document(hits)
-        exhausted = len(hits) < k or k == MAX_CANDIDATES
-        if not exhausted and fusion.surplus(groups, counted) > k * _CROWDED:
-            deeper = min(MAX_CANDIDATES, k * DEEPER)
-            hits = self._index.keyword(request.query, request.filters, deeper, prefix=request.prefix)
-            groups = fusion.by_document(fusion.first_counted(hits, counted, k))
-        documents = fusion.per_document(groups, counted, fusion.FURTHER_PASSAGES)
-        return Leg(groups, documents, exhausted)
+        documents = fusion.per_document(groups, self._settings.max_chunks_per_doc, fusion.FURTHER_PASSAGES)
+        return Leg(groups, documents, len(hits) < k or k == MAX_CANDIDATES)
 
     def _stage(self, request: Request, keyword: Leg, semantic: Leg, rows: Rows) -> Stage:
         if request.mode == "semantic":
