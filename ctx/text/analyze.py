@@ -45,9 +45,6 @@ _SNAKE = re.compile(r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+")
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」')
 # `don't` and the `'s` of `it's`; what follows must end a word for every reading of Unicode.
 _CRUMB = re.compile(r"(?:\b[A-Za-z]+n['’]t|(?<=[A-Za-z])['’](?:s|re|ve|ll|d|m))(?![A-Za-z0-9]|[^\x00-\x7f])")
-_JOINED = re.compile(r"(?<![^\W_])[^\W_]++(?:[_.:/\\@#]++[^\W_]++)+")  # foo_bar, os.path, std::vec, a/b
-_OPTION = re.compile(r"(?<!\S)--[A-Za-z0-9]+(?:-[A-Za-z0-9]+)+")  # --no-verify
-_JOINTS = frozenset("_.:/\\@#")
 _OPENING_QUOTES = '"“„«「'
 _PUNCTUATION = "()[]{}<>,;:.!?\"'`"  # around a name in a sentence
 # What words end in that stems lack; of an unfinished word any beginning of it may be there.
@@ -264,28 +261,9 @@ def _counted(text: str) -> Mapping[str, int]:
     return counts
 
 
-def query_phrases(text: str) -> list[list[str]]:
-    """Words that a query wants side by side: those in quotes, and the parts of compounds (`foo_bar`,
-    `os.path`, `fooBar`, `--no-verify`).
-    """
-    text = composed(text[:MAX_QUERY_CHARS])
-    pieces = _quoted(text)
-    if not _JOINTS.isdisjoint(text):
-        pieces += _JOINED.findall(text)
-    pieces += [" ".join(_parts(word)) for word in _humped(text, _kinds(text))] if _compound(text) else []
-    pieces += _OPTION.findall(text) if "--" in text else []
-    return _several(pieces)
-
-
 def quoted_phrases(text: str) -> list[list[str]]:
-    """Of each piece in quotes its words, where it has several."""
-    return _several(_quoted(composed(text[:MAX_QUERY_CHARS])))
-
-
-def _several(pieces: Sequence[str]) -> list[list[str]]:
-    """The words of each piece that has several."""
-    if not pieces:
-        return []
+    """The words of each piece in quotes that has several."""
+    pieces = _quoted(composed(text[:MAX_QUERY_CHARS]))
     return [phrase for phrase in _affordable(map(_analyzer.analyze, pieces)) if len(phrase) > 1]
 
 

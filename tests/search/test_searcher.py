@@ -203,7 +203,7 @@ def test_as_many_documents_come_as_asked_for_though_one_has_most_chunks(store: S
 
 
 @pytest.mark.parametrize(
-    ("query", "rank"), [("ledger.Balance when closing", 2), ("class Balance", 0), ("Balance", 2)]
+    ("query", "rank"), [("ledger.Balance when closing", 0), ("class Balance", 0), ("Balance", 2)]
 )
 def test_code_that_defines_a_name_is_a_candidate_though_many_say_it_more_often(
     store: Store, query: str, rank: int
@@ -212,7 +212,7 @@ def test_code_that_defines_a_name_is_a_candidate_though_many_say_it_more_often(
         *(module(f"{n}.py", f"ledger.Balance when closing Balance {n}") for n in range(9)),
         module("ledger/__init__.py", f"class Balance: {'word ' * 300}"),
     )
-    assert ids(store.searcher(candidate_k_keyword=2), query)[rank] == "ledger/__init__.py"
+    assert ids(store.searcher(candidate_k_keyword=2), query).index("ledger/__init__.py") == rank
 
 
 def test_a_method_is_defined_where_no_defining_word_stands_beside_its_name(store: Store) -> None:
