@@ -11,6 +11,7 @@ from itertools import groupby
 from math import sqrt
 
 from ctx.models import Hit
+from ctx.search import intent
 
 Leg = list[tuple[int, float]]
 
@@ -20,17 +21,16 @@ SIGMAS = 3.0  # DBSF: the mean and this many deviations to each side are mapped 
 FURTHER_PASSAGES = 0.05
 # The weight of meaning where prose is found, and where code is: a question shares few words with the function
 # that answers it.
-DEFAULT_ALPHA = {"rrf": 0.5, "minmax": 0.45, "dbsf": 0.5}
-CODE_ALPHA = {"rrf": 0.85, "minmax": 0.8, "dbsf": 0.9}
+DEFAULT_ALPHA = {"rrf": 0.5, "minmax": 0.37, "dbsf": 0.5}
+CODE_ALPHA = {"rrf": 0.85, "minmax": 0.72, "dbsf": 0.9}
 # How fast meaning gains weight while texts are being embedded: the best of a few nearest says less
 # (docs/design/embedding-order.md).
 COVERAGE_POWER = 0.5
 SYMBOL_ALPHA = 0.3  # where the query is one word or an identifier: a name is found by its letters first
 
-# The low end of a leg's spread, as a share of its last score. For words no score at all means nothing said,
-# and the last of a hundred passages still says something: half way. Cosines have no such zero, so there it is
-# the last itself.
-KEYWORD_FLOOR, SEMANTIC_FLOOR = 0.5, 1.0
+# The low end of a leg's spread, as a share of its last score. BM25 is 0 where no word is found; cosines
+# have no such zero, so the last one is the low end.
+KEYWORD_FLOOR, SEMANTIC_FLOOR = 0.0, 1.0
 
 # The share of brackets and operators: of prose nearly all is below the first, of code most above the second.
 _PROSE_MARKS, _CODE_MARKS = 0.015, 0.045
@@ -96,17 +96,14 @@ def is_identifier(query: str) -> bool:
     return is_name(word) and not (word.isalpha() and word.islower()) and _NAMELIKE.search(word) is not None
 
 
-def semantic_weight(query: str, chunks: Sequence[tuple[str, int]], method: str) -> float:
-    """How much meaning counts for a query, by what the query is and by what its meaning leads to: texts of
-    chunks, each with its ordinal in its file of code, 0 where it is of none.
+def semantic_weight(query: str, texts: Sequence[str], method: str, wanted: str = intent.PAGES) -> float:
+    """The weight of the semantic leg: fixed for a name, else larger the more its nearest texts are code.
 
-    Code raises it by half where it is the second chunk of a file, by a third where it is the third: a file of
-    many functions, unlike one alone, says the words of a question somewhere, or its path does.
+    A commit message, an issue or a stack trace has the words of the code, so meaning gains nothing there.
     """
     if is_name(query):
         return SYMBOL_ALPHA
-    shares = [_likeness_to_code(text) / (1 + ordinal) for text, ordinal in chunks]
-    code = sum(shares) / len(shares) if shares else 0.0
+    code = 0.0 if wanted == intent.CODE else sum(map(_likeness_to_code, texts)) / max(1, len(texts))
     return DEFAULT_ALPHA[method] + code * (CODE_ALPHA[method] - DEFAULT_ALPHA[method])
 
 

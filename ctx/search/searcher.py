@@ -12,7 +12,7 @@ from ctx.connectors.patterns import Rules, parse_globs
 from ctx.embed.base import Embedder
 from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
 from ctx.models import COMMITS, JSON, MODES, Filters, Hit, SearchResult
-from ctx.search import boosts, fusion
+from ctx.search import boosts, fusion, intent
 from ctx.search.passages import (
     NO_LEG,
     Choice,
@@ -228,6 +228,7 @@ class Searcher:
             analyze.has_version(query),
             boosts.files_named(query),
             _naming(query),
+            intent.wanted(query),
         )
         return Request(
             query,
@@ -383,12 +384,10 @@ class Searcher:
             return self._settings.hybrid_alpha
         sample = [hit.chunk_no for hit in semantic.documents[:_KIND_SAMPLE]]
         rows.read(sample)
-        chunks = [
-            (row.text, row.ordinal if filetypes.is_code(row.media_type) else 0)
-            for number in sample
-            if (row := rows.get(number))
-        ]
-        return fusion.semantic_weight(_subject(request.query), chunks, self._settings.fusion)
+        texts = [row.text for number in sample if (row := rows.get(number))]
+        return fusion.semantic_weight(
+            _subject(request.query), texts, self._settings.fusion, request.question.wanted
+        )
 
     def _unread(self, request: Request, keyword: Leg, semantic: Leg) -> frozenset[int]:
         """The documents of the keyword leg whose passage has no embedding yet."""
