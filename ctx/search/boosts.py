@@ -1,7 +1,7 @@
 """Boosts and penalties by a file's path and type (docs/ranking.md has the ablations).
 
 A path with words of the query and a definition of the name asked for raise a document's score. Tests,
-examples and change logs are lowered unless the query asks for them.
+examples, change logs and generated files are lowered unless the query asks for them.
 """
 
 import re
@@ -24,7 +24,7 @@ DEFINITION_WITHIN = 0.25  # where the name is a word among others: a question is
 DEFINITION_NAMED = 1.5  # times as much where the file bears the name too
 # Of the best score, added to a file that the query names: as the whole query, and within a sentence.
 NAMED, NAMED_WITHIN = 1.0, 0.5
-HELD_BACK = {filetypes.TEST: 0.4, filetypes.EXAMPLE: 0.5, filetypes.CHANGES: 0.6}
+HELD_BACK = {filetypes.TEST: 0.4, filetypes.EXAMPLE: 0.5, filetypes.CHANGES: 0.6, filetypes.GENERATED: 0.3}
 PAGE = "page"  # prose and data, where the query wants code
 HELD_BACK_PAGE = 0.5
 ALTERNATING = 0.5  # of the best score: what is below does not take turns
@@ -47,6 +47,7 @@ ASKING = {
         {"releas", "version", "chang", "changelog", "histori", "news", "new", "ad", "remov", "deprec",
         "upgrad", "migrat"}
     ),
+    filetypes.GENERATED: frozenset({"generat", "complet", "man", "roff", "protobuf", "proto"}),
 }  # fmt: skip
 
 

@@ -40,6 +40,15 @@ def order(
         ("examples/blog/app.py", filetypes.EXAMPLE),
         ("vendor/lib.go", filetypes.EXAMPLE),
         ("src/flask/__init__.py", None),
+        ("contrib/completions/tool.fish", filetypes.GENERATED),
+        ("contrib/bash-completion.sh", filetypes.GENERATED),
+        ("doc/man/tool-backup.1", filetypes.GENERATED),
+        ("api/service.pb.go", filetypes.GENERATED),
+        ("proto/service_pb2.py", filetypes.GENERATED),
+        ("static/app.min.js", filetypes.GENERATED),
+        ("src/completions.rs", None),
+        ("src/completion/engine.kt", None),
+        ("src/gen.py", None),
     ],
 )
 def test_code_is_told_from_its_tests_and_examples(path: str, role: str | None) -> None:
