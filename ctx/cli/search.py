@@ -132,6 +132,8 @@ def _result_lines(results: list[JSON], *, explain: bool) -> Iterator[str]:
             code = passage.get("symbol") or "\n" in passage["snippet"]  # source lines stay as they are
             for line in text.split("\n") if code else _wrapped(text.split(), (bold, off)):
                 yield f"    {line}"
+        if copies := result.get("also_in"):
+            yield f"    {faint}also in {plain(', '.join(copy['source_id'] for copy in copies))}{off}"
         yield f"    {faint}{result['id']}  {plain(result['source'])}{off}"
         for name, reasons in result["explain"].items() if explain else ():
             yield f"    {faint}{name}: {plain(_reasons(reasons))}{off}"

@@ -5,7 +5,7 @@ examples, change logs and generated files are lowered unless the query asks for 
 """
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -134,16 +134,16 @@ class Profiles:
         profiles = self._profiles  # another thread may start a new one
         unread = [number for number in document_nos if number not in profiles]
         if unread:
-            profiles.update(_profiles(self._read(sorted(unread))))
+            for number, path, media_type in self._read(sorted(unread)):
+                profiles[number] = profile_of(path, media_type)
         return [profiles.get(number, UNKNOWN) for number in document_nos]
 
 
-def _profiles(places: Iterable[Place]) -> Iterator[tuple[int, Profile]]:
-    for number, path, media_type in places:
-        stem, siblings = filetypes.file(path, media_type)
-        named = f"{siblings.folder}/{stem}"
-        words = tuple(_WORD.findall(_HUMP.sub(" ", named).lower()))
-        yield number, Profile(named.lower(), words, filetypes.role(stem, siblings), siblings)
+def profile_of(path: str, media_type: str) -> Profile:
+    stem, siblings = filetypes.file(path, media_type)
+    named = f"{siblings.folder}/{stem}"
+    words = tuple(_WORD.findall(_HUMP.sub(" ", named).lower()))
+    return Profile(named.lower(), words, filetypes.role(stem, siblings), siblings)
 
 
 def files_named(query: str) -> list[File]:
@@ -206,7 +206,8 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
     names = {name.replace("_", "").lower() for name in (*question.names, *question.modules)}
     held = {role: factor for role, factor in HELD_BACK.items() if not _asks_for(question, role)}
     code_wanted = question.wanted == intent.CODE
-    path_of_code = PATH_CODE * (1.0 if code_wanted else _share_of_code(profiles))
+    sample = [profile.siblings.code for profile in profiles[:SAMPLE] if profile is not UNKNOWN]
+    path_of_code = PATH_CODE * (1.0 if code_wanted else sum(sample) / max(1, len(sample)))
     rulings: dict[int, Ruling] = {}
     scores = list(ranked)
     for position, ((number, score), profile) in enumerate(zip(ranked, profiles, strict=True)):
@@ -249,11 +250,6 @@ def alternated(ranked: Leg, pages: Container[int]) -> Leg:
     turns = [number for pair in zip(first, second, strict=False) for number in pair]
     numbers = turns + first[shared:] + second[shared:]
     return [(number, score) for number, (_, score) in zip(numbers, ranked, strict=False)] + ranked[good:]
-
-
-def _share_of_code(profiles: Sequence[Profile]) -> float:
-    sample = [profile.siblings.code for profile in profiles[:SAMPLE] if profile is not UNKNOWN]
-    return sum(sample) / max(1, len(sample))
 
 
 def _asks_for(question: Question, role: str) -> bool:

@@ -4,6 +4,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from threading import Lock
 from typing import NamedTuple, Protocol
 
@@ -11,7 +12,7 @@ from ctx.config.settings import Retrieval
 from ctx.connectors.patterns import Rules, parse_globs
 from ctx.embed.base import Embedder
 from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
-from ctx.models import COMMITS, JSON, MODES, Filters, Hit, SearchResult
+from ctx.models import COMMITS, JSON, MODES, Copy, Filters, Hit, SearchResult
 from ctx.search import boosts, fusion, intent
 from ctx.search.passages import (
     NO_LEG,
@@ -59,11 +60,16 @@ _NO_WORD = "the query has neither letters nor digits, so no word was looked for"
 # Words before a definition that ordinary text does not use.
 _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
 _ASKED_NAMES = 32  # names of a query that are asked for one by one: pasted code may have thousands
+_SAME_CHARS = 60  # two documents that share a shorter passage may say different things
 _MIN_HASH_CHARS = 7  # as git abbreviates
 _MAX_HASHES = 8  # of a query that are looked for among the commits: a pasted log is full of such
 _HEX = frozenset("0123456789abcdef")
 _MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
 _MAX_TYPOS = 8  # of a query whose neighbours are looked for
+
+
+_Answer = tuple[int, float, Stage, list[Choice]]
+"""A document, its score, the ranking it came from, and its chunks, best first."""
 
 
 class SearchReply(NamedTuple):
@@ -143,32 +149,26 @@ class Searcher:
         rows = Rows(self._catalog)
         request = self._request(words, mode, filters, prefix, vector, per_document)
         note = words.note or (None if words.weights or mode == "semantic" else _NO_WORD)
-        ranked = self._answers(request, rows, offset + limit)
         try:
-            answers = [answer for _, answer in zip(range(offset + limit), ranked, strict=False)]
+            answers = self._folded(request, rows, offset + limit)
         except EmbedderError as error:
             if mode == "semantic":
                 raise
-            reply = self.search(
-                query,
-                "keyword",
-                limit,
-                filters,
-                offset=offset,
-                per_document=per_document,
-                prefix=prefix,
-                explain=explain,
-            )
-            return reply._replace(partial=f"found by keyword alone: {error.message}")
+            partial = f"found by keyword alone: {error.message}"
+            request = self._request(words, "keyword", filters, prefix, None, per_document)
+            answers = self._folded(request, rows, offset + limit)
         share = 0.0
         if answers:
-            _, _, stage, choices = answers[0]
+            _, _, stage, choices = answers[0][0]
             share = share_of_best(request, choices)
             note = note or _wordless(request, stage)
-        page = [(number, score * share, stage, choices) for number, score, stage, choices in answers[offset:]]
-        results = results_of(request, [(score, choices) for _, score, _, choices in page], rows)
-        explained = [explanation_of(*answer, request) for answer in page] if explain else None
-        return SearchReply(results, explained, partial, note)
+        page = answers[offset:]
+        results = [result._replace(score=result.score * share) for _, result in page]
+        explained = [
+            explanation_of(number, score * share, stage, choices, request)
+            for (number, score, stage, choices), _ in page
+        ]
+        return SearchReply(results, explained if explain else None, partial, note)
 
     def resolved(self, filters: Filters, paths: Sequence[str] = (), types: Sequence[str] = ()) -> Filters:
         """The filters narrowed to documents whose path matches one of the globs and whose type is in `types`.
@@ -294,9 +294,7 @@ class Searcher:
 
     # -- the ranking -----------------------------------------------------------------------------------------
 
-    def _answers(
-        self, request: Request, rows: Rows, count: int
-    ) -> Iterator[tuple[int, float, Stage, list[Choice]]]:
+    def _answers(self, request: Request, rows: Rows, count: int) -> Iterator[_Answer]:
         """(document, score, the ranking it came from, its chunks best first), best first, without end but for
         the last result.
         """
@@ -316,6 +314,24 @@ class Searcher:
             met.update([number for number, _ in entries])
             ceiling = min(entries[-1][1], ceiling) if entries else ceiling
 
+    def _folded(self, request: Request, rows: Rows, count: int) -> list[tuple[_Answer, SearchResult]]:
+        """The first `count` answers with their results; one whose passage came before joins that result."""
+        ranked = self._answers(request, rows, count)
+        kept: list[tuple[_Answer, SearchResult]] = []
+        places: dict[str, int] = {}
+        while len(kept) < count and (batch := list(islice(ranked, count - len(kept)))):
+            results = results_of(request, [(score, choices) for _, score, _, choices in batch], rows)
+            for answer, result in zip(batch, results, strict=True):
+                said = _said(result)
+                place = places.setdefault(said, len(kept)) if len(said) >= _SAME_CHARS else len(kept)
+                if place == len(kept):
+                    kept.append((answer, result))
+                    continue
+                first, same = kept[place]
+                copy = Copy(result.id, result.source, result.source_id)
+                kept[place] = (first, same._replace(also_in=(*same.also_in, copy)))
+        return kept
+
     def _stages(self, request: Request, rows: Rows) -> Iterator[Stage]:
         """The ranking to a fixed depth, then to greater depths, which do not change what came before."""
         deeper = 1
@@ -333,21 +349,17 @@ class Searcher:
     def _legs(self, request: Request, words: int, nearest: int) -> tuple[Leg, Leg]:
         """The legs of the request's mode to these depths; empty if the mode has no such leg."""
         query, filters, prefix, vector = request.query, request.filters, request.prefix, request.vector
+        counted = self._settings.max_chunks_per_doc
         if vector is None:
             hits = self._index.keyword(query, filters, words, prefix=prefix)
-            return self._keyword_leg(hits, words), NO_LEG
+            return _leg(hits, words, counted), NO_LEG
         if request.mode == "semantic":
             hits = self._index.semantic(vector.values(), filters, nearest, model=vector.model)
-            return NO_LEG, _semantic_leg(hits, nearest)
+            return NO_LEG, _leg(hits, nearest)
         hits, neighbours = self._index.both(
             query, vector.values, filters, (words, nearest), prefix=prefix, model=vector.model
         )
-        return self._keyword_leg(hits, words), _semantic_leg(neighbours, nearest)
-
-    def _keyword_leg(self, hits: list[Hit], k: int) -> Leg:
-        groups = fusion.by_document(hits)
-        documents = fusion.per_document(groups, self._settings.max_chunks_per_doc, fusion.FURTHER_PASSAGES)
-        return Leg(groups, documents, len(hits) < k or k == MAX_CANDIDATES)
+        return _leg(hits, words, counted), _leg(neighbours, nearest)
 
     def _stage(self, request: Request, keyword: Leg, semantic: Leg, rows: Rows) -> Stage:
         if request.mode == "semantic":
@@ -415,6 +427,13 @@ class Searcher:
         return f"not embedded yet, and so not found by meaning: {counted(pending, 'chunk')}"
 
 
+def _said(result: SearchResult) -> str:
+    """The part of a snippet from the first to the last word of the query; the whole if that is short."""
+    marks = result.highlights
+    said = " ".join(result.snippet[marks[0][0] : marks[-1][1]].split()) if marks else ""
+    return said if len(said) >= _SAME_CHARS else " ".join(result.snippet.split())
+
+
 def _wordless(request: Request, stage: Stage) -> str | None:
     """A note if no words match: even nonsense has something nearest in meaning."""
     if request.mode != "hybrid" or stage.keyword.documents:
@@ -436,9 +455,10 @@ def unknown_source(name: str, known: Sequence[str]) -> str:
     return f"no source is called '{name[:80]}' (known: {', '.join(known) or 'none'})"
 
 
-def _semantic_leg(hits: list[Hit], k: int) -> Leg:
+def _leg(hits: list[Hit], k: int, counted: int = 1) -> Leg:
     groups = fusion.by_document(hits)
-    return Leg(groups, fusion.per_document(groups), len(hits) < k or k == MAX_CANDIDATES)
+    documents = fusion.per_document(groups, counted, fusion.FURTHER_PASSAGES)
+    return Leg(groups, documents, len(hits) < k or k == MAX_CANDIDATES)
 
 
 # -- the query -----------------------------------------------------------------------------------------------

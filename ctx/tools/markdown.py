@@ -57,6 +57,8 @@ def search_text(reply: dict[str, JSON], query: str, searcher: Searcher, catalog:
             unproven += 1
             if unproven > UNPROVEN:
                 continue
+        if copies := row.get("also_in"):
+            entries.append(f"  also in {', '.join(copy['source_id'] for copy in copies)}")
         place = f"{document.source} {document.source_id}" if several else document.source_id
         parts.append("\n".join([place, *entries]))
     if not reply["results"]:
