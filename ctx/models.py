@@ -160,6 +160,14 @@ class Passage(NamedTuple):
     symbol: Symbol | None = None
 
 
+class Copy(NamedTuple):
+    """A document that says the same as a result and is not shown on its own."""
+
+    id: str
+    source: str
+    source_id: str
+
+
 class SearchResult(NamedTuple):
     """A document as a search answers it, with its best passage. `score` is in [0, 1], comparable within one
     reply.
@@ -182,6 +190,7 @@ class SearchResult(NamedTuple):
     highlights: tuple[tuple[int, int], ...] = ()
     symbol: Symbol | None = None  # that the snippet is in, in source code
     passages: tuple[Passage, ...] = ()  # further ones, best first, where several of a document are asked for
+    also_in: tuple[Copy, ...] = ()  # lower-ranked documents with the same passage
 
 
 CallProgress = Callable[[float, float | None, str], None]

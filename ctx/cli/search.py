@@ -138,6 +138,8 @@ def _result_lines(results: list[JSON], *, explain: bool) -> Iterator[str]:
                 whole = passage.get("symbol") or line[:1].isspace()  # source lines stay as they are
                 for part in [line] if whole else _wrapped(line.split(" "), (bold, off)):
                     yield f"    {part}"
+        if copies := result.get("also_in"):
+            yield f"    {faint}also in {plain(', '.join(copy['source_id'] for copy in copies))}{off}"
         yield f"    {faint}{result['id']}  {plain(result['source'])}{off}"
         for name, reasons in result["explain"].items() if explain else ():
             yield f"    {faint}{name}: {plain(_reasons(reasons))}{off}"

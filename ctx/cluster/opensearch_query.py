@@ -17,7 +17,6 @@ from ctx.store.tantivy import (
     ALL_WORDS_TERMS,
     HEAD_BOOST,
     MAX_PHRASES,
-    PHRASE_BOOST,
     PREFIX_BOOST,
 )
 from ctx.text import analyze
@@ -118,16 +117,16 @@ def any_of(parts: Sequence[JSON]) -> JSON:
     return {"bool": {"should": list(parts), "minimum_should_match": 1}}
 
 
-def phrase(field: str, words: Iterable[str], boost: float = 1.0) -> JSON:
+def phrase(field: str, words: Iterable[str]) -> JSON:
     """Words side by side, or a single word."""
     words = list(words)
     if len(words) == 1:
-        return term(field, words[0], boost)
-    return {"match_phrase": {field: {"query": " ".join(words), "boost": boost}}}
+        return term(field, words[0])
+    return {"match_phrase": {field: " ".join(words)}}
 
 
 def word_query(query: str, counts: dict[str, int], beginning: JSON | None) -> JSON:
-    """Any word of a query, all of them, or neighbouring ones: the best of the three counts.
+    """Any word of a query, all of them, or quoted ones side by side: the best of the three counts.
 
     `counts` are the terms to look for; `beginning` matches what the unfinished last word may become.
     """
@@ -140,9 +139,9 @@ def word_query(query: str, counts: dict[str, int], beginning: JSON | None) -> JS
     if 1 < len(counts) <= ALL_WORDS_TERMS:
         every = {"must": [*texts.values()], "should": [*heads.values()], "boost": ALL_WORDS_BONUS}
         queries.append({"bool": every})
-    phrases = analyze.query_phrases(query)[:MAX_PHRASES]
+    phrases = analyze.quoted_phrases(query)[:MAX_PHRASES]
     if phrases:
-        side_by_side = [phrase(field, words, PHRASE_BOOST) for words in phrases for field in FIELDS]
+        side_by_side = [phrase(field, words) for words in phrases for field in FIELDS]
         queries.append(
             {"bool": {"must": [any_of(side_by_side)], "should": any_word, "boost": ALL_WORDS_BONUS}}
         )

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.memory.passages import ABOUT_WEIGHT, weighed_length
-from ctx.search.fusion import of_model
 from ctx.text.analyze import MAX_QUERY_CHARS, composed, query_terms, words
 
 SUBSTRING_FLOOR = 0.95  # of a memory that holds the query word for word
@@ -56,7 +55,9 @@ UNKNOWN_MODEL = Logistic(20.0, 0.85)
 
 
 def calibration(model: str) -> Logistic:
-    return of_model(CALIBRATIONS, model) or UNKNOWN_MODEL
+    """By the model's name, whatever the maker's prefix or our suffix."""
+    low = model.lower()
+    return next((fit for name, fit in CALIBRATIONS.items() if name.lower() in low), UNKNOWN_MODEL)
 
 
 def either(semantic: float, lexical: float) -> float:

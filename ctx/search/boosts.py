@@ -1,39 +1,39 @@
 """Boosts and penalties by a file's path and type (docs/ranking.md has the ablations).
 
 A path with words of the query and a definition of the name asked for raise a document's score. Tests,
-examples, lists of exports and change logs are lowered unless the query asks for them.
+examples, change logs and generated files are lowered unless the query asks for them.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from itertools import pairwise
+import re
+from collections.abc import Callable, Container, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
+from ctx.search import intent
 from ctx.search.fusion import Leg
 from ctx.text import filetypes
 from ctx.text.analyze import beginning
-from ctx.text.strings import lowered
 
 # Added, as a share of the best score, to code whose path has all words of the query; less if some of the
 # first SAMPLE candidates are prose, since then a page is the likelier answer.
-PATH_CODE, SAMPLE = 1.0, 10
-PATH_FITTING = 0.5  # exponent of the share of a file's name that is in the query: `parser` fits a parser best
+PATH_CODE, SAMPLE = 0.7, 10
 PATH_PROSE = 0.3  # prose names its subject in its text
 DEFINITION = 1.0  # of the best score, added to code that defines the name which is the whole query
 DEFINITION_PLAIN = 0.5  # where the whole query is a plain word, which may be meant as a word
 DEFINITION_WITHIN = 0.25  # where the name is a word among others: a question is about more than one name
-# Where neighbouring words of a question make the name (`apply_mask` of "apply the mask"): times their share
-# of what it says.
-DEFINITION_COMPOUND = 0.15
 DEFINITION_NAMED = 1.5  # times as much where the file bears the name too
 # Of the best score, added to a file that the query names: as the whole query, and within a sentence.
-NAMED, NAMED_WITHIN = 1.0, 0.25
-HELD_BACK = {filetypes.TEST: 0.5, filetypes.EXAMPLE: 0.5, filetypes.EXPORTS: 0.7, filetypes.CHANGES: 0.6}
+NAMED, NAMED_WITHIN = 1.0, 0.5
+HELD_BACK = {filetypes.TEST: 0.4, filetypes.EXAMPLE: 0.5, filetypes.CHANGES: 0.6, filetypes.GENERATED: 0.3}
+PAGE = "page"  # prose and data, where the query wants code
+HELD_BACK_PAGE = 0.5
+ALTERNATING = 0.5  # of the best score: what is below does not take turns
 # Letters by which a word of a path may go on after a term: `rout` is in routing, `app` not in application.
 WORD_ENDING = 4
 COMPOUND_PART = 3  # letters at least of what a word of a path is made of
 _KEPT = 100_000  # profiles, 20 MB: the documents of a million chunks
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_WORD = re.compile(r"[^\W\d_]+|\d+")
 _AROUND_A_PATH = "\"'`<>()[]{},;"
 _STUBS = (".pyi", ".d.ts")
 
@@ -43,11 +43,11 @@ ASKING = {
     filetypes.EXAMPLE: frozenset(
         {"exampl", "sampl", "demo", "tutori", "benchmark", "bench", "legaci", "compat", "deprec", "vendor"}
     ),
-    filetypes.EXPORTS: frozenset({"export", "reexport", "init", "index", "packag", "__init__"}),
     filetypes.CHANGES: frozenset(
         {"releas", "version", "chang", "changelog", "histori", "news", "new", "ad", "remov", "deprec",
         "upgrad", "migrat"}
     ),
+    filetypes.GENERATED: frozenset({"generat", "complet", "man", "roff", "protobuf", "proto"}),
 }  # fmt: skip
 
 
@@ -73,6 +73,7 @@ class Question(NamedTuple):
     numbered: bool = False  # it holds a version number
     files: Sequence[File] = ()
     naming: float = NAMED_WITHIN  # what being one of the files adds
+    wanted: str = intent.PAGES
 
 
 class Ruling(NamedTuple):
@@ -87,16 +88,20 @@ class Ruling(NamedTuple):
 class Profile(NamedTuple):
     """What is known of a document from its path and media type."""
 
-    named: str  # the words that are looked at: `folder/stem`
-    low: str
+    low: str  # `folder/stem` in lower case
+    words: tuple[str, ...]  # of it, with camel case cut
     role: str | None
     siblings: filetypes.Siblings
 
     @property
     def stem(self) -> str:
-        """The file's name in lower case, without underscores; for a list of exports its folder's."""
+        """The file's name in lower case, without underscores; of `__init__.py` or `mod.rs` its folder's."""
         folder, _, stem = self.low.partition("/")
-        return (folder if self.role == filetypes.EXPORTS else stem).replace("_", "")
+        return (folder if stem in filetypes.FOLDER_STEMS else stem).replace("_", "")
+
+    @property
+    def is_page(self) -> bool:
+        return self is not UNKNOWN and not self.siblings.code
 
     @property
     def defining(self) -> bool:
@@ -107,7 +112,7 @@ class Profile(NamedTuple):
 Place = tuple[int, str, str]
 """A document's number, path and media type."""
 
-UNKNOWN = Profile("", "", None, filetypes.Siblings("", "", prose=False, code=False, role=None))
+UNKNOWN = Profile("", (), None, filetypes.Siblings("", "", prose=False, code=False, role=None))
 _score = itemgetter(1)
 
 
@@ -129,15 +134,16 @@ class Profiles:
         profiles = self._profiles  # another thread may start a new one
         unread = [number for number in document_nos if number not in profiles]
         if unread:
-            profiles.update(_profiles(self._read(sorted(unread))))
+            for number, path, media_type in self._read(sorted(unread)):
+                profiles[number] = profile_of(path, media_type)
         return [profiles.get(number, UNKNOWN) for number in document_nos]
 
 
-def _profiles(places: Iterable[Place]) -> Iterator[tuple[int, Profile]]:
-    for number, path, media_type in places:
-        stem, siblings = filetypes.file(path, media_type)
-        named = f"{siblings.folder}/{stem}"
-        yield number, Profile(named, lowered(named), filetypes.role(stem, siblings), siblings)
+def profile_of(path: str, media_type: str) -> Profile:
+    stem, siblings = filetypes.file(path, media_type)
+    named = f"{siblings.folder}/{stem}"
+    words = tuple(_WORD.findall(_HUMP.sub(" ", named).lower()))
+    return Profile(named.lower(), words, filetypes.role(stem, siblings), siblings)
 
 
 def files_named(query: str) -> list[File]:
@@ -152,18 +158,6 @@ def files_named(query: str) -> list[File]:
     return list(dict.fromkeys(files))
 
 
-@lru_cache(16_384)  # 2 MB: a word that stands in all names is met in each candidate's
-def _word_count(stem: str) -> int:
-    """How many words a file's name has: `value_parser`, `ValueParser` and `http2` have two."""
-    return sum(
-        char.isalnum()
-        and (
-            not last.isalnum() or (char.isupper() and not last.isupper()) or char.isdigit() != last.isdigit()
-        )
-        for last, char in pairwise(f"/{stem}")
-    )
-
-
 def _parts(weights: Mapping[str, float]) -> list[tuple[str, float]]:
     """The beginning of each term's words, and the term's share of the query's weight."""
     total = sum(weights.values()) or 1.0
@@ -171,16 +165,13 @@ def _parts(weights: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[int, float]:
-    """Positions of paths that have words of the query -> their share of it; less where a file's name has more
-    words.
-    """
+    """Positions of paths that have words of the query -> their share of it."""
     shares: dict[int, float] = {}
     beginnings = [part for part, _ in parts]
-    for position, (named, low, _, _) in enumerate(profiles):
-        present = [share for part, share in parts if part in low and _says(named, low, part, beginnings)]
+    for position, (low, words, _, _) in enumerate(profiles):
+        present = [share for part, share in parts if part in low and _says(words, part, beginnings)]
         if present:
-            words = max(1, _word_count(named.partition("/")[2]))
-            shares[position] = sum(present) * min(1.0, len(present) / words) ** PATH_FITTING
+            shares[position] = sum(present)
     return shares
 
 
@@ -214,7 +205,9 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
     asked = _asked_for(question.files, profiles)
     names = {name.replace("_", "").lower() for name in (*question.names, *question.modules)}
     held = {role: factor for role, factor in HELD_BACK.items() if not _asks_for(question, role)}
-    path_of_code = PATH_CODE * _share_of_code(profiles)
+    code_wanted = question.wanted == intent.CODE
+    sample = [profile.siblings.code for profile in profiles[:SAMPLE] if profile is not UNKNOWN]
+    path_of_code = PATH_CODE * (1.0 if code_wanted else sum(sample) / max(1, len(sample)))
     rulings: dict[int, Ruling] = {}
     scores = list(ranked)
     for position, ((number, score), profile) in enumerate(zip(ranked, profiles, strict=True)):
@@ -223,26 +216,40 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
         definition = 0.0
         if number in question.definitions and profile.defining:
             definition = question.defining * (DEFINITION_NAMED if profile.stem in names else 1.0)
-            role = (
-                None if role == filetypes.EXPORTS else role
-            )  # a file that defines the name is not just exports
         if position in asked:
             path, definition, role = question.naming + path, 0.0, None
+        factor = held[role] if role else 1.0
+        if code_wanted and position not in asked and profile.is_page:
+            role, factor = role or PAGE, factor * HELD_BACK_PAGE
         if path or definition or role:
-            factor = held[role] if role else 1.0
             rulings[number] = Ruling(path, definition, factor, role)
             scores[position] = (number, (score + top * (path + definition)) * factor)
-    if not rulings:
-        return ranked, {}
-    scores.sort(key=_score, reverse=True)  # stable, in reverse too
-    highest = scores[0][1]
-    scale = top / highest if highest > 0 else 1.0
-    return [(number, score * scale) for number, score in scores], rulings
+    if rulings:
+        scores.sort(key=_score, reverse=True)  # stable, in reverse too
+        highest = scores[0][1]
+        scale = top / highest if highest > 0 else 1.0
+        scores = [(number, score * scale) for number, score in scores]
+    if question.wanted == intent.UNCLEAR:
+        pages = {number for (number, _), profile in zip(ranked, profiles, strict=True) if profile.is_page}
+        scores = alternated(scores, pages)
+    return scores, rulings
 
 
-def _share_of_code(profiles: Sequence[Profile]) -> float:
-    sample = [profile.siblings.code for profile in profiles[:SAMPLE] if profile is not UNKNOWN]
-    return sum(sample) / max(1, len(sample))
+def alternated(ranked: Leg, pages: Container[int]) -> Leg:
+    """Pages and code by turns, the kind of the best first; the scores stay at their places.
+
+    What has less than `ALTERNATING` of the best score keeps its place.
+    """
+    least = ranked[0][1] * ALTERNATING
+    good = sum(1 for _, score in ranked if score >= least)
+    kinds: tuple[list[int], list[int]] = ([], [])
+    for number, _ in ranked[:good]:
+        kinds[number in pages].append(number)
+    first, second = kinds if [ranked[0][0]] == kinds[0][:1] else kinds[::-1]
+    shared = min(len(first), len(second))
+    turns = [number for pair in zip(first, second, strict=False) for number in pair]
+    numbers = turns + first[shared:] + second[shared:]
+    return [(number, score) for number, (_, score) in zip(numbers, ranked, strict=False)] + ranked[good:]
 
 
 def _asks_for(question: Question, role: str) -> bool:
@@ -251,40 +258,20 @@ def _asks_for(question: Question, role: str) -> bool:
     return not ASKING[role].isdisjoint(question.weights)
 
 
-def _says(named: str, low: str, part: str, parts: Sequence[str]) -> bool:
-    """Whether a word of a path (`low`: in lower case) begins with a part and ends soon after it, or is made
-    of that part and another: `healthcheck` of `health` and `check`.
+def _says(words: Sequence[str], part: str, parts: Sequence[str]) -> bool:
+    """Whether a word of a path begins with a part and ends soon after it, or is made of that part and
+    another: `healthcheck` of `health` and `check`.
     """
-    longest = len(part) + max(map(len, parts)) + 2 * WORD_ENDING  # word that could be made so
-    start = low.find(part)
-    while start >= 0:
-        first, last = start, start + len(part)
-        while (
-            last < len(low) and last - first <= longest and low[last].isalpha() and not named[last].isupper()
-        ):
-            last += 1
-        if last - first > longest:
-            # Where the part is found again within, the word is this one: of a name of 250 times a letter each
-            # would be looked at from each.
-            alike = named[first + 1 : first + len(part)] == low[first + 1 : first + len(part)]
-            start = low.find(part, last - len(part) + 1 if alike else start + 1)
-            continue
-        while first and last - first <= longest and low[first - 1].isalnum() and not named[first].isupper():
-            first -= 1
-        if first == start and last - start <= len(part) + WORD_ENDING:
+    for word in words:
+        if word.startswith(part) and len(word) <= len(part) + WORD_ENDING:
             return True
-        word = low[first:last]
-        if last - first <= longest and any(
-            _made_of(word, part, neighbour) or _made_of(word, neighbour, part) for neighbour in parts
-        ):
+        if part in word and any(_made_of(word, part, each) or _made_of(word, each, part) for each in parts):
             return True
-        start = low.find(part, start + 1)
     return False
 
 
 def _made_of(word: str, front: str, back: str) -> bool:
-    long_enough = len(front) >= COMPOUND_PART and (len(back) >= COMPOUND_PART or back.isdigit())
-    if not long_enough or not word.startswith(front):
+    if min(len(front), len(back)) < COMPOUND_PART or not word.startswith(front):
         return False
     start = word.find(back, len(front), len(front) + WORD_ENDING + len(back))
     return start >= 0 and len(word) - start - len(back) <= WORD_ENDING

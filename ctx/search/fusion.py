@@ -9,12 +9,11 @@ from bisect import insort
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import groupby
 from math import sqrt
-from typing import TypeVar
 
 from ctx.models import Hit
+from ctx.search import intent
 
 Leg = list[tuple[int, float]]
-Value = TypeVar("Value")
 
 RRF_K = 10  # how soon rank loses weight; 5 to 60 do about equally well
 SIGMAS = 3.0  # DBSF: the mean and this many deviations to each side are mapped to [0, 1]
@@ -22,20 +21,16 @@ SIGMAS = 3.0  # DBSF: the mean and this many deviations to each side are mapped 
 FURTHER_PASSAGES = 0.05
 # The weight of meaning where prose is found, and where code is: a question shares few words with the function
 # that answers it.
-DEFAULT_ALPHA = {"rrf": 0.5, "minmax": 0.45, "dbsf": 0.5}
-CODE_ALPHA = {"rrf": 0.85, "minmax": 0.8, "dbsf": 0.9}
+DEFAULT_ALPHA = {"rrf": 0.5, "minmax": 0.37, "dbsf": 0.5}
+CODE_ALPHA = {"rrf": 0.85, "minmax": 0.72, "dbsf": 0.9}
 # How fast meaning gains weight while texts are being embedded: the best of a few nearest says less
 # (docs/design/embedding-order.md).
 COVERAGE_POWER = 0.5
 SYMBOL_ALPHA = 0.3  # where the query is one word or an identifier: a name is found by its letters first
-# The cosine from which on the nearest chunk is near, by model: for half of all questions it is nearer. Of a
-# model that is not here nothing is known: some give unrelated texts 0.8.
-NEAR = {"all-MiniLM-L6-v2": 0.6}
 
-# The low end of a leg's spread, as a share of its last score. For words no score at all means nothing said,
-# and the last of a hundred passages still says something: half way. Cosines have no such zero, so there it is
-# the last itself.
-KEYWORD_FLOOR, SEMANTIC_FLOOR = 0.5, 1.0
+# The low end of a leg's spread, as a share of its last score. BM25 is 0 where no word is found; cosines
+# have no such zero, so the last one is the low end.
+KEYWORD_FLOOR, SEMANTIC_FLOOR = 0.0, 1.0
 
 # The share of brackets and operators: of prose nearly all is below the first, of code most above the second.
 _PROSE_MARKS, _CODE_MARKS = 0.015, 0.045
@@ -75,25 +70,6 @@ def _order(hit: Hit) -> tuple[float, int]:
     return -hit.score, hit.chunk_no
 
 
-def surplus(groups: Mapping[int, Sequence[Hit]], counted: int) -> int:
-    """How many hits do not count, where `counted` of a document do."""
-    return sum([count - counted for count in map(len, groups.values()) if count > counted])
-
-
-def first_counted(hits: Sequence[Hit], counted: int, k: int) -> Sequence[Hit]:
-    """The first hits, so many that `k` of them count, where `counted` of a document do; all where they are
-    fewer.
-    """
-    times: dict[int, int] = {}
-    room = k
-    for position, hit in enumerate(hits):
-        count = times[hit.document_no] = times.get(hit.document_no, 0) + 1
-        room -= count <= counted
-        if not room:
-            return hits[: position + 1]
-    return hits
-
-
 def of_best(hits: Sequence[Hit]) -> Leg:
     """The documents of hits, best first, with their scores as shares of the best one."""
     top = hits[0].score if hits else 0.0
@@ -120,37 +96,20 @@ def is_identifier(query: str) -> bool:
     return is_name(word) and not (word.isalpha() and word.islower()) and _NAMELIKE.search(word) is not None
 
 
-def semantic_weight(query: str, chunks: Sequence[tuple[str, int]], method: str) -> float:
-    """How much meaning counts for a query, by what the query is and by what its meaning leads to: texts of
-    chunks, each with its ordinal in its file of code, 0 where it is of none.
+def semantic_weight(query: str, texts: Sequence[str], method: str, wanted: str = intent.PAGES) -> float:
+    """The weight of the semantic leg: fixed for a name, else larger the more its nearest texts are code.
 
-    Code raises it by half where it is the second chunk of a file, by a third where it is the third: a file of
-    many functions, unlike one alone, says the words of a question somewhere, or its path does.
+    A commit message, an issue or a stack trace has the words of the code, so meaning gains nothing there.
     """
     if is_name(query):
         return SYMBOL_ALPHA
-    shares = [_likeness_to_code(text) / (1 + ordinal) for text, ordinal in chunks]
-    code = sum(shares) / len(shares) if shares else 0.0
+    code = 0.0 if wanted == intent.CODE else sum(map(_likeness_to_code, texts)) / max(1, len(texts))
     return DEFAULT_ALPHA[method] + code * (CODE_ALPHA[method] - DEFAULT_ALPHA[method])
 
 
 def _likeness_to_code(text: str) -> float:
     share = sum(map(text.count, "(){}[]=_;<>")) / max(1, len(text))
     return _clipped((share - _PROSE_MARKS) / (_CODE_MARKS - _PROSE_MARKS))
-
-
-def weight_of_nearest(alpha: float, cosine: float, model: str) -> float:
-    """The weight of a semantic leg whose nearest chunk has that cosine: where nothing is near, its order says
-    less than that of the words.
-    """
-    near = of_model(NEAR, model)
-    return alpha if near is None else alpha * _clipped(cosine / near)
-
-
-def of_model(values: Mapping[str, Value], model: str) -> "Value | None":
-    """What is known of a model by its name, whatever the maker's prefix or our suffix."""
-    low = model.lower()
-    return next((value for name, value in values.items() if name.lower() in low), None)
 
 
 def weight_of_part(alpha: float, coverage: float) -> float:

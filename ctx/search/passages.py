@@ -451,6 +451,8 @@ def explanation_of(number: int, score: float, stage: Stage, choices: list[Choice
                 break
     if stage.keyword.documents and stage.semantic.documents:
         explanation["semantic_weight"] = round(stage.alpha, 3)
+    if request.mode != "semantic":
+        explanation["wanted"] = request.question.wanted
     ruling = stage.rulings.get(number)
     if ruling is not None:
         changes = {"path": round(ruling.path, 3), "definition": ruling.definition}

@@ -4,7 +4,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice
 from threading import Lock
 from typing import NamedTuple, Protocol
 
@@ -12,8 +12,8 @@ from ctx.config.settings import Retrieval
 from ctx.connectors.patterns import Rules, parse_globs
 from ctx.embed.base import Embedder
 from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
-from ctx.models import COMMITS, JSON, MODES, Filters, Hit, SearchResult
-from ctx.search import boosts, fusion
+from ctx.models import COMMITS, JSON, MODES, Copy, Filters, Hit, SearchResult
+from ctx.search import boosts, fusion, intent
 from ctx.search.passages import (
     NO_LEG,
     Choice,
@@ -51,8 +51,6 @@ MAX_CANDIDATES = 10_000  # hits asked of a leg at most, however few documents th
 DEEPER = 4  # times as many hits are asked for when a page lies beyond the ranking so far
 EVERYTHING = Filters()
 
-# Share of a leg's hits that may be surplus ones of documents with many hits; above it more are fetched.
-_CROWDED = 0.25
 _KIND_SAMPLE = 10  # documents that decide whether a query is about prose or code
 _DEFINED = 50  # passages that define a name, at most
 _PENDING_KEPT_S = 2.0  # how long a count of chunks without an embedding is used
@@ -61,9 +59,8 @@ _FILTERS_KEPT = 16  # resolved paths and types, each valid until the next write
 _NO_WORD = "the query has neither letters nor digits, so no word was looked for"
 # Words before a definition that ordinary text does not use.
 _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
-# Neighbouring words of a question may make a name; not in a longer question.
-_MAX_COMPOUNDED = 12
 _ASKED_NAMES = 32  # names of a query that are asked for one by one: pasted code may have thousands
+_SAME_CHARS = 60  # two documents that share a shorter passage may say different things
 _MIN_HASH_CHARS = 7  # as git abbreviates
 _MAX_HASHES = 8  # of a query that are looked for among the commits: a pasted log is full of such
 _NAMED = 3  # unknown words that a note names
@@ -71,6 +68,10 @@ _MIN_BEGINNING_CHARS = 4  # of a word that no text has, to look for words that b
 _HEX = frozenset("0123456789abcdef")
 _MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
 _MAX_TYPOS = 8  # of a query whose neighbours are looked for
+
+
+_Answer = tuple[int, float, Stage, list[Choice]]
+"""A document, its score, the ranking it came from, and its chunks, best first."""
 
 
 class SearchReply(NamedTuple):
@@ -87,7 +88,7 @@ class SearchReply(NamedTuple):
 class _Words(NamedTuple):
     """A query with misspelt words corrected, the rarity of its terms (0 if no text has them), and a note on
     the corrections. `names` are names whose definition it may ask for, `modules` their modules;
-    `defined` those that some code defines or, if there are none, defined names that neighbouring words make.
+    `defined` those that some code defines.
     """
 
     query: str
@@ -150,34 +151,28 @@ class Searcher:
         rows = Rows(self._catalog)
         request = self._request(words, mode, filters, prefix, vector, per_document)
         note = words.note or (None if words.weights or mode == "semantic" else _NO_WORD)
-        ranked = self._answers(request, rows, offset + limit)
         try:
-            answers = [answer for _, answer in zip(range(offset + limit), ranked, strict=False)]
+            answers = self._folded(request, rows, offset + limit)
         except EmbedderError as error:
             if mode == "semantic":
                 raise
-            reply = self.search(
-                query,
-                "keyword",
-                limit,
-                filters,
-                offset=offset,
-                per_document=per_document,
-                prefix=prefix,
-                explain=explain,
-            )
-            return reply._replace(partial=f"found by keyword alone: {error.message}")
+            partial = f"found by keyword alone: {error.message}"
+            request = self._request(words, "keyword", filters, prefix, None, per_document)
+            answers = self._folded(request, rows, offset + limit)
         share = 0.0
         if answers:
-            _, _, stage, choices = answers[0]
+            _, _, stage, choices = answers[0][0]
             share = share_of_best(request, choices)
             note = note or _wordless(request, stage)
         elif not (offset or filters.closed):
             note = note or _unknown(words)
-        page = [(number, score * share, stage, choices) for number, score, stage, choices in answers[offset:]]
-        results = results_of(request, [(score, choices) for _, score, _, choices in page], rows)
-        explained = [explanation_of(*answer, request) for answer in page] if explain else None
-        return SearchReply(results, explained, partial, note)
+        page = answers[offset:]
+        results = [result._replace(score=result.score * share) for _, result in page]
+        explained = [
+            explanation_of(number, score * share, stage, choices, request)
+            for (number, score, stage, choices), _ in page
+        ]
+        return SearchReply(results, explained if explain else None, partial, note)
 
     def resolved(self, filters: Filters, paths: Sequence[str] = (), types: Sequence[str] = ()) -> Filters:
         """The filters narrowed to documents whose path matches one of the globs and whose type is in `types`.
@@ -223,24 +218,21 @@ class Searcher:
         vector: QueryVector | None,
         per_document: int,
     ) -> Request:
-        query, weights, names = words.query, words.weights, words.names or words.defined
-        if words.names:
-            defining = _defining(query, words.subject)
-        else:
-            defining = boosts.DEFINITION_COMPOUND * _share(names, weights)
+        query, weights = words.query, words.weights
         definitions: dict[int, Hit] = {}
         if words.defined and mode != "semantic":
             hits = self._index.definitions(words.defined, filters, _DEFINED)
             definitions = {hit.document_no: hit for hit in reversed(hits)}
         question = boosts.Question(
             weights,
-            names,
+            words.names,
             words.modules,
-            defining,
+            _defining(query, words.subject),
             definitions,
             analyze.has_version(query),
             boosts.files_named(query),
             _naming(query),
+            intent.wanted(query),
         )
         return Request(
             query,
@@ -299,16 +291,14 @@ class Searcher:
         terms, subject = analyze.query_terms(query), _subject(query)
         members = analyze.members(subject)
         names, modules = _names(subject, members), [module for module, _ in members]
-        rarity, defined = self._index.vocabulary(terms, names[:_ASKED_NAMES] or _compounds(query))
+        rarity, defined = self._index.vocabulary(terms, names[:_ASKED_NAMES])
         defined += names[_ASKED_NAMES:]
         weights = {term: rarity.get(term, 0.0) for term in terms}
         return _Words(query, subject, weights, names, modules, defined, note)
 
     # -- the ranking -----------------------------------------------------------------------------------------
 
-    def _answers(
-        self, request: Request, rows: Rows, count: int
-    ) -> Iterator[tuple[int, float, Stage, list[Choice]]]:
+    def _answers(self, request: Request, rows: Rows, count: int) -> Iterator[_Answer]:
         """(document, score, the ranking it came from, its chunks best first), best first, without end but for
         the last result.
         """
@@ -328,6 +318,24 @@ class Searcher:
             met.update([number for number, _ in entries])
             ceiling = min(entries[-1][1], ceiling) if entries else ceiling
 
+    def _folded(self, request: Request, rows: Rows, count: int) -> list[tuple[_Answer, SearchResult]]:
+        """The first `count` answers with their results; one whose passage came before joins that result."""
+        ranked = self._answers(request, rows, count)
+        kept: list[tuple[_Answer, SearchResult]] = []
+        places: dict[str, int] = {}
+        while len(kept) < count and (batch := list(islice(ranked, count - len(kept)))):
+            results = results_of(request, [(score, choices) for _, score, _, choices in batch], rows)
+            for answer, result in zip(batch, results, strict=True):
+                said = _said(result)
+                place = places.setdefault(said, len(kept)) if len(said) >= _SAME_CHARS else len(kept)
+                if place == len(kept):
+                    kept.append((answer, result))
+                    continue
+                first, same = kept[place]
+                copy = Copy(result.id, result.source, result.source_id)
+                kept[place] = (first, same._replace(also_in=(*same.also_in, copy)))
+        return kept
+
     def _stages(self, request: Request, rows: Rows) -> Iterator[Stage]:
         """The ranking to a fixed depth, then to greater depths, which do not change what came before."""
         deeper = 1
@@ -345,28 +353,17 @@ class Searcher:
     def _legs(self, request: Request, words: int, nearest: int) -> tuple[Leg, Leg]:
         """The legs of the request's mode to these depths; empty if the mode has no such leg."""
         query, filters, prefix, vector = request.query, request.filters, request.prefix, request.vector
+        counted = self._settings.max_chunks_per_doc
         if vector is None:
             hits = self._index.keyword(query, filters, words, prefix=prefix)
-            return self._keyword_leg(request, hits, words), NO_LEG
+            return _leg(hits, words, counted), NO_LEG
         if request.mode == "semantic":
             hits = self._index.semantic(vector.values(), filters, nearest, model=vector.model)
-            return NO_LEG, _semantic_leg(hits, nearest)
+            return NO_LEG, _leg(hits, nearest)
         hits, neighbours = self._index.both(
             query, vector.values, filters, (words, nearest), prefix=prefix, model=vector.model
         )
-        return self._keyword_leg(request, hits, words), _semantic_leg(neighbours, nearest)
-
-    def _keyword_leg(self, request: Request, hits: list[Hit], k: int) -> Leg:
-        """The keyword leg with k passages that count: a few long documents do not crowd out the others."""
-        counted = self._settings.max_chunks_per_doc
-        groups = fusion.by_document(hits)
-        exhausted = len(hits) < k or k == MAX_CANDIDATES
-        if not exhausted and fusion.surplus(groups, counted) > k * _CROWDED:
-            deeper = min(MAX_CANDIDATES, k * DEEPER)
-            hits = self._index.keyword(request.query, request.filters, deeper, prefix=request.prefix)
-            groups = fusion.by_document(fusion.first_counted(hits, counted, k))
-        documents = fusion.per_document(groups, counted, fusion.FURTHER_PASSAGES)
-        return Leg(groups, documents, exhausted)
+        return _leg(hits, words, counted), _leg(neighbours, nearest)
 
     def _stage(self, request: Request, keyword: Leg, semantic: Leg, rows: Rows) -> Stage:
         if request.mode == "semantic":
@@ -403,15 +400,10 @@ class Searcher:
             return self._settings.hybrid_alpha
         sample = [hit.chunk_no for hit in semantic.documents[:_KIND_SAMPLE]]
         rows.read(sample)
-        chunks = [
-            (row.text, row.ordinal if filetypes.is_code(row.media_type) else 0)
-            for number in sample
-            if (row := rows.get(number))
-        ]
-        alpha = fusion.semantic_weight(_subject(request.query), chunks, self._settings.fusion)
-        if request.vector is None or not semantic.documents:
-            return alpha
-        return fusion.weight_of_nearest(alpha, semantic.documents[0].score, request.vector.model)
+        texts = [row.text for number in sample if (row := rows.get(number))]
+        return fusion.semantic_weight(
+            _subject(request.query), texts, self._settings.fusion, request.question.wanted
+        )
 
     def _unread(self, request: Request, keyword: Leg, semantic: Leg) -> frozenset[int]:
         """The documents of the keyword leg whose passage has no embedding yet."""
@@ -439,6 +431,13 @@ class Searcher:
         return f"not embedded yet, and so not found by meaning: {counted(pending, 'chunk')}"
 
 
+def _said(result: SearchResult) -> str:
+    """The part of a snippet from the first to the last word of the query; the whole if that is short."""
+    marks = result.highlights
+    said = " ".join(result.snippet[marks[0][0] : marks[-1][1]].split()) if marks else ""
+    return said if len(said) >= _SAME_CHARS else " ".join(result.snippet.split())
+
+
 def _wordless(request: Request, stage: Stage) -> str | None:
     """A note if no words match: even nonsense has something nearest in meaning."""
     if request.mode != "hybrid" or stage.keyword.documents:
@@ -460,9 +459,10 @@ def unknown_source(name: str, known: Sequence[str]) -> str:
     return f"no source is called '{name[:80]}' (known: {', '.join(known) or 'none'})"
 
 
-def _semantic_leg(hits: list[Hit], k: int) -> Leg:
+def _leg(hits: list[Hit], k: int, counted: int = 1) -> Leg:
     groups = fusion.by_document(hits)
-    return Leg(groups, fusion.per_document(groups), len(hits) < k or k == MAX_CANDIDATES)
+    documents = fusion.per_document(groups, counted, fusion.FURTHER_PASSAGES)
+    return Leg(groups, documents, len(hits) < k or k == MAX_CANDIDATES)
 
 
 # -- the query -----------------------------------------------------------------------------------------------
@@ -515,19 +515,6 @@ def _defining(query: str, subject: str) -> float:
 def _naming(query: str) -> float:
     """The score boost for a file that the query names; larger if that is the whole query."""
     return boosts.NAMED_WITHIN if " " in query.strip() else boosts.NAMED
-
-
-def _compounds(query: str) -> list[str]:
-    """The names that neighbouring words of a query make with an underscore."""
-    words = [word for word in analyze.plain_words(query) if word.isalpha() and word not in analyze.STOP_WORDS]
-    return list(map("_".join, pairwise(words))) if len(words) <= _MAX_COMPOUNDED else []
-
-
-def _share(names: Sequence[str], weights: Mapping[str, float]) -> float:
-    """The largest share of the query's weight that the words of one name have, in [0, 1]."""
-    total = sum(weights.values()) or 1.0
-    shares = [sum([weights.get(term, 0.0) for term in analyze.words(name)]) / total for name in names]
-    return min(1.0, max(shares, default=0.0))
 
 
 def _unquoted_words(query: str) -> Iterator[tuple[str, str]]:

@@ -26,7 +26,6 @@ MAX_TERMS = 32  # of a query, the rarest: a pasted page would otherwise read eve
 ALL_WORDS_TERMS = 8  # up to here a query's author may expect all words to be there
 ALL_WORDS_BONUS = 1.2  # what the score of a passage with all words in its text is multiplied by
 HEAD_BOOST = 0.2  # of a word found in title, heading or path, beside the text
-PHRASE_BOOST = 1.0  # of words found side by side, as quotes or an identifier in the query have them
 PREFIX_WORDS = 32  # that an unfinished word may be the beginning of, the most frequent
 PREFIX_BOOST = 3.0  # what such a word adds, whichever it is: a rare one is not likelier than a common one
 # So many passages beyond the last one are read: of equal scores the lowest chunk numbers are kept, so the
@@ -334,9 +333,9 @@ class KeywordIndex:
     ) -> Iterator[tuple[Any, float]]:
         """What is asked of tantivy, and the factor on its scores. A passage keeps the best of what it gets.
 
-        The first asks for any of the words. The others are narrow and so cost less: all words, and the words
-        side by side. That all words are in the text is asked alone, for an intersection of what text and head
-        have reads nearly as much as the first.
+        The first asks for any of the words. The others are narrow and so cost less: all words, and
+        quoted words side by side. That all words are in the text is asked alone, for an intersection of what
+        text and head have reads nearly as much as the first.
         """
         boosted, both = tantivy.Query.boost_query, tantivy.Query.boolean_query
         texts = {term: self._term("text", term) for term in counts}
@@ -355,12 +354,11 @@ class KeywordIndex:
             every_word = [(_MUST, part) for part in texts.values()]
             every_word += [(_SHOULD, part) for part in heads.values()]
             yield both(every_word), ALL_WORDS_BONUS
-        phrases = analyze.query_phrases(query)[:MAX_PHRASES]
+        phrases = analyze.quoted_phrases(query)[:MAX_PHRASES]
         if phrases:
+            fields = ("text", "head")
             side_by_side = [
-                (_SHOULD, boosted(self._side_by_side(field, phrase), PHRASE_BOOST))
-                for phrase in phrases
-                for field in ("text", "head")
+                (_SHOULD, self._side_by_side(field, phrase)) for phrase in phrases for field in fields
             ]
             yield both([(_MUST, both(side_by_side)), *any_word]), ALL_WORDS_BONUS
 

@@ -45,9 +45,6 @@ _SNAKE = re.compile(r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+")
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」')
 # `don't` and the `'s` of `it's`; what follows must end a word for every reading of Unicode.
 _CRUMB = re.compile(r"(?:\b[A-Za-z]+n['’]t|(?<=[A-Za-z])['’](?:s|re|ve|ll|d|m))(?![A-Za-z0-9]|[^\x00-\x7f])")
-_JOINED = re.compile(r"(?<![^\W_])[^\W_]++(?:[_.:/\\@#]++[^\W_]++)+")  # foo_bar, os.path, std::vec, a/b
-_OPTION = re.compile(r"(?<!\S)--[A-Za-z0-9]+(?:-[A-Za-z0-9]+)+")  # --no-verify
-_JOINTS = frozenset("_.:/\\@#")
 _VERSION = re.compile(r"(?<![\w.])v?(\d+(?:\.\d+)+)(?![\w.]*\w)")
 _OPENING_QUOTES = '"“„«「'
 _PUNCTUATION = "()[]{}<>,;:.!?\"'`"  # around a name in a sentence
@@ -286,19 +283,6 @@ def _counted(text: str) -> Mapping[str, int]:
     if text.count("\n") >= LOG_LINES - 1 and sum(counts.values()) > LOG_REPEATS * len(counts):
         return dict.fromkeys(counts, 1)
     return counts
-
-
-def query_phrases(text: str) -> list[list[str]]:
-    """Words that a query wants side by side: those in quotes, and the parts of compounds (`foo_bar`,
-    `os.path`, `fooBar`, `--no-verify`).
-    """
-    text = composed(text[:MAX_QUERY_CHARS])
-    pieces = _quoted(text)
-    if not _JOINTS.isdisjoint(text):
-        pieces += _JOINED.findall(text)
-    pieces += [" ".join(_parts(word)) for word in _humped(text, _kinds(text))] if _compound(text) else []
-    pieces += _OPTION.findall(text) if "--" in text else []
-    return _several(pieces)
 
 
 def quoted_phrases(text: str) -> list[list[str]]:

@@ -1,5 +1,5 @@
-"""The kind of a file by its name and media type: prose, code or data; a test, an example, a list of exports,
-a change log (docs/ranking.md has the reasons).
+"""The kind of a file by its name and media type: prose, code or data; a test, an example, a change log,
+a generated file (docs/ranking.md has the reasons).
 """
 
 import re
@@ -32,8 +32,8 @@ DATA = frozenset(
 )  # fmt: skip
 FAMILIES = ("prose", "code")  # also accepted by `type` of a search, besides media types
 
-TEST, EXAMPLE, EXPORTS, CHANGES = "test", "example", "exports", "change log"
-SECONDARY = frozenset({TEST, EXAMPLE, CHANGES})  # embedded last
+TEST, EXAMPLE, CHANGES, GENERATED = "test", "example", "change log", "generated"
+SECONDARY = frozenset({TEST, EXAMPLE, CHANGES, GENERATED})  # embedded last
 
 _TEST_FOLDERS = frozenset({"test", "tests", "spec", "specs", "__tests__", "e2e", "testdata", "fixtures"})
 _TEST_BEGINNINGS = ("test_", "test-", "tests_", "spec_")
@@ -46,7 +46,15 @@ _EXAMPLE_FOLDERS = frozenset(
         "third_party",
     }
 )  # fmt: skip
-_EXPORT_STEMS = frozenset({"__init__", "package-info", "index", "mod"})
+FOLDER_STEMS = frozenset({"__init__", "package-info", "index", "mod"})  # files called after their folder
+_GENERATED_FOLDERS = frozenset({"generated", "__generated__"})
+_COMPLETION_FOLDERS = frozenset({"completion", "completions"})
+_SHELLS = frozenset({"", "bash", "zsh", "fish", "sh", "elv", "elvish", "nu", "ps1", "powershell"})
+_GENERATED_NAME = re.compile(  # man pages in roff, and what common generators write
+    r".*[a-z]\.[1-9]|.*\.(?:roff|man)|.*_pb2(?:_grpc)?\.pyi?|zz_generated.*"
+    r"|.*[._](?:pb|min|generated|gen|g|designer)\.[a-z]{1,4}",
+    re.DOTALL,
+)
 _RELEASE_NOTES = frozenset(  # as a file or as a folder of one for each release
     {
         "changelog", "release-notes", "release_notes", "releasenotes", "releases", "relnotes", "whatsnew",
@@ -91,6 +99,11 @@ def _siblings(folder: str, suffix: str, media_type: str) -> Siblings:
     folders = folder.split("/")
     prose, code = media_type in PROSE, is_code(media_type)
     role = _role_of_prose(folders) if prose else _role_of_code(folders) if code else None
+    low = set(map(str.lower, folders))
+    if not _GENERATED_FOLDERS.isdisjoint(low) and code:
+        role = GENERATED
+    if not _COMPLETION_FOLDERS.isdisjoint(low) and suffix.lower() in _SHELLS:
+        role = GENERATED
     return Siblings(folders[-1], suffix.lower(), prose, code, role)
 
 
@@ -111,12 +124,16 @@ def in_family(media_type: str, family: str) -> bool:
 
 
 def role(stem: str, siblings: Siblings) -> str | None:
-    """TEST, EXAMPLE or EXPORTS for code, CHANGES for prose; None for any other file."""
+    """GENERATED for any, TEST or EXAMPLE for code, CHANGES for prose; None for any other file."""
+    low = stem.lower()
+    if siblings.role == GENERATED or _GENERATED_NAME.fullmatch(f"{low}.{siblings.suffix}"):
+        return GENERATED
+    if "completion" in low and siblings.suffix in _SHELLS:
+        return GENERATED
     if siblings.prose:
         return CHANGES if siblings.role or _logs_changes(stem, siblings.folder) else None
     if not siblings.code:
         return None
-    low = stem.lower()
     if (
         low.startswith(_TEST_BEGINNINGS)
         or low.endswith(_TEST_ENDINGS)
@@ -124,7 +141,7 @@ def role(stem: str, siblings: Siblings) -> str | None:
         or _TEST_HUMP.search(stem)
     ):
         return TEST
-    return siblings.role or (EXPORTS if low in _EXPORT_STEMS else None)
+    return siblings.role
 
 
 def _role_of_code(folders: Sequence[str]) -> str | None:

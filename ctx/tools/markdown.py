@@ -35,15 +35,16 @@ def search_text(reply: dict[str, JSON], query: str, searcher: Searcher, catalog:
     matcher = searcher.matcher(query)
     parts: list[str] = [reply[name] for name in ("note", "partial", "cut") if reply.get(name)]
     several = len({row["source"] for row in reply["results"]}) > 1
-    files: list[tuple[str, list[_Shown]]] = []
+    files: list[tuple[str, list[_Shown], str]] = []
     for row in reply["results"]:
         stored = catalog.document(row["id"])
         if stored is not None:
             document = stored.document
             place = f"{document.source} {document.source_id}" if several else document.source_id
-            files.append((place, list(_shown(row, document, matcher))))
-    least = FLOOR * max((each.share for _, shown in files for each in shown), default=0.0)
-    for rank, (place, shown) in enumerate(files):
+            copies = ", ".join(copy["source_id"] for copy in row.get("also_in", ()))
+            files.append((place, list(_shown(row, document, matcher)), copies))
+    least = FLOOR * max((each.share for _, shown, _ in files for each in shown), default=0.0)
+    for rank, (place, shown, copies) in enumerate(files):
         kept = [
             line
             for number, each in enumerate(shown)
@@ -51,6 +52,8 @@ def search_text(reply: dict[str, JSON], query: str, searcher: Searcher, catalog:
             if each.share or not rank
             for line in each.text
         ]
+        if kept and copies:
+            kept.append(f"  also in {copies}")
         if kept:
             parts.append("\n".join([place, *kept]))
     if not reply["results"]:

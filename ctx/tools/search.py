@@ -218,7 +218,8 @@ def _search_json(
 ) -> dict[str, JSON]:
     """The reply in the shape of seed 003, plus our additional fields, cut to `max_tokens`."""
     results = [
-        record_json.row(result, omit=() if result.passages else ("passages",)) for result in reply.results
+        record_json.row(result, [name for name in ("passages", "also_in") if not getattr(result, name)])
+        for result in reply.results
     ]
     for row in results:
         for passage in (row, *row.get("passages", ())):

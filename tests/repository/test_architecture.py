@@ -61,7 +61,7 @@ BUDGETS = {
     "lua": 2250,
     "memory": 9650,
     "scripts": 1900,
-    "search": 1740,
+    "search": 1800,
     "server": 3750,
     "store": 3800,
     "text": 500,

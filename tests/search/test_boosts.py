@@ -3,7 +3,7 @@
 import pytest
 from kit import lines_run
 
-from ctx.search import boosts
+from ctx.search import boosts, intent
 from ctx.search.fusion import Leg
 from ctx.text import filetypes
 
@@ -39,11 +39,19 @@ def order(
         ("numpy/testing/utils.py", None),
         ("examples/blog/app.py", filetypes.EXAMPLE),
         ("vendor/lib.go", filetypes.EXAMPLE),
-        ("src/flask/__init__.py", filetypes.EXPORTS),
-        ("src/net/mod.rs", filetypes.EXPORTS),
+        ("src/flask/__init__.py", None),
+        ("contrib/completions/tool.fish", filetypes.GENERATED),
+        ("contrib/bash-completion.sh", filetypes.GENERATED),
+        ("doc/man/tool-backup.1", filetypes.GENERATED),
+        ("api/service.pb.go", filetypes.GENERATED),
+        ("proto/service_pb2.py", filetypes.GENERATED),
+        ("static/app.min.js", filetypes.GENERATED),
+        ("src/completions.rs", None),
+        ("src/completion/engine.kt", None),
+        ("src/gen.py", None),
     ],
 )
-def test_code_is_told_from_its_tests_examples_and_exports(path: str, role: str | None) -> None:
+def test_code_is_told_from_its_tests_and_examples(path: str, role: str | None) -> None:
     assert filetypes.role(*filetypes.file(path, PYTHON)) == role
 
 
@@ -153,3 +161,28 @@ def test_a_path_costs_what_it_is_long_and_not_the_square_of_that(piece: str) -> 
         return lines_run(lambda: order(files, {"x": 1.0, "xxx": 1.0, "y": 1.0}, [(1, 1.0)]))
 
     assert cost(2000) < 6 * cost(500)
+
+
+def test_pages_come_behind_code_where_code_is_wanted() -> None:
+    files = {1: ("README.md", MARKDOWN), 2: ("config.json", JSON), 3: ("src/session.py", PYTHON)}
+    ranked = [(1, 1.0), (2, 0.9), (3, 0.7)]
+    question = boosts.Question({"cookie": 1.0}, wanted=intent.CODE)
+    scored, rulings = ruled(files, ranked, question)
+    assert [number for number, _ in scored] == [3, 1, 2]
+    assert rulings[1] == boosts.Ruling(factor=0.5, role=boosts.PAGE)
+    assert order(files, {"cookie": 1.0}, ranked) == [1, 2, 3]
+
+
+def test_a_page_that_is_named_is_not_held_back_where_code_is_wanted() -> None:
+    files = {1: ("README.md", MARKDOWN), 2: ("src/session.py", PYTHON)}
+    question = boosts.Question({}, files=boosts.files_named("README.md"), wanted=intent.CODE)
+    assert [number for number, _ in ruled(files, [(1, 0.5), (2, 0.7)], question)[0]] == [1, 2]
+
+
+def test_pages_and_code_take_turns_where_it_is_unclear() -> None:
+    code = {number: (f"src/m{number}.py", PYTHON) for number in (1, 2, 3, 6)}
+    files = {**code, 4: ("docs/a.md", MARKDOWN), 5: ("docs/b.md", MARKDOWN), 7: ("docs/c.md", MARKDOWN)}
+    ranked = [(1, 1.0), (2, 0.9), (3, 0.8), (4, 0.7), (5, 0.6), (6, 0.2), (7, 0.1)]
+    scored, _ = ruled(files, ranked, boosts.Question({"cookie": 1.0}, wanted=intent.UNCLEAR))
+    assert [number for number, _ in scored] == [1, 4, 2, 5, 3, 6, 7], "what is far behind keeps its place"
+    assert [score for _, score in scored] == [score for _, score in ranked]

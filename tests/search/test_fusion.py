@@ -73,11 +73,11 @@ CODE = (
 
 @pytest.mark.parametrize("method", sorted(fusion.METHODS))
 def test_meaning_counts_more_where_it_leads_to_code(method: str) -> None:
-    prose = fusion.semantic_weight("how do I fetch a page", [(PROSE, 0)] * 5, method)
-    code = fusion.semantic_weight("how do I fetch a page", [(CODE, 0)] * 5, method)
+    prose = fusion.semantic_weight("how do I fetch a page", [PROSE] * 5, method)
+    code = fusion.semantic_weight("how do I fetch a page", [CODE] * 5, method)
     assert prose == fusion.DEFAULT_ALPHA[method]
     assert code == pytest.approx(fusion.CODE_ALPHA[method])
-    assert prose < fusion.semantic_weight("how do I fetch a page", [(PROSE, 0), (CODE, 0)], method) < code
+    assert prose < fusion.semantic_weight("how do I fetch a page", [PROSE, CODE], method) < code
     assert fusion.semantic_weight("nothing found", [], method) == fusion.DEFAULT_ALPHA[method]
 
 
@@ -95,14 +95,14 @@ def test_meaning_counts_more_where_it_leads_to_code(method: str) -> None:
     ],
 )
 def test_an_identifier_gives_keywords_more_weight(name: str) -> None:
-    assert fusion.semantic_weight(f" {name} ", [(CODE, 0)], "minmax") == fusion.SYMBOL_ALPHA
+    assert fusion.semantic_weight(f" {name} ", [CODE], "minmax") == fusion.SYMBOL_ALPHA
 
 
 @pytest.mark.parametrize(
     "text", ["how to join", "a well known thing", "what is os.path.join for", "日本語の全文検索エンジン"]
 )
 def test_several_words_or_a_run_of_ideographs_are_no_name(text: str) -> None:
-    assert fusion.semantic_weight(text, [(PROSE, 0)], "minmax") == fusion.DEFAULT_ALPHA["minmax"]
+    assert fusion.semantic_weight(text, [PROSE], "minmax") == fusion.DEFAULT_ALPHA["minmax"]
 
 
 def test_a_document_whose_meaning_is_not_known_yet_keeps_its_share_of_the_words() -> None:
@@ -112,10 +112,3 @@ def test_a_document_whose_meaning_is_not_known_yet_keeps_its_share_of_the_words(
     by_words = dict(fusion.fuse("minmax", keyword, [], 0.0))
     assert (fused[1], fused[2]) == (by_words[1], by_words[2]) == (2 * whole[1], 2 * whole[2])
     assert (fused[3], fused[4]) == (whole[3], whole[4])
-
-
-def test_semantic_weight_falls_when_nothing_is_near() -> None:
-    model = "sentence-transformers/all-MiniLM-L6-v2@int8"
-    weights = [fusion.weight_of_nearest(0.5, cosine, model) for cosine in (-0.1, 0.0, 0.3, 0.6, 0.9)]
-    assert weights == [0.0, 0.0, 0.25, 0.5, 0.5]
-    assert fusion.weight_of_nearest(0.5, 0.3, "text-embedding-3-small") == 0.5, "what is near is not known"

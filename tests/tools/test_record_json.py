@@ -1,6 +1,6 @@
 """The JSON of a record."""
 
-from ctx.models import Passage, SearchResult, Symbol
+from ctx.models import Copy, Passage, SearchResult, Symbol
 from ctx.tools import record_json
 from ctx.tools.schema import compile_check
 
@@ -20,6 +20,7 @@ RESULT = SearchResult(
     highlights=((3, 8), (9, 14)),
     symbol=Symbol("Otter", "class", 3, 7),
     passages=(Passage("Further down", highlights=((0, 7),), symbol=SWIM), Passage("And last", symbol=SWIM)),
+    also_in=(Copy("8c1d", "filesystem", "v1/otter.md"),),
 )
 
 
@@ -60,6 +61,7 @@ def test_a_result_is_told_field_by_field() -> None:
                 },
             ],
         ),
+        ("also_in", [{"id": "8c1d", "source": "filesystem", "source_id": "v1/otter.md"}]),
     ]
     fits = compile_check(record_json.schema(SearchResult))
     assert fits(shown) == shown

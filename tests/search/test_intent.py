@@ -1,0 +1,56 @@
+"""What a query wants, told from its text."""
+
+import pytest
+
+from ctx.search import intent
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/srv/app/main.py", line 12, in <module>
+    run()
+ValueError: not enough values to unpack"""
+ISSUE = """The worker stops after a reconnect
+
+When the broker restarts, the worker reconnects once and then takes no more jobs. It should go on.
+No error is logged."""
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "Fix a race between close and the reader thread",
+        "feat(cache): keep entries for an hour",
+        "Removed the unused parameter of read_all",
+        "Cookies are lost after a redirect (#812)",
+        TRACEBACK,
+        "panic: runtime error: index out of range [3] with length 3",
+        ISSUE,
+    ],
+)
+def test_commits_issues_and_stack_traces_want_code(query: str) -> None:
+    assert intent.wanted(query) == intent.CODE
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "how do I keep cookies between two requests",
+        "where is the retry policy documented?",
+        "Configuring a proxy",
+        "Working with several databases at the same time",
+        "rate limits",
+        "getUserName",
+    ],
+)
+def test_questions_headings_and_names_want_pages(query: str) -> None:
+    assert intent.wanted(query) == intent.PAGES
+
+
+def test_few_signals_leave_it_unclear() -> None:
+    assert intent.wanted("cookies of a RequestSession after the redirect") == intent.UNCLEAR
+    assert intent.wanted("the session leaks when a redirect comes late") == intent.UNCLEAR
+
+
+def test_there_are_at_most_ten_signals_and_each_counts() -> None:
+    assert len(intent.POINTS) <= 10
+    assert all(intent.POINTS.values())
+    assert intent.signals(TRACEBACK) <= intent.POINTS.keys()
