@@ -45,6 +45,7 @@ _SNAKE = re.compile(r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+")
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」')
 # `don't` and the `'s` of `it's`; what follows must end a word for every reading of Unicode.
 _CRUMB = re.compile(r"(?:\b[A-Za-z]+n['’]t|(?<=[A-Za-z])['’](?:s|re|ve|ll|d|m))(?![A-Za-z0-9]|[^\x00-\x7f])")
+_OPTION = re.compile(r"(?<!\S)--[A-Za-z0-9]+(?:-[A-Za-z0-9]+)+")  # --no-verify
 _VERSION = re.compile(r"(?<![\w.])v?(\d+(?:\.\d+)+)(?![\w.]*\w)")
 _OPENING_QUOTES = '"“„«「'
 _PUNCTUATION = "()[]{}<>,;:.!?\"'`"  # around a name in a sentence
@@ -286,9 +287,9 @@ def _counted(text: str) -> Mapping[str, int]:
 
 
 def quoted_phrases(text: str) -> list[list[str]]:
-    """Of each piece in quotes, and of each version (`0.30.1`), its words, where it has several."""
+    """The words of each piece in quotes, option (`--no-verify`) and version (`0.30.1`) that has several."""
     text = composed(text[:MAX_QUERY_CHARS])
-    return _several([*_quoted(text), *_VERSION.findall(text)])
+    return _several([*_quoted(text), *_OPTION.findall(text), *_VERSION.findall(text)])
 
 
 def _several(pieces: Sequence[str]) -> list[list[str]]:
