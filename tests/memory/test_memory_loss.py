@@ -20,6 +20,8 @@ from ctx.memory import copies, salvage
 from ctx.memory.copies import copy_if_changed
 from ctx.memory.ledger import Ledger
 from ctx.server.health import health
+from ctx.server.keys import match
+from ctx.server.services import key_ring
 
 WRITE_AND_DIE = """
 import os, signal, sys
@@ -99,16 +101,19 @@ def test_a_file_that_is_gone_empty_or_cut_is_a_loss(config: Path, damage: str) -
     assert "failed" not in doctor(config)[1]
 
 
+def damage_journal(memory: Path) -> None:
+    with closing(sqlite3.connect(memory)) as connection:
+        select = "SELECT rootpage FROM sqlite_master WHERE name = 'memory_journal'"
+        root = connection.execute(select).fetchone()[0]
+    overwrite(memory, [root])
+
+
 def test_the_newest_sound_copy_comes_back_with_what_was_stored_since(config: Path) -> None:
     remember(config, *TEXTS)
     memory = str(memory_of(config))
     assert copies.copies(memory) == [f"{memory}.1"]
     remember(config, "The badger came later.")
-    with closing(sqlite3.connect(memory)) as connection:
-        root = connection.execute(
-            "SELECT rootpage FROM sqlite_master WHERE name = 'memory_journal'"
-        ).fetchone()[0]
-    overwrite(Path(memory), [root])
+    damage_journal(Path(memory))
     assert doctor(config)[0] == 1
     _, said = doctor(config, "--fix")
     assert "5 memories from the copy" in said, said
@@ -237,3 +242,14 @@ def test_a_restored_backup_is_no_loss(config: Path) -> None:
     assert recalled(config) == TEXTS
     assert "failed" not in doctor(config)[1]
     assert load_config(str(config), os.environ).memory.path is None
+
+
+def test_the_keys_in_a_damaged_file_are_restored_with_the_memories(config: Path) -> None:
+    remember(config, *TEXTS)  # of which a copy is made, without the keys
+    with closing(key_ring(load_config(str(config), os.environ))) as ring:
+        key, _ = ring.create("laptop")
+    damage_journal(memory_of(config))
+    assert doctor(config)[0] == 1
+    doctor(config, "--fix")
+    with closing(key_ring(load_config(str(config), os.environ))) as ring:
+        assert match(key, ring.candidates()) is not None
