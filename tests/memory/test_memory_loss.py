@@ -19,6 +19,7 @@ from ctx.errors import StoreError
 from ctx.memory import copies, salvage
 from ctx.memory.copies import copy_if_changed
 from ctx.memory.ledger import Ledger
+from ctx.models import Caller
 from ctx.server.health import health
 from ctx.server.keys import match
 from ctx.server.services import key_ring
@@ -253,3 +254,28 @@ def test_the_keys_in_a_damaged_file_are_restored_with_the_memories(config: Path)
     doctor(config, "--fix")
     with closing(key_ring(load_config(str(config), os.environ))) as ring:
         assert match(key, ring.candidates()) is not None
+
+
+READERS = (
+    ("hindsight", "recall", {"query": "heron"}),
+    ("hindsight", "list_memories", {}),
+    ("hindsight", "reflect", {"query": "heron"}),
+    ("hindsight", "hindsight_search", {"bank_id": "default", "query": "heron"}),
+    ("claude-recall", "mcp__claude-recall__search", {"query": "heron"}),
+    ("claude-recall", "mcp__claude-recall__retrieve_memory", {}),
+    ("sekha", "memory_search", {"query": "heron"}),
+)
+
+
+def test_every_dialect_says_that_memories_are_missing(config: Path) -> None:
+    config.write_text(config.read_text().replace('["hindsight"]', '["hindsight", "claude-recall", "sekha"]'))
+    remember(config, *TEXTS)
+    memory_of(config).unlink()
+    for copy in copies.copies(str(memory_of(config))):
+        os.unlink(copy)
+    with workspace(config) as space:
+        space.memory.bank("default").put("The heron is back.")
+        assert {pack.name for pack in space.packs} == {pack for pack, _, _ in READERS}
+        for _, tool, arguments in READERS:
+            reply = space.toolbox.call(tool, arguments, Caller("rest"))
+            assert (reply.get("data") or reply)["missing"] == len(TEXTS), tool

@@ -23,14 +23,17 @@ from ctx.memory.dialects.base import (
     RouteSpec,
     Supersedes,
     Table,
+    Undo,
     choice,
     filled,
     iso,
+    loss,
     number,
     pick,
     present,
     required_text,
     rule,
+    supersede,
     table,
     text,
 )
@@ -77,7 +80,6 @@ GUIDE = (
     "These are the user's own decisions, kept as notes. Where one bears on what you do, follow it and say "
     "so: (applied from memory: <rule>)."
 )
-Undo = Annotated[str | None, required_text("The op_id of an earlier call: brings back what it removed")]
 Project = Annotated[
     str | None,
     text("The project; absent: the folder in which this connection was started", minLength=1, maxLength=500),
@@ -136,6 +138,7 @@ def written(call: Call, stored: JSON, **reply: JSON) -> JSON:
             superseded=named(call, stored["superseded"]),
             similar=named(call, stored["similar"]),
             hint=call.pack.hint() if stored["similar"] else None,
+            op_id=stored["op_id"] if stored["superseded"] else None,
         ),
     }
 
@@ -153,10 +156,14 @@ def store_memory(
 
 
 @CLAUDE_RECALL.tool(ADDS, profiles=("classic", "present"))
-def supersede_memory(call: Call, old_ids: OldIds, new_id: NewId) -> JSON:
-    """Replace memories that are no longer true by another stored memory; they are kept"""
-    reply = call.bank.supersede(ids=old_ids, by=new_id)
-    return {"success": True, "superseded": named(call, reply["superseded"])}
+def supersede_memory(call: Call, old_ids: OldIds = None, new_id: NewId = None, undo: Undo = None) -> JSON:
+    """Replace memories that are no longer true by another stored memory. They are kept; `undo` with the op_id
+    of the reply brings them back
+    """
+    if undo:
+        return {"success": True, "restored": call.bank.undo(op_id=undo)["count"]}
+    reply = supersede(call, old_ids, new_id)
+    return {"success": True, "superseded": named(call, reply["superseded"]), "op_id": reply["op_id"]}
 
 
 # -- the classic profile -------------------------------------------------------------------------------------
@@ -187,7 +194,7 @@ def search(
         )
 
     reply = matches(threshold, int(limit))
-    answer = {"results": _results(call, reply), "total": reply["total"], "query": query}
+    answer = {"results": _results(call, reply), "total": reply["total"], "query": query, **loss(call)}
     nearest = [] if answer["results"] else _results(call, matches(LEAST_SCORE, NEAREST))
     return {**answer, **filled(belowThreshold=nearest)}
 
@@ -219,7 +226,7 @@ def retrieve_memory(
     else:
         rows = call.bank.list(filter={"kind": "fact"}, order="-created", limit=int(limit))["items"]
     memories = [{**shown(record), "sessionId": record["session"]} for record in rows]
-    return {"memories": memories, "total": len(memories)}
+    return {"memories": memories, "total": len(memories), **loss(call)}
 
 
 @CLAUDE_RECALL.tool(profiles=OLDER)
@@ -328,6 +335,7 @@ def load_rules(call: Call, projectId: Project = None) -> JSON:
         "counts": counts,
         "summary": f"{total} {'rule' if total == 1 else 'rules'} loaded",
         "projectId": project,
+        **loss(call),
     }
 
 
@@ -360,10 +368,18 @@ def search_memory(
     limit: Annotated[float, number("Maximum results", minimum=1, maximum=25)] = 10,
     type: Annotated[str | None, text(f"Only memories of this type: {', '.join(TYPES)}")] = None,
     projectId: Project = None,
+    include_superseded: IncludeSuperseded = False,
 ) -> JSON:
     """Search memories before making decisions. Returns what matches, with the ids that delete_memory takes"""
     filter = within(projectId or call.project, type)
-    matches = call.bank.search(query=query, limit=int(limit), filter=filter, window="auto", touch=True)
+    matches = call.bank.search(
+        query=query,
+        limit=int(limit),
+        filter=filter,
+        window="auto",
+        include_superseded=include_superseded,
+        touch=True,
+    )
     memories = [
         {
             "id": name_of(hit["record"]),
@@ -381,6 +397,7 @@ def search_memory(
         "totalMatches": matches["total"],
         "query": query,
         "memories": memories,
+        **loss(call),
     }
 
 

@@ -21,11 +21,13 @@ from ctx.memory.dialects.base import (
     choice,
     filled,
     iso,
+    loss,
     number,
     pick,
     present,
     required_text,
     rule,
+    supersede,
     table,
     text,
     texts,
@@ -91,6 +93,7 @@ RESULT = {
 RECALLED = {
     "results": rule("array", items=table("", RESULT, ("id", "text", "type", "context", "event_date"))),
     "confidence": number("How likely any result answers, 0 to 1"),
+    "missing": number("How many memories the store has lost"),
 }
 
 
@@ -252,7 +255,11 @@ def recall(
         touch=True,
     )
     results = [result(hit, hit["record"]["aliases"]["hindsight"]) for hit in matches["results"]]
-    return {"results": results, **({"confidence": matches["confidence"]} if results else {})}
+    return {
+        "results": results,
+        **({"confidence": matches["confidence"]} if results else {}),
+        **loss(call),
+    }
 
 
 @HINDSIGHT.tool(title="Reflect")
@@ -267,7 +274,7 @@ def reflect(
 ) -> JSON:
     """Answer a question from many stored memories, with citations"""
     answer = call.bank.synthesize(query=query, context=context, filter=facts(), as_of=as_of, budget=budget)
-    return {**answer, "based_on": named(answer["based_on"], fact_id)}
+    return {**answer, "based_on": named(answer["based_on"], fact_id), **loss(call)}
 
 
 # -- more tools for one bank ---------------------------------------------------------------------------------
@@ -295,7 +302,7 @@ def list_memories(
         {**shown(record, record["aliases"]["hindsight"]), **pick(record, *fields)} for record in page["items"]
     ]
     total = call.bank.count(filter=filter, **options)
-    return {"memories": memories, "total": total, "cursor": page["cursor"]}
+    return {"memories": memories, "total": total, "cursor": page["cursor"], **loss(call)}
 
 
 @HINDSIGHT.tool(profiles=MORE)
@@ -347,7 +354,7 @@ def supersede_memory(call: Call, old_ids: OldIds, new_id: NewId) -> JSON:
     """Replace memories that are no longer true by another stored memory. They are kept and found with
     include_superseded; undo_memory brings them back
     """
-    reply = call.bank.supersede(ids=old_ids, by=new_id)
+    reply = supersede(call, old_ids, new_id)
     return {"success": True, "superseded": named(reply["superseded"], fact_id), "op_id": reply["op_id"]}
 
 
@@ -454,5 +461,6 @@ def hindsight_search(
         "results": [
             {**result(hit, record["id"], same_id), "document_id": record["document_id"]}
             for hit, record in hits
-        ]
+        ],
+        **loss(call),
     }

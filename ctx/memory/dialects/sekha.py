@@ -16,13 +16,16 @@ from ctx.memory.dialects.base import (
     IncludeSuperseded,
     RouteSpec,
     Table,
+    Undo,
     choice,
     filled,
+    loss,
     number,
     pick,
     present,
     required_text,
     rule,
+    supersede,
     table,
     text,
     texts,
@@ -163,7 +166,8 @@ def related(stored: JSON) -> dict[str, JSON]:
         pick(entry, "label", "said", "score", conversation_id="id", content="text")
         for entry in stored["similar"]
     ]
-    return filled(superseded=replaced(stored["superseded"]), similar=similar)
+    op_id = stored["op_id"] if stored["superseded"] else None
+    return filled(superseded=replaced(stored["superseded"]), similar=similar, op_id=op_id)
 
 
 def replaced(conversations: Sequence[JSON]) -> list[JSON]:
@@ -278,19 +282,26 @@ def memory_search(
         touch=True,
     )
     results = [result(hit) for hit in matches["results"]]
-    return succeeded({"query": query, "total_results": matches["total"], "limit": limit, "results": results})
+    counts = {"total_results": matches["total"], "limit": limit}
+    return succeeded({"query": query, **counts, "results": results, **loss(call)})
 
 
 @SEKHA.tool(ADDS, profiles=("default",))
 def memory_supersede(
     call: Call,
     old_ids: Annotated[
-        list[str], rule("array", "The conversations that are replaced", items=UUID, minItems=1)
-    ],
-    new_id: Id,
+        list[str] | None, rule("array", "The conversations that are replaced", items=UUID, minItems=1)
+    ] = None,
+    new_id: Annotated[str | None, UUID] = None,
+    undo: Undo = None,
 ) -> JSON:
-    """Replace conversations that are no longer true by another stored conversation; they are kept"""
-    return succeeded({"superseded": replaced(call.bank.supersede(ids=old_ids, by=new_id)["superseded"])})
+    """Replace conversations that are no longer true by another stored conversation. They are kept; `undo`
+    with the op_id of the reply brings them back
+    """
+    if undo:
+        return succeeded({"restored": call.bank.undo(op_id=undo)["count"]})
+    reply = supersede(call, old_ids, new_id)
+    return succeeded({"superseded": replaced(reply["superseded"]), "op_id": reply["op_id"]})
 
 
 @SEKHA.tool(ADDS)

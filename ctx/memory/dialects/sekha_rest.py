@@ -9,11 +9,13 @@ from ctx.errors import BadRequest
 from ctx.memory.dialects.base import (
     Call,
     Flag,
+    IncludeSuperseded,
     Metadata,
     Text,
     Texts,
     choice,
     filled,
+    loss,
     pick,
     present,
     records,
@@ -110,7 +112,7 @@ def list_conversations(
         for record in records(call, filter, (page - 1) * page_size, page_size, order="-updated")
     ]
     total = call.bank.count(filter=filter)
-    return {"results": results, "total": total, "page": page, "page_size": page_size}
+    return {"results": results, "total": total, "page": page, "page_size": page_size, **loss(call)}
 
 
 @SEKHA.route("GET", f"{CONVERSATIONS}/count")
@@ -158,6 +160,7 @@ def query_messages(
     query: Query,
     kind: Annotated[str | None, choice("fts", description="By words alone")] = None,
     filters: Filters = None,
+    include_superseded: IncludeSuperseded = False,
     limit: Limit = 10,
     offset: Offset = 0,
 ) -> JSON:
@@ -168,6 +171,7 @@ def query_messages(
         mode="keyword" if kind else None,
         filter=messages_filter(filters),
         window="auto",
+        include_superseded=include_superseded,
         touch=True,
     )
     results = [result(hit) for hit in matches["results"]]
@@ -177,6 +181,7 @@ def query_messages(
         "total": matches["total"],
         "page": offset // limit + 1,
         "page_size": limit,
+        **loss(call),
     }
 
 
@@ -212,6 +217,7 @@ def assemble_context(
         "token_count": tokens,
         "conversation_ids": list(labels),
         "labels": list(labels.values()),
+        **loss(call),
     }
 
 
