@@ -9,44 +9,19 @@ import re
 from ctx.memory.language import language
 from ctx.text.analyze import composed
 
-MONTHS = (
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-)
-GERMAN_MONTHS = (
-    "januar", "februar", "märz", "april", "mai", "juni", "juli", "august", "september", "oktober", "november",
-    "dezember",
-)  # fmt: skip
-WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_MONTHS = "january february march april may june july august september october november december"
+_GERMAN_MONTHS = "januar februar märz april mai juni juli august september oktober november dezember"
+_WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday"
+_NUMBERS = "one two three four five six seven eight nine ten eleven twelve"
+MONTHS, GERMAN_MONTHS, WEEKDAYS = (tuple(names.split()) for names in (_MONTHS, _GERMAN_MONTHS, _WEEKDAYS))
 NUMBERS = {
+    **{name: count for count, name in enumerate(_NUMBERS.split(), 1)},
     "a": 1,
     "an": 1,
-    "one": 1,
-    "two": 2,
     "couple of": 2,
     "a couple of": 2,
-    "three": 3,
     "few": 3,
     "a few": 3,
-    "four": 4,
-    "five": 5,
-    "six": 6,
-    "seven": 7,
-    "eight": 8,
-    "nine": 9,
-    "ten": 10,
-    "eleven": 11,
-    "twelve": 12,
 }
 NUMBER = r"(?P<count>\d{1,4}|" + "|".join(sorted(NUMBERS, key=len, reverse=True)) + ")"
 
@@ -85,7 +60,7 @@ _ENGLISH_OF = {
     "nächsten": "next", "nächste": "next", "nächstes": "next", "kommenden": "next", "kommende": "next",
     "kommendes": "next", "anfang": "early", "mitte": "mid", "ende": "late",
     "woche": "week", "wochen": "weeks", "monat": "month", "monaten": "months", "jahr": "year",
-    "jahren": "years", "jahres": "year", "stunden": "hours",
+    "jahren": "years", "jahres": "year", "stunden": "hours", "tagen": "days", "einem tag": "one day",
     "im": "in", "seit": "since", "zwischen": "between", "und": "and", "frühling": "spring",
     "frühjahr": "spring", "sommer": "summer", "herbst": "autumn",
     "letzten tagen": "last few days", "letzten wochen": "last few weeks",

@@ -102,43 +102,23 @@ def _line(record: JSON, category: str) -> str:
     return f"- ({day}, {record[category] or 'general'}) {text}"
 
 
-_READS: dict[str, Callable[..., JSON]] = {
-    "get": MemoryBank.get,
-    "get_many": MemoryBank.get_many,
-    "children": MemoryBank.children,
-    "contents": MemoryBank.contents,
-    "stale": MemoryBank.stale,
+_READS = (
+    *("get", "get_many", "children", "contents", "stale", "list", "count", "stats", "search", "synthesize"),
+    *("briefing", "history", "journal", "sessions", "export", "exists", "config"),
+)
+_WRITES = (
+    *("put", "put_many", "supersede", "update", "delete", "delete_where", "undo", "restore", "touch"),
+    *("import", "ensure", "configure"),
+)
+_OTHERWISE: dict[str, Callable[..., JSON]] = {
     "list": MemoryBank.browse,
-    "count": MemoryBank.count,
-    "stats": MemoryBank.stats,
-    "search": MemoryBank.search,
-    "synthesize": MemoryBank.synthesize,
     "briefing": _briefing,
-    "history": MemoryBank.history,
-    "journal": MemoryBank.journal,
-    "links": MemoryBank.links,
-    "sessions": MemoryBank.sessions,
     "export": _export,
-    "exists": MemoryBank.exists,
-    "config": MemoryBank.config,
-}
-_WRITES: dict[str, Callable[..., JSON]] = {
-    "put": MemoryBank.put,
-    "put_many": MemoryBank.put_many,
-    "supersede": MemoryBank.supersede,
-    "update": MemoryBank.update,
-    "delete": MemoryBank.delete,
-    "delete_where": MemoryBank.delete_where,
-    "undo": MemoryBank.undo,
-    "restore": MemoryBank.restore,
-    "touch": MemoryBank.touch,
     "import": _import,
-    "ensure": MemoryBank.ensure,
-    "configure": MemoryBank.configure,
-}
+}  # all others are the bank's methods of that name
 OPS: dict[str, Op] = {
-    **{name: _op(run) for name, run in _READS.items()},
-    **{name: _op(run, writes=True) for name, run in _WRITES.items()},
+    name: _op(_OTHERWISE.get(name) or getattr(MemoryBank, name), writes=name in _WRITES)
+    for name in (*_READS, *_WRITES)
 }
 
 

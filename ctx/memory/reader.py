@@ -333,17 +333,6 @@ class Reader:
             aliases.setdefault(no, []).append(alias)
         return aliases
 
-    def links(self, memory_no: int) -> list[tuple[str, float]]:
-        """(id, likeness) of near duplicates, both ways, most alike first."""
-        cursor = self.connection.execute(
-            "SELECT m.id, l.score FROM (SELECT other_no AS no, score FROM memory_links WHERE memory_no = ?"
-            " UNION SELECT memory_no, score FROM memory_links WHERE other_no = ?) l"
-            " JOIN memories m ON m.no = l.no WHERE m.bank_no = ? AND m.deleted_ms IS NULL ORDER BY l.score "
-            "DESC, m.id",
-            (memory_no, memory_no, self.bank_no),
-        )
-        return [(row[0], row[1]) for row in cursor]
-
     def sessions(self, memory_no: int) -> list[str]:
         cursor = self.connection.execute(
             "SELECT session FROM memory_sessions WHERE memory_no = ? ORDER BY session", (memory_no,)

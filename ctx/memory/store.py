@@ -84,9 +84,9 @@ class MemoryStore:
         self.rows = open_rows(place, leftovers) if isinstance(place, str) else place
         self.embedding = Embedding(embedder, vector_cache_mb, self._embed_soon)
         self._closing = threading.Event()
-        self._behind: threading.Thread | None = None
-        self._behind_lock = threading.Lock()
-        self._behind_asked = self._behind_runs = False
+        self._worker: threading.Thread | None = None
+        self._worker_lock = threading.Lock()
+        self._asked = threading.Event()
         self._resources = Resources(
             self.rows, self.embedding, clock, secrets, language_model, consolidate, new_id
         )
@@ -99,8 +99,9 @@ class MemoryStore:
 
     def close(self) -> None:
         self._closing.set()
-        if self._behind is not None:
-            self._behind.join()
+        self._asked.set()
+        if self._worker is not None:
+            self._worker.join()
         self.rows.close()
         self.embedding.close()
 
@@ -203,31 +204,21 @@ class MemoryStore:
         return count
 
     def _embed_soon(self) -> None:
-        """Embeds behind the caller's back what was too long to be embedded before it was stored."""
-        with self._behind_lock:
-            self._behind_asked = True
-            runs = self._behind_runs and self._behind is not None and self._behind.is_alive()
-            if not runs and not self._closing.is_set():
-                self._behind_runs = True
-                self._behind = threading.Thread(
-                    target=self._embed_behind, name="ctx-memories-long", daemon=True
-                )
-                self._behind.start()
+        """Embeds in the background what was too long to be embedded before it was stored."""
+        self._asked.set()
+        with self._worker_lock:
+            if self._worker is None and not self._closing.is_set():
+                self._worker = threading.Thread(target=self._work, name="ctx-memories-long", daemon=True)
+                self._worker.start()
 
-    def _embed_behind(self) -> None:
-        while self._goes_on_behind():
+    def _work(self) -> None:
+        while self._asked.wait() and not self._closing.is_set():
+            self._asked.clear()
             try:
                 while not self._closing.is_set() and self.embed_pending(1):
                     pass
             except CtxError as error:
-                logger.warning("memory=embed_behind outcome=%s", error.word)
-
-    def _goes_on_behind(self) -> bool:
-        """Whether it was asked for since it was last looked; else, who asks next begins it anew."""
-        with self._behind_lock:
-            self._behind_runs = self._behind_asked and not self._closing.is_set()
-            self._behind_asked = False
-            return self._behind_runs
+                logger.warning("memory=embed outcome=%s", error.word)
 
     def _unread(self, limit: int) -> list[tuple[str, Memory]]:
         if self.embedding.model is None:

@@ -273,14 +273,6 @@ class Writer(Reader):
         if not added:
             raise Conflict(f"another memory is called '{alias[:80]}'")
 
-    def link(self, memory: Memory, other_no: int, score: float) -> None:
-        """Notes that two memories are nearly the same."""
-        self.connection.execute(
-            "INSERT INTO memory_links VALUES (?, ?, 'near', ?)"
-            " ON CONFLICT (memory_no, other_no, kind) DO UPDATE SET score = excluded.score",
-            (memory.no, other_no, score),
-        )
-
     def keep_reply(self, key: str, request: str, reply: JSON) -> None:
         self.connection.execute(
             "INSERT INTO memory_replies VALUES (?, ?, ?, ?)", (self.bank_no, key, request, canonical(reply))

@@ -182,12 +182,6 @@ class Reading(BankView):
             members = view.with_contents(self._must_find(view, id))
             return sorted({session for member in members for session in view.sessions(member.no)})
 
-    def links(self, id: str) -> list[JSON]:
-        """Near duplicates of a memory, most alike first: `{"id", "score"}`. Raises `NotFound`."""
-        with self._view() as view:
-            memory = self._must_find(view, id)
-            return [{"id": linked, "score": score} for linked, score in view.links(memory.no)]
-
     def history(self, id: str) -> list[JSON]:
         """Every change of a memory, oldest first: `{"version", "op", "op_id", "at", "by", "changed": {field:
         {"from", "to"}}}`.
