@@ -54,7 +54,7 @@ def search_legs(
     *,
     superseded: bool,
 ) -> Legs:
-    """The numbers of up to `depth` memories by each leg that `mode` wants."""
+    """The numbers of up to `depth` memories by each leg that `mode` includes."""
     first_person_query = first_person(query)  # "the user" weighs nothing: every memory is theirs
     if query_counts(first_person_query).keys() - {"i", "my"}:
         query = first_person_query
@@ -65,7 +65,11 @@ def search_legs(
     vector_nos: list[int] = []
     if vectors is not None and vector is not None:
         vector_nos = nearest(reader, vectors, vector, conditions, depth, superseded=superseded)
-    return Legs(question, word_nos, vector_nos, vectors, vector)
+    without_names = nameless(query)
+    unnamed = None
+    if vector is not None and without_names != query:
+        unnamed = embedding.query_vector(without_names)
+    return Legs(question, word_nos, vector_nos, vectors, vector, unnamed)
 
 
 def words_of(reader: Reader, query: str) -> tuple[WordQuery, dict[str, int]]:
@@ -79,21 +83,9 @@ def words_of(reader: Reader, query: str) -> tuple[WordQuery, dict[str, int]]:
     return word_query(query, counts, frequencies, bank.live, mean_terms), frequencies
 
 
-def with_nameless(legs: Legs, embedding: Embedding) -> Legs:
-    """The legs with the vector of the question without its names, if it has any.
-
-    Everything that was said of Yuki is near to a question about Yuki; the rest of the question says what is
-    asked.
-    """
-    query = legs.question.query
-    without_names = nameless(query)
-    if legs.vector is None or without_names == query:
-        return legs
-    return legs._replace(nameless=embedding.query_vector(without_names))
-
-
 def nameless(question: str) -> str:
-    """The question without the names in it: words with a capital, but for the first of a sentence.
+    """The question without the names in it: words with a capital, but for the first of a sentence. Everything
+    that was said of Yuki is near to a question about Yuki; the rest of the question says what is asked.
 
     Unchanged in languages other than English, where capitals say less or questions are asked otherwise.
     """

@@ -212,6 +212,11 @@ def filled(**fields: JSON) -> dict[str, JSON]:
     return {name: value for name, value in fields.items() if value not in (None, [])}
 
 
+def search(call: Call, query: str, filter: JSON, *, window: JSON = "auto", **options: JSON) -> JSON:
+    """The reply of `bank.search`; what it returns counts as read."""
+    return call.bank.search(query=query, filter=filter, window=window, touch=True, **options)
+
+
 def supersede(call: Call, old_ids: list[str] | None, new_id: str | None) -> JSON:
     """Replaces stored memories by another one. Raises `BadRequest`."""
     if not old_ids or not new_id:

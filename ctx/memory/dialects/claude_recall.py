@@ -37,6 +37,7 @@ from ctx.memory.dialects.base import (
     table,
     text,
 )
+from ctx.memory.dialects.base import search as find
 from ctx.models import JSON
 
 CLASSIC = """\
@@ -181,17 +182,8 @@ def search(
     """Search memories using a natural language query"""
 
     def matches(least: float, most: int) -> JSON:
-        return call.bank.search(
-            query=query,
-            limit=most,
-            order="score",
-            filter={"kind": "fact"},
-            window="auto",
-            as_of=as_of,
-            include_superseded=include_superseded,
-            min_score=least,
-            touch=True,
-        )
+        options = {"order": "score", "as_of": as_of, "include_superseded": include_superseded}
+        return find(call, query, {"kind": "fact"}, limit=most, min_score=least, **options)
 
     reply = matches(threshold, int(limit))
     answer = {"results": _results(call, reply), "total": reply["total"], "query": query, **loss(call)}
@@ -372,14 +364,7 @@ def search_memory(
 ) -> JSON:
     """Search memories before making decisions. Returns what matches, with the ids that delete_memory takes"""
     filter = within(projectId or call.project, type)
-    matches = call.bank.search(
-        query=query,
-        limit=int(limit),
-        filter=filter,
-        window="auto",
-        include_superseded=include_superseded,
-        touch=True,
-    )
+    matches = find(call, query, filter, limit=int(limit), include_superseded=include_superseded)
     memories = [
         {
             "id": name_of(hit["record"]),
@@ -461,9 +446,7 @@ def load_checkpoint(call: Call, projectId: Project = None) -> JSON:
 
 
 def health(call: Call) -> JSON:
-    """The server's health in Claude Recall's words. The heap is the process's data segment: Python has no
-    heap like V8's.
-    """
+    """The server's health in Claude Recall's words. Python has no heap like V8's: all memory counts."""
     pack = call.pack
     total, active = pack.sessions.counts()
     try:
@@ -471,13 +454,13 @@ def health(call: Call) -> JSON:
         connected = True
     except StoreError:
         connected = False
-    resident, data = _memory_bytes()
+    used = _memory_bytes()
     rate = {"requestsPerMinute": pack.rate.limit, "currentRequests": pack.rate.current(call.session)}
     return {
         "status": "healthy" if connected else "unhealthy",
         "version": __version__,
         "uptime": int(time.monotonic() - pack.started_s),
-        "memory": {"heapUsed": data, "heapTotal": data, "external": 0, "rss": resident},
+        "memory": {"heapUsed": used, "heapTotal": used, "external": 0, "rss": used},
         "sessions": {"total": total, "active": active},
         "toolsRegistered": len(pack.tools),
         "database": "connected" if connected else "error",
@@ -485,16 +468,10 @@ def health(call: Call) -> JSON:
     }
 
 
-def _memory_bytes() -> tuple[int, int]:
-    """The process's resident memory and its data segment."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            pages = [int(count) * resource.getpagesize() for count in file.read().split()]
-        return pages[1], min(pages[5], pages[1])
-    except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        resident = peak if sys.platform == "darwin" else peak * 1024
-        return resident, resident
+def _memory_bytes() -> int:
+    """The most memory that the process has had."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 CLAUDE_RECALL.methods["health/check"] = health

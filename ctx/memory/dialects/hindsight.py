@@ -27,6 +27,7 @@ from ctx.memory.dialects.base import (
     present,
     required_text,
     rule,
+    search,
     supersede,
     table,
     text,
@@ -242,18 +243,9 @@ def recall(
     recommendations. Results say when a thing was said and when it happened; `newer` names later results on
     the same subject
     """
-    matches = call.bank.search(
-        query=query,
-        limit=max_results,
-        max_tokens=max_tokens,
-        budget=budget,
-        filter=facts(of_types(types), of_tags(tags, f"{tags_match}_strict")),
-        window="auto",
-        as_of=as_of,
-        include_superseded=include_superseded,
-        min_score=min_score,
-        touch=True,
-    )
+    filter = facts(of_types(types), of_tags(tags, f"{tags_match}_strict"))
+    limits = {"limit": max_results, "max_tokens": max_tokens, "budget": budget, "min_score": min_score}
+    matches = search(call, query, filter, as_of=as_of, include_superseded=include_superseded, **limits)
     results = [result(hit, hit["record"]["aliases"]["hindsight"]) for hit in matches["results"]]
     return {
         "results": results,
@@ -453,9 +445,7 @@ def hindsight_search(
     """Search memories for a user"""
     if not call.bank.exists():
         raise NotFound(f"Memory bank '{call.bank_id}' not found")
-    matches = call.bank.search(
-        query=query, limit=100, max_tokens=max_tokens, filter=facts(), window="auto", as_of=as_of, touch=True
-    )
+    matches = search(call, query, facts(), limit=100, max_tokens=max_tokens, as_of=as_of)
     hits = [(hit, hit["record"]) for hit in matches["results"]]
     return {
         "results": [

@@ -26,6 +26,7 @@ from ctx.memory.dialects.base import (
     records,
     required_text,
     rule,
+    search,
     table,
     text,
     texts,
@@ -208,17 +209,16 @@ def recall_units(
     window: JSON = "auto"
     if temporal_window is not None:
         window = {"since": temporal_window["start"], "until": temporal_window["end"]}
-    matches = call.bank.search(
-        query=query,
-        limit=100,
-        max_tokens=max_tokens,
-        budget=budget,
-        filter=facts(of_tags(tags, tags_match), of_types(types)),
+    limits = {"limit": 100, "max_tokens": max_tokens, "budget": budget}
+    matches = search(
+        call,
+        query,
+        facts(of_tags(tags, tags_match), of_types(types)),
         window=window,
         asked_at=query_timestamp,
         include_superseded=include_superseded,
         min_score=(min_scores or {}).get("final"),
-        touch=True,
+        **limits,
     )
     traced = {"total": matches["total"], "degraded": matches.get("degraded")}
     return {

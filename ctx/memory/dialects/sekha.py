@@ -25,6 +25,7 @@ from ctx.memory.dialects.base import (
     present,
     required_text,
     rule,
+    search,
     supersede,
     table,
     text,
@@ -271,16 +272,9 @@ def memory_search(
 ) -> JSON:
     """Search stored conversations by meaning and words"""
     labelled = {"all": [{"parent.label": {"in": filter_labels}}]} if filter_labels else {}
-    matches = call.bank.search(
-        query=query,
-        limit=limit,
-        offset=offset,
-        filter=messages_filter(filters, **labelled),
-        window="auto",
-        as_of=as_of,
-        include_superseded=include_superseded,
-        touch=True,
-    )
+    page = {"limit": limit, "offset": offset}
+    valid = {"as_of": as_of, "include_superseded": include_superseded}
+    matches = search(call, query, messages_filter(filters, **labelled), **page, **valid)
     results = [result(hit) for hit in matches["results"]]
     counts = {"total_results": matches["total"], "limit": limit}
     return succeeded({"query": query, **counts, "results": results, **loss(call)})

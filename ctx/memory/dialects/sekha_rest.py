@@ -20,6 +20,7 @@ from ctx.memory.dialects.base import (
     present,
     records,
     rule,
+    search,
     texts,
     whole,
 )
@@ -164,16 +165,9 @@ def query_messages(
     limit: Limit = 10,
     offset: Offset = 0,
 ) -> JSON:
-    matches = call.bank.search(
-        query=query,
-        limit=limit,
-        offset=offset,
-        mode="keyword" if kind else None,
-        filter=messages_filter(filters),
-        window="auto",
-        include_superseded=include_superseded,
-        touch=True,
-    )
+    page = {"limit": limit, "offset": offset}
+    mode = {"mode": "keyword" if kind else None, "include_superseded": include_superseded}
+    matches = search(call, query, messages_filter(filters), **page, **mode)
     results = [result(hit) for hit in matches["results"]]
     return {
         "query": query,
@@ -196,7 +190,7 @@ def assemble_context(
     """The messages that answer a question best, as many as fit the budget, in the order they were said."""
     excluded = [{"parent.folder": {"under": folder}} for folder in excluded_folders or ()]
     filter = {"kind": "message", **filled(none=excluded)}
-    matches = call.bank.search(query=query, limit=MAX_ASSEMBLED, filter=filter, window="auto", touch=True)
+    matches = search(call, query, filter, limit=MAX_ASSEMBLED)
 
     def is_other(hit: JSON) -> bool:
         return (hit.get("container") or {}).get("label") not in (preferred_labels or ())
