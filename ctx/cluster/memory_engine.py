@@ -148,8 +148,8 @@ class PostgresEngine(Engine):
     connection: Connection
     strays = (
         (
-            "SELECT count(*) FROM memory_words w LEFT JOIN memories m ON m.no = w.memory_no AND m.bank_no = "
-            "w.bank_no"
+            "SELECT count(*) FROM memory_words w LEFT JOIN memories m"
+            " ON m.no = w.memory_no AND m.bank_no = w.bank_no"
             " WHERE m.no IS NULL OR m.deleted_ms IS NOT NULL",
             "{} entries of the word index belong to no memory",
         ),

@@ -1,7 +1,7 @@
-"""The words for times in English, German, Spanish and French: tables that put them in English and figures, as
-`dates` reads them, and that tell whether a text speaks of what is ahead or of what is past.
+"""Words for dates and times in English, German, Spanish and French: tables that translate them to English and
+digits, as `dates` reads them, and tables of tenses.
 
-A word that is English, too ("am", "war"), is left alone.
+A word that is also English ("am", "war") is left alone.
 """
 
 import re
@@ -115,7 +115,7 @@ def _romance(words: str, phrases: dict[str, str]) -> tuple[re.Pattern[str], dict
 
 
 _ROMANCE = {"es": _romance(_SPANISH, _PHRASES["es"]), "fr": _romance(_FRENCH, _PHRASES["fr"])}
-# What stands in another place there once the words are English: "il y a three days", "29 de october".
+# Word orders that differ once the words are English: "il y a three days", "29 de october".
 _ROMANCE_ORDER = (
     (re.compile(rf"\b(?:hace|il y a)\s+({NUMBER.replace('?P<count>', '?:')}\s+[a-z]+)"), r"\1 ago"),
     (re.compile(rf"\b(week|month|year|{'|'.join(WEEKDAYS)})\s+(last|next)\b"), r"\2 \1"),
@@ -133,8 +133,8 @@ _DAY_AND_MONTH = re.compile(r"\b(am|vom|seit|bis|zum)\s+(\d{1,2})\.\s?(\d{1,2})\
 _DAY_MONTH_YEAR = re.compile(r"\b(\d{1,2})\.\s?(\d{1,2})\.\s?(\d{4})\b")
 
 
-# What a text speaks of is told by the first of these that it has a word of: what was moved or will be is
-# ahead, then what was is past, then what is or is to be done is ahead.
+# The first of these tables with a word of the text decides: what will be or was moved is ahead, then what was
+# is past, then what is or is to be done is ahead.
 _WILL_BE = {
     "en": "will shall 'll postponed rescheduled extended upcoming",
     "de": "wird werden verschoben verlegt verlängert",
@@ -193,7 +193,7 @@ RECURRING = re.compile(
 
 
 def tense(text: str) -> str | None:
-    """Whether a text speaks of what is "ahead" or "past"; None if it does not say."""
+    """Whether a text is about something "ahead" or "past"; None if it does not say."""
     will_be, was, present = _TENSES[language(text)]
     if will_be.search(text):
         return "ahead"

@@ -2,7 +2,7 @@
 ago, since, before, between.
 
 A day or month without a year is the nearest one; the next one in a plan, the latest one in the past tense.
-What is not plainly a time is left alone, and no text raises. A window is `[first, last]` in milliseconds
+Text that is not plainly a time is left alone, and no text raises. A window is `[first, last]` in milliseconds
 since the epoch, UTC, both ends included.
 """
 
@@ -29,7 +29,7 @@ class Window(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """From when a text is read, and of what time it speaks: "ahead", "past" or None."""
+    """The moment from which a text is read, and its tense: "ahead", "past" or None."""
 
     now_ms: int
     tense: str | None
@@ -60,9 +60,9 @@ def window(text: str, now_ms: int) -> Window | None:
 
 
 def happened(text: str, said_ms: int, ahead_of_utc_ms: int = 0) -> Window | None:
-    """When what a statement tells of happens or happened: the closed window it names, seen from when it was
-    said. None if it names none, or speaks of what recurs. Its days are those of the speaker, whose clock was
-    so far ahead of UTC.
+    """When the event in a statement happens or happened: the closed window it names, seen from when it was
+    said. None if it names none, or something that recurs. Days are those of the speaker, whose clock was
+    `ahead_of_utc_ms` ahead.
     """
     if RECURRING.search(text[:MAX_TEXT]):
         return None

@@ -231,9 +231,8 @@ class Writer(Reader):
         run("UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", (home,))
         empty(self.engine, theirs)
         run(
-            "UPDATE memory_banks SET bank = '/' || bank_no, config = ?, live = 0, live_terms = 0, purges = "
-            "purges + 1"
-            " WHERE bank_no = ?",
+            "UPDATE memory_banks SET bank = '/' || bank_no, config = ?, live = 0, live_terms = 0,"
+            " purges = purges + 1 WHERE bank_no = ?",
             (canonical({"merged_into": home}), theirs),
         )
         self._count += len(nos)

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import orjson
 
-from ctx.clock import iso_utc
+from ctx.clock import DAY_MS, iso_utc, now_ms
 from ctx.errors import BadRequest, NotFound
+from ctx.memory.bank.base import MAX_LIMIT
 from ctx.memory.dialects.base import (
     ADDS,
     AsOf,
@@ -23,6 +24,7 @@ from ctx.memory.dialects.base import (
     number,
     pick,
     present,
+    records,
     required_text,
     rule,
     search,
@@ -54,6 +56,8 @@ SEKHA.routes += [
 ]
 
 PINNED = 10  # an importance that is never suggested for pruning
+PREVIEW_CHARS = 100  # of what a conversation begins with
+MAX_IDLE_DAYS = 10_000_000
 MAX_EXPORTED = 1000  # conversations of one reply
 MAX_ASSEMBLED = 100  # messages that are considered for a context
 
@@ -213,23 +217,33 @@ def result(hit: JSON) -> dict[str, JSON]:
 
 
 def prunable(call: Call, days: int, importance: float) -> tuple[list[JSON], int]:
-    """Old, unimportant conversations, and how many tokens archiving them would save."""
-    suggestions = [
-        {
-            **pick(
-                entry,
-                conversation_id="id",
-                conversation_label="label",
-                message_count="count",
-                preview="first",
-            ),
-            "last_accessed": stamp(entry["last_accessed"]),
-            "token_estimate": math.ceil(entry["characters"] / 4),
-            "importance_score": float(entry["importance"]),
-            "recommendation": "archive",
-        }
-        for entry in call.bank.stale(idle_days=days, importance=importance)["items"]
-    ]
+    """Old, unimportant conversations, the longest unread first, and how many tokens archiving them would
+    save.
+    """
+    filter = {
+        "kind": "conversation",
+        "status": "active",
+        "last_accessed": {"lte": now_ms() - min(days, MAX_IDLE_DAYS) * DAY_MS},
+        "importance": {"lte": importance, "lt": PINNED},
+    }
+    rows = list(records(call, filter, order="last_accessed"))
+    contents: dict[str, JSON] = {}
+    for start in range(0, len(rows), MAX_LIMIT):
+        contents |= call.bank.contents(ids=[row["id"] for row in rows[start : start + MAX_LIMIT]])
+    suggestions = []
+    for row in rows:
+        held = contents.get(row["id"], {"count": 0, "characters": 0, "first": ""})
+        suggestions.append(
+            {
+                **pick(row, conversation_id="id", conversation_label="label"),
+                "last_accessed": stamp(row["last_accessed"]),
+                "message_count": held["count"],
+                "token_estimate": math.ceil(held["characters"] / 4),
+                "importance_score": float(row["importance"]),
+                "preview": held["first"][:PREVIEW_CHARS],
+                "recommendation": "archive",
+            }
+        )
     return suggestions, sum(suggestion["token_estimate"] for suggestion in suggestions)
 
 
