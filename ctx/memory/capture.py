@@ -29,6 +29,7 @@ _STANDING = re.compile(
     r"(?:always|never(?!\s+mind)|from\s+now\s+on|by\s+default|immer|niemals|ab\s+(?:jetzt|sofort)|in\s+zukunft)\b"
     r"|,\s*(?:always|never|immer|nie)\W*$"
     r"|^(?:i|we)\s+(?:now\s+|really\s+)?(?:prefer|love|hate|dislike|live|speak|no\s+longer)\b"
+    r"|^(?:i|we)\s+(?:always|never|usually)\b(?!\s+(?:get|see|run\s+into|forget)\b)"
     r"|^(?:i|we)\s+(?:don['’]t|do\s+not)\s+(?:like|eat|drink|speak)\b"
     r"|^i(?:\s+am|['’]m)\s+(?:allergic|vegetarian|vegan|colou?r-?blind|left-handed)\b"
     r"|^(?:my|our)\s+[\w\s-]{2,40}?\s+(?:is|are)\s+(?:called|named)\s"

@@ -37,6 +37,7 @@ def test_wishes_and_how_things_are_with_a_person_are_captured(message: str, stat
         "I'm colour-blind, so red and green tell me nothing",
         "Our staging server is called heron",
         "Tabs over spaces, always",
+        "I always write tests first.",
         "Ich wohne in Bonn",
         "We no longer support Python 3.9",
     ],
