@@ -100,16 +100,6 @@ def match(key: str, candidates: Iterable[tuple[bytes, Grant]]) -> Grant | None:
     return first
 
 
-def _check_bank(bank: str) -> None:
-    """Raises `BadRequest` for a bank that no key can be made for."""
-    if bank != EVERY_BANK and not BANK.fullmatch(bank):
-        raise BadRequest(f"'{bank[:80]}' is not a bank: it has {BANK_RULE}")
-    if bank.startswith(OWN_BANK):
-        raise BadRequest(
-            f"'{bank[:80]}' is a pack's own bank: use [packs.NAME] api_key_env or a key for all banks"
-        )
-
-
 class Keys:
     """The keys of a store, wherever they are kept. Safe from several threads and processes."""
 
@@ -323,7 +313,7 @@ def take_over(ring: Keys, path: str) -> None:
             if any(present.get(record.id) != record.sha256 for record in records):
                 raise StoreError(f"the keys of {path} are not what was stored: try again")
             os.replace(path, f"{path}.moved")
-            file_writing.sync_folder(folder)
+            file_writing.sync(folder)
     except FileNotFoundError:
         return  # another process came first
     except OSError as error:
@@ -345,27 +335,30 @@ def _checked_banks(banks: Iterable[str]) -> tuple[str, ...]:
     if not chosen:
         raise BadRequest("a key needs at least one bank, or '*' for every bank")
     for bank in chosen:
-        _check_bank(bank)
+        if bank != EVERY_BANK and not BANK.fullmatch(bank):
+            raise BadRequest(f"'{bank[:80]}' is not a bank: it has {BANK_RULE}")
+        if bank.startswith(OWN_BANK):
+            raise BadRequest(
+                f"'{bank[:80]}' is a pack's own bank: use [packs.NAME] api_key_env or a key for all banks"
+            )
     return (EVERY_BANK,) if EVERY_BANK in chosen else chosen
 
 
 def _record(entry: JSON) -> KeyRecord:
     """A key of a key file. Raises `ValueError`, `LookupError`, `TypeError` or `OverflowError` for no key."""
     record = KeyRecord(**{**entry, "banks": tuple(entry["banks"])})
-    if not (isinstance(entry["banks"], list) and _is_sound(record)):
+    sound = (
+        isinstance(entry["banks"], list)
+        and all(bank == EVERY_BANK or BANK.fullmatch(bank) for bank in record.banks)
+        and isinstance(record.id, str)
+        and NAME.fullmatch(record.name)
+        and len(bytes.fromhex(record.sha256)) == 32
+    )
+    if not sound:
         raise ValueError("not a key")
     for time_ms in (record.created_ms, record.revoked_ms or 0):
         iso_utc(time_ms)
     return record
-
-
-def _is_sound(record: KeyRecord) -> bool:
-    return (
-        all(bank == EVERY_BANK or BANK.fullmatch(bank) for bank in record.banks)
-        and isinstance(record.id, str)
-        and NAME.fullmatch(record.name) is not None
-        and len(bytes.fromhex(record.sha256)) == 32
-    )
 
 
 def records_of(content: JSON) -> list[KeyRecord]:
