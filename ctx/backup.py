@@ -1,8 +1,9 @@
 """One file that holds a project's store, and a store made of such a file.
 
-A backup is a ZIP archive with the catalog (`ctx.db`: documents, embeddings), the memories (`memory.db`), the
-hashes of the keys (`keys.json`) and, written last, `manifest.json`. The index is not in it: it follows from
-the catalog without embedding anything again. Earlier versions kept the memories in the catalog (format 1).
+A backup is a ZIP archive with the catalog (`ctx.db`: documents, embeddings), the memories with the hashes of
+the keys (`memory.db`) and, written last, `manifest.json`. The index is not in it: it follows from the catalog
+without embedding anything again. Earlier versions kept the memories in the catalog (format 1), and the keys
+in `keys.json`.
 """
 
 import hashlib
@@ -12,7 +13,7 @@ import sqlite3
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import BinaryIO, NamedTuple
 
 from ctx import __version__, file_writing, files
@@ -28,7 +29,9 @@ from ctx.memory.split import divide, holds_old
 from ctx.models import JSON
 from ctx.scripts.store import COMPONENT as SCRIPTS
 from ctx.scripts.store import MIGRATIONS as SCRIPT_MIGRATIONS
-from ctx.server.keys import records_of
+from ctx.server.keys import COMPONENT as SERVER_KEYS
+from ctx.server.keys import MIGRATIONS as KEY_MIGRATIONS
+from ctx.server.keys import KeyRecord, KeyRing, records_of
 from ctx.store.folder import COPY, PARTIAL, check_journal, own_folder
 from ctx.store.keyword_files import discard
 from ctx.store.lock import WriterLock
@@ -62,6 +65,7 @@ _VERSIONS = {
     f"schema.{COMPONENT}": len(MIGRATIONS),
     "schema.memories": len(MEMORY_MIGRATIONS),
     f"schema.{SCRIPTS}": len(SCRIPT_MIGRATIONS),
+    f"schema.{SERVER_KEYS}": len(KEY_MIGRATIONS),
 }
 
 
@@ -79,7 +83,6 @@ class Store(NamedTuple):
 
     catalog: str
     memory: str
-    keys: str
 
     def parts(self) -> dict[str, str]:
         """The databases by their names in a backup."""
@@ -89,7 +92,8 @@ class Store(NamedTuple):
 def store_of(config: Config) -> Store:
     """The files of a configuration's store. Raises `StoreError`."""
     location = locate(config, os.environ)
-    return Store(config.db.path, location.memory, location.keys)
+    KeyRing(location.memory, location.keys).close()  # which moves the keys of an earlier version
+    return Store(config.db.path, location.memory)
 
 
 def back_up(store: Store, path: str) -> Contents:
@@ -111,7 +115,7 @@ def back_up(store: Store, path: str) -> Contents:
             _copy_database(database, copies[name])
             held.callback(discard_copy, copies[name])
         with file_writing.replacement(path) as descriptor, open(descriptor, "wb", closefd=False) as file:
-            return _write_archive(file, copies, store.keys)
+            return _write_archive(file, copies)
 
 
 def _is_backup(path: str) -> bool:
@@ -139,14 +143,12 @@ def _copy_database(database: str, copy: str) -> None:
         )
 
 
-def _write_archive(file: BinaryIO, copies: dict[str, str], keys: str) -> Contents:
+def _write_archive(file: BinaryIO, copies: dict[str, str]) -> Contents:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION) as archive:
         sums = {name: _add(archive, name, path) for name, path in copies.items()}
         rows: dict[str, int] = {}
         for copy in copies.values():
             rows |= _rows(copy)
-        if os.path.lexists(keys) and files.check_file(keys, beneath=os.path.dirname(keys)) is not None:
-            sums[KEYS] = _add(archive, KEYS, keys)
         contents = Contents(now_ms(), __version__, rows, sums)
         manifest = {
             "format": FORMAT,
@@ -191,11 +193,8 @@ def restore(path: str, store: Store, *, replace: bool = False) -> Contents:
                     _extract(archive, name, contents, partial[name])
                     _check_catalog(partial[name])
                 _divide(partial)
-                keys = _keys(archive, contents, store.keys)
-                if not os.path.lexists(store.memory):  # whoever is killed leaves no store without its keys
-                    _lay_keys(keys, store.keys)
+                _bring_keys(_earlier_keys(archive, contents), partial[MEMORY], store.memory)
                 _put_all(partial, store, replace=replace)
-                _lay_keys(keys, store.keys)
                 _clear_backups(store)
             finally:
                 for made in partial.values():
@@ -217,11 +216,6 @@ def _put_all(partial: dict[str, str], store: Store, *, replace: bool) -> None:
     if os.path.lexists(partial[CATALOG]):
         index = os.path.join(os.path.dirname(store.catalog), "index")
         _put_in_place(partial[CATALOG], store.catalog, replace=replace, index=index)
-
-
-def _lay_keys(keys: bytes | None, path: str) -> None:
-    if keys is not None:
-        file_writing.replace(path, keys, beneath=os.path.dirname(path))
 
 
 def _clear_backups(store: Store) -> None:
@@ -281,33 +275,33 @@ def _member(archive: zipfile.ZipFile, name: str, contents: Contents) -> bytes:
     return data
 
 
-def _keys(archive: zipfile.ZipFile, contents: Contents, path: str) -> bytes | None:
-    """The keys to lay at `path`: the backup's, but what was revoked since stays revoked. None: leave it.
-
-    A key is revoked because it came into wrong hands; a backup of the day before must not open the door
-    again.
-    """
+def _earlier_keys(archive: zipfile.ZipFile, contents: Contents) -> list[KeyRecord]:
+    """The keys of a backup that an earlier version made."""
     if KEYS not in contents.files:
-        return None
+        return []
     try:
-        document = json.loads(_member(archive, KEYS, contents))
-        records_of(document)  # or the server that is started next would refuse them
-        records = {str(record["id"]): record for record in document["keys"]}
+        return records_of(json.loads(_member(archive, KEYS, contents)))
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         raise _damaged(KEYS) from error
-    records |= _revoked(path)
-    return json.dumps({**document, "keys": list(records.values())}, indent=1).encode()
 
 
-def _revoked(path: str) -> dict[str, JSON]:
-    """The keys in a file that were revoked, by id; none where there is no file."""
+def _bring_keys(earlier: list[KeyRecord], restored: str, memory: str) -> None:
+    """Adds keys to the restored memories: `earlier` ones, and those that are here and were revoked; where the
+    backup has no keys, all that are here.
+
+    A key is revoked because it came into wrong hands: the backup of the day before must not make it valid
+    again. Nor may a backup without keys open a server that needed one.
+    """
     try:
-        present = json.loads(files.read_file(path, beneath=os.path.dirname(path)))["keys"]
-        return {str(record["id"]): record for record in present if record["revoked_ms"] is not None}
-    except FileNotFoundError:
-        return {}
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise StoreError(f"the keys that are here cannot be read: move {path} away first") from error
+        with closing(KeyRing(memory)) as ring:
+            present = ring.list()
+    except StoreError as error:
+        raise StoreError(f"the keys that are here cannot be read: move {memory} away first") from error
+    with closing(KeyRing(restored)) as ring:
+        known = [*ring.list(), *earlier]
+        kept = [record for record in present if record.revoked_ms is not None or not known]
+        if earlier or kept:
+            ring.add([*earlier, *kept])
 
 
 def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str) -> None:
@@ -417,8 +411,9 @@ def _columns_of(versions: Mapping[str, int]) -> set[str]:
             migrate(connection, COMPONENT, MIGRATIONS)
         if versions.get("schema.memories") == len(MEMORY_MIGRATIONS):
             bring_up_to_date(connection)
-        if versions.get(f"schema.{SCRIPTS}") == len(SCRIPT_MIGRATIONS):
-            migrate(connection, SCRIPTS, SCRIPT_MIGRATIONS)
+        for component, migrations in ((SCRIPTS, SCRIPT_MIGRATIONS), (SERVER_KEYS, KEY_MIGRATIONS)):
+            if versions.get(f"schema.{component}") == len(migrations):
+                migrate(connection, component, migrations)
         return _columns(connection)
     finally:
         connection.close()

@@ -1,9 +1,9 @@
 """Where a project's memories are: `memory.db`, in the user's data folder and not in the work tree.
 
-Each project has a folder `$XDG_DATA_HOME/ctx/projects/NAME-HASH/` with `memory.db`, `keys.json` and
-`project.json`, which says whose it is. NAME and HASH follow from the project's real path; `project.json` also
-holds its identity (the root commit of its repository, or an id that `.ctx/project-id` repeats), so that
-another project at the same path does not get these memories.
+Each project has a folder `$XDG_DATA_HOME/ctx/projects/NAME-HASH/` with `memory.db` and `project.json`, which
+says whose it is. NAME and HASH follow from the project's real path; `project.json` also holds its identity
+(the root commit of its repository, or an id that `.ctx/project-id` repeats), so that another project at the
+same path does not get these memories.
 """
 
 import hashlib
@@ -123,6 +123,7 @@ class Place:
 
     @property
     def keys(self) -> str:
+        """The file in which earlier versions kept the keys."""
         return os.path.join(self.folder, KEYS)
 
 

@@ -1,8 +1,11 @@
 """What tests share: a project in a folder, and a picture of its store to compare with another."""
 
 import atexit
+import hashlib
 import http.server
+import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -36,6 +39,20 @@ provider = "disabled"
 [packs]
 enabled = ["hindsight"]
 """  # a configuration with the memory pack
+
+
+def write_key_file(path: Path, *names: str) -> str:
+    """Writes `keys.json` as earlier versions kept keys; the last key, whose name is "laptop" by default."""
+    records = []
+    for number, name in enumerate(names or ("laptop",)):
+        key = f"ctx_{secrets.token_urlsafe(32)}"
+        sha256 = hashlib.sha256(key.encode()).hexdigest()
+        record = {"id": f"{number:08x}", "name": name, "banks": ["*"], "sha256": sha256}
+        records.append(record | {"created_ms": 1_000 + number, "revoked_ms": None})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"version": 1, "keys": records}))
+    path.chmod(0o600)
+    return key
 
 
 def snippet_of(matcher: Matcher, chunk: ChunkRow, further: str = "") -> Snippet:

@@ -11,11 +11,12 @@ import sqlite3
 import tempfile
 import zipfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import ctx, named, picture, project, workspace
+from kit import ctx, named, picture, project, workspace, write_key_file
 from kit import found as matches
 
 from ctx.backup import CATALOG, KEYS, MANIFEST, MEMORY, Store, back_up, restore
@@ -48,7 +49,6 @@ def built(memories: int) -> Path:
         bank = space.memory.bank("ana")
         for number in range(memories):
             bank.put(f"The narwhal number {number} likes tea.")
-    (folder / ".ctx" / KEYS).write_text('{"version": 1, "keys": []}')
     return folder
 
 
@@ -66,7 +66,7 @@ def answers(config: Path) -> tuple[Any, ...]:
 
 
 def store(folder: Path) -> Store:
-    return Store(*(str(folder / ".ctx" / name) for name in (CATALOG, MEMORY, KEYS)))
+    return Store(*(str(folder / ".ctx" / name) for name in (CATALOG, MEMORY)))
 
 
 def test_a_restored_store_has_the_same_ids_and_gives_the_same_answers(tmp_path: Path) -> None:
@@ -81,11 +81,8 @@ def test_a_restored_store_has_the_same_ids_and_gives_the_same_answers(tmp_path: 
         assert health(space)["pending"] == 0  # nothing is embedded again
         assert space.index.check() == []
     assert answers(second) == answers(config)
-    assert (tmp_path / "second" / ".ctx" / KEYS).read_text() == json.dumps(
-        {"version": 1, "keys": []}, indent=1
-    )
-    for path in (tmp_path / "backup.zip", *(tmp_path / "second" / ".ctx" / name for name in (CATALOG, KEYS))):
-        assert path.stat().st_mode & 0o777 == 0o600
+    for path in (tmp_path / "backup.zip", *store(tmp_path / "second").parts().values()):
+        assert Path(path).stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "second" / ".ctx").stat().st_mode & 0o777 == 0o700
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup.zip", "first", "second"]
 
@@ -199,7 +196,8 @@ def with_keys(content: Any) -> Callable[[Path], None]:
     sums = {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
 
     def damage(path: Path) -> None:
-        rewritten(path, {KEYS: lambda _: content})
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr(KEYS, text)
         rewritten(path, {MANIFEST: lambda manifest: manifest | {"files": manifest["files"] | {KEYS: sums}}})
 
     return damage
@@ -263,15 +261,39 @@ def test_what_is_no_whole_backup_is_refused_and_changes_nothing(
 
 def test_a_key_that_was_revoked_since_stays_revoked(tmp_path: Path) -> None:
     indexed(tmp_path, memories=1)
-    ring = KeyRing(str(tmp_path / ".ctx" / KEYS))
-    leaked, _ = ring.create("ana")
-    current_key, _ = ring.create("ben")
-    back_up(store(tmp_path), str(tmp_path / "backup.zip"))
-    ring.revoke("ana")
+    with keys_of(tmp_path) as ring:
+        leaked, _ = ring.create("ana")
+        current_key, _ = ring.create("ben")
+        back_up(store(tmp_path), str(tmp_path / "backup.zip"))
+        ring.revoke("ana")
     restore(str(tmp_path / "backup.zip"), store(tmp_path), replace=True)
-    candidates = KeyRing(str(tmp_path / ".ctx" / KEYS)).candidates()
-    assert match(leaked, candidates) is None
-    assert match(current_key, candidates) is not None
+    with keys_of(tmp_path) as ring:
+        assert match(leaked, ring.candidates()) is None
+        assert match(current_key, ring.candidates()) is not None
+
+
+def keys_of(folder: Path) -> AbstractContextManager[KeyRing]:
+    return closing(KeyRing(store(folder).memory))
+
+
+def test_a_backup_without_keys_does_not_open_the_store(tmp_path: Path) -> None:
+    indexed(tmp_path, memories=1)
+    back_up(store(tmp_path), str(tmp_path / "backup.zip"))
+    with keys_of(tmp_path) as ring:
+        key, _ = ring.create("ana")
+    restore(str(tmp_path / "backup.zip"), store(tmp_path), replace=True)
+    with keys_of(tmp_path) as ring:
+        assert match(key, ring.candidates()) is not None
+
+
+def test_the_keys_in_a_backup_of_an_earlier_version_are_restored(tmp_path: Path) -> None:
+    indexed(tmp_path, memories=1)
+    key = write_key_file(tmp_path / KEYS)
+    back_up(store(tmp_path), str(tmp_path / "backup.zip"))
+    with_keys(json.loads((tmp_path / KEYS).read_text()))(tmp_path / "backup.zip")
+    restore(str(tmp_path / "backup.zip"), store(tmp_path), replace=True)
+    with keys_of(tmp_path) as ring:
+        assert match(key, ring.candidates()) is not None
 
 
 @pytest.mark.parametrize(
@@ -434,8 +456,8 @@ def test_what_sqlite_left_of_a_file_that_has_gone_is_not_played_into_the_restore
 def test_a_backup_holds_no_file_that_a_link_in_the_store_leads_to(tmp_path: Path) -> None:
     indexed(tmp_path, memories=1)
     (tmp_path / "id_rsa").write_text("private")
-    (tmp_path / ".ctx" / KEYS).unlink()
-    (tmp_path / ".ctx" / KEYS).symlink_to(tmp_path / "id_rsa")
+    Path(store(tmp_path).memory).unlink()
+    Path(store(tmp_path).memory).symlink_to(tmp_path / "id_rsa")
     with pytest.raises(StoreError, match="is a link"):
         back_up(store(tmp_path), str(tmp_path / "backup.zip"))
     assert not (tmp_path / "backup.zip").exists()

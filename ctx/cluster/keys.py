@@ -1,40 +1,20 @@
-"""API keys in PostgreSQL: a key that is made or revoked on one machine counts on all of them within a
-second.
-"""
+"""API keys in PostgreSQL: a key that is made or revoked on one machine counts on all within a second."""
 
-import json
 import logging
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ctx.cluster.postgres import Connection, Database
+from ctx.cluster.postgres import Database
 from ctx.errors import StoreError
-from ctx.server.keys import KeyRecord, Keys
+from ctx.server.keys import COMPONENT, MIGRATIONS, Keys, records_in
+from ctx.store.record import Statements
 
 logger = logging.getLogger(__name__)
 
-COMPONENT = "keys"
-MIGRATIONS = (
-    """
-    CREATE TABLE api_key (
-        id TEXT PRIMARY KEY,
-        name TEXT NOT NULL,
-        banks TEXT NOT NULL,  -- JSON
-        sha256 TEXT NOT NULL,
-        created_ms BIGINT NOT NULL,
-        revoked_ms BIGINT
-    );
-    CREATE UNIQUE INDEX api_key_name ON api_key (name) WHERE revoked_ms IS NULL;
-    """,
-)
 FRESH_S = 1.0  # how old the keys in memory may be
-_WAIT_S = 2.0  # for a connection; the keys that were read last count meanwhile
-_INSERT = (
-    f"INSERT INTO api_key ({', '.join(KeyRecord._fields)}) VALUES ({', '.join('?' * len(KeyRecord._fields))})"
-    " ON CONFLICT (id) DO UPDATE SET revoked_ms = excluded.revoked_ms"
-)
+_WAIT_S = 2.0  # for a connection; meanwhile the keys that were read last count
 
 
 class SharedKeyRing(Keys):
@@ -83,22 +63,12 @@ class SharedKeyRing(Keys):
 
     def _read(self) -> None:
         with self._database.transaction(timeout_s=_WAIT_S) as connection:
-            self._take(_records(connection))
+            self._take(records_in(connection))
         self._read_s = time.monotonic()
 
     @contextmanager
-    def _writing(self) -> Iterator[list[KeyRecord]]:
+    def _writing(self) -> Iterator[Statements]:
         with self._database.transaction(write=True) as connection:
             connection.execute("LOCK TABLE api_key IN SHARE ROW EXCLUSIVE MODE")
-            records = _records(connection)
-            before = set(records)
-            yield records
-            for record in records:
-                if record not in before:
-                    connection.execute(_INSERT, (*record[:2], json.dumps(record.banks), *record[3:]))
+            yield connection
         self._read()
-
-
-def _records(connection: Connection) -> list[KeyRecord]:
-    rows = connection.execute(f"SELECT {', '.join(KeyRecord._fields)} FROM api_key ORDER BY created_ms, id")
-    return [KeyRecord(id, name, tuple(json.loads(banks)), *figures) for id, name, banks, *figures in rows]

@@ -8,6 +8,7 @@ order of their chunks, so that of two with the same score the same one comes fir
 import hashlib
 import os
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace as with_values
 from itertools import islice
@@ -24,7 +25,7 @@ from ctx.memory.moving import check_target as check_banks
 from ctx.memory.sessions import move_sessions
 from ctx.memory.store import open_rows
 from ctx.scripts.store import FileScriptStore, ScriptStore
-from ctx.server.keys import KeyRecord
+from ctx.server.keys import KeyRecord, KeyRing, Keys
 from ctx.server.services import open_keys
 from ctx.store.plane import open_catalog
 from ctx.store.rows import StoredDocument
@@ -62,7 +63,6 @@ def migrate(config: Config, origin: str, target: str, *, replace: bool, progress
     """
     files = {place: _located(config, place) for place in (origin, target) if "://" not in place}
     memories_of = {place: files[place].memory if place in files else place for place in (origin, target)}
-    keys_of = {place: files[place].keys if place in files else place for place in (origin, target)}
     with (
         open_catalog(origin, config.db.path) as source,
         open_catalog(target, config.db.path) as goal,
@@ -89,7 +89,7 @@ def migrate(config: Config, origin: str, target: str, *, replace: bool, progress
             memories.banks,
             memories.memories,
             memories.digest,
-            _moved_keys(keys_of[origin], keys_of[target]),
+            _moved_keys(_keys(origin, files), _keys(target, files)),
             move_sessions(rows, goal_rows),
             _moved_values(memories_of[origin], memories_of[target]),
         )
@@ -207,8 +207,12 @@ def _move_runs(origin: SqlCatalog, target: SqlCatalog, source: str, succeeded_ms
     target.record_run(source, run)
 
 
-def _moved_keys(origin: str, target: str) -> int:
-    with closing(open_keys(origin)) as source, closing(open_keys(target)) as goal:
+def _keys(place: str, files: Mapping[str, Location]) -> Keys:
+    return KeyRing(files[place].memory, files[place].keys) if place in files else open_keys(place)
+
+
+def _moved_keys(origin: Keys, target: Keys) -> int:
+    with closing(origin) as source, closing(target) as goal:
         records = source.list()
         goal.add(records)
         present = {record.id: record for record in goal.list()}

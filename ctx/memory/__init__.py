@@ -8,8 +8,8 @@
 `call(bank, op, args)` is the same by name, JSON in and out; `OPS` lists the operations and their arguments:
 
     put{text, kind="fact", type, context, contexts, role, folder, label, status, importance=5, metadata,
-        tags, session, event_date, expires_at, parent, ordinal, dedupe="exact|near|off", supersedes=[ids],
-        alias, idempotency_key}  -> {id, created, duplicate_of, superseded, near, flags, op_id}
+        tags, session, event_date, expires_at, parent, ordinal, dedupe="exact|off", supersedes=[ids],
+        alias, idempotency_key}  -> {id, created, duplicate_of, superseded, similar, flags, op_id}
     put_many{items=[{text, ...}], container={label, ...}, idempotency_key}
                                  all or nothing -> {id, ids, created, op_id}
     get{id}  get_many{ids}       records, null where there is none; an id is a UUID or an alias
@@ -27,7 +27,7 @@
            as_of, include_superseded, order="rank|score", half_life_days, explain, touch}
                                  -> {results=[{record, score, container?, signals?}], total, degraded}
     synthesize{query, budget, context, disposition, filter, as_of}  -> ctx.memory.reflect.reflect
-    history{id}  journal{after, limit}  links{id}  sessions{id}  export{filter}  import{content}
+    history{id}  journal{after, limit}  sessions{id}  export{filter}  import{content}
     exists{}  ensure{}  config{}  configure{config}
 
 A record has: id, bank, kind, parent, ordinal, role, text, type, context, folder, label, status, importance,

@@ -1,7 +1,7 @@
-"""The words for times in English, German, Spanish and French: tables that put them in English and figures, as
-`dates` reads them, and that tell whether a text speaks of what is ahead or of what is past.
+"""Words for dates and times in English, German, Spanish and French: tables that translate them to English and
+digits, as `dates` reads them, and tables of tenses.
 
-A word that is English, too ("am", "war"), is left alone.
+A word that is also English ("am", "war") is left alone.
 """
 
 import re
@@ -9,44 +9,19 @@ import re
 from ctx.memory.language import language
 from ctx.text.analyze import composed
 
-MONTHS = (
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-)
-GERMAN_MONTHS = (
-    "januar", "februar", "märz", "april", "mai", "juni", "juli", "august", "september", "oktober", "november",
-    "dezember",
-)  # fmt: skip
-WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_MONTHS = "january february march april may june july august september october november december"
+_GERMAN_MONTHS = "januar februar märz april mai juni juli august september oktober november dezember"
+_WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday"
+_NUMBERS = "one two three four five six seven eight nine ten eleven twelve"
+MONTHS, GERMAN_MONTHS, WEEKDAYS = (tuple(names.split()) for names in (_MONTHS, _GERMAN_MONTHS, _WEEKDAYS))
 NUMBERS = {
+    **{name: count for count, name in enumerate(_NUMBERS.split(), 1)},
     "a": 1,
     "an": 1,
-    "one": 1,
-    "two": 2,
     "couple of": 2,
     "a couple of": 2,
-    "three": 3,
     "few": 3,
     "a few": 3,
-    "four": 4,
-    "five": 5,
-    "six": 6,
-    "seven": 7,
-    "eight": 8,
-    "nine": 9,
-    "ten": 10,
-    "eleven": 11,
-    "twelve": 12,
 }
 NUMBER = r"(?P<count>\d{1,4}|" + "|".join(sorted(NUMBERS, key=len, reverse=True)) + ")"
 
@@ -85,7 +60,7 @@ _ENGLISH_OF = {
     "nächsten": "next", "nächste": "next", "nächstes": "next", "kommenden": "next", "kommende": "next",
     "kommendes": "next", "anfang": "early", "mitte": "mid", "ende": "late",
     "woche": "week", "wochen": "weeks", "monat": "month", "monaten": "months", "jahr": "year",
-    "jahren": "years", "jahres": "year", "stunden": "hours",
+    "jahren": "years", "jahres": "year", "stunden": "hours", "tagen": "days", "einem tag": "one day",
     "im": "in", "seit": "since", "zwischen": "between", "und": "and", "frühling": "spring",
     "frühjahr": "spring", "sommer": "summer", "herbst": "autumn",
     "letzten tagen": "last few days", "letzten wochen": "last few weeks",
@@ -140,7 +115,7 @@ def _romance(words: str, phrases: dict[str, str]) -> tuple[re.Pattern[str], dict
 
 
 _ROMANCE = {"es": _romance(_SPANISH, _PHRASES["es"]), "fr": _romance(_FRENCH, _PHRASES["fr"])}
-# What stands in another place there once the words are English: "il y a three days", "29 de october".
+# Word orders that differ once the words are English: "il y a three days", "29 de october".
 _ROMANCE_ORDER = (
     (re.compile(rf"\b(?:hace|il y a)\s+({NUMBER.replace('?P<count>', '?:')}\s+[a-z]+)"), r"\1 ago"),
     (re.compile(rf"\b(week|month|year|{'|'.join(WEEKDAYS)})\s+(last|next)\b"), r"\2 \1"),
@@ -158,8 +133,8 @@ _DAY_AND_MONTH = re.compile(r"\b(am|vom|seit|bis|zum)\s+(\d{1,2})\.\s?(\d{1,2})\
 _DAY_MONTH_YEAR = re.compile(r"\b(\d{1,2})\.\s?(\d{1,2})\.\s?(\d{4})\b")
 
 
-# What a text speaks of is told by the first of these that it has a word of: what was moved or will be is
-# ahead, then what was is past, then what is or is to be done is ahead.
+# The first of these tables with a word of the text decides: what will be or was moved is ahead, then what was
+# is past, then what is or is to be done is ahead.
 _WILL_BE = {
     "en": "will shall 'll postponed rescheduled extended upcoming",
     "de": "wird werden verschoben verlegt verlängert",
@@ -218,7 +193,7 @@ RECURRING = re.compile(
 
 
 def tense(text: str) -> str | None:
-    """Whether a text speaks of what is "ahead" or "past"; None if it does not say."""
+    """Whether a text is about something "ahead" or "past"; None if it does not say."""
     will_be, was, present = _TENSES[language(text)]
     if will_be.search(text):
         return "ahead"

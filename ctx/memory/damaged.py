@@ -32,12 +32,13 @@ Row = tuple[JSON, ...]
 
 @dataclass
 class Readable:
-    """What could be read: memories by bank and id, each with its other names and its sessions, and the rows
-    of what scripts keep.
+    """What could be read: memories by bank and id, each with its other names and its sessions, the rows of
+    what scripts keep, and those of the keys.
     """
 
     memories: dict[tuple[str, str], tuple[Memory, list[str], list[str]]] = field(default_factory=dict)
     values: list[Row] = field(default_factory=list)
+    keys: list[Row] = field(default_factory=list)
 
 
 def read_damaged(memory: str) -> Readable:
@@ -51,6 +52,7 @@ def read_damaged(memory: str) -> Readable:
         aliases = list(_rows(damaged, "SELECT memory_no, alias FROM memory_aliases"))
         sessions = list(_rows(damaged, "SELECT memory_no, session FROM memory_sessions"))
         readable.values = list(_script_values(damaged))
+        readable.keys = list(_rows(damaged, "SELECT * FROM api_key"))
     if not sound:
         banks += _by_page(scratch, "memory_banks", _BANK_SELECT)
         rows += _by_page(scratch, "memories", _SELECT)

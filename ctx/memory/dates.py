@@ -2,7 +2,7 @@
 ago, since, before, between.
 
 A day or month without a year is the nearest one; the next one in a plan, the latest one in the past tense.
-What is not plainly a time is left alone, and no text raises. A window is `[first, last]` in milliseconds
+Text that is not plainly a time is left alone, and no text raises. A window is `[first, last]` in milliseconds
 since the epoch, UTC, both ends included.
 """
 
@@ -29,7 +29,7 @@ class Window(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """From when a text is read, and of what time it speaks: "ahead", "past" or None."""
+    """The moment from which a text is read, and its tense: "ahead", "past" or None."""
 
     now_ms: int
     tense: str | None
@@ -60,9 +60,9 @@ def window(text: str, now_ms: int) -> Window | None:
 
 
 def happened(text: str, said_ms: int, ahead_of_utc_ms: int = 0) -> Window | None:
-    """When what a statement tells of happens or happened: the closed window it names, seen from when it was
-    said. None if it names none, or speaks of what recurs. Its days are those of the speaker, whose clock was
-    so far ahead of UTC.
+    """When the event in a statement happens or happened: the closed window it names, seen from when it was
+    said. None if it names none, or something that recurs. Days are those of the speaker, whose clock was
+    `ahead_of_utc_ms` ahead.
     """
     if RECURRING.search(text[:MAX_TEXT]):
         return None
@@ -115,6 +115,10 @@ def _span(first: datetime, after: datetime) -> Window:
     return Window(_ms(first), _ms(after) - 1)
 
 
+def _days(first: datetime, count: int = 1) -> Window:
+    return _span(first, first + timedelta(days=count))
+
+
 def _month_after(first: datetime, months: int = 1) -> datetime:
     index = first.year * 12 + first.month - 1 + months
     return first.replace(year=index // 12, month=index % 12 + 1, day=1)
@@ -140,8 +144,7 @@ def _year_month(match: re.Match[str], seen: Seen) -> Window:
 
 
 def _named_day(match: re.Match[str], seen: Seen) -> Window:
-    first = _dated(match, int(match["day"]), seen)
-    return _span(first, first + timedelta(days=1))
+    return _days(_dated(match, int(match["day"]), seen))
 
 
 def _named_month(match: re.Match[str], seen: Seen) -> Window:
@@ -183,8 +186,7 @@ def _year(match: re.Match[str], seen: Seen) -> Window:
 
 
 def _near_day(match: re.Match[str], seen: Seen) -> Window:
-    first = _day(seen.now_ms) + timedelta(days=_NEAR_DAYS[match[0]])
-    return _span(first, first + timedelta(days=1))
+    return _days(_day(seen.now_ms) + timedelta(days=_NEAR_DAYS[match[0]]))
 
 
 def _unit_start(unit: str, now_ms: int) -> datetime:
@@ -215,21 +217,19 @@ def _last_weekday(match: re.Match[str], seen: Seen) -> Window:
     ahead = WEEKDAYS.index(match["weekday"]) - today.weekday()
     side = "next" if match["side"] in ("on", "am") and seen.tense == "ahead" else match["side"]
     days = {"next": ahead % 7 or 7, "this": ahead}.get(side, ahead % 7 - 7)
-    first = today + timedelta(days=days)
-    return _span(first, first + timedelta(days=1))
+    return _days(today + timedelta(days=days))
 
 
 def _weekdays_ago(match: re.Match[str], seen: Seen) -> Window:
     today = _day(seen.now_ms)
     last = (WEEKDAYS.index(match["weekday"]) - today.weekday()) % 7 - 7
-    first = today + timedelta(days=last - 7 * (_count(match) - 1))
-    return _span(first, first + timedelta(days=1))
+    return _days(today + timedelta(days=last - 7 * (_count(match) - 1)))
 
 
 def _weekend(match: re.Match[str], seen: Seen) -> Window:
     monday = _unit_start("week", seen.now_ms)
     saturday = monday + timedelta(days={"last": -2, "this": 5, "next": 12}[match["which"]])
-    return _span(saturday, saturday + timedelta(days=2))
+    return _days(saturday, 2)
 
 
 def _season(match: re.Match[str], seen: Seen) -> Window:
@@ -253,8 +253,7 @@ def _ahead(match: re.Match[str], seen: Seen) -> Window:
     if unit in ("month", "year"):
         first = _units_after(_day(seen.now_ms), unit, count)
         return _span(first, _month_after(first))
-    first = _day(seen.now_ms) + timedelta(**{f"{unit}s": count})
-    return _span(first, first + timedelta(days=1))
+    return _days(_day(seen.now_ms) + timedelta(**{f"{unit}s": count}))
 
 
 def _back(moment: datetime, count: int, unit: str) -> datetime:
@@ -275,23 +274,14 @@ def _ago(match: re.Match[str], seen: Seen) -> Window:
         hour = moment.replace(minute=0, second=0, microsecond=0)
         return _span(hour, hour + timedelta(hours=1))
     if unit == "week":  # "two weeks ago" is a guess of a few days
-        first = _day(_ms(moment))
-        return _span(first - timedelta(days=3), first + timedelta(days=4))
+        return _days(_day(_ms(moment)) - timedelta(days=3), 7)
     first = _unit_start(unit, _ms(moment))
-    return _span(first, first + timedelta(days=1) if unit == "day" else _units_after(first, unit, 1))
-
-
-def _days_ago(match: re.Match[str], seen: Seen) -> Window:
-    first = _day(seen.now_ms) - timedelta(days=_count(match))
-    return _span(first, first + timedelta(days=1))
+    return _days(first) if unit == "day" else _span(first, _units_after(first, unit, 1))
 
 
 def _recent(match: re.Match[str], seen: Seen) -> Window:
-    return Window(_ms(_back(_moment(seen.now_ms), _count(match), match["unit"])), seen.now_ms)
-
-
-def _lately(match: re.Match[str], seen: Seen) -> Window:
-    return Window(_ms(_back(_moment(seen.now_ms), 1, match["unit"])), seen.now_ms)
+    count = _count(match) if "count" in match.groupdict() else 1
+    return Window(_ms(_back(_moment(seen.now_ms), count, match["unit"])), seen.now_ms)
 
 
 _YEAR = re.compile(r"\d{4}")
@@ -337,67 +327,59 @@ _NEAR_DAYS = {
     "the day after tomorrow": 2,
 }
 _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
-_RANGES = (
-    (re.compile(rf"\bbetween\s+(?P<first>{_POINT})\s+and\s+(?P<last>{_POINT})\b"), _between),
-    (re.compile(rf"\bfrom\s+(?P<first>{_POINT})\s+(?:to|until|till)\s+(?P<last>{_POINT})\b"), _between),
+_WEEKDAY = rf"(?P<weekday>{'|'.join(WEEKDAYS)})"
+
+
+def _compiled(*readings: tuple[str, _Read]) -> tuple[tuple[re.Pattern[str], _Read], ...]:
+    return tuple((re.compile(pattern), read) for pattern, read in readings)
+
+
+_RANGES = _compiled(
+    (rf"\bbetween\s+(?P<first>{_POINT})\s+and\s+(?P<last>{_POINT})\b", _between),
+    (rf"\bfrom\s+(?P<first>{_POINT})\s+(?:to|until|till)\s+(?P<last>{_POINT})\b", _between),
     # The day before yesterday is a day.
-    (re.compile(rf"(?<!\bday )\b(?P<side>since|after|before|until)\s+(?P<point>{_POINT})\b"), _open_ended),
+    (rf"(?<!\bday )\b(?P<side>since|after|before|until)\s+(?P<point>{_POINT})\b", _open_ended),
 )
-_SINGLES = (
+_SINGLES = _compiled(
     (
-        re.compile(
-            r"\b\d{4}-\d{2}-\d{2}(?:[t ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:z|[+-]\d{2}:?\d{2})?)?(?!\d)"
-        ),
+        r"\b\d{4}-\d{2}-\d{2}(?:[t ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:z|[+-]\d{2}:?\d{2})?)?(?!\d)",
         _iso,
     ),
-    (re.compile(r"\b(\d{4})-(\d{2})(?![-\d])"), _year_month),
+    (r"\b(\d{4})-(\d{2})(?![-\d])", _year_month),
+    (rf"\b{_month}\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s+(?P<year>\d{{4}}))?\b", _named_day),
     (
-        re.compile(rf"\b{_month}\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s+(?P<year>\d{{4}}))?\b"),
+        rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th|\.)?\s+(?:of\s+)?{_month}(?:,?\s+(?P<year>\d{{4}}))?\b",
         _named_day,
     ),
-    (
-        re.compile(
-            rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th|\.)?\s+(?:of\s+)?{_month}(?:,?\s+(?P<year>\d{{4}}))?\b"
-        ),
-        _named_day,
-    ),
-    (re.compile(rf"\b{_month},?\s+(?P<year>\d{{4}})\b"), _named_month),
+    (rf"\b{_month},?\s+(?P<year>\d{{4}})\b", _named_month),
     # A month alone may be a name or a verb ("march", "may", "mark"): only after a word that wants a time.
     (
-        re.compile(
-            r"\b(?:in|during|of|last|this|early|late|mid|since"
-            rf"|next)[ -]{_month}(?P<year>\b)(?!\s+\d)(?![a-z])"
-        ),
+        rf"\b(?:in|during|of|last|this|early|late|mid|since|next)[ -]{_month}(?P<year>\b)(?!\s+\d)(?![a-z])",
         _named_month,
     ),
     (
-        re.compile(
-            r"\b(?:in|during|of|year|early|late|mid|since|before|after|until|between|and|from"
-            r"|to)[ -](?P<year>(?:19|20)\d{2})\b(?!-\d)"
-        ),
+        r"\b(?:in|during|of|year|early|late|mid|since|before|after|until|between|and|from|to)[ -]"
+        r"(?P<year>(?:19|20)\d{2})\b(?!-\d)",
         _year,
     ),
-    (re.compile(r"^\s*(?P<year>(?:19|20)\d{2})\s*$"), _year),
-    (re.compile(rf"^\s*{_month}(?P<year>\b)\s*$"), _named_month),
-    (re.compile(rf"\b(?:{'|'.join(sorted(_NEAR_DAYS, key=len, reverse=True))})\b"), _near_day),
-    (re.compile(r"\b(?P<which>last|previous|this|next)\s+(?P<unit>week|month|year)\b"), _calendar),
-    (re.compile(rf"\b(?P<side>last|on|this|next|am)\s+(?P<weekday>{'|'.join(WEEKDAYS)})\b"), _last_weekday),
-    (re.compile(r"\b(?P<which>last|this|next)\s+weekend\b"), _weekend),
+    (r"^\s*(?P<year>(?:19|20)\d{2})\s*$", _year),
+    (rf"^\s*{_month}(?P<year>\b)\s*$", _named_month),
+    (rf"\b(?:{'|'.join(sorted(_NEAR_DAYS, key=len, reverse=True))})\b", _near_day),
+    (r"\b(?P<which>last|previous|this|next)\s+(?P<unit>week|month|year)\b", _calendar),
+    (rf"\b(?P<side>last|on|this|next|am)\s+{_WEEKDAY}\b", _last_weekday),
+    (r"\b(?P<which>last|this|next)\s+weekend\b", _weekend),
     (
-        re.compile(
-            r"\b(?P<which>in|last|this|during|over|early|late)\s+(?:the\s+)?(?P<season>spring|summer|autumn"
-            r"|fall|winter)(?:\s+(?:of\s+)?(?P<year>\d{4}))?\b"
-            r"(?!\s+(?:holidays?|vacations?|break|term|camp|school|sales?)\b)"  # of any year
-        ),
+        r"\b(?P<which>in|last|this|during|over|early|late)\s+(?:the\s+)?"
+        r"(?P<season>spring|summer|autumn|fall|winter)(?:\s+(?:of\s+)?(?P<year>\d{4}))?\b"
+        r"(?!\s+(?:holidays?|vacations?|break|term|camp|school|sales?)\b)",  # of any year
         _season,
     ),
-    (re.compile(r"\bq(?P<quarter>[1-4])(?:[ /]+(?P<year>\d{4}))?\b"), _quarter),
-    (re.compile(rf"\b(?:in|within)\s+{NUMBER}\s+{_unit}\b(?!\s+ago)"), _ahead),
-    (re.compile(rf"\b{NUMBER}\s+{_unit}\s+ago\b"), _ago),
-    (re.compile(rf"\b{NUMBER}\s+(?P<weekday>{'|'.join(WEEKDAYS)})s?\s+ago\b"), _weekdays_ago),
-    (re.compile(rf"^\s*(?P<side>)(?P<weekday>{'|'.join(WEEKDAYS)})\s*$"), _last_weekday),
-    (re.compile(r"\b(?:the|this)\s+past\s+(?P<unit>week|month|year)\b"), _lately),
-    (re.compile(rf"\bvor\s+{NUMBER}\s+(?:tag(?:en)?\b)"), _days_ago),
-    (re.compile(rf"\bvor\s+{NUMBER}\s+{_unit}\b"), _ago),
-    (re.compile(rf"\b(?:past|last|previous)\s+{NUMBER}\s+{_unit}\b"), _recent),
+    (r"\bq(?P<quarter>[1-4])(?:[ /]+(?P<year>\d{4}))?\b", _quarter),
+    (rf"\b(?:in|within)\s+{NUMBER}\s+{_unit}\b(?!\s+ago)", _ahead),
+    (rf"\b{NUMBER}\s+{_unit}\s+ago\b", _ago),
+    (rf"\b{NUMBER}\s+{_WEEKDAY}s?\s+ago\b", _weekdays_ago),
+    (rf"^\s*(?P<side>){_WEEKDAY}\s*$", _last_weekday),
+    (r"\b(?:the|this)\s+past\s+(?P<unit>week|month|year)\b", _recent),
+    (rf"\bvor\s+{NUMBER}\s+{_unit}\b", _ago),
+    (rf"\b(?:past|last|previous)\s+{NUMBER}\s+{_unit}\b", _recent),
 )

@@ -1,9 +1,9 @@
-"""What the two engines of the memory tables do each in its own way; the rest of the SQL is common to both.
+"""What SQLite and PostgreSQL do differently for the memory tables; the rest of the SQL is the same.
 
-A statement has `?` for a value, and lists of numbers or ids travel as JSON (`IN_NUMBERS`, `IN_TEXTS`). Where
-PostgreSQL lacks a function of SQLite's (`json_each`, `json_extract`, `json_type`, `instr`), its schema makes
-one of that name. What remains is here: how the words are kept and ranked, who holds a bank while it is
-written, and the numbers of operations.
+A statement has `?` for a value; lists of numbers or ids are JSON (`IN_NUMBERS`, `IN_TEXTS`). Where PostgreSQL
+lacks a function of SQLite's (`json_each`, `json_extract`, `json_type`, `instr`), its schema has one of that
+name. What differs: how the words are stored and ranked, how a bank is locked while it is written, and
+how operations are numbered.
 """
 
 import json
@@ -19,13 +19,13 @@ IN_TEXTS = "IN (SELECT value FROM json_each(?))"
 
 
 def listed(values: Iterable[JSON]) -> str:
-    """What is bound to `IN_NUMBERS` and `IN_TEXTS`."""
+    """The value that is bound to `IN_NUMBERS` or `IN_TEXTS`."""
     return json.dumps(list(values))
 
 
 class Posting(NamedTuple):
-    """Which terms of a query are read from the word index, each with the number of the bank's memories that
-    hold it, and from which memory on.
+    """The terms of a query that are read from the word index, each with the number of memories that contain
+    it, and the first memory that is looked at.
     """
 
     frequencies: dict[str, int]
@@ -36,7 +36,7 @@ class Engine:
     """One connection to the memory tables, within a transaction."""
 
     strays: tuple[tuple[str, str], ...]
-    """What must count nothing in the word index, and what is said of it."""
+    """Queries that count inconsistencies of the word index, each with its message."""
 
     def __init__(self, connection: Statements) -> None:
         self.connection = connection
@@ -46,28 +46,27 @@ class Engine:
         raise NotImplementedError
 
     def indexed_by(self, index: str) -> str:
-        """What names, behind a table, the index that this engine's planner would not choose."""
+        """The hint, after a table's name, for an index that this engine's planner would not choose."""
         raise NotImplementedError
 
     def damage(self) -> list[str]:
-        """What is wrong with the tables as a file, a sentence each."""
+        """Damage of the file, a sentence each."""
         return []
 
     # -- writing ---------------------------------------------------------------------------------------------
     def holding(self, select: str) -> str:
-        """The statement that reads the row of a bank, for one that is to be written: nobody else writes it
-        until this transaction ends, and the number of the next operation, above all that it has seen, comes
-        behind it.
+        """The statement that reads the row of a bank and locks it until the transaction ends, followed by the
+        number of the next operation, which is higher than all before.
         """
         raise NotImplementedError
 
     def note_erasure(self) -> None:
-        """Notes that what is deleted has yet to be overwritten (`MemoryRows.shred`), should the process die
-        before it is.
+        """Notes that deleted content still has to be overwritten (`MemoryRows.shred`), in case
+        the process dies before that.
         """
 
     def continue_numbers(self) -> None:
-        """Sees to it that what is numbered next comes behind all numbers that were given from outside."""
+        """Continues numbering after rows were inserted with their own numbers."""
 
     # -- words -----------------------------------------------------------------------------------------------
     def put_words(self, bank_no: int, no: int, parts: Sequence[Sequence[str]]) -> None:
@@ -77,7 +76,7 @@ class Engine:
         raise NotImplementedError
 
     def empty_words(self, bank_no: int) -> None:
-        """Drops the words of all memories of a bank, which are still there."""
+        """Drops the words of all memories of a bank, before the memories themselves."""
         raise NotImplementedError
 
     def move_words(self, nos: Sequence[int], origin_no: int, home_no: int) -> None:
@@ -89,13 +88,13 @@ class Engine:
         raise NotImplementedError
 
     def frequencies(self, bank_no: int, words: Iterable[str]) -> dict[str, int]:
-        """How many memories of the bank hold each term; terms of none are left out."""
+        """How many memories of the bank contain each term; terms of none are left out."""
         raise NotImplementedError
 
     def likeliest(
         self, bank_no: int, posting: Posting, k: int, clause: str = "", values: Sequence[JSON] = ()
     ) -> list[int]:
-        """Numbers of up to k memories that hold any of the terms, the likeliest first by FTS5's BM25.
+        """Numbers of up to k memories with any of the terms, the best first by FTS5's BM25.
 
         `clause`: a condition on the memory `m`, which is looked up for every entry read.
         """
@@ -108,5 +107,5 @@ def joined(parts: Iterable[Iterable[str]]) -> str:
 
 
 def parted(stored: str) -> list[list[str]]:
-    """What `joined` was given."""
+    """The inverse of `joined`."""
     return [part.split() for part in stored.split(PARTING)]

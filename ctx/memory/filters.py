@@ -44,8 +44,8 @@ LISTS = tuple(name for name, entry in COMPARED.items() if entry[0] == LIST)
 OBJECTS = tuple(name for name, entry in COMPARED.items() if entry[0] == OBJECT)
 GROUPS = ("all", "any", "none")
 _KNOWN_KEYS = (*FIELDS, *LISTS, "metadata.KEY", "source.KEY", "parent.FIELD", *GROUPS)
-_COMPARE = {"eq": "=", "ne": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
-OPERATORS = (*_COMPARE, "in", "not_in", "exists", "contains", "starts", "under")
+_COMPARE = {"eq": "=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
+OPERATORS = (*_COMPARE, "ne", "in", "not_in", "exists", "contains", "starts", "under")
 LIST_OPERATORS = ("has", "has_any", "has_all", "has_only", "exists")
 _JSON_KEY = re.compile(r'[^"\\\x00-\x1f]{1,128}')
 
@@ -172,69 +172,78 @@ def _has(key: str, column: str, operator: str, operand: JSON) -> Condition:
     return _join("any" if operator == "has_any" else "all", [Condition(member, (name,)) for name in names])
 
 
-def _among(key: str, kind: str, column: str, operator: str, operand: JSON) -> Condition:
-    """`in` or `not_in` of a list."""
-    values = tuple(_operand(key, kind, operator, entry) for entry in _choices(key, operator, operand))
-    if None in values:
-        raise BadRequest(f"filter: '{key}': null in a list; use {{\"exists\": false}}")
-    if not values:
-        return _NOTHING if operator == "in" else EVERYTHING
-    sql = f"{column} IN ({','.join('?' * len(values))})"
-    return Condition(sql if operator == "in" else f"NOT coalesce({sql}, FALSE)", values)
+class _Side(NamedTuple):
+    """The value that is compared, as SQL that is NULL where there is none, and what that binds."""
+
+    sql: str
+    values: tuple[JSON, ...] = ()
+
+    def test(self, template: str, *operands: JSON) -> Condition:
+        return Condition(template.format(self.sql), (*self.values, *operands))
+
+    def exists(self, there: bool) -> Condition:
+        return self.test("{} IS NOT NULL" if there else "{} IS NULL")
 
 
 def _compared(key: str, kind: str, column: str, operator: str, operand: JSON) -> Condition:
     """One operator on a column."""
+    side = _Side(column)
     if operator == "exists":
-        return Condition(f"{column} IS {'NOT ' if _boolean(key, operand) else ''}NULL", ())
+        return side.exists(_boolean(key, operand))
+    if operator not in ("in", "not_in"):
+        return _tested(key, kind, side, operator, operand)
+    values = tuple(_operand(key, kind, operator, entry) for entry in _choices(key, operator, operand))
+    if None in values:
+        raise BadRequest(f"filter: '{key}': null in a list; use {{\"exists\": false}}")
+    among = side.test(f"{{}} IN ({','.join('?' * len(values))})", *values) if values else _NOTHING
+    return among if operator == "in" else _join("none", [among])
+
+
+def _json_compared(key: str, column: str, path: str, operator: str, operand: JSON) -> Condition:
+    """One operator on what a JSON column holds at a path. Values of another type than the operand differ."""
+    if operator == "exists":
+        return _json_type(column, path).exists(_boolean(key, operand))
     if operator in ("in", "not_in"):
-        return _among(key, kind, column, operator, operand)
+        entries = _choices(key, operator, operand)
+        among = _join("any", [_json_compared(key, column, path, "eq", entry) for entry in entries])
+        return among if operator == "in" else _join("none", [among])
+    if operand is None or isinstance(operand, bool):
+        named = {None: None, True: "true", False: "false"}[operand]
+        if operator not in ("eq", "ne") and named is not None:
+            named = _operand(key, NUMBER, operator, operand)  # raises: a truth is no number
+        return _tested(key, TEXT, _json_type(column, path), operator, named)
+    kind, types, value = NUMBER, "('integer', 'real')", f"CAST(json_extract({column}, ?) AS NUMERIC)"
+    if isinstance(operand, str):
+        kind, types, value = TEXT, "('text')", f"json_extract({column}, ?)"
+    side = _Side(f"CASE WHEN json_type({column}, ?) IN {types} THEN {value} END", (path, path))
+    return _tested(key, kind, side, operator, operand)
+
+
+def _json_type(column: str, path: str) -> _Side:
+    return _Side(f"nullif(json_type({column}, ?), 'null')", (path,))
+
+
+def _tested(key: str, kind: str, side: _Side, operator: str, operand: JSON) -> Condition:
+    """A value that is equal to another, before, behind, or part of it."""
     if operator in ("contains", "starts", "under"):
         if kind != TEXT or not isinstance(operand, str):
             raise BadRequest(f"filter: '{key}': '{operator}' compares texts")
-        return _part_of(column, operator, _operand(key, kind, operator, operand))
-    return _ordered(key, column, operator, _operand(key, kind, operator, operand))
-
-
-def _ordered(key: str, column: str, operator: str, bound: JSON) -> Condition:
-    """A column that is, or is not, before, at or behind a value."""
+        text = _operand(key, TEXT, operator, operand)
+        if operator != "under":
+            return side.test("instr({}, ?) > 0" if operator == "contains" else "instr({}, ?) = 1", text)
+        folder = text.rstrip("/")
+        return _join("any", [side.test("{} = ?", folder or "/"), side.test("instr({}, ?) = 1", folder + "/")])
+    bound = _operand(key, kind, operator, operand)
     if bound is None and operator not in ("eq", "ne"):
         raise BadRequest(f"filter: '{key}': '{operator}' needs a value")
-    if bound is None:
-        return Condition(f"{column} IS {'NOT ' if operator == 'ne' else ''}NULL", ())
     if operator == "ne":
-        return Condition(f"({column} <> ? OR {column} IS NULL)", (bound,))
-    return Condition(f"{column} {_COMPARE[operator]} ?", (bound,))
+        return side.exists(True) if bound is None else _join("none", [side.test("{} = ?", bound)])
+    return side.exists(False) if bound is None else side.test(f"{{}} {_COMPARE[operator]} ?", bound)
 
 
 def same(column: str, value: JSON) -> Condition:
     """Whether a column has a value, or has none where that is None."""
     return Condition(f"{column} IS NULL", ()) if value is None else Condition(f"{column} = ?", (value,))
-
-
-def _json_compared(key: str, column: str, json_path: str, operator: str, operand: JSON) -> Condition:
-    """One operator on what a JSON column holds under a path."""
-    if operator == "exists":
-        sign = "<>" if _boolean(key, operand) else "="
-        return Condition(f"coalesce(json_type({column}, ?), 'null') {sign} 'null'", (json_path,))
-    if operator in ("eq", "ne"):
-        equal = _json_equal(key, column, json_path, operand)
-        return equal if operator == "eq" else _join("none", [equal])
-    if operator in ("in", "not_in"):
-        each = [_json_equal(key, column, json_path, entry) for entry in _choices(key, operator, operand)]
-        return _join("any" if operator == "in" else "none", each)
-    if operator not in ("contains", "starts", "under"):
-        return _json_order(key, column, json_path, operator, operand)
-    return _json_part(key, column, json_path, operator, operand)
-
-
-def _json_part(key: str, column: str, json_path: str, operator: str, operand: JSON) -> Condition:
-    if not isinstance(operand, str):
-        raise BadRequest(f"filter: '{key}': '{operator}' compares texts")
-    inner = _part_of(f"json_extract({column}, ?)", operator, _operand(key, TEXT, operator, operand))
-    # json_extract stands once for each of the values bound after its own path
-    values = tuple(value for bound in inner.values for value in (json_path, bound))
-    return Condition(f"(json_type({column}, ?) = 'text' AND {inner.sql})", (json_path, *values))
 
 
 def _join(group: str, parts: list[Condition]) -> Condition:
@@ -247,44 +256,6 @@ def _join(group: str, parts: list[Condition]) -> Condition:
         return parts[0]
     sql = (" OR " if group == "any" else " AND ").join(part.sql for part in parts)
     return Condition(f"({sql})", tuple(value for part in parts for value in part.values))
-
-
-def _part_of(column: str, operator: str, value: JSON) -> Condition:
-    if operator == "contains":
-        return Condition(f"instr({column}, ?) > 0", (value,))
-    if operator == "starts":
-        return Condition(f"instr({column}, ?) = 1", (value,))
-    folder = value.rstrip("/")
-    return Condition(f"({column} = ? OR instr({column}, ?) = 1)", (folder or "/", folder + "/"))
-
-
-def _json_equal(key: str, column: str, json_path: str, operand: JSON) -> Condition:
-    if operand is None:
-        return Condition(f"coalesce(json_type({column}, ?), 'null') = 'null'", (json_path,))
-    if isinstance(operand, bool):
-        return Condition(f"json_type({column}, ?) = ?", (json_path, "true" if operand else "false"))
-    if isinstance(operand, str):
-        return Condition(
-            f"(json_type({column}, ?) = 'text' AND json_extract({column}, ?) = ?)",
-            (json_path, json_path, _operand(key, TEXT, "eq", operand)),
-        )
-    return _json_order(key, column, json_path, "eq", operand)
-
-
-def _json_order(key: str, column: str, json_path: str, operator: str, operand: JSON) -> Condition:
-    value = f"json_extract({column}, ?)"
-    if isinstance(operand, str):
-        types, bound = "('text')", _operand(key, TEXT, operator, operand)
-    else:
-        types, bound = "('integer', 'real')", _operand(key, NUMBER, operator, operand)
-        value = f"CAST({value} AS NUMERIC)"  # PostgreSQL gives texts; SQLite leaves a number as it is
-    if bound is None:
-        raise BadRequest(f"filter: '{key}': '{operator}' needs a value")
-    # CASE and not AND, of which PostgreSQL may look at the second half first.
-    return Condition(
-        f"CASE WHEN json_type({column}, ?) IN {types} THEN {value} {_COMPARE[operator]} ? ELSE FALSE END",
-        (json_path, json_path, bound),
-    )
 
 
 def _choices(key: str, operator: str, operand: JSON) -> list[JSON]:

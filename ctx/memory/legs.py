@@ -1,4 +1,4 @@
-"""The two legs of a search over one bank, by words and by meaning, and their fusion into one ranking."""
+"""Keyword and vector search over one bank, and their fusion into one ranking."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ from ctx.memory.vectors import BankVectors, Floats
 from ctx.models import JSON
 from ctx.text.analyze import STOP_WORDS, query_counts, words
 
-# Of the best BM25 beside a cosine, where texts and question are short: whoever puts a question in other words
-# than the memory is found by meaning.
+# The weight of the best BM25 next to a cosine, where texts and question are short: a question in other words
+# than the memory's is answered by meaning.
 _LEAST_SHARE = 0.07
 SHORT_QUESTION = 8  # words; one of twice as many is a paragraph
 _DIGITS = 6  # of a leg's scores: what differs beyond them differs by the order of an addition
@@ -25,8 +25,7 @@ _WIDER = 16  # how much deeper the nearest are asked for, before the whole bank 
 
 
 class MemoryHit(NamedTuple):
-    """A memory as a search found it: `score` in [0, 1] depends on nothing but query and memory; `signals`
-    says how it came."""
+    """A result: `score` in [0, 1] depends on query and memory alone; `signals` says how it came about."""
 
     memory: Candidate
     score: float
@@ -34,7 +33,7 @@ class MemoryHit(NamedTuple):
 
 
 class Legs(NamedTuple):
-    """What each leg found, best first, before anything is weighed."""
+    """What keyword and vector search returned, best first, before fusion."""
 
     question: WordQuery
     word_nos: list[int]
@@ -54,7 +53,7 @@ def search_legs(
     *,
     superseded: bool,
 ) -> Legs:
-    """The numbers of up to `depth` memories by each leg that `mode` wants."""
+    """The numbers of up to `depth` memories by each search that `mode` includes."""
     first_person_query = first_person(query)  # "the user" weighs nothing: every memory is theirs
     if query_counts(first_person_query).keys() - {"i", "my"}:
         query = first_person_query
@@ -65,7 +64,11 @@ def search_legs(
     vector_nos: list[int] = []
     if vectors is not None and vector is not None:
         vector_nos = nearest(reader, vectors, vector, conditions, depth, superseded=superseded)
-    return Legs(question, word_nos, vector_nos, vectors, vector)
+    without_names = nameless(query)
+    unnamed = None
+    if vector is not None and without_names != query:
+        unnamed = embedding.query_vector(without_names)
+    return Legs(question, word_nos, vector_nos, vectors, vector, unnamed)
 
 
 def words_of(reader: Reader, query: str) -> tuple[WordQuery, dict[str, int]]:
@@ -79,21 +82,9 @@ def words_of(reader: Reader, query: str) -> tuple[WordQuery, dict[str, int]]:
     return word_query(query, counts, frequencies, bank.live, mean_terms), frequencies
 
 
-def with_nameless(legs: Legs, embedding: Embedding) -> Legs:
-    """The legs with the vector of the question without its names, if it has any.
-
-    Everything that was said of Yuki is near to a question about Yuki; the rest of the question says what is
-    asked.
-    """
-    query = legs.question.query
-    without_names = nameless(query)
-    if legs.vector is None or without_names == query:
-        return legs
-    return legs._replace(nameless=embedding.query_vector(without_names))
-
-
 def nameless(question: str) -> str:
-    """The question without the names in it: words with a capital, but for the first of a sentence.
+    """The question without the names in it: words with a capital, but for the first of a sentence. Everything
+    that was said of Yuki is near to a question about Yuki; the rest of the question says what is asked.
 
     Unchanged in languages other than English, where capitals say less or questions are asked otherwise.
     """
@@ -168,10 +159,10 @@ def weighed(reader: Reader, legs: Legs, model: str | None) -> list[MemoryHit]:
 def _fused(
     weights: Mapping[int, float], nearness: Mapping[int, float], share_of_words: float
 ) -> dict[int, float]:
-    """What each memory is worth by its meaning and its words; without either it is left out."""
+    """The fused score of each memory; one with neither cosine nor BM25 is left out."""
     nearest_of_all = max(nearness.values(), default=0.0)
     most = max(weights.values(), default=0.0) or 1.0
-    # What is not embedded yet is as near as its words say.
+    # A memory that is not embedded yet is as near as its words suggest.
     return {
         no: nearness.get(no, nearest_of_all * weight / most) + share_of_words * weight / most
         for no, weight in weights.items()
@@ -186,7 +177,7 @@ def _cosines(legs: Legs, vector: Floats | None, nos: list[int]) -> dict[int, flo
 
 
 def unranked(memory: Candidate) -> MemoryHit:
-    """A memory that no leg found, as a hit."""
+    """A memory that neither search returned, as a hit."""
     signals: dict[str, JSON] = {
         "fused": 0.0,
         "bm25": 0.0,

@@ -41,8 +41,8 @@ class Location:
 
     @property
     def keys(self) -> str:
-        """The file of the keys. Raises `ConfigError` where an earlier version's wait: without them the server
-        would be open.
+        """The file in which earlier versions kept the keys. Raises `ConfigError` where such a file waits to
+        be adopted: without its keys the server would be open.
         """
         if self.waiting and os.path.isfile(old_keys(self.catalog)):
             raise ConfigError(
@@ -159,7 +159,7 @@ def count_memories(memory: str) -> int:
 def _discard_empty(place: Place) -> None:
     """Deletes memories and keys of a project where there are none. Raises `BadRequest` where there are."""
     count = count_memories(place.memory)
-    if count or os.path.isfile(place.keys):
+    if count or _holds_keys(place):
         raise BadRequest(
             f"this project has {count:,} memories of its own, or keys: `ctx memory export` and "
             "`ctx memory import` bring single banks together"
@@ -168,6 +168,18 @@ def _discard_empty(place: Place) -> None:
         check_unused(place.memory)
         discard_copy(place.memory)
         Ledger(place.memory).reset(0, 0)
+
+
+def _holds_keys(place: Place) -> bool:
+    if os.path.isfile(place.keys):
+        return True
+    if not os.path.isfile(place.memory):
+        return False
+    with closing(connect(place.memory, read_only=True)) as connection, translating():
+        tables = "SELECT count(*) FROM sqlite_master WHERE name = 'api_key'"
+        if not connection.execute(tables).fetchone()[0]:
+            return False
+        return bool(connection.execute("SELECT count(*) FROM api_key").fetchone()[0])
 
 
 def loss(memory: str) -> str | None:

@@ -1,5 +1,5 @@
-"""`call`: every operation of a bank by name, JSON in and JSON out. `BankCall`: the operations of one call of
-a tool, which takes back what it wrote if it fails. A script's `context.memory` is mapped onto it.
+"""Operations of a bank by name, JSON in and JSON out (`call`). `BankCall` has those of one tool call, and
+undoes what it wrote if the call fails. `context.memory` of a script uses it.
 """
 
 import inspect
@@ -26,9 +26,7 @@ _FENCE = re.compile(r"</?memories>")
 
 
 class Op(NamedTuple):
-    """One operation: how it is run, the arguments it must have, those it may have, and whether it changes
-    memories.
-    """
+    """One operation: the function, its required and optional arguments, and whether it changes memories."""
 
     run: Callable[..., JSON]
     required: tuple[str, ...] = ()
@@ -37,8 +35,8 @@ class Op(NamedTuple):
 
 
 def _op(run: Callable[..., JSON], *, writes: bool = False) -> Op:
-    """An operation by its signature: what has no default is required, `**fields` are what a memory may be
-    given.
+    """An operation by its signature: parameters without a default are required, `**fields` are those of a
+    memory.
     """
     _, *parameters = inspect.signature(run).parameters.values()
     named = [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
@@ -70,12 +68,12 @@ def _import(bank: MemoryBank, content: str) -> JSON:
 
 
 def _briefing(bank: MemoryBank, topic: str = "", category: str = "context", limit: int = 12) -> JSON:
-    """What a conversation begins with, `{"lines", "text"}`: up to `limit` memories that answer the topic, or
-    the latest ones without a topic.
+    """The start of a conversation, `{"lines", "text"}`: up to `limit` memories on the topic, or the latest
+    ones without a topic.
 
     A line has the day, the memory's `category` ("context" or "type") and what it says; `text` is all of them
-    between marks that no memory can hold, under a sentence that they are notes. What looks like a secret or
-    like an instruction is left out: nobody asked for it, and the reader does what it is told.
+    between marks that no memory can contain, under a sentence that they are notes. Text that looks like a
+    secret or an instruction is left out: nobody asked for it, and a model may obey it.
     """
     if not isinstance(topic, str):
         raise BadRequest("topic: a text is needed")
@@ -102,48 +100,28 @@ def _line(record: JSON, category: str) -> str:
     return f"- ({day}, {record[category] or 'general'}) {text}"
 
 
-_READS: dict[str, Callable[..., JSON]] = {
-    "get": MemoryBank.get,
-    "get_many": MemoryBank.get_many,
-    "children": MemoryBank.children,
-    "contents": MemoryBank.contents,
-    "stale": MemoryBank.stale,
+_READS = (
+    *("get", "get_many", "children", "contents", "list", "count", "stats", "search", "synthesize"),
+    *("briefing", "history", "journal", "sessions", "export", "exists", "config"),
+)
+_WRITES = (
+    *("put", "put_many", "supersede", "update", "delete", "delete_where", "undo", "restore", "touch"),
+    *("import", "ensure", "configure"),
+)
+_OTHERWISE: dict[str, Callable[..., JSON]] = {
     "list": MemoryBank.browse,
-    "count": MemoryBank.count,
-    "stats": MemoryBank.stats,
-    "search": MemoryBank.search,
-    "synthesize": MemoryBank.synthesize,
     "briefing": _briefing,
-    "history": MemoryBank.history,
-    "journal": MemoryBank.journal,
-    "links": MemoryBank.links,
-    "sessions": MemoryBank.sessions,
     "export": _export,
-    "exists": MemoryBank.exists,
-    "config": MemoryBank.config,
-}
-_WRITES: dict[str, Callable[..., JSON]] = {
-    "put": MemoryBank.put,
-    "put_many": MemoryBank.put_many,
-    "supersede": MemoryBank.supersede,
-    "update": MemoryBank.update,
-    "delete": MemoryBank.delete,
-    "delete_where": MemoryBank.delete_where,
-    "undo": MemoryBank.undo,
-    "restore": MemoryBank.restore,
-    "touch": MemoryBank.touch,
     "import": _import,
-    "ensure": MemoryBank.ensure,
-    "configure": MemoryBank.configure,
-}
+}  # all others are the bank's methods of that name
 OPS: dict[str, Op] = {
-    **{name: _op(run) for name, run in _READS.items()},
-    **{name: _op(run, writes=True) for name, run in _WRITES.items()},
+    name: _op(_OTHERWISE.get(name) or getattr(MemoryBank, name), writes=name in _WRITES)
+    for name in (*_READS, *_WRITES)
 }
 
 
 def _arguments(op: str, operation: Op, args: JSON) -> dict[str, JSON]:
-    """What is given that is not `null`. Raises `BadRequest` for an unknown argument, or a missing one."""
+    """The arguments that are not `null`. Raises `BadRequest` for an unknown or a missing one."""
     if not isinstance(args, dict | None):
         raise BadRequest(f"memory.{op}: an object of arguments is needed")
     arguments = {name: value for name, value in (args or {}).items() if value is not None}
@@ -160,8 +138,7 @@ def _arguments(op: str, operation: Op, args: JSON) -> dict[str, JSON]:
 
 
 def call(bank: MemoryBank, op: str, args: JSON) -> JSON:
-    """What the operation answers. `null` arguments count as absent, except inside `patch`, `filter` and the
-    like.
+    """Runs an operation. `null` arguments count as absent, except inside `patch`, `filter` and the like.
 
     Raises `BadRequest` for an unknown operation or argument, and what the operation itself raises.
     """
@@ -189,21 +166,21 @@ class BankCall:
         return lambda **arguments: self.run(op, arguments)
 
     def run(self, op: str, arguments: JSON) -> JSON:
-        """What an operation answers. Raises as `call` does; `ToolError` for a write after `take_back`."""
+        """Runs an operation. Raises as `call` does, and `ToolError` for a write after `take_back`."""
         if op not in OPS or not OPS[op].writes:
             return call(self._bank, op, arguments)
         with self._writing:
             if self._ended:  # a script's deadline passed while this was on its way
                 raise ToolError("the call has ended")
             reply = call(self._bank, op, arguments)
-            # The reply to a repeated request tells what another call wrote.
+            # A repeated request has the reply of another call.
             if isinstance(reply, dict) and isinstance(reply.get("op_id"), str) and not reply.get("repeated"):
                 self._written.append((reply["op_id"], _made(reply)))
             return reply
 
     def take_back(self) -> None:
-        """Ends the call as if it had written nothing: waits for a write under way, undoes what was written,
-        refuses later writes.
+        """Ends the call as if it had written nothing: waits for a running write, undoes all writes, refuses
+        later ones.
         """
         with self._writing:
             self._ended = True

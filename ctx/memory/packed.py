@@ -1,41 +1,12 @@
-"""Vectors of memories in 8 bits: as the tables keep them, and their products with a query."""
+"""Vectors of memories in 8 bits, as the tables keep them."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from ctx.store.int8 import (
-    QUERY_ZERO,
-    Codes,
-    Floats,
-    Products,
-    Signed,
-    decode,
-    encode,
-    multiply,
-    query_codes,
-    query_row,
-)
+from ctx.store.int8 import Codes, Floats, decode, encode
 
-_FINE = 128  # `cosines` multiplies what the query's codes leave over in steps of 1/128
 _STEP_BYTES = 4
-
-
-def cosines(columns: Signed, sums: Products, steps: Floats, query: Floats) -> Floats:
-    """The products of coded unit vectors with a unit query, float32 (dim,): float32 (n,).
-
-    `columns`, int8 (dim, n): a vector in each; `sums`, int32 (n,), of them. A second product adds what the
-    query's codes leave over, so the query's own error is next to none.
-    """
-    values, step = query_codes(query)
-    fine = np.rint((query / step - values) * _FINE)
-    zeros = QUERY_ZERO * sums
-    scores, remainders = (
-        (multiply(query_row(part), columns)[0] - zeros).astype(np.float32) for part in (values, fine)
-    )
-    scores += remainders / np.float32(_FINE)
-    scores *= steps * step
-    return np.asarray(scores, np.float32)
 
 
 def pack(vector: Floats) -> bytes:

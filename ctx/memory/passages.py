@@ -1,7 +1,7 @@
-"""What the two legs read of a memory: its text cut into passages of about a paragraph, and what it is about.
+"""What the keyword and the vector search read of a memory: passages of about a paragraph, and its context.
 
 A memory is usually one passage. A retained session is many, and is found by its best one: an embedder reads a
-few hundred tokens, and a query's words mean something only where they stand together.
+few hundred tokens, and a query's words mean something only close together.
 """
 
 import re

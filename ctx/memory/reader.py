@@ -1,7 +1,7 @@
-"""Questions to one snapshot of one bank's tables: SQL alone.
+"""Reads one bank in one snapshot of the tables: SQL alone.
 
 Every statement binds the number of its bank, so neither a row nor a document frequency crosses from one bank
-into another. A bank that is not there has the number -1, of which there are no rows.
+into another. A bank that does not exist has the number -1, which no row has.
 """
 
 import json
@@ -24,8 +24,8 @@ LINEAGE = (
 MAX_POSTINGS = 10_000  # entries of the word index read for one query: 2 us each in FTS5's bm25
 ABSENT = -1  # the number of a bank that is not there
 TAG = "t.value"  # as a group of `Reader.summary`: each tag of a memory
-# Another group: what stands under a path in the metadata, as a letter and the value; the path is bound each
-# time. A list or an object is no group's name and counts as absent, as null does.
+# Another group: the value at a path in the metadata, as a letter and the value; the path is bound each time.
+# A list or an object counts as absent, as null does.
 SCALAR = (
     "CASE WHEN json_type(m.metadata, ?) = 'text' THEN 's' || json_extract(m.metadata, ?)"
     " WHEN json_type(m.metadata, ?) IN ('integer', 'real') THEN 'n' || json_extract(m.metadata, ?)"
@@ -41,7 +41,7 @@ UNDELETED = Condition("m.deleted_ms IS NULL", ())
 
 
 class Candidate(NamedTuple):
-    """As much of a memory as ranking needs: a search reads hundreds, and answers with ten."""
+    """The part of a memory that ranking needs: a search reads hundreds and returns ten."""
 
     no: int
     id: str
@@ -60,7 +60,7 @@ class Candidate(NamedTuple):
 
     @property
     def when_ms(self) -> int:
-        """When what it tells of happened; where nobody said, when it was said."""
+        """When the event in it happened, else when it was said."""
         return self.uttered_ms if self.event_ms is None else self.event_ms
 
 
@@ -68,8 +68,8 @@ _CANDIDATE = "SELECT " + ", ".join(f"m.{name}" for name in Candidate._fields) + 
 
 
 class BankRow(NamedTuple):
-    """A bank's own row. `live` counts memories that are not deleted, `live_terms` their terms (for BM25's
-    mean length).
+    """The row of a bank. `live` counts memories that are not deleted, `live_terms` their terms (for the mean
+    length in BM25).
     """
 
     bank_no: int
@@ -109,11 +109,11 @@ class JournalLine(NamedTuple):
     hash: str
 
 
-FORGOTTEN = Condition("m.deleted_ms IS NOT NULL", ())  # what can be brought back
+FORGOTTEN = Condition("m.deleted_ms IS NOT NULL", ())  # can be restored
 
 
 def visible(now_ms: int, *, as_of_ms: int | None = None, superseded: bool = False) -> Condition:
-    """What a reader is shown: neither deleted nor expired nor superseded; as of a moment: what held then."""
+    """Memories to show: not deleted, expired or superseded; as of a moment, those that were valid then."""
     if as_of_ms is not None:
         return Condition(
             "m.deleted_ms IS NULL AND m.valid_from_ms <= ? AND (m.valid_to_ms IS NULL OR m.valid_to_ms > ?)"
@@ -127,7 +127,7 @@ def visible(now_ms: int, *, as_of_ms: int | None = None, superseded: bool = Fals
 
 
 class Reader:
-    """One bank in one snapshot; `bank.bank_no` is `ABSENT` where nothing was ever written to it."""
+    """One bank in one snapshot; `bank.bank_no` is `ABSENT` if nothing was ever written to it."""
 
     def __init__(self, engine: Engine, bank: str, *, locked: bool = False) -> None:
         """`locked`: nobody else writes the bank until the transaction ends, and `op_no` is the number of the
@@ -204,7 +204,7 @@ class Reader:
         )
 
     def rows_with_prefix(self, prefix: str) -> list[Memory]:
-        """Those whose id begins so; at most two, which is enough to know that a prefix does not name one."""
+        """At most two memories whose id has this prefix: two mean that it is ambiguous."""
         span = Condition("m.id >= ? AND m.id < ?", (prefix, prefix + "\x7f"))
         return list(self.select([span], limit=2))
 
@@ -216,7 +216,7 @@ class Reader:
         return list(self.select([Condition("m.gist = ?", (gist,)), visible(now_ms)]))
 
     def successors(self, ids: Iterable[str]) -> dict[str, str]:
-        """Which memory took the place of each of these, where one did."""
+        """Which memory replaced each of these, where one did."""
         cursor = self.connection.execute(
             "SELECT id, superseded_by FROM memories WHERE bank_no = ? AND superseded_by IS NOT NULL"
             f" AND id {IN_TEXTS}",
@@ -225,7 +225,7 @@ class Reader:
         return dict(cursor.fetchall())
 
     def replaced_by(self, ids: Iterable[str]) -> dict[str, list[Candidate]]:
-        """The memories whose place each of these took, latest first; those that took none are left out."""
+        """The memories that each of these replaced, latest first; those that replaced none are left out."""
         cursor = self.connection.execute(
             f"{_CANDIDATE} WHERE m.bank_no = ? AND m.deleted_ms IS NULL"
             f" AND m.superseded_by {IN_TEXTS} ORDER BY m.valid_from_ms DESC, m.no DESC",
@@ -287,26 +287,14 @@ class Reader:
             groups = [(_scalar(name), *figures) for name, *figures in groups]
         return sorted(groups, key=lambda row: (-row[1], row[0] is not None, isinstance(row[0], str), row[0]))
 
-    def stale(self, conditions: Sequence[Condition]) -> list[tuple[str, str | None, int, float | None]]:
-        """`(id, label, last reading, importance)` of what the conditions hold of, the longest unread
-        first.
-        """
-        clause, values = self._where(conditions)
-        cursor = self.connection.execute(
-            f"SELECT m.id, m.label, m.accessed_ms, m.importance FROM memories m WHERE {clause} ORDER BY "
-            "m.accessed_ms, m.no",
-            values,
-        )
-        return [(*row[:3], plain_number(row[3])) for row in cursor]
-
     def contents(self, ids: Sequence[str]) -> dict[str, tuple[int, int, str]]:
         """What containers hold: (members, their characters, the first one's text) by the container's id."""
         cursor = self.connection.execute(
-            "SELECT m.parent, count(*), sum(length(m.text)), (SELECT f.text FROM memories f WHERE f.bank_no "
-            "= ?"
-            " AND f.parent = m.parent AND f.deleted_ms IS NULL ORDER BY coalesce(f.ordinal, 0), f.no LIMIT 1)"
-            f" FROM memories m WHERE m.bank_no = ? AND m.deleted_ms IS NULL AND m.parent {IN_TEXTS} GROUP "
-            "BY m.parent",
+            "SELECT m.parent, count(*), sum(length(m.text)),"
+            " (SELECT f.text FROM memories f WHERE f.bank_no = ? AND f.parent = m.parent"
+            " AND f.deleted_ms IS NULL ORDER BY coalesce(f.ordinal, 0), f.no LIMIT 1)"
+            " FROM memories m WHERE m.bank_no = ? AND m.deleted_ms IS NULL"
+            f" AND m.parent {IN_TEXTS} GROUP BY m.parent",
             (self.bank_no, self.bank_no, listed(ids)),
         )
         return {row[0]: (row[1], row[2], row[3]) for row in cursor}
@@ -332,17 +320,6 @@ class Reader:
         ):
             aliases.setdefault(no, []).append(alias)
         return aliases
-
-    def links(self, memory_no: int) -> list[tuple[str, float]]:
-        """(id, likeness) of near duplicates, both ways, most alike first."""
-        cursor = self.connection.execute(
-            "SELECT m.id, l.score FROM (SELECT other_no AS no, score FROM memory_links WHERE memory_no = ?"
-            " UNION SELECT memory_no, score FROM memory_links WHERE other_no = ?) l"
-            " JOIN memories m ON m.no = l.no WHERE m.bank_no = ? AND m.deleted_ms IS NULL ORDER BY l.score "
-            "DESC, m.id",
-            (memory_no, memory_no, self.bank_no),
-        )
-        return [(row[0], row[1]) for row in cursor]
 
     def sessions(self, memory_no: int) -> list[str]:
         cursor = self.connection.execute(
@@ -469,9 +446,9 @@ class Reader:
         first.
         """
         cursor = self.connection.execute(
-            "SELECT h.memory_no, h.version, h.before FROM memory_history h JOIN memories m ON m.no = "
-            "h.memory_no"
-            " WHERE h.op_no = ? AND m.bank_no = ? ORDER BY h.memory_no, h.version DESC",
+            "SELECT h.memory_no, h.version, h.before FROM memory_history h"
+            " JOIN memories m ON m.no = h.memory_no WHERE h.op_no = ? AND m.bank_no = ?"
+            " ORDER BY h.memory_no, h.version DESC",
             (op_no, self.bank_no),
         )
         return [(row[0], row[1], None if row[2] is None else json.loads(row[2])) for row in cursor]

@@ -1,8 +1,8 @@
-"""The memory tables, opened: who reads and who writes, each in one transaction.
+"""The memory tables: reading and writing, each in one transaction.
 
 One write is the row, its words, its vectors, what it replaced (`memory_history`) and a line of the bank's
-journal, whose hash covers the line before it. It is on the disk and visible when `writing()` ends. `seq` of a
-row is the number of the operation that last changed it: what a projection in memory has yet to apply.
+journal, whose hash covers the line before it. It is on disk and visible when `writing()` ends. `seq` of a
+row is the number of the operation that last changed it, so that caches know what they have not applied yet.
 """
 
 import logging
@@ -233,8 +233,8 @@ class SqliteEngine(Engine):
             )
         else:
             sql = (
-                "SELECT rowid FROM memory_words WHERE memory_words MATCH ? AND rowid >= ? ORDER BY rank "
-                "LIMIT ?"
+                "SELECT rowid FROM memory_words WHERE memory_words MATCH ? AND rowid >= ?"
+                " ORDER BY rank LIMIT ?"
             )
         cursor = self.connection.execute(sql, (match, posting.first_no, *values, k))
         return [row[0] for row in cursor]

@@ -109,6 +109,7 @@ def _restore(memory: str) -> Salvage:
             raise StoreError(f"what was restored is not sound ({problems[0]}), and nothing was changed")
         total = rows.tally()[0]
     _keep_values(building, readable.values)
+    _keep_keys(building, readable.keys)
     os.unlink(Ledger(building).path)
     missing = max(0, expected.memories + expected.lost - total)
     made = f"copy of {iso_utc(int(os.stat(copy).st_mtime) * 1000)}" if copy else None
@@ -163,3 +164,13 @@ def _keep_values(path: str, values: list[Row]) -> None:
 
     with closing(FileScriptStore(path)) as store:
         store.take_over(dict.fromkeys(values), time.monotonic() + 60)
+
+
+def _keep_keys(path: str, rows: list[Row]) -> None:
+    """Adds the keys to those of the copy; one that was revoked since stays revoked."""
+    if not rows:
+        return
+    from ctx.server.keys import KeyRing, record_of
+
+    with closing(KeyRing(path)) as ring, suppress(ValueError, TypeError, LookupError):
+        ring.add(map(record_of, rows))

@@ -1,4 +1,4 @@
-"""The tables of memory in the catalog's file, and what leads an older file to them.
+"""The tables of memory, and how older files are brought up to date.
 
 Version 2 says when a memory was said and keeps its vectors as the document index does (ctx/memory/packed.py):
 both follow from what is stored, so an old file is brought up to date without an embedder. Version 3 adds the
@@ -11,30 +11,19 @@ from ctx.memory.gist import gist
 from ctx.memory.packed import recoded
 from ctx.store.schema import Connection, migrate, schema_version
 
-_VERSION_1 = f"""
+# The tables and indexes that are the same in every engine, each in its own words for types.
+COMMON = """
     CREATE TABLE memory_banks (
       bank_no INTEGER PRIMARY KEY,
       bank TEXT NOT NULL UNIQUE,
       created_ms INTEGER NOT NULL,
-      config TEXT NOT NULL DEFAULT '{{}}',
+      config TEXT NOT NULL DEFAULT '{}',
       live INTEGER NOT NULL DEFAULT 0,
       live_terms INTEGER NOT NULL DEFAULT 0,
       purges INTEGER NOT NULL DEFAULT 0,
       seq INTEGER NOT NULL DEFAULT 0,
       head TEXT NOT NULL DEFAULT ''
     );
-    CREATE TABLE memories (
-      {table_sql(1)}
-    );
-    CREATE INDEX memories_by_seq ON memories (bank_no, seq);
-    CREATE INDEX memories_by_hash ON memories (bank_no, content_hash) WHERE deleted_ms IS NULL;
-    CREATE INDEX memories_by_parent ON memories (bank_no, parent, ordinal) WHERE parent IS NOT NULL;
-    CREATE INDEX memories_by_created ON memories (bank_no, created_ms, no);
-    CREATE INDEX memories_by_session ON memories (bank_no, session) WHERE session IS NOT NULL;
-    CREATE INDEX memories_withdrawn ON memories (bank_no, no)
-      WHERE deleted_ms IS NOT NULL OR valid_to_ms IS NOT NULL;
-    CREATE VIRTUAL TABLE memory_words USING fts5 (terms, tokenize = "ascii tokenchars ':'");
-    CREATE VIRTUAL TABLE memory_vocabulary USING fts5vocab (memory_words, row);
     CREATE TABLE memory_models (model_no INTEGER PRIMARY KEY, model TEXT NOT NULL UNIQUE);
     CREATE TABLE memory_vectors (
       bank_no INTEGER NOT NULL, model_no INTEGER NOT NULL, memory_no INTEGER NOT NULL,
@@ -77,19 +66,40 @@ _VERSION_1 = f"""
     ) WITHOUT ROWID;
     CREATE INDEX memory_history_by_op ON memory_history (op_no);
     """
-
-_VERSION_2 = f"""
-    {added_sql(2)}
-    UPDATE memories SET gist = gist_of(text);
-    UPDATE memory_vectors SET vector = recoded(vector);
-    DROP INDEX memories_by_hash;
+INDEXES = """
+    CREATE INDEX memories_by_seq ON memories (bank_no, seq);
+    CREATE INDEX memories_by_parent ON memories (bank_no, parent, ordinal) WHERE parent IS NOT NULL;
+    CREATE INDEX memories_by_created ON memories (bank_no, created_ms, no);
+    CREATE INDEX memories_by_session ON memories (bank_no, session) WHERE session IS NOT NULL;
+    CREATE INDEX memories_withdrawn ON memories (bank_no, no)
+      WHERE deleted_ms IS NOT NULL OR valid_to_ms IS NOT NULL;
+    """
+_VERSION_1 = f"""
+    {COMMON}
+    CREATE TABLE memories (
+      {table_sql(1)}
+    );
+    {INDEXES}
+    CREATE INDEX memories_by_hash ON memories (bank_no, content_hash) WHERE deleted_ms IS NULL;
+    CREATE VIRTUAL TABLE memory_words USING fts5 (terms, tokenize = "ascii tokenchars ':'");
+    CREATE VIRTUAL TABLE memory_vocabulary USING fts5vocab (memory_words, row);
+    """
+LATER_INDEXES = """
     CREATE INDEX memories_by_gist ON memories (bank_no, gist) WHERE deleted_ms IS NULL;
     CREATE INDEX memories_by_event ON memories (bank_no, event_ms) WHERE event_ms IS NOT NULL;
     CREATE INDEX memories_by_document ON memories (bank_no, document_id) WHERE document_id IS NOT NULL;
     CREATE INDEX memories_by_successor ON memories (bank_no, superseded_by) WHERE superseded_by IS NOT NULL;
     """
 
-_VERSION_3 = """
+_VERSION_2 = f"""
+    {added_sql(2)}
+    UPDATE memories SET gist = gist_of(text);
+    UPDATE memory_vectors SET vector = recoded(vector);
+    DROP INDEX memories_by_hash;
+    {LATER_INDEXES}
+    """
+
+SESSIONS = """
     CREATE TABLE client_sessions (
       pack TEXT NOT NULL,
       id TEXT NOT NULL,
@@ -103,11 +113,11 @@ _VERSION_3 = """
     """
 
 COMPONENT = "memories"
-MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3)
+MIGRATIONS = (_VERSION_1, _VERSION_2, SESSIONS)
 
 
 def bring_up_to_date(connection: Connection) -> None:
-    """Makes the tables, or leads older ones to this version. Raises `StoreError`."""
+    """Makes the tables, or brings older ones to this version. Raises `StoreError`."""
     connection.create_function("gist_of", 1, gist, deterministic=True)
     connection.create_function("recoded", 1, recoded, deterministic=True)
     migrate(connection, COMPONENT, MIGRATIONS)

@@ -27,7 +27,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def calibrated(model: str | None) -> bool:
-    """Whether a model's cosines were measured: of another's only a very high one says anything."""
+    """Whether the cosines of a model were measured. Of other models only a very high one is trusted."""
     return model is not None and calibration(model) is not UNKNOWN_MODEL
 
 
@@ -61,9 +61,7 @@ def calibration(model: str) -> Logistic:
 
 
 def either(semantic: float, lexical: float) -> float:
-    """How sure a memory is an answer where each of two witnesses may be right: both half sure are three
-    quarters.
-    """
+    """The probability that one of two independent signals is right: .5 and .5 give .75."""
     return 1.0 - (1.0 - semantic) * (1.0 - lexical)
 
 

@@ -71,7 +71,8 @@ def take_over(catalog: str, keys: str, memory: str, refusal: Known, *, leave: bo
     marker = memory + _MARKER
     new_keys = os.path.join(os.path.dirname(memory), os.path.basename(keys))
     if os.path.lexists(memory) and not os.path.lexists(marker):
-        left = keys != new_keys and os.path.isfile(keys) and not os.path.lexists(new_keys)
+        taken = os.path.lexists(new_keys) or os.path.lexists(new_keys + MOVED)
+        left = keys != new_keys and os.path.isfile(keys) and not taken
         return "this project has memories already" if left else None
     try:
         with file_writing.locked(memory, beneath=os.path.dirname(memory)):

@@ -1,4 +1,4 @@
-"""All banks of one store: a catalog's file, or a database that machines share."""
+"""All memory banks of one store: a file, or a database that machines share."""
 
 import logging
 import threading
@@ -25,18 +25,16 @@ logger = logging.getLogger(__name__)
 
 _EMBED_BATCH = 64
 _ALL = 1_000_000_000
-# What must count nothing, and what is said of it.
+# Queries that count inconsistencies, each with its message.
 _STRAYS = (
     (
-        "SELECT count(*) FROM memory_vectors v LEFT JOIN memories m ON m.no = v.memory_no AND m.bank_no = "
-        "v.bank_no"
-        " WHERE m.no IS NULL",
+        "SELECT count(*) FROM memory_vectors v LEFT JOIN memories m"
+        " ON m.no = v.memory_no AND m.bank_no = v.bank_no WHERE m.no IS NULL",
         "{} vectors belong to no memory",
     ),
     (
-        "SELECT count(*) FROM memories m LEFT JOIN memory_history h ON h.memory_no = m.no AND h.version = "
-        "m.version"
-        " WHERE h.memory_no IS NULL",
+        "SELECT count(*) FROM memories m LEFT JOIN memory_history h"
+        " ON h.memory_no = m.no AND h.version = m.version WHERE h.memory_no IS NULL",
         "{} memories have no history of their version",
     ),
 )
@@ -62,8 +60,8 @@ class MemoryStore:
     manager.
 
     `place`: a file, the address of a database, or the tables opened. `clock` gives milliseconds since the
-    epoch. `secrets` is what is done with a text that holds one: flag, redact, refuse, off. With `consolidate`
-    the language model decides at each write which similar memories it replaces.
+    epoch. `secrets` is the policy for texts with a secret: flag, redact, refuse, off. With `consolidate` the
+    language model decides at each write which similar memories it replaces.
     """
 
     def __init__(
@@ -84,9 +82,9 @@ class MemoryStore:
         self.rows = open_rows(place, leftovers) if isinstance(place, str) else place
         self.embedding = Embedding(embedder, vector_cache_mb, self._embed_soon)
         self._closing = threading.Event()
-        self._behind: threading.Thread | None = None
-        self._behind_lock = threading.Lock()
-        self._behind_asked = self._behind_runs = False
+        self._worker: threading.Thread | None = None
+        self._worker_lock = threading.Lock()
+        self._asked = threading.Event()
         self._resources = Resources(
             self.rows, self.embedding, clock, secrets, language_model, consolidate, new_id
         )
@@ -99,15 +97,14 @@ class MemoryStore:
 
     def close(self) -> None:
         self._closing.set()
-        if self._behind is not None:
-            self._behind.join()
+        self._asked.set()
+        if self._worker is not None:
+            self._worker.join()
         self.rows.close()
         self.embedding.close()
 
     def bank(self, id: str, source: Provenance = UNKNOWN) -> MemoryBank:
-        """A bank's handle; the bank itself exists from its first write. Raises `BadRequest` for an id that is
-        none.
-        """
+        """A handle of a bank, which exists from its first write on. Raises `BadRequest` for a bad id."""
         try:
             check_bank_id(id)
         except BadRequest:
@@ -120,12 +117,12 @@ class MemoryStore:
             return reader.banks()
 
     def bank_counts(self) -> dict[str, int]:
-        """How many memories each bank shows, by its name, in order."""
+        """How many visible memories each bank has, by name, in order."""
         with self.rows.reading() as reader:
             return reader.bank_counts(visible(self._resources.clock()))
 
     def rename(self, id: str, name: str) -> None:
-        """Gives a bank another name. Raises `NotFound`, and `Conflict` where that name is taken."""
+        """Renames a bank. Raises `NotFound`, and `Conflict` if the name is taken."""
         self._check_present(id)
         if id.startswith(OWN_BANK):
             raise BadRequest(
@@ -134,7 +131,7 @@ class MemoryStore:
         self.rows.rename_bank(id, check_nameable(name))
 
     def _check_present(self, id: str) -> None:
-        """Raises `NotFound` where no bank is called so."""
+        """Raises `NotFound` if there is no such bank."""
         if id not in self.banks():
             raise NotFound(no_bank(id))
 
@@ -165,8 +162,8 @@ class MemoryStore:
         return count
 
     def check(self, *, deep: bool = False) -> list[str]:
-        """What is wrong with the store, a sentence each; [] is health. `deep` also reads every memory's text
-        and compares its terms with those stored.
+        """What is wrong with the store, a sentence each. `deep` also compares the stored terms of every
+        memory with its text.
         """
         with self.rows.reading() as reader:
             sentences = reader.engine.damage()
@@ -180,13 +177,11 @@ class MemoryStore:
         return sentences
 
     def pending(self) -> int:
-        """How many memories the embedder has not read (they are found by their words); 0 without an
-        embedder.
-        """
+        """How many memories are not embedded yet (keyword search finds them); 0 without an embedder."""
         return len(self._unread(_ALL))
 
     def embed_pending(self, limit: int = _ALL) -> int:
-        """Embeds memories that were stored while no embedder, or another, was there; how many."""
+        """Embeds memories that were stored without the present embedder; how many."""
         count = 0
         while count < limit and (batch := self._unread(min(_EMBED_BATCH, limit - count))):
             packed = self.embedding.packed(
@@ -203,31 +198,21 @@ class MemoryStore:
         return count
 
     def _embed_soon(self) -> None:
-        """Embeds behind the caller's back what was too long to be embedded before it was stored."""
-        with self._behind_lock:
-            self._behind_asked = True
-            runs = self._behind_runs and self._behind is not None and self._behind.is_alive()
-            if not runs and not self._closing.is_set():
-                self._behind_runs = True
-                self._behind = threading.Thread(
-                    target=self._embed_behind, name="ctx-memories-long", daemon=True
-                )
-                self._behind.start()
+        """Embeds in the background what was too long to be embedded before it was stored."""
+        self._asked.set()
+        with self._worker_lock:
+            if self._worker is None and not self._closing.is_set():
+                self._worker = threading.Thread(target=self._work, name="ctx-memories-long", daemon=True)
+                self._worker.start()
 
-    def _embed_behind(self) -> None:
-        while self._goes_on_behind():
+    def _work(self) -> None:
+        while self._asked.wait() and not self._closing.is_set():
+            self._asked.clear()
             try:
                 while not self._closing.is_set() and self.embed_pending(1):
                     pass
             except CtxError as error:
-                logger.warning("memory=embed_behind outcome=%s", error.word)
-
-    def _goes_on_behind(self) -> bool:
-        """Whether it was asked for since it was last looked; else, who asks next begins it anew."""
-        with self._behind_lock:
-            self._behind_runs = self._behind_asked and not self._closing.is_set()
-            self._behind_asked = False
-            return self._behind_runs
+                logger.warning("memory=embed outcome=%s", error.word)
 
     def _unread(self, limit: int) -> list[tuple[str, Memory]]:
         if self.embedding.model is None:

@@ -7,16 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ctx.memory.packed import cosines, unpacked
+from ctx.memory.packed import unpacked
 from ctx.memory.reader import Reader
+from ctx.store.int8 import QUERY_ZERO, Products, Signed, multiply, query_codes, query_row, signed
 from ctx.store.int8 import Floats as Floats
-from ctx.store.int8 import Products, Signed, signed
 
 CODED_ROWS = 8_192  # from here on the product of codes is faster, and worth loading what makes it
-# 1.5 MB of float32 at 384 dimensions: more falls out of the second-level cache and is four times slower.
-_SCAN_ROWS = 1024
+_DEVIATIONS = 6.0  # that a score may be off
 _LOAD_ROWS = 4096
-_REPLACED = -2.0  # below any cosine
 _MIN_SAMPLE, _MAX_SAMPLE = 32, 256  # vectors whose cosines tell what is near for a model
 
 
@@ -145,28 +143,27 @@ class BankVectors:
         with self._lock:
             rows = self._rows
             visible = (rows.alive if superseded else rows.current)[: rows.filled].copy()
-        count = rows.filled
-        if count == 0 or rows.columns.shape[0] != len(query):
+        if not rows.filled or rows.columns.shape[0] != len(query):
             return []
-        cosines = _scan(rows, query)
-        owners = rows.owners[:count]
+        owners = rows.owners[: rows.filled]
         if among is not None:
             visible &= np.isin(owners, among)
-        cosines[~visible] = _REPLACED
-        width = min(count, k + 16)
+        places = np.flatnonzero(visible)
+        scores, margin = _scan(rows, query)
+        scores = scores[places]
+        width = k + 16
         while True:
-            best = (
-                np.argpartition(cosines, count - width)[count - width :]
-                if width < count
-                else np.arange(count)
-            )
-            best = best[np.lexsort((owners[best], -cosines[best]))]
+            chosen = places
+            if width < len(places):
+                lowest = np.partition(scores, -width)[-width]
+                chosen = places[scores >= lowest - 2 * margin]
+            exact = (query @ rows.columns[:, chosen].astype(np.float32)) * rows.steps[chosen]
             nearest: dict[int, float] = {}
-            for row in best[cosines[best] > _REPLACED]:
-                nearest.setdefault(int(owners[row]), float(cosines[row]))
-            if len(nearest) >= k or width == count or cosines[best[-1]] <= _REPLACED:
+            for index in np.lexsort((owners[chosen], -exact)):
+                nearest.setdefault(int(owners[chosen[index]]), float(exact[index]))
+            if len(nearest) >= k or width >= len(places):
                 return [Neighbour(no, cosine) for no, cosine in list(nearest.items())[:k]]
-            width = min(count, width * 4)  # many passages of one memory took the places
+            width *= 4  # many passages of one memory took the places
 
     def quantile(self, share: float) -> float | None:
         """The cosine below which that share of pairs of a sample of the vectors lies; None if there are too
@@ -218,16 +215,13 @@ class BankVectors:
         return owners.tolist(), starts, vectors
 
 
-def _scan(rows: _Rows, query: Floats) -> Floats:
-    """The cosines of the rows with a query, float32 (filled,)."""
+def _scan(rows: _Rows, query: Floats) -> tuple[Floats, float]:
+    """The scores of the rows with a query, float32 (filled,), and by how much each may be off its cosine."""
     count = rows.filled
-    if count >= CODED_ROWS:
-        return cosines(rows.columns, rows.sums, rows.steps, query)[:count]
-    scores = np.empty(count, np.float32)
-    wide = np.empty((len(query), _SCAN_ROWS), np.float32)
-    for first in range(0, count, _SCAN_ROWS):
-        size = min(_SCAN_ROWS, count - first)
-        np.copyto(wide[:, :size], rows.columns[:, first : first + size])
-        np.dot(query, wide[:, :size], out=scores[first : first + size])
-    scores *= rows.steps[:count]
-    return scores
+    if count < CODED_ROWS:
+        return (query @ rows.columns[:, :count].astype(np.float32)) * rows.steps[:count], 0.0
+    values, step = query_codes(query)
+    products = multiply(query_row(values), rows.columns)[0, :count] - QUERY_ZERO * rows.sums[:count]
+    # Each component of the query is off by half a step at most, and the errors of many cancel out: times a
+    # unit vector they have a standard deviation of step / sqrt(12).
+    return products.astype(np.float32) * rows.steps[:count] * step, _DEVIATIONS * float(step) / 12**0.5

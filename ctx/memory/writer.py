@@ -231,9 +231,8 @@ class Writer(Reader):
         run("UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", (home,))
         empty(self.engine, theirs)
         run(
-            "UPDATE memory_banks SET bank = '/' || bank_no, config = ?, live = 0, live_terms = 0, purges = "
-            "purges + 1"
-            " WHERE bank_no = ?",
+            "UPDATE memory_banks SET bank = '/' || bank_no, config = ?, live = 0, live_terms = 0,"
+            " purges = purges + 1 WHERE bank_no = ?",
             (canonical({"merged_into": home}), theirs),
         )
         self._count += len(nos)
@@ -272,14 +271,6 @@ class Writer(Reader):
         ).rowcount
         if not added:
             raise Conflict(f"another memory is called '{alias[:80]}'")
-
-    def link(self, memory: Memory, other_no: int, score: float) -> None:
-        """Notes that two memories are nearly the same."""
-        self.connection.execute(
-            "INSERT INTO memory_links VALUES (?, ?, 'near', ?)"
-            " ON CONFLICT (memory_no, other_no, kind) DO UPDATE SET score = excluded.score",
-            (memory.no, other_no, score),
-        )
 
     def keep_reply(self, key: str, request: str, reply: JSON) -> None:
         self.connection.execute(

@@ -1,8 +1,8 @@
-"""Keys: who may call, for which banks. Only hashes are stored.
+"""API keys: who may call, for which memory banks. Only hashes are stored.
 
-A key is 256 random bits, so its plain SHA-256 tells nothing; what it is compared with is always compared
-whole and in constant time. The file is JSON, 0600, replaced as a whole under a lock; a running server sees a
-change at the next request. Where machines share a database, the keys are in it (`ctx.cluster.keys`).
+A key is 256 random bits, so its plain SHA-256 reveals nothing. Keys are compared in constant time. They are a
+table of `memory.db`; a running server sees a change at the next request. Where machines share a database, the
+table is there (`ctx.cluster.keys`).
 """
 
 import hashlib
@@ -11,8 +11,9 @@ import json
 import logging
 import os
 import re
+import secrets
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
@@ -21,18 +22,43 @@ from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
 from ctx.identity import BANK, BANK_RULE, OWN_BANK
 from ctx.models import JSON
-from ctx.store.folder import own_folder
+from ctx.store.record import Statements
+from ctx.store.schema import (
+    Connection,
+    check_present,
+    connect,
+    is_damage,
+    is_locked,
+    migrate,
+    schema_version,
+    transaction,
+    translating,
+)
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "ctx_"  # so that secret scanners and people recognise one
 NAME = re.compile(r"[\w.@:+-]{1,64}", re.ASCII)
 EVERY_BANK = "*"
-_VERSION = 1
+COMPONENT = "keys"
+MIGRATIONS = (
+    """
+    CREATE TABLE api_key (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        banks TEXT NOT NULL,  -- JSON
+        sha256 TEXT NOT NULL,
+        created_ms BIGINT NOT NULL,
+        revoked_ms BIGINT
+    );
+    CREATE UNIQUE INDEX api_key_name ON api_key (name) WHERE revoked_ms IS NULL;
+    """,
+)
+_FILE_VERSION = 1  # of `keys.json`, in which earlier versions kept the keys
 
 
 class Grant(NamedTuple):
-    """What a key opens. `banks` None: every bank. `pack` None: every pack, and the server itself."""
+    """What a key gives access to. `banks` None: every bank. `pack` None: every pack and the server itself."""
 
     name: str
     banks: frozenset[str] | None = None
@@ -40,18 +66,16 @@ class Grant(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether the key opens everything, and not memories alone."""
+        """Whether the key gives access to everything, not to memories alone."""
         return self.pack is None and self.banks is None
 
     def covers(self, bank: str | None) -> bool:
-        """Whether the key opens this bank; with no bank named, what the caller ends up with is checked where
-        it is known.
-        """
+        """Whether the key opens this bank. A call without a bank is checked again once its bank is known."""
         return bank is None or self.banks is None or bank in self.banks
 
 
 class KeyRecord(NamedTuple):
-    """A key as the file keeps it. `id` is public and names the key in lists and in `revoke`."""
+    """A stored key. `id` is public and names the key in lists and in `revoke`."""
 
     id: str
     name: str
@@ -62,40 +86,18 @@ class KeyRecord(NamedTuple):
 
 
 def digest(key: str) -> bytes:
-    """What a key is compared by."""
+    """The hash that keys are compared by."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
 def match(key: str, candidates: Iterable[tuple[bytes, Grant]]) -> Grant | None:
-    """The grant of the first candidate with this key. Takes the same time wherever it stands, and if it
-    stands nowhere.
-    """
+    """The grant of the first candidate with this key. Takes the same time whichever matches, or none."""
     offered = digest(key)
     first: Grant | None = None
     for candidate, grant in candidates:
         equal = hmac.compare_digest(offered, candidate)
         first = grant if equal and first is None else first
     return first
-
-
-_Records = list[KeyRecord]  # the class below has a method of that name
-
-
-def _check_name(record: KeyRecord, names: Container[str]) -> None:
-    """Raises `BadRequest` where a key in force has one of these names."""
-    if record.revoked_ms is None and record.name in names:
-        raise BadRequest(f"another key called '{record.name}' is there: revoke one of the two")
-
-
-def _check_bank(bank: str) -> None:
-    """Raises `BadRequest` for what a key cannot be for."""
-    if bank != EVERY_BANK and not BANK.fullmatch(bank):
-        raise BadRequest(f"'{bank[:80]}' is not a bank: it has {BANK_RULE}")
-    if bank.startswith(OWN_BANK):
-        raise BadRequest(
-            f"'{bank[:80]}' is a pack's own bank, which is opened by [packs.NAME] api_key_env or a "
-            "key for all banks"
-        )
 
 
 class Keys:
@@ -106,13 +108,11 @@ class Keys:
         self._candidates: tuple[tuple[bytes, Grant], ...] = ()
 
     def _refresh(self) -> None:
-        """Sees to it that what was read of them is what is kept."""
+        """Reads the keys again where they may have changed."""
         raise NotImplementedError
 
-    def _writing(self) -> AbstractContextManager[_Records]:
-        """The keys as they are kept, of which the changed list is kept at the end. Nobody else writes them
-        meanwhile.
-        """
+    def _writing(self) -> AbstractContextManager[Statements]:
+        """A transaction; nobody else writes keys meanwhile."""
         raise NotImplementedError
 
     def _take(self, records: Iterable[KeyRecord]) -> None:
@@ -124,16 +124,14 @@ class Keys:
         )
 
     def follow(self) -> None:
-        """Keeps itself up to date from now on, until it is closed, where it does not at every look."""
+        """Keeps the keys up to date in the background from now on, where a look costs a round trip."""
 
     def close(self) -> None:
-        """Ends what follows."""
+        """Ends what follows, and closes the store."""
 
     @property
     def closed(self) -> bool:
-        """Whether a key is needed at all. Once one was made it stays so: revoking the last key must not open
-        the door.
-        """
+        """Whether a key is needed at all. Revoking the last key does not open the server again."""
         self._refresh()
         return bool(self._records)
 
@@ -153,132 +151,178 @@ class Keys:
         """
         if not NAME.fullmatch(name):
             raise BadRequest("a key's name has 1 to 64 of A-Z a-z 0-9 _ . @ : + -")
-        chosen = _checked_banks(banks)
-        with self._writing() as records:
-            if any(record.name == name and record.revoked_ms is None for record in records):
+        key = PREFIX + secrets.token_urlsafe(32)
+        record = KeyRecord(secrets.token_hex(4), name, _checked_banks(banks), digest(key).hex(), now_ms())
+        with self._writing() as connection:
+            if name in _in_force(records_in(connection)):
                 raise BadRequest(f"a key called '{name}' exists; revoke it first or choose another name")
-            import secrets  # 12 ms with `random`, and a server makes no keys
-
-            key = PREFIX + secrets.token_urlsafe(32)
-            record = KeyRecord(secrets.token_hex(4), name, chosen, digest(key).hex(), now_ms())
-            records.append(record)
+            _insert(connection, record)
         return key, record
 
     def revoke(self, name_or_id: str, *, clock: Callable[[], int] = now_ms) -> KeyRecord:
-        """Ends a key, at the next request of every server that reads this file. Raises `NotFound`."""
-        with self._writing() as records:
-            for position, record in enumerate(records):
+        """Revokes a key, at the next request of every server of this store. Raises `NotFound`."""
+        with self._writing() as connection:
+            for record in records_in(connection):
                 if name_or_id in (record.name, record.id) and record.revoked_ms is None:
-                    revoked_ms = clock()
-                    records[position] = record._replace(revoked_ms=revoked_ms)
-                    return records[position]
-            raise NotFound(f"no key in force is called '{name_or_id[:80]}'; `ctx key list` names them")
+                    revoked = record._replace(revoked_ms=clock())
+                    _revoke(connection, revoked)
+                    return revoked
+        raise NotFound(f"no key in force is called '{name_or_id[:80]}'; `ctx key list` names them")
 
     def add(self, records: Iterable[KeyRecord]) -> int:
-        """Takes over keys that are kept elsewhere; how many are new or revoked by it. Raises `BadRequest`
-        where another key in force has the name of one.
+        """Takes over keys of another store; how many are new or revoked by it. Raises `BadRequest` where
+        another key in force has the name of one.
         """
-        with self._writing() as present:
-            positions = {record.id: position for position, record in enumerate(present)}
-            names = {record.name: record.id for record in present if record.revoked_ms is None}
-            changes = 0
+        changes = 0
+        with self._writing() as connection:
+            present = {record.id: record for record in records_in(connection)}
+            names = _in_force(present.values())
             for record in records:
-                position = positions.get(record.id)
-                if position is None:
-                    _check_name(record, names)
-                    present.append(record)
-                elif record.revoked_ms is not None and present[position].revoked_ms is None:
-                    present[position] = record
+                known = present.get(record.id)
+                if known is None:
+                    if record.revoked_ms is None and record.name in names:
+                        raise BadRequest(
+                            f"another key called '{record.name}' is there: revoke one of the two"
+                        )
+                    _insert(connection, record)
+                elif record.revoked_ms is not None and known.revoked_ms is None:
+                    _revoke(connection, record)
                 else:
                     continue
                 changes += 1
         return changes
 
 
-class KeyRing(Keys):
-    """The keys in a file. The file need not exist yet."""
+def records_in(connection: Statements) -> list[KeyRecord]:
+    """All keys in a database, oldest first."""
+    rows = connection.execute(f"SELECT {', '.join(KeyRecord._fields)} FROM api_key ORDER BY created_ms, id")
+    return list(map(record_of, rows))
 
-    def __init__(self, path: str) -> None:
-        """Raises `ConfigError` where the file cannot be read as a key ring."""
+
+def record_of(row: Sequence[JSON]) -> KeyRecord:
+    """The key in a row of the table."""
+    id, name, banks, *more = row
+    return KeyRecord(id, name, tuple(json.loads(banks)), *more)
+
+
+def _in_force(records: Iterable[KeyRecord]) -> set[str]:
+    """The names of the keys that are not revoked."""
+    return {record.name for record in records if record.revoked_ms is None}
+
+
+def _insert(connection: Statements, record: KeyRecord) -> None:
+    values = record._replace(banks=json.dumps(record.banks))  # type: ignore[arg-type]
+    connection.execute(f"INSERT INTO api_key VALUES ({', '.join('?' * len(values))})", values)
+
+
+def _revoke(connection: Statements, record: KeyRecord) -> None:
+    connection.execute("UPDATE api_key SET revoked_ms = ? WHERE id = ?", (record.revoked_ms, record.id))
+
+
+class KeyRing(Keys):
+    """The keys in a SQLite file, `memory.db`. It is made when the first key is."""
+
+    def __init__(self, path: str, earlier: str | None = None) -> None:
+        """`earlier`: the file in which an earlier version kept the keys; they are moved. Raises `StoreError`,
+        and `ConfigError` where that file is not a key file.
+        """
         super().__init__()
         self.path = path
-        # The one that held the file at the last look, open, so that no other gets its number.
-        self._folder = -1
         self._lock = threading.Lock()
-        self._stamp: tuple[int, int, int] | None = None
+        self._connection: Connection | None = None
+        self._version: int | None = None  # of the file, when its keys were last read
+        self._damage: StoreError | None = None
+        if earlier is not None and os.path.isfile(earlier):
+            take_over(self, earlier)
         self._refresh(first=True)
 
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    @property
+    def closed(self) -> bool:
+        """As for `Keys`; also while the file cannot be read and its keys are unknown."""
+        return super().closed or self._damage is not None
+
+    def list(self) -> list[KeyRecord]:
+        records = super().list()
+        if self._damage is not None:
+            raise self._damage
+        return records
+
+    def _current(self) -> Connection:
+        """The open file. Raises `StoreError`, also if it was deleted or replaced."""
+        if self._connection is None:
+            self._version = None
+            if is_locked(self.path):
+                self._connection = connect(self.path, read_only=True)
+                return self._connection
+            connection = connect(self.path, synchronous="FULL")
+            migrate(connection, COMPONENT, MIGRATIONS)
+            self._connection = connection
+        check_present(self._connection)
+        return self._connection
+
     @contextmanager
-    def _writing(self) -> Iterator[_Records]:
-        folder = os.path.dirname(os.path.abspath(self.path))
-        own_folder(self.path)
-        try:
-            with file_writing.locked(self.path, beneath=folder):
-                records = list(_read(self.path))
-                yield records
-                content = {"version": _VERSION, "keys": [record._asdict() for record in records]}
-                file_writing.replace(self.path, json.dumps(content, indent=1).encode(), beneath=folder)
-        except OSError as error:
-            raise StoreError(f"the keys cannot be written in {folder}: {error.strerror}") from error
-        self._refresh()
-
-    def _hold_folder(self) -> None:
-        self.__del__()
-        self._folder = os.open(os.path.dirname(os.path.abspath(self.path)), os.O_RDONLY | os.O_CLOEXEC)
-
-    def __del__(self) -> None:
-        if self._folder >= 0:
-            os.close(self._folder)
-            self._folder = -1
-
-    def _bring_back(self) -> bool:
-        """Whether the file went with the whole folder of the store; it is written anew once there is a folder
-        again.
-        """
-        folder = files.identity(os.path.dirname(os.path.abspath(self.path)))
-        try:
-            status = os.fstat(self._folder)
-        except OSError:
-            return False  # none was ever read
-        if folder == (status.st_dev, status.st_ino):
-            return False
-        if folder is not None:
-            logger.warning("keys file=deleted with its folder kept=%d: written anew", len(self._records))
-            try:
-                with self._writing() as records:
-                    records[:] = records or self._records
-            except StoreError as error:
-                logger.error("keys file=missing kept=%d reason=%s", len(self._records), error.message)
-        return True
+    def _writing(self) -> Iterator[Statements]:
+        with self._lock:
+            connection = self._current()
+            with transaction(connection):
+                yield connection
+                records = records_in(connection)
+            self._take(records)
 
     def _refresh(self, *, first: bool = False) -> None:
-        try:
-            status = os.stat(self.path, follow_symlinks=False)
-            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
-        except (FileNotFoundError, NotADirectoryError):
-            if self._stamp is not None and not self._bring_back():
-                # Taking the file away must not open what it closed.
-                logger.error("keys file=missing path=%s kept=%d", self.path, len(self._records))
-                self._stamp = None
-            return
-        if stamp != self._stamp:
-            self._reread(status, stamp, first=first)
-
-    def _reread(self, status: os.stat_result, stamp: tuple[int, int, int], *, first: bool) -> None:
         with self._lock:
+            if self._connection is None and not os.path.lexists(self.path):
+                return  # no keys yet: looking makes no file
             try:
-                records = tuple(_read(self.path))
-            except ConfigError as error:
-                if first:
+                self._reread(self._current())
+                self._damage = None
+            except StoreError as error:
+                if first and not is_damage(error):
                     raise
-                logger.error("keys file=unreadable kept=%d reason=%s", len(self._records), error.message)
-                self._stamp = stamp
-                return
-            if status.st_mode & 0o077:
-                logger.warning("keys file=%s mode=%o mend='chmod 600'", self.path, status.st_mode & 0o777)
-            self._take(records)
-            self._stamp = stamp
-            self._hold_folder()
+                if self._damage is None:
+                    logger.error("keys file=unreadable kept=%d reason=%s", len(self._records), error.message)
+                self._damage = error
+
+    def _reread(self, connection: Connection) -> None:
+        with translating():
+            version = connection.execute("PRAGMA data_version").fetchone()[0]
+        if version == self._version:
+            return
+        with transaction(connection, write=False):
+            records = records_in(connection) if schema_version(connection, COMPONENT) else []
+        self._take(records)
+        self._version = version
+
+
+def take_over(ring: Keys, path: str) -> None:
+    """Moves the keys of an earlier version's file into the ring; the file is renamed to `.moved`. Raises
+    `ConfigError`, `StoreError`.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        with file_writing.locked(path, beneath=folder):
+            records = _read(path)
+            ring.add(records)
+            present = {record.id: record.sha256 for record in ring.list()}
+            if any(present.get(record.id) != record.sha256 for record in records):
+                raise StoreError(f"the keys of {path} are not what was stored: try again")
+            os.replace(path, f"{path}.moved")
+            file_writing.sync(folder)
+    except FileNotFoundError:
+        return  # another process came first
+    except OSError as error:
+        raise StoreError(f"the keys in {path} cannot be moved to the memories: {error.strerror}") from error
+    except BadRequest as error:
+        raise ConfigError(f"{path}: {error.message}; delete the file if its keys are not used") from error
+    logger.warning(
+        "moved %d keys to the memories; %s.moved is a copy for an earlier version", len(records), path
+    )
 
 
 def _grant(record: KeyRecord) -> Grant:
@@ -291,54 +335,46 @@ def _checked_banks(banks: Iterable[str]) -> tuple[str, ...]:
     if not chosen:
         raise BadRequest("a key needs at least one bank, or '*' for every bank")
     for bank in chosen:
-        _check_bank(bank)
+        if bank != EVERY_BANK and not BANK.fullmatch(bank):
+            raise BadRequest(f"'{bank[:80]}' is not a bank: it has {BANK_RULE}")
+        if bank.startswith(OWN_BANK):
+            raise BadRequest(
+                f"'{bank[:80]}' is a pack's own bank: use [packs.NAME] api_key_env or a key for all banks"
+            )
     return (EVERY_BANK,) if EVERY_BANK in chosen else chosen
 
 
 def _record(entry: JSON) -> KeyRecord:
-    """A key as the file has it. Raises `ValueError`, `KeyError`, `TypeError` or `OverflowError` for what no
-    ctx has written.
-    """
+    """A key of a key file. Raises `ValueError`, `LookupError`, `TypeError` or `OverflowError` for no key."""
     record = KeyRecord(**{**entry, "banks": tuple(entry["banks"])})
-    if not (isinstance(entry["banks"], list) and _is_sound(record)):
+    sound = (
+        isinstance(entry["banks"], list)
+        and all(bank == EVERY_BANK or BANK.fullmatch(bank) for bank in record.banks)
+        and isinstance(record.id, str)
+        and NAME.fullmatch(record.name)
+        and len(bytes.fromhex(record.sha256)) == 32
+    )
+    if not sound:
         raise ValueError("not a key")
     for time_ms in (record.created_ms, record.revoked_ms or 0):
         iso_utc(time_ms)
     return record
 
 
-def _is_sound(record: KeyRecord) -> bool:
-    return (
-        all(bank == EVERY_BANK or BANK.fullmatch(bank) for bank in record.banks)
-        and isinstance(record.id, str)
-        and NAME.fullmatch(record.name) is not None
-        and len(bytes.fromhex(record.sha256)) == 32
-    )
-
-
 def records_of(content: JSON) -> list[KeyRecord]:
-    """The keys in a file's content. Raises `ValueError`, `LookupError`, `TypeError` or `OverflowError` for
-    what no ctx like this has written.
+    """The keys in the content of a key file. Raises `ValueError`, `LookupError`, `TypeError` or
+    `OverflowError` for what no ctx like this has written.
     """
-    if content["version"] != _VERSION:
-        raise ValueError("not a key ring of this version")
+    if content["version"] != _FILE_VERSION:
+        raise ValueError("not a key file of this version")
     return [_record(entry) for entry in content["keys"]]
 
 
-def _read(path: str) -> Iterator[KeyRecord]:
+def _read(path: str) -> list[KeyRecord]:
+    content = files.read_file(path, beneath=os.path.dirname(os.path.abspath(path)))
     try:
-        content: JSON = json.loads(files.read_file(path, beneath=os.path.dirname(os.path.abspath(path))))
-        if content["version"] != _VERSION:
-            raise ConfigError(
-                f"{path}: written by another version of ctx "
-                f"(format {content['version']}, this one reads {_VERSION})"
-            )
-        yield from records_of(content)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise ConfigError(f"{path}: the keys cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        return records_of(json.loads(content))
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         raise ConfigError(
-            f"{path}: not a key ring; restore it, or remove it and make new keys with 'ctx key create'"
+            f"{path}: not a key file; restore it, or remove it and make new keys with 'ctx key create'"
         ) from error

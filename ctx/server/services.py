@@ -120,16 +120,15 @@ def key_ring(config: Config) -> Keys:
         return open_keys(config.store.url)
     from ctx.memory.location import locate  # 100 ms with the memories
 
-    return open_keys(locate(config, os.environ).keys)
+    location = locate(config, os.environ)
+    return KeyRing(location.memory, location.keys)
 
 
-def open_keys(place: str) -> Keys:
-    """The keys at a place: the address of a database, or a file. Close them."""
-    if "://" not in place:
-        return KeyRing(place)
+def open_keys(url: str) -> Keys:
+    """The keys in the database at an address. Close them."""
     from ctx import cluster
 
-    database = cluster.open_database(place)
+    database = cluster.open_database(url)
     from ctx.cluster.keys import SharedKeyRing  # imports psycopg, which comes with an extra
 
     return SharedKeyRing(database)

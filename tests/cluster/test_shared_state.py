@@ -9,10 +9,11 @@ import pytest
 
 from ctx.clock import now_ms
 from ctx.cluster.keys import FRESH_S, SharedKeyRing
-from ctx.cluster.memory_engine import PostgresRows
+from ctx.cluster.memory_engine import MIGRATIONS, PostgresRows
 from ctx.cluster.postgres import Database
 from ctx.cluster.script_values import SharedScriptStore
 from ctx.errors import BadRequest, Busy, NotFound, StoreError
+from ctx.memory.schema import COMPONENT
 from ctx.memory.sessions import IDLE_MS, MAX_SESSIONS, Sessions
 from ctx.server.keys import Grant, match
 
@@ -96,6 +97,18 @@ def test_keys_still_count_while_the_database_is_away(postgres_programs: Any) -> 
 
 
 # -- sessions ------------------------------------------------------------------------------------------------
+def test_a_database_of_a_version_without_sessions_is_brought_up_to_date(database_url: str) -> None:
+    with Database(database_url) as database:
+        database.migrate(COMPONENT, MIGRATIONS[:1])
+        with database.transaction(write=True) as connection:
+            connection.execute("INSERT INTO memory_banks (bank, created_ms) VALUES ('alice', 1)")
+        rows = PostgresRows(database)
+        assert Sessions(lambda: rows, "sekha").open("given") == "given"
+        assert Sessions(lambda: rows, "sekha").counts() == (1, 1)
+        with rows.reading() as reader:
+            assert reader.banks() == ["alice"]
+
+
 class Clock:
     """A time that stands until it is moved."""
 

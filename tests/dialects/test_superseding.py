@@ -1,135 +1,260 @@
-"""In each dialect: write, `similar`, `supersedes`, recall shows the new one only, both on request, undo."""
+"""The conversation of an update in each dialect: write, `similar`, `supersedes`, recall shows the new memory
+only, both on request, undo; and what is refused stores nothing.
+"""
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from dialect_kit import KEY, RECALL, PackServer, Refused, pack_project, served, texts
+from dialect_kit import CONFIG, KEY, RECALL, PackServer, Refused, pack_project, served, texts
 
-BERLIN, PARIS = "User lives in Berlin near the river", "User lives in Paris near the river"
+BERLIN, PARIS, OSLO = (f"User lives in {city} near the river" for city in ("Berlin", "Paris", "Oslo"))
 WHERE = "Where does the user live?"
-UNKNOWN = "fact_000000000000"
+UNKNOWN = {"claude": "memory_1_x", "sekha": "00000000-0000-4000-8000-000000000000"}
+
+
+class Stored(NamedTuple):
+    """What every dialect answers to a write."""
+
+    id: str
+    similar: list[str]
+    superseded: list[str]
+    op_id: str | None
+
+
+class Hindsight:
+    """`retain` and `recall` over MCP."""
+
+    unknown = "fact_000000000000"
+
+    def __init__(self, server: PackServer, bank: str) -> None:
+        self.server = server
+        self.bank = f"{bank}-{type(self).__name__}"
+
+    def mcp(self, tool: str, arguments: Any) -> Any:
+        return self.server.mcp(tool, arguments, f"/mcp/{self.bank}/")
+
+    def write(self, text: str, *supersedes: str) -> Stored:
+        more = {"supersedes": list(supersedes)} if supersedes else {}
+        return stored(self.mcp("retain", {"content": text, **more}))
+
+    def found(self, **more: Any) -> list[str]:
+        return sorted(texts(self.mcp("recall", {"query": WHERE, **more})))
+
+    def supersede(self, old_id: str, new_id: str) -> str:
+        reply = self.mcp("supersede_memory", {"old_ids": [old_id], "new_id": new_id})
+        op_id: str = reply["op_id"]
+        return op_id
+
+    def undo(self, op_id: str) -> None:
+        self.mcp("undo_memory", {"op_id": op_id})
+
+
+class HindsightPut(Hindsight):
+    """The older tools, whose text is exactly that of the seed."""
+
+    unknown = "00000000-0000-4000-8000-000000000000"
+
+    def write(self, text: str, *supersedes: str) -> Stored:
+        more = {"supersedes": list(supersedes)} if supersedes else {}
+        arguments = {"bank_id": self.bank, "content": text, "context": "home", **more}
+        result = self.server.rpc("tools/call", {"name": "hindsight_put", "arguments": arguments})["result"]
+        if result.get("isError"):
+            raise Refused(0, result["content"][0]["text"])
+        assert result["content"][0]["text"] == "Fact stored successfully"
+        details = [json.loads(block["text"]) for block in result["content"][1:]]
+        return stored(details[0] if details else {"id": ""})
+
+    def found(self, **more: Any) -> list[str]:
+        if more:
+            return super().found(**more)
+        return sorted(texts(self.server.mcp("hindsight_search", {"bank_id": self.bank, "query": WHERE})))
+
+
+class HindsightRest(Hindsight):
+    """Its REST. The reply to a write names no new memory: the list does."""
+
+    unknown = UNKNOWN["sekha"]
+
+    def post(self, path: str, body: Any, method: str = "POST") -> Any:
+        base = f"/v1/default/banks/{self.bank}/memories"
+        reply = self.server.client.request(method, base + path, json=body)
+        if reply.status_code != 200:
+            raise Refused(reply.status_code, reply.text)
+        return reply.json()
+
+    def write(self, text: str, *supersedes: str) -> Stored:
+        item = {"content": text, **({"supersedes": list(supersedes)} if supersedes else {})}
+        reply = self.post("", {"items": [item]})
+        [id] = [row["id"] for row in self.post("/list", None, "GET")["items"] if row["text"] == text]
+        self.replaced = list(supersedes)
+        return stored({"id": id, **reply})
+
+    def found(self, **more: Any) -> list[str]:
+        return sorted(texts(self.post("/recall", {"query": WHERE, **more})))
+
+    def undo(self, op_id: str | None) -> None:
+        for id in self.replaced:
+            self.post(f"/{id}", {"state": "valid"}, "PATCH")
+
+
+class ClaudeRecall(Hindsight):
+    unknown = UNKNOWN["claude"]
+
+    def mcp(self, tool: str, arguments: Any) -> Any:
+        return self.server.mcp(RECALL + tool, arguments, bank=self.bank)
+
+    def write(self, text: str, *supersedes: str) -> Stored:
+        metadata = {"metadata": {"supersedes": list(supersedes)}} if supersedes else {}
+        return stored(self.mcp("store_memory", {"content": text, **metadata}))
+
+    def found(self, **more: Any) -> list[str]:
+        return sorted(texts(self.mcp("search", {"query": "user lives river", **more})))
+
+    def undo(self, op_id: str) -> None:
+        self.mcp("supersede_memory", {"undo": op_id})
+
+
+class ClaudeRecallPresent(ClaudeRecall):
+    """Its present generation."""
+
+    def write(self, text: str, *supersedes: str) -> Stored:
+        more = {"supersedes": list(supersedes)} if supersedes else {}
+        return stored(self.mcp("store_memory", {"content": text, **more}))
+
+    def found(self, **more: Any) -> list[str]:
+        reply = self.mcp("search_memory", {"query": "user lives river", **more})
+        return sorted(memory["content"] for memory in reply["memories"])
+
+
+class Sekha(Hindsight):
+    """Conversations of one message."""
+
+    unknown = UNKNOWN["sekha"]
+
+    def mcp(self, tool: str, arguments: Any) -> Any:
+        reply = self.server.mcp(tool, arguments, bank=self.bank, key=KEY)
+        return reply["data"]
+
+    def write(self, text: str, *supersedes: str) -> Stored:
+        more = {"supersedes": list(supersedes)} if supersedes else {}
+        messages = [{"role": "user", "content": text}]
+        return stored(self.mcp("memory_store", {"label": "home", "messages": messages, **more}))
+
+    def found(self, **more: Any) -> list[str]:
+        return sorted(texts(self.mcp("memory_search", {"query": WHERE, **more})))
+
+    def supersede(self, old_id: str, new_id: str) -> str:
+        reply = self.mcp("memory_supersede", {"old_ids": [old_id], "new_id": new_id})
+        op_id: str = reply["op_id"]
+        return op_id
+
+    def undo(self, op_id: str) -> None:
+        self.mcp("memory_supersede", {"undo": op_id})
+
+
+class SekhaRest(Sekha):
+    def post(self, path: str, body: Any) -> Any:
+        headers = {"Authorization": f"Bearer {KEY}", "X-Bank-Id": self.bank}
+        reply = self.server.client.post(f"/api/v1{path}", json=body, headers=headers)
+        if reply.status_code != 200:
+            raise Refused(reply.status_code, reply.text)
+        return reply.json()
+
+    def write(self, text: str, *supersedes: str) -> Stored:
+        more = {"supersedes": list(supersedes)} if supersedes else {}
+        messages = [{"role": "user", "content": text}]
+        return stored(self.post("/conversations", {"label": "home", "messages": messages, **more}))
+
+    def found(self, **more: Any) -> list[str]:
+        return sorted(texts(self.post("/query", {"query": WHERE, **more})))
+
+
+def stored(reply: Any) -> Stored:
+    named = {
+        key: [memory.get("id") or memory["conversation_id"] for memory in reply.get(key, ())]
+        for key in ("similar", "superseded")
+    }
+    id = reply.get("conversation_id") or reply["id"]
+    return Stored(id, named["similar"], named["superseded"], reply.get("op_id"))
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PackServer]:
-    with served(pack_project(tmp_path_factory.mktemp("superseding")), SEKHA_API_KEY=KEY) as running:
-        yield running
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, PackServer]]:
+    present = CONFIG + '[packs.claude-recall]\nprofile = "present"\n'
+    with (
+        served(pack_project(tmp_path_factory.mktemp("usual")), SEKHA_API_KEY=KEY) as usual,
+        served(pack_project(tmp_path_factory.mktemp("present"), present), SEKHA_API_KEY=KEY) as newer,
+    ):
+        yield {"usual": usual, "present": newer}
 
 
-def test_hindsight(server: PackServer) -> None:
-    path = "/mcp/hs-conversation/"
+DIALECTS = (Hindsight, HindsightPut, HindsightRest, ClaudeRecall, ClaudeRecallPresent, Sekha, SekhaRest)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_an_update_and_what_is_refused(servers: dict[str, PackServer], dialect: type[Hindsight]) -> None:
+    server = servers["present" if dialect is ClaudeRecallPresent else "usual"]
+    talk, neighbour = dialect(server, "own"), dialect(server, "neighbour")
+    first = talk.write(BERLIN)
+    newer = talk.write(PARIS)
+    [older_id] = newer.similar
+    assert first.id in ("", older_id)
+    linked = talk.write(PARIS, older_id)
+    assert (linked.id, linked.superseded) == (newer.id, [older_id])
+    assert talk.found() == [PARIS]
+    assert talk.found(include_superseded=True) == [BERLIN, PARIS]
+    talk.undo(linked.op_id or "")
+    assert talk.found() == [BERLIN, PARIS]
+
+    neighbour.write(BERLIN)
+    foreign_id = neighbour.write(OSLO).similar[0]
+    for bad_id in (talk.unknown, foreign_id):
+        with pytest.raises(Refused, match=bad_id):
+            talk.write(OSLO, older_id, bad_id)
+    with pytest.raises(Refused, match=newer.id):
+        talk.write(PARIS, newer.id)  # the memory itself
+    if not isinstance(talk, HindsightRest | SekhaRest):
+        op_id = talk.supersede(older_id, newer.id)
+        assert talk.found() == [PARIS]
+        with pytest.raises(Refused, match=newer.id):
+            talk.supersede(newer.id, older_id)  # a circle
+        talk.undo(op_id)
+    assert talk.found(include_superseded=True) == [BERLIN, PARIS]
+    assert neighbour.found() == [BERLIN, OSLO]
+
+
+def test_hindsight_shows_the_keys_of_the_seed_and_what_is_not_empty(servers: dict[str, PackServer]) -> None:
+    server, path = servers["usual"], "/mcp/hs-keys/"
     older = server.mcp("retain", {"content": BERLIN}, path)
-    assert not {"similar", "superseded", "hint", "flags"} & older.keys(), "empty keys are left out"
+    assert not {"similar", "superseded", "hint", "flags"} & older.keys()
     newer = server.mcp("retain", {"content": PARIS}, path)
-    assert [entry["id"] for entry in newer["similar"]] == [older["id"]]
     assert "supersede_memory" in newer["hint"]
-    linked = server.mcp("retain", {"content": PARIS, "supersedes": [older["id"]]}, path)
-    assert (linked["id"], linked["superseded"][0]["text"]) == (newer["id"], BERLIN)
+    server.mcp("supersede_memory", {"old_ids": [older["id"]], "new_id": newer["id"]}, path)
+    both = server.mcp("recall", {"query": WHERE, "include_superseded": True}, path)
+    assert [result["newer"] for result in both["results"] if result["text"] == BERLIN] == [[newer["id"]]]
     [shown] = server.mcp("recall", {"query": WHERE}, path)["results"]
     assert {"id", "text", "type", "context", "event_date", "said", "score"} <= shown.keys()
-    assert (shown["text"], shown["event_date"], shown["replaced"][0]["text"]) == (PARIS, None, BERLIN)
-    both = server.mcp("recall", {"query": WHERE, "include_superseded": True}, path)
-    assert set(texts(both)) == {PARIS, BERLIN}
-    assert [result["newer"] for result in both["results"] if result["text"] == BERLIN] == [[newer["id"]]]
-    server.mcp("undo_memory", {"op_id": linked["op_id"]}, path)
-    assert set(texts(server.mcp("recall", {"query": WHERE}, path))) == {PARIS, BERLIN}
-    with pytest.raises(Refused, match=UNKNOWN):
-        server.mcp("retain", {"content": "User lives in Oslo", "supersedes": [older["id"], UNKNOWN]}, path)
-    with pytest.raises(Refused, match=newer["id"]):
-        server.mcp("retain", {"content": PARIS, "supersedes": [newer["id"]]}, path)
-    assert server.mcp("list_memories", {}, path)["total"] == 2
-    done = server.mcp("supersede_memory", {"old_ids": [older["id"]], "new_id": newer["id"]}, path)
-    assert done["superseded"][0]["text"] == BERLIN
-    assert texts(server.mcp("recall", {"query": WHERE}, path)) == [PARIS]
-    with pytest.raises(Refused, match=newer["id"]):
-        server.mcp("supersede_memory", {"old_ids": [newer["id"]], "new_id": older["id"]}, path)
+    assert (shown["event_date"], shown["replaced"][0]["text"]) == (None, BERLIN)
 
 
-def test_hindsights_older_tools(server: PackServer) -> None:
-    def put(content: str, **more: Any) -> list[str]:
-        arguments = {"bank_id": "old@example.com", "content": content, "context": "home", **more}
-        reply = server.rpc("tools/call", {"name": "hindsight_put", "arguments": arguments})["result"]
-        return [block["text"] for block in reply["content"]]
-
-    assert put(BERLIN) == ["Fact stored successfully"]
-    done, second = put(PARIS)
-    [close] = json.loads(second)["similar"]
-    assert (done, close["text"]) == ("Fact stored successfully", BERLIN)
-    done, second = put(PARIS, supersedes=[close["id"]])
-    assert json.loads(second)["superseded"][0]["text"] == BERLIN
-    search = {"bank_id": "old@example.com", "query": WHERE}
-    found = server.mcp("hindsight_search", search)["results"]
-    assert [(result["text"], result["document_id"]) for result in found] == [(PARIS, None)]
-    server.mcp("undo_memory", {"op_id": json.loads(second)["op_id"]}, "/mcp/old@example.com")
-    assert set(texts(server.mcp("hindsight_search", search))) == {PARIS, BERLIN}
-    rest = {"bank_id": "old@example.com", "content": "User lives in Oslo near the river", "context": "home"}
-    assert server.rest("hindsight_put", rest) == "Fact stored successfully"
+def test_hindsights_rest_says_nothing_of_the_other_items_of_a_request(servers: dict[str, PackServer]) -> None:
+    items = [{"content": BERLIN}, {"content": PARIS}]
+    reply = servers["usual"].client.post("/v1/default/banks/items/memories", json={"items": items}).json()
+    assert "similar" not in reply
 
 
-def test_hindsights_rest(server: PackServer) -> None:
-    base = "/v1/default/banks/rest-superseding/memories"
-
-    def retain(*items: dict[str, Any]) -> Any:
-        return server.client.post(base, json={"items": list(items)})
-
-    first = retain({"content": BERLIN}, {"content": "User lives in Rome near the river"}).json()
-    assert "similar" not in first, "of another item of the request nothing is said"
-    newer = retain({"content": PARIS}).json()
-    older = next(entry["id"] for entry in newer["similar"] if entry["text"] == BERLIN)
-    linked = retain({"content": PARIS, "supersedes": [older]}).json()
-    assert [entry["text"] for entry in linked["superseded"]] == [BERLIN]
-    recalled = server.client.post(f"{base}/recall", json={"query": WHERE}).json()
-    assert BERLIN not in texts(recalled)
-    refused = retain({"content": "User lives in Oslo"}, {"content": "x", "supersedes": [UNKNOWN]})
-    assert (refused.status_code, UNKNOWN in refused.text) == (400, True)
-    assert server.client.get(f"{base}/list").json()["total"] == 2
-
-
-def test_claude_recall(server: PackServer) -> None:
-    def store(content: str, **more: Any) -> Any:
-        return server.mcp(f"{RECALL}store_memory", {"content": content, **more})
-
-    def found(**more: Any) -> set[str]:
-        reply = server.mcp(f"{RECALL}search", {"query": "user lives river", **more})
-        return {result["content"] for result in reply["results"]}
-
-    older = store(BERLIN)
-    assert older.keys() == {"id", "success", "message"}
-    newer = store(PARIS)
-    assert [entry["id"] for entry in newer["similar"]] == [older["id"]]
-    linked = store(PARIS, metadata={"supersedes": [older["id"]]})
-    assert (linked["id"], linked["superseded"][0]["content"]) == (newer["id"], BERLIN)
-    assert found() == {PARIS}
-    assert found(include_superseded=True) == {PARIS, BERLIN}
-    [memory] = server.mcp(f"{RECALL}retrieve_memory", {"id": newer["id"]})["memories"]
+def test_claude_recall_keeps_the_ids_out_of_the_metadata(servers: dict[str, PackServer]) -> None:
+    talk = ClaudeRecall(servers["usual"], "metadata")
+    assert talk.mcp("store_memory", {"content": BERLIN}).keys() == {"id", "success", "message"}
+    newer = talk.write(PARIS)
+    talk.write(PARIS, *newer.similar)
+    [memory] = talk.mcp("retrieve_memory", {"id": newer.id})["memories"]
     assert "supersedes" not in memory["metadata"]
-    done = server.mcp(f"{RECALL}supersede_memory", {"old_ids": [older["id"]], "new_id": newer["id"]})
-    assert done["superseded"] == []
-    with pytest.raises(Refused, match="memory_1_x"):
-        store("User lives in Oslo near the river", supersedes=["memory_1_x"])
-    assert found() == {PARIS}
 
 
-def test_sekha(server: PackServer) -> None:
-    def store(answer: str, **more: Any) -> Any:
-        messages = [{"role": "assistant", "content": f"The team offsite is held in {answer} this year"}]
-        return server.sekha("memory_store", {"label": "offsite", "messages": messages, **more})
-
-    def found(**more: Any) -> set[str]:
-        reply = server.sekha("memory_search", {"query": "team offsite", **more}).json()
-        return {result["content"].split()[-3] for result in reply["data"]["results"]}
-
-    older = store("Porto").json()["data"]
-    assert "similar" not in older
-    newer = store("Ghent").json()["data"]
-    assert [entry["conversation_id"] for entry in newer["similar"]] == [older["id"]]
-    linked = store("Ghent", supersedes=[older["id"]]).json()["data"]
-    assert (linked["id"], linked["superseded"][0]["label"]) == (newer["id"], "offsite")
-    assert found() == {"Ghent"}
-    assert found(include_superseded=True) == {"Ghent", "Porto"}
-    missing = "00000000-0000-4000-8000-000000000000"
-    refused = store("Oslo", supersedes=[missing])
-    assert (refused.status_code, missing in refused.text) == (400, True)
-    assert found() == {"Ghent"}
+@pytest.mark.parametrize("arguments", [{}, {"old_ids": ["memory_1_x"]}, {"new_id": "memory_1_x"}])
+def test_a_supersession_without_its_ids_is_refused(servers: dict[str, PackServer], arguments: Any) -> None:
+    with pytest.raises(Refused, match="old_ids and new_id, or undo"):
+        ClaudeRecall(servers["usual"], "without").mcp("supersede_memory", arguments)

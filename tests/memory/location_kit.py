@@ -8,14 +8,13 @@ from contextlib import closing
 from pathlib import Path
 
 from git_kit import git
-from kit import MEMORIES, project, workspace
+from kit import MEMORIES, project, workspace, write_key_file
 
 from ctx.config import load_config
 from ctx.config.trust_file import TrustFile, trust_path
 from ctx.memory import MemoryStore
 from ctx.memory.location import memory_place
 from ctx.scripts.store import FileScriptStore
-from ctx.server.keys import KeyRing
 
 TEXTS = [f"The heron number {number} likes tea." for number in range(5)]
 
@@ -56,7 +55,7 @@ def make_old(config: Path, texts: list[str] = TEXTS, *, known: bool = True) -> s
     (catalog.parent / "ctx.db.count").unlink()
     with closing(FileScriptStore(str(catalog))) as values:
         values.set("tool", "count", 7, time.monotonic() + 60)
-    key, _ = KeyRing(str(catalog.parent / "keys.json")).create("laptop")
+    key = write_key_file(catalog.parent / "keys.json")
     if known:
         TrustFile(trust_path(os.environ)).record({str(config.parent.resolve() / "ctx.toml"): "0"})
     return key

@@ -31,23 +31,18 @@ def test_wishes_and_how_things_are_with_a_person_are_captured(message: str, stat
 @pytest.mark.parametrize(
     "wish",
     [
-        "Make sure to always sign the commits",
-        "Don't use tabs in config files",
-        "Use single quotes everywhere",
-        "Please write docstrings in every module",
-        "Bitte antworte immer kurz",
+        "Please never use tabs in config files",
+        "Bitte immer kurz antworten",
         "I don't like nested ternaries",
         "I'm colour-blind, so red and green tell me nothing",
         "Our staging server is called heron",
-        "Call me Sam",
-        "Ich will keine Kommentare im Code",
         "Tabs over spaces, always",
-        "I hate it when names are cut short",
-        "We moved from Travis to Drone",
-        "Our tokens are stored in Vault",
+        "I always write tests first.",
+        "Ich wohne in Bonn",
+        "We no longer support Python 3.9",
     ],
 )
-def test_standing_wishes_and_facts_are_captured_however_they_are_put(wish: str) -> None:
+def test_standing_wishes_and_facts_are_captured_by_their_first_words(wish: str) -> None:
     assert lasting(wish) == [wish]
 
 

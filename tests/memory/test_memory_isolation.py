@@ -84,9 +84,7 @@ def attempts_on(foreign: list[str], exported: list[str]) -> dict[str, list[dict[
         "briefing": [{"topic": f"{canary(name)} apples"} for name in BANKS[1:3]],
         "history": [{"id": id} for id in foreign],
         "contents": [{"ids": foreign}],
-        "stale": [{"idle_days": 0, "importance": 10}],
         "journal": [{"limit": 1000}],
-        "links": [{"id": id} for id in foreign],
         "supersede": [{"ids": [id], "by": id} for id in foreign],
         "sessions": [{"id": id} for id in foreign],
         "export": [{"include_deleted": True}],
@@ -109,7 +107,7 @@ def check_attempt(mine: MemoryBank, op: str, argument: dict[str, Any]) -> None:
         if op in ("put", "supersede") and "no memory with the id" in error.message:
             return
         raise AssertionError(f"{op}: {error.message}") from error
-    refused = ("children", "update", "delete", "undo", "restore", "history", "links", "sessions")
+    refused = ("children", "update", "delete", "undo", "restore", "history", "sessions")
     assert op not in refused, (op, argument)
     # A question's own words come back in the gaps of an answer; no record of another bank does.
     answer = (

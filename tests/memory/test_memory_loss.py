@@ -19,7 +19,10 @@ from ctx.errors import StoreError
 from ctx.memory import copies, salvage
 from ctx.memory.copies import copy_if_changed
 from ctx.memory.ledger import Ledger
+from ctx.models import Caller
 from ctx.server.health import health
+from ctx.server.keys import match
+from ctx.server.services import key_ring
 
 WRITE_AND_DIE = """
 import os, signal, sys
@@ -99,16 +102,19 @@ def test_a_file_that_is_gone_empty_or_cut_is_a_loss(config: Path, damage: str) -
     assert "failed" not in doctor(config)[1]
 
 
+def damage_journal(memory: Path) -> None:
+    with closing(sqlite3.connect(memory)) as connection:
+        select = "SELECT rootpage FROM sqlite_master WHERE name = 'memory_journal'"
+        root = connection.execute(select).fetchone()[0]
+    overwrite(memory, [root])
+
+
 def test_the_newest_sound_copy_comes_back_with_what_was_stored_since(config: Path) -> None:
     remember(config, *TEXTS)
     memory = str(memory_of(config))
     assert copies.copies(memory) == [f"{memory}.1"]
     remember(config, "The badger came later.")
-    with closing(sqlite3.connect(memory)) as connection:
-        root = connection.execute(
-            "SELECT rootpage FROM sqlite_master WHERE name = 'memory_journal'"
-        ).fetchone()[0]
-    overwrite(Path(memory), [root])
+    damage_journal(Path(memory))
     assert doctor(config)[0] == 1
     _, said = doctor(config, "--fix")
     assert "5 memories from the copy" in said, said
@@ -237,3 +243,39 @@ def test_a_restored_backup_is_no_loss(config: Path) -> None:
     assert recalled(config) == TEXTS
     assert "failed" not in doctor(config)[1]
     assert load_config(str(config), os.environ).memory.path is None
+
+
+def test_the_keys_in_a_damaged_file_are_restored_with_the_memories(config: Path) -> None:
+    remember(config, *TEXTS)  # of which a copy is made, without the keys
+    with closing(key_ring(load_config(str(config), os.environ))) as ring:
+        key, _ = ring.create("laptop")
+    damage_journal(memory_of(config))
+    assert doctor(config)[0] == 1
+    doctor(config, "--fix")
+    with closing(key_ring(load_config(str(config), os.environ))) as ring:
+        assert match(key, ring.candidates()) is not None
+
+
+READERS = (
+    ("hindsight", "recall", {"query": "heron"}),
+    ("hindsight", "list_memories", {}),
+    ("hindsight", "reflect", {"query": "heron"}),
+    ("hindsight", "hindsight_search", {"bank_id": "default", "query": "heron"}),
+    ("claude-recall", "mcp__claude-recall__search", {"query": "heron"}),
+    ("claude-recall", "mcp__claude-recall__retrieve_memory", {}),
+    ("sekha", "memory_search", {"query": "heron"}),
+)
+
+
+def test_every_dialect_says_that_memories_are_missing(config: Path) -> None:
+    config.write_text(config.read_text().replace('["hindsight"]', '["hindsight", "claude-recall", "sekha"]'))
+    remember(config, *TEXTS)
+    memory_of(config).unlink()
+    for copy in copies.copies(str(memory_of(config))):
+        os.unlink(copy)
+    with workspace(config) as space:
+        space.memory.bank("default").put("The heron is back.")
+        assert {pack.name for pack in space.packs} == {pack for pack, _, _ in READERS}
+        for _, tool, arguments in READERS:
+            reply = space.toolbox.call(tool, arguments, Caller("rest"))
+            assert (reply.get("data") or reply)["missing"] == len(TEXTS), tool

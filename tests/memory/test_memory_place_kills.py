@@ -10,15 +10,18 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from kit import workspace
 from location_kit import make_old, memory_of, recalled, remember, repository
 
+from ctx.config import load_config
 from ctx.memory.copies import is_sound
 from ctx.memory.ledger import Ledger
 from ctx.memory.location import problems
+from ctx.server.services import key_ring
 
 MANY = int(os.environ.get("CTX_KILLS", "200")) // 4
 pytestmark = [
@@ -93,7 +96,8 @@ def test_a_move_that_is_killed_loses_nothing(config: Path, tmp_path: Path, kills
             assert sorted(record["text"] for record in space.memory.bank("default").every()) == sorted(TEXTS)
             assert space.memory.check(deep=True) == []
             assert space.memory_loss() is None
-        assert (memory_of(config).parent / "keys.json").exists()
+        with closing(key_ring(load_config(str(config), os.environ))) as ring:
+            assert [record.name for record in ring.list()] == ["laptop"]
 
 
 def test_writes_that_are_killed_are_there_and_raise_no_alarm(config: Path, kills: int) -> None:

@@ -168,17 +168,6 @@ def test_another_time_or_other_metadata_or_other_words_are_another_memory(bank: 
     assert len(ids) == 6
 
 
-def test_what_is_nearly_the_same_is_stored_and_linked_both_ways(bank: MemoryBank) -> None:
-    first = bank.put("The user prefers dark roast coffee in the morning")
-    second = bank.put("User prefers dark roast coffee in the mornings", dedupe="near")
-    assert second["created"]
-    assert [twin["id"] for twin in second["near"]] == [first["id"]]
-    assert [link["id"] for link in bank.links(first["id"])] == [second["id"]]
-    assert [link["id"] for link in bank.links(second["id"])] == [first["id"]]
-    assert bank.count() == 2
-    assert bank.put("Trains leave at noon", dedupe="near")["near"] == []
-
-
 def test_an_idempotency_key_gives_the_first_reply_again(bank: MemoryBank) -> None:
     first = bank.put("once", dedupe="off", idempotency_key="k1")
     assert bank.put("once", dedupe="off", idempotency_key="k1") == {**first, "repeated": True}

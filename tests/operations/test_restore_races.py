@@ -37,7 +37,7 @@ with open_workspace(load_config("ctx.toml", {})) as space:
 """
 RESTORING = """
 from ctx.backup import Store, restore
-restore("backup.zip", Store(".ctx/ctx.db", ".ctx/memory.db", ".ctx/keys.json"), replace=True)
+restore("backup.zip", Store(".ctx/ctx.db", ".ctx/memory.db"), replace=True)
 """
 
 
@@ -57,7 +57,7 @@ def remembering(folder: Path, text: str) -> Path:
     config = project(folder, config=CONFIG)
     with workspace(config) as space:
         space.memory.bank("default").put(text)
-    names = ("ctx.db", "memory.db", "keys.json")
+    names = ("ctx.db", "memory.db")
     back_up(Store(*(str(folder / ".ctx" / name) for name in names)), str(folder / "backup.zip"))
     return config
 

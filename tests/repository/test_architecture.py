@@ -59,7 +59,7 @@ BUDGETS = {
     "formats": 3500,
     "indexing": 1900,
     "lua": 2250,
-    "memory": 9650,
+    "memory": 9550,
     "scripts": 1900,
     "search": 1800,
     "server": 3750,

@@ -58,7 +58,7 @@ def test_a_packs_key_opens_the_pack_and_not_them(served: Served) -> None:
 
 @pytest.fixture
 def ring(tmp_path: Path) -> KeyRing:
-    return KeyRing(str(tmp_path / "keys.json"))
+    return KeyRing(str(tmp_path / "memory.db"))
 
 
 def test_a_banks_key_opens_memories_and_not_them(serve: Serve, space: Workspace, ring: KeyRing) -> None:

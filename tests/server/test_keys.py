@@ -2,32 +2,37 @@
 
 import json
 import multiprocessing
-import os
-import shutil
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from kit import write_key_file
 
 from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
+from ctx.memory import MemoryStore
 from ctx.server.keys import Grant, KeyRing, digest, match
 
 
 def test_only_a_hash_is_stored_and_the_file_is_the_owners(tmp_path: Path) -> None:
-    path = tmp_path / "folder" / "keys.json"
-    key, record = KeyRing(str(path)).create("laptop", ["alice"])
+    path = tmp_path / "folder" / "memory.db"
+    ring = KeyRing(str(path))
+    assert ring.list() == []
+    assert not path.exists(), "looking makes no file"
+    key, record = ring.create("laptop", ["alice"])
     assert key.startswith("ctx_")
     assert len(key) == len("ctx_") + 43, "256 bits, six a character"
-    assert key not in path.read_text()
-    assert digest(key).hex() == record.sha256 == json.loads(path.read_text())["keys"][0]["sha256"]
+    ring.close()
+    assert key.encode() not in path.read_bytes()
+    assert digest(key).hex() == record.sha256 == KeyRing(str(path)).list()[0].sha256
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert (path.parent / ".gitignore").exists()
-    assert [name for name in os.listdir(path.parent) if name.endswith(".tmp")] == []
 
 
 def test_a_change_by_another_process_takes_effect(tmp_path: Path) -> None:
-    path = str(tmp_path / "keys.json")
+    path = str(tmp_path / "memory.db")
     server, command = KeyRing(path), KeyRing(path)
     assert server.closed is False
     key, record = command.create("laptop", ["alice"])
@@ -39,7 +44,7 @@ def test_a_change_by_another_process_takes_effect(tmp_path: Path) -> None:
 
 
 def test_revoking_the_last_key_keeps_the_server_closed(tmp_path: Path) -> None:
-    ring = KeyRing(str(tmp_path / "keys.json"))
+    ring = KeyRing(str(tmp_path / "memory.db"))
     ring.create("laptop")
     ring.revoke("laptop", clock=lambda: 7)
     assert ring.closed
@@ -47,15 +52,51 @@ def test_revoking_the_last_key_keeps_the_server_closed(tmp_path: Path) -> None:
     assert ring.list()[0].revoked_ms == 7
 
 
-def test_neither_does_losing_or_breaking_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "keys.json"
+def test_neither_does_losing_or_replacing_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "project" / "memory.db"
     ring = KeyRing(str(path))
     key, _ = ring.create("laptop")
-    path.write_text("not json")
-    assert ring.closed
-    assert match(key, ring.candidates()) is not None
     path.unlink()
     assert ring.closed
+    assert match(key, ring.candidates()) is not None
+    MemoryStore(str(tmp_path / "empty.db")).close()
+    (tmp_path / "empty.db").rename(path)
+    assert ring.closed
+    assert match(key, ring.candidates()) is not None
+
+
+def test_a_damaged_file_leaves_the_server_closed(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    path.write_bytes(b"not a database" * 1000)
+    ring = KeyRing(str(path))
+    assert ring.closed
+    assert ring.candidates() == ()
+    with pytest.raises(StoreError, match="not a SQLite file"):
+        ring.list()
+    with pytest.raises(StoreError, match="not a SQLite file"):
+        ring.create("laptop")
+
+
+def test_the_keys_of_an_earlier_version_are_moved_once(tmp_path: Path) -> None:
+    earlier, path = tmp_path / "keys.json", str(tmp_path / "memory.db")
+    key = write_key_file(earlier, "phone", "laptop")
+    ring = KeyRing(path, str(earlier))
+    assert [record.name for record in ring.list()] == ["phone", "laptop"]
+    assert match(key, ring.candidates()) == Grant("key:laptop")
+    assert not earlier.exists()
+    (tmp_path / "keys.json.moved").rename(earlier)  # as if it had been killed before the file was renamed
+    ring.revoke("laptop")
+    assert [record.revoked_ms is None for record in KeyRing(path, str(earlier)).list()] == [True, False]
+    assert (tmp_path / "keys.json.moved").exists()
+
+
+def test_a_key_of_an_earlier_version_that_has_the_name_of_another_stops_the_start(tmp_path: Path) -> None:
+    write_key_file(tmp_path / "keys.json", "laptop")
+    path = str(tmp_path / "memory.db")
+    KeyRing(path).create("laptop")
+    with pytest.raises(ConfigError, match=r"keys\.json: another key called 'laptop' is there"):
+        KeyRing(path, str(tmp_path / "keys.json"))
+    assert (tmp_path / "keys.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -76,34 +117,26 @@ def test_neither_does_losing_or_breaking_the_file(tmp_path: Path) -> None:
 )
 def test_a_record_that_no_ctx_has_written_is_refused(tmp_path: Path, oddity: dict[str, object]) -> None:
     path = tmp_path / "keys.json"
-    KeyRing(str(path)).create("laptop")
+    write_key_file(path)
     content = json.loads(path.read_text())
     content["keys"][0].update(oddity)
     path.write_text(json.dumps(content))
-    with pytest.raises(ConfigError, match="not a key ring; restore it"):
-        KeyRing(str(path))
-
-
-def test_a_deeply_nested_key_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "keys.json"
-    path.write_text("[" * 200_000)
-    with pytest.raises(ConfigError, match="not a key ring; restore it"):
-        KeyRing(str(path))
+    with pytest.raises(ConfigError, match="not a key file; restore it"):
+        KeyRing(str(tmp_path / "memory.db"), str(path))
 
 
 def test_keys_that_cannot_be_written_are_an_error_of_the_store(tmp_path: Path) -> None:
-    path = tmp_path / "keys.json"
-    ring = KeyRing(str(path))
+    ring = KeyRing(str(tmp_path / "memory.db"))
     ring.create("laptop")
-    (tmp_path / "keys.json.lock").unlink(missing_ok=True)
-    (tmp_path / "keys.json.lock").mkdir()
-    with pytest.raises(StoreError, match=f"the keys cannot be written in {tmp_path}: `keys.json.lock`"):
-        ring.create("phone")
+    with closing(sqlite3.connect(tmp_path / "memory.db", isolation_level=None)) as other:
+        other.execute("CREATE TRIGGER full BEFORE INSERT ON api_key BEGIN SELECT RAISE(ABORT, 'full'); END")
+        with pytest.raises(StoreError):
+            ring.create("phone")
     assert [record.name for record in ring.list()] == ["laptop"]
 
 
 def test_a_name_may_be_used_again_once_its_key_is_revoked(tmp_path: Path) -> None:
-    ring = KeyRing(str(tmp_path / "keys.json"))
+    ring = KeyRing(str(tmp_path / "memory.db"))
     first, _ = ring.create("laptop")
     with pytest.raises(BadRequest, match="exists"):
         ring.create("laptop")
@@ -116,52 +149,36 @@ def test_a_name_may_be_used_again_once_its_key_is_revoked(tmp_path: Path) -> Non
 @pytest.mark.parametrize("bank", ["..", ".", "a/b", "", "a b", "ä", "x" * 129, "pack:sekha"])
 def test_a_bank_that_no_url_could_name_is_refused(tmp_path: Path, bank: str) -> None:
     with pytest.raises(BadRequest):
-        KeyRing(str(tmp_path / "keys.json")).create("laptop", [bank])
+        KeyRing(str(tmp_path / "memory.db")).create("laptop", [bank])
 
 
 @pytest.mark.parametrize("name", ["", "a b", "ä", "a/b", "x" * 65])
 def test_a_name_that_no_list_could_show_is_refused(tmp_path: Path, name: str) -> None:
-    ring = KeyRing(str(tmp_path / "keys.json"))
+    ring = KeyRing(str(tmp_path / "memory.db"))
     with pytest.raises(BadRequest, match="1 to 64 of"):
         ring.create(name)
     assert ring.list() == []
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"version": 1, "keys": [{}]}', '{"version": 9, "keys": []}'])
-def test_a_file_that_is_no_key_ring_stops_the_start(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "keys.json"
-    path.write_text(content)
-    with pytest.raises(ConfigError, match=r"keys\.json"):
-        KeyRing(str(path))
-
-
-def test_keys_are_written_anew_once_the_folder_that_went_with_them_is_there_again(tmp_path: Path) -> None:
-    folder = tmp_path / ".ctx"
-    path = str(folder / "keys.json")
-    ring = KeyRing(path)
-    key, _ = ring.create("laptop", ["alice"])
-    shutil.rmtree(folder)
-    assert match(key, ring.candidates()) is not None
-    assert not folder.exists(), "whoever deletes a store is not given another"
-    folder.mkdir()
-    assert match(key, ring.candidates()) is not None
-    assert match(key, KeyRing(path).candidates()) is not None
-    shutil.rmtree(folder)
-    folder.mkdir()  # before anybody has looked
-    assert match(key, ring.candidates()) is not None
-    assert match(key, KeyRing(path).candidates()) is not None
+@pytest.mark.parametrize(
+    "content", ["", "[]", "[" * 200_000, '{"version": 1, "keys": [{}]}', '{"version": 9, "keys": []}']
+)
+def test_a_file_that_is_no_key_file_stops_the_start(tmp_path: Path, content: str) -> None:
+    (tmp_path / "keys.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"keys\.json: not a key file"):
+        KeyRing(str(tmp_path / "memory.db"), str(tmp_path / "keys.json"))
 
 
 def test_keys_are_written_into_no_folder_that_is_a_link(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / ".ctx").symlink_to("elsewhere")
     with pytest.raises(StoreError, match="link"):
-        KeyRing(str(tmp_path / ".ctx" / "keys.json")).create("laptop")
+        KeyRing(str(tmp_path / ".ctx" / "memory.db")).create("laptop")
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_keys_from_another_ring_are_added_and_revoked(tmp_path: Path) -> None:
-    local, distant = KeyRing(str(tmp_path / "local.json")), KeyRing(str(tmp_path / "distant.json"))
+    local, distant = KeyRing(str(tmp_path / "local.db")), KeyRing(str(tmp_path / "distant.db"))
     key, _ = distant.create("laptop", ["alice"])
     assert local.add(distant.list()) == 1
     assert match(key, local.candidates()) == Grant("key:laptop", frozenset(["alice"]))
@@ -186,7 +203,7 @@ def _create(path: str, names: list[str]) -> None:
 
 
 def test_processes_that_write_at_once_lose_no_key(tmp_path: Path) -> None:
-    path = str(tmp_path / "keys.json")
+    path = str(tmp_path / "memory.db")
     context = multiprocessing.get_context("spawn")
     writers = [
         context.Process(target=_create, args=(path, [f"{writer}-{turn}" for turn in range(10)]))
@@ -200,7 +217,7 @@ def test_processes_that_write_at_once_lose_no_key(tmp_path: Path) -> None:
 
 
 def test_of_two_keys_of_one_name_the_one_in_force_is_revoked(tmp_path: Path) -> None:
-    ring = KeyRing(str(tmp_path / "keys.json"))
+    ring = KeyRing(str(tmp_path / "memory.db"))
     _, former = ring.create("laptop")
     ring.revoke("laptop", clock=lambda: 7)
     key, present = ring.create("laptop")

@@ -349,7 +349,7 @@ def test_a_route_may_require_a_key_whatever_its_pack(serve: Serve, services: Ser
 
 
 def test_a_key_for_one_bank_opens_no_other(serve: Serve, with_mcp: Services, tmp_path: Path) -> None:
-    ring = KeyRing(str(tmp_path / "keys.json"))
+    ring = KeyRing(str(tmp_path / "memory.db"))
     alices, _ = ring.create("a", ["alice"])
     every, _ = ring.create("all")
     client = serve(with_mcp._replace(keys=ring)).client
@@ -384,7 +384,7 @@ def test_a_key_for_one_bank_opens_no_other(serve: Serve, with_mcp: Services, tmp
 def test_a_revoked_key_is_refused_at_the_next_request(
     serve: Serve, services: Services, tmp_path: Path
 ) -> None:
-    path = str(tmp_path / "keys.json")
+    path = str(tmp_path / "memory.db")
     key, _ = KeyRing(path).create("laptop")
     client = serve(services._replace(keys=KeyRing(path))).client
     headers = {"authorization": f"Bearer {key}"}
@@ -461,7 +461,7 @@ def test_every_reply_carries_the_security_headers_and_an_id(serve: Serve, with_m
 def test_beyond_this_machine_documents_need_a_key_that_opens_more_than_a_bank(
     serve: Serve, services: Services, tmp_path: Path
 ) -> None:
-    ring = KeyRing(str(tmp_path / "keys.json"))
+    ring = KeyRing(str(tmp_path / "memory.db"))
     whole, _ = ring.create("desk")
     of_bank, _ = ring.create("laptop", ["alice"])
     client = serve(services._replace(keys=ring), ServerSettings(bind="0.0.0.0:7331")).client

@@ -22,7 +22,7 @@ def test_a_bind_beyond_this_machine_needs_a_key(tmp_path: Path, bind: str) -> No
         check_bind(ServerSettings(bind=bind))
     check_bind(ServerSettings(bind=bind, api_keys=("k",)))
     check_bind(ServerSettings(bind=bind, insecure_no_auth=True))
-    ring = KeyRing(str(tmp_path / "keys.json"))
+    ring = KeyRing(str(tmp_path / "memory.db"))
     with pytest.raises(ConfigError):
         check_bind(ServerSettings(bind=bind), ring)
     ring.create("laptop")

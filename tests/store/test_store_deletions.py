@@ -88,7 +88,7 @@ def test_a_restore_over_a_store_with_such_a_journal_deletes_nothing(
     tmp_path: Path, database: Path, victim: Path
 ) -> None:
     backup = tmp_path / "backup.ctx"
-    store = Store(str(database), str(tmp_path / "memory.db"), str(tmp_path / "keys.json"))
+    store = Store(str(database), str(tmp_path / "memory.db"))
     back_up(store, str(backup))
     interrupted(database, victim)
     with pytest.raises(StoreError, match="leads to another file"):

@@ -15,7 +15,6 @@ from store_tree import make
 from ctx.errors import StoreError
 from ctx.models import Filters
 from ctx.server.health import health
-from ctx.server.keys import KeyRing
 from ctx.store.keyword_files import complete_files
 from ctx.store.local import LocalIndex
 from ctx.store.lock import WriterLock
@@ -145,19 +144,6 @@ def test_an_empty_catalog_that_others_may_read_is_closed_to_them(tmp_path: Path)
     (tmp_path / ".ctx" / "ctx.db").chmod(0o644)
     catch_up(tmp_path)
     assert stat.S_IMODE((tmp_path / ".ctx" / "ctx.db").stat().st_mode) == 0o600
-
-
-def test_the_keys_are_not_made_through_links(tmp_path: Path) -> None:
-    victim = tmp_path / "id_rsa"
-    victim.write_bytes(SECRET)
-    (tmp_path / ".ctx").mkdir()
-    (tmp_path / ".ctx" / "keys.json.lock").symlink_to(victim)
-    with pytest.raises(StoreError, match=r"`keys.json.lock` is a link"):
-        KeyRing(str(tmp_path / ".ctx" / "keys.json")).create("laptop")
-    (tmp_path / ".ctx" / "keys.json.lock").unlink()
-    (tmp_path / ".ctx" / f"keys.json.partial-{os.getpid()}").symlink_to(victim)
-    KeyRing(str(tmp_path / ".ctx" / "keys.json")).create("laptop")
-    assert victim.read_bytes() == SECRET
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")

@@ -5,19 +5,15 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
-from ctx.clock import DAY_MS
 from ctx.errors import BadRequest
 from ctx.memory.bank.base import MAX_LIMIT, BankView
-from ctx.memory.columns import ORDERS, Memory, canonical, number, order_key, order_value, whole
+from ctx.memory.columns import ORDERS, Memory, canonical, order_key, order_value, whole
 from ctx.memory.filters import Condition, compile_filter
 from ctx.memory.reader import FORGOTTEN, SCALAR, TAG, UNDELETED, Change, visible
 from ctx.memory.records import public_name
 from ctx.models import JSON
 
 _GROUPS = ("kind", "type", "context", "folder", "label", "status", "session", "role", "document_id")
-PINNED = 10  # an importance that nothing prunes
-PREVIEW_CHARS = 100  # of what a conversation begins with
-MAX_IDLE_DAYS = 10_000_000
 _TAG = re.compile(r'metadata\.([^"\\.\x00-\x1f]{1,128})')
 _FOLLOWING = ("content_hash", "updated_ms", "gist")  # columns that follow from other changes
 
@@ -151,42 +147,11 @@ class Reading(BankView):
                 for id, (count, characters, first) in view.contents(ids).items()
             }
 
-    def stale(self, idle_days: int, importance: float) -> JSON:
-        """Active conversations that nobody has read for so many days and that are no more important than
-        that, the longest unread first: `{"items": [{"id", "label", "last_accessed", "importance", "count",
-        "characters", "first"}], "total"}`.
-
-        The last three are of what they hold. What has the importance `PINNED` is never among them.
-        """
-        idle_days = whole("idle_days", idle_days, 0, MAX_IDLE_DAYS)
-        importance = number("importance", importance, 0, PINNED)
-        now_ms = self._now()
-        conditions = [
-            visible(now_ms),
-            compile_filter({"kind": "conversation", "status": "active"}),
-            compile_filter({"last_accessed": {"lte": now_ms - idle_days * DAY_MS}}),
-            compile_filter({"importance": {"lte": importance, "lt": PINNED}}),
-        ]
-        items: list[JSON] = []
-        with self._view() as view:
-            rows = view.stale(conditions)
-            for start in range(0, len(rows), MAX_LIMIT):
-                batch = rows[start : start + MAX_LIMIT]
-                contents = view.contents([row[0] for row in batch])
-                items += [_stale(row, contents.get(row[0], (0, 0, ""))) for row in batch]
-        return {"items": items, "total": len(items)}
-
     def sessions(self, id: str) -> list[str]:
         """The sessions that wrote or read a memory or anything in it. Raises `NotFound`."""
         with self._view() as view:
             members = view.with_contents(self._must_find(view, id))
             return sorted({session for member in members for session in view.sessions(member.no)})
-
-    def links(self, id: str) -> list[JSON]:
-        """Near duplicates of a memory, most alike first: `{"id", "score"}`. Raises `NotFound`."""
-        with self._view() as view:
-            memory = self._must_find(view, id)
-            return [{"id": linked, "score": score} for linked, score in view.links(memory.no)]
 
     def history(self, id: str) -> list[JSON]:
         """Every change of a memory, oldest first: `{"version", "op", "op_id", "at", "by", "changed": {field:
@@ -274,20 +239,6 @@ def _group_column(group_by: str | None) -> tuple[str | None, tuple[JSON, ...]]:
         raise BadRequest(f"group_by: one of {', '.join(_GROUPS)}, tags or metadata.KEY")
     path = f'$."{match[1]}"'
     return SCALAR, (path,) * SCALAR.count("?")
-
-
-def _stale(row: Sequence[JSON], contents: tuple[int, int, str]) -> JSON:
-    id, label, accessed_ms, importance = row
-    count, characters, first = contents
-    return {
-        "id": id,
-        "label": label,
-        "last_accessed": accessed_ms,
-        "importance": importance,
-        "count": count,
-        "characters": characters,
-        "first": first[:PREVIEW_CHARS],
-    }
 
 
 def _summary(row: Sequence[JSON]) -> dict[str, JSON]:

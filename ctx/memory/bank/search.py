@@ -16,7 +16,6 @@ from ctx.memory.legs import (
     search_legs,
     unranked,
     weighed,
-    with_nameless,
     words_of,
 )
 from ctx.memory.packed import unpack
@@ -249,7 +248,7 @@ class Searching(BankView):
         legs = search_legs(
             view, self._embedding, question.query, question.mode, searched, question.depth, superseded=True
         )
-        hits = weighed(view, with_nameless(legs, self._embedding), self._embedding.model)
+        hits = weighed(view, legs, self._embedding.model)
         if lifted is not None:
             hits = timely([*hits, *self._of_window(view, lifted, conditions, hits, question.depth)], lifted)
         if follows:

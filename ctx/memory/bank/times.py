@@ -24,24 +24,14 @@ def read_times(text: str, said_ms: int, ahead_ms: int) -> dict[str, JSON]:
 
 
 _NO_TIMES: dict[str, JSON] = {"event_ms": None, "event_last_ms": None}
-
-
 _HOUR_MS = 3_600_000
-
-
-# By how much the world's zones are ahead of UTC: whole hours, then the others (Newfoundland, India, ...).
-_ZONES_MS = tuple(
-    round(hours * _HOUR_MS)
-    for hours in (
-        *sorted(range(-12, 15), key=abs),
-        *(-9.5, -3.5, -2.5, 3.5, 4.5, 5.5, 5.75, 6.5, 8.75, 9.5, 10.5, 12.75, 13.75),
-    )
-)
+# Everywhere it is the day of UTC, the next one or the one before: these zones stand for all.
+_ZONES_MS = (0, 14 * _HOUR_MS, -12 * _HOUR_MS)
 
 
 def _zone_of(memory: Memory) -> int | None:
-    """By how much the zone is ahead of UTC in which a memory's days were read from its text; None: they were
-    given. The zone is not kept, and days that were read are those of one of all that there are.
+    """By how much a zone in which a memory's days were read from its text is ahead of UTC; None: they were
+    given. The zone itself is not kept.
     """
     times = {"event_ms": memory.event_ms, "event_last_ms": memory.event_last_ms}
     for ahead_ms in _ZONES_MS:

@@ -18,11 +18,8 @@ from ctx.memory.reflect import Disposition
 from ctx.memory.screen import SCREENED
 from ctx.memory.writer import Writer
 from ctx.models import JSON
-from ctx.text.analyze import query_terms
 
-DEDUPES = ("exact", "near", "off")
-NEAR_COSINE = 0.93  # two wordings of one statement, which "near" links
-NEAR_WORDS = 0.8  # the share of all terms that both have, without an embedder
+DEDUPES = ("exact", "off")
 MAX_ITEMS = 1000  # of one put_many
 MAX_COMPARED = 20  # messages of a new conversation that are compared with others
 # Besides the gist: what two memories must share to be one.
@@ -61,18 +58,17 @@ class Writing(Superseding):
         birth_tags: Sequence[str] = (),
         **fields: JSON,
     ) -> JSON:
-        """Stores a memory: `{"id", "created", "duplicate_of", "superseded", "similar", "near", "flags",
+        """Stores a memory: `{"id", "created", "duplicate_of", "superseded", "similar", "flags",
         "op_id", "consolidated"}`.
 
         `dedupe`: "exact" (the default for facts) merges a statement that is there already, and stores only
-        what is new about it (a context, a tag); "near" also links what says almost the same; "off" (the
-        default for other kinds) merges nothing. `similar`: up to three live memories close in meaning,
-        closest first: `{"id", "text", "said", "score"}`. `supersedes` names memories that this one replaces:
-        they are kept, and found `as_of` their time; `superseded` gives their texts. An id that cannot be
-        replaced is a `BadRequest`, and nothing is stored. `consolidated`: the operation by which the
-        configured language model replaced memories, else null. A second call with one `idempotency_key` has
-        the reply of the first. `birth_tags` are for a memory that this makes. `fields`:
-        `ctx.memory.columns.SETTABLE`.
+        what is new about it (a context, a tag); "off" (the default for other kinds) merges nothing.
+        `similar`: up to three live memories close in meaning, closest first: `{"id", "text", "said",
+        "score"}`. `supersedes` names memories that this one replaces: they are kept, and found `as_of` their
+        time; `superseded` gives their texts. An id that cannot be replaced is a `BadRequest`, and nothing is
+        stored. `consolidated`: the operation by which the configured language model replaced memories, else
+        null. A second call with one `idempotency_key` has the reply of the first. `birth_tags` are for a
+        memory that this makes. `fields`: `ctx.memory.columns.SETTABLE`.
         """
         _check_options(dedupe, supersedes)
         alias = given_name("alias", alias)
@@ -99,14 +95,12 @@ class Writing(Superseding):
             superseded = self._supersede(writer, memory, supersedes)
             gone = {memory.id, *(older.id for older in superseded)}
             close = [pair for pair in close if pair[0].id not in gone]
-            near = _linked(writer, memory, close) if dedupe == "near" else []
             reply = {
                 "id": memory.id,
                 "created": twin is None,
                 "duplicate_of": None if twin is None else twin.id,
                 "superseded": [shown(older) for older in superseded],
                 "similar": [{**shown(older), "score": score} for older, score in close[:MAX_SIMILAR]],
-                "near": near,
                 "flags": memory.flags,
                 "op_id": writer.op_id if writer.changed else None,
                 "consolidated": None,
@@ -398,19 +392,6 @@ class Writing(Superseding):
             ):
                 return twin
         return None
-
-
-def _linked(writer: Writer, memory: Memory, close: Sequence[tuple[Memory, float]]) -> list[JSON]:
-    """Links a memory with those that say almost the same."""
-    near = [pair for pair in close if _nearly_same(memory, *pair)]
-    for neighbour, score in near:
-        writer.link(memory, neighbour.no, score)
-    return [{"id": neighbour.id, "score": score} for neighbour, score in near]
-
-
-def _nearly_same(memory: Memory, other: Memory, score: float) -> bool:
-    terms, others = set(query_terms(memory.text)), set(query_terms(other.text))
-    return score >= NEAR_COSINE or len(terms & others) >= NEAR_WORDS * len(terms | others)
 
 
 def _contained_nos(view: Reader, memories: Iterable[Memory], *, deleted: bool) -> set[int]:

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from ctx.clock import iso_utc
+from ctx.errors import BadRequest
 from ctx.models import JSON, Caller
 from ctx.tools.toolbox import Annotations
 
@@ -185,8 +186,9 @@ Supersedes = Annotated[
         "back. A plan that happened or a one-off beside a habit makes nothing untrue"
     ),
 ]
-OldIds = Annotated[list[str], texts("The ids of the memories that are replaced", minItems=1)]
-NewId = Annotated[str, required_text("The id of the memory that is valid now")]
+OldIds = Annotated[list[str] | None, texts("The ids of the memories that are replaced", minItems=1)]
+NewId = Annotated[str | None, required_text("The id of the memory that is valid now")]
+Undo = Annotated[str | None, required_text("The op_id of an earlier reply: takes that back")]
 
 # -- replies -------------------------------------------------------------------------------------------------
 
@@ -208,6 +210,24 @@ def present(**fields: JSON) -> dict[str, JSON]:
 def filled(**fields: JSON) -> dict[str, JSON]:
     """The fields that have a value that is not empty."""
     return {name: value for name, value in fields.items() if value not in (None, [])}
+
+
+def search(call: Call, query: str, filter: JSON, *, window: JSON = "auto", **options: JSON) -> JSON:
+    """The reply of `bank.search`; what it returns counts as read."""
+    return call.bank.search(query=query, filter=filter, window=window, touch=True, **options)
+
+
+def supersede(call: Call, old_ids: list[str] | None, new_id: str | None) -> JSON:
+    """Replaces stored memories by another one. Raises `BadRequest`."""
+    if not old_ids or not new_id:
+        raise BadRequest("missing required parameter: old_ids and new_id, or undo")
+    return call.bank.supersede(ids=old_ids, by=new_id)
+
+
+def loss(call: Call) -> dict[str, int]:
+    """How many memories of the store were lost, as a key of a reply; empty where none were."""
+    lost = call.pack.store().rows.missing().lost
+    return {"missing": lost} if lost else {}
 
 
 def records(

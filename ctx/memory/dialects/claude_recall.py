@@ -23,17 +23,21 @@ from ctx.memory.dialects.base import (
     RouteSpec,
     Supersedes,
     Table,
+    Undo,
     choice,
     filled,
     iso,
+    loss,
     number,
     pick,
     present,
     required_text,
     rule,
+    supersede,
     table,
     text,
 )
+from ctx.memory.dialects.base import search as find
 from ctx.models import JSON
 
 CLASSIC = """\
@@ -77,7 +81,6 @@ GUIDE = (
     "These are the user's own decisions, kept as notes. Where one bears on what you do, follow it and say "
     "so: (applied from memory: <rule>)."
 )
-Undo = Annotated[str | None, required_text("The op_id of an earlier call: brings back what it removed")]
 Project = Annotated[
     str | None,
     text("The project; absent: the folder in which this connection was started", minLength=1, maxLength=500),
@@ -136,6 +139,7 @@ def written(call: Call, stored: JSON, **reply: JSON) -> JSON:
             superseded=named(call, stored["superseded"]),
             similar=named(call, stored["similar"]),
             hint=call.pack.hint() if stored["similar"] else None,
+            op_id=stored["op_id"] if stored["superseded"] else None,
         ),
     }
 
@@ -153,10 +157,14 @@ def store_memory(
 
 
 @CLAUDE_RECALL.tool(ADDS, profiles=("classic", "present"))
-def supersede_memory(call: Call, old_ids: OldIds, new_id: NewId) -> JSON:
-    """Replace memories that are no longer true by another stored memory; they are kept"""
-    reply = call.bank.supersede(ids=old_ids, by=new_id)
-    return {"success": True, "superseded": named(call, reply["superseded"])}
+def supersede_memory(call: Call, old_ids: OldIds = None, new_id: NewId = None, undo: Undo = None) -> JSON:
+    """Replace memories that are no longer true by another stored memory. They are kept; `undo` with the op_id
+    of the reply brings them back
+    """
+    if undo:
+        return {"success": True, "restored": call.bank.undo(op_id=undo)["count"]}
+    reply = supersede(call, old_ids, new_id)
+    return {"success": True, "superseded": named(call, reply["superseded"]), "op_id": reply["op_id"]}
 
 
 # -- the classic profile -------------------------------------------------------------------------------------
@@ -174,20 +182,11 @@ def search(
     """Search memories using a natural language query"""
 
     def matches(least: float, most: int) -> JSON:
-        return call.bank.search(
-            query=query,
-            limit=most,
-            order="score",
-            filter={"kind": "fact"},
-            window="auto",
-            as_of=as_of,
-            include_superseded=include_superseded,
-            min_score=least,
-            touch=True,
-        )
+        options = {"order": "score", "as_of": as_of, "include_superseded": include_superseded}
+        return find(call, query, {"kind": "fact"}, limit=most, min_score=least, **options)
 
     reply = matches(threshold, int(limit))
-    answer = {"results": _results(call, reply), "total": reply["total"], "query": query}
+    answer = {"results": _results(call, reply), "total": reply["total"], "query": query, **loss(call)}
     nearest = [] if answer["results"] else _results(call, matches(LEAST_SCORE, NEAREST))
     return {**answer, **filled(belowThreshold=nearest)}
 
@@ -219,7 +218,7 @@ def retrieve_memory(
     else:
         rows = call.bank.list(filter={"kind": "fact"}, order="-created", limit=int(limit))["items"]
     memories = [{**shown(record), "sessionId": record["session"]} for record in rows]
-    return {"memories": memories, "total": len(memories)}
+    return {"memories": memories, "total": len(memories), **loss(call)}
 
 
 @CLAUDE_RECALL.tool(profiles=OLDER)
@@ -328,6 +327,7 @@ def load_rules(call: Call, projectId: Project = None) -> JSON:
         "counts": counts,
         "summary": f"{total} {'rule' if total == 1 else 'rules'} loaded",
         "projectId": project,
+        **loss(call),
     }
 
 
@@ -360,10 +360,11 @@ def search_memory(
     limit: Annotated[float, number("Maximum results", minimum=1, maximum=25)] = 10,
     type: Annotated[str | None, text(f"Only memories of this type: {', '.join(TYPES)}")] = None,
     projectId: Project = None,
+    include_superseded: IncludeSuperseded = False,
 ) -> JSON:
     """Search memories before making decisions. Returns what matches, with the ids that delete_memory takes"""
     filter = within(projectId or call.project, type)
-    matches = call.bank.search(query=query, limit=int(limit), filter=filter, window="auto", touch=True)
+    matches = find(call, query, filter, limit=int(limit), include_superseded=include_superseded)
     memories = [
         {
             "id": name_of(hit["record"]),
@@ -381,6 +382,7 @@ def search_memory(
         "totalMatches": matches["total"],
         "query": query,
         "memories": memories,
+        **loss(call),
     }
 
 
@@ -444,9 +446,7 @@ def load_checkpoint(call: Call, projectId: Project = None) -> JSON:
 
 
 def health(call: Call) -> JSON:
-    """The server's health in Claude Recall's words. The heap is the process's data segment: Python has no
-    heap like V8's.
-    """
+    """The server's health in Claude Recall's words. Python has no heap like V8's: all memory counts."""
     pack = call.pack
     total, active = pack.sessions.counts()
     try:
@@ -454,13 +454,13 @@ def health(call: Call) -> JSON:
         connected = True
     except StoreError:
         connected = False
-    resident, data = _memory_bytes()
+    used = _memory_bytes()
     rate = {"requestsPerMinute": pack.rate.limit, "currentRequests": pack.rate.current(call.session)}
     return {
         "status": "healthy" if connected else "unhealthy",
         "version": __version__,
         "uptime": int(time.monotonic() - pack.started_s),
-        "memory": {"heapUsed": data, "heapTotal": data, "external": 0, "rss": resident},
+        "memory": {"heapUsed": used, "heapTotal": used, "external": 0, "rss": used},
         "sessions": {"total": total, "active": active},
         "toolsRegistered": len(pack.tools),
         "database": "connected" if connected else "error",
@@ -468,16 +468,10 @@ def health(call: Call) -> JSON:
     }
 
 
-def _memory_bytes() -> tuple[int, int]:
-    """The process's resident memory and its data segment."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            pages = [int(count) * resource.getpagesize() for count in file.read().split()]
-        return pages[1], min(pages[5], pages[1])
-    except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        resident = peak if sys.platform == "darwin" else peak * 1024
-        return resident, resident
+def _memory_bytes() -> int:
+    """The most memory that the process has had."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 CLAUDE_RECALL.methods["health/check"] = health

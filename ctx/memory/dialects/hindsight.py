@@ -21,11 +21,14 @@ from ctx.memory.dialects.base import (
     choice,
     filled,
     iso,
+    loss,
     number,
     pick,
     present,
     required_text,
     rule,
+    search,
+    supersede,
     table,
     text,
     texts,
@@ -91,6 +94,7 @@ RESULT = {
 RECALLED = {
     "results": rule("array", items=table("", RESULT, ("id", "text", "type", "context", "event_date"))),
     "confidence": number("How likely any result answers, 0 to 1"),
+    "missing": number("How many memories the store has lost"),
 }
 
 
@@ -239,20 +243,15 @@ def recall(
     recommendations. Results say when a thing was said and when it happened; `newer` names later results on
     the same subject
     """
-    matches = call.bank.search(
-        query=query,
-        limit=max_results,
-        max_tokens=max_tokens,
-        budget=budget,
-        filter=facts(of_types(types), of_tags(tags, f"{tags_match}_strict")),
-        window="auto",
-        as_of=as_of,
-        include_superseded=include_superseded,
-        min_score=min_score,
-        touch=True,
-    )
+    filter = facts(of_types(types), of_tags(tags, f"{tags_match}_strict"))
+    limits = {"limit": max_results, "max_tokens": max_tokens, "budget": budget, "min_score": min_score}
+    matches = search(call, query, filter, as_of=as_of, include_superseded=include_superseded, **limits)
     results = [result(hit, hit["record"]["aliases"]["hindsight"]) for hit in matches["results"]]
-    return {"results": results, **({"confidence": matches["confidence"]} if results else {})}
+    return {
+        "results": results,
+        **({"confidence": matches["confidence"]} if results else {}),
+        **loss(call),
+    }
 
 
 @HINDSIGHT.tool(title="Reflect")
@@ -267,7 +266,7 @@ def reflect(
 ) -> JSON:
     """Answer a question from many stored memories, with citations"""
     answer = call.bank.synthesize(query=query, context=context, filter=facts(), as_of=as_of, budget=budget)
-    return {**answer, "based_on": named(answer["based_on"], fact_id)}
+    return {**answer, "based_on": named(answer["based_on"], fact_id), **loss(call)}
 
 
 # -- more tools for one bank ---------------------------------------------------------------------------------
@@ -295,7 +294,7 @@ def list_memories(
         {**shown(record, record["aliases"]["hindsight"]), **pick(record, *fields)} for record in page["items"]
     ]
     total = call.bank.count(filter=filter, **options)
-    return {"memories": memories, "total": total, "cursor": page["cursor"]}
+    return {"memories": memories, "total": total, "cursor": page["cursor"], **loss(call)}
 
 
 @HINDSIGHT.tool(profiles=MORE)
@@ -347,7 +346,7 @@ def supersede_memory(call: Call, old_ids: OldIds, new_id: NewId) -> JSON:
     """Replace memories that are no longer true by another stored memory. They are kept and found with
     include_superseded; undo_memory brings them back
     """
-    reply = call.bank.supersede(ids=old_ids, by=new_id)
+    reply = supersede(call, old_ids, new_id)
     return {"success": True, "superseded": named(reply["superseded"], fact_id), "op_id": reply["op_id"]}
 
 
@@ -446,13 +445,12 @@ def hindsight_search(
     """Search memories for a user"""
     if not call.bank.exists():
         raise NotFound(f"Memory bank '{call.bank_id}' not found")
-    matches = call.bank.search(
-        query=query, limit=100, max_tokens=max_tokens, filter=facts(), window="auto", as_of=as_of, touch=True
-    )
+    matches = search(call, query, facts(), limit=100, max_tokens=max_tokens, as_of=as_of)
     hits = [(hit, hit["record"]) for hit in matches["results"]]
     return {
         "results": [
             {**result(hit, record["id"], same_id), "document_id": record["document_id"]}
             for hit, record in hits
-        ]
+        ],
+        **loss(call),
     }

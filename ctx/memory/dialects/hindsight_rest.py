@@ -10,6 +10,7 @@ from ctx.errors import BadRequest, NotFound
 from ctx.memory.dialects.base import (
     Call,
     Flag,
+    IncludeSuperseded,
     Metadata,
     Table,
     Text,
@@ -18,12 +19,14 @@ from ctx.memory.dialects.base import (
     closed,
     filled,
     iso,
+    loss,
     number,
     pick,
     present,
     records,
     required_text,
     rule,
+    search,
     table,
     text,
     texts,
@@ -200,27 +203,29 @@ def recall_units(
         Table | None, closed("", {"start": text(), "end": text()}, ("start", "end"))
     ] = None,
     include: Annotated[Table | None, closed("", {part: {} for part in PARTS})] = None,
+    include_superseded: IncludeSuperseded = False,
     trace: Flag = None,
 ) -> JSON:
     window: JSON = "auto"
     if temporal_window is not None:
         window = {"since": temporal_window["start"], "until": temporal_window["end"]}
-    matches = call.bank.search(
-        query=query,
-        limit=100,
-        max_tokens=max_tokens,
-        budget=budget,
-        filter=facts(of_tags(tags, tags_match), of_types(types)),
+    limits = {"limit": 100, "max_tokens": max_tokens, "budget": budget}
+    matches = search(
+        call,
+        query,
+        facts(of_tags(tags, tags_match), of_types(types)),
         window=window,
         asked_at=query_timestamp,
+        include_superseded=include_superseded,
         min_score=(min_scores or {}).get("final"),
-        touch=True,
+        **limits,
     )
     traced = {"total": matches["total"], "degraded": matches.get("degraded")}
     return {
         "results": [{**unit(hit["record"]), "scores": {"final": hit["score"]}} for hit in matches["results"]],
         **{part: {} if _asked(include, part) else None for part in PARTS},
         "trace": traced if trace else None,
+        **loss(call),
     }
 
 
@@ -250,6 +255,7 @@ def list_units(
         "total": call.bank.count(filter=filter, forgotten=forgotten),
         "limit": limit,
         "offset": offset,
+        **loss(call),
     }
 
 
@@ -290,12 +296,13 @@ def update_unit(
     occurred_end: Text = None,
     entities: Texts = None,
     state: Annotated[
-        str | None, choice("valid", "invalidated", description="invalidated: forget; valid: bring back")
+        str | None,
+        choice("valid", "invalidated", description="invalidated: forget; valid: bring back, replaced or not"),
     ] = None,
     reason: Text = None,
 ) -> JSON:
     before = _existing(call, memory_id, include_deleted=True)
-    if state == "valid" and before["deleted_at"] is not None:
+    if state == "valid" and (before["deleted_at"] is not None or before["superseded_by"] is not None):
         call.bank.restore(id=memory_id)
     if entities is not None:
         metadata = {**(before["metadata"] if metadata is None else metadata), "entities": entities}
@@ -337,7 +344,7 @@ def reflect_on_bank(
         evidence = call.bank.get_many(ids=[entry["id"] for entry in answer["based_on"]])
         units = [unit(record) for record in evidence if record is not None]
         based_on = {"memories": units, "mental_models": [], "directives": []}
-    return {"text": _within(answer["text"], max_tokens), "based_on": based_on}
+    return {"text": _within(answer["text"], max_tokens), "based_on": based_on, **loss(call)}
 
 
 def _within(answer: str, tokens: int) -> str:

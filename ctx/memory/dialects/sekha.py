@@ -6,8 +6,9 @@ from typing import Annotated
 
 import orjson
 
-from ctx.clock import iso_utc
+from ctx.clock import DAY_MS, iso_utc, now_ms
 from ctx.errors import BadRequest, NotFound
+from ctx.memory.bank.base import MAX_LIMIT
 from ctx.memory.dialects.base import (
     ADDS,
     AsOf,
@@ -16,13 +17,18 @@ from ctx.memory.dialects.base import (
     IncludeSuperseded,
     RouteSpec,
     Table,
+    Undo,
     choice,
     filled,
+    loss,
     number,
     pick,
     present,
+    records,
     required_text,
     rule,
+    search,
+    supersede,
     table,
     text,
     texts,
@@ -50,6 +56,8 @@ SEKHA.routes += [
 ]
 
 PINNED = 10  # an importance that is never suggested for pruning
+PREVIEW_CHARS = 100  # of what a conversation begins with
+MAX_IDLE_DAYS = 10_000_000
 MAX_EXPORTED = 1000  # conversations of one reply
 MAX_ASSEMBLED = 100  # messages that are considered for a context
 
@@ -163,7 +171,8 @@ def related(stored: JSON) -> dict[str, JSON]:
         pick(entry, "label", "said", "score", conversation_id="id", content="text")
         for entry in stored["similar"]
     ]
-    return filled(superseded=replaced(stored["superseded"]), similar=similar)
+    op_id = stored["op_id"] if stored["superseded"] else None
+    return filled(superseded=replaced(stored["superseded"]), similar=similar, op_id=op_id)
 
 
 def replaced(conversations: Sequence[JSON]) -> list[JSON]:
@@ -208,23 +217,33 @@ def result(hit: JSON) -> dict[str, JSON]:
 
 
 def prunable(call: Call, days: int, importance: float) -> tuple[list[JSON], int]:
-    """Old, unimportant conversations, and how many tokens archiving them would save."""
-    suggestions = [
-        {
-            **pick(
-                entry,
-                conversation_id="id",
-                conversation_label="label",
-                message_count="count",
-                preview="first",
-            ),
-            "last_accessed": stamp(entry["last_accessed"]),
-            "token_estimate": math.ceil(entry["characters"] / 4),
-            "importance_score": float(entry["importance"]),
-            "recommendation": "archive",
-        }
-        for entry in call.bank.stale(idle_days=days, importance=importance)["items"]
-    ]
+    """Old, unimportant conversations, the longest unread first, and how many tokens archiving them would
+    save.
+    """
+    filter = {
+        "kind": "conversation",
+        "status": "active",
+        "last_accessed": {"lte": now_ms() - min(days, MAX_IDLE_DAYS) * DAY_MS},
+        "importance": {"lte": importance, "lt": PINNED},
+    }
+    rows = list(records(call, filter, order="last_accessed"))
+    contents: dict[str, JSON] = {}
+    for start in range(0, len(rows), MAX_LIMIT):
+        contents |= call.bank.contents(ids=[row["id"] for row in rows[start : start + MAX_LIMIT]])
+    suggestions = []
+    for row in rows:
+        held = contents.get(row["id"], {"count": 0, "characters": 0, "first": ""})
+        suggestions.append(
+            {
+                **pick(row, conversation_id="id", conversation_label="label"),
+                "last_accessed": stamp(row["last_accessed"]),
+                "message_count": held["count"],
+                "token_estimate": math.ceil(held["characters"] / 4),
+                "importance_score": float(row["importance"]),
+                "preview": held["first"][:PREVIEW_CHARS],
+                "recommendation": "archive",
+            }
+        )
     return suggestions, sum(suggestion["token_estimate"] for suggestion in suggestions)
 
 
@@ -267,30 +286,30 @@ def memory_search(
 ) -> JSON:
     """Search stored conversations by meaning and words"""
     labelled = {"all": [{"parent.label": {"in": filter_labels}}]} if filter_labels else {}
-    matches = call.bank.search(
-        query=query,
-        limit=limit,
-        offset=offset,
-        filter=messages_filter(filters, **labelled),
-        window="auto",
-        as_of=as_of,
-        include_superseded=include_superseded,
-        touch=True,
-    )
+    page = {"limit": limit, "offset": offset}
+    valid = {"as_of": as_of, "include_superseded": include_superseded}
+    matches = search(call, query, messages_filter(filters, **labelled), **page, **valid)
     results = [result(hit) for hit in matches["results"]]
-    return succeeded({"query": query, "total_results": matches["total"], "limit": limit, "results": results})
+    counts = {"total_results": matches["total"], "limit": limit}
+    return succeeded({"query": query, **counts, "results": results, **loss(call)})
 
 
 @SEKHA.tool(ADDS, profiles=("default",))
 def memory_supersede(
     call: Call,
     old_ids: Annotated[
-        list[str], rule("array", "The conversations that are replaced", items=UUID, minItems=1)
-    ],
-    new_id: Id,
+        list[str] | None, rule("array", "The conversations that are replaced", items=UUID, minItems=1)
+    ] = None,
+    new_id: Annotated[str | None, UUID] = None,
+    undo: Undo = None,
 ) -> JSON:
-    """Replace conversations that are no longer true by another stored conversation; they are kept"""
-    return succeeded({"superseded": replaced(call.bank.supersede(ids=old_ids, by=new_id)["superseded"])})
+    """Replace conversations that are no longer true by another stored conversation. They are kept; `undo`
+    with the op_id of the reply brings them back
+    """
+    if undo:
+        return succeeded({"restored": call.bank.undo(op_id=undo)["count"]})
+    reply = supersede(call, old_ids, new_id)
+    return succeeded({"superseded": replaced(reply["superseded"]), "op_id": reply["op_id"]})
 
 
 @SEKHA.tool(ADDS)

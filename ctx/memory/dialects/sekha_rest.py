@@ -9,15 +9,18 @@ from ctx.errors import BadRequest
 from ctx.memory.dialects.base import (
     Call,
     Flag,
+    IncludeSuperseded,
     Metadata,
     Text,
     Texts,
     choice,
     filled,
+    loss,
     pick,
     present,
     records,
     rule,
+    search,
     texts,
     whole,
 )
@@ -110,7 +113,7 @@ def list_conversations(
         for record in records(call, filter, (page - 1) * page_size, page_size, order="-updated")
     ]
     total = call.bank.count(filter=filter)
-    return {"results": results, "total": total, "page": page, "page_size": page_size}
+    return {"results": results, "total": total, "page": page, "page_size": page_size, **loss(call)}
 
 
 @SEKHA.route("GET", f"{CONVERSATIONS}/count")
@@ -158,18 +161,13 @@ def query_messages(
     query: Query,
     kind: Annotated[str | None, choice("fts", description="By words alone")] = None,
     filters: Filters = None,
+    include_superseded: IncludeSuperseded = False,
     limit: Limit = 10,
     offset: Offset = 0,
 ) -> JSON:
-    matches = call.bank.search(
-        query=query,
-        limit=limit,
-        offset=offset,
-        mode="keyword" if kind else None,
-        filter=messages_filter(filters),
-        window="auto",
-        touch=True,
-    )
+    page = {"limit": limit, "offset": offset}
+    mode = {"mode": "keyword" if kind else None, "include_superseded": include_superseded}
+    matches = search(call, query, messages_filter(filters), **page, **mode)
     results = [result(hit) for hit in matches["results"]]
     return {
         "query": query,
@@ -177,6 +175,7 @@ def query_messages(
         "total": matches["total"],
         "page": offset // limit + 1,
         "page_size": limit,
+        **loss(call),
     }
 
 
@@ -191,7 +190,7 @@ def assemble_context(
     """The messages that answer a question best, as many as fit the budget, in the order they were said."""
     excluded = [{"parent.folder": {"under": folder}} for folder in excluded_folders or ()]
     filter = {"kind": "message", **filled(none=excluded)}
-    matches = call.bank.search(query=query, limit=MAX_ASSEMBLED, filter=filter, window="auto", touch=True)
+    matches = search(call, query, filter, limit=MAX_ASSEMBLED)
 
     def is_other(hit: JSON) -> bool:
         return (hit.get("container") or {}).get("label") not in (preferred_labels or ())
@@ -212,6 +211,7 @@ def assemble_context(
         "token_count": tokens,
         "conversation_ids": list(labels),
         "labels": list(labels.values()),
+        **loss(call),
     }
 
 
