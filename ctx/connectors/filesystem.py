@@ -9,14 +9,14 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from urllib.parse import quote
 
-from ctx import files
+from ctx import files, git
 from ctx.clock import told_ms
-from ctx.connectors.base import EMPTY_IS_SUSPECT, KEPT, ScanLog
-from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, EXPECTED_KINDS, MAX_FILE_BYTES, SKIPPED_FOLDERS
+from ctx.connectors.base import EMPTY_IS_SUSPECT, EVERY_TEXT, KEPT, ScanLog
+from ctx.connectors.defaults import EXPECTED_KINDS, MAX_FILE_BYTES, SKIPPED_FOLDERS, VENDORED, WORKTREE
 from ctx.connectors.names import encode_name, section_of
 from ctx.connectors.opening import (
     FILE,
@@ -47,9 +47,7 @@ from ctx.items import Content, SourceItem
 RULE_FILES = (".gitignore", OWN_RULES)
 # A folder that holds one says itself that it is a cache or an environment.
 CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")
-# Build output where one of these stands beside it.
-BUILD_FOLDERS = {"target": ("Cargo.toml", "pom.xml", "build.sbt")}
-SCAN_FORMAT = 3  # raised when a new version would take or read other files under the same configuration
+SCAN_FORMAT = 4  # raised when a new version would take or read other files under the same configuration
 OWN_ADDRESS = "file"  # of `link`
 _FEW_TOPS = 100  # above that, one walk over all known ids is quicker than a question for each
 
@@ -73,7 +71,8 @@ class _Unreadable(SourceError):
 
 
 class FilesystemConnector:
-    """The files below `root` that the globs take and no ignore file excludes.
+    """The files below `root` that the globs take and no ignore file excludes; without `include_globs` all
+    that are not left out by name. What git tracks is read even where an ignore file matches it.
 
     `root` may be relative to the working folder. With `follow_symlinks`, links are followed whose target
     stays within the root. `link` is the address of a file, with `{path}` for its path below the root, or
@@ -87,7 +86,7 @@ class FilesystemConnector:
         name: str,
         root: str,
         *,
-        include_globs: Iterable[str] = DEFAULT_INCLUDE_GLOBS,
+        include_globs: Iterable[str] | None = None,
         exclude_globs: Iterable[str] = (),
         follow_symlinks: bool = False,
         max_file_bytes: int = MAX_FILE_BYTES,
@@ -98,7 +97,7 @@ class FilesystemConnector:
         self.name = name
         self._stays = stays
         self.root = os.path.abspath(os.path.expanduser(root))
-        self.include_globs = tuple(include_globs)
+        self.include_globs = None if include_globs is None else tuple(include_globs)
         self.exclude_globs = tuple(exclude_globs)
         self.follow_symlinks = follow_symlinks
         self.max_file_bytes = max_file_bytes
@@ -119,24 +118,32 @@ class FilesystemConnector:
             self.respect_gitignore,
             self.link,
         )
-        return f"{outline(settings)}@{outline(self.root)}"
+        prefix = EVERY_TEXT if self.include_globs is None else ""
+        return f"{prefix}{outline(settings)}@{outline(self.root)}"
 
     # -- scanning --------------------------------------------------------------------------------------------
 
-    def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
-        """The files that are new or changed, folder by folder in order of their names."""
+    def scan(self, known: Mapping[str, str], log: ScanLog, *, brief: bool = False) -> Iterator[SourceItem]:
+        """The files that are new or changed, folder by folder in order of their names. `brief`: git is not
+        asked what it tracks, unless a known file was not seen.
+        """
         root = self._real_root(known)
-        walk = _Walk(self, root, known, log)
+        walk = _Walk(self, root, known, log, self.rule_files)
         log.expected = partial(self._count, root, known)
-        yield from walk.below(root, "", self._top_scope(root))
-        for glob in misplaced((*self.include_globs, *self.exclude_globs), self.root):
+        yielded = set()
+        for item in walk.below(root, "", self._top_scope(root)):
+            yielded.add(item.source_id)
+            yield item
+        if not (brief and known.keys() <= yielded | log.unchanged):
+            yield from self._tracked(walk, root, "", yielded)
+        for glob in misplaced((*(self.include_globs or ()), *self.exclude_globs), self.root):
             log.note("", f"'{glob}' in {self._section} fits nothing: globs begin below `root`")
         if walk.unread:
             kinds = ", ".join(f".{suffix} {count:,}" for suffix, count in sorted(walk.unread.items()))
             log.note("", f"left out, as kinds that `include_globs` in {self._section} does not name: {kinds}")
 
     def _count(self, root: str, known: Mapping[str, str]) -> int:
-        walk = _Walk(self, root, known, ScanLog())
+        walk = _Walk(self, root, known, ScanLog(), self.rule_files)
         return sum(1 for _ in walk.below(root, "", self._top_scope(root)))
 
     def scan_paths(
@@ -152,7 +159,7 @@ class FilesystemConnector:
         if self.follow_symlinks:
             log.rescan = True
             return
-        walk = _Walk(self, root, known, log)
+        walk = _Walk(self, root, known, log, self.rule_files)
         scopes: dict[str, Scope | None] = {"": walk.ruled(root, "", self._top_scope(root), _OnDisk(root))}
         gone_below: set[str] = set()
         present: set[str] = set()
@@ -167,12 +174,36 @@ class FilesystemConnector:
             source_id = "/".join(map(encode_name, parts))
             gone_below.add(source_id)  # what is known at and below it goes unless it is seen again
             items = list(self._look(source_id, parts, scopes, walk, root))
+            if not items and source_id not in log.unchanged:
+                items = list(self._tracked(walk, root, relative))
             present.update(item.source_id for item in items)
             yield from items
         if gone_below:
             log.gone |= _known_below(known, gone_below) - present - log.unchanged
             withheld = tuple(log.withheld)
             log.gone -= {source_id for source_id in log.gone if source_id.startswith(withheld)}
+
+    def _tracked(
+        self, walk: "_Walk", root: str, below: str, done: Container[str] = frozenset()
+    ) -> Iterator[SourceItem]:
+        """The files at or below a path that git tracks although an ignore file matches them. Only ours, and
+        the globs, leave them out.
+        """
+        paths = walk.tracked(below)
+        if not paths:
+            return
+        own = _Walk(self, root, walk.known, walk.log, RULE_FILES[1:])
+        top = Scope.top(self.include_globs, self.exclude_globs)
+        scopes: dict[str, Scope | None] = {"": own.ruled(root, "", top, _OnDisk(root))}
+        for path in paths:
+            parts = path.split("/")
+            source_id = "/".join(map(encode_name, parts))
+            if (
+                source_id not in done
+                and source_id not in walk.log.unchanged
+                and not os.path.isdir(f"{root}/{path}")
+            ):
+                yield from self._look(source_id, parts, scopes, own, root)
 
     def _look(
         self, source_id: str, parts: list[str], scopes: dict[str, Scope | None], walk: "_Walk", root: str
@@ -190,7 +221,7 @@ class FilesystemConnector:
                 walk.withhold(source_id, f"cannot be read: {error.strerror}")
             return
         if stat.S_ISDIR(st.st_mode):
-            below = None if is_build(name, _OnDisk(folder)) else scope.enter(name)
+            below = scope.enter(name, _OnDisk(folder))
             if below is not None:
                 yield from walk.below(f"{folder}/{name}", f"{source_id}/", below)
         elif stat.S_ISREG(st.st_mode) and scope.takes(name):
@@ -210,7 +241,7 @@ class FilesystemConnector:
             beside = _OnDisk(folder)
             folder, prefix = f"{folder}/{name}", f"{prefix}{encode_name(name)}/"
             if prefix not in scopes:
-                inner = scope.enter(name) if scope and not is_build(name, beside) else None
+                inner = scope.enter(name, beside) if scope else None
                 if inner is not None and not stat.S_ISDIR(os.lstat(folder).st_mode):
                     inner = None
                 scopes[prefix] = walk.ruled(folder, prefix, inner, _OnDisk(folder)) if inner else None
@@ -269,7 +300,7 @@ class FilesystemConnector:
         if folder is None:
             return ()
         levels: list[Level] = []
-        patterns = _rules_of(f"{folder}/.git/info/exclude")
+        patterns = _repository_rules(folder)
         for name in os.path.relpath(root, folder).split("/") if folder != root else ():
             levels.insert(0, Rules([*patterns, *_rules_of(f"{folder}/.gitignore")]).top())
             patterns = []
@@ -329,15 +360,17 @@ def _known_below(known: Iterable[str], tops: set[str]) -> set[str]:
     return {source_id for source_id in known if source_id in tops or within(source_id.rpartition("/")[0])}
 
 
-def is_build(name: str, beside: Container[str]) -> bool:
-    """Whether a folder is build output, to judge by what stands beside it."""
-    return name in BUILD_FOLDERS and any(sibling in beside for sibling in BUILD_FOLDERS[name])
-
-
 def _is_ignored(folder: str, levels: Iterable[Level]) -> bool:
     """Whether the nearest level that says something of a folder ignores it."""
     verdicts = (level.decide(folder, folder=True) for level in levels)
     return next((verdict for verdict in verdicts if verdict is not None), False)
+
+
+def _repository_rules(top: str) -> list[Pattern]:
+    """What the user's own ignore file and the repository's `info/exclude` say of the work tree at `top`."""
+    repository = git.repository(top)
+    paths = (git.global_rules(top), repository and f"{repository}/info/exclude")
+    return [pattern for path in paths if path for pattern in _rules_of(path)]
 
 
 def _rules_of(path: str) -> list[Pattern]:
@@ -370,21 +403,29 @@ class _Walk:
     """One scan under way."""
 
     def __init__(
-        self, connector: FilesystemConnector, root: str, known: Mapping[str, str], log: ScanLog
+        self,
+        connector: FilesystemConnector,
+        root: str,
+        known: Mapping[str, str],
+        log: ScanLog,
+        rule_files: Sequence[str],
     ) -> None:
         self._connector = connector
         self._root = root
         self._from_root = len(root.rstrip("/")) + 1
-        self._known = known
-        self._log = log
+        self.known = known
+        self.log = log
+        self._rule_files = rule_files
+        self._obeys_git = RULE_FILES[0] in rule_files
+        self._work_trees = [root] if self._obeys_git and files.work_tree(root) else []
         self.unread: dict[str, int] = {}  # by suffix: files that one expects to find, and will not
         # Folders entered through a link: each once, so that loops end.
         self._linked: set[tuple[int, int]] = set()
 
     def withhold(self, prefix: str, message: str) -> None:
         """Keeps what is known below a prefix, since it could not be looked at."""
-        self._log.withheld.append(prefix)
-        self._log.problem(prefix.rstrip("/"), message)
+        self.log.withheld.append(prefix)
+        self.log.problem(prefix.rstrip("/"), message)
 
     def ruled(self, folder: str, prefix: str, scope: Scope, names: Container[str]) -> Scope | None:
         """The scope of a folder with its own ignore files; None where it is not to be entered."""
@@ -392,7 +433,14 @@ class _Walk:
             return None
         patterns: list[Pattern] = []
         try:
-            for rule_file in self._connector.rule_files:
+            if prefix and ".git" in names:
+                if git.is_copy(folder, self._root):
+                    self.log.left_out[WORKTREE] += 1
+                    return None
+                if self._obeys_git:
+                    self._work_trees.append(folder)
+                    patterns += _repository_rules(folder)
+            for rule_file in self._rule_files:
                 if rule_file in names:
                     patterns += _rules_of(f"{folder}/{rule_file}")
             return scope.with_rules(patterns)
@@ -400,17 +448,26 @@ class _Walk:
             self.withhold(prefix, f"left out: {error.message}")
             return None
 
+    def tracked(self, below: str) -> list[str]:
+        """The paths at or below one that git tracks although an ignore file matches them."""
+        paths: list[str] = []
+        for folder in self._work_trees:
+            inside = f"{folder}/"[self._from_root :]
+            if not below or f"{below}/".startswith(inside) or inside.startswith(f"{below}/"):
+                paths += (inside + path for path in git.tracked_though_ignored(folder))
+        return sorted(path for path in paths if not below or f"{path}/".startswith(f"{below}/"))
+
     def compare(
         self, source_id: str, relative: str, st: os.stat_result, now_ns: int, tag: str
     ) -> SourceItem | None:
         """The item of one regular file, or None where it is unchanged or too large. No component of
         `relative` is a link.
         """
-        if self._known.get(source_id) == fingerprint(st) + tag:
-            self._log.unchanged.add(source_id)
+        if self.known.get(source_id) == fingerprint(st) + tag:
+            self.log.unchanged.add(source_id)
             return None
         if st.st_size > self._connector.max_file_bytes:
-            self._log.problem(source_id, too_large(st.st_size, self._connector.max_file_bytes))
+            self.log.problem(source_id, too_large(st.st_size, self._connector.max_file_bytes))
             return None
         return self._connector.item(source_id, self._root, relative, st, now_ns, tag)
 
@@ -479,12 +536,15 @@ class _Walk:
                     if item is not None:
                         items.append(item)
                     continue
+            elif scope.wants(name) and (kind := scope.left_out(name)):
+                self.log.left_out[kind] += entry.is_file(follow_symlinks=False)
             elif name[-5:].rpartition(".")[2].lower() in EXPECTED_KINDS:
                 self._pass_over(entry, scope)
             if entry.is_symlink() and self._connector.follow_symlinks:
                 self._link(folder, source_id, name, scope, now_ns, folders, items)
             elif entry.is_dir(follow_symlinks=False):
-                below = None if is_build(name, by_name) else scope.enter(name)
+                self.log.left_out[VENDORED] += scope.vendored(name, by_name)
+                below = scope.enter(name, by_name)
                 if below is not None:
                     folders.append((f"{folder}/{name}", f"{source_id}/", below))
 
@@ -511,16 +571,16 @@ class _Walk:
         """The entries of one folder, with their ids, that a comparison of lists does not show to be
         unchanged.
         """
-        marks = [self._known.get(source_id) for source_id in ids]
+        marks = [self.known.get(source_id) for source_id in ids]
         if None not in marks and self._all_unchanged(entries, marks, tag):
-            self._log.unchanged.update(ids)
+            self.log.unchanged.update(ids)
             return ()
         rows = list(zip(entries, ids, marks, strict=True))
         indexed = [row for row in rows if row[2] is not None]
         if len(indexed) < len(rows) and self._all_unchanged(
             [row[0] for row in indexed], [row[2] for row in indexed], tag
         ):
-            self._log.unchanged.update([row[1] for row in indexed])
+            self.log.unchanged.update([row[1] for row in indexed])
             return [row[:2] for row in rows if row[2] is None]
         return [row[:2] for row in rows]
 
