@@ -5,7 +5,7 @@ import subprocess
 
 from ctx import files
 
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 20.0  # a whole history may be read
 _SETTINGS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false")
 # What the environment may say of the user's own configuration. The rest of it (GIT_DIR, GIT_INDEX_FILE) is of
 # the git that started us, in a hook.
@@ -42,7 +42,7 @@ def first_line(path: str) -> str:
 
 def repository(top: str) -> str | None:
     """The repository of the work tree at `top`, which linked work trees share; None where it has none."""
-    own = _own_folder(top)
+    own = own_folder(top)
     if own is None:
         return None
     try:
@@ -70,7 +70,7 @@ def is_copy(top: str, root: str) -> bool:
     """Whether the work tree at `top` is a linked one, of a repository that has another at `root`, around it
     or below it. Of several below it, the one on the repository's own branch is no copy.
     """
-    own, common = _own_folder(top), repository(top)
+    own, common = own_folder(top), repository(top)
     if own is None or common is None or own == common:
         return False
     trees = _work_trees(common)
@@ -83,7 +83,7 @@ def is_copy(top: str, root: str) -> bool:
     return os.path.realpath(top) not in [*same, *inside][:1]
 
 
-def _own_folder(top: str) -> str | None:
+def own_folder(top: str) -> str | None:
     """Where git keeps what it knows of a work tree: in a linked one, `.git` is a file that says where."""
     path = os.path.join(top, ".git")
     if os.path.isdir(path):

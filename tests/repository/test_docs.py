@@ -15,7 +15,7 @@ from kit import ROOT, ctx
 
 from ctx.cli import COMMANDS
 from ctx.connectors.defaults import BUILD_FOLDERS, SKIPPED_FOLDERS
-from ctx.connectors.filesystem import CACHE_MARKERS
+from ctx.connectors.walk import CACHE_MARKERS
 
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
