@@ -60,7 +60,7 @@ ASCIIDOC = Format("text/asciidoc", "asciidoc", ("adoc", "asciidoc", "asc"), ("te
 LATEX = Format("text/x-tex", "latex", ("tex", "latex", "ltx"), ("application/x-latex", "application/x-tex"))
 CSV = Format("text/csv", "delimited", ("csv",), version=6)
 TSV = Format("text/tab-separated-values", "delimited", ("tsv", "tab"), version=6)
-JSON = Format("application/json", "records", ("json",), version=2)
+JSON = Format("application/json", "records", ("json", "canvas", "geojson"), version=3)
 JSON_LINES = Format("application/jsonl", "records", ("jsonl", "ndjson"), ("application/x-ndjson",), version=2)
 PLAIN = Format("text/plain", "plain", ("txt", "text", "log"), version=2)
 CODE = Format("text/x-code", "code", ())  # its languages are a table of their own, in code.py
