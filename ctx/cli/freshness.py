@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ctx import file_writing, files
+from ctx.cli.output import without_reported
 from ctx.cli.running import of_project, servers
 from ctx.config import Config
 from ctx.connectors.base import ScanLog
@@ -64,7 +65,8 @@ def fresh_workspace(
                 left = sum(len(found.items) + len(found.gone) for found in changes)
                 try:
                     writer = stack.enter_context(open_workspace(config))
-                    left = _index(writer, changes, ends_s, embed=embed)
+                    with without_reported():  # `ctx index` says what cannot be read
+                        left = _index(writer, changes, ends_s, embed=embed)
                     workspace = writer
                 except (CtxError, OSError):  # another process writes, or nobody may
                     freshness.gone |= {

@@ -82,13 +82,14 @@ def test_another_configuration_is_named_and_reads_nothing(tmp_path: Path) -> Non
     assert notes == ["filesystem:docs is to be read anew; run `ctx index`"]
 
 
-def test_files_without_text_are_read_once(tmp_path: Path) -> None:
+def test_files_without_text_are_read_once_and_not_reported(tmp_path: Path) -> None:
     config = indexed(tmp_path, {"a.md": "alpha"})
+    (tmp_path / "docs/damaged.pdf").write_bytes(b"%PDF-1.7\n")
     (tmp_path / "docs/void").write_bytes(b"")
     (tmp_path / "docs/blob").write_bytes(b"\0\1\2" * 99)
     for name in ("void", "blob"):
         os.utime(tmp_path / "docs" / name, (1_600_000_000, 1_600_000_000))
-    ctx("search", "alpha", cwd=tmp_path)
+    assert ctx("search", "alpha", cwd=tmp_path).stderr == ""
     with fresh_workspace(configuration(str(config))) as (workspace, fresh):
         assert workspace.indexer_at_work is None
         assert fresh.notes == []
