@@ -50,8 +50,8 @@ ORDER = [
 ]
 # Code lines: no blanks, comments or docstrings. To raise a budget, say why in the commit.
 BUDGETS = {
-    "(top)": 2050,
-    "cli": 6080,
+    "(top)": 2000,
+    "cli": 6050,
     "cluster": 2500,
     "code": 500,
     "config": 1625,
