@@ -12,19 +12,17 @@ import logging
 import os
 import re
 import shutil
-import subprocess
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
-from ctx import file_writing, files
+from ctx import file_writing, files, git
 from ctx.clock import DAY_MS, now_ms
 from ctx.errors import BadRequest, NotFound, StoreError
 
 logger = logging.getLogger(__name__)
 
 MEMORY, KEYS, RECORD, ID = "memory.db", "keys.json", "project.json", "project-id"
-_GIT_S = 20.0  # `rev-list` reads the whole history once, when a project is first seen
 _NAME_CHARS = 40
 _HOW = "set [memory] path in ctx.toml to a file that ctx may write"
 
@@ -329,11 +327,11 @@ def _in_main_tree(folder: str) -> str:
     top = files.work_tree(folder)
     if top is None or not os.path.isfile(os.path.join(top, ".git")):
         return folder
+    own, common = git.own_folder(top), git.repository(top)
+    if own is None or common is None or own == common:
+        return folder
     try:
-        link = _first_line(os.path.join(top, ".git")).removeprefix("gitdir:").strip()
-        own = os.path.realpath(os.path.join(top, link))
-        common = os.path.realpath(os.path.join(own, _first_line(os.path.join(own, "commondir"))))
-        back = os.path.realpath(os.path.join(own, _first_line(os.path.join(own, "gitdir"))))
+        back = os.path.realpath(os.path.join(own, git.first_line(os.path.join(own, "gitdir"))))
     except OSError:
         return folder
     if back != os.path.join(os.path.realpath(top), ".git"):
@@ -342,25 +340,7 @@ def _in_main_tree(folder: str) -> str:
     return os.path.normpath(os.path.join(main, os.path.relpath(folder, top)))
 
 
-def _first_line(path: str) -> str:
-    return files.read_file(path, most=8192).decode("utf-8", "surrogateescape").split("\n", 1)[0]
-
-
 def git_reply(top: str, *arguments: str) -> str | None:
-    """What git says, with nothing run that the repository's configuration names; None where it fails."""
-    settings = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    try:
-        reply = subprocess.run(
-            ["git", "--no-pager", *settings, *arguments],
-            cwd=top,
-            env=environ | {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_OPTIONAL_LOCKS": "0"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_GIT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return reply.stdout.decode("utf-8", "surrogateescape").strip() if reply.returncode == 0 else None
+    """What git says, as text; None where it fails."""
+    told = git.ask(top, *arguments)
+    return None if told is None else told.decode("utf-8", "surrogateescape").strip()

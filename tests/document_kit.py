@@ -3,6 +3,7 @@ write them.
 """
 
 import io
+import itertools
 import struct
 import zipfile
 import zlib
@@ -19,6 +20,9 @@ OFFICE, TEXT, DRAW, TABLE, PRESENTATION = (
     f"urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"
     for name in ("office", "text", "drawing", "table", "presentation")
 )
+
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def zipped(parts: Mapping[str, str | bytes]) -> bytes:
@@ -235,13 +239,22 @@ def compound_file(name: str, stream: bytes) -> bytes:
     return header + table + folder.ljust(512, b"\0") + stream.ljust(sectors * 512, b"\0")
 
 
-def far_workbook() -> bytes:
-    """A workbook with two cells, as far from each other as cells can be."""
+def far_workbook(*far: str) -> bytes:
+    """A workbook of a small table and of cells far from it (`XFD1048576`)."""
+    rows = "".join(f'<row r="{place.lstrip(LETTERS)}"><c r="{place}"><v>7</v></c></row>' for place in far)
+    text = '<c r="{}" t="inlineStr"><is><t>{}</t></is></c>'.format
     sheet = (
-        f'<worksheet xmlns="{S}"><sheetData><row r="1"><c r="A1"><v>1</v></c></row>'
-        '<row r="1048576"><c r="XFD1048576"><v>2</v></c></row></sheetData></worksheet>'
+        f'<worksheet xmlns="{S}"><sheetData><row r="1">{text("A1", "Item")}{text("B1", "Price")}</row>'
+        f'<row r="2">{text("A2", "quince")}{text("B2", "dear")}</row>{rows}</sheetData></worksheet>'
     )
     return with_part(xlsx({"a": [["b"]]}), "xl/worksheets/sheet1.xml", sheet)
+
+
+def diagonal_workbook() -> bytes:
+    """A sheet whose cells each have a row and a column of their own."""
+    names = ["".join(letters) for count in (1, 2) for letters in itertools.product(LETTERS, repeat=count)]
+    columns = [*names, *("".join(letters) for letters in itertools.product(LETTERS[:20], LETTERS, LETTERS))]
+    return far_workbook(*(f"{column}{row}" for row, column in enumerate(columns[2:], 3)))
 
 
 def odf(kind: str, body: str, **parts: str) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from ctx.cli.configuration import configuration
+from ctx.cli.freshness import Freshness, fresh_workspace
 from ctx.cli.options import Parser, amount, describe
 from ctx.cli.output import plain, print_json, prose, styled, tell, terminal_width, warn
 from ctx.clock import parse_ms
@@ -16,7 +17,7 @@ from ctx.models import COMMITS, JSON, MODES, Caller, source_kind
 from ctx.store.base import Catalog
 from ctx.store.rows import Listing
 from ctx.text.strings import nfc, sound, spellings
-from ctx.workspace import Workspace, open_workspace
+from ctx.workspace import Workspace
 
 _MIN_PREFIX = 4  # characters of an id
 _SHOWN_CANDIDATES = 5
@@ -52,6 +53,11 @@ def _call(workspace: Workspace, tool: str, arguments: JSON, labels: Mapping[str,
         label = labels.get(name) or f"--{name.replace('_', '-')}"
         raise BadRequest(f"{label} {error.problem}") from error
     return reply
+
+
+def _tell(freshness: Freshness) -> None:
+    for note in freshness.notes:
+        warn(f"Note: {plain(note)}")
 
 
 # -- search --------------------------------------------------------------------------------------------------
@@ -94,8 +100,13 @@ def _search(args: Namespace) -> int:
         **{name: value for name, value in numbers.items() if value is not None},
         **{name: True for name in ("explain", "prefix") if getattr(args, name)},
     }
-    with open_workspace(configuration(args.config), reading=True) as workspace:
+    embed = args.mode != "keyword"
+    with fresh_workspace(configuration(args.config), embed=embed) as (workspace, freshness):
+        _tell(freshness)
         reply = _call(workspace, "search", arguments, {"query": "the query"})
+        reply["results"] = [
+            hit for hit in reply["results"] if (hit["source"], hit["source_id"]) not in freshness.gone
+        ]
         if not (reply["results"] or reply.get("note") or args.json):
             reply["note"] = _advice(args, workspace, bool(reply.get("partial")))
     if args.json:
@@ -207,8 +218,12 @@ def _get_options(options: Parser) -> None:
 def _get(args: Namespace) -> int:
     lines = None if args.lines is None else parse_lines(args.lines)
     projecting = args.query is not None
-    with open_workspace(configuration(args.config), reading=True, projecting=projecting) as workspace:
+    config = configuration(args.config)
+    with fresh_workspace(config, projecting=projecting) as (workspace, freshness):
+        _tell(freshness)
         match, suffix_lines, symbol = _resolved(workspace, args.document, args.source)
+        if (match.source, match.source_id) in freshness.gone:
+            raise NotFound(f"{match.source_id} is deleted; `ctx index` takes it out of the index")
         first, last = lines or suffix_lines
         limits = {"start_line": first, "end_line": last, "max_tokens": args.max_tokens}
         limits |= {"symbol": symbol, "query": args.query}
@@ -409,6 +424,7 @@ def _navigate(tool: str, args: Namespace) -> int:
     if not args.json:
         arguments["format"] = "markdown"
     labels = {"path": "the path", "name": "the name", "query": "the words"}
-    with open_workspace(configuration(args.config), reading=True) as workspace:
+    with fresh_workspace(configuration(args.config)) as (workspace, freshness):
+        _tell(freshness)
         reply = _call(workspace, tool, arguments, labels)
     return tell(args.json, reply, *([] if args.json else [prose(reply["text"])]))

@@ -276,8 +276,8 @@ class Filesystem:
         "which files; `**` crosses folders, a pattern without `/` matches in any folder",
         "**/*.md",
         "**/*.py",
-        unset="prose, documents (PDF, Office, mail), notebooks, source code: "
-        "[the default list](formats.md#which-files-by-default)",
+        unset="every file that holds text, and documents (PDF, Office, mail): "
+        "[the default files](formats.md#which-files-by-default)",
     )
     exclude_globs: Globs = safe(
         (),

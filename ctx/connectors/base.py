@@ -1,5 +1,6 @@
 """The seam between a source and the index."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
@@ -27,6 +28,7 @@ class Problem(NamedTuple):
     message: str
 
 
+EVERY_TEXT = "text:"  # begins the signature of a source without include globs
 KEPT = "What is indexed from it is kept"  # where a source cannot be read
 GOES_ON = "the next run goes on"  # what mends a scan that was broken off
 
@@ -36,6 +38,7 @@ class ScanLog:
 
     unchanged   ids that are there and whose fingerprint equals the known one (they are not yielded)
     problems    what could not be read
+    left_out    how many files and folders are left out by their names, by kind
     notes       what whoever asks should know of what was read, or is rightly not
     gone        ids that a look at single paths (watch mode) found to be no longer there
     withheld    id prefixes that could not be listed: the known ids below them are kept, not deleted
@@ -53,6 +56,7 @@ class ScanLog:
         self.unchanged: set[str] = set()
         self.problems: list[Problem] = []
         self.notes: list[Problem] = []
+        self.left_out: Counter[str] = Counter()
         self.gone: set[str] = set()
         self.withheld: list[str] = []
         self.news = False

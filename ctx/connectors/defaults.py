@@ -1,38 +1,92 @@
-"""What a source takes and never enters where its configuration says nothing."""
+"""What a source leaves out where its configuration says nothing. Everything else that is text is read."""
 
-from ctx.formats.table import DOCUMENT_SUFFIXES
+import re
 
 MAX_FILE_BYTES = 10_000_000  # a larger text file is usually a log or a dump
 
-_PROSE = "md markdown mdx qmd rst txt adoc asciidoc org tex html htm xhtml ipynb"
-_PROSE_NAMES = "README CHANGELOG CHANGES NEWS CONTRIBUTING LICENSE NOTICE AUTHORS"
-_CODE = """
-    py pyi js mjs cjs jsx ts tsx vue svelte
-    c h cc cpp cxx hh hpp m mm cs fs
-    java kt kts scala groovy clj cljs go rs
-    rb php swift dart lua pl pm r R jl
-    ex exs erl hs ml mli elm nim zig sol
-    sh bash zsh fish ps1 sql graphql proto tf
-    css scss cmake toml yaml yml ini cfg
-"""
-_CODE_NAMES = "Makefile Dockerfile CMakeLists.txt Justfile justfile"
+SECRET = "possible secret"  # noqa: S105
+LOCK_FILE = "lock file"
+MINIFIED = "minified file"
+SOURCE_MAP = "source map"
+BACKUP = "editor backup"
+BINARY = "binary file"
+VENDORED = "vendored folder"
+WORKTREE = "linked worktree"
 
-_SUFFIXES = (*_PROSE.split(), *DOCUMENT_SUFFIXES, *_CODE.split())
-
-DEFAULT_INCLUDE_GLOBS: tuple[str, ...] = tuple(
-    dict.fromkeys(
-        (
-            *(f"**/*.{suffix}" for suffix in _SUFFIXES),
-            *(
-                f"**/*.{suffix.upper()}" for suffix in _SUFFIXES
-            ),  # REPORT.PDF, as cameras, scanners and old systems name files
-            *(f"**/{name}" for name in (*_PROSE_NAMES.split(), *_CODE_NAMES.split())),
-        )
-    )
-)
-"""What people write: prose, documents (PDF, Office, mail), notebooks, source code, settings; not data (JSON,
-CSV) or media.
+_LOCK_FILES = """
+    package-lock.json npm-shrinkwrap.json pnpm-lock.yaml pnpm-lock.yml packages.lock.json
+    go.sum go.work.sum package.resolved gradle.lockfile buildscript-gradle.lockfile
+    .terraform.lock.hcl conda-lock.yml cabal.project.freeze bun.lockb
 """
+_PRIVATE_NAMES = """
+    .npmrc .netrc _netrc .pypirc .git-credentials .htpasswd .pgpass .my.cnf .s3cfg .boto .dockercfg
+    .dockerconfigjson .vault-token kubeconfig secret secrets service-account.json service_account.json
+"""
+_KEY_SUFFIXES = "env pem key p12 pfx p8 jks keystore kdb kdbx ppk ovpn tfstate tfvars htpasswd gpg"
+_BACKUP_SUFFIXES = "bak bck orig rej swp swo tmp crdownload part"
+_SSH_KEYS = ("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519")
+# What secrets are kept in. A page or a program called `credentials` explains them, or reads them.
+_SETTINGS = "json yml yaml ini toml xml conf cfg properties plist env enc txt csv bak old"
+_WEB = ("js", "mjs", "cjs", "css", "ts", "jsx", "tsx")
+_BINARY = """
+    png jpg jpeg jpe gif bmp ico icns webp avif heic heif tif tiff psd xcf ai eps svg svgz indd sketch
+    fig blend raw cr2 nef dng exr dds tga
+    mp3 wav flac ogg oga opus m4a aac wma aiff mid midi mp4 m4v mov avi mkv webm wmv flv mpg mpeg 3gp
+    ttf otf woff woff2 eot pfb
+    zip tar tgz gz bz2 tbz xz txz zst lz4 7z rar jar war ear aar whl egg gem deb rpm apk ipa dmg iso img msi
+    cab vmdk qcow2 crx nupkg
+    exe dll so dylib a o obj pyc pyo pyd class wasm elc beam pdb ilk node
+    db db3 sqlite sqlite3 mdb accdb ibd
+    onnx pt pth ckpt safetensors gguf ggml h5 hdf5 npy npz pkl pickle joblib parquet feather arrow avro
+    orc rds rdata mat tfrecord pb tflite mlmodel
+    glb fbx stl dae 3ds max unity3d swf ds_store
+"""
+
+# What editors and agents write for a moment while they save a file.
+_TEMPORARY = re.compile(r"~\Z|\A\.(?:#|~lock\.|goutputstream-)|\.tmp\.\d|___jb_(?:tmp|old)___\Z|\A4913\Z")
+
+_BY_NAME = dict.fromkeys(_LOCK_FILES.split(), LOCK_FILE) | dict.fromkeys(_PRIVATE_NAMES.split(), SECRET)
+_BY_SUFFIX = {
+    **dict.fromkeys(_BINARY.split(), BINARY),
+    **dict.fromkeys(_KEY_SUFFIXES.split(), SECRET),
+    **dict.fromkeys(_BACKUP_SUFFIXES.split(), BACKUP),
+    "lock": LOCK_FILE,
+}
+
+
+def left_out(name: str) -> str | None:
+    """The kind of file that is left out by its name alone; None for a file to be read.
+
+    `SECRET` holds whatever the configuration says, unless `include_globs` names the file; the others hold
+    where it has no `include_globs`.
+    """
+    name = name.lower()
+    stem, _, suffix = name.rpartition(".")
+    if not stem:  # no dot, or a name that begins with its only one
+        stem, suffix = (name, "") if name[:1] != "." else ("", suffix)
+    if (name.startswith(".env") and not name[4:5].isalpha()) or name == ".envrc":
+        return SECRET
+    told = _BY_NAME.get(name) or _BY_SUFFIX.get(suffix)
+    return _secret(name, stem, suffix) or told or _machine_made(name, stem, suffix)
+
+
+def _secret(name: str, stem: str, suffix: str) -> str | None:
+    is_key = name.startswith("id_") and (not suffix or name.startswith(_SSH_KEYS))
+    kept = not suffix or suffix in _SETTINGS.split()
+    words = "credentials" in stem or stem.startswith(("client_secret", "service-account", "service_account"))
+    if is_key or ".tfstate" in name or (kept and (words or stem in ("secret", "secrets"))):
+        return SECRET
+    return None
+
+
+def _machine_made(name: str, stem: str, suffix: str) -> str | None:
+    if ".min." in name or (stem.endswith("-min") and suffix in _WEB):
+        return MINIFIED
+    if suffix == "map" and stem.rpartition(".")[2] in _WEB:
+        return SOURCE_MAP
+    hashed = name[:1] == name[-1:] == "#" and len(name) > 1
+    return BACKUP if hashed or _TEMPORARY.search(name) else None
+
 
 _MACHINERY = ".git .hg .svn .bzr .jj CVS .ctx"  # of version control, and our own
 _COPIES = """
@@ -45,6 +99,25 @@ _KEYS = ".ssh .gnupg .aws .kube"  # nobody means to publish these by naming thei
 
 SKIPPED_FOLDERS = frozenset(f"{_MACHINERY} {_COPIES} {_KEYS}".split())
 """Folders that are never entered, whatever the globs say: copies, caches and keys, not documents."""
+
+_VENDORED = """
+    third_party third-party thirdparty 3rdparty 3rd-party 3rd_party vendored _vendor Godeps Pods Carthage
+    jspm_packages site-packages dist-packages .obsidian .idea
+"""
+VENDORED_FOLDERS = frozenset(_VENDORED.split())
+"""Other people's code and what editors keep: not entered where the configuration has no `include_globs`."""
+
+BUILD_FOLDERS = {"target": ("Cargo.toml", "pom.xml", "build.sbt")}
+"""Build output where one of these stands beside it."""
+
+_MANIFESTS = """
+    .git go.mod go.work composer.json Gemfile package.json Cargo.toml mix.exs pyproject.toml setup.py
+    CMakeLists.txt Makefile meson.build Package.swift build.zig WORKSPACE MODULE.bazel
+"""
+VENDOR_MANIFESTS = frozenset(_MANIFESTS.split())
+"""Where one of these stands beside it, `vendor` holds copies of what a project needs. Elsewhere it may be
+about a shop's suppliers.
+"""
 
 _DOCUMENTS = "pdf doc docx odt rtf ppt pptx odp xls xlsx ods csv epub eml msg"
 EXPECTED_KINDS = frozenset(_DOCUMENTS.split())

@@ -16,10 +16,10 @@ from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
-from ctx.connectors.base import KEPT, ScanLog
+from ctx.connectors.base import EVERY_TEXT, KEPT, ScanLog
 from ctx.connectors.commits import Change, commit_items, log_rows
 from ctx.connectors.copies import share
-from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, MAX_FILE_BYTES
+from ctx.connectors.defaults import MAX_FILE_BYTES
 from ctx.connectors.forges import file_url, parse_remote
 from ctx.connectors.gitcmd import QUICK_TIMEOUT_S, Blobs, GitFailed
 from ctx.connectors.lfs import Pointer, lfs_content, lfs_installed, pointer_of
@@ -41,7 +41,7 @@ from ctx.errors import ConfigError, SourceError
 from ctx.identity import outline
 from ctx.items import Content, SourceItem
 
-SCAN_FORMAT = 2  # raised when a new version would take or read other files under the same configuration
+SCAN_FORMAT = 3  # raised when a new version would take or read other files under the same configuration
 
 _FILE_MODES = (b"100644", b"100755", b"100664")  # not links (120000)
 _SUBMODULE_MODE = b"160000"
@@ -76,7 +76,7 @@ class GitConnector:
         cache_dir: str | None = None,
         branch: str | None = None,
         root: str = ".",
-        include_globs: Iterable[str] = DEFAULT_INCLUDE_GLOBS,
+        include_globs: Iterable[str] | None = None,
         exclude_globs: Iterable[str] = (),
         shallow: bool = True,
         timeout_s: float = FETCH_TIMEOUT_S,
@@ -99,7 +99,7 @@ class GitConnector:
         self.branch = branch
         self.root = _inside(root, section)
         self._prefix = f"{self.root}/" if self.root else ""  # of paths from the top of the repository
-        self.include_globs = tuple(include_globs)
+        self.include_globs = None if include_globs is None else tuple(include_globs)
         self.exclude_globs = tuple(exclude_globs)
         self.shallow = shallow
         self.max_file_bytes = max_file_bytes
@@ -129,7 +129,7 @@ class GitConnector:
         globs = (self.include_globs, self.exclude_globs, self.max_file_bytes, self.commits, self.since_ms)
         further = (self.submodules, self.lfs and lfs_installed())
         identity = (origin, globs, further) if any(further) else (origin, globs)
-        return outline(identity)
+        return (EVERY_TEXT if self.include_globs is None else "") + outline(identity)
 
     # -- scanning ----------------------------------------------------------------------------------
 
@@ -231,12 +231,13 @@ class GitConnector:
         """The files that the globs take and that are not known as they are. Fills `log.unchanged`."""
         files, rules, links = _files(self._listing(tip))
         top = self._within or Scope.top(self.include_globs, self.exclude_globs)
-        scopes = Scopes(top, _RuleFiles(self._rule_files(rules, lock), log).ruled)
+        names = [path.decode("utf-8", "surrogateescape") for path, _ in files]
+        ruled = _RuleFiles(self._rule_files(rules, lock), log).ruled
+        scopes = Scopes(top, log.left_out, ruled, {".git", *names})
         self._submodules = self._linked(tip, links, scopes, lock, log)
         mark = f"@{tip.branch or ''}"
         changed = []
-        for path, oid in files:
-            name = path.decode("utf-8", "surrogateescape")
+        for (path, oid), name in zip(files, names, strict=True):
             if not scopes.takes(name):
                 continue
             source_id = encode_name(name)

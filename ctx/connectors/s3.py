@@ -17,8 +17,8 @@ from urllib.parse import quote, unquote_plus, urlsplit
 from xml.etree.ElementTree import Element
 
 from ctx.clock import parse_ms
-from ctx.connectors.base import EMPTY_IS_SUSPECT, GOES_ON, KEPT, ScanLog
-from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, MAX_FILE_BYTES
+from ctx.connectors.base import EMPTY_IS_SUSPECT, EVERY_TEXT, GOES_ON, KEPT, ScanLog
+from ctx.connectors.defaults import MAX_FILE_BYTES
 from ctx.connectors.names import encode_name, section_of
 from ctx.connectors.opening import too_large
 from ctx.connectors.scope import Scope, Scopes
@@ -30,7 +30,7 @@ from ctx.items import Content, SourceItem
 from ctx.lua.fetch import Reply
 from ctx.text.strings import one_line
 
-SCAN_FORMAT = 2  # raised when a new version would take or read other objects under the same configuration
+SCAN_FORMAT = 3  # raised when a new version would take or read other objects under the same configuration
 MAX_LISTING_BYTES = 20_000_000  # of a thousand keys
 REQUEST_S = 60.0
 MAX_PAGES = 20_000  # of a listing: twenty million keys, or as many answers that hold none
@@ -75,7 +75,7 @@ class S3Connector:
         prefix: str = "",
         region: str | None = None,
         endpoint_url: str | None = None,
-        include_globs: Iterable[str] = DEFAULT_INCLUDE_GLOBS,
+        include_globs: Iterable[str] | None = None,
         exclude_globs: Iterable[str] = (),
         profile: str | None = None,
         anonymous: bool = False,
@@ -93,7 +93,7 @@ class S3Connector:
             )
         self.bucket = bucket
         self.prefix = prefix
-        self.include_globs = tuple(include_globs)
+        self.include_globs = None if include_globs is None else tuple(include_globs)
         self.exclude_globs = tuple(exclude_globs)
         self.max_file_bytes = max_file_bytes
         self._endpoint_url = _endpoint(endpoint_url, section)
@@ -107,7 +107,7 @@ class S3Connector:
     def signature(self) -> str:
         origin = (SCAN_FORMAT, self.bucket, self.prefix, self._endpoint_url)
         globs = (self.include_globs, self.exclude_globs, self.max_file_bytes)
-        return outline((origin, globs))
+        return (EVERY_TEXT if self.include_globs is None else "") + outline((origin, globs))
 
     def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
         """The objects that are new or changed, in the order of their keys.
@@ -158,7 +158,7 @@ class S3Connector:
         return None
 
     def _changed(self, store: "_Store", known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
-        scopes = Scopes(Scope.top(self.include_globs, self.exclude_globs))
+        scopes = Scopes(Scope.top(self.include_globs, self.exclude_globs), log.left_out)
         count = 0
         for row in store.objects(self.prefix):
             source_id = encode_name(row.key[len(self.prefix) :] if self.prefix.endswith("/") else row.key)

@@ -1,17 +1,28 @@
 """Which paths a source takes: include and exclude globs, and the ignore files of each folder."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Sequence
 
-from ctx.connectors.defaults import SKIPPED_FOLDERS
+from ctx.connectors.defaults import (
+    BUILD_FOLDERS,
+    SECRET,
+    SKIPPED_FOLDERS,
+    VENDOR_MANIFESTS,
+    VENDORED,
+    VENDORED_FOLDERS,
+    left_out,
+)
 from ctx.connectors.patterns import (
     MAX_WEIGHT,
+    OWN_RULES,
     Group,
     Level,
     NameTest,
     Pattern,
     Rules,
     TooManyPatterns,
+    expand_braces,
     name_test,
     parse_globs,
 )
@@ -21,25 +32,51 @@ from ctx.identity import outline
 class Scope:
     """What a source takes in one folder: `takes(name)` for its files, `enter(name)` for its folders.
 
-    `ignores` are the levels of the ignore files in force, the deepest first. `tag` names what they ask of
-    files in this folder: equal tags give equal answers, in any process; it is "" where they ask nothing.
+    `ignores` are the levels of the ignore files in force, the deepest first. `named` are the globs that name
+    files which are otherwise left out; `chosen` says that the configuration has include globs. `tag` names
+    what the ignore files ask of files in this folder: equal tags give equal answers, in any process; it is ""
+    where they ask nothing.
     """
 
-    __slots__ = ("exclude", "ignores", "include", "tag", "takes")
+    __slots__ = ("chosen", "exclude", "ignores", "include", "named", "tag", "wants")
 
-    def __init__(self, include: Level, exclude: Level, ignores: tuple[Level, ...]) -> None:
+    def __init__(
+        self, include: Level, exclude: Level, ignores: tuple[Level, ...], named: Level, chosen: bool
+    ) -> None:
         self.include = include
         self.exclude = exclude
         self.ignores = ignores
-        self.takes: NameTest = self._test()
+        self.named = named
+        self.chosen = chosen
+        self.wants: NameTest = self._test()
         self.tag = _tag(ignores)
 
     @classmethod
     def top(
-        cls, include_globs: Iterable[str], exclude_globs: Iterable[str], ignores: tuple[Level, ...] = ()
+        cls,
+        include_globs: Sequence[str] | None,
+        exclude_globs: Iterable[str],
+        ignores: tuple[Level, ...] = (),
     ) -> "Scope":
-        """The scope of a source's root. Raises `ConfigError` for a glob that is too long."""
-        return cls(Rules(parse_globs(include_globs)).top(), Rules(parse_globs(exclude_globs)).top(), ignores)
+        """The scope of a source's root; without include globs it takes every file. Raises `ConfigError` for a
+        glob that is too long.
+        """
+        include = Rules(parse_globs(("**/*",) if include_globs is None else include_globs)).top()
+        named = Rules(parse_globs(_naming(include_globs or ()))).top()
+        return cls(
+            include, Rules(parse_globs(exclude_globs)).top(), ignores, named, include_globs is not None
+        )
+
+    def takes(self, name: str) -> bool:
+        """Whether the source takes a file of this folder. Of a linked work tree `.git` is a file."""
+        return name not in (".git", OWN_RULES) and self.wants(name) and self.left_out(name) is None
+
+    def left_out(self, name: str) -> str | None:
+        """The kind of a file that is left out by its name alone (`defaults.left_out`)."""
+        kind = left_out(name)
+        if kind is None or (self.chosen and kind != SECRET) or self.named.decide(name, folder=False):
+            return None
+        return kind
 
     def with_rules(self, patterns: Sequence[Pattern]) -> "Scope":
         """This folder with the patterns of its own ignore files.
@@ -52,12 +89,16 @@ class Scope:
         rules = Rules(patterns)
         if rules.weight + sum(level.weight for level in self.ignores) > MAX_WEIGHT:
             raise TooManyPatterns("the ignore files of this folder and those above it hold too many patterns")
-        return Scope(self.include, self.exclude, (rules.top(), *self.ignores))
+        return Scope(self.include, self.exclude, (rules.top(), *self.ignores), self.named, self.chosen)
 
-    def enter(self, name: str) -> "Scope | None":
-        """The scope of a folder below, or None where nothing in it is wanted."""
+    def enter(self, name: str, beside: Container[str] = ()) -> "Scope | None":
+        """The scope of a folder below, or None where nothing in it is wanted. `beside`: the names that stand
+        beside it.
+        """
         if (
             name in SKIPPED_FOLDERS
+            or any(sibling in beside for sibling in BUILD_FOLDERS.get(name, ()))
+            or self.vendored(name, beside)
             or self.exclude.decide(name, folder=True)
             or self.ignored(name, folder=True)
         ):
@@ -65,13 +106,21 @@ class Scope:
         include = self.include.descend(name)
         if include.empty:
             return None
-        exclude = self.exclude.descend(name)
+        exclude, named = self.exclude.descend(name), self.named.descend(name)
         ignores = self.ignores
         if ignores:
             ignores = tuple(below for below in [level.descend(name) for level in ignores] if not below.empty)
-        if include is self.include and exclude is self.exclude and ignores == self.ignores:
+        if (include, exclude, ignores, named) == (self.include, self.exclude, self.ignores, self.named):
             return self
-        return Scope(include, exclude, ignores)
+        return Scope(include, exclude, ignores, named, self.chosen)
+
+    def vendored(self, name: str, beside: Container[str]) -> bool:
+        """Whether a folder holds other people's code, to judge by its name and what stands beside it."""
+        if self.chosen:
+            return False
+        return name in VENDORED_FOLDERS or (
+            name == "vendor" and any(manifest in beside for manifest in VENDOR_MANIFESTS)
+        )
 
     def ignored(self, name: str, *, folder: bool) -> bool:
         """Whether the ignore files in force rule a name of this folder out."""
@@ -110,18 +159,31 @@ Ruled = Callable[[str, Scope], Scope | None]
 class Scopes:
     """The scopes of the folders that listed paths lie in, each made once.
 
-    For sources whose paths come as a list (git's trees, a bucket's keys) and are not walked.
+    For sources whose paths come as a list (git's trees, a bucket's keys) and are not walked. `paths` are all
+    of the list, where it is known before; `left_out` counts what is left out by its name.
     """
 
-    def __init__(self, top: Scope, ruled: Ruled | None = None) -> None:
+    def __init__(
+        self,
+        top: Scope,
+        left_out: "Counter[str]",
+        ruled: Ruled | None = None,
+        paths: Container[str] = frozenset(),
+    ) -> None:
         self._ruled = ruled
+        self._paths = paths
+        self._left_out = left_out
         self._scopes: dict[str, Scope | None] = {"": ruled("", top) if ruled else top}
 
     def takes(self, path: str) -> bool:
         """Whether the source takes the file of this path."""
         folder, _, name = path.rpartition("/")
         scope = self.of(folder)
-        return scope is not None and bool(scope.takes(name))
+        if scope is None or scope.takes(name):
+            return scope is not None
+        if scope.wants(name) and (kind := scope.left_out(name)):
+            self._left_out[kind] += 1
+        return False
 
     def of(self, folder: str) -> Scope | None:
         """The scope of a folder, "" for the top; None where nothing in it is wanted."""
@@ -131,11 +193,26 @@ class Scopes:
             folder = folder.rpartition("/")[0]
         scope = self._scopes[folder]
         for step in reversed(steps):
-            scope = scope.enter(step.rpartition("/")[2]) if scope is not None else None
+            above, _, name = step.rpartition("/")
+            if scope is not None:
+                beside = _Beside(above, self._paths)
+                self._left_out[VENDORED] += scope.vendored(name, beside)
+                scope = scope.enter(name, beside)
             if scope is not None and self._ruled is not None:
                 scope = self._ruled(step, scope)
             self._scopes[step] = scope
         return scope
+
+
+class _Beside:
+    """The names of a folder, to be asked for one at a time."""
+
+    def __init__(self, folder: str, paths: Container[str]) -> None:
+        self._prefix = f"{folder}/" if folder else ""
+        self._paths = paths
+
+    def __contains__(self, name: object) -> bool:
+        return f"{self._prefix}{name}" in self._paths
 
 
 def misplaced(globs: Iterable[str], root: str) -> list[str]:
@@ -150,6 +227,12 @@ def misplaced(globs: Iterable[str], root: str) -> list[str]:
         if text.startswith(f"{root}/")
         or (own_name and "/" in text.rstrip("/") and text.lstrip("./").startswith(f"{name}/"))
     ]
+
+
+def _naming(globs: Iterable[str]) -> list[str]:
+    """Those globs that name files which are otherwise left out: `.env*` does, `*` and `*.json` do not."""
+    texts = (text for glob in globs for text in expand_braces(glob))
+    return [text for text in texts if left_out(text.rpartition("/")[2].replace("*", ""))]
 
 
 def _file_test(groups: Iterable[Group]) -> NameTest:

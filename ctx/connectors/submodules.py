@@ -97,6 +97,7 @@ class InnerLog(ScanLog):
             log.problem(prefix + problem.source_id, problem.message)
         for note in self.notes:
             log.note(prefix + note.source_id, note.message)
+        log.left_out += self.left_out
         log.withheld += [prefix + withheld for withheld in self.withheld]
 
 

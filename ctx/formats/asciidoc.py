@@ -16,6 +16,8 @@ _LINK = re.compile(
     r"\b(?:link|xref|https?):[^\s\[]{1,500}\[([^\]\n]{1,500})\]|<<[^,>\n]{1,200},([^>\n]{1,200})>>"
 )
 
+_MARKS = re.compile(r"(?<!\w)(\*\*?|__?|``?|\+\+?|##?)(?=\S)([^\n]+?)(?<=\S)\1(?!\w)")
+
 
 def parse(text: str) -> Parsed:
     """An AsciiDoc document; its title is the front matter's, else the first section's."""
@@ -27,9 +29,8 @@ def parse(text: str) -> Parsed:
     while match:
         stop = match.end()
         if match[1]:
-            words = clipped(
-                _LINK.sub(lambda link: link[1] or link[2], _ANCHOR.sub("", match[2])).rstrip(" =")
-            )
+            words = _LINK.sub(lambda link: link[1] or link[2], _ANCHOR.sub("", match[2])).rstrip(" =")
+            words = _MARKS.sub(r"\2", clipped(words))
             if words:
                 headings.append(Heading(match.start(), len(match[1]), words))
         else:  # what looks like a section within a block is none

@@ -13,7 +13,8 @@ _LINE = re.compile(
 )
 _KEYWORD = re.compile(r"(?:TODO|DONE|NEXT|WAITING|CANCELLED)[ \t]+|\[#[A-Z0-9]\][ \t]*")
 _TAGS = re.compile(r"[ \t]+:[\w@#%:]+:[ \t]*\Z")
-_LINK = re.compile(r"\[\[[^\]\n]{1,500}\]\[([^\]\n]{1,500})\]\]")
+_LINK = re.compile(r"\[\[(?:[^\]\n]{1,500}\]\[)?([^\]\n]{1,500})\]\]")
+_MARKS = re.compile(r"(?<!\w)([*/=~_+])(?=\S)([^\n]+?)(?<=\S)\1(?!\w)")
 
 
 def _block_end(low: str, begin: re.Match[str]) -> int:
@@ -36,7 +37,8 @@ def parse(text: str) -> Parsed:
     while match:
         stop = match.end()
         if match[1]:
-            words = clipped(_TAGS.sub("", _LINK.sub(r"\1", _KEYWORD.sub("", match[2]))))
+            words = _TAGS.sub("", _LINK.sub(r"\1", _KEYWORD.sub("", match[2])))
+            words = _MARKS.sub(r"\2", clipped(words))
             if words:
                 headings.append(Heading(match.start(), len(match[1]), words))
         elif match[3]:

@@ -35,7 +35,7 @@ class Package:
             raise SourceError("is damaged: the file is cut off, or no document of its kind") from error
         if len(self._zip.infolist()) > MAX_PARTS:
             raise SourceError(f"has more than {MAX_PARTS:,} parts")
-        self._names = set(self._zip.namelist())
+        self.names = set(self._zip.namelist())
         self._spellings: dict[str, str] = {}
 
     def __enter__(self) -> Self:
@@ -45,7 +45,7 @@ class Package:
         self._zip.close()
 
     def __contains__(self, name: str) -> bool:
-        return name in self._names
+        return name in self.names
 
     def refuse_above(self, limit: int) -> None:
         """Raises `SourceError` where all parts together say that they unpack to more bytes than that."""
@@ -54,10 +54,10 @@ class Package:
 
     def spelled(self, name: str) -> str:
         """The name of a part as the package spells it: some that list their parts differ in capitals."""
-        if name in self._names:
+        if name in self.names:
             return name
         if not self._spellings:
-            self._spellings = {other.casefold(): other for other in sorted(self._names)}
+            self._spellings = {other.casefold(): other for other in sorted(self.names)}
         return self._spellings.get(name.casefold(), name)
 
     def size(self, name: str) -> int:
@@ -66,7 +66,7 @@ class Package:
 
     def read(self, name: str) -> bytes:
         """The bytes of a part."""
-        if name not in self._names:
+        if name not in self.names:
             raise SourceError(f"is damaged: its part {name[:80]!r} is missing")
         info = self._zip.getinfo(name)
         if info.flag_bits & _ENCRYPTED:

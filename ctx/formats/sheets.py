@@ -12,6 +12,7 @@ from ctx.formats.cells import ABOVE
 from ctx.formats.manuscript import MAX_CHARS, TOO_LONG, Manuscript
 from ctx.formats.odf import Ranges, tall_cells
 from ctx.formats.package import MAX_PART_BYTES, Package, properties
+from ctx.formats.sparse import without_gaps
 
 MAX_UNPACKED_BYTES = 512 << 20  # as the file itself declares; more than it declares, the memory's cap ends
 
@@ -32,7 +33,10 @@ def _opened(data: bytes) -> calamine.CalamineWorkbook:
 
 def parse(data: bytes) -> Parsed:
     """A workbook's text: what its cells show; of a formula its last value."""
-    title, author, tall = (None, None, {}) if data.startswith(OLE_MARK) else _about(data)
+    title = author = None
+    tall: Mapping[str, Ranges] = {}
+    if not data.startswith(OLE_MARK):
+        title, author, tall, data = _about(data)
     workbook = _opened(data)
     manuscript = Manuscript()
     for sheet in workbook.sheets_metadata:
@@ -48,13 +52,13 @@ def parse(data: bytes) -> Parsed:
     return manuscript.parsed(title, {"author": author, "sheets": len(workbook.sheet_names)})
 
 
-def _about(data: bytes) -> tuple[str | None, str | None, Mapping[str, Ranges]]:
-    """Title, author and merged cells of a workbook that is a zip."""
+def _about(data: bytes) -> tuple[str | None, str | None, Mapping[str, Ranges], bytes]:
+    """Title, author and merged cells of a workbook that is a zip, and the workbook as it is opened."""
     with Package(data) as package:
         package.refuse_above(MAX_UNPACKED_BYTES)
         meta = next((name for name in _META if name in package), "")
         title, author = properties(package.optional_xml(meta))
-        return title, author, _tall_cells(package)
+        return title, author, _tall_cells(package), without_gaps(package, data)
 
 
 def _tall_cells(package: Package) -> Mapping[str, Ranges]:

@@ -50,16 +50,17 @@ MARKDOWN = Format(
     "markdown",
     ("md", "markdown", "mdown", "mkd", "mkdn", "mdx", "rmd", "qmd", "mdc", "livemd"),
     ("text/x-markdown", "text/x-web-markdown"),
+    version=2,
 )
 RST = Format("text/x-rst", "rst", ("rst", "rest"), ("text/rst", "text/prs.fallenstein.rst"), version=3)
 HTML = Format("text/html", "html", ("html", "htm", "xhtml", "shtml"), ("application/xhtml+xml",), version=3)
 NOTEBOOK = Format("application/x-ipynb+json", "notebook", ("ipynb",), ("application/vnd.jupyter",))
-ORG = Format("text/x-org", "org", ("org",), ("text/org",))
-ASCIIDOC = Format("text/asciidoc", "asciidoc", ("adoc", "asciidoc", "asc"), ("text/x-asciidoc",))
+ORG = Format("text/x-org", "org", ("org",), ("text/org",), version=2)
+ASCIIDOC = Format("text/asciidoc", "asciidoc", ("adoc", "asciidoc", "asc"), ("text/x-asciidoc",), version=2)
 LATEX = Format("text/x-tex", "latex", ("tex", "latex", "ltx"), ("application/x-latex", "application/x-tex"))
 CSV = Format("text/csv", "delimited", ("csv",), version=6)
 TSV = Format("text/tab-separated-values", "delimited", ("tsv", "tab"), version=6)
-JSON = Format("application/json", "records", ("json",), version=2)
+JSON = Format("application/json", "records", ("json", "canvas", "geojson"), version=3)
 JSON_LINES = Format("application/jsonl", "records", ("jsonl", "ndjson"), ("application/x-ndjson",), version=2)
 PLAIN = Format("text/plain", "plain", ("txt", "text", "log"), version=2)
 CODE = Format("text/x-code", "code", ())  # its languages are a table of their own, in code.py
@@ -79,7 +80,7 @@ FORMATS: tuple[Format, ...] = (
     *(PDF, RTF, EPUB, ODT, ODP, ODS),
     _document(f"{_OOXML}wordprocessingml.document", "docx", "docx", "docm", "dotx", version=7),
     _document(f"{_OOXML}presentationml.presentation", "pptx", "pptx", "pptm", "ppsx", paged=True, version=5),
-    _document(f"{_OOXML}spreadsheetml.sheet", "sheets", "xlsx", "xlsm", paged=True, version=7),
+    _document(f"{_OOXML}spreadsheetml.sheet", "sheets", "xlsx", "xlsm", paged=True, version=8),
     _document(
         "application/vnd.ms-excel.sheet.binary.macroenabled.12", "sheets", "xlsb", paged=True, version=7
     ),

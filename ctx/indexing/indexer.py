@@ -140,7 +140,7 @@ class Indexer:
         self.activity: Activity = IDLE
         self._open_index = open_index
         self._lock = lock
-        self._lock_timeout_s = LOCK_TIMEOUT_S
+        self.lock_timeout_s = LOCK_TIMEOUT_S
         self._work_lock = work_lock
         self._turn = turn or _at_once
         self._open_embedder = open_embedder
@@ -277,7 +277,7 @@ class Indexer:
         known.
         """
         lock = self._work_lock(f"reading {connector.name}")
-        lock.acquire(self._lock_timeout_s)
+        lock.acquire(self.lock_timeout_s)
         try:
             yield
         finally:
@@ -515,7 +515,7 @@ class Indexer:
             before = self.activity
             self._now(phase="waiting", source=before.source, done=before.done, total=before.total)
             try:
-                self._lock.acquire(self._lock_timeout_s)
+                self._lock.acquire(self.lock_timeout_s)
             except BaseException:
                 self._now(phase="idle", source=None, done=0, total=None)
                 raise

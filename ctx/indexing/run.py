@@ -13,8 +13,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from ctx.clock import now_ms
-from ctx.connectors.base import Connector, Problem, ScanLog
+from ctx.connectors.base import EVERY_TEXT, Connector, Problem, ScanLog
 from ctx.connectors.base import Progress as Progress  # of the whole run, and of a connector's own steps
+from ctx.connectors.defaults import BINARY, WORKTREE
 from ctx.errors import SourceError
 from ctx.formats.extract import extract
 from ctx.formats.table import TEXT_FORMAT
@@ -151,10 +152,12 @@ def run_signature(connector: Connector, max_tokens: int, overlap_tokens: int) ->
     return f"{connector.signature}|{TEXT_FORMAT}|{max_tokens}|{overlap_tokens}"
 
 
-def _reading(signature: str) -> str:
-    """A signature without where the source lies: machines have it at different places."""
-    place, bar, others = signature.partition("|")
-    return place.partition("@")[0] + bar + others
+def read_alike(signature: str, other: str) -> bool:
+    """Whether two signatures differ at most in where the source lies, which machines have at different
+    places.
+    """
+    (place, _, rest), (other_place, _, other_rest) = signature.partition("|"), other.partition("|")
+    return place.partition("@")[0] == other_place.partition("@")[0] and rest == other_rest
 
 
 class IndexRun:
@@ -198,7 +201,7 @@ class IndexRun:
         self._clock = clock
         self._signature = run_signature(connector, max_tokens, overlap_tokens)
         self._last = catalog.last_run(connector.name) or _NO_RUN
-        self._reread = full or _reading(self._last.signature) != _reading(self._signature)
+        self._reread = full or not read_alike(self._last.signature, self._signature)
         self._batch = _Batch()
         self._present: set[str] = set()
         self._added = self._updated = self._replaced = self._touched = 0
@@ -235,6 +238,8 @@ class IndexRun:
             self._changed("deleted", source_id)
         if not self._dry_run:
             self._end(note, departed)
+        if not self._partial:
+            self._note_defaults()
         return IndexReport(
             source=self._source,
             ok=note is None,
@@ -253,6 +258,25 @@ class IndexRun:
             skips=tuple([*self._skips, *self._voids][:MAX_NAMED]),
             changes=tuple(self._changes),
         )
+
+    def _note_defaults(self) -> None:
+        """Says what is left out by its name, and that an index made by an older version has grown."""
+        left_out = +self._log.left_out
+        copies = left_out.pop(WORKTREE, 0)
+        del left_out[BINARY]
+        kinds = ", ".join(counted(count, kind) for kind, count in sorted(left_out.items()))
+        if kinds:
+            self._log.note("", f"left out: {kinds}; `include_globs` takes what it names")
+        if copies:
+            self._log.note("", f"left out: {counted(copies, WORKTREE)}, as copies of what is read")
+        last = self._last.signature
+        if (
+            last
+            and self._added
+            and self._signature.startswith(EVERY_TEXT)
+            and not last.startswith(EVERY_TEXT)
+        ):
+            self._log.note("", "without `include_globs` every text file is read now: the index has grown")
 
     def _unchanged_count(self, departed: list[str]) -> int:
         """How many documents are as they were."""

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from ctx.clock import parse_ms
 from ctx.config import Config
-from ctx.config.settings import REGISTRY_PREFIX, S3, Filesystem, Git, Script, Web
+from ctx.config.settings import REGISTRY_PREFIX, S3, Git, Script, Web
 from ctx.config.trust import CLOSED, inside
 from ctx.config.trust_file import pins_of
-from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS
 from ctx.connectors.filesystem import FilesystemConnector
 from ctx.connectors.git import GitConnector
 
@@ -24,7 +23,7 @@ _SETTINGS = ("timeout_s", "env", "allow_hosts", "fs", "calls", "memory_bank", "c
 def configured_connectors(config: Config, runner: "Callable[[], Runner]") -> "list[Connector]":
     """A connector for every source of a configuration, in its order. `runner` runs those that are scripts."""
     return [
-        *_folders(config.filesystems, config.path, config.root),
+        *folders(config),
         *_repositories(config.gits),
         *_sites(config.webs, config.folder),
         *_buckets(config.buckets),
@@ -62,20 +61,21 @@ def script_file(script: Script, config: Config) -> "ScriptFile":
     )
 
 
-def _folders(folders: Sequence[Filesystem], config_path: str | None, project: str) -> "Iterator[Connector]":
-    for folder in folders:
+def folders(config: Config) -> Iterator[FilesystemConnector]:
+    """A connector for each folder of a configuration."""
+    for folder in config.filesystems:
         yield FilesystemConnector(
             folder.name,
             folder.root,
-            include_globs=_included(folder.include_globs),
-            exclude_globs=(*folder.exclude_globs, *_own_file(config_path, folder.root)),
+            include_globs=folder.include_globs,
+            exclude_globs=(*folder.exclude_globs, *_own_file(config.path, folder.root)),
             follow_symlinks=folder.follow_symlinks,
             max_file_bytes=folder.max_file_bytes,
             respect_gitignore=folder.gitignore,
             link=folder.link,
             # While a server runs, a pull may turn a folder of the project into a link out of it.
-            stays=partial(inside, root=project, closed=CLOSED)
-            if inside(folder.root, project, CLOSED)
+            stays=partial(inside, root=config.root, closed=CLOSED)
+            if inside(folder.root, config.root, CLOSED)
             else None,
         )
 
@@ -87,7 +87,7 @@ def _repositories(repositories: Sequence[Git]) -> "Iterator[Connector]":
             repository.url,
             branch=repository.branch,
             root=repository.root,
-            include_globs=_included(repository.include_globs),
+            include_globs=repository.include_globs,
             exclude_globs=repository.exclude_globs,
             shallow=repository.shallow,
             cache_dir=repository.cache_dir,
@@ -132,7 +132,7 @@ def _buckets(buckets: Sequence[S3]) -> "Iterator[Connector]":
             prefix=bucket.prefix,
             region=bucket.region,
             endpoint_url=bucket.endpoint_url,
-            include_globs=_included(bucket.include_globs),
+            include_globs=bucket.include_globs,
             exclude_globs=bucket.exclude_globs,
             profile=bucket.profile,
             anonymous=bucket.anonymous,
@@ -146,10 +146,6 @@ def _scripts(config: Config, runner: "Callable[[], Runner]") -> "Iterator[Connec
         from ctx.scripts.scripts import ScriptConnector
 
         yield ScriptConnector(script_file(script, config), runner)
-
-
-def _included(globs: Sequence[str] | None) -> Sequence[str]:
-    return DEFAULT_INCLUDE_GLOBS if globs is None else globs
 
 
 def _own_file(config_path: str | None, root: str) -> tuple[str, ...]:

@@ -123,8 +123,9 @@ def translated(tool: Tool, arguments: Mapping[str, JSON], semantic: bool) -> tup
     passed = {**view.defaults, **passed}
     if tool.name == "search":
         filters = put_right(tool.parameters, {"filters": passed.pop("filters", None)}, strict=False)[0]
-        narrowed = dict(filters.get("filters") or {})
-        narrowed |= {name: passed.pop(name) for name in _FILTERS if name in passed}
+        narrowed = filters.get("filters") or {}
+        if isinstance(narrowed, dict):  # the check names what is none
+            narrowed |= {name: passed.pop(name) for name in _FILTERS if name in passed}
         if narrowed:
             passed["filters"] = narrowed
         passed.setdefault("mode", "hybrid" if semantic else "keyword")

@@ -14,6 +14,7 @@ from ctx.text.strings import did_you_mean, nearest
 
 # How like a known name an unknown one is that was meant for it: 'importance' for 'importance_score'.
 _MEANT = 0.75
+_ABSENT = ("", "null", "none", "undefined")  # as models and clients spell it
 
 
 def put_right(
@@ -22,8 +23,9 @@ def put_right(
     """The arguments that the schema names, with text parsed where a list, an object or a number is asked for;
     and the names of the others.
 
-    `also`: names that are taken though the schema has them not. "" counts as absent where the schema does not
-    require the argument. `strict` raises `BadRequest` for a name that is nearly a known one: it was meant.
+    `also`: names that are taken though the schema has them not. "", "null" and the like count as absent where
+    the schema does not require the argument. `strict` raises `BadRequest` for a name that is nearly a known
+    one: it was meant.
     """
     properties: dict[str, JSON] = schema.get("properties", {})
     names = (*properties, *also)
@@ -33,9 +35,16 @@ def put_right(
     passed = {
         name: _parsed(properties.get(name), value)
         for name, value in arguments.items()
-        if name in names and (strict or name in schema.get("required", ()) or value not in ("", None))
+        if name in names and (strict or name in schema.get("required", ()) or not _is_absent(value))
     }
     return passed, unknown
+
+
+def _is_absent(value: JSON) -> bool:
+    """Whether a client means by it that there is no such argument."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return value is None or (isinstance(value, str) and value.strip().lower() in _ABSENT)
 
 
 def _refuse_misspelt(unknown: Iterable[str], names: tuple[str, ...]) -> None:

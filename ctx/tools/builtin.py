@@ -141,8 +141,11 @@ def _is_of(stored: StoredDocument, source: str, source_id: str) -> bool:
 
 def _place(arguments: dict[str, JSON], library: Library) -> Place:
     """The document that is asked for, and what its path says of it. Raises `BadRequest`, `NotFound`."""
-    if arguments.get("path") and not arguments.get("id"):
-        return place_of(library, arguments["path"], arguments.get("source"))
+    path = arguments.get("path") if not arguments.get("id") else None
+    if not path and not arguments.get("source_id") and {"/", "."} & set(arguments.get("id", "")):
+        path = arguments["id"]  # an id has neither: models give what a search calls source_id
+    if path:
+        return place_of(library, path, arguments.get("source"))
     return Place(_stored(arguments, library))
 
 

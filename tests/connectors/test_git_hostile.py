@@ -10,8 +10,10 @@ import pytest
 from git_kit import TOKEN, Scan, Upstream, connector, git
 
 from ctx.config import load_config
+from ctx.connectors.base import ScanLog
+from ctx.connectors.filesystem import FilesystemConnector
 from ctx.connectors.git import GitConnector
-from ctx.errors import SourceError, StoreError
+from ctx.errors import SourceError
 from ctx.workspace import open_workspace
 
 pytestmark = pytest.mark.usefixtures("plain_git")
@@ -306,9 +308,6 @@ def test_a_cloned_project_runs_nothing_when_it_is_indexed(
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "-q", str(origin), str(clone))
     config = load_config(str(clone / "ctx.toml"), os.environ)
-    with open_workspace(config) as workspace, pytest.raises(StoreError, match="git tracks"):
-        workspace.indexer.run()
-    git(clone, "rm", "-r", "-q", "--cached", ".ctx")  # what the message says; the copies lie there still
     with open_workspace(config) as workspace:
         reports = workspace.indexer.run()
     assert not trap.mark.exists()
@@ -326,6 +325,22 @@ def test_a_local_repository_that_a_clone_brought_runs_nothing(
     hooks("hooks")(upstream.bare, trap)
     alternates("alternates")(upstream.bare, trap)
     assert Scan(connector(upstream, tmp_path)).data == {"a.md": b"a"}
+    assert not trap.mark.exists()
+
+
+@pytest.mark.parametrize("line", TRAPS)
+def test_a_folder_that_is_a_strangers_work_tree_runs_nothing(
+    upstream: Upstream, tmp_path: Path, trap: Trap, line: str
+) -> None:
+    upstream.commit({"a.md": "a", ".gitignore": "*.log"})
+    (upstream.work / "x.log").write_text("tracked")
+    git(upstream.work, "add", "-f", "x.log")
+    settings(
+        upstream.work / ".git", trap, line, '[remote "origin"] promisor = true', "[core] hooksPath = hooks"
+    )
+    hooks("hooks")(upstream.work / ".git", trap)
+    scan = FilesystemConnector("filesystem", str(upstream.work)).scan({}, ScanLog())
+    assert {item.source_id for item in scan} == {"a.md", ".gitignore", "x.log"}
     assert not trap.mark.exists()
 
 

@@ -202,8 +202,8 @@ def test_an_unreadable_ctxignore_withholds_its_folder(
     if kind == "pipe":
         os.mkfifo(root / "sub" / ".ctxignore")
     else:
-        (root / "sub" / ".ctxignore").symlink_to("../rules" if kind == "link" else "../nothing")
-        put(root, "rules", "secret.md")
+        (root / "sub" / ".ctxignore").symlink_to("../rules.bak" if kind == "link" else "../nothing")
+        put(root, "rules.bak", "secret.md")
     log = ScanLog()
     assert [item.source_id for item in connector.scan({}, log)] == ["open.md"]
     assert [problem.source_id for problem in log.problems] == ["sub"]

@@ -80,7 +80,7 @@ def test_others_write_while_a_site_is_read_and_its_batches_are_stored_on_the_way
         thread = in_background(space, reports)
         assert slow.request.wait(WAIT_S)
         try:
-            second.indexer._lock_timeout_s = 0.5
+            second.indexer.lock_timeout_s = 0.5
             (report,) = second.refresh(["filesystem:docs"])
             assert (report["ok"], report["added"]) == (True, 1)
             assert len(ids(second, "web")) == 4  # two batches, in the middle of the crawl

@@ -179,6 +179,14 @@ SHEET: list[list[object]] = [
 ]
 
 
+@pytest.mark.parametrize("place", ["XFD1048576", "AZ1048576", "E1048576", "XFD3"])
+def test_cells_far_from_the_others_lose_nothing_of_the_workbook(place: str) -> None:
+    extracted = extract(Content(made_of.far_workbook(place)), "far.xlsx")
+    assert extracted is not None
+    assert "Item: quince; Price: dear" in extracted.body
+    assert extracted.body.rstrip().endswith("7")
+
+
 @pytest.mark.parametrize("state", ["hidden", "veryHidden"])
 def test_a_hidden_sheet_is_read_and_marked_as_hidden(state: str) -> None:
     document = made_of.xlsx({"Prices": [["quince"]], "Rates": [["percent"]]})

@@ -78,7 +78,7 @@ HOSTILE: dict[str, tuple[bytes | Callable[[], bytes], str]] = {
         made_of.with_part(made_of.pptx([("a", "b")]), "ppt/presentation.xml", BOMB + "<b>&a9;</b>"),
         "declares entities",
     ),
-    "far.xlsx": (made_of.far_workbook(), "memory"),
+    "diagonal.xlsx": (made_of.diagonal_workbook(), "memory"),
     "bomb.xlsx": (bomb_workbook, "unpacks to more than"),
     "cut.xlsx": (made_of.xlsx({"a": [["b"]]})[:200], "is damaged"),
     "locked.odt": (

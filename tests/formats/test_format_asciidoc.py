@@ -38,3 +38,9 @@ def test_blocks_and_tables_are_kept_whole() -> None:
         "----\n== not a section\n----",
         "|===\n|cone |temperature\n|===",
     ]
+
+
+def test_markup_goes_from_the_words_of_a_heading() -> None:
+    extracted = extract(Content("= Title *b* `c` and C# in F#\n\ntext\n"), "a.adoc")
+    assert extracted is not None
+    assert extracted.title == "Title b c and C# in F#"

@@ -68,6 +68,9 @@ def test_html_headings_count() -> None:
         ("![logo](x.png) Name", "logo Name"),
         (r"A \* star", "A * star"),
         ("`*args` and `**kwargs`", "*args and **kwargs"),
+        ("CORS (sharing) { #cors .wide }", "CORS (sharing)"),
+        ("[[People/Ana|Ana]] meets [[Bob]]", "Ana meets Bob"),
+        ("Use {{ var }} or {1, 2}", "Use {{ var }} or {1, 2}"),
     ],
 )
 def test_markup_goes_from_heading_titles(source: str, words: str) -> None:

@@ -34,3 +34,9 @@ def test_headings_lose_their_marks_and_stars_in_a_block_are_none() -> None:
     ((start, end),) = extracted.atoms
     assert MANUAL[start:end].startswith("#+begin_src")
     assert MANUAL[start:end].endswith("#+end_src")
+
+
+def test_markup_goes_from_the_words_of_a_heading() -> None:
+    extracted = extract(Content("* Run =make= /now/ with [[file:a.org]] and a/b\ntext\n"), "a.org")
+    assert extracted is not None
+    assert extracted.title == "Run make now with file:a.org and a/b"

@@ -30,7 +30,7 @@ def test_a_document_that_takes_too_much_memory_is_refused_and_the_next_is_read(
     process: ReadingProcess,
 ) -> None:
     with pytest.raises(SourceError, match="memory"):
-        process.read("sheets", made_of.far_workbook())
+        process.read("sheets", made_of.diagonal_workbook())
     assert process.read("sheets", made_of.xlsx({"a": [["b"]]})).body == "# Sheet a\n\nb"
 
 

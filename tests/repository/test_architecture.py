@@ -13,6 +13,7 @@ PACKAGE = ROOT / "ctx"
 ORDER = [
     "__init__",
     "files",
+    "git",
     "file_writing",
     "clock",
     "errors",
@@ -50,13 +51,13 @@ ORDER = [
 # Code lines: no blanks, comments or docstrings. To raise a budget, say why in the commit.
 BUDGETS = {
     "(top)": 2000,
-    "cli": 5950,
+    "cli": 6050,
     "cluster": 2500,
     "code": 500,
     "config": 1625,
-    "connectors": 4000,
+    "connectors": 4150,
     "embed": 850,
-    "formats": 3500,
+    "formats": 3520,
     "indexing": 1900,
     "lua": 2250,
     "memory": 9550,

@@ -14,8 +14,8 @@ from jsonschema_rs import Draft202012Validator
 from kit import ROOT, ctx
 
 from ctx.cli import COMMANDS
-from ctx.connectors.defaults import DEFAULT_INCLUDE_GLOBS, SKIPPED_FOLDERS
-from ctx.connectors.filesystem import BUILD_FOLDERS, CACHE_MARKERS
+from ctx.connectors.defaults import BUILD_FOLDERS, SKIPPED_FOLDERS
+from ctx.connectors.walk import CACHE_MARKERS
 
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
@@ -135,14 +135,10 @@ def test_the_repository_is_called_the_same_everywhere() -> None:
     assert "repo_url" not in settings  # the theme would ask its host about it
 
 
-def test_the_files_of_a_source_without_globs_are_all_named() -> None:
+def test_the_folders_that_are_never_entered_are_all_named() -> None:
     page = (ROOT / "docs" / "formats.md").read_text()
     section = page.split("## Which files, by default")[1].split("\n## ")[0]
-    files, folders = re.findall(r"```text\n(.*?)```", section, re.DOTALL)
-    endings = set(files.split())
-    shouted = {name.upper() for name in endings if name.startswith(".")}
-    globs = {glob.removeprefix("**/").removeprefix("*") for glob in DEFAULT_INCLUDE_GLOBS}
-    assert globs == endings | shouted
+    (folders,) = re.findall(r"```text\n(.*?)```", section, re.DOTALL)
     assert set(folders.split()) == SKIPPED_FOLDERS
     names = {*CACHE_MARKERS, *BUILD_FOLDERS, *(name for names in BUILD_FOLDERS.values() for name in names)}
     assert names <= set(re.findall(r"`([^`\s]+)`", section))

@@ -90,3 +90,10 @@ def test_a_field_without_a_value_is_absent_and_what_is_left_open_keeps_its_nulls
         "metadata": {"a": None},
         "items": [{"text": "x"}, {"text": "y"}],
     }
+
+
+@pytest.mark.parametrize("absent", ["", "null", "None", "undefined", None, ["null"]])
+def test_an_optional_argument_that_is_spelled_as_absent_is_absent(absent: JSON) -> None:
+    schema: JSON = {**SCHEMA, "required": ["query"]}
+    arguments = {"query": "null", "max_results": absent, "tags": absent, "metadata": absent}
+    assert put_right(schema, arguments, strict=False) == ({"query": "null"}, [])

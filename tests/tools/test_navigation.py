@@ -117,6 +117,14 @@ def test_an_unclear_name_lists_its_candidates_and_an_unknown_path_what_is_near(s
         call(space, "outline", path="src")
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [{"id": "src/store.py"}, {"path": "src\\store.py"}, {"path": "C:\\work\\src\\store.py"}],
+)
+def test_get_takes_a_path_as_id_and_as_windows_writes_it(space: Workspace, asked: dict[str, str]) -> None:
+    assert call(space, "get", **asked)["source_id"] == "src/store.py"
+
+
 def test_symbol_lists_definitions_then_references_tests_last(space: Workspace) -> None:
     reply = call(space, "symbol", name="lookup")
     (definition,) = reply["definitions"]

@@ -9,6 +9,7 @@ from kit import project, workspace
 
 from ctx.errors import BadRequest, NotFound
 from ctx.models import JSON, Caller
+from ctx.server.model_tools import translated
 from ctx.workspace import Workspace
 
 FILES = {
@@ -100,6 +101,14 @@ def test_paths_and_types_narrow_a_search(space: Workspace) -> None:
     }
     assert paths(search(space, "blueprint", filters={"type": "prose"})) == ["a.md"]
     assert paths(search(space, "blueprint", filters={"type": "application/json"})) == ["data.json"]
+
+
+@pytest.mark.parametrize("filters", ["abc", 5, "[1]"])
+def test_filters_that_are_no_object_are_named_to_a_model(space: Workspace, filters: JSON) -> None:
+    tool = next(tool for tool in space.toolbox.list() if tool.name == "search")
+    arguments, _ = translated(tool, {"query": "word", "filters": filters}, True)
+    with pytest.raises(BadRequest, match="'filters' must be of type 'object'"):
+        space.toolbox.call("search", arguments, Caller("mcp"))
 
 
 def test_a_path_or_type_that_no_document_has_is_told(space: Workspace) -> None:

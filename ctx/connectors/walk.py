@@ -1,0 +1,303 @@
+"""A walk through a folder: which files it has, what its ignore files say, and what is unchanged."""
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ctx import files, git
+from ctx.connectors.base import ScanLog
+from ctx.connectors.defaults import EXPECTED_KINDS, SKIPPED_FOLDERS, VENDORED, WORKTREE
+from ctx.connectors.names import encode_name
+from ctx.connectors.opening import FILE, FOLDER, STAMP, fingerprint, read_most, too_large
+from ctx.connectors.patterns import LINKED_RULES, MAX_RULE_FILE_BYTES, OWN_RULES, Pattern, read_ignore_file
+from ctx.connectors.scope import Scope
+from ctx.errors import SourceError
+from ctx.items import SourceItem
+
+if TYPE_CHECKING:
+    from ctx.connectors.filesystem import FilesystemConnector
+
+# Of one folder, in this order: ours can take back what git's ignores.
+RULE_FILES = (".gitignore", OWN_RULES)
+# A folder that holds one says itself that it is a cache or an environment.
+CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+class _Unreadable(SourceError):
+    """A folder, or a rule file in it, that could not be read; its message is for the report."""
+
+
+def repository_rules(top: str) -> list[Pattern]:
+    """What the user's own ignore file and the repository's `info/exclude` say of the work tree at `top`."""
+    repository = git.repository(top)
+    paths = (git.global_rules(top), repository and f"{repository}/info/exclude")
+    return [pattern for path in paths if path for pattern in rules_of(path)]
+
+
+def rules_of(path: str) -> list[Pattern]:
+    """The patterns of an ignore file; none where it is missing. Raises `_Unreadable`, `TooManyPatterns`.
+
+    A `.gitignore` that is a link, or no file, hides nothing from git either; one of ours says what is not to
+    be published, and whoever made it a link meant that.
+    """
+    ours = path.endswith("/" + RULE_FILES[-1])
+    try:
+        fd = os.open(path, FILE)
+    except OSError as error:
+        if ours and error.errno == errno.ELOOP:
+            raise _Unreadable(LINKED_RULES) from error
+        if error.errno in GONE:
+            return []
+        raise _Unreadable(f"{os.path.basename(path)} cannot be read: {error.strerror}") from error
+    with open(fd, "rb", buffering=0) as file:
+        is_file = stat.S_ISREG(os.fstat(fd).st_mode)
+        if not is_file and ours:
+            raise _Unreadable(f"{os.path.basename(path)} is no file")
+        try:
+            data = read_most(file.read, MAX_RULE_FILE_BYTES + 1) if is_file else b""
+        except OSError as error:
+            raise _Unreadable(f"{os.path.basename(path)} cannot be read: {error.strerror}") from error
+    return read_ignore_file(data)
+
+
+class Walk:
+    """One scan under way."""
+
+    def __init__(
+        self,
+        connector: "FilesystemConnector",
+        root: str,
+        known: Mapping[str, str],
+        log: ScanLog,
+        rule_files: Sequence[str],
+    ) -> None:
+        self._connector = connector
+        self._root = root
+        self._from_root = len(root.rstrip("/")) + 1
+        self.known = known
+        self.log = log
+        self._rule_files = rule_files
+        self._obeys_git = RULE_FILES[0] in rule_files
+        self._work_trees = [root] if self._obeys_git and files.work_tree(root) else []
+        self.unread: dict[str, int] = {}  # by suffix: files that one expects to find, and will not
+        # Folders entered through a link: each once, so that loops end.
+        self._linked: set[tuple[int, int]] = set()
+
+    def withhold(self, prefix: str, message: str) -> None:
+        """Keeps what is known below a prefix, since it could not be looked at."""
+        self.log.withheld.append(prefix)
+        self.log.problem(prefix.rstrip("/"), message)
+
+    def ruled(self, folder: str, prefix: str, scope: Scope, names: Container[str]) -> Scope | None:
+        """The scope of a folder with its own ignore files; None where it is not to be entered."""
+        if prefix and any(marker in names for marker in CACHE_MARKERS):
+            return None
+        patterns: list[Pattern] = []
+        try:
+            if prefix and ".git" in names:
+                if git.is_copy(folder, self._root):
+                    self.log.left_out[WORKTREE] += 1
+                    return None
+                if self._obeys_git:
+                    self._work_trees.append(folder)
+                    patterns += repository_rules(folder)
+            for rule_file in self._rule_files:
+                if rule_file in names:
+                    patterns += rules_of(f"{folder}/{rule_file}")
+            return scope.with_rules(patterns)
+        except SourceError as error:  # without its rules, what it hides would be published
+            self.withhold(prefix, f"left out: {error.message}")
+            return None
+
+    def tracked(self, below: str) -> list[str]:
+        """The paths at or below one that git tracks although an ignore file matches them."""
+        paths: list[str] = []
+        for folder in self._work_trees:
+            inside = f"{folder}/"[self._from_root :]
+            if not below or f"{below}/".startswith(inside) or inside.startswith(f"{below}/"):
+                paths += (inside + path for path in git.tracked_though_ignored(folder))
+        return sorted(path for path in paths if not below or f"{path}/".startswith(f"{below}/"))
+
+    def compare(
+        self, source_id: str, relative: str, st: os.stat_result, now_ns: int, tag: str
+    ) -> SourceItem | None:
+        """The item of one regular file, or None where it is unchanged or too large. No component of
+        `relative` is a link.
+        """
+        if self.known.get(source_id) == fingerprint(st) + tag:
+            self.log.unchanged.add(source_id)
+            return None
+        if st.st_size > self._connector.max_file_bytes:
+            self.log.problem(source_id, too_large(st.st_size, self._connector.max_file_bytes))
+            return None
+        return self._connector.item(source_id, self._root, relative, st, now_ns, tag)
+
+    def below(self, folder: str, prefix: str, scope: Scope) -> Iterator[SourceItem]:
+        """Everything below a folder. `prefix` is the folder's id and a slash ("" at the root)."""
+        stack = [(folder, prefix, scope)]
+        while stack:
+            folder, prefix, scope = stack.pop()
+            folders: list[tuple[str, str, Scope]] = []
+            items: list[SourceItem] = []
+            try:
+                fd = os.open(folder, FOLDER)
+            except OSError as error:
+                if error.errno not in GONE or not prefix:
+                    self.withhold(prefix, f"the folder cannot be listed: {error.strerror}")
+                continue
+            try:
+                with os.scandir(fd) as entries:
+                    by_name = {entry.name: entry for entry in entries}
+                # Which of two links to one folder is entered must not depend on the disk.
+                if self._connector.follow_symlinks:
+                    by_name = dict(sorted(by_name.items()))
+                inner = self.ruled(folder, prefix, scope, by_name)
+                if inner is not None:
+                    self._files(folder, prefix, inner, by_name, folders, items)
+            except OSError as error:
+                self.withhold(prefix, f"the folder cannot be listed: {error.strerror}")
+            finally:
+                os.close(fd)
+            folders.sort(reverse=True, key=lambda entry: entry[0])
+            stack += folders
+            items.sort(key=lambda item: item.source_id)
+            yield from items
+
+    def _files(
+        self,
+        folder: str,
+        prefix: str,
+        scope: Scope,
+        by_name: "Mapping[str, os.DirEntry[str]]",
+        folders: list[tuple[str, str, Scope]],
+        items: list[SourceItem],
+    ) -> None:
+        """Compares the files of one folder and lists its folders. This is where a scan spends its time.
+
+        A folder whose files are all unchanged is seen as one comparison of two lists, made by loops of the
+        interpreter's own. The tag in a fingerprint stands for the ignore rules under which the file was
+        taken, so they are asked again only where they changed.
+        """
+        now_ns = time.time_ns()
+        relative = f"{folder}/"[self._from_root :]
+        names = "".join(by_name)
+        verbatim = names.isascii() and "%" not in names
+        if verbatim:
+            ids = [prefix + name for name in by_name]
+        else:
+            ids = [prefix + encode_name(name) for name in by_name]
+        for entry, source_id in self._changed(by_name.values(), ids, scope.tag):
+            name = entry.name
+            if scope.takes(name):
+                st = self._stat(entry, source_id)
+                if st is None:
+                    continue
+                if stat.S_ISREG(st.st_mode):
+                    item = self.compare(source_id, relative + name, st, now_ns, scope.tag)
+                    if item is not None:
+                        items.append(item)
+                    continue
+            elif scope.wants(name) and (kind := scope.left_out(name)):
+                self.log.left_out[kind] += entry.is_file(follow_symlinks=False)
+            elif name[-5:].rpartition(".")[2].lower() in EXPECTED_KINDS:
+                self._pass_over(entry, scope)
+            if entry.is_symlink() and self._connector.follow_symlinks:
+                self._link(folder, source_id, name, scope, now_ns, folders, items)
+            elif entry.is_dir(follow_symlinks=False):
+                self.log.left_out[VENDORED] += scope.vendored(name, by_name)
+                below = scope.enter(name, by_name)
+                if below is not None:
+                    folders.append((f"{folder}/{name}", f"{source_id}/", below))
+
+    def _pass_over(self, entry: "os.DirEntry[str]", scope: Scope) -> None:
+        """Counts a document that the include globs leave out, unless somebody ruled it out."""
+        name = entry.name
+        ruled_out = scope.exclude.decide(name, folder=False) or scope.ignored(name, folder=False)
+        if not ruled_out and entry.is_file(follow_symlinks=False):
+            suffix = name.rpartition(".")[2].lower()
+            self.unread[suffix] = self.unread.get(suffix, 0) + 1
+
+    def _stat(self, entry: "os.DirEntry[str]", source_id: str) -> os.stat_result | None:
+        """None where it has gone, or cannot be looked at: then what is known of it stays."""
+        try:
+            return entry.stat(follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in GONE:
+                self.withhold(source_id, f"cannot be read: {error.strerror}")
+            return None
+
+    def _changed(
+        self, entries: "Collection[os.DirEntry[str]]", ids: list[str], tag: str
+    ) -> "Iterable[tuple[os.DirEntry[str], str]]":
+        """The entries of one folder, with their ids, that a comparison of lists does not show to be
+        unchanged.
+        """
+        marks = [self.known.get(source_id) for source_id in ids]
+        if None not in marks and self._all_unchanged(entries, marks, tag):
+            self.log.unchanged.update(ids)
+            return ()
+        rows = list(zip(entries, ids, marks, strict=True))
+        indexed = [row for row in rows if row[2] is not None]
+        if len(indexed) < len(rows) and self._all_unchanged(
+            [row[0] for row in indexed], [row[2] for row in indexed], tag
+        ):
+            self.log.unchanged.update([row[1] for row in indexed])
+            return [row[:2] for row in rows if row[2] is None]
+        return [row[:2] for row in rows]
+
+    def _all_unchanged(
+        self, entries: "Iterable[os.DirEntry[str]]", marks: list[str | None], tag: str
+    ) -> bool:
+        try:
+            # Each entry keeps its answer for a second question.
+            stats = [entry.stat(follow_symlinks=False) for entry in entries]
+        except OSError:
+            return False
+        # `fingerprint`, without a call of ours for each file.
+        prints = list(map(hex, map(hash, map(STAMP, stats))))
+        return (prints if not tag else [mark + tag for mark in prints]) == marks
+
+    def _holds(self, target: str) -> bool:
+        """Whether a file is below the root, and in no folder that is never read."""
+        if not target.startswith(self._root.rstrip("/") + "/"):
+            return False
+        return SKIPPED_FOLDERS.isdisjoint(target[self._from_root :].split("/"))
+
+    def _link(
+        self,
+        folder: str,
+        source_id: str,
+        name: str,
+        scope: Scope,
+        now_ns: int,
+        folders: list[tuple[str, str, Scope]],
+        items: list[SourceItem],
+    ) -> None:
+        """Follows a link whose target stays within the root. A dangling link, and one that leaves, is passed
+        over.
+        """
+        try:
+            target = os.path.realpath(f"{folder}/{name}", strict=True)
+            st = os.lstat(target)
+        except OSError:
+            return
+        if not self._holds(target):
+            return
+        if stat.S_ISREG(st.st_mode) and scope.takes(name):
+            item = self.compare(source_id, target[self._from_root :], st, now_ns, scope.tag)
+            if item is not None:
+                items.append(item)
+        elif stat.S_ISDIR(st.st_mode):
+            identity = (st.st_dev, st.st_ino)
+            below = scope.enter(name)
+            if (
+                below is not None
+                and identity not in self._linked
+                and not f"{folder}/".startswith(f"{target}/")
+            ):
+                self._linked.add(identity)
+                folders.append((target, f"{source_id}/", below))
