@@ -125,9 +125,10 @@ def test_dotted_names_are_members_of_something(query: str, members: list[tuple[s
     assert analyze.members(query) == members
 
 
-def test_words_in_quotes_are_wanted_side_by_side() -> None:
+def test_words_in_quotes_and_of_options_are_wanted_side_by_side() -> None:
     assert analyze.quoted_phrases('find "boundary layer control" now') == [["boundari", "layer", "control"]]
-    assert analyze.quoted_phrases("call os.path.join with --no-verify") == []
+    assert analyze.quoted_phrases("call os.path.join with --no-verify") == [["no", "verifi"]]
+    assert analyze.quoted_phrases("call os.path.join with --force") == []
 
 
 @pytest.mark.parametrize(
