@@ -60,7 +60,7 @@ BUDGETS = {
     "formats": 3520,
     "indexing": 1900,
     "lua": 2250,
-    "memory": 9550,
+    "memory": 9850,
     "scripts": 1900,
     "search": 1800,
     "server": 3750,
