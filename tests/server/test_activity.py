@@ -1,13 +1,14 @@
 """The log of what clients searched and read."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kit import ctx, project, workspace
 from serving import Serve, failure, whole
 
-from ctx.memory.activity import file_activity
+from ctx.memory.activity import Activity, file_activity
 from ctx.models import Caller
 from ctx.server.policy import ServerSettings
 from ctx.server.services import services
@@ -61,9 +62,20 @@ def test_secrets_are_masked_and_an_unfinished_query_gives_way_to_the_finished_on
     assert queries == ["token rot", "who uses [redacted:github_token]"]
 
 
-def test_only_the_latest_calls_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.cluster)])
+def activity(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Activity]:
+    if request.param == "sqlite":
+        yield file_activity(lambda: str(tmp_path / "memory.db"))
+        return
+    from ctx.cluster.activity import shared_activity
+    from ctx.cluster.postgres import Database
+
+    with Database(request.getfixturevalue("database_url")) as database:
+        yield shared_activity(database)
+
+
+def test_only_the_latest_calls_are_kept(activity: Activity, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctx.memory.activity.KEPT", 5)
-    activity = file_activity(lambda: str(tmp_path / "memory.db"))
     for number in range(12):
         activity.note("get", {"path": f"{number}.md"}, AGENT, {}, {})
     activity.close()

@@ -28,7 +28,7 @@ function draw() {
   }));
   const entries = state.entries.filter((entry) => !state.shown || (state.shown === WEAK ? entry.weak : entry.client === state.shown));
   const weak = entries.filter((entry) => entry.weak).length;
-  const tokens = entries.reduce((sum, entry) => sum + entry.tokens, 0);
+  const tokens = entries.reduce((sum, entry) => sum + tokensOf(entry), 0);
   find("activity-status").textContent = entries.length ? `${count(entries.length, "call")}, about ${number(tokens)} tokens${weak ? `; ${count(weak, "search", "searches")} without a good hit` : ""}` : "Nothing was asked yet. Connect an agent, and its searches show up here.";
   let last = "";
   find("activity-list").replaceChildren(...entries.flatMap((entry) => {
@@ -37,6 +37,9 @@ function draw() {
   }));
   find("activity-clear").hidden = !state.entries.length;
 }
+
+// The page's own searches bring many hits for the filters, and no model reads them.
+const tokensOf = (entry) => (entry.client === "page" ? 0 : entry.tokens);
 
 function row(entry) {
   const node = element("article", undefined, `call${entry.weak ? " weak" : ""}`);
@@ -51,8 +54,8 @@ function row(entry) {
   what.append(`${CALLS[entry.tool] || entry.tool} `, subject);
   if (entry.weak) what.append(" ", element("span", "no good hit", "tag"));
   if (entry.opened.length) what.append(element("p", `opened ${entry.opened.join(", ")}`, "remark"));
-  const figures = element("span", `${searched ? `${count(entry.hits, "hit")}, ` : ""}${count(entry.tokens, "token")}`, "figures");
-  node.append(time, who, what, figures);
+  const figures = [searched ? count(entry.hits, "hit") : "", tokensOf(entry) ? count(entry.tokens, "token") : ""].filter(Boolean).join(", ");
+  node.append(time, who, what, element("span", figures, "figures"));
   return node;
 }
 

@@ -311,7 +311,7 @@ function codeSnippet(result) {
 function proseSnippet(result) {
   const box = element("span", undefined, "snippet");
   box.dir = "auto";
-  box.append(...highlighted(result.snippet, result.highlights || []));
+  box.append(...highlighted(result.snippet.replace(/[.,;:]…$/, "…"), result.highlights || []));
   return box;
 }
 
