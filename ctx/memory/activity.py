@@ -7,6 +7,7 @@ masked before they are written.
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from queue import Empty, SimpleQueue
@@ -45,6 +46,7 @@ _MAX_PATHS = 10
 _OPENED_MS = 30 * 60_000  # a read within this time of a search that found it belongs to that search
 _TYPED_MS = 60_000  # a search while typing replaces the one of a minute ago that it continues
 _BATCH = 500
+_GATHER_S = 0.2  # so that answers go out first, and many calls are one transaction
 _CLOSE_S = 2.0
 _CHARS_A_TOKEN = 4
 
@@ -142,11 +144,11 @@ class Activity:
                 return
 
     def _rest_of_batch(self, first: _Noted) -> tuple[list[_Noted], bool]:
-        """What else is queued, and whether the end is among it."""
-        batch = [first]
+        """What else comes within `_GATHER_S`, and whether the end is among it."""
+        batch, end_s = [first], time.monotonic() + _GATHER_S
         try:
             while len(batch) < _BATCH:
-                call = self._queue.get_nowait()
+                call = self._queue.get(timeout=max(0.0, end_s - time.monotonic()))
                 if call is None:
                     return batch, True
                 batch.append(call)

@@ -87,8 +87,9 @@ class Proxy:
 
     async def _carry(self, message: dict[str, Any], writing: Outgoing) -> None:
         if message.get("method") == "initialize":  # later requests do not say who asks
-            name = ((message.get("params") or {}).get("clientInfo") or {}).get("name")
-            self._http.headers["X-Ctx-Client"] = encode_header_value(str(name)[:80])
+            info = (message.get("params") or {}).get("clientInfo")
+            if isinstance(info, dict) and info.get("name"):
+                self._http.headers["X-Ctx-Client"] = encode_header_value(str(info["name"])[:80])
         id = message.get("id") if "method" in message else None
         with anyio.CancelScope() as scope:
             if id is not None:

@@ -14,6 +14,7 @@ FOREIGN = {"origin": "https://evil.example"}
 
 def test_the_page_loads_nothing_from_elsewhere_and_has_nothing_inline() -> None:
     files = {name: data.decode() for name, data in read_page(PAGE).items()}
+    assert sum(map(len, files.values())) < 200_000
     assert re.findall(r"""(?:src|href)=["'](?!page/|#)[^"']*["']""", files["index.html"]) == []
     assert re.findall(r"""<style|\sstyle=|\son\w+=|<script(?![^>]*src=)""", files["index.html"]) == []
     scripts = {name: text for name, text in files.items() if name.endswith(".js")}
