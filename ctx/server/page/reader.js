@@ -37,7 +37,7 @@ export function hide() {
 
 async function show(id, query, { preview, again }) {
   const box = find("document");
-  box.hidden = false;
+  box.hidden = preview && !state.id; // no empty heading while the first one is read
   box.classList.toggle("is-preview", preview);
   state.query = query.get("q") || "";
   const [from, to] = (query.get("lines") || "").split("-").map(Number);
@@ -46,12 +46,15 @@ async function show(id, query, { preview, again }) {
     try {
       state.whole = await read(id, preview);
     } catch (error) {
-      if (error.name !== "AbortError") fail(error, id);
+      if (error.name === "AbortError") return;
+      fail(error, id);
+      box.hidden = false;
       return;
     }
     state.id = id;
     state.preview = preview;
     state.raw = !rendersAs(state.whole);
+    box.hidden = false;
   }
   if (preview || route().view === "doc") draw();
 }
