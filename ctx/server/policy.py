@@ -257,7 +257,7 @@ class Access:
         origin = self.headers.get("origin", "").partition("://")[2]
         if self.foreign or (origin and origin.lower() != self.headers.get("host", "").lower()):
             raise OriginNotAllowed("the log of calls is not for other web pages")
-        if self._policy.has_keys and (self.grant is None or not self.grant.whole):
+        if self.policy.has_keys and (self.grant is None or not self.grant.whole):
             raise Unauthorized("send 'Authorization: Bearer KEY'", presented=self.grant is not None)
 
     def opens_bank(self, bank: str) -> bool:
